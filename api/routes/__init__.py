@@ -1,0 +1,1 @@
+"""One router per resource: parse, authorise, call one service function, return."""

@@ -1,0 +1,1 @@
+"""The control plane: nouns, pure decisions, the store, and what acts."""

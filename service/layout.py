@@ -1,0 +1,44 @@
+"""The layout of a generation: parallel degrees, their product, and the ladder of legal sizes."""
+
+from dataclasses import asdict, dataclass
+
+from regroup.service.errors import FieldIssue, SpecError
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Parallel degrees; their product is the world size. Rank order is tp innermost, pp outermost."""
+
+    dp_replicate: int = 1
+    dp_shard: int = 1
+    cp: int = 1
+    tp: int = 1
+    pp: int = 1
+
+    def __post_init__(self) -> None:
+        for name, degree in asdict(self).items():
+            if degree < 1:
+                raise SpecError([FieldIssue(f"layout.{name}", "a parallel degree is at least 1", degree)])
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self.dp_replicate * self.dp_shard * self.cp * self.tp * self.pp
+
+    @property
+    def data_degree(self) -> int:
+        """Number of ranks that see different samples."""
+        return self.dp_replicate * self.dp_shard
+
+    @property
+    def segment_size(self) -> int:
+        """Ranks of one TP group, which a placement keeps inside the innermost domain."""
+        return self.tp
+
+    def to_json(self) -> dict[str, int]:
+        """Degrees by name."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        parts = [f"{name}={degree}" for name, degree in asdict(self).items() if degree > 1]
+        return "×".join(parts) or "dp_shard=1"

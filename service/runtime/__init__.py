@@ -1,0 +1,1 @@
+"""What acts: the cluster port and its Ray adapter, the controller, the supervisor, metrics."""

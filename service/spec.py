@@ -1,0 +1,345 @@
+"""Job spec v1: what a person submits, as YAML or JSON. Unknown and contradictory fields are refused by name."""
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from regroup.service.errors import FieldIssue, SpecError
+from regroup.service.layout import Layout
+
+_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+_DURATION_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_BYTE_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+def _seconds(value: object) -> object:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", value) if isinstance(value, str) else None
+    if match:
+        return float(match[1]) * _DURATION_UNITS_S[match[2]]
+    if isinstance(value, str):
+        raise PydanticCustomError("duration", "a duration is a number of seconds or like '90s', '15m', '2h', '3d'")
+    return value
+
+
+def _bytes(value: object) -> object:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]i?|)B?", value) if isinstance(value, str) else None
+    if match:
+        return int(float(match[1]) * _BYTE_UNITS[match[2]])
+    if isinstance(value, str):
+        raise PydanticCustomError("bytes", "a size is a number of bytes or like '512MiB', '2GiB'")
+    return value
+
+
+Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
+"""Seconds, or a string such as `15m`."""
+Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
+"""Bytes, or a string such as `2GiB`."""
+Positive = Annotated[int, Field(ge=1)]
+Name = Annotated[str, Field(pattern=_NAME, description="lower-case letters, digits and '-', at most 63")]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+
+class SecretRef(_Part):
+    """Where the node finds a secret's value. The value itself is never in a spec, log or event."""
+
+    from_env: str | None = None
+    from_file: str | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.from_env is None) == (self.from_file is None):
+            raise PydanticCustomError("secret", "give exactly one of from_env and from_file")
+        return self
+
+
+class TransformerModel(_Part):
+    """Decoder-only transformer: RMSNorm, RoPE, grouped-query attention, SwiGLU."""
+
+    family: Literal["transformer"] = "transformer"
+    dim: Positive = 128
+    layers: Positive = 4
+    heads: Positive = 4
+    kv_heads: Positive | None = None
+    """Key and value heads; as many as `heads` if absent."""
+    ffn_dim: Positive | None = None
+    """Hidden width of SwiGLU; 8/3 of dim rounded up to a multiple of 32 if absent."""
+    vocab_size: Positive | None = None
+    """The tokenizer's if absent."""
+    rope_theta: float = Field(10_000.0, gt=0)
+    norm_eps: float = Field(1e-5, gt=0)
+    tie_embeddings: bool = False
+
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        if self.dim % self.heads or (self.dim // self.heads) % 2:
+            raise PydanticCustomError(
+                "heads", "dim must divide by heads into an even head size: dim={dim}, heads={heads}",
+                {"dim": self.dim, "heads": self.heads},
+            )
+        if self.heads % (self.kv_heads or self.heads):
+            raise PydanticCustomError(
+                "kv_heads", "heads must divide by kv_heads: heads={heads}, kv_heads={kv_heads}",
+                {"heads": self.heads, "kv_heads": self.kv_heads},
+            )
+        return self
+
+
+class TextData(_Part):
+    """Text that is turned once, by content hash, into a token file under `storage_uri`."""
+
+    train: Annotated[list[str], Field(min_length=1)]
+    """Files, folders, globs or fsspec URIs."""
+    validation: list[str] = []
+    """Held-out files; what matches here is left out of `train`."""
+    tokenizer: str = "byte"
+    """`byte`, or path or URI of a `tokenizers` JSON file."""
+
+
+class BuiltinWorkload(_Part):
+    """The built-in trainer on the built-in model families."""
+
+    kind: Literal["builtin"]
+    model: TransformerModel = TransformerModel()
+    data: TextData
+
+
+Workload = Annotated[BuiltinWorkload, Field(discriminator=None)]
+"""A tagged union by `kind`; `script`, `function` and `ray_train` join it."""
+
+
+class Resources(_Part):
+    """What one rank holds."""
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    cpus: Positive = 1
+    """CPU cores, also the number of threads of a rank."""
+    memory: Bytes | None = None
+    """Host memory to reserve; not reserved if absent."""
+
+
+class DataParallel(_Part):
+    """Smallest, wanted and largest data-parallel degree."""
+
+    min: Positive
+    target: Positive
+    max: Positive
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.min <= self.target <= self.max:
+            raise PydanticCustomError(
+                "dp", "needs min <= target <= max: min={min}, target={target}, max={max}", self.model_dump()
+            )
+        return self
+
+
+def _data_parallel(value: object) -> object:
+    return {"min": value, "target": value, "max": value} if isinstance(value, int) else value
+
+
+class LayoutSpec(_Part):
+    """The parallel layout and the range in which it may move."""
+
+    dp: Annotated[DataParallel, BeforeValidator(_data_parallel)] = DataParallel(min=1, target=1, max=1)
+    """A number, or {min, target, max}."""
+    data_parallel: Literal["fsdp", "ddp"] = "fsdp"
+    """`fsdp` shards parameters, gradients and optimizer; `ddp` replicates them."""
+    tp: Literal[1] = 1
+    cp: Literal[1] = 1
+    pp: Literal[1] = 1
+
+    def at(self, dp: int) -> Layout:
+        """The layout at data-parallel degree `dp`."""
+        if self.data_parallel == "ddp":
+            return Layout(dp_replicate=dp, cp=self.cp, tp=self.tp, pp=self.pp)
+        return Layout(dp_shard=dp, cp=self.cp, tp=self.tp, pp=self.pp)
+
+    @property
+    def ladder(self) -> tuple[Layout, ...]:
+        """Legal layouts from the smallest to the largest."""
+        return tuple(self.at(dp) for dp in range(self.dp.min, self.dp.max + 1))
+
+
+class Optimizer(_Part):
+    """AdamW (Loshchilov and Hutter 2019)."""
+
+    name: Literal["adamw"] = "adamw"
+    lr: float = Field(3e-4, gt=0)
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.1, ge=0)
+    clip_norm: float | None = Field(1.0, gt=0)
+
+
+class Schedule(_Part):
+    """Linear warm-up, then cosine decay to `min_lr_ratio` of the peak at the last step."""
+
+    name: Literal["cosine", "constant"] = "cosine"
+    warmup_steps: int = Field(0, ge=0)
+    min_lr_ratio: float = Field(0.1, ge=0, le=1)
+
+
+class Training(_Part):
+    """What is computed. The result is a function of this and `seed`, not of layout, failure or size."""
+
+    global_batch: Positive
+    """Sequences per step, fixed for the job's life."""
+    micro_batch: Positive
+    """Sequences per forward: the unit that is dealt to ranks."""
+    sequence: Positive
+    """Tokens per sequence."""
+    steps: Positive
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    precision: Literal["fp32", "bf16"] = "fp32"
+    activation_checkpointing: Literal["none", "full"] = "none"
+    validate_every: Positive | None = None
+    """Steps between validation losses; with held-out data, also at the last step."""
+
+    @model_validator(mode="after")
+    def _whole_micro_batches(self) -> Self:
+        if self.global_batch % self.micro_batch:
+            raise PydanticCustomError(
+                "global_batch", "global_batch must be whole micro-batches: {global_batch} % {micro_batch} != 0",
+                {"global_batch": self.global_batch, "micro_batch": self.micro_batch},
+            )
+        if self.schedule.warmup_steps >= self.steps:
+            raise PydanticCustomError(
+                "warmup_steps", "schedule.warmup_steps must be less than steps: {warmup} >= {steps}",
+                {"warmup": self.schedule.warmup_steps, "steps": self.steps},
+            )
+        return self
+
+
+class Snapshot(_Part):
+    """Training state in host memory."""
+
+    every_steps: Positive = 1
+
+
+class Checkpoint(_Part):
+    """Training state in durable storage. The last step is always saved."""
+
+    every_steps: Positive | None = None
+    every: Duration | None = None
+    """Time between checkpoints; with `every_steps`, whichever comes first."""
+    keep_last: Positive = 3
+    keep_best: int = Field(0, ge=0)
+    """Also keep this many with the lowest validation loss."""
+
+
+class Budgets(_Part):
+    """Failures of one cause allowed inside the window before the job is FAILED."""
+
+    rank_exit: int = Field(10, ge=0)
+    node_loss: int = Field(5, ge=0)
+    hang: int = Field(5, ge=0)
+    io_error: int = Field(5, ge=0)
+
+
+class Recovery(_Part):
+    """When to stop retrying."""
+
+    budgets: Budgets = Budgets()
+    window: Duration = 3600.0
+    """Failures older than this are forgiven."""
+    refill_steps: Positive = 100
+    """So many committed steps forgive one failure of each cause."""
+
+
+class FaultPoint(_Part):
+    """Where a fault strikes."""
+
+    rank: int = Field(ge=0)
+    step: int = Field(ge=1)
+    phase: Literal["forward", "backward", "optimizer", "snapshot", "checkpoint"] = "forward"
+
+
+class Fault(_Part):
+    """A rehearsal: strikes once in the job's life, recorded before it acts; needs a server with --allow-faults."""
+
+    at: FaultPoint
+    do: Literal["sigkill", "sigstop", "raise", "kill_store", "kill_zygote", "kill_agent", "kill_saver"] = "sigkill"
+
+
+class JobSpec(_Part):
+    """A training job, whole."""
+
+    version: Literal[1] = 1
+    name: Name
+    project: Name = "default"
+    labels: dict[str, str] = {}
+    owner: str = ""
+    workload: Workload
+    args: dict[str, Any] = {}
+    """Arguments of the training function."""
+    env: dict[str, str] = {}
+    secrets: dict[str, SecretRef] = {}
+    preload: list[str] = []
+    """Modules the zygote imports before ranks are forked; they must not touch CUDA."""
+    resources: Resources = Resources()
+    layout: LayoutSpec = LayoutSpec()
+    training: Training
+    determinism: Literal["default", "strict"] = "default"
+    snapshot: Snapshot = Snapshot()
+    checkpoint: Checkpoint = Checkpoint()
+    recovery: Recovery = Recovery()
+    storage_uri: str | None = None
+    """Where checkpoints and prepared data go: file, s3 or gs. The server's default if absent."""
+    resume_from: str | None = Field(None, pattern=r"^[^@]+@(\d+|latest)$")
+    """`job@step` or `job@latest`: start from another job's checkpoint."""
+    max_duration: Duration | None = None
+    max_queue_time: Duration | None = None
+    seed: int = Field(0, ge=0, lt=2**63)
+    faults: list[Fault] = []
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        micro_batches = self.training.global_batch // self.training.micro_batch
+        if self.layout.dp.max > micro_batches:
+            raise PydanticCustomError(
+                "layout", "layout.dp.max must not exceed the {n} micro-batches of a step (global_batch/micro_batch): {dp}",
+                {"n": micro_batches, "dp": self.layout.dp.max},
+            )
+        for fault in self.faults:
+            if fault.at.rank >= self.layout.at(self.layout.dp.max).world_size:
+                raise PydanticCustomError("faults", "a fault's rank is below the largest world size: {rank}",
+                                          {"rank": fault.at.rank})
+        return self
+
+
+def parse_spec(source: str | bytes | dict[str, Any]) -> JobSpec:
+    """A spec from YAML or JSON text, or from a mapping already read.
+
+    Raises:
+        SpecError: with one issue per wrong field.
+    """
+    data: object = source
+    if isinstance(source, str | bytes):
+        try:
+            data = yaml.safe_load(source)
+        except yaml.YAMLError as error:
+            raise SpecError([FieldIssue("", f"not readable as YAML or JSON: {error}")]) from error
+    if not isinstance(data, dict):
+        raise SpecError([FieldIssue("", "a spec is a mapping of fields", data)])
+    try:
+        return JobSpec.model_validate(data)
+    except ValidationError as error:
+        raise SpecError(_issues(error)) from error
+
+
+def _issues(error: ValidationError) -> list[FieldIssue]:
+    return [
+        FieldIssue(
+            ".".join(str(part) for part in item["loc"]),
+            "unknown field" if item["type"] == "extra_forbidden" else item["msg"],
+            item.get("input"),
+        )
+        for item in error.errors(include_url=False)
+    ]

@@ -1,0 +1,1 @@
+"""The only SQL: tables, transitions with their events, leases, migrations."""

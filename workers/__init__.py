@@ -1,0 +1,1 @@
+"""The training nodes: processes, ranks, state. Imports neither `service` nor `api`."""

@@ -1,0 +1,365 @@
+"""The versioned messages between ranks, agents and supervisor, and the reasons a rank ends. No torch, no ray.
+
+Every message is a frozen dataclass; `encode` writes it as JSON with its type and `CONTRACT_VERSION`, `decode` reads
+it back and refuses another version or an unknown type. Times are Unix seconds (`time.time()`), so that a person can
+compare them across processes; timeouts and leases never use them.
+"""
+
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+CONTRACT_VERSION = 1
+
+
+class ContractError(Exception):
+    """A message of another version or of an unknown type."""
+
+
+class Phase(StrEnum):
+    """What a rank is doing, as written to shared memory and addressed by faults."""
+
+    BOOT = "boot"
+    JOIN = "join"
+    BUILD = "build"
+    RESTORE = "restore"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    SNAPSHOT = "snapshot"
+    CHECKPOINT = "checkpoint"
+    DONE = "done"
+
+
+class ErrorClass(StrEnum):
+    """How an exception of training code is treated (blueprint §8)."""
+
+    USER = "user"
+    """Import, shape, assertion and every other error of the code: FAILED at once."""
+    IO = "io"
+    """Connection, timeout and storage errors: their own budget."""
+    COLLATERAL = "collateral"
+    """Follows from another rank's death, e.g. "connection reset by peer": never the cause."""
+    INPUT = "input"
+    """The spec names something that is not so: data, storage, preload."""
+
+
+@dataclass(frozen=True)
+class RankError:
+    """A structured report of an exception, sent before the rank exits."""
+
+    error_class: ErrorClass
+    kind: str
+    """Exception type, e.g. `ValueError`."""
+    message: str
+    traceback: str
+    step: int
+    phase: str
+    time_s: float
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Where a generation's state comes from."""
+
+    source: str
+    """`none`, `memory` or `checkpoint`."""
+    step: int = 0
+    """Committed steps in that state."""
+    generation: int = 0
+    """The generation that wrote it."""
+    uri: str = ""
+    """For `checkpoint`: its directory."""
+
+
+# ---------------------------------------------------------------- agent -> rank
+
+
+@dataclass(frozen=True)
+class Join:
+    """Everything a booted rank learns about its place. Nothing before it depends on rank, world or generation."""
+
+    job_id: str
+    generation: int
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+    node_count: int
+    layout: dict[str, int]
+    device: str
+    """`cpu` or `cuda`; the device itself was fixed in prepare."""
+    store_host: str
+    store_port: int
+    restore: Restore
+    entry: str
+    """`module:function` of the training function, or `script:PATH`."""
+    config: dict[str, Any]
+    """The job as the training function reads it (`JobSpec.rank_config`)."""
+    dataset: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Paths on this node of the prepared data, with their fingerprints."""
+    checkpoint_dir: str = ""
+    """For a restore from checkpoint: the verified local copy."""
+    faults_fired: tuple[int, ...] = ()
+    """Indexes of faults that have struck already."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Commit the step you agree on, then end: a planned stop."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """Reply to `WantBuffers`; the memory file descriptors travel beside it, in order."""
+
+    count: int
+    source_index: int
+    """Buffer that holds the state to restore, or -1."""
+
+
+@dataclass(frozen=True)
+class FaultGranted:
+    """Reply to `FaultDue`: strike only if `granted`."""
+
+    index: int
+    granted: bool
+
+
+# ---------------------------------------------------------------- rank -> agent
+
+
+@dataclass(frozen=True)
+class Booted:
+    """The rank process exists and waits to be told its place."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The process group of this generation stands."""
+
+    rank: int
+    generation: int
+    time_s: float
+
+
+@dataclass(frozen=True)
+class WantBuffers:
+    """Ask for the snapshot buffers of this rank's shard, each of `size_bytes`."""
+
+    rank: int
+    generation: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Restored:
+    """State is in place; the next step is `step + 1`."""
+
+    rank: int
+    generation: int
+    step: int
+    time_s: float
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """One committed step, sent by the leading rank before it copies the snapshot of that step."""
+
+    generation: int
+    step: int
+    time_s: float
+    duration_s: float
+    loss: float
+    tokens: int
+    """Valid (not ignored) tokens of the step, all ranks."""
+    samples: int
+    """Samples that arrived in forward, all ranks."""
+    samples_hash: int
+    """Sum modulo 2**64 of hash(epoch, i) over them."""
+    learning_rate: float
+    grad_norm: float
+    validation_loss: float | None = None
+    stall_s: float = 0.0
+    """Seconds of this step in which training waited for a snapshot or checkpoint."""
+    extra: dict[str, float] = field(default_factory=dict[str, float])
+    """What training code reported."""
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """This rank's snapshot of `step` is complete and held for a checkpoint until the agent releases it."""
+
+    rank: int
+    generation: int
+    step: int
+    buffer: int
+
+
+@dataclass(frozen=True)
+class FaultDue:
+    """A planned fault is about to strike; wait for `FaultGranted`."""
+
+    index: int
+    do: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The training function raised; the rank exits next."""
+
+    rank: int
+    generation: int
+    error: RankError
+
+
+@dataclass(frozen=True)
+class Done:
+    """The training function returned on this rank."""
+
+    rank: int
+    generation: int
+    step: int
+    stopped: bool
+    """It ended at an agreed step because of `Stop`, not because the job is complete."""
+    result: dict[str, Any] = field(default_factory=dict[str, Any])
+    """From the leading rank: `parameters` and `samples` digests, parameter count."""
+
+
+# ---------------------------------------------------------------- agent -> supervisor
+
+
+@dataclass(frozen=True)
+class Exited:
+    """A rank (or the store, `rank` -1; or the zygote, `rank` -2) is gone. `code` is negative for a signal."""
+
+    rank: int
+    generation: int
+    code: int
+    time_s: float
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something a person may want to read: data preparation progress, a rejected stale message."""
+
+    generation: int
+    kind: str
+    data: dict[str, Any]
+    time_s: float
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A verified shard of training state held in a node's memory."""
+
+    rank: int
+    world_size: int
+    generation: int
+    step: int
+    layout_hash: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class AgentReport:
+    """What an agent pushes to its supervisor: at once for news, every second as a beat."""
+
+    node_id: str
+    boot_id: str
+    """Names this life of the agent."""
+    generation: int
+    """Highest generation the agent has seen."""
+    running: tuple[int, ...]
+    """Ranks alive now."""
+    messages: tuple[tuple[int, dict[str, Any]], ...]
+    """(sequence number, encoded message), resent until acknowledged."""
+    phases: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])
+    """Rank → (step, phase) as last written to shared memory."""
+
+
+Message = (
+    Join | Stop | Buffers | FaultGranted | Booted | Joined | WantBuffers | Restored | StepRow | Pinned | FaultDue
+    | Failed | Done | Exited | Note | Holding | AgentReport
+)
+_TYPES: Mapping[str, type[Any]] = {cls.__name__: cls for cls in typing.get_args(Message)}
+
+
+def encode(message: Message) -> bytes:
+    """JSON bytes of a message."""
+    return json.dumps(to_json(message), separators=(",", ":")).encode()
+
+
+def decode(data: bytes) -> Message:
+    """The message in `data`.
+
+    Raises:
+        ContractError: another contract version, or an unknown type.
+    """
+    return from_json(json.loads(data))
+
+
+def to_json(message: Message) -> dict[str, Any]:
+    """A message as plain data, with its type and version."""
+    return {"type": type(message).__name__, "v": CONTRACT_VERSION, **_plain(message)}
+
+
+def from_json(data: Mapping[str, Any]) -> Message:
+    """The message in plain data.
+
+    Raises:
+        ContractError: another contract version, or an unknown type.
+    """
+    if data.get("v") != CONTRACT_VERSION:
+        raise ContractError(f"message of contract version {data.get('v')!r}; this side speaks {CONTRACT_VERSION}")
+    cls = _TYPES.get(str(data.get("type")))
+    if cls is None:
+        raise ContractError(f"unknown message type {data.get('type')!r}")
+    return _build(cls, data)
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in typing.cast(list[Any], value)]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in typing.cast(dict[str, Any], value).items()}
+    return value
+
+
+T = TypeVar("T")
+
+
+def _build(cls: type[T], data: Mapping[str, Any]) -> T:
+    hints = typing.get_type_hints(cls)
+    known = {f.name for f in fields(typing.cast(Any, cls))}
+    return cls(**{key: _typed(hints[key], value) for key, value in data.items() if key in known})
+
+
+def _typed(hint: Any, value: Any) -> Any:
+    origin = typing.get_origin(hint)
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _build(hint, value)
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return hint(value)
+    if origin is tuple:
+        inner = typing.get_args(hint)
+        if len(inner) == 2 and inner[1] is Ellipsis:
+            return tuple(_typed(inner[0], item) for item in value)
+        return tuple(_typed(kind, item) for kind, item in zip(inner, value, strict=True))
+    if origin is dict:
+        kind = typing.get_args(hint)[1]
+        return {key: _typed(kind, item) for key, item in value.items()}
+    if origin is types.UnionType and value is not None:
+        return value
+    return value

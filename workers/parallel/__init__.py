@@ -1,0 +1,1 @@
+"""Parallelism applied to a model rather than written into it."""
