@@ -313,6 +313,16 @@ class JobSpec(_Part):
                                           {"rank": fault.at.rank})
         return self
 
+    def rank_config(self) -> dict[str, Any]:
+        """What a training function reads as `context.config`: plain data, no secrets, no storage."""
+        whole = self.model_dump(mode="json")
+        keys = ("training", "seed", "determinism", "snapshot", "checkpoint", "faults", "args")
+        return {
+            **{key: whole[key] for key in keys},
+            "model": whole["workload"]["model"],
+            "data_parallel": self.layout.data_parallel,
+        }
+
 
 def parse_spec(source: str | bytes | dict[str, Any]) -> JobSpec:
     """A spec from YAML or JSON text, or from a mapping already read.
