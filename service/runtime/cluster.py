@@ -1,0 +1,214 @@
+"""The port between the control plane and whatever runs jobs: Ray (`ray_cluster`) or memory (`fake_cluster`).
+
+Every call is bounded in time and raises `ClusterUnavailableError` when the cluster does not answer.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from regroup.service.errors import RegroupError, UnavailableError
+from regroup.service.policy.topology import Node
+
+__all__ = [
+    "NAMESPACE", "Cluster", "ClusterUnavailableError", "Grant", "GrantRefusedError", "LogChunk", "Node",
+    "SupervisorEvent", "SupervisorGoneError", "SyncReply", "SyncRequest", "agent_name", "grant_name", "job_of",
+    "supervisor_name",
+]  # fmt: skip
+
+NAMESPACE = "regroup"
+"""Ray namespace of every actor, and of the generation records."""
+
+
+class ClusterUnavailableError(UnavailableError):
+    """The cluster does not answer; what was asked may or may not have happened."""
+
+
+class GrantRefusedError(RegroupError):
+    """The node did not give the devices in time; nothing is held."""
+
+
+class SupervisorGoneError(RegroupError):
+    """No supervisor of that name exists any more."""
+
+
+def supervisor_name(job_id: str) -> str:
+    """Name of a job's supervisor actor."""
+    return f"regroup-supervisor:{job_id}"
+
+
+def agent_name(job_id: str, node_id: str) -> str:
+    """Name of the actor that runs a job's ranks on one node."""
+    return f"regroup-agent:{job_id}:{node_id[:8]}"
+
+
+def grant_name(job_id: str, node_id: str, attempt: int) -> str:
+    """Name of the grant that holds devices of one node for the `attempt`-th start of a job."""
+    return f"regroup-grant:{job_id}:{node_id[:8]}:{attempt}"
+
+
+def job_of(name: str) -> str:
+    """The job that a supervisor, agent or grant name belongs to."""
+    return name.split(":")[1] if name.startswith("regroup-") and ":" in name else ""
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Devices of one node, held for one job from `take_grant` to `release_grant`."""
+
+    name: str
+    job_id: str
+    node_id: str
+    devices: int
+    """Ranks that fit in it, one device each."""
+    device_kind: str
+    """`cpu` or `cuda`."""
+    cpus: int
+    """Cores of all its ranks together."""
+    memory_bytes: int = 0
+    """Host memory of all its ranks together; 0 reserves none."""
+
+
+@dataclass(frozen=True)
+class SyncRequest:
+    """What the controller tells a supervisor, and where it stands."""
+
+    intents: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """E.g. `{"cancel": True}`; repeated until carried out."""
+    acked_seq: int = 0
+    """Events up to this one are in the database."""
+    boot_id: str = ""
+    """The supervisor life that `acked_seq` counts in; of another life it counts as 0."""
+    wait_s: float = 0.0
+    """How long the supervisor may hold the reply when it has no news."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for the wire."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "SyncRequest":
+        """Read back what `to_json` wrote."""
+        return cls(dict(data["intents"]), int(data["acked_seq"]), str(data["boot_id"]), float(data["wait_s"]))
+
+
+@dataclass(frozen=True)
+class SupervisorEvent:
+    """One thing a supervisor reports. `key` is unique in the job's life, so a repeat changes nothing."""
+
+    seq: int
+    """From 1, per life of the supervisor."""
+    key: str
+    type: str
+    generation: int
+    time_s: float
+    """Unix seconds."""
+    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class SyncReply:
+    """Events beyond the acknowledged one, oldest first."""
+
+    boot_id: str
+    events: Sequence[SupervisorEvent] = ()
+    status: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The supervisor's present view, not kept: phase, step, ranks alive."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for the wire."""
+        events = [asdict(event) for event in self.events]
+        return {"boot_id": self.boot_id, "events": events, "status": dict(self.status)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "SyncReply":
+        """Read back what `to_json` wrote."""
+        events = tuple(SupervisorEvent(**event) for event in data["events"])
+        return cls(str(data["boot_id"]), events, dict(data["status"]))
+
+
+@dataclass(frozen=True)
+class LogChunk:
+    """A piece of a rank's output."""
+
+    data: str
+    offset: int
+    """Byte offset of `data` in the stream."""
+    next_offset: int
+    """Where to go on reading."""
+    complete: bool
+    """The rank has ended and nothing follows `next_offset`."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "LogChunk":
+        """Read back a chunk that crossed the wire as plain data."""
+        return cls(str(data["data"]), int(data["offset"]), int(data["next_offset"]), bool(data["complete"]))
+
+
+class Cluster(Protocol):
+    """Where jobs run."""
+
+    async def nodes(self) -> Sequence[Node]:
+        """Every node that is alive, with what is free on it now."""
+        ...
+
+    async def take_grant(self, grant: Grant) -> Sequence[int]:
+        """Hold devices; the same grant again is the same hold.
+
+        Returns:
+            Indexes of the CUDA devices held; none for `cpu`.
+
+        Raises:
+            GrantRefusedError: the node is gone or full; nothing is held.
+        """
+        ...
+
+    async def release_grant(self, name: str) -> None:
+        """Give devices back; a grant that is not held is no error."""
+        ...
+
+    async def grants(self) -> set[str]:
+        """Names of all grants held."""
+        ...
+
+    async def actors(self) -> set[str]:
+        """Names of all supervisors and agents that exist."""
+        ...
+
+    async def start_supervisor(self, name: str, payload: Mapping[str, Any]) -> None:
+        """Start the supervisor actor, or find it there already."""
+        ...
+
+    async def sync(self, job_id: str, request: SyncRequest) -> SyncReply:
+        """Exchange intents for events; returns at once when there are any, else within `wait_s`.
+
+        Raises:
+            SupervisorGoneError: there is no such supervisor.
+        """
+        ...
+
+    async def stop_supervisor(self, name: str) -> None:
+        """Tell a supervisor to end its agents and itself; one that does not is killed. A missing one is no error."""
+        ...
+
+    async def kill_actor(self, name: str) -> None:
+        """End a supervisor or agent by force, for good. A missing one is no error."""
+        ...
+
+    async def forget_job(self, job_id: str) -> None:
+        """Delete a dead job's generation and fault records."""
+        ...
+
+    async def read_log(
+        self, job_id: str, generation: int, rank: int, stream: str, offset: int, limit: int
+    ) -> LogChunk:
+        """Up to `limit` bytes of a rank's `stdout` or `stderr`.
+
+        Raises:
+            NotFoundError: no such rank, or its log is gone with its node.
+        """
+        ...
+
+    async def dashboard_url(self) -> str | None:
+        """The Ray dashboard, if there is one."""
+        ...

@@ -1,0 +1,196 @@
+"""A cluster in memory: the same promises as Ray's, for tests and for trying a policy without machines."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+from regroup.service.errors import NotFoundError
+from regroup.service.runtime.cluster import (
+    ClusterUnavailableError,
+    Grant,
+    GrantRefusedError,
+    LogChunk,
+    Node,
+    SupervisorEvent,
+    SupervisorGoneError,
+    SyncReply,
+    SyncRequest,
+    job_of,
+    supervisor_name,
+)
+
+
+class FakeSupervisor:
+    """A supervisor that says what a test makes it say, and remembers what it was told."""
+
+    def __init__(self, payload: Mapping[str, Any]) -> None:
+        self.payload = payload
+        self.intents: dict[str, Any] = {}
+        self.boot_id = uuid4().hex
+        self._events: list[SupervisorEvent] = []
+        self._seq = 0
+        self._news = asyncio.Condition()
+
+    async def emit(self, kind: str, key: str | None = None, generation: int = 1, **data: Any) -> None:
+        """Report an event; its key is `kind:seq` unless given."""
+        async with self._news:
+            self._seq += 1
+            event = SupervisorEvent(self._seq, key or f"{kind}:{self._seq}", kind, generation, time.time(), data)
+            self._events.append(event)
+            self._news.notify_all()
+
+    async def state(self, state: str, reason: str, message: str = "", **data: Any) -> None:
+        """Report a state of the job."""
+        await self.emit("state", state=state, reason=reason, message=message, **data)
+
+    async def restart(self) -> None:
+        """Die and come back: another life, which sends what was not acknowledged under new numbers."""
+        async with self._news:
+            self.boot_id = uuid4().hex
+            self._events = [replace(event, seq=number) for number, event in enumerate(self._events, 1)]
+            self._seq = len(self._events)
+            self._news.notify_all()
+
+    async def wait_for_intent(self, name: str) -> Any:
+        """The value of an intent, once it has arrived."""
+        async with self._news:
+            await self._news.wait_for(lambda: name in self.intents)
+            return self.intents[name]
+
+    async def sync(self, request: SyncRequest) -> SyncReply:
+        """The supervisor's side of the long poll."""
+        async with self._news:
+            self.intents.update(request.intents)
+            self._news.notify_all()
+            if request.boot_id == self.boot_id:
+                self._events = [event for event in self._events if event.seq > request.acked_seq]
+            try:
+                async with asyncio.timeout(request.wait_s):
+                    await self._news.wait_for(lambda: bool(self._events))
+            except TimeoutError:
+                pass
+            return SyncReply(self.boot_id, tuple(self._events))
+
+
+class FakeCluster:
+    """Implements `Cluster` in memory. `reachable = False` makes every call fail like a lost Ray."""
+
+    def __init__(self, nodes: Sequence[Node] = (), on_start: Callable[[FakeSupervisor], None] | None = None) -> None:
+        self.reachable = True
+        self.held: dict[str, Grant] = {}
+        self.refuse: set[str] = set()
+        """Ids of nodes that refuse every grant."""
+        self.supervisors: dict[str, FakeSupervisor] = {}
+        self.agents: set[str] = set()
+        self.forgotten: list[str] = []
+        self.calls: list[str] = []
+        """What was done, in order: `take NAME`, `start NAME`, `stop NAME`, `release NAME`, `kill NAME`."""
+        self.logs: dict[tuple[str, int, int, str], str] = {}
+        self._nodes = {node.id: node for node in nodes}
+        self._on_start = on_start
+
+    def add_node(self, node: Node) -> None:
+        """A node joins."""
+        self._nodes[node.id] = node
+
+    def remove_node(self, node_id: str) -> None:
+        """A node is gone, with what was held on it."""
+        del self._nodes[node_id]
+        self.held = {name: grant for name, grant in self.held.items() if grant.node_id != node_id}
+
+    async def nodes(self) -> Sequence[Node]:
+        self._reach()
+        return [self._with_free(node) for node in self._nodes.values()]
+
+    async def take_grant(self, grant: Grant) -> Sequence[int]:
+        self._reach()
+        if grant.name in self.held:
+            return self._devices(grant)
+        node = self._nodes.get(grant.node_id)
+        free = self._with_free(node) if node else None
+        gpus = grant.devices if grant.device_kind == "cuda" else 0
+        if free is None or grant.node_id in self.refuse or free.free_cpus < grant.cpus or free.free_gpus < gpus:
+            raise GrantRefusedError(f"node {grant.node_id} does not hold {grant.devices} {grant.device_kind} free")
+        self.calls.append(f"take {grant.name}")
+        self.held[grant.name] = grant
+        return self._devices(grant)
+
+    async def release_grant(self, name: str) -> None:
+        self._reach()
+        if self.held.pop(name, None):
+            self.calls.append(f"release {name}")
+
+    async def grants(self) -> set[str]:
+        self._reach()
+        return set(self.held)
+
+    async def actors(self) -> set[str]:
+        self._reach()
+        return set(self.supervisors) | self.agents
+
+    async def start_supervisor(self, name: str, payload: Mapping[str, Any]) -> None:
+        self._reach()
+        if name in self.supervisors:
+            return
+        self.calls.append(f"start {name}")
+        self.supervisors[name] = FakeSupervisor(payload)
+        if self._on_start:
+            self._on_start(self.supervisors[name])
+
+    async def sync(self, job_id: str, request: SyncRequest) -> SyncReply:
+        self._reach()
+        supervisor = self.supervisors.get(supervisor_name(job_id))
+        if supervisor is None:
+            raise SupervisorGoneError(f"job {job_id} has no supervisor")
+        return await supervisor.sync(request)
+
+    async def stop_supervisor(self, name: str) -> None:
+        self._reach()
+        if self.supervisors.pop(name, None):
+            self.calls.append(f"stop {name}")
+            self.agents = {agent for agent in self.agents if job_of(agent) != job_of(name)}
+
+    async def kill_actor(self, name: str) -> None:
+        self._reach()
+        self.calls.append(f"kill {name}")
+        self.supervisors.pop(name, None)
+        self.agents.discard(name)
+
+    async def forget_job(self, job_id: str) -> None:
+        self._reach()
+        self.forgotten.append(job_id)
+
+    async def read_log(
+        self, job_id: str, generation: int, rank: int, stream: str, offset: int, limit: int
+    ) -> LogChunk:
+        self._reach()
+        text = self.logs.get((job_id, generation, rank, stream))
+        if text is None:
+            raise NotFoundError(f"job {job_id} has no {stream} of rank {rank} in generation {generation}")
+        data = text.encode()[offset : offset + limit]
+        return LogChunk(data.decode(errors="replace"), offset, offset + len(data), offset + len(data) >= len(text))
+
+    async def dashboard_url(self) -> str | None:
+        return None
+
+    def _reach(self) -> None:
+        if not self.reachable:
+            raise ClusterUnavailableError("the cluster does not answer")
+
+    def _with_free(self, node: Node) -> Node:
+        here = [grant for grant in self.held.values() if grant.node_id == node.id]
+        return replace(
+            node,
+            free_cpus=node.cpus - sum(grant.cpus for grant in here),
+            free_gpus=node.gpus - sum(grant.devices for grant in here if grant.device_kind == "cuda"),
+            free_memory_bytes=node.memory_bytes - sum(grant.memory_bytes for grant in here),
+        )
+
+    def _devices(self, grant: Grant) -> Sequence[int]:
+        if grant.device_kind != "cuda":
+            return ()
+        first = sum(g.devices for g in self.held.values() if g.node_id == grant.node_id and g.name < grant.name)
+        return tuple(range(first, first + grant.devices))
