@@ -1,0 +1,269 @@
+"""One rank's snapshot in memory that its agent owns: header, index, data. No torch, no ray.
+
+    0      header, 4096 bytes; its state word is stored last, alone
+    4096   index, JSON: {"tensors": [...], "extra": {...}}
+    ...    data, from the next multiple of 64; every tensor starts at a multiple of 64 from there
+
+The memory is a memfd: it has no name to leak, is not bounded by /dev/shm, and lives as long as anybody holds the
+descriptor. A rank may die at any instruction, so a set counts only if its state word says complete, its header and
+index are sane and its checksum verifies; whatever else is found there is no error but an unusable buffer.
+"""
+
+import json
+import mmap
+import os
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from typing import Any
+
+HEADER_BYTES = 4096
+_MAGIC = b"regroup\0"
+_VERSION = 1
+_ALIGN = 64
+_FIELDS = struct.Struct("<8sIIQQII16sQQI")
+"""magic, version, checksum of index and data, generation, step, rank, world size, layout, index and data bytes,
+checksum of the fields before."""
+_STATE_AT = 1024
+_PINNED_AT = 1032
+_WORD = struct.Struct("<Q")
+
+
+class ShardError(Exception):
+    """A buffer does not hold what was asked of it, or the host has no room for it."""
+
+
+class BufferState(IntEnum):
+    """The state word of a buffer."""
+
+    EMPTY = 0
+    WRITING = 1
+    """Being written, or its writer died."""
+    COMPLETE = 2
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor's shard: a box of the global tensor and where its bytes lie."""
+
+    name: str
+    """Canonical name, without wrapper prefixes."""
+    dtype: str
+    """As torch names it, without `torch.`: `float32`."""
+    global_shape: tuple[int, ...]
+    offset: tuple[int, ...]
+    """First element of the box in the global tensor."""
+    shape: tuple[int, ...]
+    """Extent of the box."""
+    nbytes: int
+    start: int = 0
+    """Bytes from the beginning of the data; filled by `begin`."""
+
+
+@dataclass(frozen=True)
+class ShardHeader:
+    """What a buffer holds, whether or not it is complete."""
+
+    state: BufferState
+    generation: int = 0
+    step: int = 0
+    """Committed steps in the state."""
+    rank: int = -1
+    world_size: int = 0
+    layout_hash: str = ""
+    index_bytes: int = 0
+    data_bytes: int = 0
+    crc32: int = 0
+    pinned: bool = False
+
+
+@dataclass(frozen=True)
+class ShardIndex:
+    """Where each tensor lies, and the small facts saved beside them."""
+
+    tensors: tuple[Entry, ...]
+    extra: Mapping[str, Any]
+
+
+class ShardBuffer:
+    """Reads and writes one snapshot buffer; takes over the descriptor.
+
+    Writing is `begin`, fill every `view(entry)`, `commit`. One process writes; others read what is complete.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._memory: mmap.mmap | None = None
+
+    def header(self) -> ShardHeader:
+        """The header; `EMPTY` if nothing was ever written, or if what is there is not a header."""
+        memory = self._mapped()
+        if len(memory) < HEADER_BYTES:
+            return ShardHeader(BufferState.EMPTY)
+        word: int = _WORD.unpack_from(memory, _STATE_AT)[0]
+        pinned: int = _WORD.unpack_from(memory, _PINNED_AT)[0]
+        packed = memory[: _FIELDS.size]
+        magic, version, crc, generation, step, rank, world_size, layout, index_bytes, data_bytes, own_crc = (
+            _FIELDS.unpack(packed)
+        )
+        if magic != _MAGIC or version != _VERSION or word not in tuple(BufferState):
+            return ShardHeader(BufferState.EMPTY)
+        state = BufferState(word)
+        if state is BufferState.COMPLETE and own_crc != zlib.crc32(packed[:-4]):
+            state = BufferState.WRITING
+        return ShardHeader(
+            state, generation, step, rank, world_size, layout.rstrip(b"\0").decode("ascii", "replace"), index_bytes,
+            data_bytes, crc, bool(pinned),
+        )
+
+    def verify(self) -> bool:
+        """Whether the buffer holds a complete set whose checksum is right. Reads all of it."""
+        header = self.header()
+        return (
+            header.state is BufferState.COMPLETE
+            and _data_start(header.index_bytes) + header.data_bytes <= len(self._mapped())
+            and self._checksum(header) == header.crc32
+        )
+
+    def index(self) -> ShardIndex:
+        """The index of a set being written or complete.
+
+        Raises:
+            ShardError: the buffer holds no index.
+        """
+        header = self.header()
+        memory = self._mapped()
+        if header.state is BufferState.EMPTY or _data_start(header.index_bytes) + header.data_bytes > len(memory):
+            raise ShardError(f"snapshot buffer is {header.state.name.lower()}: it has no index; verify() it first")
+        data = json.loads(memory[HEADER_BYTES : HEADER_BYTES + header.index_bytes])
+        return ShardIndex(tuple(_entry(item) for item in data["tensors"]), data["extra"])
+
+    def view(self, entry: Entry) -> memoryview:
+        """The bytes of one shard, writable; valid as long as it is held, also after `close`."""
+        start = _data_start(self.header().index_bytes) + entry.start
+        return memoryview(self._mapped())[start : start + entry.nbytes]
+
+    def begin(
+        self, entries: Sequence[Entry], extra: Mapping[str, Any], *, generation: int, step: int, rank: int,
+        world_size: int, layout_hash: str,
+    ) -> tuple[Entry, ...]:
+        """Start writing a set, giving up the one that is here, and return the entries with their places.
+
+        Memory is taken at the first use (posix_fallocate), because a write to memory the host does not have would be
+        a signal and not an error.
+
+        Raises:
+            ShardError: the buffer is pinned, or the host has no room.
+        """
+        if self.header().pinned:
+            raise ShardError("snapshot buffer is pinned for a checkpoint; choose another one")
+        placed, data_bytes = _place(entries)
+        content = {"tensors": [asdict(entry) for entry in placed], "extra": dict(extra)}
+        index = json.dumps(content, separators=(",", ":")).encode()
+        memory = self._allocated(_data_start(len(index)) + data_bytes)
+        # The old set ends before the first byte of the new one is written.
+        _WORD.pack_into(memory, _STATE_AT, BufferState.WRITING)
+        self._put_fields(generation, step, rank, world_size, layout_hash, len(index), data_bytes, 0)
+        memory[HEADER_BYTES : HEADER_BYTES + len(index)] = index
+        return placed
+
+    def commit(self, *, pinned: bool = False) -> ShardHeader:
+        """Finish the set begun: checksum, header, and last of all the state word. `pinned` holds it for a checkpoint.
+
+        Raises:
+            ShardError: no set was begun.
+        """
+        header = self.header()
+        if header.state is not BufferState.WRITING:
+            raise ShardError(f"snapshot buffer is {header.state.name.lower()}: begin() a set before commit()")
+        memory = self._mapped()
+        self._put_fields(
+            header.generation, header.step, header.rank, header.world_size, header.layout_hash, header.index_bytes,
+            header.data_bytes, self._checksum(header),
+        )
+        _WORD.pack_into(memory, _PINNED_AT, int(pinned))
+        _WORD.pack_into(memory, _STATE_AT, BufferState.COMPLETE)
+        return self.header()
+
+    def release(self) -> None:
+        """Give the buffer back to its rank after a checkpoint of it was saved."""
+        memory = self._mapped()
+        if len(memory) >= HEADER_BYTES:
+            _WORD.pack_into(memory, _PINNED_AT, 0)
+
+    def close(self) -> None:
+        """Give up the descriptor. Views that are still held keep the memory."""
+        os.close(self._fd)
+        if self._memory is not None:
+            with suppress(BufferError):  # a view is still held; the mapping ends with it
+                self._memory.close()
+            self._memory = None
+
+    def _put_fields(
+        self, generation: int, step: int, rank: int, world_size: int, layout_hash: str, index_bytes: int,
+        data_bytes: int, crc: int,
+    ) -> None:
+        packed = _FIELDS.pack(
+            _MAGIC, _VERSION, crc, generation, step, rank, world_size, layout_hash.encode("ascii"), index_bytes,
+            data_bytes, 0,
+        )
+        self._mapped()[: _FIELDS.size] = packed[:-4] + zlib.crc32(packed[:-4]).to_bytes(4, "little")
+
+    def _checksum(self, header: ShardHeader) -> int:
+        with memoryview(self._mapped()) as memory, memory[
+            HEADER_BYTES : _data_start(header.index_bytes) + header.data_bytes
+        ] as covered:
+            return zlib.crc32(covered)
+
+    def _allocated(self, size_bytes: int) -> mmap.mmap:
+        status = os.fstat(self._fd)
+        if status.st_size < size_bytes or status.st_blocks * 512 < size_bytes:
+            try:
+                os.posix_fallocate(self._fd, 0, size_bytes)
+            except OSError as error:
+                raise ShardError(
+                    f"no host memory for a snapshot buffer of {size_bytes} bytes ({error.strerror}); "
+                    "use more ranks, a smaller model, or nodes with more memory"
+                ) from error
+        return self._mapped()
+
+    def _mapped(self) -> mmap.mmap:
+        size = os.fstat(self._fd).st_size
+        if self._memory is None or len(self._memory) != size:
+            # An empty file cannot be mapped; one page of nothing reads as an empty buffer.
+            self._memory = mmap.mmap(self._fd, size) if size else mmap.mmap(-1, 1)
+        return self._memory
+
+
+def buffer_bytes(entries: Sequence[Entry]) -> int:
+    """Memory one buffer for these shards takes, with room for the small facts in its index."""
+    placed, data_bytes = _place(entries)
+    index = len(json.dumps([asdict(entry) for entry in placed])) + 64 * 1024
+    return _data_start(index) + data_bytes
+
+
+def _place(entries: Sequence[Entry]) -> tuple[tuple[Entry, ...], int]:
+    placed: list[Entry] = []
+    at = 0
+    for entry in entries:
+        placed.append(Entry(entry.name, entry.dtype, entry.global_shape, entry.offset, entry.shape, entry.nbytes, at))
+        at = _aligned(at + entry.nbytes)
+    return tuple(placed), at
+
+
+def _entry(item: Mapping[str, Any]) -> Entry:
+    return Entry(
+        item["name"], item["dtype"], tuple(item["global_shape"]), tuple(item["offset"]), tuple(item["shape"]),
+        item["nbytes"], item["start"],
+    )
+
+
+def _data_start(index_bytes: int) -> int:
+    return _aligned(HEADER_BYTES + index_bytes)
+
+
+def _aligned(value: int) -> int:
+    return -(-value // _ALIGN) * _ALIGN
