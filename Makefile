@@ -1,0 +1,45 @@
+# Every target does its own set-up. `make demo` and `make test` are all that a bare Linux machine needs.
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.complete
+
+.PHONY: help setup demo test test-all check format docs bench-recovery bench-overhead clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
+
+setup: $(STAMP) ## make .venv; done again when constraints.txt or pyproject.toml changed or it was interrupted
+
+$(STAMP): constraints.txt pyproject.toml .ci/setup
+	@.ci/setup $(STAMP)
+
+demo: $(STAMP) ## train on text, kill a rank half-way, compare with an undisturbed run (3 minutes)
+	@$(BIN)/python -m regroup.api.cli demo
+
+test: $(STAMP) ## everything but the tests marked slow
+	@$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(STAMP) ## every test
+	@$(BIN)/python -m pytest
+
+check: $(STAMP) ## style, types, import rules
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports
+
+format: $(STAMP) ## rewrite to the house style
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+docs: $(STAMP) ## write again what is generated: the state diagram, the dashboard
+	@$(BIN)/python docs/generate.py
+
+bench-recovery: $(STAMP) ## kill to first new step, beside Ray Train
+	@$(BIN)/python -m benchmarks.recovery --json benchmarks/results/recovery.json
+
+bench-overhead: $(STAMP) ## a supervised step beside a bare torch loop
+	@$(BIN)/python -m benchmarks.overhead --json benchmarks/results/overhead.json
+
+clean: ## remove what was built here
+	rm -rf $(VENV) build dist demo *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache

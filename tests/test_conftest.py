@@ -1,0 +1,89 @@
+"""The guard against leaks sees what it is for, and the PostgreSQL fixture serves."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+pytest_plugins = ["pytester"]
+
+HOUSE_CONFTEST = Path(__file__).with_name("conftest.py")
+
+
+@pytest.fixture
+def house(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], pytest.RunResult]:
+    """Run a test file under the house's conftest in a process of its own."""
+    monkeypatch.delenv("REGROUP_TEST_SESSION")
+    pytester.makeconftest(HOUSE_CONFTEST.read_text())
+    pytester.makeini("[pytest]\naddopts = -W ignore")
+
+    def run(source: str) -> pytest.RunResult:
+        pytester.makepyfile(source)
+        return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-rA")
+
+    return run
+
+
+def test_leaks_fail_their_test_and_what_outlives_the_session_fails_the_run(
+    house: Callable[[str], pytest.RunResult],
+) -> None:
+    source = """
+        import os, subprocess
+        from pathlib import Path
+        import pytest
+        from conftest import held, leaked_since
+
+        def test_seen():
+            before = held()
+            shared = Path("/dev/shm/regroup-test-leak")
+            shared.touch()
+            descriptor = os.open("/etc/hostname", os.O_RDONLY)
+            print(leaked_since(before, within_s=0.2))
+            shared.unlink()
+            os.close(descriptor)
+            assert leaked_since(before, within_s=0.2) == []
+
+        def test_process(no_leaks):
+            subprocess.Popen(["sleep", "77"], start_new_session=True)
+    """
+    result = house(source)
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*descriptor * -> /etc/hostname*shared memory /dev/shm/regroup-test-leak*"])
+    result.stdout.fnmatch_lines(["*left behind:*", "*process *: sleep 77*", "*outlived the tests*", "*: sleep 77"])
+
+
+def test_a_group_that_cannot_run_skips_with_its_reason_or_fails_where_required(
+    house: Callable[[str], pytest.RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    source = "import pytest\n@pytest.mark.prometheus\ndef test_it():\n    pass\n"
+    skipped = house(source)
+    skipped.assert_outcomes(skipped=1)
+    skipped.stdout.fnmatch_lines(["prometheus  1 skipped (no prometheus*"])
+    monkeypatch.setenv("REGROUP_REQUIRE", "postgres,prometheus")
+    required = house(source)
+    assert required.ret != 0
+    required.stdout.fnmatch_lines(["*REGROUP_REQUIRE names prometheus*"])
+
+
+@pytest.mark.postgres
+async def test_the_postgres_fixture_serves_empty_databases(postgres_server: Any) -> None:
+    urls = {postgres_server.create_database(), postgres_server.create_database()}
+    assert len(urls) == 2
+    for url in urls:
+        engine = create_async_engine(url)
+        async with engine.connect() as connection:
+            tables = text("select count(*) from pg_tables where schemaname = 'public'")
+            assert (await connection.execute(tables)).scalar() == 0
+        await engine.dispose()
+
+
+def test_every_process_of_the_session_is_marked() -> None:
+    inherited = subprocess.run(["printenv", "REGROUP_TEST_SESSION"], capture_output=True, text=True, check=True)
+    assert inherited.stdout.strip() == os.environ["REGROUP_TEST_SESSION"]
