@@ -16,7 +16,7 @@ import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from typing import Any
 
@@ -24,6 +24,7 @@ HEADER_BYTES = 4096
 _MAGIC = b"regroup\0"
 _VERSION = 1
 _ALIGN = 64
+_INDEX_STEP = 64 * 1024
 _FIELDS = struct.Struct("<8sIIQQII16sQQI")
 """magic, version, checksum of index and data, generation, step, rank, world size, layout, index and data bytes,
 checksum of the fields before."""
@@ -60,7 +61,7 @@ class Entry:
     """Extent of the box."""
     nbytes: int
     start: int = 0
-    """Bytes from the beginning of the data; filled by `begin`."""
+    """Bytes from the beginning of the data; given by `Plan`."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,31 @@ class ShardIndex:
 
     tensors: tuple[Entry, ...]
     extra: Mapping[str, Any]
+
+
+class Plan:
+    """Where the shards of every set of this rank lie; made once, because it is the same at every step."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        placed: list[Entry] = []
+        at = 0
+        for entry in entries:
+            placed.append(replace(entry, start=at))
+            at = _aligned(at + entry.nbytes)
+        self.entries = tuple(placed)
+        self.data_bytes = at
+        self._tensors = json.dumps([asdict(entry) for entry in placed], separators=(",", ":")).encode()
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Memory one buffer takes while the small facts beside the tensors stay below 64 KiB."""
+        return _data_start(len(self._tensors) + 2 * _INDEX_STEP) + self.data_bytes
+
+    def index(self, extra: Mapping[str, Any]) -> bytes:
+        """The index with these small facts, filled up with blanks so that the data stays where it is."""
+        facts = json.dumps(dict(extra), separators=(",", ":")).encode()
+        index = b'{"tensors":' + self._tensors + b',"extra":' + facts + b"}"
+        return index.ljust(-(-len(index) // _INDEX_STEP) * _INDEX_STEP)
 
 
 class ShardBuffer:
@@ -147,10 +173,10 @@ class ShardBuffer:
         return memoryview(self._mapped())[start : start + entry.nbytes]
 
     def begin(
-        self, entries: Sequence[Entry], extra: Mapping[str, Any], *, generation: int, step: int, rank: int,
-        world_size: int, layout_hash: str,
-    ) -> tuple[Entry, ...]:
-        """Start writing a set, giving up the one that is here, and return the entries with their places.
+        self, plan: "Plan", extra: Mapping[str, Any], *, generation: int, step: int, rank: int, world_size: int,
+        layout_hash: str,
+    ) -> None:
+        """Start writing a set, giving up the one that is here. Then fill `view(entry)` for every `plan.entries`.
 
         Memory is taken at the first use (posix_fallocate), because a write to memory the host does not have would be
         a signal and not an error.
@@ -160,15 +186,12 @@ class ShardBuffer:
         """
         if self.header().pinned:
             raise ShardError("snapshot buffer is pinned for a checkpoint; choose another one")
-        placed, data_bytes = _place(entries)
-        content = {"tensors": [asdict(entry) for entry in placed], "extra": dict(extra)}
-        index = json.dumps(content, separators=(",", ":")).encode()
-        memory = self._allocated(_data_start(len(index)) + data_bytes)
+        index = plan.index(extra)
+        memory = self._allocated(_data_start(len(index)) + plan.data_bytes)
         # The old set ends before the first byte of the new one is written.
         _WORD.pack_into(memory, _STATE_AT, BufferState.WRITING)
-        self._put_fields(generation, step, rank, world_size, layout_hash, len(index), data_bytes, 0)
+        self._put_fields(generation, step, rank, world_size, layout_hash, len(index), plan.data_bytes, 0)
         memory[HEADER_BYTES : HEADER_BYTES + len(index)] = index
-        return placed
 
     def commit(self, *, pinned: bool = False) -> ShardHeader:
         """Finish the set begun: checksum, header, and last of all the state word. `pinned` holds it for a checkpoint.
@@ -236,22 +259,6 @@ class ShardBuffer:
             # An empty file cannot be mapped; one page of nothing reads as an empty buffer.
             self._memory = mmap.mmap(self._fd, size) if size else mmap.mmap(-1, 1)
         return self._memory
-
-
-def buffer_bytes(entries: Sequence[Entry]) -> int:
-    """Memory one buffer for these shards takes, with room for the small facts in its index."""
-    placed, data_bytes = _place(entries)
-    index = len(json.dumps([asdict(entry) for entry in placed])) + 64 * 1024
-    return _data_start(index) + data_bytes
-
-
-def _place(entries: Sequence[Entry]) -> tuple[tuple[Entry, ...], int]:
-    placed: list[Entry] = []
-    at = 0
-    for entry in entries:
-        placed.append(Entry(entry.name, entry.dtype, entry.global_shape, entry.offset, entry.shape, entry.nbytes, at))
-        at = _aligned(at + entry.nbytes)
-    return tuple(placed), at
 
 
 def _entry(item: Mapping[str, Any]) -> Entry:

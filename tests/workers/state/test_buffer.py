@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from regroup.workers.state.buffer import HEADER_BYTES, BufferState, Entry, ShardBuffer, ShardError, buffer_bytes
+from regroup.workers.state.buffer import HEADER_BYTES, BufferState, Entry, Plan, ShardBuffer, ShardError
 
 ENTRIES = (
     Entry("a.weight", "uint8", (4, 6), (2, 0), (2, 6), 12),
     Entry("b", "uint8", (100,), (0,), (100,), 100),
     Entry("empty", "uint8", (3, 5), (3, 0), (0, 5), 0),
 )
+PLAN = Plan(ENTRIES)
 
 
 @pytest.fixture
@@ -24,10 +25,10 @@ def fd() -> Iterator[int]:
 
 
 def write(buffer: ShardBuffer, step: int, fill: int, *, pinned: bool = False) -> None:
-    placed = buffer.begin(
-        ENTRIES, {"cursor": step * 8}, generation=3, step=step, rank=1, world_size=2, layout_hash="0123456789abcdef"
+    buffer.begin(
+        PLAN, {"cursor": step * 8}, generation=3, step=step, rank=1, world_size=2, layout_hash="0123456789abcdef"
     )
-    for entry in placed:
+    for entry in PLAN.entries:
         buffer.view(entry)[:] = bytes([fill]) * entry.nbytes
     buffer.commit(pinned=pinned)
 
@@ -69,8 +70,8 @@ def test_a_writer_killed_in_the_middle_leaves_no_usable_set(fd: int) -> None:
     child = os.fork()
     if child == 0:
         buffer = ShardBuffer(fd)
-        placed = buffer.begin(ENTRIES, {}, generation=3, step=6, rank=1, world_size=2, layout_hash="x")
-        buffer.view(placed[0])[:] = b"\1" * 12
+        buffer.begin(PLAN, {}, generation=3, step=6, rank=1, world_size=2, layout_hash="x")
+        buffer.view(PLAN.entries[0])[:] = b"\1" * 12
         os.kill(os.getpid(), signal.SIGKILL)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     reader = ShardBuffer(os.dup(fd))
@@ -91,7 +92,8 @@ def test_every_single_bit_of_fields_index_and_data_is_covered(fd: int) -> None:
     reader = ShardBuffer(os.dup(fd))
     header = reader.header()
     end = HEADER_BYTES + header.index_bytes + 63 & ~63
-    for place in [*range(76), *range(HEADER_BYTES, end + header.data_bytes)]:
+    places = [*range(76), *range(HEADER_BYTES, HEADER_BYTES + 600), *range(end, end + header.data_bytes)]
+    for place in places:
         byte = os.pread(fd, 1, place)
         os.pwrite(fd, bytes([byte[0] ^ 0x10]), place)
         assert not reader.verify(), place
@@ -132,16 +134,16 @@ def test_a_buffer_grows_when_its_index_does(fd: int) -> None:
     buffer = ShardBuffer(os.dup(fd))
     write(buffer, 5, 7)
     size = os.fstat(fd).st_size
-    buffer.begin(ENTRIES, {"more": "x" * 10_000}, generation=3, step=6, rank=1, world_size=2, layout_hash="x")
+    buffer.begin(PLAN, {"more": "x" * 100_000}, generation=3, step=6, rank=1, world_size=2, layout_hash="x")
     buffer.commit()
     assert os.fstat(fd).st_size > size
     assert buffer.verify()
-    assert len(buffer.index().extra["more"]) == 10_000
+    assert len(buffer.index().extra["more"]) == 100_000
 
 
 def test_the_size_asked_for_is_enough(fd: int) -> None:
     write(ShardBuffer(os.dup(fd)), 5, 7)
-    assert os.fstat(fd).st_size <= buffer_bytes(ENTRIES)
+    assert os.fstat(fd).st_size <= PLAN.buffer_bytes
 
 
 def test_no_room_is_an_error_and_not_a_signal() -> None:
@@ -153,7 +155,7 @@ def test_no_room_is_an_error_and_not_a_signal() -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
             big = Entry("big", "uint8", (1 << 20,), (0,), (1 << 20,), 1 << 20)
             buffer = ShardBuffer(os.memfd_create("small"))
-            buffer.begin([big], {}, generation=1, step=1, rank=0, world_size=1, layout_hash="x")
+            buffer.begin(Plan([big]), {}, generation=1, step=1, rank=0, world_size=1, layout_hash="x")
         except ShardError as error:
             code = 0 if "no host memory" in str(error) else 2
         finally:
