@@ -12,7 +12,9 @@ from regroup.service.layout import Layout
 
 _NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 _DURATION_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_BYTE_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_BYTE_UNITS = {
+    "": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
+}
 
 
 def _seconds(value: object) -> object:
@@ -49,7 +51,9 @@ class SecretRef(_Part):
     """Where the node finds a secret's value. The value itself is never in a spec, log or event."""
 
     from_env: str | None = None
+    """Name of an environment variable on the node."""
     from_file: str | None = None
+    """Path of a file on the node."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -62,18 +66,25 @@ class TransformerModel(_Part):
     """Decoder-only transformer: RMSNorm, RoPE, grouped-query attention, SwiGLU."""
 
     family: Literal["transformer"] = "transformer"
+    """Model family."""
     dim: Positive = 128
+    """Width of the residual stream; divides by `heads` into an even head size."""
     layers: Positive = 4
+    """Transformer blocks."""
     heads: Positive = 4
+    """Attention heads."""
     kv_heads: Positive | None = None
     """Key and value heads; as many as `heads` if absent."""
     ffn_dim: Positive | None = None
     """Hidden width of SwiGLU; 8/3 of dim rounded up to a multiple of 32 if absent."""
     vocab_size: Positive | None = None
     """The tokenizer's if absent."""
-    rope_theta: float = Field(10_000.0, gt=0)
-    norm_eps: float = Field(1e-5, gt=0)
+    rope_theta: float = Field(default=10_000.0, gt=0)
+    """Base of the rotary position frequencies."""
+    norm_eps: float = Field(default=1e-5, gt=0)
+    """Added under the root of RMSNorm."""
     tie_embeddings: bool = False
+    """The output head shares the embedding's weights."""
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
@@ -105,6 +116,7 @@ class BuiltinWorkload(_Part):
     """The built-in trainer on the built-in model families."""
 
     kind: Literal["builtin"]
+    """Which workload this is."""
     model: TransformerModel = TransformerModel()
     data: TextData
 
@@ -117,6 +129,7 @@ class Resources(_Part):
     """What one rank holds."""
 
     device: Literal["cpu", "cuda"] = "cpu"
+    """`cpu` trains over gloo, `cuda` over NCCL."""
     cpus: Positive = 1
     """CPU cores, also the number of threads of a rank."""
     memory: Bytes | None = None
@@ -127,8 +140,11 @@ class DataParallel(_Part):
     """Smallest, wanted and largest data-parallel degree."""
 
     min: Positive
+    """Smallest degree the job may run at."""
     target: Positive
+    """Degree it asks for."""
     max: Positive
+    """Largest degree it may grow to."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -151,8 +167,11 @@ class LayoutSpec(_Part):
     data_parallel: Literal["fsdp", "ddp"] = "fsdp"
     """`fsdp` shards parameters, gradients and optimizer; `ddp` replicates them."""
     tp: Literal[1] = 1
+    """Tensor-parallel degree."""
     cp: Literal[1] = 1
+    """Context-parallel degree."""
     pp: Literal[1] = 1
+    """Pipeline-parallel degree."""
 
     def at(self, dp: int) -> Layout:
         """The layout at data-parallel degree `dp`."""
@@ -170,19 +189,28 @@ class Optimizer(_Part):
     """AdamW (Loshchilov and Hutter 2019)."""
 
     name: Literal["adamw"] = "adamw"
-    lr: float = Field(3e-4, gt=0)
+    """Which optimizer."""
+    lr: float = Field(default=3e-4, gt=0)
+    """Peak learning rate."""
     betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = Field(1e-8, gt=0)
-    weight_decay: float = Field(0.1, ge=0)
-    clip_norm: float | None = Field(1.0, gt=0)
+    """Decay of the first and second moment."""
+    eps: float = Field(default=1e-8, gt=0)
+    """Added to the root of the second moment."""
+    weight_decay: float = Field(default=0.1, ge=0)
+    """Decoupled weight decay."""
+    clip_norm: float | None = Field(default=1.0, gt=0)
+    """Gradients are scaled down to this norm; null leaves them."""
 
 
 class Schedule(_Part):
     """Linear warm-up, then cosine decay to `min_lr_ratio` of the peak at the last step."""
 
     name: Literal["cosine", "constant"] = "cosine"
-    warmup_steps: int = Field(0, ge=0)
-    min_lr_ratio: float = Field(0.1, ge=0, le=1)
+    """What follows the warm-up."""
+    warmup_steps: int = Field(default=0, ge=0)
+    """Steps from zero to the peak."""
+    min_lr_ratio: float = Field(default=0.1, ge=0, le=1)
+    """Learning rate of the last step over the peak."""
 
 
 class Training(_Part):
@@ -195,10 +223,15 @@ class Training(_Part):
     sequence: Positive
     """Tokens per sequence."""
     steps: Positive
+    """Optimizer updates of the whole job."""
     optimizer: Optimizer = Optimizer()
+    """The optimizer and its constants."""
     schedule: Schedule = Schedule()
+    """The learning rate over the steps."""
     precision: Literal["fp32", "bf16"] = "fp32"
+    """Of forward and backward; parameters and optimizer stay fp32."""
     activation_checkpointing: Literal["none", "full"] = "none"
+    """`full` recomputes each block in backward."""
     validate_every: Positive | None = None
     """Steps between validation losses; with held-out data, also at the last step."""
 
@@ -221,32 +254,40 @@ class Snapshot(_Part):
     """Training state in host memory."""
 
     every_steps: Positive = 1
+    """Steps between snapshots: the most that a rank's death can cost."""
 
 
 class Checkpoint(_Part):
     """Training state in durable storage. The last step is always saved."""
 
     every_steps: Positive | None = None
+    """Steps between checkpoints."""
     every: Duration | None = None
     """Time between checkpoints; with `every_steps`, whichever comes first."""
     keep_last: Positive = 3
-    keep_best: int = Field(0, ge=0)
+    """So many of the newest are kept."""
+    keep_best: int = Field(default=0, ge=0)
     """Also keep this many with the lowest validation loss."""
 
 
 class Budgets(_Part):
     """Failures of one cause allowed inside the window before the job is FAILED."""
 
-    rank_exit: int = Field(10, ge=0)
-    node_loss: int = Field(5, ge=0)
-    hang: int = Field(5, ge=0)
-    io_error: int = Field(5, ge=0)
+    rank_exit: int = Field(default=10, ge=0)
+    """Ranks, store or zygote that ended by a signal or without a word."""
+    node_loss: int = Field(default=5, ge=0)
+    """Nodes or agents that fell silent."""
+    hang: int = Field(default=5, ge=0)
+    """Generations in which no rank moved on."""
+    io_error: int = Field(default=5, ge=0)
+    """Connection, timeout and storage errors in training code."""
 
 
 class Recovery(_Part):
     """When to stop retrying."""
 
     budgets: Budgets = Budgets()
+    """Allowed failures per cause."""
     window: Duration = 3600.0
     """Failures older than this are forgiven."""
     refill_steps: Positive = 100
@@ -257,54 +298,72 @@ class FaultPoint(_Part):
     """Where a fault strikes."""
 
     rank: int = Field(ge=0)
+    """The rank that is struck."""
     step: int = Field(ge=1)
+    """The step during which it is struck."""
     phase: Literal["forward", "backward", "optimizer", "snapshot", "checkpoint"] = "forward"
+    """The phase of that step."""
 
 
 class Fault(_Part):
     """A rehearsal: strikes once in the job's life, recorded before it acts; needs a server with --allow-faults."""
 
     at: FaultPoint
+    """Where it strikes."""
     do: Literal["sigkill", "sigstop", "raise", "kill_store", "kill_zygote", "kill_agent", "kill_saver"] = "sigkill"
+    """What happens: to the rank itself, or to the store, zygote, agent or saver beside it."""
 
 
 class JobSpec(_Part):
     """A training job, whole."""
 
     version: Literal[1] = 1
+    """Of this format."""
     name: Name
+    """What people call the job; need not be unique."""
     project: Name = "default"
+    """The project the job belongs to."""
     labels: dict[str, str] = {}
+    """Free key and value pairs to find it by."""
     owner: str = ""
+    """Whom to ask about it."""
     workload: Workload
     args: dict[str, Any] = {}
     """Arguments of the training function."""
     env: dict[str, str] = {}
+    """Environment variables of the ranks."""
     secrets: dict[str, SecretRef] = {}
+    """Environment variables whose values the node looks up."""
     preload: list[str] = []
     """Modules the zygote imports before ranks are forked; they must not touch CUDA."""
     resources: Resources = Resources()
     layout: LayoutSpec = LayoutSpec()
     training: Training
     determinism: Literal["default", "strict"] = "default"
+    """`strict` makes CUDA runs bitwise repeatable at a cost; CPU runs always are."""
     snapshot: Snapshot = Snapshot()
     checkpoint: Checkpoint = Checkpoint()
     recovery: Recovery = Recovery()
     storage_uri: str | None = None
     """Where checkpoints and prepared data go: file, s3 or gs. The server's default if absent."""
-    resume_from: str | None = Field(None, pattern=r"^[^@]+@(\d+|latest)$")
+    resume_from: str | None = Field(default=None, pattern=r"^[^@]+@(\d+|latest)$")
     """`job@step` or `job@latest`: start from another job's checkpoint."""
     max_duration: Duration | None = None
+    """The job is FAILED after this long since its first start."""
     max_queue_time: Duration | None = None
-    seed: int = Field(0, ge=0, lt=2**63)
+    """The job is FAILED after waiting this long."""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """Of initialisation, data order and dropout."""
     faults: list[Fault] = []
+    """Rehearsed failures; need a server with --allow-faults."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         micro_batches = self.training.global_batch // self.training.micro_batch
         if self.layout.dp.max > micro_batches:
             raise PydanticCustomError(
-                "layout", "layout.dp.max must not exceed the {n} micro-batches of a step (global_batch/micro_batch): {dp}",
+                "layout",
+                "layout.dp.max must not exceed the {n} micro-batches of a step (global_batch/micro_batch): {dp}",
                 {"n": micro_batches, "dp": self.layout.dp.max},
             )
         for fault in self.faults:

@@ -1,0 +1,49 @@
+"""Numbers, sizes and times as people read them. Pure."""
+
+import math
+
+_SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def duration(seconds: float) -> str:
+    """`0.83 s`, `12.4 s`, `3 m 20 s`, `2 h 5 m`, `3 d 4 h`; three significant figures at most."""
+    if seconds < 0:
+        return "-" + duration(-seconds)
+    if seconds < 9.995:
+        return f"{seconds:.2g} s" if seconds < 0.0995 else f"{seconds:.1f} s"
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    seconds = round(seconds)
+    for size, unit, smaller, below in ((60, "m", "s", 3600), (3600, "h", "m", 86400), (86400, "d", "h", math.inf)):
+        if seconds < below:
+            whole, rest = divmod(seconds, size)
+            part = rest // {"s": 1, "m": 60, "h": 3600}[smaller]
+            return f"{whole} {unit} {part} {smaller}" if part else f"{whole} {unit}"
+    raise AssertionError("the last row has no upper bound")
+
+
+def ago(then_s: float | None, now_s: float) -> str:
+    """`3 m 20 s ago`, from Unix seconds; `-` if it never was."""
+    return "-" if then_s is None else f"{duration(max(0.0, now_s - then_s))} ago"
+
+
+def number(value: float) -> str:
+    """`950`, `12.3k`, `1.24M`."""
+    for scale, letter in _SCALES:
+        if abs(value) >= scale:
+            return f"{value / scale:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def size(size_bytes: float) -> str:
+    """`512 B`, `1.5 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size_bytes < 1024:
+            return f"{size_bytes:.3g} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:.3g} TiB"
+
+
+def layout_text(layout: dict[str, int]) -> str:
+    """`dp_shard=4`: the degrees above one, else `1 rank`."""
+    return " × ".join(f"{name}={degree}" for name, degree in layout.items() if degree > 1) or "1 rank"

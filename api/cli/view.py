@@ -1,0 +1,239 @@
+"""What the watch screen shows, as one value folded from events. Pure: no clock, no client, no terminal."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from regroup.api.cli.text import duration
+
+INCIDENT_PHASES = (
+    ("seen", "seen_s"), ("dead", "dead_s"), ("formed", "formed_s"), ("restored", "restored_s"),
+    ("first step", "first_step_s"),
+)
+"""The phases of an incident that tick on the screen: word, and the key of its time."""
+
+TERMINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
+_RATE_STEPS = 20
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One rank on the board."""
+
+    rank: int
+    node: str
+    """Name of its node."""
+    phase: str = "waiting"
+    alive: bool | None = None
+    """None until its generation has formed."""
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One cause and its times (Unix seconds, filled as they happen)."""
+
+    id: str
+    cause: str
+    rank: int | None
+    at_step: int
+    times: Mapping[str, float]
+    generation: int = 0
+    rung: str = ""
+    steps_lost: int | None = None
+
+    def elapsed(self, key: str) -> float | None:
+        """Seconds from the fault (when it was seen, if nobody knows better) to the phase `key`."""
+        start = self.times.get("fault_s", self.times.get("seen_s"))
+        then = self.times.get(key)
+        return None if start is None or then is None else max(0.0, then - start)
+
+    @property
+    def over(self) -> bool:
+        """Training is back."""
+        return "first_step_s" in self.times
+
+    def summary(self) -> str:
+        """`back in 0.8 s, 0 steps lost`, or the phase it is in."""
+        back = self.elapsed("first_step_s")
+        if back is not None:
+            lost = self.steps_lost or 0
+            return f"back in {duration(back)}, {lost} step{'' if lost == 1 else 's'} lost"
+        if self.rung == "fail":
+            return "not recovered"
+        done = [word for word, key in INCIDENT_PHASES if key in self.times]
+        return f"{done[-1]}, recovering" if done else "recovering"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One committed step, as far as the screen needs it."""
+
+    step: int
+    generation: int
+    time_s: float
+    loss: float
+    tokens: int
+    validation_loss: float | None = None
+
+
+@dataclass(frozen=True)
+class JobView:
+    """A job at one moment, as the screen shows it."""
+
+    job_id: str
+    name: str
+    steps_total: int
+    state: str = "QUEUED"
+    reason: str = ""
+    message: str = ""
+    error: Mapping[str, Any] | None = None
+    activity: str = ""
+    """What starting is busy with, e.g. `data 40 %`."""
+    generation: int = 0
+    layout: Mapping[str, int] = field(default_factory=dict[str, int])
+    ranks: tuple[Rank, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    steps: tuple[Step, ...] = ()
+    """Committed steps in order; a later generation's row has replaced an earlier one's."""
+    checkpoint_step: int | None = None
+    created_s: float | None = None
+
+    @property
+    def over(self) -> bool:
+        """The job is in a terminal state."""
+        return self.state in TERMINAL
+
+    @property
+    def step(self) -> int:
+        """Committed steps."""
+        return self.steps[-1].step if self.steps else 0
+
+    @property
+    def loss(self) -> float | None:
+        """Loss of the newest step."""
+        return self.steps[-1].loss if self.steps else None
+
+    @property
+    def validation_loss(self) -> float | None:
+        """Newest held-out loss."""
+        return next((s.validation_loss for s in reversed(self.steps) if s.validation_loss is not None), None)
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Over the last steps of the newest generation, so that a recovery does not count as slowness."""
+        recent = [s for s in self.steps[-_RATE_STEPS:] if s.generation == self.steps[-1].generation]
+        if len(recent) < 2 or recent[-1].time_s <= recent[0].time_s:
+            return None
+        return sum(s.tokens for s in recent[1:]) / (recent[-1].time_s - recent[0].time_s)
+
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds to the last step at the present rate; None while unknown or over."""
+        recent = [s for s in self.steps[-_RATE_STEPS:] if s.generation == self.steps[-1].generation]
+        if self.over or len(recent) < 2:
+            return None
+        return (self.steps_total - self.step) * (recent[-1].time_s - recent[0].time_s) / (len(recent) - 1)
+
+
+def planned(name: str, steps_total: int, nodes: list[str], ranks_per_node: int, activity: str) -> JobView:
+    """The board before there is a cluster: ranks in their places, waiting."""
+    ranks = [Rank(n * ranks_per_node + i, node) for n, node in enumerate(nodes) for i in range(ranks_per_node)]
+    return JobView("", name, steps_total, ranks=tuple(ranks), activity=activity)
+
+
+def fold(view: JobView, event: Mapping[str, Any]) -> JobView:
+    """The view after one event `{type, generation, time_s, data}`; what it does not know leaves it as it is."""
+    data: Mapping[str, Any] = event.get("data") or {}
+    match event.get("type"):
+        case "state":
+            return _state(view, data)
+        case "generation":
+            return _generation(view, data)
+        case "step":
+            return add_step(view, data)
+        case "incident":
+            return _incident(view, data)
+        case "checkpoint":
+            return replace(view, checkpoint_step=int(data["step"]))
+        case "phase":
+            fraction = data.get("fraction")
+            done = "" if fraction is None else f" {fraction:.0%}"
+            return replace(view, activity=f"{data.get('phase', '')}{done} {data.get('message') or ''}".strip())
+        case _:
+            return view
+
+
+def add_step(view: JobView, row: Mapping[str, Any]) -> JobView:
+    """The view after one committed step; a generation replaces what it repeats."""
+    loss = row.get("loss")
+    step = Step(
+        int(row["step"]), int(row["generation"]), float(row["time_s"]),
+        math.nan if loss is None else float(loss), int(row.get("tokens") or 0), row.get("validation_loss"),
+    )
+    if view.steps and step.step <= view.steps[-1].step:
+        if step.generation < view.steps[-1].generation:
+            return view
+        kept = tuple(s for s in view.steps if s.step < step.step)
+    else:
+        kept = view.steps
+    ranks = view.ranks
+    dying = any(i.generation >= step.generation and not i.over for i in view.incidents)
+    if step.generation >= view.generation and not dying and any(not r.alive for r in ranks):
+        ranks = tuple(replace(r, alive=True, phase="training") for r in ranks)
+    return replace(view, steps=(*kept, step), ranks=ranks, activity="")
+
+
+def with_phases(view: JobView, phases: Mapping[str, Any]) -> JobView:
+    """The view with the phase each live rank last wrote: rank → (step, phase)."""
+    ranks = tuple(
+        replace(r, phase=str(phases[str(r.rank)][1]), alive=True)
+        if str(r.rank) in phases and r.alive is not False else r
+        for r in view.ranks
+    )
+    return replace(view, ranks=ranks)
+
+
+def _state(view: JobView, data: Mapping[str, Any]) -> JobView:
+    state = str(data["state"])
+    ranks = view.ranks
+    if state == "SUCCEEDED":
+        ranks = tuple(replace(r, alive=None, phase="done") for r in ranks)
+    elif state in TERMINAL or state == "QUEUED":
+        ranks = tuple(replace(r, alive=None, phase="ended" if state in TERMINAL else "waiting") for r in ranks)
+    return replace(
+        view, state=state, reason=str(data.get("reason") or ""), message=str(data.get("message") or ""),
+        error=data.get("error") or view.error, ranks=ranks, activity="" if state in TERMINAL else view.activity,
+    )
+
+
+def _generation(view: JobView, data: Mapping[str, Any]) -> JobView:
+    ranks = tuple(
+        Rank(int(r["rank"]), str(r.get("node_name") or r.get("node_id") or "?"), phase="joining")
+        for r in data.get("ranks") or ()
+    )
+    return replace(view, generation=int(data["number"]), layout=data.get("layout") or {}, ranks=ranks or view.ranks)
+
+
+def _incident(view: JobView, data: Mapping[str, Any]) -> JobView:
+    incident = Incident(
+        id=str(data["id"]), cause=str(data.get("cause") or data.get("reason") or "?"), rank=data.get("rank"),
+        at_step=int(data.get("at_step") or 0),
+        times={key: value for key, value in (data.get("times") or {}).items() if value is not None},
+        generation=int(data.get("generation") or 0), rung=str(data.get("rung") or ""),
+        steps_lost=data.get("steps_lost"),
+    )
+    known = [i.id for i in view.incidents]
+    incidents = (
+        tuple(incident if i.id == incident.id else i for i in view.incidents)
+        if incident.id in known else (*view.incidents, incident)
+    )
+    ranks = view.ranks
+    if incident.generation >= view.generation and not incident.over:
+        everyone = "dead_s" in incident.times
+        ranks = tuple(
+            replace(r, alive=False, phase="dead") if r.rank == incident.rank
+            else replace(r, alive=False, phase="ended") if everyone else r
+            for r in ranks
+        )
+    return replace(view, incidents=incidents, ranks=ranks)

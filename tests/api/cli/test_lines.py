@@ -1,0 +1,53 @@
+from typing import Any
+
+from regroup.api.cli.lines import changes
+from regroup.api.cli.view import fold
+
+
+def told(story, events: list[dict[str, Any]]) -> list[str]:
+    view, lines = story.view([]), list[str]()
+    for event in events:
+        after = fold(view, event)
+        lines += changes(view, after)
+        view = after
+    return lines
+
+
+def test_a_life_is_told_in_order_each_thing_once(story) -> None:
+    events = [*story.until_the_kill, *story.the_return, story.state("SUCCEEDED", "completed")]
+    lines = told(story, events)
+    assert lines[:4] == [
+        "state STARTING (granted)",
+        "starting: data 40% 12 files",
+        "generation 1 · dp_shard=4 · node-1: ranks 0, 1; node-2: ranks 2, 3",
+        "state RUNNING (first_step)",
+    ]
+    assert lines[4] == "step 1/300  loss 5.4136"
+    kill = lines.index("incident: SIGKILL of rank 1 after step 149")
+    assert lines[kill + 1 :] == [
+        "  seen 0.02 s",
+        "  dead 0.04 s",
+        "generation 2 · dp_shard=4 · node-1: ranks 0, 1; node-2: ranks 2, 3",
+        "  formed 0.3 s",
+        "  restored 0.4 s",
+        "  first step 0.8 s",
+        "  back in 0.8 s, 0 steps lost",
+        "step 150/300  loss 2.0823  held-out 2.1823",
+        "state SUCCEEDED (completed)",
+    ]
+    assert len(lines) == len(set(lines))
+
+
+def test_step_lines_are_few_in_a_long_run_and_keep_every_held_out_loss(story) -> None:
+    lines = told(story, [story.step(s) for s in range(1, 300)])
+    assert len(lines) == 1 + 19 + 4  # the first, every 15th, and 50, 100, 200, 250 between them
+
+
+def test_an_incident_told_late_is_told_whole(story) -> None:
+    lines = changes(story.view([]), story.view([story.incident(story.back_at, steps_lost=0)]))
+    assert lines[0].startswith("incident") and lines[-1] == "  back in 0.8 s, 0 steps lost" and len(lines) == 7
+
+
+def test_a_failure_gives_reason_and_error(story) -> None:
+    end = story.state("FAILED", "user_error", message="rank 2 raised", error={"kind": "ValueError", "message": "no"})
+    assert told(story, [end]) == ["state FAILED (user_error · rank 2 raised)", "error ValueError: no"]
