@@ -1,0 +1,40 @@
+"""Wakes those who follow a job when this process has written to it. Other replicas' writes are seen by polling."""
+
+import asyncio
+from collections import defaultdict
+
+
+class Changes:
+    """A counter per job. Read it, read the store, then wait past it: no change in between is missed."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._last: dict[str, int] = {}
+        self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+
+    def mark(self) -> int:
+        """To be taken before reading the store."""
+        return self._count
+
+    def announce(self, job_id: str) -> None:
+        """A transaction that wrote to the job has committed."""
+        self._count += 1
+        self._last[job_id] = self._count
+        for event in self._waiting.get(job_id, ()):
+            event.set()
+
+    async def wait(self, job_id: str, mark: int, timeout_s: float) -> None:
+        """Return once the job has changed since `mark`, at the latest after `timeout_s`."""
+        if self._last.get(job_id, 0) > mark:
+            return
+        event = asyncio.Event()
+        self._waiting[job_id].add(event)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await event.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._waiting[job_id].discard(event)
+            if not self._waiting[job_id]:
+                del self._waiting[job_id]

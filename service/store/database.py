@@ -1,0 +1,165 @@
+"""Engines, transactions and migrations for the two dialects.
+
+SQLite: a file, WAL, one process (held by a lock beside the file), one writing connection whose transactions all begin
+IMMEDIATE, and reading connections that cannot write, so that no transaction ever has to be upgraded.
+PostgreSQL: through asyncpg, READ COMMITTED; writers lock the rows they decide on.
+"""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import event, exc
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from regroup.service.errors import ConflictError, UnavailableError
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_MIGRATION_LOCK = 0x7265_6772  # an advisory lock of PostgreSQL: replicas that start together migrate one by one
+_BUSY_TIMEOUT_MS = 10_000
+
+
+class Database:
+    """Read and write transactions on one database."""
+
+    def __init__(self, reader: AsyncEngine, writer: AsyncEngine, lock_fd: int | None) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._lock_fd = lock_fd
+
+    @classmethod
+    async def open(cls, url: str) -> "Database":
+        """Connect and migrate to the newest schema.
+
+        Args:
+            url: `sqlite:///path/to/file` or `postgresql://user:password@host/database`.
+
+        Raises:
+            ConflictError: another process holds this SQLite file.
+            UnavailableError: the database does not answer.
+        """
+        address = _async_url(url)
+        if address.get_backend_name() == "sqlite":
+            path = Path(address.database or "")
+            if not address.database or address.database == ":memory:":
+                raise ConflictError(
+                    f"database {url!r}: SQLite needs a file, e.g. sqlite:////var/lib/regroup/regroup.db"
+                )
+            lock_fd = await asyncio.to_thread(_lock_file, path)
+            writer = create_async_engine(address, pool_size=1, max_overflow=0, pool_timeout=60)
+            reader = create_async_engine(address)
+            _prepare_sqlite(writer, begin="BEGIN IMMEDIATE", query_only=False)
+            _prepare_sqlite(reader, begin="BEGIN", query_only=True)
+        else:
+            lock_fd = None
+            reader = writer = create_async_engine(address, pool_pre_ping=True, pool_size=10, max_overflow=10)
+        database = cls(reader, writer, lock_fd)
+        try:
+            async with database.write() as connection:
+                if not database.single_process:
+                    await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+                await connection.run_sync(_migrate)
+        except BaseException:
+            await database.close()
+            raise
+        return database
+
+    @property
+    def single_process(self) -> bool:
+        """No other process can open this database (SQLite)."""
+        return self._lock_fd is not None
+
+    @asynccontextmanager
+    async def write(self) -> AsyncGenerator[AsyncConnection]:
+        """A transaction that commits when the block ends without an exception."""
+        async with _unavailable_if_down(), self._writer.begin() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def read(self) -> AsyncGenerator[AsyncConnection]:
+        """A transaction for reading; on SQLite it sees one moment."""
+        async with _unavailable_if_down(), self._reader.begin() as connection:
+            yield connection
+
+    async def now(self, connection: AsyncConnection) -> float:
+        """The database's own clock, Unix seconds: the only one all control planes share."""
+        text = (
+            "(julianday('now') - 2440587.5) * 86400.0"
+            if self.single_process
+            else "extract(epoch FROM clock_timestamp())"
+        )
+        return float((await connection.execute(sa.select(sa.literal_column(text)))).scalar_one())
+
+    async def close(self) -> None:
+        """Give back connections and the file lock."""
+        await self._reader.dispose()
+        await self._writer.dispose()
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+
+
+@asynccontextmanager
+async def _unavailable_if_down() -> AsyncGenerator[None]:
+    try:
+        yield
+    except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError, OSError) as error:
+        cause = getattr(error, "orig", None) or error
+        raise UnavailableError(f"the database does not answer ({cause}); nothing was changed, try again") from error
+
+
+def _async_url(url: str) -> sa.URL:
+    try:
+        address = sa.make_url(url)
+    except exc.ArgumentError as error:
+        raise ConflictError(f"database {url!r} is not a URL; say sqlite:///FILE or postgresql://HOST/NAME") from error
+    drivers = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
+    backend = address.drivername.partition("+")[0]
+    if backend not in drivers:
+        raise ConflictError(f"database {backend!r} is not supported; say sqlite:///FILE or postgresql://HOST/NAME")
+    return address.set(drivername=drivers[backend])
+
+
+def _lock_file(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock_fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock_fd)
+        raise ConflictError(
+            f"another process holds {path}: SQLite serves one control plane; stop it, or use PostgreSQL for several"
+        ) from None
+    return lock_fd
+
+
+def _prepare_sqlite(engine: AsyncEngine, begin: str, query_only: bool) -> None:
+    def connect(dbapi_connection: Any, _: object) -> None:
+        dbapi_connection.isolation_level = None  # the driver must not begin transactions of its own
+        cursor = dbapi_connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")  # what is acknowledged to a supervisor survives a power cut
+        cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.execute(f"PRAGMA query_only={'ON' if query_only else 'OFF'}")
+        cursor.close()
+
+    def start(connection: sa.Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    event.listen(engine.sync_engine, "connect", connect)
+    event.listen(engine.sync_engine, "begin", start)
+
+
+def _migrate(connection: sa.Connection) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

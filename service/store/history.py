@@ -1,0 +1,116 @@
+"""Reads a job's history: events, steps, generations, incidents, checkpoints; and the fold that proves the ledger."""
+
+from collections.abc import Iterable, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from regroup.service.store.records import Checkpoint, Event, Generation, Incident, Ledger, Step
+from regroup.service.store.tables import checkpoints, events, generations, incidents, steps
+
+_STEP_COLUMNS = [column for column in steps.c if column.name != "job_id"]
+
+
+async def events_after(connection: AsyncConnection, job_id: str, after: int, limit: int) -> list[Event]:
+    """Events with a number above `after`, in order."""
+    columns = [column for column in events.c if column.name != "key"]
+    query = sa.select(*columns).where(events.c.job_id == job_id, events.c.number > after)
+    rows = await connection.execute(query.order_by(events.c.number).limit(limit))
+    return [Event(**row) for row in rows.mappings()]
+
+
+async def step_rows_after(connection: AsyncConnection, job_id: str, after: int, limit: int) -> list[Step]:
+    """All rows numbered above `after`, superseded ones too, in the order they were taken in."""
+    query = sa.select(*_STEP_COLUMNS).where(steps.c.job_id == job_id, steps.c.number > after)
+    rows = await connection.execute(query.order_by(steps.c.number).limit(limit))
+    return [Step(**row) for row in rows.mappings()]
+
+
+async def committed_steps(connection: AsyncConnection, job_id: str, after_step: int, limit: int | None) -> list[Step]:
+    """The history that counts, by step: rows that no later generation did again."""
+    later = generations.alias()
+    superseded = (
+        sa.select(sa.literal(1))
+        .where(later.c.job_id == steps.c.job_id, later.c.number > steps.c.generation, later.c.start_step < steps.c.step)
+        .exists()
+    )
+    query = sa.select(*_STEP_COLUMNS).where(steps.c.job_id == job_id, steps.c.step > after_step, ~superseded)
+    rows = await connection.execute(query.order_by(steps.c.step, steps.c.generation).limit(limit))
+    return [Step(**row) for row in rows.mappings()]
+
+
+async def generations_of(connection: AsyncConnection, job_id: str) -> list[Generation]:
+    """All generations, oldest first."""
+    columns = [column for column in generations.c if column.name != "job_id"]
+    query = sa.select(*columns).where(generations.c.job_id == job_id).order_by(generations.c.number)
+    return [Generation(**row) for row in (await connection.execute(query)).mappings()]
+
+
+async def incidents_of(connection: AsyncConnection, job_id: str) -> list[Incident]:
+    """All incidents, oldest first."""
+    columns = [column for column in incidents.c if column.name != "job_id"]
+    query = sa.select(*columns).where(incidents.c.job_id == job_id).order_by(incidents.c.number)
+    return [Incident(**row) for row in (await connection.execute(query)).mappings()]
+
+
+async def checkpoints_of(connection: AsyncConnection, job_id: str, removed: bool = False) -> list[Checkpoint]:
+    """Checkpoints by step, newest last; those no longer in storage only if `removed`."""
+    columns = [column for column in checkpoints.c if column.name != "job_id"]
+    query = sa.select(*columns).where(checkpoints.c.job_id == job_id)
+    if not removed:
+        query = query.where(checkpoints.c.removed_at.is_(None))
+    rows = await connection.execute(query.order_by(checkpoints.c.step, checkpoints.c.generation))
+    return [Checkpoint(**row) for row in rows.mappings()]
+
+
+def usable(found: Iterable[Checkpoint], known: Sequence[Generation]) -> list[Checkpoint]:
+    """Checkpoints on the job's own line: every later generation started at their step or past it."""
+    return [
+        checkpoint
+        for checkpoint in found
+        if all(later.start_step >= checkpoint.step for later in known if later.number > checkpoint.generation)
+    ]
+
+
+def fold(rows: Sequence[Step], known: Sequence[Generation], global_batch: int, committed: int) -> Ledger:
+    """Fold all of a job's rows into its account.
+
+    Args:
+        rows: every row of the job, in any order.
+        known: its generations; the first one's start step is what the job began with (`resume_from`).
+        global_batch: samples that each step must have seen.
+        committed: steps the job claims to have committed.
+    """
+    start_by_number = {generation.number: generation.start_step for generation in known}
+    began_at = start_by_number[min(start_by_number)] if start_by_number else 0
+    counted: dict[int, Step] = {}
+    problems: list[str] = []
+    superseded = 0
+    for row in rows:
+        if any(start < row.step for number, start in start_by_number.items() if number > row.generation):
+            superseded += 1
+        elif row.step in counted:
+            problems.append(
+                f"step {row.step} counts twice: in generations {counted[row.step].generation}, {row.generation}"
+            )
+        else:
+            counted[row.step] = row
+    missing = [step for step in range(began_at + 1, committed + 1) if step not in counted]
+    if missing:
+        problems.append(f"{len(missing)} committed steps have no row, the first is {missing[0]}")
+    beyond = [step for step in counted if step > committed or step <= began_at]
+    if beyond:
+        problems.append(f"{len(beyond)} rows lie outside steps {began_at + 1}..{committed}, e.g. {beyond[0]}")
+    problems += [
+        f"step {row.step} saw {row.samples} samples, not {global_batch}"
+        for row in counted.values()
+        if row.samples != global_batch
+    ]
+    return Ledger(
+        exact=not problems,
+        steps=len(counted),
+        samples=sum(row.samples for row in counted.values()),
+        samples_hash=sum(row.samples_hash for row in counted.values()) % 2**64,
+        superseded=superseded,
+        problems=tuple(problems),
+    )

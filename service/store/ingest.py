@@ -1,0 +1,230 @@
+"""Takes in what a supervisor reports: each event once, by its key, in the order of its sequence numbers."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from regroup.service.errors import IllegalTransitionError
+from regroup.service.states import JobState, Reason
+from regroup.service.store.plain import number, plain
+from regroup.service.store.records import Reported
+from regroup.service.store.tables import checkpoints, events, generations, incidents, steps
+from regroup.service.store.writer import JobWriter
+
+_SMOOTHING = 0.1  # weight of the newest step in the moving averages
+_SUPERVISOR = "supervisor"
+
+
+async def ingest(writer: JobWriter, boot_id: str, reported: Sequence[Reported], status: Mapping[str, Any]) -> None:
+    """Apply what is new in `reported`, then remember how far this life of the supervisor was heard."""
+    acked = writer.job.acked_seq if writer.job.supervisor_boot == boot_id else 0
+    fresh = sorted((event for event in reported if event.seq > acked), key=lambda event: event.seq)
+    known = await _known_keys(writer, [event.key for event in fresh])
+    await _add_steps(writer, [event for event in fresh if event.type == "step" and _is_step(event.data)])
+    for event in fresh:
+        if event.key in known:
+            continue
+        known.add(event.key)
+        try:
+            await _HANDLERS.get(event.type, _note)(writer, event)
+        except (ValueError, KeyError, TypeError, IllegalTransitionError) as error:
+            # Refusing the batch would have it resent for ever; the history shows what was not followed.
+            await _record(writer, event, {"event": dict(event.data), "because": repr(error)}, kind="rejected")
+    changes: dict[str, Any] = {}
+    goodput = number(status, "goodput")
+    if goodput is not None and goodput != writer.job.goodput:
+        changes["goodput"] = goodput
+    newest = max((event.seq for event in fresh), default=acked)
+    if (boot_id, newest) != (writer.job.supervisor_boot, writer.job.acked_seq):
+        changes |= {"supervisor_boot": boot_id, "acked_seq": newest}
+    if changes:
+        await writer.set(**changes)
+
+
+async def _known_keys(writer: JobWriter, keys: Sequence[str]) -> set[str]:
+    query = sa.select(events.c.key).where(events.c.job_id == writer.job.id, events.c.key.in_(keys))
+    return set((await writer.connection.execute(query)).scalars()) if keys else set()
+
+
+async def _add_steps(writer: JobWriter, rows: Sequence[Reported]) -> None:
+    """Insert the rows that are new, numbered on from the last."""
+    if not rows:
+        return
+    numbers = [int(row.data["step"]) for row in rows]
+    stored = sa.select(steps.c.generation, steps.c.step).where(
+        steps.c.job_id == writer.job.id,
+        steps.c.generation.in_({row.generation for row in rows}),
+        steps.c.step.between(min(numbers), max(numbers)),
+    )
+    seen = {(int(generation), int(step)) for generation, step in await writer.connection.execute(stored)}
+    values: list[dict[str, Any]] = []
+    for row in rows:
+        place = (row.generation, int(row.data["step"]))
+        if place not in seen:
+            seen.add(place)
+            values.append(_step_values(writer.job.id, writer.job.step_rows + len(values) + 1, row))
+    if values:
+        await writer.connection.execute(steps.insert(), values)
+        await writer.set(step_rows=writer.job.step_rows + len(values))
+
+
+def _step_values(job_id: str, place: int, row: Reported) -> dict[str, Any]:
+    floats = ("duration_s", "loss", "learning_rate", "grad_norm", "validation_loss", "stall_s")
+    return {
+        "job_id": job_id,
+        "number": place,
+        "generation": row.generation,
+        "step": int(row.data["step"]),
+        "time_s": number(row.data, "time_s") or row.time_s,
+        **{name: number(row.data, name) for name in floats},
+        "tokens": int(row.data["tokens"]),
+        "samples": int(row.data["samples"]),
+        "samples_hash": int(row.data["samples_hash"]),
+        "extra": plain(row.data.get("extra") or {}),
+    }
+
+
+def _is_step(data: Mapping[str, Any]) -> bool:
+    return all(isinstance(data.get(name), int) for name in ("step", "tokens", "samples", "samples_hash"))
+
+
+async def _step(writer: JobWriter, event: Reported) -> None:
+    """Show a committed step on the job's row, unless a late row of an older generation reports it."""
+    job, data = writer.job, event.data
+    if not _is_step(data):
+        raise ValueError("a step row needs whole numbers in step, tokens, samples and samples_hash")
+    step = int(data["step"])
+    if event.generation != job.generation or step <= job.step:
+        return
+    changes: dict[str, Any] = {"step": step, "loss": number(data, "loss")}
+    validation_loss, duration_s = number(data, "validation_loss"), number(data, "duration_s")
+    if validation_loss is not None:
+        changes["validation_loss"] = validation_loss
+    if duration_s:
+        changes["step_duration_s"] = _smooth(job.step_duration_s, duration_s)
+        changes["tokens_per_s"] = _smooth(job.tokens_per_s, int(data["tokens"]) / duration_s)
+    await writer.set(**changes)
+
+
+def _smooth(average: float | None, value: float) -> float:
+    return value if average is None else average + _SMOOTHING * (value - average)
+
+
+async def _record(
+    writer: JobWriter, event: Reported, data: Mapping[str, Any], kind: str | None = None, **changes: Any
+) -> int:
+    return await writer.record(
+        kind or event.type,
+        data,
+        time_s=event.time_s,
+        actor=_SUPERVISOR,
+        key=event.key,
+        generation=event.generation,
+        **changes,
+    )
+
+
+async def _note(writer: JobWriter, event: Reported) -> None:
+    await _record(writer, event, event.data)
+
+
+async def _state(writer: JobWriter, event: Reported) -> None:
+    data = event.data
+    options: dict[str, Any] = {"now": event.time_s, "actor": _SUPERVISOR}
+    target, reason = JobState(data["state"]), Reason(data["reason"])
+    if target is writer.job.state:
+        return
+    if writer.job.state is JobState.PLACING and target not in (JobState.STARTING, JobState.QUEUED):
+        # A supervisor that speaks proves the grants; the controller died before it could write so.
+        await writer.move(JobState.STARTING, Reason.GRANTED, **options)
+    await writer.move(target, reason, str(data.get("message", "")), key=event.key, error=data.get("error"), **options)
+
+
+async def _generation(writer: JobWriter, event: Reported) -> None:
+    data = plain(event.data)
+    row: dict[str, Any] = {
+        "number": int(data["number"]),
+        "layout": data["layout"],
+        "world_size": int(data["world_size"]),
+        "ranks": data["ranks"],
+        "start_step": int(data["start_step"]),
+        "restore": data.get("restore") or {},
+        "cause": str(data.get("cause") or ""),
+    }
+    stored = sa.select(generations.c.number).where(
+        generations.c.job_id == writer.job.id, generations.c.number == row["number"]
+    )
+    if (await writer.connection.execute(stored)).first() is not None:
+        return
+    await writer.connection.execute(generations.insert().values(job_id=writer.job.id, time_s=event.time_s, **row))
+    changes: dict[str, Any] = {}
+    if row["number"] > writer.job.generation:
+        changes = {"generation": row["number"], "layout": row["layout"], "step": row["start_step"]}
+    await _record(writer, event, data, **changes)
+
+
+async def _incident(writer: JobWriter, event: Reported) -> None:
+    data = plain(event.data)
+    place = await _record(writer, event, data)
+    table, job_id, incident_id = incidents, writer.job.id, str(data["id"])
+    known = sa.and_(table.c.job_id == job_id, table.c.id == incident_id)
+    filled = table.update().where(known).values(cause=str(data["cause"]), data=data)
+    if (await writer.connection.execute(filled)).rowcount == 0:
+        first = {"id": incident_id, "number": place, "cause": str(data["cause"]), "time_s": event.time_s, "data": data}
+        await writer.connection.execute(table.insert().values(job_id=job_id, **first))
+
+
+async def _checkpoint(writer: JobWriter, event: Reported) -> None:
+    data = plain(event.data)
+    place = {"job_id": writer.job.id, "step": int(data["step"]), "generation": int(data["generation"])}
+    stored = sa.select(checkpoints.c.step).filter_by(**place)
+    if (await writer.connection.execute(stored)).first() is None:
+        floats = ("duration_s", "stall_s", "validation_loss")
+        await writer.connection.execute(
+            checkpoints.insert().values(
+                **place,
+                uri=str(data["uri"]),
+                size_bytes=int(data.get("size_bytes") or 0),
+                files=int(data.get("files") or 0),
+                **{name: number(data, name) for name in floats},
+                created_at=event.time_s,
+                pinned=False,
+            )
+        )
+    await _record(writer, event, data)
+
+
+async def _checkpoint_removed(writer: JobWriter, event: Reported) -> None:
+    removed = checkpoints.update().where(
+        checkpoints.c.job_id == writer.job.id,
+        checkpoints.c.step == int(event.data["step"]),
+        checkpoints.c.generation == int(event.data["generation"]),
+    )
+    await writer.connection.execute(removed.values(removed_at=event.time_s))
+    await _record(writer, event, event.data)
+
+
+async def _phase(writer: JobWriter, event: Reported) -> None:
+    """Progress of starting: on the row always, in the history only when the phase is another one."""
+    data = {**plain(event.data), "time_s": event.time_s}
+    if (writer.job.phase or {}).get("phase") == data.get("phase"):
+        await writer.set(phase=data)
+    else:
+        await _record(writer, event, event.data, phase=data)
+
+
+async def _result(writer: JobWriter, event: Reported) -> None:
+    await _record(writer, event, event.data, result=plain(event.data))
+
+
+_HANDLERS: Mapping[str, Callable[[JobWriter, Reported], Awaitable[None]]] = {
+    "step": _step,
+    "state": _state,
+    "generation": _generation,
+    "incident": _incident,
+    "checkpoint": _checkpoint,
+    "checkpoint_removed": _checkpoint_removed,
+    "phase": _phase,
+    "result": _result,
+}

@@ -1,0 +1,166 @@
+"""Rows of jobs: queueing a new one, finding one, paging through them, remembering answers by idempotency key."""
+
+import secrets
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from regroup.service.errors import ConflictError, NotFoundError
+from regroup.service.states import JobState, Reason
+from regroup.service.store.records import JobFilter, JobRow, NewJob, Page
+from regroup.service.store.tables import events, idempotency, jobs, keys, labels
+from regroup.service.store.writer import job_row
+
+_TERMINAL = [state for state in JobState if state.is_terminal]
+
+
+async def insert(connection: AsyncConnection, new: NewJob, now: float, actor: str) -> JobRow:
+    """Queue a job: its row and event 1.
+
+    Raises:
+        ConflictError: a live job of the project has this name.
+    """
+    spec = new.spec
+    row: dict[str, Any] = {
+        "id": new.id,
+        "project": spec.project,
+        "name": spec.name,
+        "owner": spec.owner,
+        "spec": spec.model_dump(mode="json"),
+        "storage_uri": new.storage_uri,
+        "resume_uri": new.resume_uri,
+        "state": JobState.QUEUED,
+        "reason": Reason.SUBMITTED,
+        "message": "",
+        "error": None,
+        "version": 1,
+        "revision": 1,
+        "intents": {},
+        "conditions": [],
+        "phase": None,
+        "created_at": now,
+        "queued_at": now,
+        "generation": 0,
+        "layout": None,
+        "step": 0,
+        "step_rows": 0,
+        "result": None,
+        "supervisor_boot": "",
+        "acked_seq": 0,
+    }
+    try:
+        async with connection.begin_nested():
+            await connection.execute(jobs.insert().values(**row))
+    except exc.IntegrityError as error:
+        raise ConflictError(
+            f"project {spec.project!r} has a live job named {spec.name!r}; cancel it, wait for it, or take another name"
+        ) from error
+    if spec.labels:
+        pairs = [{"job_id": new.id, "key": key, "value": value} for key, value in spec.labels.items()]
+        await connection.execute(labels.insert(), pairs)
+    data = {"from": None, "to": JobState.QUEUED, "reason": Reason.SUBMITTED, "message": ""}
+    event = {
+        "job_id": new.id,
+        "number": 1,
+        "type": "state",
+        "time_s": now,
+        "generation": 0,
+        "actor": actor,
+        "data": data,
+    }
+    await connection.execute(events.insert().values(**event))
+    return await get(connection, new.id)
+
+
+async def get(connection: AsyncConnection, job_id: str) -> JobRow:
+    """The job with this id.
+
+    Raises:
+        NotFoundError: no such job.
+    """
+    row = (await connection.execute(sa.select(jobs).where(jobs.c.id == job_id))).mappings().one_or_none()
+    if row is None:
+        raise NotFoundError(f"no job {job_id!r}")
+    return job_row(dict(row))
+
+
+async def find(connection: AsyncConnection, reference: str, project: str) -> JobRow:
+    """The job with this id, else the live one of this name in the project, else its latest.
+
+    Raises:
+        NotFoundError: no such job.
+    """
+    named = sa.and_(jobs.c.name == reference, jobs.c.project == project)
+    live_first = sa.case((jobs.c.state.in_(_TERMINAL), 1), else_=0)
+    query = sa.select(jobs).where(sa.or_(jobs.c.id == reference, named)).order_by(live_first, jobs.c.id.desc()).limit(1)
+    row = (await connection.execute(query)).mappings().one_or_none()
+    if row is None:
+        raise NotFoundError(f"no job with id or, in project {project!r}, name {reference!r}; `regroup ls` lists them")
+    return job_row(dict(row))
+
+
+async def in_states(connection: AsyncConnection, states: list[JobState]) -> list[JobRow]:
+    """Jobs in these states, the longest-waiting first."""
+    query = sa.select(jobs).where(jobs.c.state.in_(states)).order_by(jobs.c.created_at, jobs.c.id)
+    return [job_row(dict(row)) for row in (await connection.execute(query)).mappings()]
+
+
+async def page(connection: AsyncConnection, wanted: JobFilter, after: str | None, limit: int) -> Page:
+    """Up to `limit` jobs, newest first, whose id is below `after` (ids grow with time)."""
+    query = sa.select(jobs)
+    if wanted.states:
+        query = query.where(jobs.c.state.in_(sorted(wanted.states)))
+    if wanted.project is not None:
+        query = query.where(jobs.c.project == wanted.project)
+    if wanted.name is not None:
+        query = query.where(jobs.c.name == wanted.name)
+    for key, value in wanted.labels.items():
+        has = sa.and_(labels.c.job_id == jobs.c.id, labels.c.key == key, labels.c.value == value)
+        query = query.where(sa.select(sa.literal(1)).where(has).exists())
+    if after is not None:
+        query = query.where(jobs.c.id < after)
+    rows = (await connection.execute(query.order_by(jobs.c.id.desc()).limit(limit + 1))).mappings().all()
+    found = tuple(job_row(dict(row)) for row in rows[:limit])
+    return Page(found, found[-1].id if len(rows) > limit else None)
+
+
+async def remembered(connection: AsyncConnection, scope: str, key: str, since: float) -> tuple[str, Any] | None:
+    """Hash of the body and the answer that this key got after `since`."""
+    query = sa.select(idempotency.c.body_hash, idempotency.c.response).where(
+        idempotency.c.scope == scope, idempotency.c.key == key, idempotency.c.created_at > since
+    )
+    row = (await connection.execute(query)).one_or_none()
+    return None if row is None else (str(row.body_hash), row.response)
+
+
+async def remember(
+    connection: AsyncConnection, scope: str, key: str, body_hash: str, response: Any, now: float, since: float
+) -> None:
+    """Keep the answer to this key, and forget those from before `since`.
+
+    Raises:
+        ConflictError: another request with this key was answered meanwhile.
+    """
+    await connection.execute(idempotency.delete().where(idempotency.c.created_at <= since))
+    row = {"scope": scope, "key": key, "body_hash": body_hash, "response": response, "created_at": now}
+    try:
+        async with connection.begin_nested():
+            await connection.execute(idempotency.insert().values(**row))
+    except exc.IntegrityError as error:
+        raise ConflictError(f"another request with Idempotency-Key {key!r} is being answered; send it again") from error
+
+
+async def own_key(connection: AsyncConnection, name: str) -> str:
+    """A secret this deployment made for itself the first time it was asked for."""
+    query = sa.select(keys.c.value).where(keys.c.name == name)
+    value = (await connection.execute(query)).scalar_one_or_none()
+    if value is not None:
+        return str(value)
+    try:
+        async with connection.begin_nested():
+            await connection.execute(keys.insert().values(name=name, value=secrets.token_hex(32)))
+    except exc.IntegrityError:
+        pass  # another replica was first
+    return str((await connection.execute(query)).scalar_one())

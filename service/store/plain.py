@@ -1,0 +1,25 @@
+"""Reported values as plain data that both dialects and JSON can hold."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+
+def plain(value: Any) -> Any:
+    """`value` with non-finite numbers as None and text without NUL or half characters (PostgreSQL refuses them)."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return value.replace("\x00", "\ufffd").encode(errors="replace").decode()
+    if isinstance(value, Mapping):
+        items = cast(Mapping[Any, Any], value).items()
+        return {plain(str(key)): plain(item) for key, item in items}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [plain(item) for item in cast(Sequence[Any], value)]
+    return value
+
+
+def number(data: Mapping[str, Any], name: str) -> float | None:
+    """A finite float field, or None."""
+    value = plain(data.get(name))
+    return float(value) if isinstance(value, int | float) else None

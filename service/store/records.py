@@ -1,0 +1,252 @@
+"""What the store hands out: one frozen record per table. Times are Unix seconds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from regroup.service.spec import JobSpec
+from regroup.service.states import JobState
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to lead. Every write of the leader carries it; a newer token makes it worthless."""
+
+    name: str
+    holder: str
+    token: int
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Why a job is as it is, for programs (`reason`) and people (`message`)."""
+
+    type: str
+    """E.g. `Placeable`."""
+    status: bool
+    reason: str
+    message: str
+    last_transition_time: float = 0.0
+    """When `status` last changed; the store fills it."""
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """A job as stored."""
+
+    id: str
+    project: str
+    name: str
+    owner: str
+    spec: dict[str, Any]
+    storage_uri: str
+    resume_uri: str | None
+    state: JobState
+    reason: str
+    message: str
+    error: dict[str, Any] | None
+    version: int
+    """Number of the newest event."""
+    revision: int
+    """Counts every change of the row, also those without an event."""
+    intents: dict[str, Any]
+    conditions: tuple[Condition, ...]
+    phase: dict[str, Any] | None
+    created_at: float
+    queued_at: float
+    started_at: float | None
+    finished_at: float | None
+    generation: int
+    layout: dict[str, int] | None
+    step: int
+    """Committed steps."""
+    step_rows: int
+    """Number of the newest step row."""
+    loss: float | None
+    validation_loss: float | None
+    tokens_per_s: float | None
+    step_duration_s: float | None
+    """Moving average."""
+    goodput: float | None
+    result: dict[str, Any] | None
+    supervisor_boot: str
+    """Life of the supervisor that `acked_seq` counts in."""
+    acked_seq: int
+
+    @property
+    def steps(self) -> int:
+        """Steps the job asked for."""
+        return int(self.spec["training"]["steps"])
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of the spec."""
+        return dict(self.spec.get("labels", {}))
+
+    def parsed_spec(self) -> JobSpec:
+        """The spec as its model."""
+        return JobSpec.model_validate(self.spec)
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """A job about to be queued."""
+
+    id: str
+    spec: JobSpec
+    storage_uri: str
+    resume_uri: str | None = None
+
+
+@dataclass(frozen=True)
+class Event:
+    """One entry of a job's history. `number` is the job's version at that moment: gapless, in commit order."""
+
+    job_id: str
+    number: int
+    type: str
+    time_s: float
+    generation: int
+    actor: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One committed step as its generation reported it."""
+
+    number: int
+    """Place in the job's rows, in commit order."""
+    generation: int
+    step: int
+    time_s: float
+    duration_s: float | None
+    loss: float | None
+    """None when it was not finite."""
+    tokens: int
+    samples: int
+    samples_hash: int
+    learning_rate: float | None
+    grad_norm: float | None
+    validation_loss: float | None
+    stall_s: float | None
+    extra: dict[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One formation of a job's ranks."""
+
+    number: int
+    layout: dict[str, int]
+    world_size: int
+    ranks: list[dict[str, Any]]
+    start_step: int
+    """Committed steps in the state it started from; its first row is `start_step + 1`."""
+    restore: dict[str, Any]
+    cause: str
+    time_s: float
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One cause, its evidence, the rung taken, its times and losses."""
+
+    id: str
+    number: int
+    """Number of the event that first told of it."""
+    cause: str
+    time_s: float
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint in durable storage."""
+
+    step: int
+    generation: int
+    uri: str
+    size_bytes: int
+    files: int
+    duration_s: float | None
+    stall_s: float | None
+    validation_loss: float | None
+    created_at: float
+    removed_at: float | None
+    pinned: bool
+
+
+@dataclass(frozen=True)
+class Allotment:
+    """A named Ray object that a job may own. Written before the object is made."""
+
+    job_id: str
+    kind: Literal["supervisor", "agent", "grant"]
+    name: str
+    node_id: str = ""
+    data: dict[str, Any] = field(default_factory=dict[str, Any])
+    """For a grant: what it holds."""
+
+
+class Reported(Protocol):
+    """An event as the supervisor reports it (`service.runtime.cluster.SupervisorEvent`)."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def time_s(self) -> float: ...
+    @property
+    def data(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Page:
+    """Jobs, newest first, and the id after which the next page starts."""
+
+    jobs: tuple[JobRow, ...]
+    next_after: str | None
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """What to list."""
+
+    states: frozenset[JobState] = frozenset()
+    project: str | None = None
+    name: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The account of a job's samples, folded over its committed steps."""
+
+    exact: bool
+    """Every committed step is there once and saw exactly the global batch."""
+    steps: int
+    samples: int
+    samples_hash: int
+    """Sum modulo 2**64 over the committed steps."""
+    superseded: int
+    """Rows that a later generation did again."""
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What the metrics show of the whole store."""
+
+    jobs: Mapping[JobState, int]
+    incidents: Mapping[str, int]
+    """By cause."""
+    checkpoint_bytes: int
+    """Held in storage now."""
+    queue_wait_s: float
+    """How long the longest-waiting queued job has waited; 0 with an empty queue."""

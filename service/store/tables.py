@@ -1,0 +1,221 @@
+"""The tables. What must never be false is a constraint or a unique index here, not a hope elsewhere.
+
+Times are Unix seconds. Counters of samples are unsigned 64-bit and stored in the signed range.
+"""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from regroup.service.states import JobState
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+class Unsigned64(sa.TypeDecorator[int]):
+    """An integer modulo 2**64 in a signed 64-bit column."""
+
+    impl = sa.BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: int | None, dialect: sa.Dialect) -> int | None:
+        """Into the signed range."""
+        if value is None:
+            return None
+        value %= 2**64
+        return value - 2**64 if value >= 2**63 else value
+
+    def process_result_value(self, value: int | None, dialect: sa.Dialect) -> int | None:
+        """Back into the unsigned range."""
+        return None if value is None else value % 2**64
+
+
+_TERMINAL = ", ".join(f"'{state}'" for state in JobState if state.is_terminal)
+_STATES = ", ".join(f"'{state}'" for state in JobState)
+_LIVE = sa.text(f"state NOT IN ({_TERMINAL})")
+_HELD = sa.text("released_at IS NULL")
+
+
+def _job_id(**options: Any) -> sa.Column[str]:
+    return sa.Column("job_id", sa.String, sa.ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False, **options)
+
+
+jobs = sa.Table(
+    "jobs",
+    metadata,
+    sa.Column("id", sa.String, primary_key=True),
+    sa.Column("project", sa.String, nullable=False),
+    sa.Column("name", sa.String, nullable=False),
+    sa.Column("owner", sa.String, nullable=False),
+    sa.Column("spec", sa.JSON, nullable=False),
+    sa.Column("storage_uri", sa.String, nullable=False),
+    sa.Column("resume_uri", sa.String),
+    sa.Column("state", sa.String, nullable=False),
+    sa.Column("reason", sa.String, nullable=False),
+    sa.Column("message", sa.String, nullable=False),
+    sa.Column("error", sa.JSON(none_as_null=True)),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Column("intents", sa.JSON, nullable=False),
+    sa.Column("conditions", sa.JSON, nullable=False),
+    sa.Column("phase", sa.JSON(none_as_null=True)),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("queued_at", sa.Double, nullable=False),
+    sa.Column("started_at", sa.Double),
+    sa.Column("finished_at", sa.Double),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("layout", sa.JSON(none_as_null=True)),
+    sa.Column("step", sa.BigInteger, nullable=False),
+    sa.Column("step_rows", sa.BigInteger, nullable=False),
+    sa.Column("loss", sa.Double),
+    sa.Column("validation_loss", sa.Double),
+    sa.Column("tokens_per_s", sa.Double),
+    sa.Column("step_duration_s", sa.Double),
+    sa.Column("goodput", sa.Double),
+    sa.Column("result", sa.JSON(none_as_null=True)),
+    sa.Column("supervisor_boot", sa.String, nullable=False),
+    sa.Column("acked_seq", sa.BigInteger, nullable=False),
+    sa.CheckConstraint(f"state IN ({_STATES})", name="state"),
+    sa.Index("uq_jobs_live_name", "project", "name", unique=True, sqlite_where=_LIVE, postgresql_where=_LIVE),
+    sa.Index(None, "state"),
+    sa.Index(None, "name", "id"),
+)
+
+labels = sa.Table(
+    "labels",
+    metadata,
+    _job_id(primary_key=True),
+    sa.Column("key", sa.String, primary_key=True),
+    sa.Column("value", sa.String, nullable=False),
+    sa.Index(None, "key", "value"),
+)
+
+events = sa.Table(
+    "events",
+    metadata,
+    _job_id(primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("key", sa.String),
+    sa.Column("type", sa.String, nullable=False),
+    sa.Column("time_s", sa.Double, nullable=False),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("actor", sa.String, nullable=False),
+    sa.Column("data", sa.JSON, nullable=False),
+    sa.UniqueConstraint("job_id", "key"),
+)
+
+steps = sa.Table(
+    "steps",
+    metadata,
+    _job_id(primary_key=True),
+    sa.Column("generation", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("step", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("time_s", sa.Double, nullable=False),
+    sa.Column("duration_s", sa.Double),
+    sa.Column("loss", sa.Double),
+    sa.Column("tokens", sa.BigInteger, nullable=False),
+    sa.Column("samples", sa.BigInteger, nullable=False),
+    sa.Column("samples_hash", Unsigned64, nullable=False),
+    sa.Column("learning_rate", sa.Double),
+    sa.Column("grad_norm", sa.Double),
+    sa.Column("validation_loss", sa.Double),
+    sa.Column("stall_s", sa.Double),
+    sa.Column("extra", sa.JSON, nullable=False),
+    sa.UniqueConstraint("job_id", "number"),
+)
+
+generations = sa.Table(
+    "generations",
+    metadata,
+    _job_id(primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("layout", sa.JSON, nullable=False),
+    sa.Column("world_size", sa.BigInteger, nullable=False),
+    sa.Column("ranks", sa.JSON, nullable=False),
+    sa.Column("start_step", sa.BigInteger, nullable=False),
+    sa.Column("restore", sa.JSON, nullable=False),
+    sa.Column("cause", sa.String, nullable=False),
+    sa.Column("time_s", sa.Double, nullable=False),
+)
+
+incidents = sa.Table(
+    "incidents",
+    metadata,
+    _job_id(primary_key=True),
+    sa.Column("id", sa.String, primary_key=True),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("cause", sa.String, nullable=False),
+    sa.Column("time_s", sa.Double, nullable=False),
+    sa.Column("data", sa.JSON, nullable=False),
+    sa.UniqueConstraint("job_id", "number"),
+)
+
+checkpoints = sa.Table(
+    "checkpoints",
+    metadata,
+    _job_id(primary_key=True),
+    sa.Column("step", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("generation", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("uri", sa.String, nullable=False),
+    sa.Column("size_bytes", sa.BigInteger, nullable=False),
+    sa.Column("files", sa.BigInteger, nullable=False),
+    sa.Column("duration_s", sa.Double),
+    sa.Column("stall_s", sa.Double),
+    sa.Column("validation_loss", sa.Double),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("removed_at", sa.Double),
+    sa.Column("pinned", sa.Boolean, nullable=False),
+)
+
+allotments = sa.Table(
+    "allotments",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    _job_id(),
+    sa.Column("kind", sa.String, nullable=False),
+    sa.Column("name", sa.String, nullable=False),
+    sa.Column("node_id", sa.String, nullable=False),
+    sa.Column("data", sa.JSON, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("released_at", sa.Double),
+    sa.CheckConstraint("kind IN ('supervisor', 'agent', 'grant')", name="kind"),
+    sa.Index("uq_allotments_live_name", "name", unique=True, sqlite_where=_HELD, postgresql_where=_HELD),
+    sa.Index(None, "job_id"),
+)
+
+idempotency = sa.Table(
+    "idempotency",
+    metadata,
+    sa.Column("scope", sa.String, primary_key=True),
+    sa.Column("key", sa.String, primary_key=True),
+    sa.Column("body_hash", sa.String, nullable=False),
+    sa.Column("response", sa.JSON, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Index(None, "created_at"),
+)
+
+leases = sa.Table(
+    "leases",
+    metadata,
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("holder", sa.String, nullable=False),
+    sa.Column("token", sa.BigInteger, nullable=False),
+    sa.Column("expires_at", sa.Double, nullable=False),
+)
+
+keys = sa.Table(
+    "keys",
+    metadata,
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("value", sa.String, nullable=False),
+)
+"""Secrets this deployment made for itself, e.g. the one that signs page tokens."""

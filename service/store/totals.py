@@ -1,0 +1,26 @@
+"""Sums over the whole store, read when metrics are scraped."""
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from regroup.service.states import JobState
+from regroup.service.store.records import Totals
+from regroup.service.store.tables import checkpoints, incidents, jobs
+
+
+async def totals(connection: AsyncConnection, now: float) -> Totals:
+    """Counts and sums; every state is there, also those no job is in."""
+    by_state = await connection.execute(sa.select(jobs.c.state, sa.func.count()).group_by(jobs.c.state))
+    counted = {JobState(state): int(count) for state, count in by_state}
+    by_cause = await connection.execute(sa.select(incidents.c.cause, sa.func.count()).group_by(incidents.c.cause))
+    held = sa.select(sa.func.coalesce(sa.func.sum(checkpoints.c.size_bytes), 0)).where(
+        checkpoints.c.removed_at.is_(None)
+    )
+    oldest = sa.select(sa.func.min(jobs.c.queued_at)).where(jobs.c.state == JobState.QUEUED)
+    queued_at = (await connection.execute(oldest)).scalar_one()
+    return Totals(
+        jobs={state: counted.get(state, 0) for state in JobState},
+        incidents={str(cause): int(count) for cause, count in by_cause},
+        checkpoint_bytes=int((await connection.execute(held)).scalar_one()),
+        queue_wait_s=0.0 if queued_at is None else max(0.0, now - float(queued_at)),
+    )
