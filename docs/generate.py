@@ -1,0 +1,35 @@
+"""Write what is generated from code, or with `--check` say what is not up to date."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from regroup.service.states import state_diagram
+
+ROOT = Path(__file__).resolve().parent.parent
+STATES = f"""# Job states
+
+Drawn from `TRANSITIONS` in [service/states.py](../service/states.py) by `make docs`.
+
+```mermaid
+{state_diagram()}
+```
+"""
+
+
+def main() -> int:
+    """Write each file, or compare it; 1 if one differs under `--check`."""
+    dashboard = subprocess.run(
+        [sys.executable, ROOT / "deploy" / "grafana" / "dashboard.py"], capture_output=True, text=True, check=True
+    ).stdout
+    generated = {ROOT / "docs" / "states.md": STATES, ROOT / "deploy" / "grafana" / "regroup.json": dashboard}
+    stale = [path for path, text in generated.items() if not path.exists() or path.read_text() != text]
+    for path in stale:
+        print(f"{path.relative_to(ROOT)}: {'not up to date: run make docs' if '--check' in sys.argv else 'written'}")
+        if "--check" not in sys.argv:
+            path.write_text(generated[path])
+    return int(bool(stale) and "--check" in sys.argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

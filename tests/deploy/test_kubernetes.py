@@ -1,0 +1,228 @@
+"""The Kubernetes base renders, is valid against the schemas, and its parts refer to each other rightly."""
+
+import copy
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+
+pytestmark = pytest.mark.kubernetes
+
+Manifest = dict[str, Any]
+Schemas = dict[tuple[str, str], dict[str, Any]]
+ROOT = Path(__file__).resolve().parents[2]
+KUBERNETES = "1.34"
+
+
+def validate(manifest: Manifest, schemas: Schemas) -> None:
+    """Refuse what a server would refuse, and also unknown fields, which it would drop without a word."""
+    schema = schemas.get((manifest["apiVersion"], manifest["kind"]))
+    if schema is None:
+        kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
+    else:
+        jsonschema.Draft7Validator(closed(schema)).validate(manifest)
+
+
+def closed(schema: Any) -> Any:
+    """The schema with every object closed that names its properties and does not allow others."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {key: closed(value) for key, value in schema.items()}
+    names = result.get("properties")
+    if isinstance(names, dict) and names and "additionalProperties" not in result:
+        result["additionalProperties"] = bool(result.get("x-kubernetes-preserve-unknown-fields"))
+    if set(names or ()) == {"apiVersion", "kind", "metadata", "spec", "status"}:
+        result["properties"]["metadata"] = {"type": "object"}  # ObjectMeta: the server's own
+    return result
+
+
+def pods(manifests: list[Manifest]) -> Iterator[tuple[Manifest, Manifest]]:
+    """(metadata, spec) of every pod template; for Ray with the labels that KubeRay adds."""
+    for manifest in manifests:
+        spec = manifest.get("spec", {})
+        if manifest["kind"] in ("Deployment", "StatefulSet"):
+            yield spec["template"]["metadata"], spec["template"]["spec"]
+        if manifest["kind"] == "RayCluster":
+            for kind, group in [
+                ("head", spec["headGroupSpec"]),
+                *(("worker", one) for one in spec["workerGroupSpecs"]),
+            ]:
+                template = copy.deepcopy(group["template"])
+                name = manifest["metadata"]["name"]
+                template["metadata"]["labels"] |= {"ray.io/cluster": name, "ray.io/node-type": kind}
+                yield template["metadata"], template["spec"]
+
+
+def containers(manifests: list[Manifest]) -> dict[str, Manifest]:
+    return {container["name"]: container for _, spec in pods(manifests) for container in spec["containers"]}
+
+
+def named(manifests: list[Manifest], kind: str) -> dict[str, Manifest]:
+    return {manifest["metadata"]["name"]: manifest for manifest in manifests if manifest["kind"] == kind}
+
+
+def selects(selector: Manifest, labels: dict[str, str]) -> bool:
+    exact = all(labels.get(key) == value for key, value in selector.get("matchLabels", {}).items())
+    return exact and all(labels.get(rule["key"]) in rule["values"] for rule in selector.get("matchExpressions", []))
+
+
+def references(manifests: list[Manifest], kind: str) -> set[str]:
+    """Names that pods give for Secrets or ConfigMaps."""
+    words = {
+        "Secret": r"'(?:secretKeyRef|secretRef)': \{[^}]*'name': '([^']+)'",
+        "ConfigMap": r"'configMap': \{'name': '([^']+)'",
+    }
+    return set(re.findall(words[kind], str([spec for _, spec in pods(manifests)])))
+
+
+# ------------------------------------------------------------------------------------------------ schemas
+
+
+def test_every_manifest_of_the_base_is_valid(base: list[Manifest], custom_schemas: Schemas) -> None:
+    kinds = {manifest["kind"] for manifest in base}
+    assert {"Deployment", "StatefulSet", "Service", "NetworkPolicy", "PodDisruptionBudget", "RayCluster"} <= kinds
+    assert {"PodMonitor", "PrometheusRule", "ConfigMap", "ServiceAccount", "Namespace"} <= kinds
+    for manifest in base:
+        validate(manifest, custom_schemas)
+
+
+@pytest.mark.parametrize("component", ["gpu", "gcs-fault-tolerance"])
+def test_every_component_changes_the_base_and_stays_valid(
+    component: str, base: list[Manifest], with_component: Callable[[str], list[Manifest]], custom_schemas: Schemas
+) -> None:
+    manifests = with_component(component)
+    assert manifests != base
+    for manifest in manifests:
+        validate(manifest, custom_schemas)
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("RayCluster", ("spec", "headGroupSpec", "rayStartParameters")),
+        ("RayCluster", ("spec", "headGroupSpec", "template", "spec", "containerz")),
+        ("PodMonitor", ("spec", "podMetricEndpoints")),
+        ("Deployment", ("spec", "template", "spec", "serviceAccount_name")),
+        ("NetworkPolicy", ("spec", "ingres")),
+    ],
+)
+def test_the_check_refuses_a_misspelt_field(
+    kind: str, path: tuple[str, ...], base: list[Manifest], custom_schemas: Schemas
+) -> None:
+    wrong = copy.deepcopy(next(iter(named(base, kind).values())))
+    place = wrong
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = {}
+    with pytest.raises((jsonschema.ValidationError, kubernetes_validate.ValidationError)):
+        validate(wrong, custom_schemas)
+
+
+# ------------------------------------------------------------------------------------------------ references
+
+
+def test_every_selector_finds_a_pod(base: list[Manifest]) -> None:
+    labels = [metadata["labels"] for metadata, _ in pods(base)]
+    selectors = {
+        f"{manifest['kind']} {manifest['metadata']['name']}": selector
+        for manifest in base
+        for selector in [manifest.get("spec", {}).get("selector") or manifest.get("spec", {}).get("podSelector")]
+        if selector
+    }
+    assert len(selectors) >= 8
+    for name, selector in selectors.items():
+        exact = selector if {"matchLabels", "matchExpressions"} & set(selector) else {"matchLabels": selector}
+        assert any(selects(exact, one) for one in labels), f"{name} selects no pod"
+
+
+def test_every_named_port_exists(base: list[Manifest]) -> None:
+    exist = {port["name"] for container in containers(base).values() for port in container.get("ports", [])}
+    monitored = {
+        endpoint["port"]
+        for monitor in named(base, "PodMonitor").values()
+        for endpoint in monitor["spec"]["podMetricsEndpoints"]
+    }
+    allowed = {
+        port["port"]
+        for policy in named(base, "NetworkPolicy").values()
+        for rule in policy["spec"].get("ingress", [])
+        for port in rule.get("ports", [])
+        if isinstance(port["port"], str)
+    }
+    assert monitored <= exist
+    assert allowed <= exist
+    assert monitored <= allowed, "Prometheus must reach what it scrapes"
+
+
+def test_config_maps_exist_and_secrets_are_made_as_documented(base: list[Manifest]) -> None:
+    assert references(base, "ConfigMap") <= set(named(base, "ConfigMap"))
+    secrets = references(base, "Secret") | {named(base, "RayCluster")["regroup"]["spec"]["authOptions"]["secretName"]}
+    assert secrets == {"regroup-database", "regroup-ray-token", "regroup-storage"}
+    guide = (ROOT / "docs" / "deploy.md").read_text()
+    for secret in secrets:
+        assert f"create secret generic {secret}" in guide
+    assert named(base, "Secret") == {}, "no secret in the repository"
+
+
+# ------------------------------------------------------------------------------------------------ our own rules
+
+
+def test_no_container_has_more_rights_or_memory_than_it_needs(base: list[Manifest]) -> None:
+    for metadata, spec in pods(base):
+        assert spec["automountServiceAccountToken"] is False, metadata
+        assert spec["securityContext"]["runAsNonRoot"] is True, metadata
+        for container in spec["containers"]:
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False, container["name"]
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}, container["name"]
+            assert "memory" in container["resources"]["limits"], container["name"]
+            assert not container["image"].endswith(":latest"), container["name"]
+            assert ":" in container["image"], container["name"]
+
+
+def test_only_workers_have_training_resources(base: list[Manifest]) -> None:
+    spec = named(base, "RayCluster")["regroup"]["spec"]
+    assert spec["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
+    sidecar = containers(base)["ray-node"]["args"]
+    assert {"--num-cpus=0", "--num-gpus=0", "--labels=regroup.io/role=control"} <= set(sidecar)
+    assert all(group["labels"]["regroup.io/role"] == "worker" for group in spec["workerGroupSpecs"])
+
+
+def test_torch_is_only_where_ranks_run(base: list[Manifest]) -> None:
+    images = {name: container["image"].partition(":")[0] for name, container in containers(base).items()}
+    assert images["ray-worker"] == "regroup-worker"
+    assert {images[name] for name in ("control", "ray-node", "ray-head")} == {"regroup-control"}
+
+
+def test_ray_asks_for_a_token_everywhere_and_has_shared_memory(base: list[Manifest]) -> None:
+    assert named(base, "RayCluster")["regroup"]["spec"]["authOptions"]["mode"] == "token"
+    for name in ("control", "ray-node"):
+        variables = {variable["name"]: variable for variable in containers(base)[name]["env"]}
+        assert variables["RAY_AUTH_MODE"]["value"] == "token"
+        assert variables["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"]["name"] == "regroup-ray-token"
+    for metadata, spec in pods(base):
+        if metadata["labels"].get("regroup.io/ray") == "true":
+            memory = [volume for volume in spec["volumes"] if volume["name"] == "shared-memory"]
+            assert memory[0]["emptyDir"]["medium"] == "Memory"
+
+
+def test_versions_are_those_of_the_constraints(base: list[Manifest]) -> None:
+    constraints = (ROOT / "constraints.txt").read_text()
+    assert f"ray=={named(base, 'RayCluster')['regroup']['spec']['rayVersion']}\n" in constraints
+    version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version is not None
+    for name in ("control", "ray-worker"):
+        assert containers(base)[name]["image"].endswith(f":{version[1]}")
+
+
+def test_the_api_is_not_exposed_before_it_has_access_control(base: list[Manifest]) -> None:
+    control = containers(base)["control"]
+    assert "ports" not in control
+    assert not any("host" in argument for argument in control["args"])
+    ports = [port["name"] for port in named(base, "Service")["regroup-control"]["spec"]["ports"]]
+    assert ports == ["metrics"]
