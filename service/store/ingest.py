@@ -112,7 +112,11 @@ def _smooth(average: float | None, value: float) -> float:
 
 
 async def _record(
-    writer: JobWriter, event: Reported, data: Mapping[str, Any], kind: str | None = None, **changes: Any
+    writer: JobWriter,
+    event: Reported,
+    data: Mapping[str, Any],
+    kind: str | None = None,
+    changes: Mapping[str, Any] | None = None,
 ) -> int:
     return await writer.record(
         kind or event.type,
@@ -121,7 +125,7 @@ async def _record(
         actor=_SUPERVISOR,
         key=event.key,
         generation=event.generation,
-        **changes,
+        changes=changes,
     )
 
 
@@ -161,7 +165,7 @@ async def _generation(writer: JobWriter, event: Reported) -> None:
     changes: dict[str, Any] = {}
     if row["number"] > writer.job.generation:
         changes = {"generation": row["number"], "layout": row["layout"], "step": row["start_step"]}
-    await _record(writer, event, data, **changes)
+    await _record(writer, event, data, changes=changes)
 
 
 async def _incident(writer: JobWriter, event: Reported) -> None:
@@ -211,11 +215,11 @@ async def _phase(writer: JobWriter, event: Reported) -> None:
     if (writer.job.phase or {}).get("phase") == data.get("phase"):
         await writer.set(phase=data)
     else:
-        await _record(writer, event, event.data, phase=data)
+        await _record(writer, event, event.data, changes={"phase": data})
 
 
 async def _result(writer: JobWriter, event: Reported) -> None:
-    await _record(writer, event, event.data, result=plain(event.data))
+    await _record(writer, event, event.data, changes={"result": plain(event.data)})
 
 
 _HANDLERS: Mapping[str, Callable[[JobWriter, Reported], Awaitable[None]]] = {

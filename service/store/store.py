@@ -175,7 +175,7 @@ class Store:
                 )
             elif not job.state.is_terminal and not job.intents.get("cancel"):
                 intents = {**job.intents, "cancel": True}
-                await writer.record("intent", {"cancel": True}, time_s=now, actor=actor, intents=intents)
+                await writer.record("intent", {"cancel": True}, time_s=now, actor=actor, changes={"intents": intents})
         return writer.job
 
     async def pin(self, job_id: str, step: int, pinned: bool, *, now: float, actor: str) -> Checkpoint:
@@ -197,7 +197,9 @@ class Store:
                 await writer.connection.execute(row.values(pinned=pinned))
                 pins = [item for item in writer.job.intents.get("pins", []) if item != place]
                 intents = {**writer.job.intents, "pins": [*pins, place] if pinned else pins}
-                await writer.record("pin", {**place, "pinned": pinned}, time_s=now, actor=actor, intents=intents)
+                await writer.record(
+                    "pin", {**place, "pinned": pinned}, time_s=now, actor=actor, changes={"intents": intents}
+                )
         return dataclasses.replace(newest, pinned=pinned)
 
     # ------------------------------------------------------------ reading

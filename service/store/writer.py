@@ -62,7 +62,7 @@ class JobWriter:
         actor: str,
         key: str | None = None,
         generation: int | None = None,
-        **changes: Any,
+        changes: Mapping[str, Any] | None = None,
     ) -> int:
         """Write an event and, in the same breath, what it changes on the row.
 
@@ -70,7 +70,7 @@ class JobWriter:
             The event's number: the row's new version.
         """
         number = self.job.version + 1
-        await self._write({**changes, "version": number, "revision": self.job.revision + 1})
+        await self._write({**(changes or {}), "version": number, "revision": self.job.revision + 1})
         await self.connection.execute(
             events.insert().values(
                 job_id=self.job.id,
@@ -127,7 +127,7 @@ class JobWriter:
         data: dict[str, Any] = {"from": job.state, "to": target, "reason": checked.reason, "message": checked.message}
         if error is not None:
             data["error"] = dict(error)
-        await self.record("state", data, time_s=now, actor=actor, key=key, **changes)
+        await self.record("state", data, time_s=now, actor=actor, key=key, changes=changes)
         if not target.holds_devices:
             await self._release(now)
         await self._allot(allot, now)

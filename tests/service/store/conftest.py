@@ -1,0 +1,121 @@
+"""A store on each dialect, and the events a supervisor would report."""
+
+import itertools
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regroup.service.spec import JobSpec, parse_spec
+from regroup.service.states import JobState, Reason, advance
+from regroup.service.store.records import Lease, NewJob
+from regroup.service.store.store import Store
+
+
+@dataclass(frozen=True)
+class Report:
+    """Shaped like the supervisor's events."""
+
+    seq: int
+    key: str
+    type: str
+    generation: int
+    time_s: float
+    data: dict[str, Any]
+
+
+class Life:
+    """One life of a supervisor: numbers its reports."""
+
+    def __init__(self, boot_id: str = "boot-1") -> None:
+        self.boot_id = boot_id
+        self._sequence = itertools.count(1)
+
+    def report(self, kind: str, key: str, generation: int = 1, /, **data: Any) -> Report:
+        seq = next(self._sequence)
+        return Report(seq, key, kind, generation, 1000.0 + seq, data)
+
+    def state(self, state: JobState, reason: Reason, **data: Any) -> Report:
+        return self.report("state", f"state:{self.boot_id}:{state}:{reason}", state=state, reason=reason, **data)
+
+    def generation(self, number: int, start_step: int, **data: Any) -> Report:
+        ranks = [{"rank": 0, "node_id": "n0", "node_name": "a", "address": "::1", "local_rank": 0, "device": "cpu"}]
+        fixed = {"layout": {"dp_shard": 1}, "world_size": 1, "ranks": ranks, "restore": {"source": "none"}, "cause": ""}
+        data = {**fixed, "number": number, "start_step": start_step, **data}
+        return self.report("generation", f"generation:{number}", number, **data)
+
+    def step(self, generation: int, step: int, **data: Any) -> Report:
+        fixed = {"duration_s": 0.5, "loss": 2.0, "tokens": 64, "samples": 4, "samples_hash": 2**63 + step}
+        return self.report("step", f"step:{generation}:{step}", generation, **{**fixed, "step": step, **data})
+
+
+def spec_named(name: str = "gpt", **fields: Any) -> JobSpec:
+    training = {"global_batch": 4, "micro_batch": 1, "sequence": 16, "steps": 10}
+    workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
+    return parse_spec({"name": name, "workload": workload, "training": training, **fields})
+
+
+@pytest.fixture
+def make_spec() -> Callable[..., JobSpec]:
+    return spec_named
+
+
+@pytest.fixture
+def make_life() -> type[Life]:
+    return Life
+
+
+@pytest.fixture
+def life() -> Life:
+    return Life()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/regroup.db"
+    return request.getfixturevalue("postgres_server").create_database()
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncIterator[Store]:
+    opened = await Store.open(database_url)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def lease(store: Store) -> Lease:
+    taken = await store.acquire_lease("controller-a", 30.0)
+    assert taken is not None
+    return taken
+
+
+@pytest.fixture
+def queue(store: Store) -> Callable[..., Any]:
+    count = itertools.count(1)
+
+    async def submit(name: str = "gpt", **fields: Any) -> str:
+        number = next(count)
+        new = NewJob(f"job_{number:04}", spec_named(name, **fields), f"file:///s/jobs/job_{number:04}")
+        return (await store.submit(new, now=100.0 + number, actor="someone")).id
+
+    return submit
+
+
+@pytest.fixture
+def walk(store: Store, lease: Lease) -> Callable[..., Any]:
+    """Take a queued job to RUNNING the way the controller and a supervisor do."""
+
+    async def run(job_id: str, life: Life) -> None:
+        for source, target, reason in (
+            (JobState.QUEUED, JobState.PLACING, Reason.PLACED),
+            (JobState.PLACING, JobState.STARTING, Reason.GRANTED),
+        ):
+            await store.apply(lease, advance(job_id, source, target, reason), now=500.0)
+        first = [life.generation(1, 0), life.step(1, 1), life.state(JobState.RUNNING, Reason.FIRST_STEP)]
+        await store.ingest(lease, job_id, life.boot_id, first, {})
+
+    return run

@@ -1,0 +1,166 @@
+"""What a supervisor reports arrives once, in order, and moves the job only where the table allows."""
+
+import math
+
+from regroup.service.states import JobState, Reason, advance
+from regroup.service.store.records import Allotment, Lease
+from regroup.service.store.store import Store
+
+
+async def test_a_job_runs_and_ends(store: Store, lease: Lease, queue, walk, life):
+    job_id = await queue()
+    await walk(job_id, life)
+    running = await store.job(job_id)
+    assert (running.state, running.generation, running.step, running.started_at) == (JobState.RUNNING, 1, 1, 500.0)
+    end = [
+        *(life.step(1, step, loss=2.0 / step) for step in range(2, 11)),
+        life.report("checkpoint", "checkpoint:10", step=10, generation=1, uri="file:///c", size_bytes=9, files=2),
+        life.report("result", "result", parameters="aa", samples="bb", parameter_count=7, step=10),
+        life.state(JobState.SUCCEEDED, Reason.COMPLETED),
+    ]
+    job = await store.ingest(lease, job_id, life.boot_id, end, {"goodput": 0.9})
+    assert job == await store.job(job_id)
+    assert (job.state, job.step, job.loss, job.goodput) == (JobState.SUCCEEDED, 10, 0.2, 0.9)
+    assert job.result == {"parameters": "aa", "samples": "bb", "parameter_count": 7, "step": 10}
+    assert job.finished_at == end[-1].time_s
+    assert job.tokens_per_s == 128.0 and job.acked_seq == end[-1].seq
+    numbers = [event.number for event in await store.events(job_id)]
+    assert numbers == list(range(1, job.version + 1))
+    assert (await store.ledger(job_id)).exact
+
+
+async def test_reporting_again_changes_nothing(store: Store, lease: Lease, queue, walk, life, make_life):
+    job_id = await queue()
+    await walk(job_id, life)
+    batch = [
+        life.step(1, 2),
+        life.report("incident", "incident:i1:1", id="i1", cause="rank_exit", rank=2, times={"seen_s": 1.0}),
+        life.report("note", "note:1", kind="x"),
+    ]
+    once = await store.ingest(lease, job_id, life.boot_id, batch, {})
+    assert await store.ingest(lease, job_id, life.boot_id, batch, {}) == once
+    # A supervisor that was started again numbers anew, but the keys are the same.
+    again = make_life("boot-2")
+    repeated = [again.step(1, 2), again.report("note", "note:1", kind="x"), again.step(1, 3)]
+    later = await store.ingest(lease, job_id, again.boot_id, repeated, {})
+    assert later.version == once.version
+    assert (later.supervisor_boot, later.acked_seq, later.step) == ("boot-2", 3, 3)
+    assert [row.number for row in await store.step_rows(job_id)] == [1, 2, 3]
+
+
+async def test_an_incident_fills_in_revisions(store: Store, lease: Lease, queue, walk, life):
+    job_id = await queue()
+    await walk(job_id, life)
+    first = life.report("incident", "incident:i1:1", id="i1", cause="rank_exit", times={"seen_s": 1.0})
+    second = life.report("incident", "incident:i1:2", id="i1", cause="rank_exit", times={"seen_s": 1.0, "dead_s": 2.0})
+    other = life.report("incident", "incident:i2:1", id="i2", cause="hang", times={})
+    await store.ingest(lease, job_id, life.boot_id, [first, other, second], {})
+    incidents = await store.incidents(job_id)
+    assert [(item.id, item.data["times"]) for item in incidents] == [("i1", {"seen_s": 1.0, "dead_s": 2.0}), ("i2", {})]
+    assert (await store.totals(0.0)).incidents == {"rank_exit": 1, "hang": 1}
+
+
+async def test_steps_done_again_are_superseded(store: Store, lease: Lease, queue, walk, life):
+    job_id = await queue()
+    await walk(job_id, life)
+    batch = [
+        *(life.step(1, step) for step in (2, 3, 4)),
+        life.generation(2, 3, cause="rank_exit"),
+        life.step(2, 4, loss=1.5),
+        life.step(1, 5),  # a late row of the dead generation
+    ]
+    job = await store.ingest(lease, job_id, life.boot_id, batch, {})
+    assert (job.generation, job.step, job.loss) == (2, 4, 1.5)
+    committed = await store.committed_steps(job_id)
+    assert [(row.generation, row.step) for row in committed] == [(1, 1), (1, 2), (1, 3), (2, 4)]
+    assert committed[0].samples_hash == 2**63 + 1
+    ledger = await store.ledger(job_id)
+    assert (ledger.exact, ledger.steps, ledger.samples, ledger.superseded) == (True, 4, 16, 2)
+    assert ledger.samples_hash == sum(2**63 + step for step in (1, 2, 3, 4)) % 2**64
+
+
+async def test_the_ledger_names_what_is_wrong(store: Store, lease: Lease, queue, walk, life):
+    job_id = await queue()
+    await walk(job_id, life)
+    await store.ingest(lease, job_id, life.boot_id, [life.step(1, 3, samples=5), life.step(1, 4)], {})
+    ledger = await store.ledger(job_id)
+    assert not ledger.exact
+    assert any("first is 2" in problem for problem in ledger.problems)
+    assert any("step 3 saw 5 samples, not 4" in problem for problem in ledger.problems)
+
+
+async def test_what_the_table_forbids_is_shown_and_not_followed(store: Store, lease: Lease, queue, walk, life):
+    job_id = await queue()
+    await walk(job_id, life)
+    bad = [
+        life.state(JobState.PLACING, Reason.PLACED),
+        life.report("state", "state:odd", state="SLEEPING", reason="tired"),
+        life.report("step", "step:1:x", step="x"),
+        life.state(JobState.RECOVERING, Reason.RANK_EXIT),
+    ]
+    job = await store.ingest(lease, job_id, life.boot_id, bad, {})
+    assert job.state is JobState.RECOVERING
+    assert [event.type for event in await store.events(job_id)][-4:] == ["rejected"] * 3 + ["state"]
+
+
+async def test_a_supervisor_that_speaks_proves_the_grants(store: Store, lease: Lease, queue, life):
+    job_id = await queue()
+    await store.apply(lease, advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=1.0)
+    reports = [life.generation(1, 0), life.step(1, 1), life.state(JobState.RUNNING, Reason.FIRST_STEP)]
+    assert (await store.ingest(lease, job_id, life.boot_id, reports, {})).state is JobState.RUNNING
+
+
+async def test_odd_values_are_stored_as_plain_data(store: Store, lease: Lease, queue, walk, life):
+    job_id = await queue()
+    await walk(job_id, life)
+    error = {"kind": "ValueError", "message": "nul \x00 half \ud800", "traceback": "", "rank": 0, "step": 2}
+    reports = [
+        life.step(1, 2, loss=math.nan, grad_norm=math.inf, extra={"accuracy": math.nan}),
+        life.state(JobState.FAILED, Reason.USER_ERROR, message="nul \x00", error=error),
+    ]
+    job = await store.ingest(lease, job_id, life.boot_id, reports, {"goodput": math.nan})
+    assert job.error is not None and "\x00" not in job.error["message"]
+    row = (await store.step_rows(job_id))[-1]
+    assert (row.loss, row.grad_norm, row.extra) == (None, None, {"accuracy": None})
+
+
+async def test_phases_are_progress_of_starting(store: Store, lease: Lease, queue, life):
+    job_id = await queue()
+    await store.apply(lease, advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=1.0)
+    await store.apply(lease, advance(job_id, JobState.PLACING, JobState.STARTING, Reason.GRANTED), now=2.0)
+    reports = [
+        life.report("phase", f"phase:{number}", 0, phase="data", fraction=number / 4, message="") for number in range(4)
+    ]
+    job = await store.ingest(lease, job_id, life.boot_id, reports, {})
+    assert job.phase is not None and job.phase["fraction"] == 0.75
+    assert [event.type for event in await store.events(job_id)].count("phase") == 1
+    reports = [life.generation(1, 0), life.state(JobState.RUNNING, Reason.FIRST_STEP)]
+    assert (await store.ingest(lease, job_id, life.boot_id, reports, {})).phase is None
+
+
+async def test_a_gang_that_was_released_queues_again_and_holds_nothing(store: Store, lease: Lease, queue, life):
+    job_id = await queue()
+    placed = advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
+    allot = [Allotment(job_id, "supervisor", "s"), Allotment(job_id, "grant", "g", "n0", {"cpus": 1})]
+    await store.apply(lease, placed, now=1.0, allot=allot)
+    assert await store.live_allotments() == allot
+    job = await store.ingest(lease, job_id, life.boot_id, [life.state(JobState.QUEUED, Reason.RELEASED)], {})
+    assert job.state is JobState.QUEUED
+    assert await store.live_allotments(job_id) == []
+    await store.apply(lease, placed, now=2.0, allot=allot)
+    assert len(await store.live_allotments(job_id)) == 2
+
+
+async def test_removed_checkpoints_leave_the_list(store: Store, lease: Lease, queue, walk, life):
+    job_id = await queue()
+    await walk(job_id, life)
+    saved = [
+        life.report("checkpoint", f"checkpoint:{step}", step=step, generation=1, uri=f"file:///c/{step}", size_bytes=5)
+        for step in (2, 4)
+    ]
+    await store.ingest(lease, job_id, life.boot_id, saved, {})
+    gone = life.report("checkpoint_removed", "checkpoint_removed:2", step=2, generation=1)
+    await store.ingest(lease, job_id, life.boot_id, [gone], {})
+    assert [item.step for item in await store.checkpoints(job_id)] == [4]
+    assert [item.step for item in await store.checkpoints(job_id, removed=True)] == [2, 4]
+    assert (await store.totals(0.0)).checkpoint_bytes == 5
