@@ -13,15 +13,15 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 pytest_plugins = ["pytester"]
 
-HOUSE_CONFTEST = Path(__file__).with_name("conftest.py")
+HOUSE = Path(__file__).parent
 
 
 @pytest.fixture
 def house(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], pytest.RunResult]:
     """Run a test file under the house's conftest in a process of its own."""
     monkeypatch.delenv("REGROUP_TEST_SESSION")
-    pytester.makeconftest(HOUSE_CONFTEST.read_text())
-    pytester.makeini("[pytest]\naddopts = -W ignore")
+    pytester.makeconftest((HOUSE / "conftest.py").read_text())
+    pytester.makeini(f"[pytest]\naddopts = -W ignore\npythonpath = {HOUSE / 'fixtures'}")
 
     def run(source: str) -> pytest.RunResult:
         pytester.makepyfile(source)
@@ -37,7 +37,7 @@ def test_leaks_fail_their_test_and_what_outlives_the_session_fails_the_run(
         import os, subprocess
         from pathlib import Path
         import pytest
-        from conftest import held, leaked_since
+        from house.leaks import held, leaked_since
 
         def test_seen():
             before = held()
