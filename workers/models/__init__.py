@@ -1,1 +1,42 @@
-"""One file a model family."""
+"""One file a model family, and the registry that finds it by name."""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Protocol, cast, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+_FAMILIES = {"transformer": "regroup.workers.models.transformer:build"}
+
+
+@runtime_checkable
+class Model(Protocol):
+    """What a family's module offers beside `forward(tokens) -> logits`."""
+
+    layers: nn.ModuleDict
+    """Blocks by absolute index: the unit of sharding and activation checkpointing."""
+
+    def initial(self, name: str, shape: torch.Size, generator: torch.Generator) -> Tensor:
+        """The first value of the parameter with this canonical name, whole, in float32 on the CPU."""
+        ...
+
+
+def build_model(config: Mapping[str, Any], vocab_size: int) -> nn.Module:
+    """The model of `config["family"]` on the meta device: no memory is taken, nothing is drawn.
+
+    Raises:
+        ValueError: unknown family, or fewer vocabulary rows than the tokenizer has tokens.
+    """
+    family = str(config["family"])
+    if family not in _FAMILIES:
+        raise ValueError(f"unknown model family {family!r}; known: {', '.join(sorted(_FAMILIES))}")
+    rows = config.get("vocab_size") or vocab_size
+    if rows < vocab_size:
+        raise ValueError(
+            f"model.vocab_size is {rows} but the tokenizer has {vocab_size} tokens; leave it out or raise it"
+        )
+    module, function = _FAMILIES[family].split(":")
+    build = cast(Callable[[Mapping[str, Any]], nn.Module], getattr(import_module(module), function))
+    with torch.device("meta"):
+        return build({**config, "vocab_size": rows})

@@ -62,6 +62,9 @@ class Entry:
     nbytes: int
     start: int = 0
     """Bytes from the beginning of the data; given by `Plan`."""
+    copy: int = 0
+    """Several ranks may hold the same box: which of the `copies` this one is."""
+    copies: int = 1
 
 
 @dataclass(frozen=True)
@@ -264,7 +267,7 @@ class ShardBuffer:
 def _entry(item: Mapping[str, Any]) -> Entry:
     return Entry(
         item["name"], item["dtype"], tuple(item["global_shape"]), tuple(item["offset"]), tuple(item["shape"]),
-        item["nbytes"], item["start"],
+        item["nbytes"], item["start"], item["copy"], item["copies"],
     )
 
 

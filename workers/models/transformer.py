@@ -1,0 +1,136 @@
+"""Decoder-only transformer: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
+
+References: Vaswani et al. 2017; Zhang and Sennrich 2019 (RMSNorm); Su et al. 2021 (rotary positions); Ainslie et al.
+2023 (grouped-query attention); Shazeer 2020 (SwiGLU).
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812  (the name everybody reads)
+
+_INIT_STD = 0.02
+
+
+def build(config: Mapping[str, Any]) -> "Transformer":
+    """A transformer with the fields of `spec.TransformerModel`; `vocab_size` must be set."""
+    dim, heads = int(config["dim"]), int(config["heads"])
+    hidden = config.get("ffn_dim") or -(-dim * 8 // 3 // 32) * 32
+    return Transformer(
+        vocab_size=int(config["vocab_size"]), dim=dim, layers=int(config["layers"]), heads=heads,
+        kv_heads=int(config.get("kv_heads") or heads), hidden=int(hidden), rope_theta=float(config["rope_theta"]),
+        norm_eps=float(config["norm_eps"]), tie_embeddings=bool(config["tie_embeddings"]),
+    )
+
+
+class Transformer(nn.Module):
+    """Token ids (batch, sequence) → logits (batch, sequence, vocabulary)."""
+
+    def __init__(
+        self, *, vocab_size: int, dim: int, layers: int, heads: int, kv_heads: int, hidden: int, rope_theta: float,
+        norm_eps: float, tie_embeddings: bool,
+    ) -> None:
+        super().__init__()
+        self._theta = rope_theta
+        self._head_dim = dim // heads
+        self.embed = nn.Embedding(vocab_size, dim)
+        # A dict with absolute keys: names stay the same when a pipeline stage holds only some of the blocks.
+        self.layers = nn.ModuleDict(
+            {str(i): Block(dim, heads, kv_heads, hidden, norm_eps) for i in range(layers)}
+        )
+        self.norm = nn.RMSNorm(dim, eps=norm_eps)
+        # Tied, the head is the embedding used twice and not a second name for it: nothing can untie it.
+        self.head = None if tie_embeddings else nn.Linear(dim, vocab_size, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits of the next token at every position."""
+        rotation = rotary(tokens.shape[1], self._head_dim, self._theta, tokens.device)
+        x = self.embed(tokens)
+        for block in self.layers.values():
+            x = block(x, rotation)
+        x = self.norm(x)
+        return F.linear(x, self.embed.weight) if self.head is None else self.head(x)
+
+    def initial(self, name: str, shape: torch.Size, generator: torch.Generator) -> Tensor:
+        """Norms start at one; matrices are normal, those that write to the residual stream scaled by its depth."""
+        if len(shape) == 1:
+            return torch.ones(shape)
+        std = _INIT_STD
+        if name.endswith(("attention.out.weight", "ffn.down.weight")):
+            std /= math.sqrt(2 * len(self.layers))
+        return torch.empty(shape).normal_(0.0, std, generator=generator)
+
+
+class Block(nn.Module):
+    """Attention and feed-forward, each behind a norm and added to the residual stream."""
+
+    def __init__(self, dim: int, heads: int, kv_heads: int, hidden: int, norm_eps: float) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(dim, eps=norm_eps)
+        self.attention = Attention(dim, heads, kv_heads)
+        self.ffn_norm = nn.RMSNorm(dim, eps=norm_eps)
+        self.ffn = FeedForward(dim, hidden)
+
+    def forward(self, x: Tensor, rotation: Tensor) -> Tensor:
+        """x: (batch, sequence, dim); rotation: see `rotary`."""
+        x = x + self.attention(self.attention_norm(x), rotation)
+        return x + self.ffn(self.ffn_norm(x))
+
+
+class Attention(nn.Module):
+    """Causal self-attention in which several query heads share one key and value head."""
+
+    def __init__(self, dim: int, heads: int, kv_heads: int) -> None:
+        super().__init__()
+        self._head_dim = dim // heads
+        self.query = nn.Linear(dim, heads * self._head_dim, bias=False)
+        self.key = nn.Linear(dim, kv_heads * self._head_dim, bias=False)
+        self.value = nn.Linear(dim, kv_heads * self._head_dim, bias=False)
+        self.out = nn.Linear(heads * self._head_dim, dim, bias=False)
+
+    def forward(self, x: Tensor, rotation: Tensor) -> Tensor:
+        """x: (batch, sequence, dim)."""
+        # -1 heads: under tensor parallelism a rank holds only some of them.
+        query, key, value = (
+            projection(x).unflatten(-1, (-1, self._head_dim)).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
+        )
+        query, key = rotate(query, rotation), rotate(key, rotation)
+        y = F.scaled_dot_product_attention(
+            query, key, value, is_causal=True, enable_gqa=key.shape[1] != query.shape[1]
+        )
+        return self.out(y.transpose(1, 2).flatten(2))
+
+
+class FeedForward(nn.Module):
+    """SwiGLU."""
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(dim, hidden, bias=False)
+        self.up = nn.Linear(dim, hidden, bias=False)
+        self.down = nn.Linear(hidden, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (batch, sequence, dim)."""
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+def rotary(length: int, head_dim: int, theta: float, device: torch.device) -> Tensor:
+    """Cosines and sines (2, length, head_dim / 2), in float32 whatever the model computes in.
+
+    Recomputed at every forward: cheaper than a buffer that meta-device building, casting and restoring must get right.
+    """
+    frequency = theta ** (-torch.arange(0, head_dim, 2, device=device, dtype=torch.float32) / head_dim)
+    angle = torch.outer(torch.arange(length, device=device, dtype=torch.float32), frequency)
+    return torch.stack((angle.cos(), angle.sin()))
+
+
+def rotate(x: Tensor, rotation: Tensor) -> Tensor:
+    """Rotate pairs (i, i + head_dim / 2) of x (batch, heads, sequence, head_dim) by the angle of their position."""
+    cos, sin = rotation[0], rotation[1]
+    first, second = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1).to(x.dtype)

@@ -1,0 +1,83 @@
+"""Parallel degrees → DeviceMesh, and the box of a tensor that this rank holds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
+"""Outermost first: ranks that differ only in tp are neighbours."""
+
+
+def build_mesh(layout: Mapping[str, int], device_type: str) -> DeviceMesh:
+    """The mesh of a layout; axes of degree 1 are left out, but `dp_shard` or `dp_replicate` stays."""
+    axes = [axis for axis in AXES if layout.get(axis, 1) > 1] or ["dp_shard"]
+    return init_device_mesh(device_type, tuple(layout.get(axis, 1) for axis in axes), mesh_dim_names=tuple(axes))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank stands in the data-parallel dimension."""
+
+    index: int
+    degree: int
+
+
+def data_place(layout: Mapping[str, int], rank: int) -> Place:
+    """Which of the data ranks this is: those that differ in dp_replicate or dp_shard see different samples."""
+    inner = layout.get("cp", 1) * layout.get("tp", 1)
+    degree = layout.get("dp_replicate", 1) * layout.get("dp_shard", 1)
+    return Place(rank // inner % degree, degree)
+
+
+@dataclass(frozen=True)
+class Box:
+    """A part of a global tensor, which several ranks may hold alike."""
+
+    global_shape: tuple[int, ...]
+    offset: tuple[int, ...]
+    shape: tuple[int, ...]
+    copy: int = 0
+    """Which of the `copies` this one is."""
+    copies: int = 1
+
+
+def box_of(tensor: Tensor) -> Box:
+    """The box of a tensor that this rank holds: all of it, like every other rank, unless it is sharded."""
+    whole = tuple(tensor.shape)
+    if not isinstance(tensor, DTensor):
+        return Box(whole, (0,) * len(whole), whole, _rank(), _world_size())
+    mesh = tensor.device_mesh
+    shape, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, tensor.placements)
+    copy, copies = 0, 1
+    for dim, placement in enumerate(tensor.placements):
+        if placement.is_replicate():
+            copy, copies = copy * mesh.size(dim) + mesh.get_local_rank(dim), copies * mesh.size(dim)
+    return Box(whole, tuple(offset), tuple(shape), copy, copies)
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The memory of a tensor on this rank, outside of autograd."""
+    # The attribute and not to_local(): a snapshot asks for every tensor at every step.
+    return (tensor._local_tensor if isinstance(tensor, DTensor) else tensor).detach()  # pyright: ignore[reportPrivateUsage]
+
+
+def fill(tensor: Tensor, value: Tensor) -> None:
+    """Put this rank's part of a global value into a tensor."""
+    box = box_of(tensor)
+    part = value[tuple(slice(start, start + size) for start, size in zip(box.offset, box.shape, strict=True))]
+    with torch.no_grad():
+        local(tensor).copy_(part)
+
+
+def _rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def _world_size() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1

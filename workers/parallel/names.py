@@ -1,0 +1,26 @@
+"""Canonical names: what a parameter is called without the wrappers around its module."""
+
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+_WRAPPERS = frozenset({"module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"})
+
+
+def canonical(name: str) -> str:
+    """`module.layers.0._checkpoint_wrapped_module.norm.weight` → `layers.0.norm.weight`."""
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+
+
+def parameters_of(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Parameters by canonical name, each once, in the order of the model."""
+    for name, parameter in model.named_parameters():
+        yield canonical(name), parameter
+
+
+def buffers_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Persistent buffers by canonical name."""
+    kept = model.state_dict(keep_vars=True).keys()
+    for name, buffer in model.named_buffers():
+        if name in kept:
+            yield canonical(name), buffer

@@ -1,0 +1,100 @@
+"""Data parallelism and activation checkpointing, put on a model that was built on the meta device."""
+
+import hashlib
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from regroup.workers.models import Model
+from regroup.workers.parallel.mesh import fill
+from regroup.workers.parallel.names import buffers_of, parameters_of
+from regroup.workers.parallel.precision import fsdp_policy, master_dtype
+
+
+def parallelize(
+    model: nn.Module, mesh: DeviceMesh, device: torch.device, *, data_parallel: str, precision: str,
+    activation_checkpointing: str,
+) -> nn.Module:
+    """The model spread over the mesh, with memory on `device` that holds nothing yet: `initialise` or restore it."""
+    model = model.to(master_dtype(precision))
+    blocks = cast(Model, model).layers
+    if activation_checkpointing == "full":
+        for key, block in blocks.items():
+            # No dropout anywhere: saving random state for the second forward would only cost time.
+            blocks[key] = checkpoint_wrapper(block, preserve_rng_state=False)
+    if data_parallel == "ddp":
+        return _replicate(model.to_empty(device=device), mesh)
+    _shard(model, blocks, mesh, precision)
+    return model.to_empty(device=device)
+
+
+def initialise(model: nn.Module, seed: int) -> None:
+    """Draw every parameter from a generator of its own, keyed by seed and canonical name, and keep this rank's part.
+
+    Whole tensors are drawn, one at a time, so that the values do not depend on the layout.
+    """
+    bare = cast(Model, model.module if isinstance(model, DistributedDataParallel) else model)
+    for name, parameter in parameters_of(model):
+        key = hashlib.sha256(f"{seed}:{name}".encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(key[:8], "little"))
+        fill(parameter, bare.initial(name, parameter.shape, generator).to(parameter.dtype))
+    for name, _ in buffers_of(model):
+        raise ValueError(f"buffer {name!r} has no initial value: the family must not register persistent buffers")
+
+
+@contextmanager
+def gradients(model: nn.Module, *, summed: bool) -> Generator[None]:
+    """Around forward and backward of a micro-batch: sum gradients over ranks only at the last one of a step."""
+    if isinstance(model, DistributedDataParallel) and not summed:
+        with model.no_sync():
+            yield
+        return
+    if isinstance(model, FSDPModule):
+        model.set_requires_gradient_sync(summed)
+        model.set_is_last_backward(summed)
+    yield
+
+
+def _shard(model: nn.Module, blocks: nn.ModuleDict, mesh: DeviceMesh, precision: str) -> None:
+    policy = fsdp_policy(precision)
+    for module in [*blocks.values(), model]:
+        fully_shard(module, mesh=mesh, mp_policy=policy)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            # The loss is already divided by the tokens of the whole step: gradients are summed, never averaged.
+            module.set_gradient_divide_factor(1.0)
+            # gloo has no PREMUL_SUM, which a divide factor would ask for.
+            module.set_force_sum_reduction_for_comms(True)
+
+
+def _replicate(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    # By default DDP regroups its buckets after the first iteration, in the order gradients arrived. A collective adds
+    # the ranks' values in an order that depends on where in the bucket an element lies, so a restarted process (which
+    # begins with the first grouping again) would sum differently from the control run and break bitwise equality.
+    # With find_unused_parameters the first grouping stays. Here every parameter is used, of which torch warns once.
+    warnings.filterwarnings("ignore", message="find_unused_parameters=True was specified")
+    replicated = DistributedDataParallel(
+        model, process_group=mesh.get_group(), broadcast_buffers=False, find_unused_parameters=True, init_sync=False,
+        gradient_as_bucket_view=True,
+    )
+    replicated.register_comm_hook(None, _sum_hook)
+    return replicated
+
+
+def _sum_hook(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    work = dist.all_reduce(bucket.buffer(), op=dist.ReduceOp.SUM, async_op=True)
+    assert work is not None
+
+    def value(future: torch.futures.Future[Any]) -> Tensor:
+        return cast(list[Tensor], future.value())[0]
+
+    return cast("torch.futures.Future[Tensor]", work.get_future().then(value))

@@ -1,0 +1,31 @@
+"""What a model computes in. Parameters, gradients that are summed, and optimizer state stay in full precision."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy
+
+_MASTER = {"fp32": torch.float32, "bf16": torch.float32, "fp64": torch.float64}
+"""fp64 is not offered by the spec: it is how layouts are proven equal, far below what fp32 reordering hides."""
+
+
+def master_dtype(precision: str) -> torch.dtype:
+    """Type of parameters and optimizer state."""
+    return _MASTER[precision]
+
+
+def fsdp_policy(precision: str) -> MixedPrecisionPolicy:
+    """Parameters are gathered in the type of computation, gradients summed in full precision.
+
+    Inputs of blocks are not cast: the rotary angles must stay in float32.
+    """
+    if precision == "bf16":
+        return MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
+    return MixedPrecisionPolicy(cast_forward_inputs=False)
+
+
+def autocast(precision: str, data_parallel: str, device_type: str) -> AbstractContextManager[object]:
+    """Around a forward: DDP keeps full parameters and casts per operation, where FSDP casts when it gathers."""
+    if precision == "bf16" and data_parallel == "ddp":
+        return torch.autocast(device_type, torch.bfloat16)
+    return nullcontext()

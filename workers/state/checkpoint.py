@@ -1,0 +1,177 @@
+"""Checkpoints in torch's distributed format (DCP), written from snapshot buffers without a process group.
+
+`save_shards` runs on every node over the buffers of its ranks, `write_metadata` once with what they returned. The
+directory then loads with `torch.distributed.checkpoint.load` on any layout; `CheckpointSource` is how a rank does it.
+Beside the tensors each rank leaves `facts-<rank>.json`: position in the data, optimizer settings, random state.
+"""
+
+import base64
+import json
+import os
+import pickle
+import zlib
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import _StoragePrefix  # pyright: ignore[reportPrivateUsage]
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
+from torch.distributed.checkpoint.storage import WriteResult
+
+from regroup.workers.state.buffer import Entry, ShardBuffer
+from regroup.workers.state.snapshot import StateError, tensor_in
+
+
+def save_shards(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    """Write the shards in `fds` into a local directory. A zygote task.
+
+    Args:
+        args: `directory`; `shards`, one `{"rank": r}` for every descriptor.
+        fds: Snapshot buffers; they stay open.
+
+    Returns:
+        What `write_metadata` needs of this node, and `samples_digest` for the manifest.
+
+    Raises:
+        StateError: a buffer does not hold a whole set of that rank.
+    """
+    directory = Path(args["directory"])
+    directory.mkdir(parents=True, exist_ok=True)
+    written: list[tuple[list[WriteItem], list[WriteResult]]] = []
+    digest = ""
+    for shard, fd in zip(args["shards"], fds, strict=True):
+        rank = int(shard["rank"])
+        buffer = _verified(fd, rank)
+        facts = dict(buffer.index().extra)
+        digest = facts["samples_digest"]
+        (directory / facts_name(rank)).write_text(json.dumps({**facts, "world_size": buffer.header().world_size}))
+        written.append(_write_tensors(directory, rank, buffer))
+    return {
+        "results": base64.b64encode(pickle.dumps(written)).decode(),
+        "samples_digest": digest,
+    }
+
+
+def write_metadata(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    """Write `.metadata` over what every node's `save_shards` returned. A zygote task.
+
+    Args:
+        args: `directory`; `parts`, what `save_shards` returned on every node.
+        fds: None.
+
+    Raises:
+        StateError: the shards do not cover a tensor.
+    """
+    directory = Path(args["directory"])
+    directory.mkdir(parents=True, exist_ok=True)
+    tensors: dict[str, TensorStorageMetadata] = {}
+    results: list[list[WriteResult]] = []
+    for part in args["parts"]:
+        # Our own savers wrote this a moment ago; it never comes from storage.
+        for items, written in pickle.loads(base64.b64decode(part["results"])):
+            results.append(written)
+            for item in cast(list[WriteItem], items):
+                data = cast(TensorWriteData, item.tensor_data)
+                known = tensors.setdefault(item.index.fqn, TensorStorageMetadata(data.properties, data.size, []))
+                known.chunks.append(data.chunk)
+    for name, tensor in tensors.items():
+        covered = sum(chunk.sizes.numel() for chunk in tensor.chunks)
+        if covered != tensor.size.numel():
+            raise StateError(f"the shards cover {covered} of {tensor.size.numel()} values of {name!r}")
+        tensor.chunks.sort(key=lambda chunk: tuple(chunk.offsets))
+    FileSystemWriter(directory).finish(Metadata(cast(Any, tensors)), results)
+    return {}
+
+
+def facts_name(rank: int) -> str:
+    """File of a rank's small facts."""
+    return f"facts-{rank}.json"
+
+
+class CheckpointSource:
+    """A verified checkpoint directory on this node as a source of state."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def tensors(self) -> Mapping[str, tuple[torch.dtype, tuple[int, ...]]]:
+        """Type and global shape by canonical name."""
+        found = cast(Mapping[str, TensorStorageMetadata], self._metadata.state_dict_metadata)
+        return {name: (tensor.properties.dtype, tuple(tensor.size)) for name, tensor in found.items()}
+
+    def extra(self, rank: int, world_size: int) -> Mapping[str, Any]:
+        """Small facts of the same rank, else those of rank 0 without its random state."""
+        facts = self._facts(0)
+        if facts["world_size"] == world_size:
+            return self._facts(rank)
+        facts.pop("random", None)
+        return facts
+
+    def read(self, targets: Mapping[str, Tensor]) -> None:
+        """Fill the local part of every target. Every rank reads what it needs by itself."""
+        detached = {name: target.detach() for name, target in targets.items()}
+        dcp.load(detached, storage_reader=FileSystemReader(self._directory), no_dist=True)
+
+    def _facts(self, rank: int) -> dict[str, Any]:
+        return json.loads((self._directory / facts_name(rank)).read_text())
+
+    @cached_property
+    def _metadata(self) -> Metadata:
+        return FileSystemReader(self._directory).read_metadata()
+
+
+class _BufferPlanner(dcp.DefaultSavePlanner):
+    """Finds the bytes of a write item in a snapshot buffer."""
+
+    def __init__(self, buffer: ShardBuffer, entries: Mapping[str, Entry]) -> None:
+        super().__init__()
+        self._buffer = buffer
+        self._entries = entries
+
+    def resolve_data(self, write_item: WriteItem) -> Tensor:
+        """A view of the shard: nothing is copied before it is written."""
+        return tensor_in(self._buffer, self._entries[write_item.index.fqn])
+
+
+def _verified(fd: int, rank: int) -> ShardBuffer:
+    buffer = ShardBuffer(os.dup(fd))
+    header = buffer.header()
+    if header.rank != rank or not buffer.verify():
+        raise StateError(f"the buffer of rank {rank} holds no whole set ({header}); the checkpoint is not written")
+    return buffer
+
+
+def _write_tensors(directory: Path, rank: int, buffer: ShardBuffer) -> tuple[list[WriteItem], list[WriteResult]]:
+    entries = {entry.name: entry for entry in buffer.index().tensors if _is_ours(entry)}
+    items = [_item(entry) for entry in entries.values()]
+    writer = FileSystemWriter(directory)
+    plan = SavePlan(items, storage_data=_StoragePrefix(f"__{rank}_"))
+    return items, writer.write_data(plan, _BufferPlanner(buffer, entries)).value()
+
+
+def _is_ours(entry: Entry) -> bool:
+    # A box that several ranks hold alike is written by one of them, chosen by name so that the work is spread.
+    is_empty = 0 in entry.shape and 0 not in entry.global_shape
+    return not is_empty and zlib.crc32(entry.name.encode()) % entry.copies == entry.copy
+
+
+def _item(entry: Entry) -> WriteItem:
+    offset = torch.Size(entry.offset)
+    chunk = ChunkStorageMetadata(offset, torch.Size(entry.shape))
+    properties = TensorProperties(dtype=getattr(torch, entry.dtype))
+    return WriteItem(
+        MetadataIndex(entry.name, offset), WriteItemType.SHARD,
+        tensor_data=TensorWriteData(chunk, properties, torch.Size(entry.global_shape)),
+    )

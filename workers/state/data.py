@@ -1,0 +1,224 @@
+"""Which sample goes where: the order of samples, micro-batches dealt to ranks, and the ledger of what arrived.
+
+The cursor is an absolute position that counts samples from the beginning of the job. `pos = cursor + slot`,
+`(epoch, i) = divmod(pos, N)`, and a keyed bijection of the epoch says which record `i` is. Nothing here depends on
+the layout but who computes a micro-batch.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from regroup.workers.state.tokens import DataError, TokenFile
+
+IGNORED = -100
+"""Label that the loss leaves out."""
+_ROUNDS = 6
+_MASK = (1 << 64) - 1
+_LIMB = 1 << 32
+Words = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class SampleId:
+    """A sample as the ledger counts it: `index` is its place in the order of the epoch, not the record's."""
+
+    epoch: int
+    index: int
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Consecutive slots of the global batch. A dummy has no ids and only ignored labels."""
+
+    tokens: Tensor
+    """int64, (micro-batch, sequence)."""
+    labels: Tensor
+    """The next token at every position, or `IGNORED`."""
+    ids: tuple[SampleId, ...]
+
+    @property
+    def valid_tokens(self) -> int:
+        """Labels that count in the loss."""
+        return int((self.labels != IGNORED).sum())
+
+
+class TrainingData:
+    """The endless, ordered stream of samples of a token file, and where in it the job stands.
+
+    A stateful thing that `Context.track` saves and restores; it refuses to go on with other data.
+    """
+
+    def __init__(self, tokens: TokenFile, *, sequence: int, global_batch: int, micro_batch: int, seed: int) -> None:
+        self._tokens = tokens
+        self._sequence = sequence
+        self._global_batch = global_batch
+        self._micro_batch = micro_batch
+        self._seed = seed
+        self._records = tokens.records(sequence)
+        self.cursor = 0
+        """Samples committed so far."""
+        self.samples_digest = ""
+        """Chained over (step, count, hash) of every committed step."""
+
+    def deal(self, index: int, degree: int) -> list[MicroBatch]:
+        """The micro-batches of the next step for data rank `index` of `degree`: equally many on every rank."""
+        count = self._global_batch // self._micro_batch
+        return [
+            self._batch(number) if number < count else self._dummy()
+            for number in dealt(count, index, degree)
+        ]
+
+    def advance(self, step: int, samples: int, samples_hash: int) -> None:
+        """Step `step` was computed from so many samples: move the cursor, extend the digest.
+
+        Raises:
+            RuntimeError: not exactly the samples of the step arrived in forward.
+        """
+        expected = samples_hash_of(sample_ids(self.cursor, self._global_batch, self._records))
+        if (samples, samples_hash) != (self._global_batch, expected):
+            raise RuntimeError(
+                f"step {step} saw {samples} samples with hash {samples_hash:016x} instead of {self._global_batch} "
+                f"with {expected:016x}: the dealing of samples is broken, the result would be wrong"
+            )
+        self.cursor += self._global_batch
+        self.samples_digest = chain(self.samples_digest, step, samples, samples_hash)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain data: position, digest, and what they are positions in."""
+        return {
+            "cursor": self.cursor, "samples_digest": self.samples_digest, "fingerprint": self._tokens.fingerprint,
+            "records": self._records,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where the state stands.
+
+        Raises:
+            DataError: the state counts in other data.
+        """
+        for key, here in (("fingerprint", self._tokens.fingerprint), ("records", self._records)):
+            if state[key] != here:
+                raise DataError(
+                    f"the saved position belongs to data with {key} {state[key]!r}, but this job reads {here!r}; "
+                    "resume with the same files, tokenizer and sequence"
+                )
+        self.cursor = int(state["cursor"])
+        self.samples_digest = str(state["samples_digest"])
+
+    def _batch(self, number: int) -> MicroBatch:
+        ids = sample_ids(self.cursor + number * self._micro_batch, self._micro_batch, self._records)
+        tokens, labels = self._tokens.rows(record_numbers(ids, self._records, self._seed), self._sequence)
+        return MicroBatch(tokens, labels, ids)
+
+    def _dummy(self) -> MicroBatch:
+        return dummy(self._micro_batch, self._sequence)
+
+
+def validation_batches(
+    tokens: TokenFile, *, sequence: int, micro_batch: int, most: int, index: int, degree: int
+) -> list[MicroBatch]:
+    """Held-out records for data rank `index` of `degree`: at most `most`, evenly spaced, the same on every layout.
+
+    The last micro-batch is filled up with ignored rows.
+    """
+    records = tokens.records(sequence)
+    chosen = [number * records // min(most, records) for number in range(min(most, records))]
+    count = math.ceil(len(chosen) / micro_batch)
+    batches: list[MicroBatch] = []
+    for number in dealt(count, index, degree):
+        batch = dummy(micro_batch, sequence)
+        rows = chosen[number * micro_batch : (number + 1) * micro_batch] if number < count else []
+        if rows:
+            batch.tokens[: len(rows)], batch.labels[: len(rows)] = tokens.rows(rows, sequence)
+        batches.append(batch)
+    return batches
+
+
+def dummy(micro_batch: int, sequence: int) -> MicroBatch:
+    """A micro-batch that adds nothing to loss and gradients, for ranks that would run fewer than others."""
+    shape = (micro_batch, sequence)
+    return MicroBatch(torch.zeros(shape, dtype=torch.int64), torch.full(shape, IGNORED, dtype=torch.int64), ())
+
+
+def dealt(count: int, index: int, degree: int) -> list[int]:
+    """Numbers of the micro-batches of data rank `index`; numbers from `count` on are dummies.
+
+    Every rank gets equally many: unequal counts deadlock sharded data parallelism.
+    """
+    return [turn * degree + index for turn in range(math.ceil(count / degree))]
+
+
+def sample_ids(start: int, count: int, records: int) -> tuple[SampleId, ...]:
+    """Samples at absolute positions `start … start + count - 1`."""
+    return tuple(SampleId(*divmod(position, records)) for position in range(start, start + count))
+
+
+def record_numbers(ids: Sequence[SampleId], records: int, seed: int) -> list[int]:
+    """Which record of the token file each sample is."""
+    numbers = [0] * len(ids)
+    for epoch in {sample.epoch for sample in ids}:
+        at = [k for k, sample in enumerate(ids) if sample.epoch == epoch]
+        shuffled = permute(np.array([ids[k].index for k in at], np.uint64), records, seed, epoch)
+        for k, number in zip(at, shuffled.tolist(), strict=True):
+            numbers[k] = number
+    return numbers
+
+
+def permute(indexes: Words, size: int, seed: int, epoch: int) -> Words:
+    """A bijection of [0, size), keyed by seed and epoch: a Feistel network over the next even number of bits.
+
+    Values that leave the range walk on along their cycle until they are back in it (Black and Rogaway 2002), so no
+    permutation is stored however many records there are.
+    """
+    half = np.uint64(max(1, math.ceil((size - 1).bit_length() / 2)))
+    low = np.uint64((1 << int(half)) - 1)
+    keys = np.frombuffer(hashlib.sha512(f"{seed}:{epoch}".encode()).digest(), np.uint64)[:_ROUNDS]
+    values = indexes.astype(np.uint64)
+    outside = np.ones(values.shape, np.bool_)
+    while outside.any():
+        left, right = values[outside] >> half, values[outside] & low
+        for key in keys:
+            left, right = right, left ^ (_mix(right + key) & low)
+        values[outside] = (left << half) | right
+        outside = values >= np.uint64(size)
+    return values
+
+
+def samples_hash_of(ids: Sequence[SampleId]) -> int:
+    """Sum modulo 2**64 of hash(epoch, index): the same in any order and dealing, different if one is missing."""
+    if not ids:
+        return 0
+    epochs = np.array([sample.epoch for sample in ids], np.uint64)
+    indexes = np.array([sample.index for sample in ids], np.uint64)
+    return int(_mix(_mix(epochs) ^ indexes).sum(dtype=np.uint64))
+
+
+def hash_limbs(samples_hash: int) -> tuple[float, float]:
+    """A hash as two numbers that a float64 sum over up to 2**21 ranks keeps exact."""
+    return float(samples_hash % _LIMB), float(samples_hash // _LIMB)
+
+
+def hash_from_limbs(low: float, high: float) -> int:
+    """The hash modulo 2**64 from the summed limbs."""
+    return (int(low) + int(high) * _LIMB) & _MASK
+
+
+def chain(digest: str, step: int, count: int, samples_hash: int) -> str:
+    """The digest of all steps up to this one: sha256 over the digest before and this step's account."""
+    return hashlib.sha256(f"{digest}:{step}:{count}:{samples_hash}".encode()).hexdigest()
+
+
+def _mix(words: Words) -> Words:
+    # The finaliser of SplitMix64 (Steele, Lea and Flood 2014), with its increment.
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))

@@ -1,0 +1,27 @@
+"""Which of a rank's buffers the next set goes to. Pure."""
+
+from collections.abc import Sequence
+
+from regroup.workers.state.buffer import BufferState, ShardHeader
+
+
+def buffer_to_write(headers: Sequence[ShardHeader], protected: int) -> int:
+    """The buffer to give up: never a pinned one, never `protected`, of the others the one with the oldest set.
+
+    `protected` holds the newest set that is known to be complete on all ranks (at first the state this generation was
+    restored from): until a newer one is, a recovery may need it.
+
+    Raises:
+        RuntimeError: none is left, which fewer than three buffers or two pins would cause.
+    """
+    free = [
+        (header.step if header.state is BufferState.COMPLETE else -1, number)
+        for number, header in enumerate(headers)
+        if number != protected and not header.pinned
+    ]
+    if not free:
+        raise RuntimeError(
+            f"none of {len(headers)} snapshot buffers may be written: one is the newest complete set, the others are "
+            "pinned; a checkpoint must have been pinned while another was being saved"
+        )
+    return min(free)[1]

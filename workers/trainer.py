@@ -1,0 +1,222 @@
+"""The built-in trainer: an ordinary training function, loaded by name like a user's.
+
+The result is a function of seed and spec: the loss is the sum over tokens divided by the valid tokens of the whole
+step, gradients are summed and never averaged, samples and initial values do not know the layout.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+from torch.nn import functional as F  # noqa: N812
+from torch.optim import AdamW
+
+from regroup.workers.contract import Phase
+from regroup.workers.models import build_model
+from regroup.workers.parallel.names import parameters_of
+from regroup.workers.parallel.parallelize import gradients, initialise, parallelize
+from regroup.workers.parallel.precision import autocast
+from regroup.workers.rank.context import Context
+from regroup.workers.state.data import (
+    IGNORED,
+    MicroBatch,
+    TrainingData,
+    hash_from_limbs,
+    hash_limbs,
+    samples_hash_of,
+    validation_batches,
+)
+from regroup.workers.state.tokens import TokenFile
+
+_VALIDATION_RECORDS = 256
+"""Held-out samples of one validation, evenly spaced over the file; fewer if it has fewer."""
+
+
+def train(context: Context) -> None:
+    """Train the job's model to its last step, or to an agreed stop."""
+    _Training(context).run()
+
+
+class _Training:
+    def __init__(self, context: Context) -> None:
+        context.phase(Phase.BUILD)
+        config, training = context.config, context.config["training"]
+        _be_deterministic(config["determinism"] == "strict")
+        tokens = TokenFile(Path(context.dataset["train"]))
+        self._context = context
+        self._training = training
+        self._data = TrainingData(
+            tokens, sequence=training["sequence"], global_batch=training["global_batch"],
+            micro_batch=training["micro_batch"], seed=config["seed"],
+        )
+        self._model = parallelize(
+            build_model(config["model"], tokens.vocab_size), context.mesh, context.device,
+            data_parallel=config["data_parallel"], precision=training["precision"],
+            activation_checkpointing=training["activation_checkpointing"],
+        )
+        self._optimizer = _optimizer(self._model, training["optimizer"])
+        self._validation = self._held_out()
+
+    def run(self) -> None:
+        """Restore or begin, then step."""
+        context, steps = self._context, int(self._training["steps"])
+        context.track(model=self._model, optimizer=self._optimizer, data=self._data)
+        done = context.restore()
+        if done == 0:
+            initialise(self._model, context.config["seed"])
+        for step in range(done + 1, steps + 1):
+            if not self._step(step, last=step == steps):
+                return
+        context.result = self._result()
+
+    def _step(self, step: int, *, last: bool) -> bool:
+        context = self._context
+        place = context.data_place
+        rate = learning_rate(step, self._training)
+        batches = self._data.deal(place.index, place.degree)
+        loss_sum = self._gradients(batches)
+        ids = [sample for batch in batches for sample in batch.ids]
+        low, high = hash_limbs(samples_hash_of(ids))
+        total = context.agree({
+            "loss": loss_sum, "tokens": sum(batch.valid_tokens for batch in batches), "samples": len(ids),
+            "hash_low": low, "hash_high": high,
+        })
+        tokens, samples = int(total["tokens"]), int(total["samples"])
+        samples_hash = hash_from_limbs(total["hash_low"], total["hash_high"])
+        context.phase(Phase.OPTIMIZER)
+        norm = self._update(step, rate, total["loss"] / max(tokens, 1), tokens)
+        self._data.advance(step, samples, samples_hash)
+        every = self._training["validate_every"]
+        validates = self._validation and (last or (every is not None and step % every == 0))
+        return context.commit(
+            step, loss=total["loss"] / max(tokens, 1), tokens=tokens, samples=samples, samples_hash=samples_hash,
+            learning_rate=rate, grad_norm=norm, validation_loss=self._validation_loss() if validates else None,
+        )
+
+    def _gradients(self, batches: list[MicroBatch]) -> float:
+        """Forward and backward of this rank's micro-batches; the sum of its token losses."""
+        self._optimizer.zero_grad()
+        total = torch.zeros((), dtype=torch.float64, device=self._context.device)
+        for number, batch in enumerate(batches):
+            with gradients(self._model, summed=number == len(batches) - 1):
+                self._context.phase(Phase.FORWARD)
+                loss = self._loss(batch)
+                self._context.phase(Phase.BACKWARD)
+                (loss / self._nominal_tokens).backward()
+            total += loss.detach()
+        return float(total)
+
+    def _update(self, step: int, rate: float, loss: float, tokens: int) -> float:
+        """Scale, clip, and update; the gradient's norm before clipping.
+
+        Raises:
+            FloatingPointError: loss or gradient is not finite.
+        """
+        parameters = [parameter for parameter in self._model.parameters() if parameter.grad is not None]
+        if tokens != self._nominal_tokens:
+            # Known only after the backward: labels that are ignored make the step smaller than its nominal size.
+            for parameter in parameters:
+                assert parameter.grad is not None
+                parameter.grad.mul_(self._nominal_tokens / max(tokens, 1))
+        norm = _whole(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], foreach=True))
+        if not math.isfinite(loss) or not math.isfinite(float(norm)):
+            raise FloatingPointError(
+                f"step {step}: loss {loss}, gradient norm {float(norm)}; lower training.optimizer.lr, lengthen "
+                "training.schedule.warmup_steps, or look at the data of this step"
+            )
+        limit = self._training["optimizer"]["clip_norm"]
+        if limit is not None:
+            nn.utils.clip_grads_with_norm_(parameters, limit, norm, foreach=True)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        self._optimizer.step()
+        return float(norm)
+
+    def _loss(self, batch: MicroBatch) -> Tensor:
+        device = self._context.device
+        tokens, labels = batch.tokens.to(device), batch.labels.to(device)
+        with autocast(self._training["precision"], self._context.config["data_parallel"], device.type):
+            logits = self._model(tokens)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum")
+
+    def _held_out(self) -> list[MicroBatch]:
+        path = self._context.dataset.get("validation")
+        if not path:
+            return []
+        place = self._context.data_place
+        return validation_batches(
+            TokenFile(Path(path)), sequence=self._training["sequence"], micro_batch=self._training["micro_batch"],
+            most=_VALIDATION_RECORDS, index=place.index, degree=place.degree,
+        )
+
+    @torch.no_grad()
+    def _validation_loss(self) -> float:
+        loss = sum(float(self._loss(batch)) for batch in self._validation)
+        tokens = sum(batch.valid_tokens for batch in self._validation)
+        if isinstance(self._model, FSDPModule):
+            # A forward without a backward leaves the root's parameters gathered: the next step would use old ones.
+            self._model.reshard()
+        loss, tokens = self._context.sum([loss, tokens])
+        return loss / tokens
+
+    def _result(self) -> dict[str, Any]:
+        return {
+            "parameters": parameters_digest(self._model), "samples": self._data.samples_digest,
+            "parameter_count": sum(parameter.numel() for parameter in self._model.parameters()),
+        }
+
+    @property
+    def _nominal_tokens(self) -> int:
+        return self._training["global_batch"] * self._training["sequence"]
+
+
+def learning_rate(step: int, training: Mapping[str, Any]) -> float:
+    """Rate of step `step` (from 1): linear warm-up, then constant or cosine decay to `min_lr_ratio` at the last."""
+    peak, schedule = float(training["optimizer"]["lr"]), training["schedule"]
+    warmup = int(schedule["warmup_steps"])
+    if step <= warmup:
+        return peak * step / warmup
+    if schedule["name"] == "constant":
+        return peak
+    way = (step - warmup) / max(1, int(training["steps"]) - warmup)
+    floor = float(schedule["min_lr_ratio"])
+    return peak * (floor + (1 - floor) * (1 + math.cos(math.pi * way)) / 2)
+
+
+def parameters_digest(model: nn.Module) -> str:
+    """sha256 over all parameters by sorted canonical name, gathered one at a time. Collective; alike on all ranks."""
+    digest = hashlib.sha256()
+    for name, parameter in sorted(parameters_of(model)):
+        value = _whole(parameter.detach()).cpu().contiguous()
+        digest.update(f"{name}:{value.dtype}:{tuple(value.shape)};".encode())
+        digest.update(value.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _optimizer(model: nn.Module, config: Mapping[str, Any]) -> AdamW:
+    # Norms are not decayed. fused computes each element by itself: bitwise the same in every run of a layout.
+    parameters = list(model.parameters())
+    return AdamW(
+        [
+            {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config["weight_decay"]},
+            {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+        ],
+        lr=config["lr"], betas=tuple(config["betas"]), eps=config["eps"], fused=True,
+    )
+
+
+def _be_deterministic(strict: bool) -> None:
+    if strict:
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
