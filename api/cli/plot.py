@@ -10,7 +10,12 @@ Point = tuple[float, float]
 
 
 def plot(
-    points: Sequence[Point], *, width: int, height: int, x_max: float | None = None, marks: Sequence[float] = (),
+    points: Sequence[Point],
+    *,
+    width: int,
+    height: int,
+    x_max: float | None = None,
+    marks: Sequence[float] = (),
 ) -> list[str]:
     """Draw `points` (x ascending from 0) into `height` lines of `width` characters, y labels included.
 

@@ -13,8 +13,11 @@ from regroup.api.cli.text import duration, layout_text, number
 from regroup.api.cli.view import INCIDENT_PHASES, Incident, JobView, Rank
 
 _STATE_STYLE = {
-    "SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold yellow",
-    "RUNNING": "green", "RECOVERING": "bold red",
+    "SUCCEEDED": "bold green",
+    "FAILED": "bold red",
+    "CANCELLED": "bold yellow",
+    "RUNNING": "green",
+    "RECOVERING": "bold red",
 }
 _PLOT_HEIGHT = 8
 _INCIDENTS_SHOWN = 4

@@ -110,8 +110,9 @@ def _type_text(shape: dict[str, Any]) -> str:
     if "pattern" in shape:
         return f"string like `{shape['pattern']}`"
     bounds = [
-        f"{sign} {shape[key]}" for key, sign in
-        (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<")) if key in shape
+        f"{sign} {shape[key]}"
+        for key, sign in (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
+        if key in shape
     ]
     return f"{shape.get('type', 'any')} {', '.join(bounds)}".strip()
 

@@ -8,7 +8,10 @@ from typing import Any
 from regroup.api.cli.text import duration
 
 INCIDENT_PHASES = (
-    ("seen", "seen_s"), ("dead", "dead_s"), ("formed", "formed_s"), ("restored", "restored_s"),
+    ("seen", "seen_s"),
+    ("dead", "dead_s"),
+    ("formed", "formed_s"),
+    ("restored", "restored_s"),
     ("first step", "first_step_s"),
 )
 """The phases of an incident that tick on the screen: word, and the key of its time."""
@@ -168,8 +171,12 @@ def add_step(view: JobView, row: Mapping[str, Any]) -> JobView:
     """The view after one committed step; a generation replaces what it repeats."""
     loss = row.get("loss")
     step = Step(
-        int(row["step"]), int(row["generation"]), float(row["time_s"]),
-        math.nan if loss is None else float(loss), int(row.get("tokens") or 0), row.get("validation_loss"),
+        int(row["step"]),
+        int(row["generation"]),
+        float(row["time_s"]),
+        math.nan if loss is None else float(loss),
+        int(row.get("tokens") or 0),
+        row.get("validation_loss"),
     )
     if view.steps and step.step <= view.steps[-1].step:
         if step.generation < view.steps[-1].generation:
@@ -184,26 +191,41 @@ def add_step(view: JobView, row: Mapping[str, Any]) -> JobView:
     return replace(view, steps=(*kept, step), ranks=ranks, activity="")
 
 
+def with_job(view: JobView, job: Mapping[str, Any]) -> JobView:
+    """The view with what only the job itself says: who it is, what starting is busy with, what its ranks are doing."""
+    phase = job.get("phase")
+    if phase and not view.over and job.get("state") not in ("RUNNING", "QUEUED"):
+        view = fold(view, {"type": "phase", "data": phase})
+    view = with_phases(view, job.get("rank_phases") or {})
+    return replace(view, job_id=str(job["id"]), name=str(job["name"]), created_s=job.get("created_at"))
+
+
 def with_phases(view: JobView, phases: Mapping[str, Any]) -> JobView:
     """The view with the phase each live rank last wrote: rank → (step, phase)."""
     ranks = tuple(
         replace(r, phase=str(phases[str(r.rank)][1]), alive=True)
-        if str(r.rank) in phases and r.alive is not False else r
+        if str(r.rank) in phases and r.alive is not False
+        else r
         for r in view.ranks
     )
     return replace(view, ranks=ranks)
 
 
 def _state(view: JobView, data: Mapping[str, Any]) -> JobView:
-    state = str(data["state"])
+    state = str(data["to"])
     ranks = view.ranks
     if state == "SUCCEEDED":
         ranks = tuple(replace(r, alive=None, phase="done") for r in ranks)
     elif state in TERMINAL or state == "QUEUED":
         ranks = tuple(replace(r, alive=None, phase="ended" if state in TERMINAL else "waiting") for r in ranks)
     return replace(
-        view, state=state, reason=str(data.get("reason") or ""), message=str(data.get("message") or ""),
-        error=data.get("error") or view.error, ranks=ranks, activity="" if state in TERMINAL else view.activity,
+        view,
+        state=state,
+        reason=str(data.get("reason") or ""),
+        message=str(data.get("message") or ""),
+        error=data.get("error") or view.error,
+        ranks=ranks,
+        activity="" if state in TERMINAL else view.activity,
     )
 
 
@@ -217,23 +239,30 @@ def _generation(view: JobView, data: Mapping[str, Any]) -> JobView:
 
 def _incident(view: JobView, data: Mapping[str, Any]) -> JobView:
     incident = Incident(
-        id=str(data["id"]), cause=str(data.get("cause") or data.get("reason") or "?"), rank=data.get("rank"),
+        id=str(data["id"]),
+        cause=str(data.get("cause") or data.get("reason") or "?"),
+        rank=data.get("rank"),
         at_step=int(data.get("at_step") or 0),
         times={key: value for key, value in (data.get("times") or {}).items() if value is not None},
-        generation=int(data.get("generation") or 0), rung=str(data.get("rung") or ""),
+        generation=int(data.get("generation") or 0),
+        rung=str(data.get("rung") or ""),
         steps_lost=data.get("steps_lost"),
     )
     known = [i.id for i in view.incidents]
     incidents = (
         tuple(incident if i.id == incident.id else i for i in view.incidents)
-        if incident.id in known else (*view.incidents, incident)
+        if incident.id in known
+        else (*view.incidents, incident)
     )
     ranks = view.ranks
     if incident.generation >= view.generation and not incident.over:
         everyone = "dead_s" in incident.times
         ranks = tuple(
-            replace(r, alive=False, phase="dead") if r.rank == incident.rank
-            else replace(r, alive=False, phase="ended") if everyone else r
+            replace(r, alive=False, phase="dead")
+            if r.rank == incident.rank
+            else replace(r, alive=False, phase="ended")
+            if everyone
+            else r
             for r in ranks
         )
     return replace(view, incidents=incidents, ranks=ranks)

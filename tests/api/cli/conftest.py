@@ -33,7 +33,7 @@ class Story:
 
     @staticmethod
     def state(state: str, reason: str = "", **more: Any) -> dict[str, Any]:
-        return {"type": "state", "data": {"state": state, "reason": reason, **more}}
+        return {"type": "state", "data": {"from": None, "to": state, "reason": reason, **more}}
 
     @property
     def until_the_kill(self) -> list[dict[str, Any]]:

@@ -49,7 +49,8 @@ def test_a_file_is_read_set_and_filled(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text("name: a\ndata: ['${PYTHON_STDLIB}/json', '${SPEC_DIR}/text']\n")
     assert read_spec(path, ["name=b"]) == {
-        "name": "b", "data": [f"{sysconfig.get_path('stdlib')}/json", f"{tmp_path}/text"]
+        "name": "b",
+        "data": [f"{sysconfig.get_path('stdlib')}/json", f"{tmp_path}/text"],
     }
 
 

@@ -6,8 +6,16 @@ from regroup.api.cli.text import ago, duration, layout_text, number, size
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0.0, "0 s"), (0.021, "0.021 s"), (0.8, "0.8 s"), (9.96, "10.0 s"), (12.4, "12 s"), (59.7, "1 m"),
-        (200, "3 m 20 s"), (7500, "2 h 5 m"), (86400 * 3 + 4 * 3600, "3 d 4 h"), (-2.0, "-2.0 s"),
+        (0.0, "0 s"),
+        (0.021, "0.021 s"),
+        (0.8, "0.8 s"),
+        (9.96, "10.0 s"),
+        (12.4, "12 s"),
+        (59.7, "1 m"),
+        (200, "3 m 20 s"),
+        (7500, "2 h 5 m"),
+        (86400 * 3 + 4 * 3600, "3 d 4 h"),
+        (-2.0, "-2.0 s"),
     ],
 )
 def test_durations_carry_few_figures_and_a_unit(seconds: float, text: str) -> None:

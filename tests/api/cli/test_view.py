@@ -10,7 +10,10 @@ def board(view: JobView) -> list[tuple[str, str]]:
 def test_before_there_is_a_cluster_every_rank_waits_in_its_place() -> None:
     view = planned("x", 10, ["node-1", "node-2"], 2, "starting Ray")
     assert [(r.rank, r.node, r.alive) for r in view.ranks] == [
-        (0, "node-1", None), (1, "node-1", None), (2, "node-2", None), (3, "node-2", None)
+        (0, "node-1", None),
+        (1, "node-1", None),
+        (2, "node-2", None),
+        (3, "node-2", None),
     ]
     assert (view.step, view.loss, view.eta_s, view.tokens_per_s) == (0, None, None, None)
 

@@ -1,0 +1,56 @@
+"""What verbs print: JSON alone, or text and tables."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, cast, runtime_checkable
+
+import typer
+
+
+@runtime_checkable
+class _Model(Protocol):
+    def model_dump(self, *, mode: str) -> dict[str, Any]: ...
+
+
+def plain(value: object) -> Any:
+    """Models and records as what JSON knows."""
+    if isinstance(value, _Model):
+        return value.model_dump(mode="json")
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in cast(Mapping[object, object], value).items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in cast(Sequence[object], value)]
+    return value
+
+
+def print_json(value: object) -> None:
+    """One JSON document on standard output."""
+    print(json.dumps(plain(value), indent=2, ensure_ascii=False))
+
+
+def print_json_lines(values: Iterable[object]) -> None:
+    """One JSON document a line, each as soon as it is there."""
+    for value in values:
+        print(json.dumps(plain(value), ensure_ascii=False), flush=True)
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Columns as wide as their content; numbers need no lining up that two spaces cannot do."""
+    lines = [list(header), *[list(row) for row in rows]]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def say(text: str) -> None:
+    """For people, beside the result: on standard error, so that a pipe stays clean."""
+    print(text, file=sys.stderr)
+
+
+def leave(code: int) -> None:
+    """End with an exit code, without a message."""
+    raise typer.Exit(code)

@@ -1,0 +1,47 @@
+"""Processes that one command started, found by the mark they inherit: to end them, and to show that none is left."""
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+MARK = "REGROUP_STARTED_BY"
+"""Environment variable that every process under the command inherits."""
+
+
+def marked(mark: str) -> dict[int, str]:
+    """Live processes that carry `mark` in their environment or command line: pid → command."""
+    found: dict[int, str] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):  # it ended while we looked, or is another user's
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            alive = (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+            if alive and (mark in command or f"{MARK}={mark}".encode() in (entry / "environ").read_bytes()):
+                found[int(entry.name)] = command[:120]
+    return found
+
+
+def end_marked(mark: str, *, patience_s: float) -> dict[int, str]:
+    """Wait for what carries `mark` to end, then kill the rest; returns what had to be killed.
+
+    Raises:
+        RuntimeError: something is alive even after SIGKILL.
+    """
+    late = _wait_for_end(mark, patience_s)
+    for pid in late:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    stuck = _wait_for_end(mark, 10.0) if late else {}
+    if stuck:
+        raise RuntimeError("still alive after SIGKILL: " + "; ".join(f"{pid} {cmd}" for pid, cmd in stuck.items()))
+    return late
+
+
+def _wait_for_end(mark: str, within_s: float) -> dict[int, str]:
+    deadline = time.monotonic() + within_s
+    while (alive := marked(mark)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return alive
