@@ -1,0 +1,261 @@
+"""A Ray cluster on this machine that outlives the server: a head for control, and nodes for training.
+
+Every process carries the cluster's id in its environment, so that `stop` ends exactly what `start` began, however it
+detached, and nothing else. What was started stands in `ray.json` before the first process exists.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from regroup.service.errors import RegroupError
+from regroup.service.runtime import processes
+from regroup.service.runtime.processes import Process
+from regroup.service.settings import Settings
+
+ROLE_LABEL = "regroup.io/role"
+"""Node label: `control` carries supervisors, `training` carries ranks."""
+
+_MARK = "REGROUP_RAY_CLUSTER"
+_RECORD = "ray.json"
+_START_TIMEOUT_S = 90.0
+_TEMP_DIR_LIMIT = 40  # bytes: Ray puts 65 more behind it, and a unix socket's path holds 107
+
+
+class LocalRayError(RegroupError):
+    """The local Ray did not start."""
+
+
+@dataclass(frozen=True)
+class LocalRay:
+    """A local cluster as recorded in the state directory."""
+
+    id: str
+    address: str
+    dashboard_url: str
+    temp_dir: str
+    token_path: str
+    nodes: int
+    slots_per_node: int
+    daemons: tuple[Process, ...] = ()
+    """What ran when start-up was complete: GCS, raylets, dashboard, agents."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Its GCS and at least one raylet run."""
+        names = {process.name for process in self.daemons if process.is_alive}
+        return {"gcs_server", "raylet"} <= names
+
+
+def ray_environment(token_path: Path) -> dict[str, str]:
+    """What every process that takes part in a cluster with a token needs in its environment."""
+    return {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token_path),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # else a server under `uv run` ships its project to every worker
+    }
+
+
+def ensure(settings: Settings) -> tuple[LocalRay, bool]:
+    """The local cluster of this state directory: the one that runs, or a new one.
+
+    Returns:
+        The cluster, and whether it was there already.
+    """
+    found = load(settings.state_dir)
+    if found is not None and found.is_alive:
+        return found, True
+    stop(settings.state_dir)
+    return start(settings), False
+
+
+def load(state_dir: Path) -> LocalRay | None:
+    """The cluster last started here, alive or not."""
+    try:
+        data: dict[str, Any] = json.loads((state_dir / _RECORD).read_text())
+    except FileNotFoundError:
+        return None
+    daemons = tuple(Process(**item) for item in data.pop("daemons"))
+    return LocalRay(**data, daemons=daemons)
+
+
+def start(settings: Settings) -> LocalRay:
+    """Start head and nodes, as daemons.
+
+    Raises:
+        LocalRayError: with the end of what `ray start` printed; nothing is left running.
+    """
+    settings.prepare_state_dir()
+    _write_private(settings.ray_token_path, secrets.token_hex(32))
+    gcs_port, dashboard_port, client_port = _free_ports(3)
+    cluster = LocalRay(
+        id=uuid4().hex,
+        address=f"127.0.0.1:{gcs_port}",
+        dashboard_url=f"http://127.0.0.1:{dashboard_port}",
+        temp_dir=_short_temp_dir(),
+        token_path=str(settings.ray_token_path),
+        nodes=settings.local_nodes,
+        slots_per_node=settings.slots_per_node,
+    )
+    _save(settings.state_dir, cluster)
+    head = [
+        "--head", f"--port={gcs_port}", f"--dashboard-port={dashboard_port}", "--dashboard-host=127.0.0.1",
+        f"--ray-client-server-port={client_port}", "--no-monitor", "--num-cpus=0", "--num-gpus=0",
+        f"--labels={ROLE_LABEL}=control", "--node-name=control",
+    ]  # fmt: skip
+    try:
+        starting = [_ray_start(settings, cluster, "control", head, {})]
+        _wait_for_port(gcs_port, starting[0])
+        for index in range(settings.local_nodes):
+            name = f"local-{index + 1}"
+            gpus, environment = _gpus(settings, index)
+            node = [
+                f"--address={cluster.address}", f"--num-cpus={settings.slots_per_node}", f"--num-gpus={gpus}",
+                f"--labels={ROLE_LABEL}=training", f"--node-name={name}",
+            ]  # fmt: skip
+            starting.append(_ray_start(settings, cluster, name, node, environment))
+        for process in starting:
+            process.wait_until_started()
+    except BaseException:
+        stop(settings.state_dir)
+        raise
+    cluster = replace(cluster, daemons=tuple(processes.marked(_MARK, cluster.id)))
+    _save(settings.state_dir, cluster)
+    return cluster
+
+
+def stop(state_dir: Path) -> bool:
+    """End every process of the local cluster, jobs included, and remove its files.
+
+    Returns:
+        Whether there was one.
+    """
+    cluster = load(state_dir)
+    if cluster is None:
+        return False
+    # More than one round: what was being forked during the first carries the mark in the next.
+    while running := processes.with_descendants([*cluster.daemons, *processes.marked(_MARK, cluster.id)]):
+        processes.kill(running)
+    shutil.rmtree(cluster.temp_dir, ignore_errors=True)
+    Path(cluster.token_path).unlink(missing_ok=True)
+    (state_dir / _RECORD).unlink()
+    return True
+
+
+@dataclass(frozen=True)
+class _Starting:
+    name: str
+    process: subprocess.Popen[bytes]
+    output: Path
+    deadline: float
+
+    def wait_until_started(self) -> None:
+        """`ray start` ends when its node is registered."""
+        try:
+            code = self.process.wait(timeout=max(0.0, self.deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            code = None
+        if code != 0:
+            raise self.failure("took too long" if code is None else f"exited with {code}")
+
+    def failure(self, what: str) -> LocalRayError:
+        tail = "\n".join(self.output.read_text(errors="replace").splitlines()[-15:])
+        return LocalRayError(f"starting the local Ray node {self.name!r} {what}; it said:\n{tail}")
+
+
+def _ray_start(
+    settings: Settings, cluster: LocalRay, name: str, flags: Sequence[str], environment: Mapping[str, str]
+) -> _Starting:
+    # Own temp dirs: two raylets that start together in one would race for the same socket names.
+    temp_dir = Path(cluster.temp_dir, name.removeprefix("local-")[:4])
+    temp_dir.mkdir()
+    output = temp_dir / "start.log"
+    command = [
+        sys.executable, "-m", "ray.scripts.scripts", "start", *flags, f"--temp-dir={temp_dir}",
+        "--node-ip-address=127.0.0.1", f"--object-store-memory={settings.object_store_bytes}",
+        "--include-log-monitor=false", "--min-worker-port=0", "--max-worker-port=0", "--disable-usage-stats", "--log-style=record",
+    ]  # fmt: skip
+    clean = {key: value for key, value in os.environ.items() if key not in _NOT_INHERITED}
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            command,
+            cwd=settings.state_dir,  # the working directory becomes sys.path[0] of every worker
+            env={**clean, **_DAEMON_ENVIRONMENT, **ray_environment(settings.ray_token_path), **environment,
+                 _MARK: cluster.id},
+            stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+            start_new_session=True,  # Ctrl-C at the server must not reach Ray
+        )  # fmt: skip
+    return _Starting(name, process, output, time.monotonic() + _START_TIMEOUT_S)
+
+
+_NOT_INHERITED = frozenset({"RAY_ADDRESS", "RAY_NAMESPACE", "RAY_RUNTIME_ENV", "RAY_AUTH_TOKEN"})
+_DAEMON_ENVIRONMENT = {
+    # Ray's memory monitor would kill an agent for the memory of its ranks; the kernel takes a rank first.
+    "RAY_memory_monitor_refresh_ms": "0",
+    # Agents hold no devices themselves, yet their ranks must see those of their grants.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+def _wait_for_port(port: int, head: _Starting) -> None:
+    while time.monotonic() < head.deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        if head.process.poll() not in (None, 0):
+            raise head.failure(f"exited with {head.process.returncode}")
+        time.sleep(0.02)
+    raise head.failure("took too long")
+
+
+def _gpus(settings: Settings, index: int) -> tuple[int, dict[str, str]]:
+    """CUDA devices of a node, and the environment that shows it only those."""
+    real = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    wanted = settings.local_gpus_per_node
+    count = real // max(1, settings.local_nodes) if wanted is None else wanted
+    if count and count * settings.local_nodes <= real:
+        return count, {"CUDA_VISIBLE_DEVICES": ",".join(str(index * count + i) for i in range(count))}
+    return count, {}
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def _short_temp_dir() -> str:
+    parent = tempfile.gettempdir()
+    return tempfile.mkdtemp(prefix="rg-", dir=parent if len(parent.encode()) < _TEMP_DIR_LIMIT - 12 else "/tmp")
+
+
+def _plain(cluster: LocalRay) -> dict[str, Any]:
+    return {**asdict(cluster), "daemons": [asdict(process) for process in cluster.daemons]}
+
+
+def _save(state_dir: Path, cluster: LocalRay) -> None:
+    _write_private(state_dir / _RECORD, json.dumps(_plain(cluster), indent=2))
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Readable by this user alone, and whole or not there."""
+    draft = path.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    draft.replace(path)

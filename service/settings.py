@@ -1,0 +1,94 @@
+"""What the operator of a control plane sets, from flags or `REGROUP_*` environment variables."""
+
+import ipaddress
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+_MIB = 2**20
+
+
+class Settings(BaseSettings):
+    """One control plane. Every field is also an environment variable: `REGROUP_PORT=8500`."""
+
+    model_config = SettingsConfigDict(env_prefix="REGROUP_", frozen=True, extra="forbid")
+
+    state_dir: Path = Path("~/.regroup")
+    """Database, token, records of what was started, default storage. Private to the user."""
+    host: str = "127.0.0.1"
+    port: int = Field(8500, ge=0, le=65535)
+    """0 takes a free one."""
+    database_url: str = ""
+    """`postgresql://…`, or `sqlite:///…`; a file in `state_dir` if empty."""
+    storage_uri: str = ""
+    """Where jobs without a `storage_uri` of their own keep theirs; a folder in `state_dir` if empty."""
+    allow_faults: bool = False
+    """Honour `faults` of a spec."""
+
+    ray_address: str = ""
+    """`host:port` of a Ray cluster to join; a local one is started if empty."""
+    local_nodes: int = Field(1, ge=0, le=64)
+    """Ray nodes for training that a local Ray starts beside its head."""
+    slots_per_node: int = Field(2, ge=1)
+    """CPU ranks that fit on each local node."""
+    local_gpus_per_node: int | None = Field(None, ge=0)
+    """CUDA devices of each local node; the machine's, dealt evenly, if absent. More than it has are make-believe."""
+    object_store_bytes: int = Field(100 * _MIB, ge=80 * _MIB)
+    """Ray's object store, per local node. Training does not use it."""
+
+    ifname: str | None = None
+    """Network interface of ranks, e.g. `eth0`; found from the node's address if absent."""
+    port_range: str | None = Field(None, pattern=r"^\d+-\d+$")
+    """Ports that ranks and stores listen on, e.g. `20000-29999`; any free ones if absent."""
+
+    gang_timeout_s: float = Field(60.0, gt=0)
+    """All grants of a job, and the supervisor's first word, are there within this, or all are given back."""
+    supervisor_silence_s: float = Field(60.0, gt=0)
+    """A supervisor silent for so long is shown as a condition of its job; training goes on meanwhile."""
+    sync_wait_s: float = Field(10.0, gt=0)
+    """How long a supervisor may hold a long poll without news; intents cut it short."""
+    lease_s: float = Field(15.0, gt=1)
+    """How long a leader leads without renewing."""
+    reap_every_s: float = Field(30.0, gt=0)
+    """Time between searches for actors and grants that no live job owns."""
+
+    @field_validator("state_dir")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @field_validator("host")
+    @classmethod
+    def _loopback_only(cls, value: str) -> str:
+        if value != "localhost" and not _is_loopback(value):
+            raise ValueError(
+                f"host {value!r} is not a loopback address: the API has no access control yet, and whoever reaches it "
+                "runs code here; say 127.0.0.1 and reach it through an SSH tunnel or a proxy that authenticates"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _defaults_in_state_dir(self) -> Self:
+        if not self.database_url:
+            object.__setattr__(self, "database_url", f"sqlite:///{self.state_dir / 'regroup.db'}")
+        if not self.storage_uri:
+            object.__setattr__(self, "storage_uri", (self.state_dir / "storage").as_uri())
+        return self
+
+    @property
+    def ray_token_path(self) -> Path:
+        """Token of the local Ray, readable by the user alone."""
+        return self.state_dir / "ray.token"
+
+    def prepare_state_dir(self) -> None:
+        """Make it, closed to others."""
+        self.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
