@@ -42,7 +42,8 @@ def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> subproces
     done = subprocess.run(
         command, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=240
     )
-    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    said = f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    assert done.returncode == 0, f"{' '.join(map(str, command))[:300]}\n{said}"
     return done
 
 
@@ -119,6 +120,28 @@ def test_set_up_names_every_missing_thing_with_its_fix_on_one_line(tmp_path: Pat
     assert line.startswith("setup: missing: Python 3.11 or newer")
     assert "Fix: sudo apt-get install" in line
     assert not (copy / ".venv").exists()
+
+
+def test_set_up_is_done_again_after_a_change_or_an_interruption(tmp_path: Path) -> None:
+    for name in ("Makefile", "constraints.txt", "pyproject.toml", ".ci/setup"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    stamp = tmp_path / ".venv" / ".complete"
+
+    def up_to_date() -> bool:
+        return subprocess.run(["make", "--question", "setup"], cwd=tmp_path, check=False).returncode == 0
+
+    assert not up_to_date()
+    stamp.parent.mkdir()
+    assert not up_to_date(), "a folder without the stamp is an interrupted install"
+    stamp.touch()
+    assert up_to_date()
+    for name in ("constraints.txt", "pyproject.toml", ".ci/setup"):
+        later = stamp.stat().st_mtime + 10
+        os.utime(tmp_path / name, (later, later))
+        assert not up_to_date(), name
+        os.utime(stamp, (later + 10, later + 10))
+        assert up_to_date()
 
 
 # ------------------------------------------------------------------------------------------------ the wheel
@@ -198,7 +221,7 @@ for name in absent:
 for package in packages[0]:
     module = importlib.import_module(package)
     for found in pkgutil.walk_packages(getattr(module, "__path__", []), package + "."):
-        if not found.name.startswith(tuple(skipped)):
+        if not found.name.startswith(tuple(skipped)) and not found.name.endswith(".__main__"):
             importlib.import_module(found.name)
             print(found.name)
 """
