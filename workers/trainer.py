@@ -32,7 +32,7 @@ from regroup.workers.state.data import (
     samples_hash_of,
     validation_batches,
 )
-from regroup.workers.state.tokens import TokenFile
+from regroup.workers.state.token_file import TokenFile
 
 _VALIDATION_RECORDS = 256
 """Held-out samples of one validation, evenly spaced over the file; fewer if it has fewer."""

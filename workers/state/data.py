@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from regroup.workers.state.tokens import DataError, TokenFile
+from regroup.workers.state.token_file import DataError, TokenFile
 
 IGNORED = -100
 """Label that the loss leaves out."""

@@ -1,0 +1,172 @@
+"""A process that does what an agent and its zygote do for ranks: holds their buffers, forks them, answers them.
+
+Run by the fixture in conftest.py with a socket as descriptor number argv[1]; reads one JSON request a line. It imports
+torch once and never runs an operation itself, because a fork after an OpenMP region hangs.
+"""
+
+import importlib
+import json
+import os
+import selectors
+import socket
+import sys
+import tempfile
+import traceback
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from regroup.workers import contract, trainer  # noqa: F401  (imported before the fork)
+from regroup.workers.contract import Buffers, Done, FaultDue, FaultGranted, Join, Message, Pinned, StepRow, Stop
+from regroup.workers.rank.channel import Channel
+from regroup.workers.rank.context import Context
+from regroup.workers.state.buffer import ShardBuffer
+
+TIMEOUT = timedelta(seconds=60)
+
+
+def serve(sock: socket.socket) -> None:
+    memory: dict[str, dict[int, list[int]]] = {}
+    with sock.makefile("rw") as lines:
+        for line in lines:
+            request = json.loads(line)
+            reply = run(request, memory) if request["do"] == "run" else task(request, memory)
+            lines.write(json.dumps(reply) + "\n")
+            lines.flush()
+
+
+def run(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dict[str, Any]:
+    """One generation, until every rank is gone."""
+    held = memory.setdefault(request["memory"], {})
+    source_world = request.get("source_world", request["world_size"])
+    selector = selectors.DefaultSelector()
+    pids: dict[int, int] = {}
+    socks: list[socket.socket] = []
+    store = tempfile.mktemp(prefix="regroup-test-store-")
+    for rank in range(request["world_size"]):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            for other in socks:
+                other.close()
+            os._exit(rank_life(rank, request, theirs, store))
+        theirs.close()
+        pids[rank] = pid
+        socks.append(ours)
+        selector.register(ours, selectors.EVENT_READ, rank)
+    messages: list[dict[str, Any]] = []
+    while selector.get_map():
+        for key, _ in selector.select():
+            rank, ours = int(key.data), socks[int(key.data)]
+            try:
+                data = ours.recv(1 << 20)
+            except ConnectionError:
+                data = b""
+            if not data:
+                selector.unregister(ours)
+                continue
+            message = contract.decode(data)
+            messages.append(contract.to_json(message))
+            answer(message, rank, ours, request, held, source_world)
+            if isinstance(message, StepRow) and message.step == request.get("stop_at"):
+                for other in socks:
+                    other.send(contract.encode(Stop("test")))
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pids[rank], 0)[1]) for rank in sorted(pids)]
+    for ours in socks:
+        ours.close()
+    Path(store).unlink(missing_ok=True)
+    return {"codes": codes, "messages": messages}
+
+
+def answer(
+    message: Message, rank: int, ours: socket.socket, request: dict[str, Any], held: dict[int, list[int]],
+    source_world: int,
+) -> None:
+    if isinstance(message, contract.WantBuffers):
+        fds = held.setdefault(rank, [os.memfd_create(f"test-{rank}") for _ in range(3)])
+        source, others = -1, []
+        restore = request["restore"]
+        if restore["source"] == "memory":
+            source = find(held, rank, restore) if rank < source_world else -1
+            if source_world != request["world_size"]:
+                others = [held[r][find(held, r, restore)] for r in range(source_world) if r != rank]
+        socket.send_fds(ours, [contract.encode(Buffers(len(fds), source))], [*fds, *others])
+    elif isinstance(message, FaultDue):
+        ours.send(contract.encode(FaultGranted(message.index, True)))
+    elif isinstance(message, Pinned) and not request.get("hold_pins"):
+        ShardBuffer(os.dup(held[rank][message.buffer])).release()
+
+
+def find(held: dict[int, list[int]], rank: int, restore: dict[str, Any]) -> int:
+    for number, fd in enumerate(held.get(rank, [])):
+        buffer = ShardBuffer(os.dup(fd))
+        header = buffer.header()
+        if buffer.verify() and (header.step, header.generation) == (restore["step"], restore["generation"]):
+            return number
+    raise LookupError(f"no set of rank {rank} for {restore}")
+
+
+def task(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dict[str, Any]:
+    """A zygote task in a fork; `ranks` of `memory` at `restore` give its descriptors."""
+    held = memory.get(request.get("memory", ""), {})
+    fds = [held[rank][find(held, rank, request["restore"])] for rank in request.get("ranks", [])]
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            module, _, name = request["target"].partition(":")
+            result = {"ok": getattr(importlib.import_module(module), name)(request["args"], fds)}
+        except Exception as error:
+            result = {"error": f"{type(error).__name__}: {error}"}
+        with os.fdopen(writer, "w") as out:
+            out.write(json.dumps(result))
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as inp:
+        result = json.loads(inp.read())
+    os.waitpid(pid, 0)
+    return result
+
+
+class NoProgress:
+    def set(self, step: int, phase: str) -> None:
+        """Nobody watches."""
+
+
+def rank_life(rank: int, request: dict[str, Any], sock: socket.socket, store: str) -> int:
+    channel = Channel(sock)
+    world_size = request["world_size"]
+    torch.set_num_threads(1)
+    try:
+        dist.init_process_group(
+            "gloo", store=dist.FileStore(store, world_size), rank=rank, world_size=world_size, timeout=TIMEOUT
+        )
+        join = Join(
+            job_id="test", generation=request["generation"], rank=rank, world_size=world_size, local_rank=rank,
+            local_world_size=world_size, node_rank=0, node_count=1, layout=request["layout"], device="cpu",
+            store_host="", store_port=0, restore=contract.Restore(**request["restore"]), entry=request["entry"],
+            config=request["config"], dataset=request["dataset"], checkpoint_dir=request.get("checkpoint_dir", ""),
+            faults_fired=tuple(request.get("faults_fired", ())),
+        )
+        context = Context(join, channel, torch.device("cpu"), NoProgress())
+        module, _, name = request["entry"].partition(":")
+        getattr(importlib.import_module(module), name)(context)
+        channel.send(Done(rank, context.generation, context.step, context.stopped, context.result))
+        dist.barrier()
+        dist.destroy_process_group()
+        return 0
+    except BaseException as error:
+        if request.get("show_errors", True):
+            traceback.print_exc()
+        channel.send(contract.Failed(rank, request["generation"], contract.RankError(
+            contract.ErrorClass.USER, type(error).__name__, str(error), "", 0, "", 0.0)))
+        return 1
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    serve(socket.socket(fileno=int(sys.argv[1])))

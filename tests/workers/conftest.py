@@ -1,0 +1,131 @@
+"""Ranks without Ray: real processes, real gloo, real memory files; only the agent at the other end is a double."""
+
+import copy
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regroup.workers.state.tokens import prepare
+
+NOTHING = {"source": "none"}
+WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "seven", "wizards", "box"]
+
+
+@dataclass
+class Generation:
+    """What one generation said and how its ranks ended."""
+
+    codes: list[int]
+    messages: list[dict[str, Any]] = field(repr=False)
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [message for message in self.messages if message["type"] == kind]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return self.of("StepRow")
+
+    @property
+    def losses(self) -> list[float]:
+        return [row["loss"] for row in self.rows]
+
+    @property
+    def result(self) -> dict[str, Any]:
+        return next(done["result"] for done in self.of("Done") if done["rank"] == 0)
+
+    @property
+    def errors(self) -> list[str]:
+        return [f"{failed['error']['kind']}: {failed['error']['message']}" for failed in self.of("Failed")]
+
+
+class Agent:
+    """Starts generations in a process of its own, which keeps their buffers by the name of a memory."""
+
+    def __init__(self, dataset: dict[str, Any]) -> None:
+        self.dataset = dataset
+        ours, theirs = socket.socketpair()
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
+               "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("agent_double.py")), str(theirs.fileno())],
+            pass_fds=[theirs.fileno()], env=env,
+        )
+        theirs.close()
+        ours.settimeout(120)
+        self._lines = ours.makefile("rw")
+        ours.close()
+
+    def run(
+        self, config: dict[str, Any], world_size: int, memory: str, *, restore: dict[str, Any] | None = None,
+        generation: int = 1, entry: str = "regroup.workers.trainer:train", layout: dict[str, int] | None = None,
+        **options: Any,
+    ) -> Generation:
+        axis = "dp_replicate" if config.get("data_parallel") == "ddp" else "dp_shard"
+        reply = self._ask({
+            "do": "run", "config": config, "world_size": world_size, "memory": memory, "restore": restore or NOTHING,
+            "generation": generation, "entry": entry, "layout": layout or {axis: world_size},
+            "dataset": self.dataset, **options,
+        })
+        return Generation(**reply)
+
+    def task(self, target: str, args: dict[str, Any], **options: Any) -> dict[str, Any]:
+        reply = self._ask({"do": "task", "target": target, "args": args, **options})
+        if "error" in reply:
+            raise RuntimeError(reply["error"])
+        return reply["ok"]
+
+    def close(self) -> None:
+        self._lines.close()
+        self._process.wait(timeout=30)
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._lines.write(json.dumps(request) + "\n")
+        self._lines.flush()
+        return json.loads(self._lines.readline())
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A prepared token file of a few kilobytes of text, and a smaller one held out."""
+    root = tmp_path_factory.mktemp("text")
+    text = " ".join(WORDS[i * i % len(WORDS)] for i in range(900))
+    (root / "train.txt").write_text(text)
+    (root / "held-out.txt").write_text(text[1000:2000])
+    return prepare({
+        "train": [str(root / "train.txt")], "validation": [str(root / "held-out.txt")], "tokenizer": "byte",
+        "sequence": 16, "directory": str(root / "prepared"),
+    }, [])
+
+
+@pytest.fixture(scope="session")
+def agent(dataset: dict[str, Any]) -> Iterator[Agent]:
+    """Runs ranks."""
+    double = Agent(dataset)
+    yield double
+    double.close()
+
+
+@pytest.fixture
+def config() -> dict[str, Any]:
+    """A small job: 8 micro-batches a step, 4 steps."""
+    return copy.deepcopy({
+        "training": {
+            "global_batch": 16, "micro_batch": 2, "sequence": 16, "steps": 4,
+            "optimizer": {"name": "adamw", "lr": 0.01, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1,
+                          "clip_norm": 1.0},
+            "schedule": {"name": "cosine", "warmup_steps": 1, "min_lr_ratio": 0.1},
+            "precision": "fp32", "activation_checkpointing": "none", "validate_every": 2,
+        },
+        "seed": 7, "determinism": "default", "snapshot": {"every_steps": 1},
+        "checkpoint": {"every_steps": None, "every": None}, "faults": [], "args": {}, "data_parallel": "fsdp",
+        "model": {"family": "transformer", "dim": 24, "layers": 2, "heads": 2, "kv_heads": 1, "ffn_dim": 32,
+                  "vocab_size": None, "rope_theta": 10000.0, "norm_eps": 1e-5, "tie_embeddings": False},
+    })
