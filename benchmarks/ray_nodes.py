@@ -1,6 +1,8 @@
-"""A plain local Ray cluster of a given shape, started as daemons and ended by process id."""
+"""A plain local Ray cluster of a given shape, started as daemons and ended by what it carries in its environment."""
 
 import os
+import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -8,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import processes
@@ -15,33 +18,48 @@ from benchmarks import processes
 _MARK = "BENCHMARK_RAY_CLUSTER"
 
 
-@contextmanager
-def ray_nodes(nodes: int, slots: int, environment: Mapping[str, str] | None = None) -> Iterator[str]:
-    """`nodes` Ray nodes with `slots` CPUs each on loopback; yields the address to join.
+@dataclass(frozen=True)
+class RayNodes:
+    """A running cluster."""
 
-    Everything is Ray's default but ports, temp folder, a small object store and no dashboard; authentication is off
-    because the cluster lives for a minute. `environment` reaches every process of the cluster.
+    address: str
+    environment: Mapping[str, str]
+    """What a driver needs in its environment to join."""
+
+
+@contextmanager
+def ray_nodes(nodes: int, slots: int, environment: Mapping[str, str]) -> Iterator[RayNodes]:
+    """`nodes` Ray nodes with `slots` CPUs each on this machine.
+
+    Everything is Ray's default but ports, temp folder, token authentication (Ray listens on every interface), a small
+    object store and no dashboard. `environment` reaches every process of the cluster.
     """
-    folder = tempfile.mkdtemp(prefix="bench-ray-")
-    mark = Path(folder).name
-    env = {**os.environ, **(environment or {}), _MARK: mark, "RAY_AUTH_MODE": "disabled"}
+    folder = Path(tempfile.mkdtemp(prefix="bench-ray-"))
+    token = folder / "token"
+    token.touch(0o600)
+    token.write_text(secrets.token_hex(32))
+    joining = {**environment, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    env = {**os.environ, **joining, _MARK: folder.name}
     env.pop("RAY_ADDRESS", None)
     address = f"127.0.0.1:{_free_port()}"
     try:
         for index in range(nodes):
             _start_node(address, slots, folder, env, is_head=index == 0)
-        yield address
+        yield RayNodes(address, joining)
     finally:
-        processes.end(processes.marked(_MARK, mark))
+        # More than one round: what was being forked during the first carries the mark in the next.
+        while left := processes.marked(_MARK, folder.name):
+            processes.end(left)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start_node(address: str, slots: int, folder: str, env: Mapping[str, str], *, is_head: bool) -> None:
+def _start_node(address: str, slots: int, folder: Path, env: Mapping[str, str], *, is_head: bool) -> None:
     host, port = address.split(":")
     head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={folder}"]
     command = [
         sys.executable, "-m", "ray.scripts.scripts", "start", *(head if is_head else [f"--address={address}"]),
-        f"--node-ip-address={host}", f"--num-cpus={slots}",
-        f"--object-store-memory={128 * 1024**2}", "--min-worker-port=0", "--max-worker-port=0", "--disable-usage-stats",
+        f"--node-ip-address={host}", f"--num-cpus={slots}", f"--object-store-memory={128 * 1024**2}",
+        "--min-worker-port=0", "--max-worker-port=0", "--disable-usage-stats",
     ]  # fmt: skip
     done = subprocess.run(command, env=dict(env), capture_output=True, text=True, check=False, cwd=folder)
     if done.returncode:
@@ -49,7 +67,7 @@ def _start_node(address: str, slots: int, folder: str, env: Mapping[str, str], *
 
 
 def settle(cpu_limit: float = 0.3, patience_s: float = 30.0) -> None:
-    """Wait until the whole machine uses less than `cpu_limit` cores over half a second."""
+    """Wait until the whole machine uses less than `cpu_limit` cores over half a second, or patience ends."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         before, start = _busy_s(), time.monotonic()

@@ -18,6 +18,8 @@ from typing import Any
 
 from benchmarks.peers.workload import Text, Workload
 
+EXPERIMENT = "recovery"
+
 
 @dataclass(frozen=True)
 class RayTrainSettings:
@@ -120,7 +122,7 @@ def train(config: dict[str, Any]) -> None:
         weights, moments = get_state_dict(model, optimizer)
         state = {"model": weights, "optimizer": moments, "step": step}
         if settings.direct:
-            folder = Path(settings.storage) / f"step-{step}"
+            folder = Path(settings.storage) / EXPERIMENT / f"step-{step}"
             dcp.save(state, checkpoint_id=folder)
             ray.train.report(metrics, Checkpoint(str(folder)), checkpoint_upload_mode=CheckpointUploadMode.NO_UPLOAD)
         else:
@@ -144,7 +146,7 @@ def main() -> None:
         torch_config=TorchConfig(backend="gloo"),
         scaling_config=ScalingConfig(num_workers=settings.ranks, resources_per_worker={"CPU": 1}),
         run_config=RunConfig(
-            name="recovery",
+            name=EXPERIMENT,
             storage_path=settings.storage,
             failure_config=FailureConfig(max_failures=settings.max_failures),
             checkpoint_config=CheckpointConfig(num_to_keep=2),

@@ -41,7 +41,7 @@ class Workload:
     def model(self) -> dict[str, Any]:
         """The model as the job spec writes it."""
         return {
-            "family": "transformer", "dim": self.dim, "layers": self.layers, "heads": self.heads, "vocab_size": 256,
+            "family": "transformer", "dim": self.dim, "layers": self.layers, "heads": self.heads, "vocab_size": 257,
             "rope_theta": 10_000.0, "norm_eps": 1e-5, "tie_embeddings": False,
         }  # fmt: skip
 

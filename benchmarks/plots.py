@@ -1,0 +1,68 @@
+"""Pictures of benchmark results."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import matplotlib.pyplot as plt
+
+matplotlib.use("Agg")
+
+_NAMES = {
+    "regroup": "regroup",
+    "ray_train_tuned": "Ray Train 2.60,\nknobs turned",
+    "ray_train": "Ray Train 2.60,\nas shipped",
+}
+_COLORS = {"regroup": "#1b7f5c", "ray_train_tuned": "#8c8c8c", "ray_train": "#b8b8b8"}
+_FIGURES = {
+    "kill_to_first_step_s": "SIGKILL of a rank → first step again",
+    "submit_to_first_step_s": "submit → first step",
+}
+
+
+def recovery(document: Mapping[str, Any], path: Path) -> None:
+    """Bars of the medians, a dot per trial."""
+    names = [name for name in _NAMES if name in document["arms"]]
+    figure, axes = plt.subplots(1, len(_FIGURES), figsize=(10, 2.8), layout="constrained")
+    for axis, (key, title) in zip(axes, _FIGURES.items(), strict=True):
+        medians = [document["arms"][name][key]["p50"] for name in names]
+        axis.barh([_NAMES[name] for name in names], medians, color=[_COLORS[name] for name in names], height=0.6)
+        for row, name in enumerate(names):
+            values = [trial[key] for trial in document["trials"] if trial["arm"] == name]
+            axis.plot(values, [row] * len(values), "o", color="black", markersize=3, alpha=0.6)
+            place = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
+            axis.annotate(f"{medians[row]:.1f} s", (max(values), row), **place)
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("seconds")
+        axis.margins(x=0.15)
+        axis.invert_yaxis()
+        axis.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
+
+
+def overhead(rounds: Sequence[Mapping[str, float]], document: Mapping[str, Any], path: Path) -> None:
+    """Step times over the run, and how the paired ratios spread."""
+    figure, (course, spread) = plt.subplots(1, 2, figsize=(10, 3), layout="constrained", width_ratios=(3, 2))
+    for arm, color in (("bare", "#8c8c8c"), ("supervised", "#1b7f5c")):
+        course.plot([1000 * block[arm] for block in rounds], ".", markersize=3, color=color, label=arm)
+    course.set_xlabel("block of two steps, arms alternating")
+    course.set_ylabel("ms per step")
+    course.set_ylim(bottom=0)
+    course.legend(frameon=False)
+    spread.hist([block["bare_twin"] / block["bare"] for block in rounds], bins=40, alpha=0.5, color="#8c8c8c",
+                label="bare / bare (A/A)")  # fmt: skip
+    spread.hist([block["supervised"] / block["bare"] for block in rounds], bins=40, alpha=0.5, color="#1b7f5c",
+                label=f"supervised / bare: {document['ratio']:.3f} ± {document['ci_half_width']:.3f}")  # fmt: skip
+    spread.set_xlabel("ratio of paired blocks")
+    spread.set_yticks([])
+    spread.legend(frameon=False, fontsize=8)
+    for axis in (course, spread):
+        axis.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
+
+
+def _save(figure: Any, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)

@@ -1,0 +1,130 @@
+"""Start and recovery: regroup, Ray Train as shipped, and Ray Train with its knobs turned, in one run on one machine.
+
+usage: python -m benchmarks.recovery --json PATH [--trials N] [--arms regroup,ray_train,ray_train_tuned]
+
+Every trial of every arm has a fresh Ray cluster of two nodes with two slots each, and only one cluster is alive at a
+time. The arms take turns within a trial, in an order that rotates; within a trial all are struck at the same place.
+"""
+
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks import plots, ray_train_arm, regroup_arm, stats
+from benchmarks.output import arguments, write_result
+from benchmarks.peers.workload import Workload, write_text
+from benchmarks.trial import Strike, Trial, TrialError, draw_strike
+
+_STEPS = 24
+_FIRST_STRIKE, _LAST_STRIKE = 12, 20
+"""After the first checkpoint of the arm that saves every ten steps."""
+_FIGURES = ("submit_to_first_step_s", "kill_to_first_step_s", "kill_to_new_step_s", "steps_lost")
+_SEED = 2
+
+Arm = Callable[[Workload, Strike, Path], Trial]
+ARMS: Mapping[str, Arm] = {
+    "regroup": regroup_arm.run,
+    "ray_train": lambda *given: ray_train_arm.run("ray_train", ray_train_arm.SHIPPED, *given),
+    "ray_train_tuned": lambda *given: ray_train_arm.run("ray_train_tuned", ray_train_arm.TUNED, *given),
+}
+
+
+def main() -> int:
+    """Run the trials and write the result."""
+    parser = arguments(__doc__ or "", trials=5)
+    parser.add_argument("--arms", default=",".join(ARMS), help="arms to run, comma-separated")
+    given = parser.parse_args()
+    names = given.arms.split(",")
+    draw = random.Random(_SEED)
+    trials: list[Trial] = []
+    failures: list[str] = []
+    control: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="bench-recovery-") as scratch:
+        root = Path(scratch)
+        write_text(root / "text")
+        workload = Workload(text=str(root / "text"), steps=_STEPS)
+        _warm_page_cache()
+        if "regroup" in names:
+            control = regroup_arm.undisturbed(workload, _folder(root, "control"))
+        for number in range(given.trials):
+            strike = draw_strike(draw, _FIRST_STRIKE, _LAST_STRIKE)
+            for name in _rotated(names, number):
+                try:
+                    trials.append(ARMS[name](workload, strike, _folder(root, f"{number}-{name}")))
+                    _say(trials[-1])
+                except TrialError as error:
+                    failures.append(str(error))
+                    print(f"FAILED {error}", flush=True)
+        document = result(trials, failures, control)
+        document["workload"] = {**workload.to_json(), "text": "sources of the Python standard library"}
+    write_result(given.json, document)
+    plots.recovery(document, given.json.with_suffix(".png"))
+    return 1 if failures else 0
+
+
+def result(trials: Sequence[Trial], failures: Sequence[str], control: Mapping[str, Any]) -> dict[str, Any]:
+    """The document: every trial, a summary per arm, and the ratios of medians to regroup's."""
+    by_arm = {name: [trial for trial in trials if trial.arm == name] for name in ARMS}
+    arms: dict[str, dict[str, Any]] = {
+        name: {figure: stats.summary([getattr(trial, figure) for trial in some]) for figure in _FIGURES}
+        for name, some in by_arm.items()
+        if some
+    }
+    document: dict[str, Any] = {
+        "arms": arms,
+        "knobs": {"ray_train": ray_train_arm.SHIPPED.to_json(), "ray_train_tuned": ray_train_arm.TUNED.to_json()},
+        "trials": [asdict(trial) for trial in trials],
+        "failures": list(failures),
+        "control": dict(control),
+    }
+    for key, name in (("ratio", "ray_train"), ("ratio_tuned", "ray_train_tuned")):
+        if name in arms and "regroup" in arms:
+            document[key] = {
+                figure.removesuffix("_s"): arms[name][figure]["p50"] / arms["regroup"][figure]["p50"]
+                for figure in _FIGURES
+                if figure != "steps_lost"
+            }
+    if "regroup" in arms:
+        # A trial that did not come to its end has no digest, and so is not equal.
+        digests = [trial.details["digest"] for trial in by_arm["regroup"]]
+        document["regroup"] = {
+            "steps_lost_max": arms["regroup"]["steps_lost"]["max"],
+            "bitwise_equal": all(digest == control["digest"] for digest in digests)
+            and not any(failure.startswith("regroup") for failure in failures),
+        }
+    return document
+
+
+def _warm_page_cache() -> None:
+    """Read torch and Ray once, so that the arm that happens to be first does not pay for the disk."""
+    modules = "torch, torch.distributed.fsdp, torch.distributed.checkpoint, ray, ray.train.torch, sqlalchemy, fastapi"
+    subprocess.run([sys.executable, "-c", f"import {modules}"], check=True, capture_output=True)
+
+
+def _rotated(names: Sequence[str], by: int) -> list[str]:
+    by %= len(names)
+    return [*names[by:], *names[:by]]
+
+
+def _folder(root: Path, name: str) -> Path:
+    folder = root / name
+    folder.mkdir()
+    return folder
+
+
+def _say(trial: Trial) -> None:
+    where = f"rank {trial.strike.rank} at step {trial.strike.step} in {trial.strike.phase}"
+    print(
+        f"{trial.arm}: first step after {trial.submit_to_first_step_s:.2f} s; killed {where}, "
+        f"back after {trial.kill_to_first_step_s:.2f} s, {trial.steps_lost} steps lost",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

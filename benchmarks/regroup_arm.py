@@ -1,0 +1,54 @@
+"""One trial of regroup on a fresh, idle server with two local nodes of two slots each."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers.workload import Workload
+from benchmarks.ray_nodes import settle
+from benchmarks.served import served
+from benchmarks.trial import Strike, Trial, TrialError
+
+
+def undisturbed(workload: Workload, folder: Path) -> dict[str, Any]:
+    """Run the workload without a fault: the digest of its final parameters, and its time to the first step."""
+    job, rows, submitted = _run(workload, folder, faults=[])
+    return {"digest": job["digest"]["parameters"], "submit_to_first_step_s": rows[0]["time_s"] - submitted}
+
+
+def run(workload: Workload, strike: Strike, folder: Path) -> Trial:
+    """Submit, lose a rank, finish; nothing is left running.
+
+    Raises:
+        TrialError: the job did not succeed, or the rank was not lost.
+    """
+    fault = {"at": {"rank": strike.rank, "step": strike.step, "phase": strike.phase}, "do": "sigkill"}
+    job, rows, submitted = _run(workload, folder, faults=[fault])
+    if len(job["incidents"]) != 1:
+        raise TrialError(f"regroup: one fault was planned, but the job shows {len(job['incidents'])} incidents")
+    incident = job["incidents"][0]
+    killed = incident["times"]["fault_s"]
+    before = [row for row in rows if row["generation"] == incident["generation"]]
+    after = [row for row in rows if row["generation"] > incident["generation"]]
+    committed = max(row["step"] for row in before)
+    return Trial(
+        arm="regroup",
+        strike=strike,
+        submit_to_first_step_s=rows[0]["time_s"] - submitted,
+        kill_to_first_step_s=after[0]["time_s"] - killed,
+        kill_to_new_step_s=next(row["time_s"] for row in after if row["step"] > committed) - killed,
+        steps_lost=committed - (after[0]["step"] - 1),
+        details={"digest": job["digest"]["parameters"], "durations": incident["durations"], "rung": incident["rung"]},
+    )
+
+
+def _run(
+    workload: Workload, folder: Path, faults: list[dict[str, Any]]
+) -> tuple[dict[str, Any], list[dict[str, Any]], float]:
+    """The finished job, its step rows in order of commit (a superseded row included), and when it was submitted."""
+    with served(folder) as server:
+        settle()
+        submitted = time.time()
+        job = server.client.submit(workload.job_spec("recovery", faults=faults))
+        done = server.finish(job.id)
+        return done, server.steps(job.id), submitted
