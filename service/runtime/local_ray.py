@@ -186,7 +186,8 @@ def _ray_start(
     command = [
         sys.executable, "-m", "ray.scripts.scripts", "start", *flags, f"--temp-dir={temp_dir}",
         "--node-ip-address=127.0.0.1", f"--object-store-memory={settings.object_store_bytes}",
-        "--include-log-monitor=false", "--min-worker-port=0", "--max-worker-port=0", "--disable-usage-stats", "--log-style=record",
+        "--include-log-monitor=false", "--min-worker-port=0",
+        "--max-worker-port=0", "--disable-usage-stats", "--log-style=record",
     ]  # fmt: skip
     clean = {key: value for key, value in os.environ.items() if key not in _NOT_INHERITED}
     with output.open("wb") as file:

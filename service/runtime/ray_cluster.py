@@ -8,11 +8,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import ray
 from ray import exceptions
-from ray._private import state as ray_state  # pyright: ignore[reportPrivateUsage]
+from ray._private.state import available_resources_per_node, state
 from ray.experimental import internal_kv
 from ray.util import list_named_actors, placement_group_table
 from ray.util.placement_group import PlacementGroup, get_placement_group, placement_group, remove_placement_group
@@ -40,6 +40,8 @@ _LEAVE_S = 10.0
 _NODE_ID_LABEL = "ray.io/node-id"
 _ROLE_LABEL = "regroup.io/role"
 _SUPERVISOR = "regroup.service.runtime.supervisor:SupervisorActor"
+
+T = TypeVar("T")
 
 
 class RayCluster:
@@ -150,7 +152,7 @@ class RayCluster:
         except exceptions.RayActorError as error:
             raise ClusterUnavailableError(f"{actor} is restarting: {error}") from error
 
-    async def _blocking[T](self, function: Callable[[], T], limit_s: float = _CALL_S) -> T:
+    async def _blocking(self, function: Callable[[], T], limit_s: float = _CALL_S) -> T:
         try:
             async with asyncio.timeout(limit_s):
                 return await asyncio.get_running_loop().run_in_executor(self._threads, function)
@@ -171,8 +173,8 @@ def _connect(address: str) -> None:
 
 
 def _nodes() -> list[Node]:
-    free: Mapping[str, Mapping[str, float]] = ray_state.available_resources_per_node()
-    draining: Mapping[str, int] = ray_state.get_draining_nodes()
+    free: Mapping[str, Mapping[str, float]] = available_resources_per_node()
+    draining: Mapping[str, int] = state.get_draining_nodes()
     return [_node(item, free.get(item["NodeID"], {}), draining) for item in ray.nodes() if item["Alive"]]
 
 
@@ -247,7 +249,7 @@ def _grants() -> set[str]:
 
 
 def _actors() -> set[str]:
-    named: list[dict[str, str]] = list_named_actors(all_namespaces=True)
+    named = cast(list[dict[str, str]], list_named_actors(all_namespaces=True))
     return {
         actor["name"] for actor in named if actor["namespace"] == NAMESPACE and actor["name"].startswith("regroup-")
     }

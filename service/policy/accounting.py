@@ -1,0 +1,91 @@
+"""The account of a job's time: every second has one class, and the classes sum to wall-clock."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from regroup.service.states import JobState
+
+
+class TimeClass(StrEnum):
+    """What a second was spent on."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    TRAINING = "training"
+    """Steps that count."""
+    LOST = "lost"
+    """Steps that a later generation did again."""
+    RECOVERING = "recovering"
+    RESIZING = "resizing"
+    DRAINING = "draining"
+    SUSPENDED = "suspended"
+
+
+CLASS_OF_STATE: Mapping[JobState, TimeClass] = {
+    JobState.QUEUED: TimeClass.QUEUED,
+    JobState.PLACING: TimeClass.STARTING,
+    JobState.STARTING: TimeClass.STARTING,
+    JobState.RUNNING: TimeClass.TRAINING,
+    JobState.RECOVERING: TimeClass.RECOVERING,
+    JobState.RESIZING: TimeClass.RESIZING,
+    JobState.DRAINING: TimeClass.DRAINING,
+    JobState.SUSPENDED: TimeClass.SUSPENDED,
+}
+"""Every state in which time passes for a job."""
+
+_IDLE = (TimeClass.QUEUED, TimeClass.SUSPENDED)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """From `at_s` on the job is in `state`, until the next mark."""
+
+    at_s: float
+    state: JobState
+
+
+def seconds_by_class(timeline: Sequence[Mark], until_s: float, lost_s: float = 0.0) -> dict[TimeClass, float]:
+    """Seconds of each class from the first mark to the terminal one, else to `until_s`. They sum to wall-clock.
+
+    Args:
+        timeline: marks in order of commit. Clocks of several machines wrote them: one that lies before its
+            predecessor counts as simultaneous, so that no second is negative or counted twice.
+        lost_s: seconds of training whose steps were done again; they move from TRAINING to LOST.
+    """
+    seconds = dict.fromkeys(TimeClass, 0.0)
+    for start_s, end_s, state in _spans(timeline, until_s):
+        seconds[CLASS_OF_STATE[state]] += end_s - start_s
+    moved = min(max(0.0, lost_s), seconds[TimeClass.TRAINING])
+    seconds[TimeClass.TRAINING] -= moved
+    seconds[TimeClass.LOST] += moved
+    return seconds
+
+
+def goodput(seconds: Mapping[TimeClass, float]) -> float | None:
+    """Share of the time with devices that went into steps that count; None before there was any."""
+    held = sum(value for kind, value in seconds.items() if kind not in _IDLE)
+    return seconds[TimeClass.TRAINING] / held if held > 0 else None
+
+
+def device_seconds(seconds: Mapping[TimeClass, float], devices: int) -> dict[TimeClass, float]:
+    """Device-seconds of each class that holds devices."""
+    return {kind: value * devices for kind, value in seconds.items() if kind not in _IDLE}
+
+
+def queue_waits(timeline: Sequence[Mark]) -> list[float]:
+    """Seconds of each finished stay in the queue."""
+    spans = _spans(timeline, timeline[-1].at_s if timeline else 0.0)
+    return [end_s - start_s for start_s, end_s, state in spans if state is JobState.QUEUED]
+
+
+def _spans(timeline: Sequence[Mark], until_s: float) -> Iterable[tuple[float, float, JobState]]:
+    if not timeline:
+        return
+    start_s = timeline[0].at_s
+    for mark, following in zip(timeline, [*timeline[1:], None], strict=True):
+        if mark.state.is_terminal:
+            return
+        end_s = max(start_s, following.at_s if following else until_s)
+        yield start_s, end_s, mark.state
+        start_s = end_s
