@@ -20,6 +20,9 @@ _STATE_STYLE = {
     "RECOVERING": "bold red",
 }
 _PLOT_HEIGHT = 8
+_POINTS = 500
+"""More than a terminal can tell apart; the screen is drawn several times a second."""
+
 _INCIDENTS_SHOWN = 4
 
 
@@ -69,7 +72,9 @@ def _progress(view: JobView) -> RenderableType:
 
 def _curve(view: JobView, width: int) -> RenderableType:
     marks = [float(incident.at_step) for incident in view.incidents]
-    points = [(s.step, s.loss) for s in view.steps]
+    every = max(1, len(view.steps) // _POINTS)
+    shown = [*view.steps[:-1:every], *view.steps[-1:]]
+    points = [(s.step, s.loss) for s in shown]
     lines = plot(points, width=width - 4, height=_PLOT_HEIGHT, x_max=view.steps_total, marks=marks)
     return Panel(Text("\n".join(lines), no_wrap=True), title=loss_line(view), title_align="left", border_style="dim")
 

@@ -1,7 +1,7 @@
 """What the watch screen shows, as one value folded from events. Pure: no clock, no client, no terminal."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -100,7 +100,6 @@ class JobView:
     steps: tuple[Step, ...] = ()
     """Committed steps in order; a later generation's row has replaced an earlier one's."""
     checkpoint_step: int | None = None
-    created_s: float | None = None
 
     @property
     def over(self) -> bool:
@@ -153,8 +152,6 @@ def fold(view: JobView, event: Mapping[str, Any]) -> JobView:
             return _state(view, data)
         case "generation":
             return _generation(view, data)
-        case "step":
-            return add_step(view, data)
         case "incident":
             return _incident(view, data)
         case "checkpoint":
@@ -167,48 +164,43 @@ def fold(view: JobView, event: Mapping[str, Any]) -> JobView:
             return view
 
 
-def add_step(view: JobView, row: Mapping[str, Any]) -> JobView:
-    """The view after one committed step; a generation replaces what it repeats."""
-    loss = row.get("loss")
-    step = Step(
-        int(row["step"]),
-        int(row["generation"]),
-        float(row["time_s"]),
-        math.nan if loss is None else float(loss),
-        int(row.get("tokens") or 0),
-        row.get("validation_loss"),
-    )
-    if view.steps and step.step <= view.steps[-1].step:
-        if step.generation < view.steps[-1].generation:
-            return view
-        kept = tuple(s for s in view.steps if s.step < step.step)
-    else:
-        kept = view.steps
-    ranks = view.ranks
-    dying = any(i.generation >= step.generation and not i.over for i in view.incidents)
-    if step.generation >= view.generation and not dying and any(not r.alive for r in ranks):
+def add_steps(view: JobView, rows: Sequence[Mapping[str, Any]]) -> JobView:
+    """The view after committed steps, in order; a generation replaces what it repeats."""
+    if not rows:
+        return view
+    steps = list(view.steps)
+    for row in rows:
+        step = _step(row)
+        if steps and step.step <= steps[-1].step:
+            if step.generation < steps[-1].generation:
+                continue
+            steps = [kept for kept in steps if kept.step < step.step]
+        steps.append(step)
+    ranks, newest = view.ranks, steps[-1].generation
+    dying = any(i.generation >= newest and not i.over for i in view.incidents)
+    if newest >= view.generation and not dying and any(not r.alive for r in ranks):
         ranks = tuple(replace(r, alive=True, phase="training") for r in ranks)
-    return replace(view, steps=(*kept, step), ranks=ranks, activity="")
+    return replace(view, steps=tuple(steps), ranks=ranks, activity="")
+
+
+def _step(row: Mapping[str, Any]) -> Step:
+    loss = row.get("loss")
+    return Step(
+        step=int(row["step"]),
+        generation=int(row["generation"]),
+        time_s=float(row["time_s"]),
+        loss=math.nan if loss is None else float(loss),
+        tokens=int(row.get("tokens") or 0),
+        validation_loss=row.get("validation_loss"),
+    )
 
 
 def with_job(view: JobView, job: Mapping[str, Any]) -> JobView:
-    """The view with what only the job itself says: who it is, what starting is busy with, what its ranks are doing."""
+    """The view with what only the job itself says: who it is, and what starting is busy with."""
     phase = job.get("phase")
-    if phase and not view.over and job.get("state") not in ("RUNNING", "QUEUED"):
+    if phase and job.get("state") in ("PLACING", "STARTING"):
         view = fold(view, {"type": "phase", "data": phase})
-    view = with_phases(view, job.get("rank_phases") or {})
-    return replace(view, job_id=str(job["id"]), name=str(job["name"]), created_s=job.get("created_at"))
-
-
-def with_phases(view: JobView, phases: Mapping[str, Any]) -> JobView:
-    """The view with the phase each live rank last wrote: rank → (step, phase)."""
-    ranks = tuple(
-        replace(r, phase=str(phases[str(r.rank)][1]), alive=True)
-        if str(r.rank) in phases and r.alive is not False
-        else r
-        for r in view.ranks
-    )
-    return replace(view, ranks=ranks)
+    return replace(view, job_id=str(job["id"]), name=str(job["name"]))
 
 
 def _state(view: JobView, data: Mapping[str, Any]) -> JobView:
@@ -234,7 +226,14 @@ def _generation(view: JobView, data: Mapping[str, Any]) -> JobView:
         Rank(int(r["rank"]), str(r.get("node_name") or r.get("node_id") or "?"), phase="joining")
         for r in data.get("ranks") or ()
     )
-    return replace(view, generation=int(data["number"]), layout=data.get("layout") or {}, ranks=ranks or view.ranks)
+    start = int(data.get("start_step") or 0)
+    return replace(
+        view,
+        generation=int(data["number"]),
+        layout=data.get("layout") or {},
+        ranks=ranks or view.ranks,
+        steps=tuple(s for s in view.steps if s.step <= start or s.generation >= int(data["number"])),
+    )
 
 
 def _incident(view: JobView, data: Mapping[str, Any]) -> JobView:

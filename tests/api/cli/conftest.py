@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from regroup.api.cli.view import JobView, fold, planned
+from regroup.api.cli.view import JobView, add_steps, fold, planned
 
 
 class Story:
@@ -24,7 +24,15 @@ class Story:
     @staticmethod
     def generation(number: int) -> dict[str, Any]:
         ranks = [{"rank": i, "node_name": f"node-{i // 2 + 1}", "node_id": str(i // 2)} for i in range(4)]
-        return {"type": "generation", "data": {"number": number, "layout": {"dp_shard": 4, "tp": 1}, "ranks": ranks}}
+        return {
+            "type": "generation",
+            "data": {
+                "number": number,
+                "layout": {"dp_shard": 4, "tp": 1},
+                "ranks": ranks,
+                "start_step": 0 if number == 1 else 149,
+            },
+        }
 
     @staticmethod
     def incident(times: dict[str, float], **more: Any) -> dict[str, Any]:
@@ -53,8 +61,12 @@ class Story:
     def view(self, events: list[dict[str, Any]]) -> JobView:
         view = planned("pretrain-cpython", 300, ["node-1", "node-2"], 2, "starting Ray")
         for event in events:
-            view = fold(view, event)
+            view = self.after(view, event)
         return view
+
+    @staticmethod
+    def after(view: JobView, event: dict[str, Any]) -> JobView:
+        return add_steps(view, [event["data"]]) if event["type"] == "step" else fold(view, event)
 
 
 @pytest.fixture

@@ -1,13 +1,12 @@
 from typing import Any
 
 from regroup.api.cli.lines import changes
-from regroup.api.cli.view import fold
 
 
 def told(story, events: list[dict[str, Any]]) -> list[str]:
     view, lines = story.view([]), list[str]()
     for event in events:
-        after = fold(view, event)
+        after = story.after(view, event)
         lines += changes(view, after)
         view = after
     return lines

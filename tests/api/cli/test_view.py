@@ -1,6 +1,6 @@
 import pytest
 
-from regroup.api.cli.view import JobView, planned, with_phases
+from regroup.api.cli.view import JobView, planned
 
 
 def board(view: JobView) -> list[tuple[str, str]]:
@@ -58,18 +58,17 @@ def test_a_later_generation_replaces_the_steps_it_repeats(story) -> None:
     assert [s.generation for s in stale.steps] == [2]
 
 
+def test_a_generation_that_starts_earlier_takes_back_the_steps_past_it(story) -> None:
+    steps = [story.step(s) for s in (148, 149, 150, 151)]
+    assert story.view([story.generation(1), *steps, story.generation(2)]).step == 149
+
+
 def test_rate_and_time_left_are_those_of_the_present_generation(story) -> None:
     view = story.view([story.step(s) for s in range(1, 101)])
     assert view.tokens_per_s == pytest.approx(20480)
     assert view.eta_s == pytest.approx(20.0)
     assert story.view([*story.until_the_kill, *story.the_return]).tokens_per_s is None
     assert story.view([*[story.step(s) for s in range(1, 9)], story.state("SUCCEEDED")]).eta_s is None
-
-
-def test_phases_of_live_ranks_show_and_the_dead_stay_dead(story) -> None:
-    phases = {str(r): (149, "backward") for r in range(4)}
-    assert {r.phase for r in with_phases(story.view(story.until_the_kill[:-1]), phases).ranks} == {"backward"}
-    assert with_phases(story.view(story.until_the_kill), phases).ranks[1].phase == "dead"
 
 
 def test_what_is_not_known_changes_nothing(story) -> None:
