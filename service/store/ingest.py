@@ -35,6 +35,9 @@ async def ingest(writer: JobWriter, boot_id: str, reported: Sequence[Reported], 
     goodput = number(status, "goodput")
     if goodput is not None and goodput != writer.job.goodput:
         changes["goodput"] = goodput
+    phases = plain(status.get("ranks") or {}) if writer.job.state.holds_devices else {}
+    if phases != writer.job.rank_phases:
+        changes["rank_phases"] = phases
     newest = max((event.seq for event in fresh), default=acked)
     if (boot_id, newest) != (writer.job.supervisor_boot, writer.job.acked_seq):
         changes |= {"supervisor_boot": boot_id, "acked_seq": newest}

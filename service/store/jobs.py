@@ -47,6 +47,7 @@ async def insert(connection: AsyncConnection, new: NewJob, now: float, actor: st
         "step": 0,
         "step_rows": 0,
         "result": None,
+        "rank_phases": {},
         "supervisor_boot": "",
         "acked_seq": 0,
     }

@@ -69,6 +69,8 @@ class JobRow:
     """Moving average."""
     goodput: float | None
     result: dict[str, Any] | None
+    rank_phases: dict[str, Any]
+    """Rank → (step, phase) as the supervisor last told; empty when nothing runs."""
     supervisor_boot: str
     """Life of the supervisor that `acked_seq` counts in."""
     acked_seq: int

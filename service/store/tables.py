@@ -81,6 +81,7 @@ jobs = sa.Table(
     sa.Column("step_duration_s", sa.Double),
     sa.Column("goodput", sa.Double),
     sa.Column("result", sa.JSON(none_as_null=True)),
+    sa.Column("rank_phases", sa.JSON, nullable=False),
     sa.Column("supervisor_boot", sa.String, nullable=False),
     sa.Column("acked_seq", sa.BigInteger, nullable=False),
     sa.CheckConstraint(f"state IN ({_STATES})", name="state"),

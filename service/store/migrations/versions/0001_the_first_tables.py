@@ -54,6 +54,7 @@ def upgrade() -> None:
         sa.Column("step_duration_s", sa.Double(), nullable=True),
         sa.Column("goodput", sa.Double(), nullable=True),
         sa.Column("result", sa.JSON(none_as_null=True), nullable=True),
+        sa.Column("rank_phases", sa.JSON(), nullable=False),
         sa.Column("supervisor_boot", sa.String(), nullable=False),
         sa.Column("acked_seq", sa.BigInteger(), nullable=False),
         sa.CheckConstraint(

@@ -1,0 +1,57 @@
+"""The app: routes over ready services."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from regroup import __version__
+from regroup.api import problems
+from regroup.api.http import Guard, PageTokens
+from regroup.api.routes import jobs, ops, specs, streams
+from regroup.service.services import Services
+
+
+def create_app(services: Services) -> FastAPI:
+    """An app over `services`, which outlive it: whoever made them closes them."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        app.state.services = services
+        app.state.page_tokens = PageTokens(await services.store.own_key("page tokens"))
+        yield
+
+    app = _routed(lifespan)
+    app.add_middleware(Guard)
+    return app
+
+
+def openapi() -> dict[str, Any]:
+    """The API's description; needs no services."""
+    return _routed().openapi()
+
+
+def _routed(lifespan: Any = None) -> FastAPI:
+    app = FastAPI(
+        title="regroup",
+        version=__version__,
+        summary="Elastic multi-node training on Ray",
+        lifespan=lifespan,
+        generate_unique_id_function=_operation_id,
+        redirect_slashes=False,
+        separate_input_output_schemas=False,
+        # The pages of Swagger and ReDoc load scripts from elsewhere.
+        docs_url=None,
+        redoc_url=None,
+    )
+    problems.install(app)
+    for router in (jobs.router, streams.router, specs.router, ops.router):
+        app.include_router(router)
+    return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    """E.g. `jobs_create`."""
+    return f"{route.tags[0] if route.tags else 'api'}_{route.name.rstrip('_')}"

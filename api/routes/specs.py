@@ -1,0 +1,23 @@
+"""/v1/spec: the published schema of a job spec, and a check without submitting."""
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from regroup.api.problems import responses
+from regroup.api.schemas import ValidatedSpec
+from regroup.service.spec import JobSpec
+
+router = APIRouter(prefix="/v1/spec", tags=["spec"], responses=responses("malformed_json", "body_too_large"))
+
+
+@router.get("/schema")
+async def schema() -> dict[str, Any]:
+    """JSON Schema of a job spec, for editors."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **JobSpec.model_json_schema()}
+
+
+@router.post("/validate")
+async def validate(spec: JobSpec) -> ValidatedSpec:
+    """Check a spec and fill in its defaults; nothing is submitted."""
+    return ValidatedSpec(spec=spec, ladder=list(spec.layout.ladder))

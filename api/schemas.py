@@ -1,0 +1,346 @@
+"""Wire models v1. Fields are added freely and never change their meaning; take enums as open. Times: Unix seconds."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from regroup.service.layout import Layout
+from regroup.service.spec import JobSpec
+from regroup.service.states import JobState
+
+if TYPE_CHECKING:  # clients read these models without the service behind them
+    from regroup.service.jobs import JobDetail
+    from regroup.service.store.records import JobRow
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(from_attributes=True, frozen=True)
+
+
+class Condition(_Wire):
+    """Why a job is as it is: `reason` for programs, `message` for people."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str
+    last_transition_time: float
+
+
+class Phase(_Wire):
+    """How far starting has come."""
+
+    phase: str
+    fraction: float | None = None
+    message: str | None = None
+    time_s: float | None = None
+
+
+class Incident(_Wire):
+    """One cause, its evidence, the rung taken, its times and losses."""
+
+    id: str
+    cause: str
+    reason: str | None = None
+    rank: int | None = None
+    node_id: str | None = None
+    evidence: Any = None
+    generation: int | None = None
+    next_generation: int | None = None
+    rung: str | None = None
+    at_step: int | None = None
+    steps_lost: int | None = None
+    times: dict[str, float | None] = {}
+    """When it struck, was seen, …: fault_s, seen_s, dead_s, decided_s, formed_s, restored_s, first_step_s."""
+    durations: dict[str, float | None] = {}
+    """Seconds: detect, teardown, decide, form, restore, first_step, total."""
+
+
+class RankPlace(_Wire):
+    """Where one rank of the newest generation runs."""
+
+    rank: int
+    node_id: str = ""
+    node_name: str = ""
+    address: str = ""
+    local_rank: int = 0
+    device: str = ""
+
+
+class Digest(_Wire):
+    """Hex digests of the result: equal digests, equal runs."""
+
+    parameters: str | None = None
+    samples: str | None = None
+
+
+class JobSummary(_Wire):
+    """A job in a list."""
+
+    id: str
+    name: str
+    project: str
+    labels: dict[str, str]
+    owner: str
+    state: JobState
+    reason: str
+    message: str
+    version: int
+    """Number of its newest event; `If-Match` compares it."""
+    step: int
+    """Committed steps."""
+    steps: int
+    """Steps it asked for."""
+    generation: int
+    layout: Layout | None
+    loss: float | None
+    validation_loss: float | None
+    tokens_per_s: float | None
+    eta_s: float | None
+    """Seconds to the last step at the present rate."""
+    goodput: float | None
+    """Share of its seconds since the start that made committed steps."""
+    created_at: float
+    started_at: float | None
+    """Its devices were held for the first time."""
+    finished_at: float | None
+
+
+class Job(JobSummary):
+    """A job, whole."""
+
+    error: dict[str, Any] | None
+    digest: Digest
+    parameter_count: int | None
+    conditions: list[Condition]
+    phase: Phase | None
+    intents: dict[str, Any]
+    """What was asked and is not done yet, e.g. `cancel`."""
+    incidents: list[Incident]
+    placement: list[RankPlace]
+    rank_phases: dict[str, tuple[int, str]]
+    """Rank → step and phase it was last seen in; empty when nothing runs."""
+    storage_uri: str
+    resume_uri: str | None
+    spec: JobSpec
+    """As submitted; secrets are references."""
+
+
+class JobList(_Wire):
+    """A page of jobs, newest first."""
+
+    jobs: list[JobSummary]
+    next_page_token: str
+    """Empty at the end."""
+
+
+class Event(_Wire):
+    """One entry of a job's history; numbers are gapless."""
+
+    job_id: str
+    number: int
+    type: str
+    time_s: float
+    generation: int
+    actor: str
+    data: dict[str, Any]
+
+
+class EventList(_Wire):
+    """Events in order."""
+
+    events: list[Event]
+
+
+class Step(_Wire):
+    """One committed step. A number that was not finite is null."""
+
+    number: int
+    """Place among all rows of the job: where a stream is resumed."""
+    generation: int
+    step: int
+    time_s: float
+    duration_s: float | None
+    loss: float | None
+    tokens: int
+    samples: int
+    samples_hash: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+    """Sum modulo 2**64 of hash(epoch, index) over its samples, in hex."""
+    learning_rate: float | None
+    grad_norm: float | None
+    validation_loss: float | None
+    stall_s: float | None
+    extra: dict[str, float | None]
+
+
+class StepList(_Wire):
+    """Committed steps in order; what a later generation did again is left out."""
+
+    steps: list[Step]
+
+
+class IncidentList(_Wire):
+    """Oldest first."""
+
+    incidents: list[Incident]
+
+
+class Generation(_Wire):
+    """One formation of a job's ranks."""
+
+    number: int
+    layout: Layout
+    world_size: int
+    ranks: list[RankPlace]
+    start_step: int
+    """Committed steps it started from."""
+    restore: dict[str, Any]
+    cause: str
+    time_s: float
+
+
+class GenerationList(_Wire):
+    """Oldest first."""
+
+    generations: list[Generation]
+
+
+class Checkpoint(_Wire):
+    """A checkpoint in durable storage."""
+
+    step: int
+    generation: int
+    uri: str
+    size_bytes: int
+    files: int
+    duration_s: float | None
+    stall_s: float | None
+    validation_loss: float | None
+    created_at: float
+    removed_at: float | None
+    pinned: bool
+
+
+class CheckpointList(_Wire):
+    """By step."""
+
+    checkpoints: list[Checkpoint]
+
+
+class Ledger(_Wire):
+    """The account of a job's samples, folded over its committed steps."""
+
+    exact: bool
+    steps: int
+    samples: int
+    samples_hash: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+    superseded: int
+    problems: list[str]
+
+
+class Why(_Wire):
+    """Why a job waits, failed or is slow, and what to do."""
+
+    id: str
+    state: JobState
+    reason: str
+    summary: str
+    advice: list[str]
+    conditions: list[Condition]
+    phase: Phase | None
+    error: dict[str, Any] | None
+    incidents: list[Incident]
+    queue_position: int | None
+    recovery_s: float
+    stall_ratio: float | None
+    goodput: float | None
+
+
+class LogPiece(_Wire):
+    """Some of a rank's output."""
+
+    generation: int
+    rank: int
+    stream: str
+    offset: int
+    """Byte at which it begins."""
+    text: str
+
+
+class ValidatedSpec(_Wire):
+    """A legal spec with every default filled in, and the sizes it may run at."""
+
+    spec: JobSpec
+    ladder: list[Layout]
+
+
+class Version(_Wire):
+    """What serves."""
+
+    version: str
+    api: str
+
+
+class Health(_Wire):
+    """Whether it serves."""
+
+    status: str
+    checks: dict[str, str] = {}
+    """With `verbose`: what each part says."""
+
+
+class WrongField(_Wire):
+    """One wrong field of a request."""
+
+    pointer: str
+    """JSON pointer into the body, or the name of a parameter."""
+    detail: str
+    value: Any = None
+
+
+class Problem(_Wire):
+    """What went wrong, for programs (`code`) and people (`detail`)."""
+
+    type: str
+    """Stable URN of the kind of problem."""
+    title: str
+    status: int
+    detail: str
+    instance: str = ""
+    """Path of the request."""
+    code: str
+    errors: list[WrongField] = []
+
+
+def summary(job: "JobRow") -> JobSummary:
+    """A job as a list shows it."""
+    return JobSummary.model_validate(_summary_fields(job))
+
+
+def whole(detail: "JobDetail") -> Job:
+    """A job as its own page shows it."""
+    job, result = detail.job, detail.job.result or {}
+    return Job.model_validate(
+        {
+            **_summary_fields(job),
+            "error": job.error,
+            "digest": {"parameters": result.get("parameters"), "samples": result.get("samples")},
+            "parameter_count": result.get("parameter_count"),
+            "conditions": job.conditions,
+            "phase": job.phase,
+            "intents": job.intents,
+            "rank_phases": job.rank_phases,
+            "incidents": [incident.data for incident in detail.incidents],
+            "placement": detail.generation.ranks if detail.generation else [],
+            "storage_uri": job.storage_uri,
+            "resume_uri": job.resume_uri,
+            "spec": job.spec,
+        }
+    )
+
+
+def _summary_fields(job: "JobRow") -> dict[str, Any]:
+    names = JobSummary.model_fields.keys() - {"eta_s"}
+    remaining = job.steps - job.step
+    eta_s = job.step_duration_s * remaining if job.state is JobState.RUNNING and job.step_duration_s else None
+    return {**{name: getattr(job, name) for name in names}, "eta_s": eta_s}

@@ -1,0 +1,66 @@
+"""A rank's output from one generation to the next, as one stream."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from regroup.service.errors import NotFoundError
+from regroup.service.runtime.cluster import Cluster
+from regroup.service.store.records import JobRow
+from regroup.service.store.store import Store
+
+_CHUNK_BYTES = 64 * 1024
+_POLL_S = 0.5  # rank output is no event in the store
+
+
+@dataclass(frozen=True)
+class Place:
+    """A position in a rank's output."""
+
+    generation: int
+    offset: int
+    """Bytes."""
+
+
+@dataclass(frozen=True)
+class LogPiece:
+    """Some output and the place after it."""
+
+    text: str
+    place: Place
+    """Where it begins."""
+    next: Place
+
+
+async def read_log(
+    store: Store, cluster: Cluster, job: JobRow, rank: int, stream: str, place: Place, *, only: bool, follow: bool
+) -> AsyncGenerator[LogPiece | None]:
+    """Output from `place` on; None while nothing comes.
+
+    Args:
+        only: stop at the end of that generation instead of going on into the next.
+        follow: wait for more until the job is over.
+    """
+    while True:
+        over = (await store.job(job.id)).state.is_terminal
+        newest = max((formed.number for formed in await store.generations(job.id)), default=0)
+        ended, found = False, False
+        try:
+            chunk = await cluster.read_log(job.id, place.generation, rank, stream, place.offset, _CHUNK_BYTES)
+        except NotFoundError:
+            # Not started yet, or in a generation that had no such rank, or gone with its node.
+            ended = place.generation < newest
+        else:
+            following = Place(place.generation, chunk.next_offset)
+            if found := chunk.next_offset > place.offset:
+                yield LogPiece(chunk.data, place, following)
+                place = following
+            ended = chunk.complete
+        if found and not ended:
+            continue
+        if ended and place.generation < newest and not only:
+            place = Place(place.generation + 1, 0)
+            continue
+        if over or not follow or (ended and only):
+            return
+        yield None
+        await store.changes.wait(job.id, store.changes.mark(), _POLL_S)

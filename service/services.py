@@ -1,0 +1,39 @@
+"""What the edge is given: everything it may use, made by whoever starts the server."""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from regroup.service.jobs import Jobs
+from regroup.service.runtime.cluster import Cluster
+from regroup.service.settings import Settings
+from regroup.service.store.store import Store
+
+Check = Callable[[], Awaitable[str]]
+"""Says what is well; raises UnavailableError with what is not."""
+
+
+async def no_metrics() -> bytes:
+    """An empty exposition."""
+    return b""
+
+
+@dataclass(frozen=True)
+class Services:
+    """A control plane, ready to be asked."""
+
+    store: Store
+    cluster: Cluster
+    settings: Settings
+    clock: Callable[[], float] = time.time
+    """Unix seconds."""
+    render_metrics: Callable[[], Awaitable[bytes]] = no_metrics
+    """Prometheus text for `/metrics`."""
+    checks: Mapping[str, Check] = field(default_factory=dict[str, Check])
+    """Beside the database and the cluster, what `/readyz` asks, e.g. the controller's lease."""
+
+    @property
+    def jobs(self) -> Jobs:
+        """What can be asked of jobs."""
+        settings = self.settings
+        return Jobs(self.store, self.clock, storage_uri=settings.storage_uri, allow_faults=settings.allow_faults)

@@ -1,0 +1,101 @@
+"""Explains a job on one screen: what holds it, what happened to it, what to do. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from regroup.service.states import JobState, Reason
+from regroup.service.store.records import Condition, Incident, JobRow, Step
+
+_LOW_GOODPUT = 0.9
+_HIGH_STALL = 0.02  # the budget of snapshots and checkpoints together
+_SLOW = 1.5
+
+_ADVICE_BY_REASON = {
+    Reason.USER_ERROR: "The training code raised; the traceback is in `error`. Correct it and submit again.",
+    Reason.INVALID_INPUT: "What the spec names is not so; correct the field that the message names and submit again.",
+    Reason.BUDGET_EXHAUSTED: "The same cause came back too often; see the incidents' evidence and that rank's logs. "
+    "`recovery.budgets` allows more.",
+    Reason.MAX_DURATION: "It ran for `max_duration`; submit with `resume_from` to go on from its last checkpoint.",
+    Reason.MAX_QUEUE_TIME: "It waited for `max_queue_time`; ask for less, free nodes, or wait longer.",
+    Reason.PLATFORM_ERROR: "This is our fault; please report it with the error below.",
+    Reason.CANCELLED_BY_USER: "It was cancelled; submit with `resume_from` to go on from its last checkpoint.",
+}
+
+
+@dataclass(frozen=True)
+class Why:
+    """The explanation."""
+
+    summary: str
+    """One sentence."""
+    advice: tuple[str, ...]
+    """What to do, the most useful first."""
+    conditions: tuple[Condition, ...]
+    incidents: tuple[Incident, ...]
+    queue_position: int | None
+    """Jobs ahead of it; None if it does not queue."""
+    recovery_s: float
+    """Seconds lost to incidents, fault to first step."""
+    stall_ratio: float | None
+    """Share of recent step time in which training waited for snapshots and checkpoints."""
+
+
+def explain(
+    job: JobRow, incidents: Sequence[Incident], recent: Sequence[Step], queue_position: int | None, now: float
+) -> Why:
+    """Explain a job.
+
+    Args:
+        recent: its newest committed steps.
+        queue_position: jobs ahead of it in the queue.
+        now: Unix seconds.
+    """
+    durations = [(row.duration_s, row.stall_s or 0.0) for row in recent if row.duration_s]
+    busy = sum(duration for duration, _ in durations)
+    stall_ratio = sum(stall for _, stall in durations) / busy if busy else None
+    return Why(
+        summary=_summary(job, queue_position, now),
+        advice=tuple(_advice(job, incidents, [duration for duration, _ in durations], stall_ratio)),
+        conditions=job.conditions,
+        incidents=tuple(incidents),
+        queue_position=queue_position,
+        recovery_s=sum(float(item.data.get("durations", {}).get("total") or 0.0) for item in incidents),
+        stall_ratio=stall_ratio,
+    )
+
+
+def _summary(job: JobRow, queue_position: int | None, now: float) -> str:
+    told = f": {job.message}" if job.message else ""
+    if job.state is JobState.QUEUED:
+        unmet = next((condition for condition in job.conditions if not condition.status), None)
+        because = f": {unmet.message}" if unmet else f", {queue_position or 0} jobs ahead"
+        return f"It has waited {now - job.queued_at:.0f} s{because}"
+    if job.state in (JobState.PLACING, JobState.STARTING) and job.phase:
+        return f"It is starting: {job.phase.get('phase')} {job.phase.get('message') or ''}".rstrip()
+    if job.state.is_terminal:
+        return f"It ended {job.state} at step {job.step} of {job.steps} ({job.reason}){told}"
+    if job.intents.get("cancel"):
+        return f"It was told to stop and is {job.state}{told}"
+    return f"It is {job.state} at step {job.step} of {job.steps}, generation {job.generation} ({job.reason}){told}"
+
+
+def _advice(
+    job: JobRow, incidents: Sequence[Incident], durations: Sequence[float], stall_ratio: float | None
+) -> list[str]:
+    advice = [f"{condition.type}: {condition.message}" for condition in job.conditions if not condition.status]
+    if job.state.is_terminal:
+        return advice + [text for reason, text in _ADVICE_BY_REASON.items() if job.reason == reason]
+    if job.goodput is not None and job.goodput < _LOW_GOODPUT and incidents:
+        causes = ", ".join(sorted({item.cause for item in incidents}))
+        advice.append(f"Goodput is {job.goodput:.0%}; {len(incidents)} incidents took the rest: {causes}.")
+    if stall_ratio is not None and stall_ratio > _HIGH_STALL:
+        advice.append(f"Training waits {stall_ratio:.0%} of the time for snapshots; raise `snapshot.every_steps`.")
+    if len(durations) >= 10:
+        ordered = sorted(durations)
+        newest = sorted(durations[-5:])[2]
+        if newest > _SLOW * ordered[len(ordered) // 2]:
+            advice.append(
+                f"The newest steps take {newest:.2f} s against {ordered[len(ordered) // 2]:.2f} s before; "
+                "look for another load on its nodes."
+            )
+    return advice
