@@ -76,6 +76,44 @@ class Restore:
     """For `checkpoint`: its directory."""
 
 
+# ---------------------------------------------------------------- supervisor -> agent
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """What an agent knows from birth: one job, one node."""
+
+    job_id: str
+    job_name: str
+    node_id: str
+    node_name: str
+    address: str
+    """The node's address as other nodes reach it."""
+    supervisor: str
+    """Name of the supervisor's actor."""
+    storage_uri: str
+    """The job's own folder in durable storage."""
+    datasets_uri: str
+    interpreter: str = ""
+    """The job's Python; the platform's if empty."""
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    secrets: dict[str, dict[str, str | None]] = field(default_factory=dict[str, dict[str, str | None]])
+    """Variable → where this node finds its value: `from_env` or `from_file`."""
+    preload: tuple[str, ...] = ()
+    cpus: int = 1
+    """Threads of one rank."""
+    log_dir: str = ""
+    """Where rank logs go; the Ray session's log folder if empty, so that the Ray dashboard shows them."""
+    ifname: str = ""
+    """Network interface of collectives; the one that carries `address` if empty."""
+    port_first: int = 0
+    port_last: int = 0
+    """Range of the store's port; any free port if 0."""
+    orphan_s: float = 600.0
+    """Without word from a supervisor for so long, the ranks are ended."""
+    collective_timeout_s: float = 300.0
+
+
 # ---------------------------------------------------------------- agent -> rank
 
 
@@ -288,7 +326,7 @@ class AgentReport:
 
 
 Message = (
-    Join | Stop | Buffers | FaultGranted | Booted | Joined | WantBuffers | Restored | StepRow | Pinned | FaultDue
+    AgentConfig | Join | Stop | Buffers | FaultGranted | Booted | Joined | WantBuffers | Restored | StepRow | Pinned | FaultDue
     | Failed | Done | Exited | Note | Holding | AgentReport
 )
 _TYPES: Mapping[str, type[Any]] = {cls.__name__: cls for cls in typing.get_args(Message)}

@@ -1,0 +1,209 @@
+"""What to do when a generation ends: classify → charge a budget → choose a rung and a source of state. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from regroup.service.states import BUDGET_BY_REASON, Reason
+
+STORE_RANK = -1
+ZYGOTE_RANK = -2
+_REASON_BY_ERROR_CLASS = {"user": Reason.USER_ERROR, "io": Reason.IO_ERROR, "input": Reason.INVALID_INPUT}
+_BACKOFF_CAP_S = 30.0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A structured report of an exception."""
+
+    rank: int
+    error_class: str
+    """`user`, `io`, `collateral` or `input`."""
+    kind: str
+    message: str
+    traceback: str
+    step: int
+    phase: str
+    time_s: float
+
+
+@dataclass(frozen=True)
+class Exit:
+    """A process that ended by itself, before it was told to. `rank` -1 is the store, -2 a zygote."""
+
+    rank: int
+    code: int
+    time_s: float
+    node_id: str
+
+
+@dataclass(frozen=True)
+class Loss:
+    """An agent that fell silent or whose actor died."""
+
+    node_id: str
+    time_s: float
+
+
+@dataclass(frozen=True)
+class Cause:
+    """The first thing that was not a consequence of something else."""
+
+    reason: Reason
+    summary: str
+    time_s: float
+    rank: int | None = None
+    node_id: str | None = None
+    failure: Failure | None = None
+
+
+def classify(failures: Sequence[Failure], exits: Sequence[Exit], losses: Sequence[Loss]) -> Cause:
+    """The earliest cause that is not of a collateral class.
+
+    A lost agent explains the exits on its node; a zygote's death explains its ranks'; an exit whose rank had reported
+    an exception is that exception. If all there is is collateral, the first of it stands in.
+    """
+    reported = {failure.rank for failure in failures}
+    zygotes = {exit.node_id: exit for exit in exits if exit.rank == ZYGOTE_RANK}
+    candidates: list[Cause] = [
+        Cause(Reason.AGENT_LOST, f"agent on node {loss.node_id[:8]} lost", loss.time_s, None, loss.node_id)
+        for loss in losses
+    ]
+    lost = {loss.node_id for loss in losses}
+    for failure in failures:
+        if (reason := _REASON_BY_ERROR_CLASS.get(failure.error_class)) is not None:
+            summary = f"rank {failure.rank}: {failure.kind}: {failure.message}"
+            candidates.append(Cause(reason, summary, failure.time_s, failure.rank, None, failure))
+    for exit in exits:
+        if exit.node_id in lost or exit.code == 0:
+            continue
+        if exit.rank == ZYGOTE_RANK:
+            candidates.append(Cause(Reason.ZYGOTE_EXIT, "zygote died", exit.time_s, None, exit.node_id))
+        elif exit.rank == STORE_RANK:
+            candidates.append(Cause(Reason.STORE_EXIT, f"store process {_ended(exit.code)}", exit.time_s, None,
+                                    exit.node_id))
+        elif exit.rank not in reported and exit.node_id not in zygotes:
+            candidates.append(Cause(Reason.RANK_EXIT, f"rank {exit.rank} {_ended(exit.code)}", exit.time_s, exit.rank,
+                                    exit.node_id))
+    if candidates:
+        return min(candidates, key=lambda cause: cause.time_s)
+    if failures:
+        first = min(failures, key=lambda failure: failure.time_s)
+        return Cause(Reason.RANK_EXIT, f"rank {first.rank}: {first.kind}: {first.message}", first.time_s, first.rank,
+                     None, first)
+    assert exits, "a generation ended without any evidence"
+    first_exit = min(exits, key=lambda exit: exit.time_s)
+    return Cause(Reason.RANK_EXIT, f"rank {first_exit.rank} left early", first_exit.time_s, first_exit.rank,
+                 first_exit.node_id)
+
+
+def _ended(code: int) -> str:
+    return f"killed by signal {-code}" if code < 0 else f"exited with code {code}"
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One failure on a budget's account."""
+
+    budget: str
+    time_s: float
+    step: int
+    """Committed steps of the job when it happened."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the job goes on, and how long it waits before."""
+
+    recover: bool
+    reason: Reason
+    """Why the job ends, if it does."""
+    message: str
+    backoff_s: float = 0.0
+
+
+def judge(cause: Cause, charges: Sequence[Charge], budgets: Mapping[str, int], *, window_s: float, refill_steps: int,
+          now_s: float, step: int) -> Verdict:
+    """Whether the budgets allow one more recovery. `charges` holds earlier failures, oldest first.
+
+    A budget is a leaky bucket: each failure adds one, each `refill_steps` committed steps take one away, and failures
+    older than the window are forgotten. Failures in a row without progress wait longer and longer.
+    """
+    budget = BUDGET_BY_REASON.get(cause.reason)
+    if budget is None:
+        return Verdict(False, cause.reason, cause.summary)
+    level, last_step, in_a_row = 0.0, 0, 0
+    mine = [charge for charge in charges if charge.budget == budget and now_s - charge.time_s <= window_s]
+    for charge in [*mine, Charge(budget, now_s, step)]:
+        in_a_row = in_a_row + 1 if charge.step == last_step else 1
+        level = max(0.0, level - (charge.step - last_step) / refill_steps) + 1
+        last_step = charge.step
+    if level > budgets[budget]:
+        message = (f"{cause.summary}; {len(mine) + 1} failures of budget {budget!r} within {window_s:.0f} s exceed "
+                   f"recovery.budgets.{budget}={budgets[budget]}")
+        return Verdict(False, Reason.BUDGET_EXHAUSTED, message)
+    return Verdict(True, cause.reason, cause.summary, min(_BACKOFF_CAP_S, 0.5 * 2 ** (in_a_row - 3)) if in_a_row > 2
+                   else 0.0)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A verified shard in some node's memory."""
+
+    rank: int
+    world_size: int
+    generation: int
+    step: int
+    layout_hash: str
+    node_id: str
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A finished checkpoint in durable storage."""
+
+    uri: str
+    generation: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the next generation's state comes from."""
+
+    kind: str
+    """`memory`, `checkpoint` or `none`."""
+    step: int = 0
+    generation: int = 0
+    uri: str = ""
+
+    @property
+    def rung(self) -> str:
+        """The rung this source means."""
+        return "respawn" if self.kind == "memory" else "disk"
+
+
+def choose_source(shards: Sequence[Shard], saved: Sequence[Saved], starts: Mapping[int, int],
+                  node_of_rank: Mapping[int, str]) -> Source:
+    """The newest usable state: memory before disk at the same step, nothing if there is none.
+
+    A set in memory is usable if every rank's shard of one (generation, step, layout) lies on the node where that rank
+    will run. An artefact of generation g at step s counts only if every later generation started at ≥ s (`starts`:
+    generation → start step): otherwise a later one has overtaken it.
+    """
+    def counts(generation: int, step: int) -> bool:
+        return all(start >= step for later, start in starts.items() if later > generation)
+
+    sets: dict[tuple[int, int, str], set[int]] = {}
+    for shard in shards:
+        if shard.world_size == len(node_of_rank) and node_of_rank.get(shard.rank) == shard.node_id:
+            sets.setdefault((shard.step, shard.generation, shard.layout_hash), set()).add(shard.rank)
+    whole = [(step, generation) for (step, generation, _), ranks in sets.items()
+             if len(ranks) == len(node_of_rank) and counts(generation, step)]
+    disk = [(item.step, item.generation, item.uri) for item in saved if counts(item.generation, item.step)]
+    best_disk = max(disk, default=None)
+    if whole and (best_disk is None or max(whole)[0] >= best_disk[0]):
+        step, generation = max(whole)
+        return Source("memory", step, generation)
+    if best_disk is not None:
+        return Source("checkpoint", best_disk[0], best_disk[1], best_disk[2])
+    return Source("none")

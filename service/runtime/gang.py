@@ -1,0 +1,203 @@
+"""A job's agents as one: all are up or none is kept; a generation forms on all and ends on all."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Protocol
+
+from regroup.service.errors import RegroupError
+from regroup.service.policy.recovery import Saved, Shard
+from regroup.service.runtime.generations import Generation
+from regroup.workers.contract import AgentConfig, Join, Restore, to_json
+
+END_TIMEOUT_S = 15.0
+FORM_TIMEOUT_S = 60.0
+RESTORE_TIMEOUT_S = 1800.0
+"""Forming from a checkpoint first downloads it."""
+SHUTDOWN_TIMEOUT_S = 60.0
+
+
+class AgentLostError(RegroupError):
+    """An agent's actor is dead or silent."""
+
+    def __init__(self, node_id: str, message: str) -> None:
+        super().__init__(message)
+        self.node_id = node_id
+
+
+class AgentError(RegroupError):
+    """An agent refused for a reason that a person can act on."""
+
+    def __init__(self, node_name: str, kind: str, message: str, traceback: str) -> None:
+        super().__init__(f"{message} (node {node_name})")
+        self.kind, self.traceback = kind, traceback
+
+
+class Agents(Protocol):
+    """How agents are reached; `ray_agents.RayAgents` is the real one."""
+
+    async def start(self, config: AgentConfig) -> None:
+        """Create the agent's actor on its node, or find it there."""
+        ...
+
+    async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
+        """Call a method.
+
+        Raises:
+            AgentLostError: the actor is dead or did not answer in time.
+        """
+        ...
+
+    async def kill(self, node_id: str) -> None:
+        """End the actor by force; a missing one is no error."""
+        ...
+
+
+@dataclass
+class Gang:
+    """The agents of one job, one per node, in rank order."""
+
+    agents: Agents
+    configs: Mapping[str, AgentConfig]
+    """Node id → its agent's config."""
+    on_phase: Callable[[str, float | None, str], None] = lambda phase, fraction, message: None
+    """Hears how far starting is."""
+    datasets: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+
+    async def up(self, timeout_s: float) -> None:
+        """Bring every agent and its zygote up.
+
+        Raises:
+            AgentLostError: one is not up in time.
+            AgentError: a preload, a secret or the environment is not as the spec says.
+        """
+        async def one(config: AgentConfig) -> None:
+            await self.agents.start(config)
+            self.facts[config.node_id] = await self._ask(config.node_id, "prepare", timeout_s=timeout_s)
+
+        await _all(one(config) for config in self.configs.values())
+
+    async def prepare_data(self, sources: Mapping[str, Any]) -> None:
+        """Check storage, compare what the nodes see, make the token files once, find them on every node.
+
+        Raises:
+            AgentError: naming node and path of what is missing.
+        """
+        nodes = list(self.configs)
+        await _all(self._ask(node, "check_storage", timeout_s=60) for node in nodes)
+        listings = await _all(self._ask(node, "list_sources", dict(sources), timeout_s=120) for node in nodes)
+        for node, listing in zip(nodes, listings, strict=True):
+            differing = sorted(set(listings[0]["files"].items()) ^ set(listing["files"].items()))
+            if differing:
+                raise AgentError(self.configs[node].node_name, "data",
+                                 f"node does not see the same {differing[0][0]!r} as node "
+                                 f"{self.configs[nodes[0]].node_name}; put data where every node reads it", "")
+        self.on_phase("data", None, "preparing data")
+        prepared = await self._ask(nodes[0], "prepare_data", dict(sources), timeout_s=24 * 3600)
+        for node, local in zip(nodes, await _all(
+                self._ask(node, "localise_data", prepared, timeout_s=3600) for node in nodes), strict=True):
+            self.datasets[node] = local
+
+    async def form(self, generation: Generation, join: Join) -> None:
+        """Start a generation's ranks on all nodes; `join` holds what is the same for all of them.
+
+        Raises:
+            AgentLostError, AgentError: a node could not start its ranks.
+        """
+        nodes = generation.nodes
+        address = await self._ask(nodes[0], "open_store", generation.number, timeout_s=FORM_TIMEOUT_S)
+        source = generation.source
+        restore = Restore(source.kind, source.step, source.generation, source.uri)
+        common = replace(join, generation=generation.number, restore=restore, store_host=address["host"],
+                         store_port=address["port"], world_size=len(generation.ranks),
+                         layout=asdict(generation.layout), node_count=len(nodes))
+
+        async def one(node_rank: int, node: str) -> None:
+            places = generation.on(node)
+            joins = [to_json(replace(common, rank=place.rank, local_rank=place.local_rank,
+                                     local_world_size=len(places), node_rank=node_rank,
+                                     dataset=self.datasets.get(node, {}))) for place in places]
+            timeout_s = RESTORE_TIMEOUT_S if source.kind == "checkpoint" else FORM_TIMEOUT_S
+            await self._ask(node, "form", joins, [place.device for place in places], timeout_s=timeout_s)
+
+        await _all(one(node_rank, node) for node_rank, node in enumerate(nodes))
+
+    async def end(self, number: int, lost: Sequence[str]) -> dict[str, dict[str, Any] | None]:
+        """Kill all ranks up to a generation; node → proof, None for an agent that could not give it."""
+        async def one(node: str) -> dict[str, Any] | None:
+            if node in lost:
+                return None
+            try:
+                return await self.agents.call(node, "end", number, timeout_s=END_TIMEOUT_S)
+            except AgentLostError:
+                return None
+
+        nodes = list(self.configs)
+        return dict(zip(nodes, await asyncio.gather(*(one(node) for node in nodes)), strict=True))
+
+    async def shards(self, lost: Sequence[str]) -> list[Shard]:
+        """Verified shards of training state in the memory of nodes that answer."""
+        async def one(node: str) -> list[Shard]:
+            try:
+                found = await self.agents.call(node, "holdings", timeout_s=60)
+            except AgentLostError:
+                return []
+            return [Shard(item["rank"], item["world_size"], item["generation"], item["step"], item["layout_hash"],
+                          node) for item in found]
+
+        found = await asyncio.gather(*(one(node) for node in self.configs if node not in lost))
+        return [shard for shards in found for shard in shards]
+
+    async def saved(self) -> tuple[list[Saved], list[dict[str, Any]]]:
+        """Finished checkpoints in durable storage, found by scanning, with their manifests."""
+        manifests: list[dict[str, Any]] = await self.agents.call(next(iter(self.configs)), "manifests", timeout_s=120)
+        return [Saved(item["uri"], item["generation"], item["step"]) for item in manifests], manifests
+
+    async def save(self, generation: Generation, step: int, uri: str,
+                   manifest: Callable[[list[Any]], dict[str, Any]]) -> dict[str, Any]:
+        """Write a pinned set below `uri`, its metadata, and last its manifest; returns the manifest.
+
+        Raises:
+            AgentLostError, AgentError: nothing counts as saved; debris is removed by the next retention.
+        """
+        written = await _all(
+            self._ask(node, "save", generation.number, step, [place.rank for place in generation.on(node)], uri,
+                      timeout_s=3600) for node in generation.nodes)
+        files = [file for item in written for file in item["files"]]
+        parts = [item["part"] for item in written]
+        return await self._ask(generation.nodes[0], "finish_checkpoint", uri, parts, manifest(files), timeout_s=3600)
+
+    async def call_all(self, method: str, *args: Any, timeout_s: float) -> dict[str, Any]:
+        """Call the same method on every node; node → reply."""
+        nodes = list(self.configs)
+        return dict(zip(nodes, await _all(self._ask(node, method, *args, timeout_s=timeout_s) for node in nodes),
+                        strict=True))
+
+    async def down(self) -> None:
+        """End every agent, gently if it answers, by force otherwise."""
+        async def one(node: str) -> None:
+            try:
+                await self.agents.call(node, "shutdown", timeout_s=SHUTDOWN_TIMEOUT_S)
+            except AgentLostError:
+                pass
+            finally:
+                await self.agents.kill(node)
+
+        await asyncio.gather(*(one(node) for node in self.configs))
+
+    async def _ask(self, node: str, method: str, *args: Any, timeout_s: float) -> Any:
+        reply = await self.agents.call(node, method, *args, timeout_s=timeout_s)
+        if isinstance(reply, dict) and (error := reply.get("error")):
+            raise AgentError(self.configs[node].node_name, error["kind"], error["message"], error["traceback"])
+        return reply
+
+
+async def _all(calls: Any) -> list[Any]:
+    """Gather that waits for every call before it raises the first error: no call is left running unseen."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
+

@@ -1,0 +1,88 @@
+"""How a supervisor reaches agents and records: Ray actors by name, and the GCS key-value store. An adapter."""
+
+# pyright: reportPrivateUsage=false
+# The key-value store has no public face in Ray 2.60.
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError
+from ray.experimental import internal_kv
+
+from regroup.service.runtime.cluster import NAMESPACE, agent_name
+from regroup.service.runtime.gang import AgentLostError
+from regroup.workers.contract import AgentConfig, to_json
+from regroup.workers.node.agent import NodeAgent
+
+_KV = NAMESPACE.encode()
+
+
+class RayRecords:
+    """Create-only records in the GCS: whoever creates a key owns it."""
+
+    async def create(self, key: str, value: bytes) -> bool:
+        """Write a record; False if the key exists."""
+        existed = await asyncio.to_thread(internal_kv._internal_kv_put, key.encode(), value, overwrite=False, namespace=_KV)
+        return not existed
+
+    async def read(self, prefix: str) -> Mapping[str, bytes]:
+        """All records below a prefix."""
+        return await asyncio.to_thread(_read, prefix)
+
+
+def _read(prefix: str) -> dict[str, bytes]:
+    keys = internal_kv._internal_kv_list(prefix.encode(), namespace=_KV)
+    return {key.decode(): internal_kv._internal_kv_get(key, namespace=_KV) for key in keys}
+
+
+class RayAgents:
+    """The agents of one job as detached, named actors pinned to their nodes."""
+
+    def __init__(self, job_id: str) -> None:
+        self._job_id = job_id
+        self._handles: dict[str, Any] = {}
+
+    async def start(self, config: AgentConfig) -> None:
+        """Create an agent on its node, or find it there."""
+        self._handles[config.node_id] = await asyncio.to_thread(self._create, config)
+
+    async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
+        """Call an agent's method within `timeout_s`."""
+        try:
+            handle = self._handles.get(node_id) or self._find(node_id)
+            return await asyncio.wait_for(getattr(handle, method).remote(*args), timeout_s)
+        except TimeoutError as error:
+            raise AgentLostError(node_id, f"agent on node {node_id[:8]} did not answer {method} in "
+                                          f"{timeout_s:.0f} s") from error
+        except (RayActorError, ValueError) as error:
+            self._handles.pop(node_id, None)
+            raise AgentLostError(node_id, f"agent on node {node_id[:8]} is gone: {error}") from error
+
+    async def kill(self, node_id: str) -> None:
+        """End an agent by force."""
+        try:
+            handle = self._handles.pop(node_id, None) or self._find(node_id)
+        except ValueError:
+            return
+        await asyncio.to_thread(ray.kill, handle)
+
+    def _find(self, node_id: str) -> Any:
+        handle = ray.get_actor(agent_name(self._job_id, node_id), namespace=NAMESPACE)
+        self._handles[node_id] = handle
+        return handle
+
+    def _create(self, config: AgentConfig) -> Any:
+        actor = ray.remote(NodeAgent).options(
+            name=agent_name(self._job_id, config.node_id),
+            namespace=NAMESPACE,
+            lifetime="detached",
+            get_if_exists=True,
+            num_cpus=0,
+            num_gpus=0,
+            max_restarts=0,
+            max_task_retries=0,
+            label_selector={"ray.io/node-id": config.node_id},
+        )
+        return actor.remote(to_json(config))

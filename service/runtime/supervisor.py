@@ -1,0 +1,102 @@
+"""The supervisor: the Ray actor that owns one job's generations. Torch-free; no I/O in its constructor.
+
+Ray restarts it for ever. A new life wakes with the first call of an agent or the controller, replays its records and
+re-adopts what runs.
+"""
+
+import asyncio
+import contextlib
+from typing import Any
+
+from regroup.service.runtime.cluster import SyncReply, SyncRequest
+from regroup.service.runtime.gang import AgentLostError, Gang
+from regroup.service.runtime.generations import GenerationLog
+from regroup.service.runtime.journal import Intake, Journal
+from regroup.service.runtime.life import Life
+from regroup.service.runtime.payload import Payload
+from regroup.service.runtime.ray_agents import RayAgents, RayRecords
+from regroup.workers.contract import AgentReport, from_json
+
+
+class SupervisorActor:
+    """Calls from agents (`report`, `grant_fault`) and from the controller (`sync`, `read_log`, `shutdown`)."""
+
+    def __init__(self, payload: dict[str, Any]) -> None:
+        self._payload = Payload.from_json(payload)
+        self._started: asyncio.Task[None] | None = None
+        self._records = RayRecords()
+        self._intake = Intake()
+
+    def __repr__(self) -> str:
+        return f"regroup supervisor {self._payload.spec.name}"
+
+    async def sync(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Take intents and acknowledgements, give events; a long poll."""
+        self._wake()
+        asked = SyncRequest.from_json(request)
+        self._life.intend(asked.intents)
+        events = await self._journal.since(asked.boot_id, asked.acked_seq, asked.wait_s)
+        return SyncReply(self._journal.boot_id, events, self._life.status()).to_json()
+
+    async def report(self, report: dict[str, Any]) -> dict[str, Any]:
+        """Take an agent's news; returns what was received and what the database has."""
+        self._wake()
+        news = from_json(report)
+        assert isinstance(news, AgentReport)
+        self._life.beat(news.node_id)
+        for item in self._intake.fresh(news.boot_id, news.messages):
+            self._life.hear(news.node_id, from_json(item))
+        if news.messages:
+            self._intake.caused(news.boot_id, self._journal.last_seq)
+        self._life.phases.update(news.phases)
+        return {"boot_id": self._journal.boot_id, "received": self._intake.received(news.boot_id),
+                "durable": self._intake.durable(news.boot_id, self._journal.acked_seq)}
+
+    async def grant_fault(self, index: int, do: str) -> bool:
+        """Whether a rehearsed fault may strike: once in the job's life, recorded before it acts."""
+        self._wake()
+        if not self._payload.allow_faults:
+            return False
+        granted = await self._records.create(f"fault/{self._payload.job_id}/{index}", do.encode())
+        if granted and do == "kill_store":
+            with contextlib.suppress(AgentLostError):
+                await self._gang.agents.call(next(iter(self._gang.configs)), "strike", do, timeout_s=5)
+        return granted
+
+    async def read_log(self, generation: int, rank: int, stream: str, offset: int, limit: int) -> dict[str, Any]:
+        """A piece of a rank's output, from the node that has it."""
+        self._wake()
+        for node in self._gang.configs:
+            with contextlib.suppress(AgentLostError):
+                chunk = await self._gang.agents.call(node, "read_log", generation, rank, stream, offset, limit,
+                                                     timeout_s=10)
+                if chunk["data"] is not None:
+                    data: bytes = chunk["data"]
+                    running = self._life.status()["generation"] == generation and self._life.phase == "training"
+                    return {"data": data.decode("utf-8", "replace"), "offset": offset,
+                            "next_offset": offset + len(data),
+                            "complete": not running and offset + len(data) >= chunk["size"]}
+        return {"data": "", "offset": offset, "next_offset": offset, "complete": True}
+
+    async def agents(self) -> dict[str, Any]:
+        """Status of every agent, for people and tests."""
+        self._wake()
+        return await self._gang.call_all("status", timeout_s=10)
+
+    async def shutdown(self) -> None:
+        """End the agents; the caller kills this actor when it has returned."""
+        self._wake()
+        if self._started is not None:
+            self._started.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._started
+        await self._gang.down()
+
+    def _wake(self) -> None:
+        if self._started is not None:
+            return
+        self._journal = Journal(self._records, self._payload.job_id)
+        self._gang = Gang(RayAgents(self._payload.job_id), self._payload.agent_configs())
+        log = GenerationLog(self._records, self._payload.job_id)
+        self._life = Life(self._payload, self._gang, log, self._journal)
+        self._started = asyncio.get_running_loop().create_task(self._life.run())

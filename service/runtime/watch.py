@@ -1,0 +1,86 @@
+"""What is known of the running generation, from everything its agents say."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from regroup.service.policy.recovery import Cause, Exit, Failure, Loss, classify
+from regroup.service.runtime.generations import Generation
+from regroup.workers.contract import Done, Exited, Failed, Joined, Message, Pinned, Restored, StepRow
+
+
+@dataclass
+class Watch:
+    """Collects evidence; `changed` is set with every message that may matter."""
+
+    generation: Generation
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    joined: dict[int, float] = field(default_factory=dict[int, float])
+    restored: dict[int, float] = field(default_factory=dict[int, float])
+    done: dict[int, Done] = field(default_factory=dict[int, Done])
+    failures: list[Failure] = field(default_factory=list[Failure])
+    exits: list[Exit] = field(default_factory=list[Exit])
+    losses: dict[str, Loss] = field(default_factory=dict[str, Loss])
+    pinned: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
+    """Step → ranks that hold it for a checkpoint."""
+    first_step_s: float | None = None
+    step: int = 0
+    """Last committed step heard of."""
+
+    def hear(self, node_id: str, message: Message) -> None:
+        """Take one message; those of other generations were sorted out before."""
+        match message:
+            case Joined():
+                self.joined[message.rank] = message.time_s
+            case Restored():
+                self.restored[message.rank] = message.time_s
+            case StepRow():
+                self.step = message.step
+                if self.first_step_s is None:
+                    self.first_step_s = message.time_s
+            case Pinned():
+                self.pinned.setdefault(message.step, set()).add(message.rank)
+            case Done():
+                self.done[message.rank] = message
+            case Failed():
+                error = message.error
+                self.failures.append(Failure(message.rank, error.error_class.value, error.kind, error.message,
+                                             error.traceback, error.step, error.phase, error.time_s))
+            case Exited():
+                if not (message.code == 0 and message.rank in self.done):
+                    self.exits.append(Exit(message.rank, message.code, message.time_s, node_id))
+            case _:
+                return
+        self.changed.set()
+
+    def lose(self, node_id: str, time_s: float) -> None:
+        """An agent is gone."""
+        self.losses.setdefault(node_id, Loss(node_id, time_s))
+        self.changed.set()
+
+    @property
+    def complete(self) -> bool:
+        """Every rank's training function has returned."""
+        return len(self.done) == len(self.generation.ranks)
+
+    @property
+    def broken(self) -> bool:
+        """Something happened after which the generation cannot commit a step."""
+        return bool(self.failures or self.exits or self.losses)
+
+    def cause(self) -> Cause:
+        """Why it broke."""
+        return classify(self.failures, self.exits, tuple(self.losses.values()))
+
+    def whole_pins(self) -> list[int]:
+        """Steps that every rank holds for a checkpoint, oldest first; each is returned once."""
+        world = len(self.generation.ranks)
+        ready = sorted(step for step, ranks in self.pinned.items() if len(ranks) == world)
+        for step in ready:
+            del self.pinned[step]
+        return ready
+
+    def result(self) -> Mapping[str, Any]:
+        """What the leading rank returned."""
+        return next((done.result for _, done in sorted(self.done.items()) if done.result), {})

@@ -1,0 +1,109 @@
+"""Classification, budgets and the choice of a restore source."""
+
+from regroup.service.policy.recovery import (
+    STORE_RANK,
+    ZYGOTE_RANK,
+    Cause,
+    Charge,
+    Exit,
+    Failure,
+    Loss,
+    Saved,
+    Shard,
+    Source,
+    choose_source,
+    classify,
+    judge,
+)
+from regroup.service.states import Reason
+
+BUDGETS = {"rank_exit": 3, "node_loss": 1, "hang": 1, "io_error": 2}
+
+
+def failure(rank: int, error_class: str, time_s: float) -> Failure:
+    return Failure(rank, error_class, "E", "m", "t", 3, "forward", time_s)
+
+
+def test_the_cause_is_the_first_error_that_is_not_collateral() -> None:
+    cause = classify([failure(0, "collateral", 1.0), failure(1, "user", 2.0)], [Exit(0, 1, 1.1, "a")], [])
+    assert (cause.reason, cause.rank) == (Reason.USER_ERROR, 1)
+
+
+def test_a_signal_beats_the_collateral_it_caused_even_if_heard_later() -> None:
+    cause = classify([failure(0, "collateral", 1.0)], [Exit(0, 1, 1.2, "a"), Exit(1, -9, 1.3, "b")], [])
+    assert (cause.reason, cause.rank, cause.summary) == (Reason.RANK_EXIT, 1, "rank 1 killed by signal 9")
+
+
+def test_a_lost_agent_explains_the_exits_of_its_node() -> None:
+    cause = classify([], [Exit(0, -9, 1.0, "a")], [Loss("a", 2.0)])
+    assert (cause.reason, cause.node_id) == (Reason.AGENT_LOST, "a")
+
+
+def test_a_zygote_explains_its_ranks_and_a_store_stands_for_itself() -> None:
+    assert classify([], [Exit(0, -9, 1.0, "a"), Exit(ZYGOTE_RANK, -9, 1.1, "a")], []).reason is Reason.ZYGOTE_EXIT
+    assert classify([failure(0, "collateral", 2.0)], [Exit(STORE_RANK, -9, 1.0, "a")], []).reason is Reason.STORE_EXIT
+
+
+def test_only_collateral_is_still_retried() -> None:
+    assert classify([failure(0, "collateral", 1.0)], [], []).reason is Reason.RANK_EXIT
+
+
+def judged(charges: list[Charge], *, now_s: float = 100.0, step: int = 50, reason: Reason = Reason.RANK_EXIT):  # noqa: ANN201
+    return judge(Cause(reason, "x", now_s), charges, BUDGETS, window_s=60, refill_steps=10, now_s=now_s, step=step)
+
+
+def test_user_errors_never_recover() -> None:
+    assert not judged([], reason=Reason.USER_ERROR).recover
+
+
+def test_a_crash_loop_without_progress_exhausts_its_budget_and_waits_longer_each_time() -> None:
+    charges: list[Charge] = []
+    verdicts = []
+    for attempt in range(4):
+        verdicts.append(judged(charges, now_s=90.0 + attempt, step=5))
+        charges.append(Charge("rank_exit", 90.0 + attempt, 5))
+    assert [verdict.recover for verdict in verdicts] == [True, True, True, False]
+    assert verdicts[-1].reason is Reason.BUDGET_EXHAUSTED
+    assert "recovery.budgets.rank_exit=3" in verdicts[-1].message
+    assert verdicts[0].backoff_s == 0 < verdicts[2].backoff_s
+
+
+def test_progress_refills_and_the_window_forgets() -> None:
+    steady = [Charge("rank_exit", 90.0 + i, 10 * i) for i in range(8)]
+    assert judged(steady, step=90).recover
+    old = [Charge("rank_exit", 10.0, 50)] * 8
+    assert judged(old).recover
+    other = [Charge("io_error", 99.0, 50)] * 8
+    assert judged(other).recover
+
+
+NODES = {0: "a", 1: "b"}
+
+
+def shards(step: int, generation: int = 1, nodes: dict[int, str] = NODES) -> list[Shard]:
+    return [Shard(rank, 2, generation, step, "h", node) for rank, node in nodes.items()]
+
+
+def test_the_newest_whole_set_in_memory_is_taken() -> None:
+    torn = shards(9)[:1]
+    assert choose_source([*shards(7), *shards(8), *torn], [], {1: 0}, NODES) == Source("memory", 8, 1)
+
+
+def test_a_shard_on_another_node_does_not_count() -> None:
+    moved = shards(8, nodes={0: "a", 1: "c"})
+    assert choose_source([*moved, *shards(7)], [], {1: 0}, NODES) == Source("memory", 7, 1)
+
+
+def test_disk_is_taken_when_newer_or_alone() -> None:
+    saved = [Saved("u5", 1, 5), Saved("u9", 1, 9)]
+    assert choose_source(shards(8), saved, {1: 0}, NODES) == Source("checkpoint", 9, 1, "u9")
+    assert choose_source(shards(9), saved, {1: 0}, NODES) == Source("memory", 9, 1)
+    assert choose_source([], [], {1: 0}, NODES) == Source("none")
+
+
+def test_what_a_later_generation_overtook_does_not_count() -> None:
+    starts = {1: 0, 2: 4}
+    assert choose_source(shards(8, generation=1), [Saved("u", 1, 6)], starts, NODES) == Source("none")
+    assert choose_source(shards(4, generation=1), [], starts, NODES) == Source("memory", 4, 1)
+    assert choose_source([*shards(5, generation=2), *shards(8, generation=1)], [], starts, NODES) == Source(
+        "memory", 5, 2)

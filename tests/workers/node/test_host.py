@@ -1,0 +1,194 @@
+"""The node side without Ray: real zygotes, real ranks, real signals, and an unmodified `env://` script."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regroup.workers.contract import AgentConfig, Done, Exited, FaultDue, Join, Message, Restore, from_json
+from regroup.workers.node.host import STORE_RANK, ZYGOTE_RANK, Host, StaleGeneration
+
+SCRIPT = """
+import os
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+value = torch.full((3,), float(os.environ["RANK"]))
+dist.all_reduce(value)
+print("sum", value.tolist(), "restart", os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
+open(os.environ["MARK"] + os.environ["RANK"], "w").write(str(os.getpid()))
+if os.environ["HOLD"] == "1":
+    import subprocess, time
+    subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    time.sleep(1000)
+"""
+
+
+class Node:
+    """A host and what it has told so far."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.messages: list[Message] = []
+        self.host = Host(config, self._grant, self._take)
+
+    async def _grant(self, due: FaultDue) -> bool:
+        return True
+
+    def _take(self) -> None:
+        batch = self.host.outbox.batch()
+        self.messages += [from_json(item) for _, item in batch]
+        if batch:
+            self.host.outbox.sent("here", batch[-1][0], batch[-1][0])
+
+    async def until(self, kind: type[Any], count: int = 1, within_s: float = 30.0) -> list[Any]:
+        """Wait for `count` messages of a kind."""
+        end = time.monotonic() + within_s
+        while time.monotonic() < end:
+            found = [message for message in self.messages if isinstance(message, kind)]
+            if len(found) >= count:
+                return found
+            await asyncio.sleep(0.005)
+        raise AssertionError(f"no {count} × {kind.__name__} in {within_s} s; heard {self.messages}")
+
+
+@pytest.fixture
+async def nodes(tmp_path: Path) -> AsyncIterator[list[Node]]:
+    """Two nodes of one job on this machine."""
+    both = []
+    for number in range(2):
+        logs = tmp_path / f"logs{number}"
+        logs.mkdir()
+        both.append(Node(AgentConfig(
+            job_id="0123456789abcdef", job_name="t", node_id=f"node{number}", node_name=f"n{number}",
+            address="127.0.0.1", supervisor="s", storage_uri=f"file://{tmp_path}/storage",
+            datasets_uri=f"file://{tmp_path}/datasets", log_dir=str(logs),
+            env={"MARK": str(tmp_path / "mark"), "HOLD": "0"},
+            preload=("torch", "torch.distributed", "regroup.workers.rank.rank"))))
+    yield both
+    await asyncio.gather(*(node.host.close() for node in both))
+
+
+def joins(generation: int, script: Path, store: tuple[str, int], node: int) -> list[Join]:
+    """Joins of two ranks on one of two nodes."""
+    return [
+        Join("job", generation, 2 * node + local, 4, local, 2, node, 2, {"dp_shard": 4}, "cpu", *store,
+             Restore("none"), f"script:{script}", {}) for local in range(2)
+    ]
+
+
+async def form(nodes: list[Node], generation: int, script: Path) -> None:
+    """Form a generation of four ranks."""
+    store = nodes[0].host.open_store(generation)
+    await asyncio.gather(*(node.host.form(joins(generation, script, store, number), [0, 1])
+                           for number, node in enumerate(nodes)))
+
+
+def alive(pid: int) -> bool:
+    """Whether a process exists and is not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+async def test_an_unmodified_script_runs_through_generations(nodes: list[Node], tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    await asyncio.gather(*(node.host.prepare() for node in nodes))
+    for generation in (1, 2):
+        await form(nodes, generation, script)
+        for node in nodes:
+            done = await node.until(Done, 2 * generation)
+            assert {message.generation for message in done} == set(range(1, generation + 1))
+        proofs = await asyncio.gather(*(node.host.end(generation) for node in nodes))
+        assert proofs == [{"stuck": []}, {"stuck": []}]
+    out = nodes[1].host.log_path(2, 3, "out").read_text()
+    assert out == "sum [6.0, 6.0, 6.0] restart 1\n"
+
+
+async def test_a_killed_rank_is_seen_and_everything_below_dies(nodes: list[Node], tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace('os.environ["HOLD"] == "1"', "True"))
+    await asyncio.gather(*(node.host.prepare() for node in nodes))
+    await form(nodes, 1, script)
+    marks = [tmp_path / f"mark{rank}" for rank in range(4)]
+    end = time.monotonic() + 30
+    while not all(mark.exists() and mark.read_text() for mark in marks):
+        assert time.monotonic() < end, nodes[0].host.log_path(1, 0, "err").read_text()
+        await asyncio.sleep(0.01)
+    ranks = [int(mark.read_text()) for mark in marks]
+    store_pid = nodes[0].host.pids()["store"]
+    killed = time.time()
+    os.kill(ranks[1], signal.SIGKILL)
+    (exited,) = await nodes[0].until(Exited)
+    assert (exited.rank, exited.code) == (1, -signal.SIGKILL)
+    assert time.time() - killed < 0.5
+    helpers = [pid for node in nodes for pid in sleepers(node.host.pids()["zygote"])]
+    assert len(helpers) == 4
+    await asyncio.gather(*(node.host.end(1) for node in nodes))
+    assert not [pid for pid in (*ranks, *helpers, store_pid) if alive(pid)]
+    with pytest.raises(StaleGeneration):
+        nodes[0].host.open_store(0)
+
+
+def sleepers(root: int) -> list[int]:
+    """Processes called sleep below `root`."""
+    from regroup.workers.node.processes import descendants_by_scan
+
+    return [pid for pid in descendants_by_scan(root) if Path(f"/proc/{pid}/comm").read_text() == "sleep\n"]
+
+
+async def test_the_store_and_the_zygote_are_missed_when_they_die(nodes: list[Node], tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace('os.environ["HOLD"] == "1"', "True"))
+    node = nodes[0]
+    await node.host.prepare()
+    node.host.open_store(1)
+    while (store := node.host.pids()["store"]) is None:
+        await asyncio.sleep(0.005)
+    os.kill(store, signal.SIGKILL)
+    (exited,) = await node.until(Exited)
+    assert exited.rank == STORE_RANK
+    zygote = node.host.pids()["zygote"]
+    os.kill(zygote, signal.SIGKILL)
+    _, exited = await node.until(Exited, 2)
+    assert exited.rank == ZYGOTE_RANK
+    await node.host.end(1)
+    await node.host.prepare()
+    assert node.host.pids()["zygote"] != zygote
+
+
+async def test_a_failing_preload_is_named(tmp_path: Path) -> None:
+    from regroup.workers.node.zygote_link import ZygoteRefused
+
+    (tmp_path / "broken_module.py").write_text("raise RuntimeError('not today')")
+    node = Node(AgentConfig(
+        job_id="0" * 16, job_name="t", node_id="n", node_name="n", address="127.0.0.1", supervisor="s",
+        storage_uri=f"file://{tmp_path}", datasets_uri=f"file://{tmp_path}", log_dir=str(tmp_path),
+        env={"PYTHONPATH": str(tmp_path)}, preload=("broken_module",)))
+    with pytest.raises(ZygoteRefused, match="'broken_module' failed: RuntimeError: not today"):
+        await node.host.prepare()
+    await node.host.close()
+
+
+async def test_a_preload_that_starts_threads_falls_back_to_exec(tmp_path: Path) -> None:
+    (tmp_path / "threaded_module.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n")
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    node = Node(AgentConfig(
+        job_id="1" * 16, job_name="t", node_id="n", node_name="n", address="127.0.0.1", supervisor="s",
+        storage_uri=f"file://{tmp_path}", datasets_uri=f"file://{tmp_path}", log_dir=str(tmp_path),
+        env={"PYTHONPATH": str(tmp_path), "MARK": str(tmp_path / "mark"), "HOLD": "0"}, preload=("threaded_module",)))
+    facts = await node.host.prepare()
+    assert facts["launcher"] == "exec" and "'threaded_module' started 1 thread" in facts["why"]
+    store = node.host.open_store(1)
+    join = Join("job", 1, 0, 1, 0, 1, 0, 1, {}, "cpu", *store, Restore("none"), f"script:{script}", {})
+    await node.host.form([join], [0])
+    await node.until(Done, within_s=60)
+    await node.host.end(1)
+    await node.host.close()

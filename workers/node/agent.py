@@ -1,0 +1,199 @@
+"""The node agent: the Ray actor around a `Host`. The only file of the nodes that imports ray.
+
+It holds no devices, reports news at once and beats every second, and is found by name.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from regroup.workers.contract import AgentConfig, FaultDue, Join, from_json, to_json
+from regroup.workers.node import data, processes, storage
+from regroup.workers.node.host import Host, StaleGeneration
+from regroup.workers.node.probes import SecretMissing
+from regroup.workers.node.zygote_link import TaskFailed, ZygoteDied, ZygoteRefused
+
+BEAT_S = 1.0
+REPORT_TIMEOUT_S = 5.0
+NAMESPACE = "regroup"
+
+
+class NodeAgent:
+    """One job on one node. Calls return plain data; what a person caused comes back as `{"error": …}`."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        known = from_json(config)
+        assert isinstance(known, AgentConfig)
+        self._config = known
+        self._host: Host | None = None
+        self._supervisor: Any = None
+        self._heard_s = processes.boottime_s()
+        self._news = asyncio.Event()
+        self._beating: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"regroup agent {self._config.job_name} on {self._config.node_name}"
+
+    async def prepare(self) -> dict[str, Any]:
+        """Bring the zygote up. Errors: `preload`, `secret`, `environment`."""
+        host = self._started()
+        try:
+            return await host.prepare()
+        except ZygoteRefused as error:
+            return {"error": {"kind": "preload", "message": str(error), "traceback": error.traceback}}
+        except SecretMissing as error:
+            return {"error": {"kind": "secret", "message": str(error), "traceback": ""}}
+        except ZygoteDied as error:
+            return {"error": {"kind": "environment", "message": f"{error}; its log: {host.log_dir}", "traceback": ""}}
+
+    async def check_storage(self) -> dict[str, Any]:
+        """Prove that durable storage can be written from this node. Error: `storage`."""
+        return await self._guarded(asyncio.to_thread(storage.check_writable, self._config.storage_uri))
+
+    async def list_sources(self, sources: dict[str, Any]) -> dict[str, Any]:
+        """What this node sees of the job's data, so that nodes can be compared. Error: `data`."""
+        return await self._guarded(data.list_sources(self._started().zygote(), sources))
+
+    async def prepare_data(self, sources: dict[str, Any]) -> dict[str, Any]:
+        """Turn sources into token files once; returns where. Error: `data`."""
+        host = self._started()
+        return await self._guarded(data.prepare(host.zygote(), self._config, host.scratch, sources, host.note))
+
+    async def localise_data(self, prepared: dict[str, Any]) -> dict[str, Any]:
+        """Make prepared data readable on this node; returns its paths here. Error: `data`."""
+        host = self._started()
+        reply = await self._guarded(asyncio.to_thread(data.localise, self._config, host.scratch, prepared))
+        host.dataset = {} if "error" in reply else reply
+        return reply
+
+    async def open_store(self, generation: int) -> dict[str, Any]:
+        """Start the generation's rendezvous store; returns `host` and `port`."""
+        address, port = self._started().open_store(generation)
+        return {"host": address, "port": port}
+
+    async def form(self, joins: list[dict[str, Any]], devices: list[int]) -> dict[str, Any]:
+        """Fork the generation's ranks on this node. Errors: `storage` (the checkpoint), `stale`."""
+        orders: list[Join] = []
+        for item in joins:
+            order = from_json(item)
+            assert isinstance(order, Join)
+            orders.append(order)
+        return await self._guarded(self._started().form(orders, devices))
+
+    async def end(self, generation: int) -> dict[str, Any]:
+        """Kill the ranks of every generation up to this one, with proof; returns it with all they still said."""
+        proof = await self._guarded(self._started().end(generation))
+        return {**proof, "report": to_json(self._started().report())}
+
+    async def stop(self, generation: int, reason: str) -> dict[str, Any]:
+        """Ask the ranks to end at an agreed step."""
+        return await self._guarded(self._stop(generation, reason))
+
+    async def holdings(self) -> list[dict[str, Any]]:
+        """Verified shards of training state in this node's memory."""
+        found = await asyncio.to_thread(self._started().buffers.holdings)
+        return [to_json(holding) for holding in found]
+
+    async def save(self, generation: int, step: int, ranks: list[int], uri: str) -> dict[str, Any]:
+        """Write pinned snapshots to durable storage. Error: `storage`."""
+        return await self._guarded(self._started().save(generation, step, ranks, uri))
+
+    async def finish_checkpoint(self, uri: str, parts: list[Any], manifest: dict[str, Any]) -> dict[str, Any]:
+        """Write metadata and, last, the manifest. Error: `storage`."""
+        return await self._guarded(self._started().finish_checkpoint(uri, parts, manifest))
+
+    async def manifests(self) -> list[dict[str, Any]]:
+        """Every finished checkpoint of this job, by scanning."""
+        return await asyncio.to_thread(self._started().saving.manifests)
+
+    async def remove_checkpoint(self, uri: str) -> None:
+        """Remove a checkpoint that retention gave up."""
+        await asyncio.to_thread(storage.remove, uri)
+
+    async def status(self) -> dict[str, Any]:
+        """Who lives here, for re-adoption, people and tests."""
+        host = self._started()
+        return {"generation": host.generation, "running": list(host.report().running), "pids": host.pids(),
+                "boot_id": host.outbox.boot_id, "unsent": len(host.outbox), "stale": host.stale,
+                "said": host.said(), "dataset": host.dataset, "snapshot_bytes": host.buffers.size_bytes(), "log_dir": str(host.log_dir)}
+
+    async def strike(self, do: str) -> None:
+        """Carry out a rehearsed fault here."""
+        self._started().strike(do)
+
+    async def read_log(self, generation: int, rank: int, stream: str, offset: int, limit: int) -> dict[str, Any]:
+        """Bytes of a rank's `out` or `err` from `offset`, with the file's size; `data` is None if not here."""
+        path = self._started().log_path(generation, rank, stream)
+        try:
+            with path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(offset)
+                return {"data": file.read(limit), "offset": offset, "size": size}
+        except FileNotFoundError:
+            return {"data": None, "offset": offset, "size": 0}
+
+    async def shutdown(self) -> None:
+        """End everything here; the caller kills the actor when this has returned."""
+        if self._beating is not None:
+            self._beating.cancel()
+        if self._host is not None:
+            await self._host.close()
+            self._host = None
+
+    # ------------------------------------------------------------ inside
+
+    def _started(self) -> Host:
+        if self._host is None:
+            processes.prefer_for_oom(0)
+            self._host = Host(self._config, self._grant_fault, self._news.set)
+            self._beating = asyncio.get_running_loop().create_task(self._beat())
+        return self._host
+
+    async def _beat(self) -> None:
+        host = self._started()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), BEAT_S)
+            self._news.clear()
+            await self._report(host)
+            host.renew_lease(self._heard_s)
+
+    async def _report(self, host: Host) -> None:
+        report = host.report()
+        try:
+            supervisor = self._supervisor or ray.get_actor(self._config.supervisor, namespace=NAMESPACE)
+            reply: dict[str, Any] = await asyncio.wait_for(
+                supervisor.report.remote(to_json(report)), REPORT_TIMEOUT_S)
+        except (RayError, ValueError, TimeoutError):
+            self._supervisor = None  # it restarts, or the cluster is away: the outbox keeps what it has
+            await asyncio.sleep(0.1)
+            return
+        self._supervisor = supervisor
+        self._heard_s = processes.boottime_s()
+        host.outbox.sent(reply["boot_id"], reply["received"], reply["durable"])
+        if len(report.messages) and host.outbox.batch():
+            self._news.set()
+
+    async def _grant_fault(self, due: FaultDue) -> bool:
+        supervisor = ray.get_actor(self._config.supervisor, namespace=NAMESPACE)
+        return bool(await supervisor.grant_fault.remote(due.index, due.do))
+
+    async def _stop(self, generation: int, reason: str) -> None:
+        self._started().stop(generation, reason)
+
+    async def _guarded(self, work: Awaitable[dict[str, Any] | None]) -> dict[str, Any]:
+        try:
+            return (await work) or {}
+        except StaleGeneration as error:
+            return {"error": {"kind": "stale", "message": str(error), "traceback": ""}}
+        except storage.StorageError as error:
+            return {"error": {"kind": "storage", "message": str(error), "traceback": ""}}
+        except TaskFailed as error:
+            return {"error": {"kind": error.kind, "message": error.error, "traceback": error.traceback}}
+        except (OSError, LookupError, ZygoteDied) as error:
+            return {"error": {"kind": type(error).__name__, "message": str(error), "traceback": ""}}

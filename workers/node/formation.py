@@ -1,0 +1,146 @@
+"""The ranks of one generation on one node: their sockets, their progress pages, what they say."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regroup.workers.contract import (
+    Booted,
+    Buffers,
+    FaultDue,
+    FaultGranted,
+    Join,
+    Message,
+    StepRow,
+    Stop,
+    WantBuffers,
+    decode,
+    encode,
+)
+from regroup.workers.node.launch import Launch
+from regroup.workers.node.zygote_link import ZygoteLink
+from regroup.workers.rank.progress import Progress, new_page
+
+_PACKET_BYTES = 160 * 1024
+RANK_TARGET = "regroup.workers.rank.rank:main"
+
+
+@dataclass
+class LocalRank:
+    """One rank of the generation on this node, from the agent's side."""
+
+    rank: int
+    child: int
+    """The zygote's id of its process."""
+    sock: socket.socket
+    progress: Progress
+    exit_code: int | None = None
+
+
+class Formation:
+    """Forks a generation's ranks and speaks with them until all are dead.
+
+    `on_message(message)` gets what concerns others; buffers and faults are answered through `buffers(rank, size)`
+    and `grant(index, do)`.
+    """
+
+    def __init__(self, generation: int, zygote: ZygoteLink, on_message: Callable[[Message], None],
+                 buffers: Callable[[WantBuffers], tuple[Sequence[int], int]],
+                 grant: Callable[[FaultDue], Any]) -> None:
+        self.generation = generation
+        self.ranks: dict[int, LocalRank] = {}
+        self.said: list[Message] = []
+        """All but step rows, for a supervisor that was not there when it was said."""
+        self._zygote = zygote
+        self._on_message, self._buffers, self._grant = on_message, buffers, grant
+        self._loop = asyncio.get_running_loop()
+        self._answers: set[asyncio.Task[None]] = set()
+
+    def launch(self, join: Join, device_index: int, log: Path, lock: Path, env: Mapping[str, str], nice: int) -> None:
+        """Fork one rank and hand it its place."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        page = new_page()
+        launch = Launch("rank", RANK_TARGET, env={**env, "REGROUP_DEVICE_INDEX": str(device_index)}, log=str(log),
+                        nice=nice, lock=str(lock), fds=(theirs.fileno(), page))
+        child = self._zygote.fork(launch)
+        theirs.close()
+        local = LocalRank(join.rank, child, ours, Progress(page))
+        os.close(page)
+        self.ranks[join.rank] = local
+        self._loop.add_reader(ours, self._read, local)
+        ours.send(encode(join))
+
+    def exited(self, child: int, code: int) -> LocalRank | None:
+        """Note the end of a child; returns the rank it was. What it said last is read first."""
+        for local in self.ranks.values():
+            if local.child == child:
+                self._read(local)
+                local.exit_code = code
+                return local
+        return None
+
+    def tell(self, message: Stop) -> None:
+        """Say something to every rank that still listens."""
+        for local in self.ranks.values():
+            if local.exit_code is None:
+                try:
+                    local.sock.send(encode(message))
+                except OSError:
+                    continue  # it is dying: its exit is on its way
+
+    def running(self) -> tuple[int, ...]:
+        """Ranks alive now."""
+        return tuple(rank for rank, local in sorted(self.ranks.items()) if local.exit_code is None)
+
+    def phases(self) -> dict[str, tuple[int, str]]:
+        """Rank → (step, phase) as last written."""
+        return {str(rank): local.progress.read() for rank, local in sorted(self.ranks.items())}
+
+    def close(self) -> None:
+        """Read what is left of every socket and let go of them. Call when the ranks are proven dead."""
+        for local in self.ranks.values():
+            self._read(local)
+            self._loop.remove_reader(local.sock)
+            local.sock.close()
+
+    def _read(self, local: LocalRank) -> None:
+        while local.sock.fileno() >= 0:
+            try:
+                data = local.sock.recv(_PACKET_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._loop.remove_reader(local.sock)
+                return
+            self._handle(local, decode(data))
+
+    def _handle(self, local: LocalRank, message: Message) -> None:
+        match message:
+            case Booted():
+                pass
+            case WantBuffers():
+                fds, source = self._buffers(message)
+                socket.send_fds(local.sock, [encode(Buffers(len(fds), source))], list(fds))
+            case FaultDue():
+                answer = self._loop.create_task(self._answer_fault(local, message))
+                self._answers.add(answer)
+                answer.add_done_callback(self._answers.discard)
+            case StepRow():
+                self._on_message(message)
+            case _:
+                self.said.append(message)
+                self._on_message(message)
+
+    async def _answer_fault(self, local: LocalRank, due: FaultDue) -> None:
+        granted = await self._grant(due)
+        try:
+            local.sock.send(encode(FaultGranted(due.index, granted)))
+        except OSError:
+            return  # the rank died while it waited

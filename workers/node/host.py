@@ -1,0 +1,313 @@
+"""One job's presence on one node: its zygote, its ranks, its snapshots. The agent without Ray.
+
+Every call carries a generation; the highest ever seen is obeyed and older ones are refused and counted.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from regroup.workers.contract import (
+    AgentConfig,
+    AgentReport,
+    Exited,
+    FaultDue,
+    Join,
+    Message,
+    Note,
+    Restore,
+    StepRow,
+    Stop,
+    WantBuffers,
+    to_json,
+)
+from regroup.workers.node import probes, processes, store
+from regroup.workers.node.buffers import BufferPool
+from regroup.workers.node.formation import Formation
+from regroup.workers.node.launch import Launch
+from regroup.workers.node.outbox import Outbox
+from regroup.workers.node.saving import Saving
+from regroup.workers.node.zygote_link import ZygoteDied, ZygoteLink, scrubbed_environment
+
+RANK_NICE = 5
+"""Ranks yield to the agent: a recovery must not wait for a busy core."""
+_ZYGOTE_ANSWERS_S = 8.0
+STORE_RANK = -1
+ZYGOTE_RANK = -2
+
+
+class StaleGeneration(Exception):
+    """The caller acts for a generation that has been overtaken."""
+
+
+class Host:
+    """Holds processes and memory of one job on one node; speaks only through `wake` and what its calls return."""
+
+    def __init__(self, config: AgentConfig, grant_fault: Callable[[FaultDue], Awaitable[bool]],
+                 wake: Callable[[], None]) -> None:
+        self.config = config
+        self.outbox = Outbox()
+        self.generation = 0
+        self.stale = 0
+        """Refused calls of older generations."""
+        self.buffers = BufferPool()
+        self.scratch = Path(tempfile.mkdtemp(prefix=f"regroup-{config.job_id[:8]}-"))
+        self.log_dir = Path(config.log_dir) if config.log_dir else probes.session_log_dir() or self.scratch
+        self.saving = Saving(config, self.scratch, self.buffers)
+        self._grant_fault, self._wake = grant_fault, wake
+        self._zygote: ZygoteLink | None = None
+        self._formation: Formation | None = None
+        self._store: int | None = None
+        self._stepped = 0
+        """Generation that has committed a step on this node."""
+        self._restore = Restore("none")
+        self.dataset: dict[str, Any] = {}
+        """Prepared data as this node reads it."""
+
+    # ------------------------------------------------------------ life
+
+    async def prepare(self) -> dict[str, Any]:
+        """Bring the zygote up; returns what a person wants to know of this node.
+
+        Raises:
+            ZygoteRefused: a preload failed.
+            ZygoteDied: it ended for another reason.
+        """
+        processes.become_subreaper()
+        ready = await self._zygote_up().ready()
+        if ready["why"]:
+            self.note("launcher", {"message": ready["why"], "node": self.config.node_name})
+        return {**ready, **probes.host_facts(), "node_id": self.config.node_id, "boot_id": self.outbox.boot_id}
+
+    def open_store(self, generation: int) -> tuple[str, int]:
+        """Start the rendezvous store of a generation; returns its address. It listens when this returns."""
+        self._accept(generation)
+        first, last = self.config.port_first, self.config.port_last
+        listener = store.bind(self.config.address, range(first, last + 1) if last else None)
+        with listener:
+            self._store = self._zygote_up().fork(
+                Launch("store", "regroup.workers.node.store:main", log=str(self._log("store", generation)),
+                       fds=(listener.fileno(),)))
+            host, port = listener.getsockname()[:2]
+        return host, port
+
+    async def form(self, joins: Sequence[Join], devices: Sequence[int]) -> None:
+        """Fork the ranks of a generation on this node and hand each its place."""
+        generation = joins[0].generation
+        self._accept(generation)
+        zygote = self._zygote_up()
+        await zygote.ready()
+        self._restore = joins[0].restore
+        if self._restore.source == "checkpoint":
+            directory = await asyncio.to_thread(self.saving.fetch, self._restore.uri)
+            joins = [replace(join, checkpoint_dir=str(directory)) for join in joins]
+        formation = self._formation = Formation(generation, zygote, self._heard, self._lend, self._grant)
+        for join, device in zip(joins, devices, strict=True):
+            formation.launch(join, device, self._log(f"rank{join.rank}", generation),
+                             self.scratch / f"device-{device}.lock", {}, RANK_NICE)
+
+    async def end(self, generation: int) -> dict[str, Any]:
+        """Kill every rank of every generation up to this one and prove it; running savers go on.
+
+        Returns `stuck`: pids that outlived SIGKILL, whose devices must not be used again.
+        """
+        self._accept(generation)
+        stuck = await self._end_ranks()
+        if self._formation is not None:
+            self._formation.close()
+            self._formation = None
+        self._store = None
+        if not self.saving.busy:
+            self.buffers.release_all()
+        return {"stuck": stuck}
+
+    def stop(self, generation: int, reason: str) -> None:
+        """Ask the ranks to end at a step they agree on."""
+        self._accept(generation)
+        if self._formation is not None:
+            self._formation.tell(Stop(reason))
+
+    async def save(self, generation: int, step: int, ranks: Sequence[int], uri: str) -> dict[str, Any]:
+        """Write these ranks' pinned snapshots of `step` below `uri`; returns files and what the metadata needs."""
+        return await self.saving.save(self._zygote_up(), generation, step, ranks, uri)
+
+    async def finish_checkpoint(self, uri: str, parts: Sequence[Any], manifest: dict[str, Any]) -> dict[str, Any]:
+        """Write the metadata of a saved set and, last of all, its manifest; returns the manifest as written."""
+        return await self.saving.finish(self._zygote_up(), uri, parts, manifest)
+
+    async def close(self) -> None:
+        """End everything this host started and give back memory and scratch space."""
+        await self._end_ranks()
+        if self._zygote is not None:
+            self._zygote.close()
+            await asyncio.to_thread(self._zygote.process.wait)
+        self.buffers.close()
+        await asyncio.to_thread(self.saving.archive_logs, self.log_dir, self._log_prefix)
+        await asyncio.to_thread(self.saving.close)
+
+    # ------------------------------------------------------------ what the agent reports
+
+    def report(self) -> AgentReport:
+        """News since the last one, and who lives."""
+        formation = self._formation
+        return AgentReport(self.config.node_id, self.outbox.boot_id, self.generation,
+                           formation.running() if formation else (), self.outbox.batch(),
+                           formation.phases() if formation else {})
+
+    def renew_lease(self, last_contact_s: float) -> None:
+        """Ranks live until `orphan_s` after the last word from a supervisor (CLOCK_BOOTTIME seconds)."""
+        if self._zygote is not None:
+            with contextlib.suppress(ZygoteDied):
+                self._zygote.lease(last_contact_s + self.config.orphan_s)
+
+    def said(self) -> list[dict[str, Any]]:
+        """What the ranks of the running generation have said, for a supervisor that missed it."""
+        return [to_json(message) for message in self._formation.said] if self._formation else []
+
+    def zygote(self) -> ZygoteLink:
+        """The job's zygote on this node, started if there is none."""
+        return self._zygote_up()
+
+    def note(self, kind: str, data: dict[str, Any]) -> None:
+        """Tell the supervisor something a person may want to read."""
+        self._tell(Note(self.generation, kind, data, time.time()))
+
+    def pids(self) -> dict[str, Any]:
+        """Process ids, for people and tests."""
+        zygote = self._zygote
+        if zygote is None or zygote.dead:
+            return {"agent": os.getpid(), "zygote": None, "store": None, "ranks": {}}
+        ranks = self._formation.ranks if self._formation else {}
+        return {"agent": os.getpid(), "zygote": zygote.process.pid,
+                "store": zygote.pids.get(self._store) if self._store is not None else None,
+                "ranks": {rank: zygote.pids.get(local.child) for rank, local in ranks.items()}}
+
+    def strike(self, do: str) -> None:
+        """Carry out a rehearsed fault that is not a rank's own."""
+        pids = self.pids()
+        match do:
+            case "kill_store":
+                victim = pids["store"]
+            case "kill_zygote":
+                victim = pids["zygote"]
+            case "kill_agent":
+                victim = pids["agent"]
+            case "kill_saver":
+                self.saving.kill_next()
+                return
+            case other:
+                raise AssertionError(f"unknown fault {other!r}")
+        if victim is not None:
+            os.kill(victim, signal.SIGKILL)
+
+    def log_path(self, generation: int, rank: int, stream: str) -> Path:
+        """Where a rank's output is on this node."""
+        return Path(f"{self._log(f'rank{rank}', generation)}.{stream}")
+
+    # ------------------------------------------------------------ inside
+
+    @property
+    def _log_prefix(self) -> str:
+        return f"regroup-{self.config.job_name}-{self.config.job_id[:8]}-"
+
+    def _log(self, who: str, generation: int) -> Path:
+        return self.log_dir / f"{self._log_prefix}g{generation}-{who}"
+
+    def _accept(self, generation: int) -> None:
+        if generation < self.generation:
+            self.stale += 1
+            self._tell(Note(self.generation, "stale", {"refused_generation": generation, "count": self.stale},
+                            time.time()))
+            raise StaleGeneration(f"generation {generation} is over; this node serves {self.generation}")
+        self.generation = generation
+
+    def _zygote_up(self) -> ZygoteLink:
+        if self._zygote is None or self._zygote.dead:
+            self._zygote = ZygoteLink.start(
+                self.config.interpreter or sys.executable, self._environment(), self.config.preload,
+                Path(f"{self._log('zygote', self.generation)}.err"), self.scratch, self._exited, self._zygote_died)
+        return self._zygote
+
+    def _environment(self) -> dict[str, str]:
+        ifname = self.config.ifname or probes.interface_of(self.config.address)
+        threads = str(self.config.cpus)
+        return scrubbed_environment({
+            "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads,
+            "OPENBLAS_NUM_THREADS": "1",  # importing numpy must not start a thread before the fork
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+            "GLOO_SOCKET_IFNAME": ifname, "NCCL_SOCKET_IFNAME": ifname,
+            "REGROUP_COLLECTIVE_TIMEOUT_S": str(self.config.collective_timeout_s),
+            "PYTHONUNBUFFERED": "1",
+            **{key: value for key, value in os.environ.items() if key.startswith("NCCL_")},
+            **self.config.env,
+            **{name: probes.secret(name, source) for name, source in self.config.secrets.items()},
+        })
+
+    def _lend(self, want: WantBuffers) -> tuple[Sequence[int], int]:
+        return self.buffers.lend(want, self._restore)
+
+    async def _grant(self, due: FaultDue) -> bool:
+        granted = await self._grant_fault(due)
+        if granted and due.do.startswith("kill_") and due.do != "kill_store":
+            self.strike(due.do)
+        return granted
+
+    def _heard(self, message: Message) -> None:
+        self._tell(message)
+
+    def _exited(self, child: int, code: int, time_s: float) -> None:
+        if child == self._store:
+            self._store = None
+            self._tell(Exited(STORE_RANK, self.generation, code, time_s))
+        elif self._formation is not None and (local := self._formation.exited(child, code)):
+            exited = Exited(local.rank, self._formation.generation, code, time_s)
+            self._formation.said.append(exited)
+            self._tell(exited)
+
+    def _zygote_died(self) -> None:
+        self._tell(Exited(ZYGOTE_RANK, self.generation, -signal.SIGKILL, time.time()))
+
+    def _tell(self, message: Message) -> None:
+        first = isinstance(message, StepRow) and message.generation > self._stepped
+        if isinstance(message, StepRow):
+            self._stepped = message.generation
+        urgent = first or not isinstance(message, StepRow)
+        self.outbox.put(message, urgent=urgent)
+        if urgent:
+            self._wake()
+
+    async def _end_ranks(self) -> list[int]:
+        zygote = self._zygote
+        if zygote is None:
+            return []
+        try:
+            return await zygote.kill_ranks(_ZYGOTE_ANSWERS_S)
+        except (ZygoteDied, TimeoutError):
+            zygote.close()
+            self._zygote = None
+            return await asyncio.to_thread(_end_orphans, zygote.process.pid)
+
+
+def _end_orphans(zygote_pid: int) -> list[int]:
+    """After a zygote's death: what was below it is below this process now (a subreaper), and must die too."""
+    deadline = time.monotonic() + 5
+    processes.kill([zygote_pid])
+    stuck: list[int] = []
+    while time.monotonic() < deadline:
+        stuck = processes.kill_subtree(os.getpid(), frozenset(), 1.0)
+        for pid in processes.children(os.getpid()):
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        if not stuck and not processes.children(os.getpid()):
+            return []
+    return stuck
+
+

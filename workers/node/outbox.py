@@ -1,0 +1,49 @@
+"""Messages an agent has for its supervisor, kept until the database holds what they say."""
+
+import uuid
+from typing import Any
+
+from regroup.workers.contract import Message, to_json
+
+_BATCH = 2000
+
+
+class Outbox:
+    """Numbers messages; resends them to a new supervisor; forgets them once they are durable."""
+
+    def __init__(self) -> None:
+        self.boot_id = uuid.uuid4().hex
+        """Names this agent's life: numbers start again with it."""
+        self._next = 0
+        self._kept: dict[int, dict[str, Any]] = {}
+        self._sent = 0
+        self._supervisor = ""
+        self.urgent = False
+        """Whether something waits that should not wait for the next beat."""
+
+    def put(self, message: Message, *, urgent: bool) -> None:
+        """Keep a message for the supervisor."""
+        self._next += 1
+        self._kept[self._next] = to_json(message)
+        self.urgent = self.urgent or urgent
+
+    def batch(self) -> tuple[tuple[int, dict[str, Any]], ...]:
+        """What this supervisor has not been sent, in order."""
+        self.urgent = False
+        fresh = [number for number in range(self._sent + 1, self._next + 1) if number in self._kept][:_BATCH]
+        return tuple((number, self._kept[number]) for number in fresh)
+
+    def sent(self, supervisor_boot_id: str, through: int, durable: int) -> None:
+        """The supervisor of that life has taken messages up to `through`; the database has those up to `durable`."""
+        if supervisor_boot_id != self._supervisor:
+            if self._supervisor:
+                through = 0  # a new life knows nothing: send again what is not durable
+            self._supervisor = supervisor_boot_id
+            self._sent = 0
+        self._sent = max(self._sent, through)
+        for number in [number for number in self._kept if number <= durable]:
+            del self._kept[number]
+
+    def __len__(self) -> int:
+        return len(self._kept)
+

@@ -1,0 +1,70 @@
+"""Facts of the node that the job's processes need: interface, log folder, memory, secrets."""
+
+import fcntl
+import os
+import platform
+import socket
+import struct
+from pathlib import Path
+from typing import Any
+
+_SIOCGIFADDR = 0x8915
+
+
+class SecretMissing(Exception):
+    """A secret's source does not exist on this node; its value is never part of the message."""
+
+
+def interface_of(address: str) -> str:
+    """The network interface that carries an IPv4 address; `lo` where none does."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for _, name in socket.if_nameindex():
+            try:
+                reply = fcntl.ioctl(sock.fileno(), _SIOCGIFADDR, struct.pack("256s", name[:15].encode()))
+            except OSError:
+                continue  # no IPv4 address on this one
+            if socket.inet_ntoa(reply[20:24]) == address:
+                return name
+    return "lo"
+
+
+def session_log_dir() -> Path | None:
+    """The folder of this process's own log: for an actor the Ray session's, which the Ray dashboard lists."""
+    target = os.readlink("/proc/self/fd/1")
+    return Path(target).parent if target.startswith("/") and "/logs/" in target else None
+
+
+def host_facts() -> dict[str, Any]:
+    """CPU count, memory and versions, for people."""
+    return {
+        "host": platform.node(),
+        "python": platform.python_version(),
+        "cpus": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "free_memory_bytes": free_memory_bytes(),
+    }
+
+
+def free_memory_bytes() -> int:
+    """Memory that can be taken without swapping (MemAvailable)."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def secret(name: str, source: dict[str, str | None]) -> str:
+    """The value of a secret from this node's environment or a file.
+
+    Raises:
+        SecretMissing: neither is there.
+    """
+    variable, file = source.get("from_env"), source.get("from_file")
+    if variable:
+        if variable not in os.environ:
+            raise SecretMissing(f"secret {name}: variable {variable} is not set on node {platform.node()}")
+        return os.environ[variable]
+    try:
+        return Path(str(file)).read_text().rstrip("\n")
+    except OSError as error:
+        raise SecretMissing(f"secret {name}: file {file} on node {platform.node()}: {error.strerror}") from error

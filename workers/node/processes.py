@@ -1,0 +1,140 @@
+"""Linux process facts and the end of a subtree: subreaper, death signals, descendants, device locks."""
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def become_subreaper() -> None:
+    """Orphans below this process become its children, so that it can see and end them (prctl(2))."""
+    if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """SIGKILL this process when the thread that forked it ends; at once if `parent_pid` is gone already."""
+    if _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def children(pid: int) -> list[int]:
+    """Direct children of a process, all threads counted; empty when it is gone."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):
+                text = Path(f"/proc/{pid}/task/{task}/children").read_text()
+                found += [int(word) for word in text.split()]
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below `pid`, parents before children."""
+    found: list[int] = []
+    frontier = children(pid)
+    while frontier:
+        found += frontier
+        frontier = [grandchild for child in frontier for grandchild in children(child)]
+    return found
+
+
+def descendants_by_scan(pid: int) -> list[int]:
+    """Every process below `pid`, from one look at all of /proc: slower than `descendants`, but misses nobody who
+    changes parents meanwhile (the kernel's `children` lists may, while siblings exit)."""
+    below: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                stat = Path(f"/proc/{entry}/stat").read_text()
+                below.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry))
+    found: list[int] = []
+    frontier = below.get(pid, [])
+    while frontier:
+        found += frontier
+        frontier = [grandchild for child in frontier for grandchild in below.get(child, [])]
+    return found
+
+
+def is_zombie(pid: int) -> bool:
+    """Dead and waiting to be reaped by its parent, or gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] in ("Z", "X")
+
+
+def kill(pids: Iterable[int]) -> None:
+    """SIGKILL each process that still exists."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def kill_subtree(root: int, spare: frozenset[int], deadline_s: float) -> list[int]:
+    """End everything below `root` but `spare` and what is below them; return pids that outlive the deadline.
+
+    Repeats until a look finds nothing alive: a process that forks while it is being killed leaves a child, which the
+    next look finds under the subreaper. The caller reaps its own children.
+    """
+    end = time.monotonic() + deadline_s
+    while True:
+        kept = set(spare)
+        for pid in spare:
+            kept.update(descendants(pid))
+        alive = [pid for pid in descendants(root) if pid not in kept and not is_zombie(pid)]
+        if not alive:
+            alive = [pid for pid in descendants_by_scan(root) if pid not in kept and not is_zombie(pid)]
+        if not alive or time.monotonic() > end:
+            return alive
+        kill(alive)
+        time.sleep(0.001)
+
+
+def thread_count() -> int:
+    """Threads of this process."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def open_devices(prefix: str = "/dev/nvidia") -> list[str]:
+    """Device files below `prefix` that this process holds open."""
+    found: list[str] = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            target = os.readlink(f"/proc/self/fd/{fd}")
+            if target.startswith(prefix):
+                found.append(target)
+    return found
+
+
+def hold_lock(path: Path) -> int:
+    """Take the flock of a device for the rest of this process's life; a free lock proves its last holder dead.
+
+    Raises:
+        BlockingIOError: another rank still holds the device.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return fd
+
+
+def boottime_s() -> float:
+    """Monotonic seconds that count sleep: the clock of every lease."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def prefer_for_oom(score: int) -> None:
+    """Set this process's oom_score_adj; silently kept where the kernel refuses (it only allows raising)."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(score))

@@ -1,0 +1,120 @@
+"""Checkpoints and logs between this node and durable storage.
+
+A saver forked from the zygote writes a pinned snapshot out of shared memory into scratch space; the agent uploads
+it. Ranks hold no storage credentials and never wait for storage.
+"""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from regroup.workers.contract import AgentConfig
+from regroup.workers.node import storage
+from regroup.workers.node.buffers import BufferPool
+from regroup.workers.node.zygote_link import ZygoteLink
+
+MANIFEST = "manifest.json"
+_SAVER_NICE = 10
+
+
+class Saving:
+    """What this node reads from and writes to durable storage."""
+
+    def __init__(self, config: AgentConfig, scratch: Path, buffers: BufferPool) -> None:
+        self.busy = 0
+        """Savers that hold buffers."""
+        self._config, self._scratch, self._buffers = config, scratch, buffers
+        self._kill_next = False
+
+    async def save(self, zygote: ZygoteLink, generation: int, step: int, ranks: Sequence[int],
+                   uri: str) -> dict[str, Any]:
+        """Write the pinned snapshots of `ranks` below `uri` and release them.
+
+        Raises:
+            LookupError: a pinned snapshot is not there.
+            TaskFailed: the saver died or raised.
+            StorageError: durable storage refused.
+        """
+        fds = self._buffers.pinned(generation, step, ranks)
+        directory = self._scratch / f"save-{step}-{generation}"
+        directory.mkdir(parents=True, exist_ok=True)
+        self.busy += 1
+        try:
+            args = {"directory": str(directory), "shards": [{"rank": rank} for rank in ranks]}
+            task = asyncio.ensure_future(
+                zygote.run_task("regroup.workers.state.checkpoint:save_shards", args, fds, nice=_SAVER_NICE))
+            await self._strike_saver(zygote)
+            result = await task
+        finally:
+            self.busy -= 1
+            self._buffers.release(fds)
+        try:
+            files = await asyncio.to_thread(storage.upload, directory, uri)
+        finally:
+            await asyncio.to_thread(storage.remove_local, directory)
+        return {"files": files, "part": result}
+
+    async def finish(self, zygote: ZygoteLink, uri: str, parts: Sequence[Any],
+                     manifest: dict[str, Any]) -> dict[str, Any]:
+        """Write DCP's metadata, then the manifest that makes the checkpoint exist."""
+        directory = self._scratch / f"metadata-{manifest['step']}-{manifest['generation']}"
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            await zygote.run_task("regroup.workers.state.checkpoint:write_metadata",
+                                  {"directory": str(directory), "parts": list(parts)}, nice=_SAVER_NICE)
+            files = await asyncio.to_thread(storage.upload, directory, uri)
+        finally:
+            await asyncio.to_thread(storage.remove_local, directory)
+        whole = {**manifest, "files": [*manifest["files"], *files]}
+        await asyncio.to_thread(storage.write_bytes, storage.join(uri, MANIFEST), json.dumps(whole, indent=1).encode())
+        return whole
+
+    def fetch(self, uri: str) -> Path:
+        """A verified local copy of a checkpoint.
+
+        Raises:
+            StorageError: the manifest or a file is missing or damaged.
+        """
+        data = storage.read_bytes(storage.join(uri, MANIFEST))
+        if data is None:
+            raise storage.StorageError(f"{uri} has no {MANIFEST}: it was never finished")
+        target = self._scratch / "restore" / uri.rstrip("/").rpartition("/")[2]
+        storage.download(uri, target, json.loads(data)["files"])
+        return target
+
+    def manifests(self) -> list[dict[str, Any]]:
+        """Every finished checkpoint of this job, found by scanning; unreadable manifests are left out."""
+        root = storage.join(self._config.storage_uri, "checkpoints")
+        found: list[dict[str, Any]] = []
+        for folder in storage.folders(root):
+            data = storage.read_bytes(storage.join(root, folder, MANIFEST))
+            try:
+                found += [{**json.loads(data), "uri": storage.join(root, folder)}] if data else []
+            except ValueError:
+                continue  # torn: it never finished
+        return found
+
+    def archive_logs(self, log_dir: Path, prefix: str) -> None:
+        """Copy this node's rank logs to durable storage, where they outlive the node."""
+        root = storage.join(self._config.storage_uri, "logs")
+        for path in sorted(log_dir.glob(f"{prefix}*")):
+            if path.stat().st_size:
+                storage.write_bytes(storage.join(root, path.name.removeprefix(prefix)), path.read_bytes())
+
+    def kill_next(self) -> None:
+        """Rehearse the death of the next saver."""
+        self._kill_next = True
+
+    def close(self) -> None:
+        """Give scratch space back."""
+        storage.remove_local(self._scratch)
+
+    async def _strike_saver(self, zygote: ZygoteLink) -> None:
+        if not self._kill_next:
+            return
+        self._kill_next = False
+        os.kill(await zygote.pid_of(max(zygote.running_tasks())), signal.SIGKILL)

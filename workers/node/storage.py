@@ -1,0 +1,132 @@
+"""Moves files between a node and durable storage (file, s3, gs by fsspec), with checksums. Blocking."""
+
+import posixpath
+import shutil
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from fsspec.core import url_to_fs
+
+_CHUNK_BYTES = 4 * 1024 * 1024
+
+
+class StorageError(Exception):
+    """Durable storage refused or does not hold what it should."""
+
+
+def join(uri: str, *parts: str) -> str:
+    """A URI below `uri`."""
+    return posixpath.join(uri, *parts)
+
+
+def check_writable(uri: str) -> None:
+    """Prove that `uri` can be written by writing, reading and removing a small file.
+
+    Raises:
+        StorageError: with the reason the storage gave.
+    """
+    probe = join(uri, ".regroup-write-probe")
+    try:
+        write_bytes(probe, b"regroup")
+        fs, path = url_to_fs(probe)
+        fs.rm(path)
+    except Exception as error:
+        raise StorageError(f"storage_uri {uri!r} is not writable: {type(error).__name__}: {error}") from error
+
+
+def write_bytes(uri: str, data: bytes) -> None:
+    """Write one small file, making its folder where folders exist."""
+    fs, path = url_to_fs(uri)
+    fs.makedirs(posixpath.dirname(path), exist_ok=True)
+    fs.pipe_file(path, data)
+
+
+def read_bytes(uri: str) -> bytes | None:
+    """A small file's content, or None where it does not exist."""
+    fs, path = url_to_fs(uri)
+    try:
+        return fs.cat_file(path)
+    except FileNotFoundError:
+        return None
+
+
+def upload(source: Path, uri: str) -> list[dict[str, Any]]:
+    """Copy every file of a local folder below `uri`; returns name, size_bytes and crc32 of each."""
+    fs, root = url_to_fs(uri)
+    fs.makedirs(root, exist_ok=True)
+    entries: list[dict[str, Any]] = []
+    for file in sorted(path for path in source.rglob("*") if path.is_file()):
+        name = file.relative_to(source).as_posix()
+        target = posixpath.join(root, name)
+        if "/" in name:
+            fs.makedirs(posixpath.dirname(target), exist_ok=True)
+        crc = 0
+        with file.open("rb") as reader, fs.open(target, "wb") as writer:
+            while chunk := reader.read(_CHUNK_BYTES):
+                crc = zlib.crc32(chunk, crc)
+                writer.write(chunk)
+        entries.append({"name": name, "size_bytes": file.stat().st_size, "crc32": crc})
+    return entries
+
+
+def download(uri: str, target: Path, files: Iterable[Mapping[str, Any]]) -> None:
+    """Copy the named files of `uri` into a local folder, verifying size and crc32 of each.
+
+    Raises:
+        StorageError: a file is missing, short or altered.
+    """
+    fs, root = url_to_fs(uri)
+    target.mkdir(parents=True, exist_ok=True)
+    for entry in files:
+        path = posixpath.join(root, entry["name"])
+        local = target / entry["name"]
+        local.parent.mkdir(parents=True, exist_ok=True)
+        crc = size = 0
+        try:
+            with fs.open(path, "rb") as reader, local.open("wb") as writer:
+                while chunk := reader.read(_CHUNK_BYTES):
+                    crc = zlib.crc32(chunk, crc)
+                    size += len(chunk)
+                    writer.write(chunk)
+        except FileNotFoundError as error:
+            raise StorageError(f"{join(uri, entry['name'])} is named in the manifest but missing") from error
+        if (size, crc) != (entry["size_bytes"], entry["crc32"]):
+            raise StorageError(
+                f"{join(uri, entry['name'])} is damaged: {size} bytes with crc32 {crc}, "
+                f"the manifest says {entry['size_bytes']} with {entry['crc32']}"
+            )
+
+
+def folders(uri: str) -> list[str]:
+    """Names of the folders directly below `uri`; empty where it does not exist."""
+    fs, root = url_to_fs(uri)
+    try:
+        listing: list[dict[str, Any]] = fs.ls(root, detail=True, refresh=True)
+    except FileNotFoundError:
+        return []
+    return sorted(posixpath.basename(item["name"].rstrip("/")) for item in listing if item["type"] == "directory")
+
+
+def remove(uri: str) -> None:
+    """Remove a folder and all below it; nothing happens where it does not exist."""
+    fs, root = url_to_fs(uri)
+    if fs.exists(root):
+        fs.rm(root, recursive=True)
+
+
+def local_path(uri: str) -> Path | None:
+    """The path of a `file:` URI or a plain path; None for object storage."""
+    fs, path = url_to_fs(uri)
+    return Path(path) if "file" in _protocols(fs) else None
+
+
+def remove_local(path: Path) -> None:
+    """Remove a local scratch folder, whatever state it is in."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _protocols(fs: fsspec.AbstractFileSystem) -> tuple[str, ...]:
+    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)

@@ -1,0 +1,177 @@
+"""The zygote: one process per job and node with torch and the job's modules imported, from which ranks are forked.
+
+Started by exec with the job's own interpreter and environment; never touches CUDA; one thread. It obeys its agent
+over a socket, reports exits within milliseconds, proves deaths, and enforces the lease: a stuck or dead agent cannot
+fence, so this loop does. Requests and reports are JSON packets:
+
+    → {"op": "fork", "id", "kind": "rank"|"store"|"task", "target", "args", "env", "log", "nice", "lock"} + fds
+    → {"op": "kill", "token", "spare": [ids]}     ← {"op": "gone", "token", "stuck": [pids]}
+    → {"op": "lease", "until_s"}                  (CLOCK_BOOTTIME)
+    ← {"op": "ready", "pid", "import_s", "launcher", "why"}   or   {"op": "refused", "module", "error", "traceback"}
+    ← {"op": "forked", "id", "pid"}               ← {"op": "exited", "id", "code", "time_s"}
+"""
+
+import argparse
+import contextlib
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+from typing import Any
+
+from regroup.workers.node import processes
+from regroup.workers.node.launch import Launch, start_child
+
+KILL_DEADLINE_S = 5.0
+"""A process that outlives SIGKILL by this long is unkillable: its device is quarantined."""
+_PACKET_BYTES = 160 * 1024
+
+
+def main() -> None:
+    """Entry of `python -m regroup.workers.node.zygote`."""
+    parser = argparse.ArgumentParser(prog="zygote")
+    parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--preload", default="[]", help="JSON list of modules")
+    args = parser.parse_args()
+    agent = socket.socket(fileno=args.fd)
+    processes.become_subreaper()
+    started = time.monotonic()
+    launcher, why = "fork", ""
+    for module in json.loads(args.preload):
+        try:
+            importlib.import_module(module)
+        except BaseException as error:  # a preload may raise anything, SystemExit included
+            report = {"op": "refused", "module": module, "error": f"{type(error).__name__}: {error}",
+                      "traceback": traceback.format_exc()[-8000:]}
+            agent.send(json.dumps(report).encode())
+            sys.exit(1)
+        if launcher == "fork" and (why := _unforkable(module)):
+            launcher = "exec"
+    gc.collect()
+    gc.freeze()  # keeps the imported heap shared: no collection touches it in the children
+    ready = {"op": "ready", "pid": os.getpid(), "import_s": time.monotonic() - started, "launcher": launcher,
+             "why": why}
+    agent.send(json.dumps(ready).encode())
+    Zygote(agent, launcher).serve()
+
+
+def _ignore(number: int, frame: object) -> None:
+    """SIGCHLD only has to wake the loop: its byte in the wake-up pipe does that."""
+
+
+def _unforkable(module: str) -> str:
+    """Why a process that imported `module` cannot be forked; empty if it can."""
+    if devices := processes.open_devices():
+        return f"preload {module!r} initialised CUDA ({devices[0]} is open): ranks are started by exec, slower"
+    if (threads := processes.thread_count()) > 1:
+        return f"preload {module!r} started {threads - 1} thread(s): ranks are started by exec, slower"
+    return ""
+
+
+class Zygote:
+    """The loop: forks on request, reaps, kills with proof, and ends its ranks when the lease passes."""
+
+    def __init__(self, agent: socket.socket, launcher: str) -> None:
+        self._agent = agent
+        self._launcher = launcher
+        self._ids: dict[int, int] = {}
+        """pid → id of every child that was asked for."""
+        self._tasks: set[int] = set()
+        """pids that outlive a generation: savers and other tasks."""
+        self._lease_until_s = float("inf")
+
+    def serve(self) -> None:
+        """Run until the agent closes its end; then end everything below and return."""
+        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, _ignore)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._agent, selectors.EVENT_READ, "agent")
+            selector.register(wake_read, selectors.EVENT_READ, "child")
+            while True:
+                for key, _ in selector.select(timeout=0.5):
+                    if key.data == "agent":
+                        if not self._obey():
+                            self._end_all()
+                            return
+                    else:
+                        with contextlib.suppress(BlockingIOError):
+                            os.read(wake_read, 4096)
+                self._reap()
+                if processes.boottime_s() > self._lease_until_s:
+                    self._end_all()
+                    self._lease_until_s = float("inf")
+
+    def _obey(self) -> bool:
+        try:
+            data, fds, _, _ = socket.recv_fds(self._agent, _PACKET_BYTES, 64)
+        except OSError:
+            return False
+        if not data:
+            return False
+        request: dict[str, Any] = json.loads(data)
+        match request["op"]:
+            case "fork":
+                self._fork(request, fds)
+            case "kill":
+                self._kill(request["token"], frozenset(request["spare"]))
+            case "lease":
+                self._lease_until_s = request["until_s"]
+            case other:
+                raise AssertionError(f"unknown request {other!r}")
+        for fd in fds:
+            os.close(fd)
+        return True
+
+    def _fork(self, request: dict[str, Any], fds: list[int]) -> None:
+        launch = Launch(**{key: value for key, value in request.items() if key not in ("op", "id")}, fds=tuple(fds))
+        pid = start_child(launch, self._launcher)
+        self._ids[pid] = request["id"]
+        if launch.kind == "task":
+            self._tasks.add(pid)
+        self._say({"op": "forked", "id": request["id"], "pid": pid})
+
+    def _kill(self, token: int, spare_ids: frozenset[int]) -> None:
+        spare = frozenset(pid for pid in self._tasks if self._ids.get(pid) in spare_ids)
+        stuck = self._end(spare)
+        self._say({"op": "gone", "token": token, "stuck": stuck})
+
+    def _end_all(self) -> None:
+        self._end(frozenset())
+
+    def _end(self, spare: frozenset[int]) -> list[int]:
+        deadline = time.monotonic() + KILL_DEADLINE_S
+        while True:
+            stuck = processes.kill_subtree(os.getpid(), spare, max(0.0, deadline - time.monotonic()))
+            self._reap()
+            left = [pid for pid in processes.children(os.getpid()) if pid not in spare]
+            if not left or time.monotonic() > deadline:
+                return stuck
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._tasks.discard(pid)
+            child = self._ids.pop(pid, None)
+            if child is not None:
+                code = os.waitstatus_to_exitcode(status)
+                self._say({"op": "exited", "id": child, "code": code, "time_s": time.time()})
+
+    def _say(self, report: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # the agent is gone: the next read ends the loop
+            self._agent.send(json.dumps(report).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""How an exception that ends a rank is treated: pure classification by type and message (blueprint §8)."""
+
+import errno
+
+from regroup.workers.contract import ErrorClass
+
+_COLLATERAL_TEXTS = (
+    "connection reset by peer",
+    "connection closed by peer",
+    "connection closed by remote peer",
+    "connectfullmesh failed",
+    "broken pipe",
+    "socket closed",
+    "remote process exited",
+    "ncclremoteerror",
+    "nccl communicator was aborted",
+    "software caused connection abort",
+    "failed to recv",
+    "application timeout caused pair closure",
+)
+_IO_ERRNOS = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE, errno.ETIMEDOUT,
+                        errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ECONNREFUSED, errno.ECONNRESET})
+
+
+class InputError(Exception):
+    """The spec names something that is not so on this node: data, checkpoint, device."""
+
+
+def classify(error: Exception) -> ErrorClass:
+    """The class of an exception that left the training function."""
+    if isinstance(error, InputError):
+        return ErrorClass.INPUT
+    text = str(error).lower()
+    from_collective = type(error).__name__.startswith("Dist") or "gloo" in text or "nccl" in text or "tcpstore" in text
+    if from_collective and any(part in text for part in _COLLATERAL_TEXTS):
+        return ErrorClass.COLLATERAL
+    if type(error).__name__ in ("DistNetworkError", "DistStoreError"):
+        return ErrorClass.COLLATERAL
+    if isinstance(error, ConnectionError | TimeoutError):
+        return ErrorClass.IO
+    if isinstance(error, OSError) and error.errno in _IO_ERRNOS:
+        return ErrorClass.IO
+    return ErrorClass.USER

@@ -1,0 +1,151 @@
+"""A rank's life: boot → prepare(device) → JOIN → run.
+
+Nothing before JOIN depends on rank, world size or generation, so a booted rank may wait as a standby.
+"""
+
+import datetime
+import importlib
+import os
+import runpy
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from regroup.workers.contract import Booted, Done, ErrorClass, Failed, Join, Joined, Phase, RankError
+from regroup.workers.rank.channel import AgentGone, Channel
+from regroup.workers.rank.context import Context
+from regroup.workers.rank.errors import classify
+from regroup.workers.rank.progress import Progress
+
+_TRACEBACK_CHARACTERS = 16_000
+EXIT_FAILED = 1
+EXIT_ORPHANED = 3
+
+
+def main(fds: list[int]) -> int:
+    """Target of the launcher: `fds` are the agent's socket and the shared page of this rank's progress."""
+    channel = Channel(socket.socket(fileno=fds[0]))
+    progress = Progress(fds[1])
+    try:
+        channel.send(Booted(os.getpid()))
+        join = channel.receive()
+        assert isinstance(join, Join), f"a rank's first message is Join, not {join!r}"
+        return _run(join, channel, progress)
+    except AgentGone:
+        return EXIT_ORPHANED
+
+
+def _run(join: Join, channel: Channel, progress: Progress) -> int:
+    try:
+        progress.set(join.restore.step, Phase.JOIN)
+        device = _prepare(join)
+        _export_environment(join)
+        if join.entry.startswith("script:"):
+            _joined(join, channel)
+            runpy.run_path(join.entry.removeprefix("script:"), run_name="__main__")
+            channel.send(Done(join.rank, join.generation, join.restore.step, stopped=False))
+            return 0
+        _form_process_group(join, device)
+        _joined(join, channel)
+        context = Context(join, channel, device, progress)
+        _load(join.entry)(context)
+        progress.set(context.step, Phase.DONE)
+        channel.send(Done(join.rank, join.generation, context.step, context.stopped, context.result))
+        dist.barrier()  # nobody closes a socket while a peer still reads from it
+        dist.destroy_process_group()
+        return 0
+    except AgentGone:
+        raise
+    except SystemExit as error:
+        if error.code in (None, 0):
+            channel.send(Done(join.rank, join.generation, join.restore.step, stopped=False))
+            return 0
+        return error.code if isinstance(error.code, int) else EXIT_FAILED
+    except BaseException as error:
+        traceback.print_exc()
+        sys.stderr.flush()
+        channel.send(Failed(join.rank, join.generation, _report(error, progress)))
+        return EXIT_FAILED
+
+
+def _prepare(join: Join) -> torch.device:
+    if join.device == "cpu":
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("REGROUP_DEVICE_INDEX", "0")))
+    torch.cuda.set_device(device)
+    return device
+
+
+def _export_environment(join: Join) -> None:
+    """torchrun's variables, so that unmodified `env://` scripts and libraries find their place."""
+    os.environ.update({
+        "MASTER_ADDR": join.store_host,
+        "MASTER_PORT": str(join.store_port),
+        "RANK": str(join.rank),
+        "WORLD_SIZE": str(join.world_size),
+        "LOCAL_RANK": str(join.local_rank),
+        "LOCAL_WORLD_SIZE": str(join.local_world_size),
+        "GROUP_RANK": str(join.node_rank),
+        "GROUP_WORLD_SIZE": str(join.node_count),
+        "ROLE_RANK": str(join.rank),
+        "ROLE_WORLD_SIZE": str(join.world_size),
+        "ROLE_NAME": "default",
+        "TORCHELASTIC_RUN_ID": join.job_id,
+        "TORCHELASTIC_RESTART_COUNT": str(join.generation - 1),
+        "TORCHELASTIC_MAX_RESTARTS": "1000000",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "REGROUP_JOB_ID": join.job_id,
+        "REGROUP_GENERATION": str(join.generation),
+    })
+
+
+def _form_process_group(join: Join, device: torch.device) -> None:
+    timeout = datetime.timedelta(seconds=float(os.environ.get("REGROUP_COLLECTIVE_TIMEOUT_S", "300")))
+    store = dist.TCPStore(join.store_host, join.store_port, is_master=False, timeout=timeout)
+    # State is saved and agreed on over gloo also where NCCL carries the training.
+    backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
+    dist.init_process_group(
+        backend,
+        store=dist.PrefixStore(f"generation-{join.generation}", store),
+        rank=join.rank,
+        world_size=join.world_size,
+        timeout=timeout,
+        device_id=device if device.type == "cuda" else None,
+    )
+
+
+def _joined(join: Join, channel: Channel) -> None:
+    channel.send(Joined(join.rank, join.generation, time.time()))
+
+
+def _load(entry: str) -> Callable[[Context], Any]:
+    module, _, name = entry.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _report(error: BaseException, progress: Progress) -> RankError:
+    text = "".join(traceback.format_exception(_without_our_frames(error)))
+    step, phase = progress.read()
+    return RankError(
+        error_class=classify(error) if isinstance(error, Exception) else ErrorClass.USER,
+        kind=type(error).__name__,
+        message=str(error)[:4000],
+        traceback=text[-_TRACEBACK_CHARACTERS:],
+        step=step,
+        phase=phase,
+        time_s=time.time(),
+    )
+
+
+def _without_our_frames(error: BaseException) -> BaseException:
+    """Drop the leading frames of this file: a person's traceback begins in the training function."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_filename == __file__ and frame.tb_next is not None:
+        frame = frame.tb_next
+    return error.with_traceback(frame)
