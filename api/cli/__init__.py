@@ -1,1 +1,52 @@
 """The command line. Each verb imports what it needs when it runs: starting up imports neither torch nor ray."""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from regroup.api.cli import exits, reading, serving, submitting, watching
+
+app = typer.Typer(
+    name="regroup",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Elastic multi-node training on Ray: your job finishes, with the right numbers, whatever dies.",
+)
+
+VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
+    ("Server", (serving.serve, serving.down, serving.demo)),
+    ("Jobs", (submitting.submit, submitting.run, submitting.validate, submitting.cancel)),
+    ("Looking", (reading.ls, reading.get, reading.why, watching.watch, watching.logs)),
+    ("History", (reading.metrics, reading.events, reading.checkpoints)),
+)
+"""All verbs, grouped as `--help` and docs/cli.md show them."""
+
+for _group, _verbs in VERBS:
+    for _verb in _verbs:
+        app.command(_verb.__name__, rich_help_panel=_group)(_verb)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False) -> None:
+    if version:
+        from regroup import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit with its code (`exits.MEANINGS`)."""
+    from regroup.service.errors import RegroupError
+
+    try:
+        app(args=arguments)
+    except RegroupError as error:
+        sys.exit(exits.report(error))
+    except KeyboardInterrupt:
+        sys.exit(exits.INTERRUPTED)

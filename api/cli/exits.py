@@ -1,9 +1,11 @@
 """Exit codes, and how an error becomes one and a few lines on standard error."""
 
 import sys
+from collections.abc import Sequence
 
 from regroup.service.errors import (
     ConflictError,
+    FieldIssue,
     ForbiddenError,
     NotFoundError,
     PreconditionError,
@@ -23,8 +25,14 @@ _CODES: tuple[tuple[type[RegroupError], int, str], ...] = (
     (ConflictError, 6, "the request contradicts what is already so"),
     (PreconditionError, 6, ""),
     (ForbiddenError, 7, "the server was not started to allow this"),
-    (RegroupError, 1, ""),
 )
+_KIND_BY_STATUS = {
+    404: NotFoundError,
+    409: ConflictError,
+    412: PreconditionError,
+    403: ForbiddenError,
+    503: UnavailableError,
+}
 
 MEANINGS = {
     0: "done; with `--wait`, `run` and `watch`: the job SUCCEEDED",
@@ -38,13 +46,26 @@ MEANINGS = {
 
 def report(error: RegroupError) -> int:
     """Print `error` on standard error, a line per wrong field, and give its exit code."""
-    if isinstance(error, SpecError):
-        for issue in error.issues:
-            got = "" if issue.value is None else f" (got {_short(issue.value)})"
-            print(f"error: {issue.path + ': ' if issue.path else ''}{issue.message}{got}", file=sys.stderr)
-    else:
-        print(f"error: {error}", file=sys.stderr)
-    return next(code for kind, code, _ in _CODES if isinstance(error, kind))
+    from regroup.api.client import ApiError, ServerUnreachableError
+
+    kind: type[RegroupError] = type(error)
+    issues: Sequence[FieldIssue] = ()
+    if isinstance(error, ApiError):
+        wrong = error.problem.errors
+        issues = [FieldIssue(each.pointer.strip("/").replace("/", "."), each.detail, each.value) for each in wrong]
+        kind = SpecError if error.problem.status == 422 else _KIND_BY_STATUS.get(error.problem.status, RegroupError)
+    elif isinstance(error, SpecError):
+        issues = error.issues
+    elif isinstance(error, ServerUnreachableError):
+        kind = UnavailableError
+    for line in [_issue(issue) for issue in issues] or [str(error)]:
+        print(f"error: {line}", file=sys.stderr)
+    return next((code for each, code, _ in _CODES if issubclass(kind, each)), 1)
+
+
+def _issue(issue: FieldIssue) -> str:
+    got = "" if issue.value is None else f" (got {_short(issue.value)})"
+    return f"{issue.path + ': ' if issue.path else ''}{issue.message}{got}"
 
 
 def _short(value: object) -> str:

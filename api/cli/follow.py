@@ -28,11 +28,11 @@ class Feed(Protocol):
         ...
 
     def events(self, after: int) -> list[Mapping[str, Any]]:
-        """Events numbered above `after`, in order; empty if there are none."""
+        """All events numbered above `after`, in order."""
         ...
 
     def steps(self, after: int) -> list[Mapping[str, Any]]:
-        """Committed steps above step `after`, in order."""
+        """All committed steps above step `after`, in order."""
         ...
 
 
@@ -54,13 +54,11 @@ class Followed:
 
 def read_on(feed: Feed, so_far: Followed) -> Followed:
     """`so_far` with everything new."""
-    view, number = with_job(so_far.view, feed.job()), so_far.event
-    while events := feed.events(number):
-        for event in events:
-            view, number = fold(view, event), int(event["number"])
-    while rows := feed.steps(view.step):
-        view = add_steps(view, rows)
-    return Followed(view, number)
+    job = feed.job()
+    view, number = so_far.view, so_far.event
+    for event in feed.events(number):
+        view, number = fold(view, event), int(event["number"])
+    return Followed(with_job(add_steps(view, feed.steps(view.step)), job), number)
 
 
 def follow(feed: Feed, start: JobView, out: Show) -> JobView:

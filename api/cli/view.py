@@ -196,11 +196,18 @@ def _step(row: Mapping[str, Any]) -> Step:
 
 
 def with_job(view: JobView, job: Mapping[str, Any]) -> JobView:
-    """The view with what only the job itself says: who it is, and what starting is busy with."""
+    """The view with what only the job itself says: who it is, and what starting is busy with, what each rank does."""
     phase = job.get("phase")
     if phase and job.get("state") in ("PLACING", "STARTING"):
         view = fold(view, {"type": "phase", "data": phase})
-    return replace(view, job_id=str(job["id"]), name=str(job["name"]))
+    phases: Mapping[str, Any] = job.get("rank_phases") or {}
+    ranks = tuple(
+        replace(r, alive=True, phase=str(phases[str(r.rank)][1]))
+        if str(r.rank) in phases and r.alive is not False
+        else r
+        for r in view.ranks
+    )
+    return replace(view, job_id=str(job["id"]), name=str(job["name"]), ranks=ranks if not view.over else view.ranks)
 
 
 def _state(view: JobView, data: Mapping[str, Any]) -> JobView:

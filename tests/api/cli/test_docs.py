@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from regroup.api.cli import spec_doc
+from regroup.api.cli import VERBS, cli_doc, exits, spec_doc
 from regroup.service.spec import JobSpec
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -19,3 +19,13 @@ def test_every_field_has_a_meaning() -> None:
     assert len(rows) > 70
     assert [field for field, meaning in rows if not meaning.strip()] == []
     assert set(JobSpec.model_fields) <= {field for field, _ in rows}
+
+
+def test_command_line_page_is_current() -> None:
+    assert (DOCS / "cli.md").read_text() == cli_doc.render(), "python -m regroup.api.cli.cli_doc > docs/cli.md"
+
+
+def test_the_command_line_page_has_every_verb_and_every_exit_code() -> None:
+    page = cli_doc.render()
+    assert all(f"### `regroup {verb.__name__} [OPTIONS]" in page for _, verbs in VERBS for verb in verbs)
+    assert all(f"| {code} | " in page for code in exits.MEANINGS)

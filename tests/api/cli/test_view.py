@@ -1,6 +1,6 @@
 import pytest
 
-from regroup.api.cli.view import JobView, planned
+from regroup.api.cli.view import JobView, planned, with_job
 
 
 def board(view: JobView) -> list[tuple[str, str]]:
@@ -69,6 +69,12 @@ def test_rate_and_time_left_are_those_of_the_present_generation(story) -> None:
     assert view.eta_s == pytest.approx(20.0)
     assert story.view([*story.until_the_kill, *story.the_return]).tokens_per_s is None
     assert story.view([*[story.step(s) for s in range(1, 9)], story.state("SUCCEEDED")]).eta_s is None
+
+
+def test_phases_of_live_ranks_show_and_the_dead_stay_dead(story) -> None:
+    job = {"id": "j1", "name": "n", "state": "RUNNING", "rank_phases": {str(r): [149, "backward"] for r in range(4)}}
+    assert {r.phase for r in with_job(story.view(story.until_the_kill[:-1]), job).ranks} == {"backward"}
+    assert with_job(story.view(story.until_the_kill), job).ranks[1].phase == "dead"
 
 
 def test_what_is_not_known_changes_nothing(story) -> None:

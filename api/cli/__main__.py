@@ -1,0 +1,5 @@
+"""`python -m regroup.api.cli`."""
+
+from regroup.api.cli import main
+
+main()

@@ -1,0 +1,170 @@
+"""Verbs that only look: ls, get, why, metrics, events, checkpoints."""
+
+import time
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+
+from regroup.api.cli.options import AsJson, Job, Server
+from regroup.api.cli.output import plain, print_json, print_json_lines, print_table
+
+State = Annotated[str | None, typer.Option("--state", metavar="STATE", help="Only jobs in this state, e.g. RUNNING.")]
+Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only jobs of this name.")]
+Project = Annotated[str | None, typer.Option("--project", metavar="NAME", help="Only jobs of this project.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many, newest first.")]
+After = Annotated[int, typer.Option("--after", metavar="N", min=0, help="Only what is numbered above this.")]
+
+
+def ls(
+    state: State = None,
+    name: Name = None,
+    project: Project = None,
+    limit: Limit = 50,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs, newest first."""
+    from regroup.api.cli.connection import connect
+    from regroup.api.cli.text import ago
+
+    with connect(server) as client:
+        found = client.jobs(state=[state] if state else [], name=name, project=project)
+        jobs = list(islice(found, limit))
+    if as_json:
+        print_json(jobs)
+        return
+    now = time.time()
+    rows = [
+        (
+            job.id,
+            job.name,
+            str(job.state),
+            f"{job.step}/{job.steps}",
+            _loss(job.loss),
+            ago(job.created_at, now),
+            job.reason,
+        )
+        for job in jobs
+    ]
+    print_table(("JOB", "NAME", "STATE", "STEP", "LOSS", "CREATED", "REASON"), rows)
+
+
+def get(job: Job, server: Server = None, as_json: AsJson = False) -> None:
+    """Show one job."""
+    from regroup.api.cli.connection import connect
+    from regroup.api.cli.text import layout_text
+
+    with connect(server) as client:
+        found = client.get(job)
+    if as_json:
+        print_json(found)
+        return
+    data: dict[str, Any] = plain(found)
+    hidden = ("spec", "conditions", "incidents", "error", "layout", "digest")
+    rows = [
+        (key, _cell(key, value)) for key, value in data.items() if key not in hidden and value not in (None, "", {}, [])
+    ]
+    if data.get("layout"):
+        rows.append(("layout", layout_text(data["layout"])))
+    rows += [(f"digest {key}", str(value)) for key, value in (data.get("digest") or {}).items()]
+    rows.append(("incidents", str(len(data.get("incidents") or ()))))
+    print_table(("FIELD", "VALUE"), rows)
+
+
+def why(job: Job, server: Server = None, as_json: AsJson = False) -> None:
+    """Explain a job that is pending, failed or slow."""
+    from regroup.api.cli.connection import connect
+    from regroup.api.cli.why import explained
+
+    with connect(server) as client:
+        answer = client.why(job)
+    if as_json:
+        print_json(answer)
+    else:
+        print("\n".join(explained(plain(answer))))
+
+
+def metrics(job: Job, after: After = 0, server: Server = None, as_json: AsJson = False) -> None:
+    """Print a job's steps: loss, held-out loss, tokens, time. With --json a line per step."""
+    from regroup.api.cli.connection import connect
+
+    with connect(server) as client:
+        steps = client.steps(job, after=after)
+        if as_json:
+            print_json_lines(steps)
+            return
+        header = ("STEP", "GENERATION", "LOSS", "HELD-OUT", "TOKENS", "SECONDS", "LR")
+        print_table(
+            header,
+            [
+                (
+                    str(s.step),
+                    str(s.generation),
+                    _loss(s.loss),
+                    _loss(s.validation_loss),
+                    str(s.tokens),
+                    "-" if s.duration_s is None else f"{s.duration_s:.3f}",
+                    "-" if s.learning_rate is None else f"{s.learning_rate:.2e}",
+                )
+                for s in steps
+            ],
+        )
+
+
+def events(job: Job, after: After = 0, server: Server = None, as_json: AsJson = False) -> None:
+    """Print a job's history. With --json a line per event."""
+    from regroup.api.cli.connection import connect
+
+    with connect(server) as client:
+        found = client.events(job, after=after)
+        if as_json:
+            print_json_lines(found)
+            return
+        for event in found:
+            when = time.strftime("%H:%M:%S", time.localtime(event.time_s))
+            print(f"{event.number:5d}  {when}  g{event.generation}  {event.type:<12}  {_brief(event.type, event.data)}")
+
+
+def checkpoints(job: Job, server: Server = None, as_json: AsJson = False) -> None:
+    """List a job's checkpoints."""
+    from regroup.api.cli.connection import connect
+    from regroup.api.cli.text import ago, size
+
+    with connect(server) as client:
+        found = client.checkpoints(job)
+    if as_json:
+        print_json(found)
+        return
+    now = time.time()
+    rows = [
+        (str(c.step), str(c.generation), size(c.size_bytes), _loss(c.validation_loss), ago(c.created_at, now), c.uri)
+        for c in found
+    ]
+    print_table(("STEP", "GENERATION", "SIZE", "HELD-OUT", "SAVED", "URI"), rows)
+
+
+def _loss(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _cell(key: str, value: object) -> str:
+    if key.endswith("_at") and isinstance(value, int | float):
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _brief(kind: str, data: dict[str, Any]) -> str:
+    match kind:
+        case "state":
+            return " ".join(str(data[key]) for key in ("to", "reason", "message") if data.get(key))
+        case "generation":
+            return (
+                f"{data['number']}: {data['world_size']} ranks from step {data['start_step']}, {data.get('cause', '')}"
+            )
+        case "incident":
+            return f"{data.get('cause')} rank {data.get('rank')} at step {data.get('at_step')}"
+        case "checkpoint" | "checkpoint_removed":
+            return f"step {data['step']}"
+        case _:
+            return " ".join(f"{key}={value}" for key, value in data.items())[:120]

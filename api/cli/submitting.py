@@ -1,0 +1,90 @@
+"""Verbs that change something: submit, run, validate, cancel."""
+
+from typing import Annotated
+
+import typer
+
+from regroup.api.cli import exits
+from regroup.api.cli.options import AsJson, Job, Server, Settings, Spec
+from regroup.api.cli.output import leave, print_json, say
+
+Wait = Annotated[bool, typer.Option("--wait", help="Return when the job is over; exit 0 only if it SUCCEEDED.")]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        "--idempotency-key", metavar="KEY", help="Submitting twice with one key makes one job. Made up if absent."
+    ),
+]
+
+
+def submit(
+    spec: Spec,
+    settings: Settings = None,
+    wait: Wait = False,
+    key: Key = None,
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Submit a job."""
+    from regroup.api.cli.connection import connect
+    from regroup.api.cli.specfile import read_spec
+
+    data = read_spec(spec, settings or ())
+    with connect(server, patient=wait) as client:
+        job = client.submit(data, idempotency_key=key)
+        if wait:
+            if not as_json:
+                say(f"{job.id} {job.state}; waiting")
+            job = client.wait(job.id)
+        if as_json:
+            print_json(job)
+        elif wait:
+            print(f"{job.id} {job.state} ({job.reason})" + (f": {job.message}" if job.message else ""))
+        else:
+            print(job.id)
+            say(f"follow it: regroup watch {job.id}")
+        if wait and job.state != "SUCCEEDED":
+            leave(exits.JOB_NOT_SUCCEEDED)
+
+
+def run(spec: Spec, settings: Settings = None, server: Server = None, as_json: AsJson = False) -> None:
+    """Submit a job and watch it to its end."""
+    from regroup.api.cli.connection import connect
+    from regroup.api.cli.specfile import read_spec
+    from regroup.api.cli.watching import watch_to_the_end
+
+    data = read_spec(spec, settings or ())
+    with connect(server, patient=True) as client:
+        watch_to_the_end(client, client.submit(data), as_json=as_json)
+
+
+def validate(spec: Spec, settings: Settings = None, server: Server = None, as_json: AsJson = False) -> None:
+    """Check a spec without submitting it; without a server, against the rules of this version alone."""
+    from regroup.api.cli.connection import address, connect
+    from regroup.api.cli.specfile import read_spec
+    from regroup.service.spec import parse_spec
+
+    data = read_spec(spec, settings or ())
+    checked: object
+    if address(server) is None:
+        spec_with_defaults = parse_spec(data)
+        checked = {"spec": spec_with_defaults, "ladder": spec_with_defaults.layout.ladder}
+    else:
+        with connect(server) as client:
+            checked = client.validate(data)
+    if as_json:
+        print_json(checked)
+    else:
+        print(f"{spec} is a valid spec")
+
+
+def cancel(job: Job, server: Server = None, as_json: AsJson = False) -> None:
+    """Ask a job to stop; its devices are given back once every rank is gone."""
+    from regroup.api.cli.connection import connect
+
+    with connect(server) as client:
+        told = client.cancel(job)
+        if as_json:
+            print_json(told)
+        else:
+            print(f"{told.id} {told.state}; told to stop")

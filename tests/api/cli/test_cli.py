@@ -1,0 +1,287 @@
+"""The command line against the real app: uvicorn in this process, SQLite, and a cluster in memory."""
+
+import asyncio
+import itertools
+import json
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+import yaml
+
+from regroup.api.app import create_app
+from regroup.api.cli import main
+from regroup.service.runtime.cluster import SupervisorEvent
+from regroup.service.runtime.fake_cluster import FakeCluster
+from regroup.service.services import Services
+from regroup.service.settings import Settings
+from regroup.service.states import JobState, Reason, advance
+from regroup.service.store.records import Condition, Lease
+from regroup.service.store.store import Store
+
+SPEC: dict[str, Any] = {
+    "name": "gpt",
+    "workload": {"kind": "builtin", "data": {"train": ["/data/*.txt"]}},
+    "layout": {"dp": 4},
+    "training": {"global_batch": 4, "micro_batch": 1, "sequence": 16, "steps": 300},
+}
+
+
+class Serving:
+    """A server in a thread of its own, and the hand that writes what a controller and a supervisor would."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._settings = Settings(state_dir=state_dir, allow_faults=False)
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
+        self._thread.start()
+        assert self._ready.wait(20), "the server did not come up"
+
+    async def _serve(self) -> None:
+        self._settings.prepare_state_dir()
+        self.store = await Store.open(self._settings.database_url)
+        lease = await self.store.acquire_lease("test", 600.0)
+        assert lease is not None
+        self.lease: Lease = lease
+        app = create_app(Services(self.store, FakeCluster(), self._settings))
+        self._server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+        serving = asyncio.create_task(self._server.serve())
+        while not self._server.started:  # noqa: ASYNC110  # uvicorn has a flag, no event
+            await asyncio.sleep(0.01)
+        self.url = f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}"
+        self._ready.set()
+        await serving
+        await self.store.close()
+
+    def do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(20)
+        self._loop.close()
+
+    def start_job(self, job_id: str) -> None:
+        for source, target, reason in (
+            (JobState.QUEUED, JobState.PLACING, Reason.PLACED), (JobState.PLACING, JobState.STARTING, Reason.GRANTED),
+        ):  # fmt: skip
+            self.do(self.store.apply(self.lease, advance(job_id, source, target, reason), now=1000.0))
+
+    def report(self, job_id: str, events: list[dict[str, Any]]) -> None:
+        """What the supervisor tells; `events` as the story has them."""
+        reported: list[SupervisorEvent] = []
+        for seq, event in enumerate(events, 1):
+            data = dict(event["data"])
+            if event["type"] == "state":
+                data["state"] = data.pop("to")
+            if event["type"] == "generation":
+                data |= {"world_size": 4}
+            if event["type"] == "step":
+                data |= {"samples": 4, "samples_hash": 1, "duration_s": 0.1}
+            generation = int(data.get("number") or data.get("generation") or 1)
+            reported.append(SupervisorEvent(seq, f"k{seq}", str(event["type"]), generation, 1000.0 + seq, data))
+        self.do(self.store.ingest(self.lease, job_id, "boot", reported, {}))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    serving = Serving(tmp_path_factory.mktemp("state"))
+    yield serving
+    serving.stop()
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def cli(server: Serving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    monkeypatch.setenv("REGROUP_SERVER", server.url)
+
+    def run(*arguments: object) -> Done:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return Done(int(ended.value.code or 0), out, err)
+
+    return run
+
+
+names = (f"gpt-{number}" for number in itertools.count())
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump({**SPEC, "name": next(names)}))
+    return path
+
+
+@pytest.fixture
+def job(cli: Callable[..., Done], spec: Path) -> str:
+    return cli("submit", spec).out.strip()
+
+
+def test_submit_prints_the_id_alone_and_the_hint_beside_it(cli, spec) -> None:
+    done = cli("submit", spec)
+    assert done.code == 0 and len(done.out.split()) == 1
+    assert f"regroup watch {done.out.strip()}" in done.err
+
+
+def test_submit_json_is_the_job_with_what_was_set(cli, spec) -> None:
+    done = cli("submit", spec, "--json", "--set", "training.steps=7", "--set", "labels={team: a}")
+    assert done.err == ""
+    assert done.json["state"] == "QUEUED" and done.json["steps"] == 7 and done.json["labels"] == {"team": "a"}
+
+
+def test_one_idempotency_key_makes_one_job(cli, spec) -> None:
+    first, second = (cli("submit", spec, "--idempotency-key", spec.parent.name).out for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("training.stepz=1", "error: training.stepz: unknown field (got 1)"),
+        ("layout.dp=9", "layout.dp.max must not exceed the 4 micro-batches"),
+    ],
+)
+def test_a_refused_spec_names_field_value_and_what_is_legal(cli, spec, setting: str, line: str) -> None:
+    for verb in ("submit", "validate", "run"):
+        done = cli(verb, spec, "--json", "--set", setting)
+        assert done.code == 3 and done.out == "" and line in done.err
+        assert all(each.startswith("error: ") for each in done.err.splitlines())
+
+
+def test_faults_are_refused_by_a_server_that_does_not_allow_them(cli, spec) -> None:
+    done = cli("submit", spec, "--json", "--set", "faults=[{at: {rank: 0, step: 1}}]")
+    assert done.code == 7 and "--allow-faults" in done.err and done.out == ""
+
+
+def test_a_second_live_job_of_a_name_is_a_conflict(cli, spec, job) -> None:
+    done = cli("submit", spec)
+    assert done.code == 6 and "live job named" in done.err
+
+
+def test_validate_fills_in_the_defaults(cli, spec) -> None:
+    assert cli("validate", spec).out == f"{spec} is a valid spec\n"
+    assert cli("validate", spec, "--json").json["spec"]["snapshot"] == {"every_steps": 1}
+
+
+def test_ls_and_get_find_it_by_id_and_by_name(cli, spec, job) -> None:
+    name = yaml.safe_load(spec.read_text())["name"]
+    assert any(line.startswith(job) and name in line and "QUEUED" in line for line in cli("ls").out.splitlines())
+    assert [each["id"] for each in cli("ls", "--name", name, "--json").json] == [job]
+    assert cli("ls", "--state", "FAILED", "--name", name, "--json").json == []
+    assert cli("get", name, "--json").json["id"] == job
+    shown = cli("get", job).out
+    assert "QUEUED" in shown and name in shown
+
+
+@pytest.mark.parametrize("verb", ["get", "why", "metrics", "events", "checkpoints", "cancel", "watch", "logs"])
+def test_no_such_job_is_one_line_and_its_own_code(cli, verb: str) -> None:
+    done = cli(verb, "no-such-job", "--json")
+    assert done.code == 4 and done.out == "" and done.err.startswith("error: ") and "no-such-job" in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_cancel_and_wait(cli, spec, job) -> None:
+    assert cli("cancel", job, "--json").json["state"] == "CANCELLED"
+    assert cli("watch", job, "--json").code == 1
+    done = cli("watch", job)
+    assert done.code == 1 and "state CANCELLED (cancelled_by_user)" in done.out and f"regroup why {job}" in done.err
+
+
+def test_why_says_what_a_pending_job_waits_for(cli, server, job) -> None:
+    condition = Condition("Placeable", False, "no_room", "needs 4 ranks, 2 are free")
+    server.do(server.store.set_conditions(server.lease, job, [condition], now=1000.0))
+    text = cli("why", job).out
+    assert "✖ Placeable: needs 4 ranks, 2 are free" in text
+    assert cli("why", job, "--json").json["conditions"][0]["reason"] == "no_room"
+
+
+def test_a_whole_life_as_each_verb_tells_it(cli, server, story, job) -> None:
+    server.start_job(job)
+    end = [
+        {"type": "checkpoint", "data": {"step": 150, "generation": 2, "uri": "file:///c/step-150.gen-2",
+                                        "size_bytes": 3 * 2**20, "files": 5}},
+        {"type": "result", "data": {"parameters": "ab", "samples": "cd", "parameter_count": 9, "step": 150}},
+        story.state("SUCCEEDED", "completed"),
+    ]  # fmt: skip
+    server.report(job, [*story.until_the_kill[1:], *story.the_return, *end])
+
+    watched = cli("watch", job)
+    assert watched.code == 0, watched.err
+    assert "  back in 0.8 s, 0 steps lost" in watched.out and "generation 2" in watched.out
+    assert "step 150/300" in watched.out and "checkpoint of step 150 saved" in watched.out
+
+    final = cli("watch", job, "--json").json
+    wanted = {"id", "state", "reason", "step", "generation", "layout", "incidents", "goodput", "digest"}
+    assert wanted <= set(final) and final["state"] == "SUCCEEDED" and final["step"] == 150
+    assert final["digest"] == {"parameters": "ab", "samples": "cd"} and len(final["incidents"]) == 1
+
+    steps = [json.loads(line) for line in cli("metrics", job, "--json").out.splitlines()]
+    assert [step["step"] for step in steps] == list(range(1, 151)) and steps[-1]["generation"] == 2
+    assert [json.loads(line)["step"] for line in cli("metrics", job, "--json", "--after", 148).out.splitlines()] == [
+        149,
+        150,
+    ]
+    assert cli("metrics", job).out.splitlines()[0].split() == [
+        "STEP", "GENERATION", "LOSS", "HELD-OUT", "TOKENS", "SECONDS", "LR"
+    ]  # fmt: skip
+
+    events = [json.loads(line) for line in cli("events", job, "--json").out.splitlines()]
+    assert [event["number"] for event in events] == list(range(1, len(events) + 1))
+    assert "SIGKILL rank 1 at step 149" in cli("events", job).out
+
+    assert [c["step"] for c in cli("checkpoints", job, "--json").json] == [150]
+    assert "3 MiB" in cli("checkpoints", job).out
+    assert "1 incident" in cli("why", job).out
+    shown = cli("get", job).out
+    assert "SUCCEEDED" in shown and "digest parameters" in shown
+
+
+def test_wait_returns_the_final_job_and_its_success(cli, server, story, spec) -> None:
+    def succeed_when_it_is_there() -> None:
+        name = yaml.safe_load(spec.read_text())["name"]
+
+        async def found() -> str:
+            async with asyncio.timeout(20):
+                while True:
+                    try:
+                        return (await server.store.find_job(name, "default")).id
+                    except LookupError:
+                        await asyncio.sleep(0.01)
+
+        job_id = server.do(found())
+        server.start_job(job_id)
+        server.report(job_id, [*story.until_the_kill[1:5], story.state("SUCCEEDED", "completed")])
+
+    helper = threading.Thread(target=succeed_when_it_is_there)
+    helper.start()
+    done = cli("submit", spec, "--wait", "--json")
+    helper.join()
+    assert done.code == 0 and done.err == "" and done.json["state"] == "SUCCEEDED"
+
+
+def test_a_failure_exits_one_and_why_shows_one_traceback(cli, server, story, job) -> None:
+    server.start_job(job)
+    error = {"kind": "ValueError", "message": "shapes differ", "traceback": "Traceback: …", "rank": 2, "step": 1}
+    failed = story.state("FAILED", "user_error", message="rank 2 raised", error=error)
+    server.report(job, [*story.until_the_kill[1:5], failed])
+    done = cli("watch", job)
+    assert done.code == 1 and "state FAILED (user_error · rank 2 raised)" in done.out
+    text = cli("why", job).out
+    assert "ValueError: shapes differ (rank 2, step 1)" in text and text.count("Traceback") == 1
