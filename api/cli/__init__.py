@@ -22,7 +22,7 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Server", (serving.serve, serving.down, serving.demo)),
     ("Jobs", (submitting.submit, submitting.run, submitting.validate, submitting.cancel)),
     ("Looking", (reading.ls, reading.get, reading.why, watching.watch, watching.logs)),
-    ("History", (reading.metrics, reading.events, reading.checkpoints)),
+    ("History", (reading.metrics, reading.events, reading.checkpoints, reading.export)),
 )
 """All verbs, grouped as `--help` and docs/cli.md show them."""
 

@@ -1,7 +1,11 @@
-"""Verbs that only look: ls, get, why, metrics, events, checkpoints."""
+"""Verbs that only look: ls, get, why, metrics, events, checkpoints, export."""
 
+import json
+import subprocess
+import sys
 import time
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +18,11 @@ Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only j
 Project = Annotated[str | None, typer.Option("--project", metavar="NAME", help="Only jobs of this project.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many, newest first.")]
 After = Annotated[int, typer.Option("--after", metavar="N", min=0, help="Only what is numbered above this.")]
+
+Checkpointed = Annotated[
+    str, typer.Argument(metavar="JOB[@STEP]", help="Whose checkpoint; the newest if no step is named.")
+]
+Target = Annotated[Path, typer.Argument(metavar="FILE", help="Where to write, e.g. model.safetensors.")]
 
 
 def ls(
@@ -142,6 +151,33 @@ def checkpoints(job: Job, server: Server = None, as_json: AsJson = False) -> Non
         for c in found
     ]
     print_table(("STEP", "GENERATION", "SIZE", "HELD-OUT", "SAVED", "URI"), rows)
+
+
+def export(job: Checkpointed, path: Target, server: Server = None, as_json: AsJson = False) -> None:
+    """Write the parameters of a checkpoint as one safetensors file, checked against its manifest. Needs torch here."""
+    from regroup.api.cli.connection import connect
+    from regroup.api.cli.text import number, size
+    from regroup.service.errors import NotFoundError, RegroupError
+
+    reference, _, step = job.partition("@")
+    with connect(server) as client:
+        found = [c for c in client.checkpoints(reference) if step in ("", "latest", str(c.step))]
+    if not found:
+        raise NotFoundError(
+            f"job {reference} has no checkpoint{f' of step {step}' if step else ''}: regroup checkpoints"
+        )
+    command = [sys.executable, "-m", "regroup.workers.state.export", found[-1].uri, str(path)]
+    # The edge does not import the workers: what needs torch is another process.
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RegroupError(f"not exported: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
+    written = json.loads(done.stdout)
+    if as_json:
+        print_json(written)
+    else:
+        print(
+            f"{path}: step {written['step']}, {number(written['parameters'])} parameters, {size(written['size_bytes'])}"
+        )
 
 
 def _loss(value: float | None) -> str:

@@ -3,6 +3,8 @@
 import asyncio
 import itertools
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
@@ -285,3 +287,41 @@ def test_a_failure_exits_one_and_why_shows_one_traceback(cli, server, story, job
     assert done.code == 1 and "state FAILED (user_error · rank 2 raised)" in done.out
     text = cli("why", job).out
     assert "ValueError: shapes differ (rank 2, step 1)" in text and text.count("Traceback") == 1
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A finished checkpoint of one tensor and its optimizer state, with a manifest."""
+    code = """
+import sys, json, torch
+from pathlib import Path
+from torch.distributed import checkpoint as dcp
+from regroup.workers.node.storage import upload
+scratch, target = Path(sys.argv[1]), sys.argv[2]
+tensors = {"w": torch.arange(6.0).reshape(2, 3), "optim.w.exp_avg": torch.ones(2, 3)}
+dcp.save(tensors, checkpoint_id=scratch, no_dist=True)
+manifest = {"step": 150, "generation": 2, "job_id": "j", "files": upload(scratch, target)}
+Path(target, "manifest.json").write_text(json.dumps(manifest))
+"""
+    target = tmp_path / "step-150.gen-2"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "scratch"), str(target)], check=True)
+    return target
+
+
+def test_export_writes_the_parameters_and_refuses_what_is_damaged(
+    cli, server, story, job, checkpoint, tmp_path
+) -> None:
+    saved = {"step": 150, "generation": 2, "uri": checkpoint.as_uri(), "size_bytes": 1, "files": 1}
+    server.start_job(job)
+    server.report(job, [*story.until_the_kill[1:5], {"type": "checkpoint", "data": saved}])
+    path = tmp_path / "model.safetensors"
+
+    done = cli("export", f"{job}@150", path, "--json")
+    assert done.code == 0 and done.json["tensors"] == 1 and done.json["parameters"] == 6
+    assert b"exp_avg" not in path.read_bytes() and done.json["size_bytes"] == path.stat().st_size
+
+    assert cli("export", f"{job}@7", path).code == 4
+    shard = next(checkpoint.glob("*.distcp"))
+    shard.write_bytes(shard.read_bytes()[:-1] + b"!")
+    damaged = cli("export", job, path)
+    assert damaged.code == 1 and "is damaged" in damaged.err and len(damaged.err.splitlines()) == 1
