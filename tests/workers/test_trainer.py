@@ -49,7 +49,8 @@ def test_every_layout_computes_the_same(
         assert many["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-10)
         assert (many["tokens"], many["samples"], many["samples_hash"]) == (256, 16, one["samples_hash"])
         assert many["learning_rate"] == one["learning_rate"]
-        assert many["validation_loss"] == pytest.approx(one["validation_loss"], rel=1e-11)
+        if one["validation_loss"] is not None:
+            assert many["validation_loss"] == pytest.approx(one["validation_loss"], rel=1e-11)
     assert [row["validation_loss"] is not None for row in spread.rows] == [False, True, False, True]
     assert spread.result["samples"] == one_rank.result["samples"]
     assert spread.result["parameter_count"] == one_rank.result["parameter_count"]

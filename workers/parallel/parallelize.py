@@ -83,7 +83,7 @@ def _replicate(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
     # With find_unused_parameters the first grouping stays. Here every parameter is used, of which torch warns once.
     warnings.filterwarnings("ignore", message="find_unused_parameters=True was specified")
     replicated = DistributedDataParallel(
-        model, process_group=mesh.get_group(), broadcast_buffers=False, find_unused_parameters=True, init_sync=False,
+        model, process_group=mesh.get_group(), forward_sync_buffers=False, find_unused_parameters=True, init_sync=False,
         gradient_as_bucket_view=True,
     )
     replicated.register_comm_hook(None, _sum_hook)

@@ -106,7 +106,7 @@ async def test_an_unmodified_script_runs_through_generations(nodes: list[Node], 
             assert {message.generation for message in done} == set(range(1, generation + 1))
         proofs = await asyncio.gather(*(node.host.end(generation) for node in nodes))
         assert proofs == [{"stuck": []}, {"stuck": []}]
-    out = nodes[1].host.log_path(2, 3, "out").read_text()
+    out = nodes[1].host.log_path(2, 3, "stdout").read_text()
     assert out == "sum [6.0, 6.0, 6.0] restart 1\n"
 
 
@@ -118,7 +118,7 @@ async def test_a_killed_rank_is_seen_and_everything_below_dies(nodes: list[Node]
     marks = [tmp_path / f"mark{rank}" for rank in range(4)]
     end = time.monotonic() + 30
     while not all(mark.exists() and mark.read_text() for mark in marks):
-        assert time.monotonic() < end, nodes[0].host.log_path(1, 0, "err").read_text()
+        assert time.monotonic() < end, nodes[0].host.log_path(1, 0, "stderr").read_text()
         await asyncio.sleep(0.01)
     ranks = [int(mark.read_text()) for mark in marks]
     store_pid = nodes[0].host.pids()["store"]
