@@ -5,6 +5,7 @@ Nothing here blocks the event loop: Ray's blocking calls run in threads of their
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -13,6 +14,10 @@ from typing import Any, TypeVar, cast
 import ray
 from ray import exceptions
 from ray._private.state import available_resources_per_node, state
+from ray._raylet import (
+    AuthenticationTokenLoader,  # pyright: ignore[reportAttributeAccessIssue]
+    Config,  # pyright: ignore[reportAttributeAccessIssue]
+)
 from ray.experimental import internal_kv
 from ray.util import list_named_actors, placement_group_table
 from ray.util.placement_group import PlacementGroup, get_placement_group, placement_group, remove_placement_group
@@ -163,6 +168,12 @@ class RayCluster:
 
 
 def _connect(address: str) -> None:
+    # A process whose GCS is gone would abort itself after a minute; the control plane must live to say so.
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "86400")
+    # Ray read the environment when it was imported, maybe before the token was there.
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+    logging.getLogger("ray").setLevel(logging.ERROR)
     ray.init(
         address=address,
         namespace=NAMESPACE,
@@ -279,7 +290,7 @@ def _kill(name: str) -> None:
 
 
 def _forget(job_id: str) -> None:
-    for prefix in (f"generation/{job_id}/", f"fault/{job_id}/"):
+    for prefix in (f"generation/{job_id}/", f"event/{job_id}/", f"fault/{job_id}/"):
         internal_kv._internal_kv_del(  # pyright: ignore[reportPrivateUsage]
             prefix.encode(), del_by_prefix=True, namespace=NAMESPACE.encode()
         )

@@ -11,6 +11,7 @@ class Changes:
         self._count = 0
         self._last: dict[str, int] = {}
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._waiting_for_any: set[asyncio.Event] = set()
 
     def mark(self) -> int:
         """To be taken before reading the store."""
@@ -20,7 +21,7 @@ class Changes:
         """A transaction that wrote to the job has committed."""
         self._count += 1
         self._last[job_id] = self._count
-        for event in self._waiting.get(job_id, ()):
+        for event in (*self._waiting.get(job_id, ()), *self._waiting_for_any):
             event.set()
 
     async def wait(self, job_id: str, mark: int, timeout_s: float) -> None:
@@ -38,3 +39,17 @@ class Changes:
             self._waiting[job_id].discard(event)
             if not self._waiting[job_id]:
                 del self._waiting[job_id]
+
+    async def wait_any(self, mark: int, timeout_s: float) -> None:
+        """Return once any job has changed since `mark`, at the latest after `timeout_s`."""
+        if self._count > mark:
+            return
+        event = asyncio.Event()
+        self._waiting_for_any.add(event)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await event.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._waiting_for_any.discard(event)

@@ -1,0 +1,87 @@
+"""`regroup serve` and `regroup down`: where control plane and API are put together."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+
+from regroup.api.app import create_app
+from regroup.service.runtime import server
+from regroup.service.settings import Settings
+
+_DRAIN_S = 3  # followers of events hold their requests open; they reconnect to the next server
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGINT or SIGTERM. Jobs and the local Ray run on; `down` ends them.
+
+    Raises:
+        ConflictError: another server has the state directory, or the port is taken.
+        UnavailableError: database or cluster do not answer.
+    """
+    settings.prepare_state_dir()
+    server.refuse_second(settings.state_dir)
+    # The working directory becomes sys.path[0] of every Ray worker: it must hold no packages of the user's.
+    os.chdir(settings.state_dir)
+    asyncio.run(_serve(settings))
+
+
+def down(state_dir: Path) -> list[str]:
+    """End everything that `serve` started on this state directory; says what that was."""
+    return server.end_all(state_dir)
+
+
+async def _serve(settings: Settings) -> None:
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    with server.bind(settings) as listener:
+        await _run(settings, listener, stopping)
+
+
+async def _run(settings: Settings, listener: socket.socket, stopping: asyncio.Event) -> None:
+    host, port = listener.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    async with server.control_plane(settings) as services:
+        config = uvicorn.Config(
+            create_app(services), log_level="warning", access_log=False, timeout_graceful_shutdown=_DRAIN_S
+        )
+        web = _Server(config)
+        serving = asyncio.create_task(web.serve(sockets=[listener]))
+        started = asyncio.create_task(web.up.wait())
+        stopped = asyncio.create_task(stopping.wait())
+        try:
+            await asyncio.wait({serving, started}, return_when=asyncio.FIRST_COMPLETED)
+            if started.done():
+                dashboard = await services.cluster.dashboard_url()
+                server.write_record(settings.state_dir, url, dashboard)
+                print(f"regroup serves at {url}" + (f", Ray dashboard at {dashboard}" if dashboard else ""), flush=True)
+            await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            server.remove_record(settings.state_dir)
+            web.should_exit = True
+            started.cancel()
+            stopped.cancel()
+            await serving
+
+
+class _Server(uvicorn.Server):
+    """Says when it is up, and leaves signals to us: uvicorn would raise them again before all else is closed."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self.up.set()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield

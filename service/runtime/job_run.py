@@ -1,0 +1,263 @@
+"""One live job as the leader tends it: take its gang, follow its supervisor, clean up after it."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from regroup.service.errors import IllegalTransitionError, UnavailableError
+from regroup.service.policy.queueing import Turn
+from regroup.service.runtime.cluster import (
+    Cluster,
+    ClusterUnavailableError,
+    Grant,
+    GrantRefusedError,
+    SupervisorGoneError,
+    SyncReply,
+    SyncRequest,
+    agent_name,
+    grant_name,
+    job_of,
+    supervisor_name,
+)
+from regroup.service.settings import Settings
+from regroup.service.states import JobState, Reason, advance
+from regroup.service.store.records import Allotment, Condition, JobRow, Lease
+from regroup.service.store.store import Store
+
+_RETRY_S = 0.5
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Leading:
+    """What a leader acts with."""
+
+    lease: Lease
+    store: Store
+    cluster: Cluster
+    settings: Settings
+    clock: Callable[[], float]
+    """Unix seconds, for what is stored."""
+
+    async def move(self, job: JobRow, target: JobState, reason: Reason, message: str = "", **options: Any) -> JobRow:
+        """Write a state change, if the job still is where it was seen."""
+        transition = advance(job.id, job.state, target, reason, message)
+        return await self.store.apply(self.lease, transition, now=self.clock(), **options)
+
+
+def allot(job: JobRow, turn: Turn) -> tuple[Allotment, ...]:
+    """Names of all that the job may own from now on, with what a successor needs to make it."""
+    seats = turn.placement.seats
+    layout = {"layout": turn.layout.to_json(), "attempt": job.version - 1}
+    rows = [Allotment(job.id, "supervisor", supervisor_name(job.id), data=layout)]
+    for seat in seats:
+        node = seat.node
+        holds = {
+            "ranks": seat.ranks, "device_kind": turn.demand.device, "cpus": seat.ranks * turn.demand.cpus,
+            "memory_bytes": seat.ranks * turn.demand.memory_bytes, "name": node.name, "address": node.address,
+        }  # fmt: skip
+        rows.append(Allotment(job.id, "grant", grant_name(job.id, node.id, job.version), node.id, holds))
+        rows.append(Allotment(job.id, "agent", agent_name(job.id, node.id), node.id))
+    return tuple(rows)
+
+
+def grant_of(row: Allotment) -> Grant:
+    """The grant that an allotment row describes."""
+    data = row.data
+    return Grant(
+        row.name, row.job_id, row.node_id, data["ranks"], data["device_kind"], data["cpus"], data["memory_bytes"]
+    )
+
+
+async def tend(leading: Leading, job_id: str) -> None:
+    """Carry a job on from wherever it stands until it holds nothing.
+
+    Raises:
+        PreconditionError: another leads now.
+    """
+    if (await leading.store.job(job_id)).state is JobState.PLACING:
+        await _form_gang(leading, job_id)
+    await _follow(leading, job_id)
+    await clean(leading, job_id)
+
+
+async def clean(leading: Leading, job_id: str) -> None:
+    """End and give back whatever of the job is left in the cluster. Waits for a cluster that does not answer."""
+    cluster = leading.cluster
+    while True:
+        try:
+            await cluster.stop_supervisor(supervisor_name(job_id))
+            for name in await cluster.actors():
+                if job_of(name) == job_id:
+                    await cluster.kill_actor(name)
+            if (await leading.store.job(job_id)).state.is_terminal:
+                await cluster.forget_job(job_id)
+            # Last, so that whoever finds grants of a dead job knows that this was not finished.
+            for name in await cluster.grants():
+                if job_of(name) == job_id:
+                    await cluster.release_grant(name)
+            return
+        except UnavailableError as error:
+            _log.warning("cleaning up is delayed", job=job_id, error=str(error))
+            await asyncio.sleep(_RETRY_S)
+
+
+# ---------------------------------------------------------------- the gang
+
+
+async def _form_gang(leading: Leading, job_id: str) -> None:
+    """All grants, then the supervisor; or nothing, and back into the queue."""
+    rows = await leading.store.live_allotments(job_id)
+    try:
+        async with asyncio.timeout(leading.settings.gang_timeout_s):
+            devices = await _take_all(leading.cluster, [grant_of(row) for row in rows if row.kind == "grant"])
+            job = await leading.store.job(job_id)
+            if job.intents.get("cancel"):
+                await clean(leading, job_id)
+                await leading.move(job, JobState.CANCELLED, Reason.CANCELLED_BY_USER, "cancelled before it started")
+                return
+            await leading.cluster.start_supervisor(
+                supervisor_name(job_id), _payload(leading.settings, job, rows, devices)
+            )
+    except (GrantRefusedError, ClusterUnavailableError, TimeoutError) as error:
+        why = str(error) or f"not all devices were there within {leading.settings.gang_timeout_s:.0f} s"
+        await clean(leading, job_id)
+        await leading.move(await leading.store.job(job_id), JobState.QUEUED, Reason.RELEASED, why)
+        return
+    await leading.move(await leading.store.job(job_id), JobState.STARTING, Reason.GRANTED)
+
+
+async def _take_all(cluster: Cluster, grants: Sequence[Grant]) -> Mapping[str, Sequence[int]]:
+    """Device indexes by grant name. Lets every attempt end before it raises: what is in flight could be taken late."""
+    taken = await asyncio.gather(*(cluster.take_grant(grant) for grant in grants), return_exceptions=True)
+    devices: dict[str, Sequence[int]] = {}
+    for grant, outcome in zip(grants, taken, strict=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+        devices[grant.name] = outcome
+    return devices
+
+
+def _payload(
+    settings: Settings, job: JobRow, rows: Iterable[Allotment], devices: Mapping[str, Sequence[int]]
+) -> dict[str, Any]:
+    """What the supervisor is born with."""
+    rows = list(rows)
+    plan = next(row.data for row in rows if row.kind == "supervisor")
+    first, _, last = (settings.port_range or "").partition("-")
+    return {
+        "job_id": job.id,
+        "spec": job.spec,
+        "storage_uri": job.storage_uri,
+        "datasets_uri": job.storage_uri.removesuffix(f"/jobs/{job.id}") + "/datasets",
+        "nodes": [
+            {
+                "node_id": row.node_id, "name": row.data["name"], "address": row.data["address"],
+                "ranks": row.data["ranks"], "grant": row.name, "devices": list(devices[row.name]),
+            }
+            for row in rows if row.kind == "grant"
+        ],
+        "layout": plan["layout"],
+        "attempt": plan["attempt"],
+        "allow_faults": settings.allow_faults,
+        "resume": {"uri": job.resume_uri, "step": _step_in(job.resume_uri)} if job.resume_uri else None,
+        "ifname": settings.ifname,
+        "port_range": [int(first), int(last)] if first else None,
+    }  # fmt: skip
+
+
+def _step_in(checkpoint_uri: str) -> int:
+    """Committed steps in a checkpoint, from its directory `step-S.gen-G`."""
+    folder = checkpoint_uri.rstrip("/").rpartition("/")[2]
+    return int(folder.removeprefix("step-").partition(".")[0])
+
+
+# ---------------------------------------------------------------- the supervisor
+
+
+async def _follow(leading: Leading, job_id: str) -> None:
+    """Long-poll the supervisor and store what it says, until the job holds nothing."""
+    heard_s = time.monotonic()
+    while (job := await leading.store.job(job_id)).state.holds_devices:
+        try:
+            reply = await _exchange(leading, job)
+            await leading.store.ingest(leading.lease, job_id, reply.boot_id, reply.events, reply.status)
+            heard_s = time.monotonic()
+            await _say_responsive(leading, job, None)
+        except SupervisorGoneError:
+            await _revive(leading, job)
+            await asyncio.sleep(_RETRY_S)
+        except UnavailableError as error:  # the cluster's or the database's
+            silent_s = time.monotonic() - heard_s
+            if silent_s > leading.settings.supervisor_silence_s:
+                await _say_responsive(leading, job, f"silent for {silent_s:.0f} s ({error}); training may go on")
+            await asyncio.sleep(_RETRY_S)
+
+
+async def _exchange(leading: Leading, job: JobRow) -> SyncReply:
+    """One long poll. An intent that comes meanwhile is sent beside it, which makes the supervisor speak."""
+    request = SyncRequest(
+        _intents(job, leading.clock()), job.acked_seq, job.supervisor_boot, leading.settings.sync_wait_s
+    )
+    polling = asyncio.ensure_future(leading.cluster.sync(job.id, request))
+    try:
+        while not polling.done():
+            mark = leading.store.changes.mark()
+            news = await leading.store.job(job.id)
+            intents = _intents(news, leading.clock())
+            if intents != request.intents:
+                request = SyncRequest(intents, job.acked_seq, job.supervisor_boot, 0.0)
+                return await leading.cluster.sync(job.id, request)
+            changed = asyncio.ensure_future(leading.store.changes.wait(job.id, mark, 1.0))
+            await asyncio.wait({polling, changed}, return_when=asyncio.FIRST_COMPLETED)
+            changed.cancel()
+        return polling.result()
+    finally:
+        polling.cancel()
+
+
+def _intents(job: JobRow, now: float) -> dict[str, Any]:
+    intents = dict(job.intents)
+    limit_s = job.spec.get("max_duration")
+    if limit_s is not None and job.started_at is not None and now - job.started_at > limit_s:
+        message = f"it ran for {limit_s:.0f} s, which is its max_duration"
+        intents["end"] = {"reason": Reason.MAX_DURATION.value, "message": message}
+    return intents
+
+
+async def _revive(leading: Leading, job: JobRow) -> None:
+    """The supervisor's actor is gone although it restarts for ever: someone killed it, or Ray was started anew."""
+    rows = await leading.store.live_allotments(job.id)
+    grants = [grant_of(row) for row in rows if row.kind == "grant"]
+    if {grant.name for grant in grants} <= await leading.cluster.grants():
+        devices = await _take_all(leading.cluster, grants)
+        payload = _payload(leading.settings, job, rows, devices)
+        await leading.cluster.start_supervisor(supervisor_name(job.id), payload)
+        return
+    await clean(leading, job.id)
+    job = await leading.store.job(job.id)
+    message = "its supervisor and devices are gone from the cluster"
+    try:
+        if job.state is JobState.DRAINING and job.intents.get("cancel"):
+            await leading.move(job, JobState.CANCELLED, Reason.CANCELLED_BY_USER, message)
+        elif job.state is JobState.DRAINING:
+            await leading.move(job, JobState.FAILED, Reason.PLATFORM_ERROR, message)
+        else:
+            await leading.move(job, JobState.QUEUED, Reason.RELEASED, message)
+    except IllegalTransitionError:
+        _log.info("the job moved on meanwhile", job=job.id)
+
+
+async def _say_responsive(leading: Leading, job: JobRow, problem: str | None) -> None:
+    kept = tuple(condition for condition in job.conditions if condition.type != "SupervisorResponsive")
+    if problem is None and len(kept) == len(job.conditions):
+        return
+    told = () if problem is None else (Condition("SupervisorResponsive", False, "silent", problem),)
+    try:
+        await leading.store.set_conditions(leading.lease, job.id, (*kept, *told), now=leading.clock())
+    except UnavailableError as error:
+        _log.warning("a condition could not be stored", job=job.id, error=str(error))

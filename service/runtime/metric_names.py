@@ -1,0 +1,54 @@
+"""Every metric by name, once: for the control plane's exposition, Ray's, the dashboard, and the documents."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric. Counters end in `_total` when exposed."""
+
+    name: str
+    kind: Literal["gauge", "counter", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+    """Upper bounds of a histogram, in the unit of its name."""
+
+
+_JOB = ("job_id", "job", "project")
+_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
+
+BUILD_INFO = Metric("regroup_build_info", "gauge", "Always 1; the version is a label.", ("version",))
+JOBS = Metric("regroup_jobs", "gauge", "Jobs in each state.", ("state",))
+QUEUE_OLDEST_WAIT = Metric("regroup_queue_oldest_wait_seconds", "gauge", "Wait of the job that queues longest.")
+QUEUE_WAIT = Metric("regroup_queue_wait_seconds", "histogram", "Finished stays in the queue.", (), _SECONDS)
+INCIDENTS = Metric("regroup_incidents", "counter", "Failures that ended a generation, by cause.", ("cause",))
+STEPS_LOST = Metric("regroup_steps_lost", "counter", "Steps done again after incidents.")
+RECOVERY = Metric(
+    "regroup_recovery_seconds", "histogram",
+    "Time of each phase of a recovery: detect, teardown, decide, form, restore, first_step, total.",
+    ("phase",), _SECONDS,
+)  # fmt: skip
+CHECKPOINT_BYTES = Metric("regroup_checkpoint_bytes", "gauge", "Checkpoints in storage now.")
+CHECKPOINT_SECONDS = Metric("regroup_checkpoint_seconds", "histogram", "From pin to manifest.", (), _SECONDS)
+DEVICE_SECONDS = Metric(
+    "regroup_device_seconds", "counter",
+    "Seconds that jobs held devices, by what they were spent on; with device=\"cuda\" these are GPU-seconds.",
+    ("class", "device"),
+)  # fmt: skip
+JOB_STEP = Metric("regroup_job_step", "gauge", "Committed steps of a live job.", _JOB)
+JOB_STEPS = Metric("regroup_job_steps", "gauge", "Steps a live job is to do.", _JOB)
+JOB_LOSS = Metric("regroup_job_loss", "gauge", "Training loss of the newest step.", _JOB)
+JOB_VALIDATION_LOSS = Metric("regroup_job_validation_loss", "gauge", "Newest loss on held-out data.", _JOB)
+JOB_TOKENS = Metric("regroup_job_tokens_per_second", "gauge", "Valid tokens, all ranks, smoothed.", _JOB)
+JOB_STEP_SECONDS = Metric("regroup_job_step_seconds", "gauge", "Time of a step, smoothed.", _JOB)
+JOB_GENERATION = Metric("regroup_job_generation", "gauge", "Newest generation of a live job.", _JOB)
+JOB_WORLD_SIZE = Metric("regroup_job_world_size", "gauge", "Ranks of the newest generation.", _JOB)
+JOB_GOODPUT = Metric(
+    "regroup_job_goodput_ratio", "gauge", "Share of a live job's time with devices that went into steps that count.",
+    _JOB,
+)  # fmt: skip
+
+METRICS = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+"""All of them, in the order above."""

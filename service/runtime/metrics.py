@@ -1,0 +1,190 @@
+"""Prometheus metrics of the control plane, read from the database at each scrape: a restart loses and doubles nothing.
+
+A job's history is folded event by event into an account that is kept between scrapes, so that a scrape reads only
+what is new, and nothing of jobs that have ended.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import Metric as Family
+
+from regroup import __version__
+from regroup.service.policy.accounting import (
+    Mark,
+    TimeClass,
+    device_seconds,
+    goodput,
+    queue_waits,
+    seconds_by_class,
+)
+from regroup.service.runtime import metric_names as names
+from regroup.service.runtime.metric_names import Metric
+from regroup.service.states import JobState
+from regroup.service.store.records import Event, JobFilter, JobRow, Totals
+from regroup.service.store.store import Store
+
+_PAGE = 200
+_EVENTS = 1000
+Sample = tuple[Sequence[str], float]
+
+
+class Metrics:
+    """Renders `/metrics`."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._clock = clock
+        self._accounts: dict[str, _Account] = {}
+        self._one_at_a_time = asyncio.Lock()
+
+    async def render(self) -> bytes:
+        """The exposition in Prometheus text format.
+
+        Raises:
+            UnavailableError: the database does not answer.
+        """
+        async with self._one_at_a_time:
+            await self._catch_up()
+            now = self._clock()
+            families = list(_families(await self._store.totals(now), list(self._accounts.values()), now))
+        registry = CollectorRegistry()
+        registry.register(_Ready(families))
+        return generate_latest(registry)
+
+    async def _catch_up(self) -> None:
+        after: str | None = None
+        while True:
+            page = await self._store.page(JobFilter(), after, _PAGE)
+            for job in page.jobs:
+                account = self._accounts.setdefault(job.id, _Account(job))
+                account.job = job
+                while account.number < job.version:
+                    for event in await self._store.events(job.id, account.number, _EVENTS):
+                        account.take(event)
+            after = page.next_after
+            if after is None:
+                return
+
+
+@dataclass
+class _Account:
+    """What the metrics need of one job's history, up to event `number`."""
+
+    job: JobRow
+    number: int = 0
+    timeline: list[Mark] = field(default_factory=list[Mark])
+    incidents: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    checkpoint_seconds: list[float] = field(default_factory=list[float])
+    world_size: int = 0
+
+    def take(self, event: Event) -> None:
+        self.number = event.number
+        if event.type == "state":
+            self.timeline.append(Mark(event.time_s, JobState(event.data["to"])))
+        elif event.type == "incident":
+            self.incidents[str(event.data["id"])] = event.data
+        elif event.type == "checkpoint" and event.data.get("duration_s") is not None:
+            self.checkpoint_seconds.append(float(event.data["duration_s"]))
+        elif event.type == "generation":
+            self.world_size = int(event.data["world_size"])
+
+    @property
+    def steps_lost(self) -> int:
+        return sum(int(incident.get("steps_lost") or 0) for incident in self.incidents.values())
+
+    def seconds(self, now: float) -> dict[TimeClass, float]:
+        return seconds_by_class(self.timeline, now, self.steps_lost * (self.job.step_duration_s or 0.0))
+
+
+def _families(totals: Totals, accounts: Sequence[_Account], now: float) -> Iterable[Family]:
+    incidents = [incident for account in accounts for incident in account.incidents.values()]
+    yield _gauge(names.BUILD_INFO, [((__version__,), 1.0)])
+    yield _gauge(names.JOBS, [((state.value,), count) for state, count in totals.jobs.items()])
+    yield _gauge(names.QUEUE_OLDEST_WAIT, [((), totals.queue_wait_s)])
+    yield _histogram(names.QUEUE_WAIT, {(): [wait for account in accounts for wait in queue_waits(account.timeline)]})
+    yield _counter(names.INCIDENTS, [((cause,), count) for cause, count in totals.incidents.items()])
+    yield _counter(names.STEPS_LOST, [((), sum(account.steps_lost for account in accounts))])
+    yield _histogram(names.RECOVERY, _phases(incidents))
+    yield _gauge(names.CHECKPOINT_BYTES, [((), totals.checkpoint_bytes)])
+    durations = [seconds for account in accounts for seconds in account.checkpoint_seconds]
+    yield _histogram(names.CHECKPOINT_SECONDS, {(): durations})
+    yield _counter(names.DEVICE_SECONDS, _device_seconds(accounts, now))
+    live = [account for account in accounts if account.job.state.holds_devices]
+    for metric, value in _OF_A_JOB:
+        found = [(account.job, value(account, now)) for account in live]
+        yield _gauge(metric, [((job.id, job.name, job.project), number) for job, number in found if number is not None])
+
+
+_OF_A_JOB: Sequence[tuple[Metric, Callable[[_Account, float], float | None]]] = (
+    (names.JOB_STEP, lambda account, _: account.job.step),
+    (names.JOB_STEPS, lambda account, _: account.job.steps),
+    (names.JOB_LOSS, lambda account, _: account.job.loss),
+    (names.JOB_VALIDATION_LOSS, lambda account, _: account.job.validation_loss),
+    (names.JOB_TOKENS, lambda account, _: account.job.tokens_per_s),
+    (names.JOB_STEP_SECONDS, lambda account, _: account.job.step_duration_s),
+    (names.JOB_GENERATION, lambda account, _: account.job.generation),
+    (names.JOB_WORLD_SIZE, lambda account, _: account.world_size),
+    (names.JOB_GOODPUT, lambda account, now: goodput(account.seconds(now))),
+)
+
+
+def _phases(incidents: Iterable[dict[str, Any]]) -> dict[Sequence[str], list[float]]:
+    observed: dict[Sequence[str], list[float]] = {}
+    for incident in incidents:
+        for phase, seconds in (incident.get("durations") or {}).items():
+            if seconds is not None:
+                observed.setdefault((str(phase),), []).append(float(seconds))
+    return observed
+
+
+def _device_seconds(accounts: Iterable[_Account], now: float) -> list[Sample]:
+    sums: dict[tuple[str, str], float] = {}
+    for account in accounts:
+        device = str(account.job.spec["resources"]["device"])
+        for kind, seconds in device_seconds(account.seconds(now), account.world_size).items():
+            sums[kind.value, device] = sums.get((kind.value, device), 0.0) + seconds
+    return list(sums.items())
+
+
+def _gauge(metric: Metric, samples: Iterable[Sample]) -> Family:
+    family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+    for labels, value in samples:
+        family.add_metric(labels, value)
+    return family
+
+
+def _counter(metric: Metric, samples: Iterable[Sample]) -> Family:
+    family = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+    for labels, value in samples:
+        family.add_metric(labels, value)
+    return family
+
+
+def _histogram(metric: Metric, observed: dict[Sequence[str], list[float]]) -> Family:
+    family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+    for labels, values in observed.items():
+        bounds = (*metric.buckets, math.inf)
+        buckets = [(_bound(bound), float(sum(value <= bound for value in values))) for bound in bounds]
+        family.add_metric(labels, buckets, sum_value=sum(values))
+    return family
+
+
+def _bound(value: float) -> str:
+    return "+Inf" if math.isinf(value) else str(value)
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """Families already made, as prometheus_client wants to be given them."""
+
+    families: Sequence[Family]
+
+    def collect(self) -> Iterable[Family]:
+        return self.families

@@ -1,0 +1,185 @@
+"""The local Ray and the adapter, on a real cluster of two nodes with make-believe GPUs."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
+
+from regroup.service.errors import NotFoundError
+from regroup.service.runtime import local_ray, processes
+from regroup.service.runtime.cluster import Grant, GrantRefusedError, Node, SupervisorGoneError, SyncRequest
+from regroup.service.runtime.ray_cluster import RayCluster
+from regroup.service.settings import Settings
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def settings() -> Iterator[Settings]:
+    folder = Path(tempfile.mkdtemp(prefix="rgt-", dir="/tmp"))
+    yield Settings(state_dir=folder, local_nodes=2, slots_per_node=4, local_gpus_per_node=4)
+    local_ray.stop(folder)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def local(settings: Settings) -> Iterator[local_ray.LocalRay]:
+    before = dict(os.environ)
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    # Workers unpickle the test's supervisor by name.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    started = local_ray.start(settings)
+    os.environ.update(local_ray.ray_environment(settings.ray_token_path))
+    sys.path.insert(0, str(HERE))
+    yield started
+    sys.path.remove(str(HERE))
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(local: local_ray.LocalRay) -> AsyncIterator[RayCluster]:
+    joined = await RayCluster.connect(local.address, local.dashboard_url, "echo_supervisor:EchoSupervisor")
+    yield joined
+
+
+async def training_nodes(cluster: RayCluster) -> list[Node]:
+    return sorted((node for node in await cluster.nodes() if not node.is_control), key=lambda node: node.name)
+
+
+async def free_gpus(cluster: RayCluster, node: Node, expected: float) -> None:
+    """Ray's view of what is free follows within a moment."""
+    deadline = time.monotonic() + 10
+    while {item.id: item.free_gpus for item in await cluster.nodes()}[node.id] != expected:
+        assert time.monotonic() < deadline, f"never {expected} GPUs free on {node.name}"
+        await asyncio.sleep(0.05)
+
+
+async def test_nodes_carry_names_roles_and_slots(cluster: RayCluster) -> None:
+    nodes = await cluster.nodes()
+    assert [(node.name, node.cpus, node.gpus) for node in sorted(nodes, key=lambda node: node.name)] == [
+        ("control", 0, 0), ("local-1", 4, 4), ("local-2", 4, 4),
+    ]  # fmt: skip
+    assert {node.name for node in nodes if node.is_control} == {"control"}
+
+
+async def test_a_running_cluster_is_found_again(settings: Settings, local: local_ray.LocalRay) -> None:
+    found, there_already = local_ray.ensure(settings)
+    assert there_already and found == local
+
+
+async def test_the_token_is_private_and_needed(settings: Settings, local: local_ray.LocalRay) -> None:
+    assert settings.ray_token_path.stat().st_mode & 0o777 == 0o600
+    stranger = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    script = f"import ray; ray.init(address={local.address!r}, log_to_driver=False); print('JOINED')"
+    tried = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", script], env={**stranger, "RAY_AUTH_MODE": "disabled"},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "JOINED" not in tried.stdout and tried.returncode != 0
+
+
+async def test_grants_hold_disjoint_devices_of_their_node(cluster: RayCluster) -> None:
+    node = (await training_nodes(cluster))[0]
+    first = Grant("regroup-grant:a:1:0", "a", node.id, 2, "cuda", 2)
+    second = Grant("regroup-grant:b:1:0", "b", node.id, 2, "cuda", 2)
+    devices, others = await asyncio.gather(cluster.take_grant(first), cluster.take_grant(second))
+    assert len(devices) == len(others) == 2 and not set(devices) & set(others)
+    assert await cluster.grants() == {first.name, second.name}
+    await free_gpus(cluster, node, 0)
+    assert await cluster.take_grant(first) == devices, "the same grant is the same hold"
+    for grant in (first, second):
+        await cluster.release_grant(grant.name)
+    await cluster.release_grant(first.name)
+    assert await cluster.grants() == set()
+    await free_gpus(cluster, node, 4)
+    assert set(await cluster.take_grant(first)) <= {0, 1, 2, 3}, "a name can be used again"
+    await cluster.release_grant(first.name)
+
+
+async def test_a_full_node_refuses_and_keeps_nothing(cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regroup.service.runtime.ray_cluster._READY_S", 0.5)
+    node = (await training_nodes(cluster))[0]
+    with pytest.raises(GrantRefusedError, match="did not give"):
+        await cluster.take_grant(Grant("regroup-grant:c:1:0", "c", node.id, 5, "cpu", 5))
+    with pytest.raises(GrantRefusedError):
+        await cluster.take_grant(Grant("regroup-grant:c:2:0", "c", "0" * 56, 1, "cpu", 1))
+    assert await cluster.grants() == set()
+
+
+async def test_a_supervisor_lives_until_it_is_stopped(cluster: RayCluster, settings: Settings) -> None:
+    name = "regroup-supervisor:j1"
+    await cluster.start_supervisor(name, {"job_id": "j1"})
+    await cluster.start_supervisor(name, {"job_id": "another, ignored"})
+    assert await cluster.actors() == {name}
+    reply = await cluster.sync("j1", SyncRequest({"cancel": True}))
+    assert reply.events[0].data["payload"] == {"job_id": "j1"}
+    assert reply.status["intents"] == {"cancel": True}
+    assert (await cluster.read_log("j1", 1, 0, "stdout", 2, 100)).data == "0/stdout"
+
+    os.kill(int(reply.boot_id), signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            again = await cluster.sync("j1", SyncRequest(boot_id=reply.boot_id))
+            break
+        except Exception:
+            assert time.monotonic() < deadline, "Ray did not restart the supervisor"
+            await asyncio.sleep(0.1)
+    assert again.boot_id != reply.boot_id and again.events[0].data["payload"] == {"job_id": "j1"}
+
+    await cluster.stop_supervisor(name)
+    assert await cluster.actors() == set()
+    with pytest.raises(SupervisorGoneError):
+        await cluster.sync("j1", SyncRequest())
+    with pytest.raises(NotFoundError):
+        await cluster.read_log("j1", 1, 0, "stdout", 0, 10)
+    await cluster.stop_supervisor(name)
+
+
+async def test_of_racing_writers_one_owns_a_record_until_the_job_is_forgotten(cluster: RayCluster) -> None:
+    key = b"generation/j2/1"
+    with ThreadPoolExecutor(8) as threads:
+        writers = [
+            threads.submit(_internal_kv_put, key, f"{n}".encode(), overwrite=False, namespace=b"regroup")
+            for n in range(8)
+        ]
+    existed = [writer.result() for writer in writers]
+    assert existed.count(False) == 1
+    assert _internal_kv_get(key, namespace=b"regroup") == str(existed.index(False)).encode()
+    _internal_kv_put(b"generation/j22/1", b"another job's", namespace=b"regroup")
+    await cluster.forget_job("j2")
+    assert _internal_kv_get(key, namespace=b"regroup") is None
+    assert _internal_kv_get(b"generation/j22/1", namespace=b"regroup") == b"another job's"
+
+
+async def test_leaving_leaves_it_running(cluster: RayCluster, local: local_ray.LocalRay) -> None:
+    await cluster.start_supervisor("regroup-supervisor:last", {})
+    await cluster.sync("last", SyncRequest())
+    await cluster.close()
+    assert local.is_alive
+
+
+async def test_stop_leaves_nothing(local: local_ray.LocalRay, settings: Settings) -> None:
+    assert local_ray.stop(settings.state_dir)
+    assert not any(process.is_alive for process in local.daemons)
+    assert processes.marked("REGROUP_RAY_CLUSTER", local.id) == []
+    assert local.temp_dir not in {str(path) for path in _folders(Path(local.temp_dir).parent)}
+    assert _folders(settings.state_dir) == []
+    assert not local_ray.stop(settings.state_dir)
+
+
+def _folders(parent: Path) -> list[Path]:
+    return list(parent.iterdir())
