@@ -127,7 +127,7 @@ class NodeAgent:
         self._started().strike(do)
 
     async def read_log(self, generation: int, rank: int, stream: str, offset: int, limit: int) -> dict[str, Any]:
-        """Bytes of a rank's `out` or `err` from `offset`, with the file's size; `data` is None if not here."""
+        """Bytes of a rank's `stdout` or `stderr` from `offset`, with the file's size; `data` is None if not here."""
         path = self._started().log_path(generation, rank, stream)
         try:
             with path.open("rb") as file:

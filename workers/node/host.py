@@ -210,7 +210,8 @@ class Host:
 
     def log_path(self, generation: int, rank: int, stream: str) -> Path:
         """Where a rank's output is on this node."""
-        return Path(f"{self._log(f'rank{rank}', generation)}.{stream}")
+        suffix = {"stdout": "out", "stderr": "err"}[stream]
+        return Path(f"{self._log(f'rank{rank}', generation)}.{suffix}")
 
     # ------------------------------------------------------------ inside
 

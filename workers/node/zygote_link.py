@@ -227,5 +227,5 @@ class ZygoteLink:
 
 def scrubbed_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """This process's environment without what a rank must not hold: cluster, storage and database credentials."""
-    hidden = ("RAY_", "AWS_", "GOOGLE_", "AZURE_", "REGROUP_", "CUDA_VISIBLE_DEVICES", "PG")
+    hidden = ("RAY_", "AWS_", "GOOGLE_", "AZURE_", "REGROUP_DATABASE", "CUDA_VISIBLE_DEVICES", "PG")
     return {**{key: value for key, value in os.environ.items() if not key.startswith(hidden)}, **extra}

@@ -1,0 +1,81 @@
+"""A kill in any phase, of any rank or part: the result is bitwise that of the undisturbed run."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from conftest import Served, assert_same_result
+
+from regroup.api.schemas import Job
+
+Spec = Callable[..., dict[str, Any]]
+
+
+def fault(rank: int, step: int, phase: str = "forward", do: str = "sigkill") -> dict[str, Any]:
+    return {"at": {"rank": rank, "step": step, "phase": phase}, "do": do}
+
+
+def test_a_kill_in_every_phase(served: Served, spec: Spec, control: Job) -> None:
+    faults = [fault(1, 3, "forward"), fault(2, 6, "backward"), fault(3, 9, "optimizer"), fault(1, 12, "snapshot"),
+              fault(2, 16, "checkpoint")]
+    job = served.run(spec("phases", faults=faults))
+    assert_same_result(served, job, control)
+    assert len(job.incidents) == len(faults)
+    assert {incident.rung for incident in job.incidents} == {"respawn"}
+    assert all(incident.steps_lost is not None and incident.steps_lost <= 1 for incident in job.incidents)
+    assert [incident.rank for incident in job.incidents] == [1, 2, 3, 1, 2]
+    assert job.generation == len(faults) + 1
+
+
+def test_rank_0_two_at_once_the_store_and_the_zygote(served: Served, spec: Spec, control: Job) -> None:
+    faults = [fault(0, 4), fault(1, 8), fault(2, 8), fault(3, 12, do="kill_store"), fault(2, 16, do="kill_zygote")]
+    job = served.run(spec("parts", faults=faults))
+    assert_same_result(served, job, control)
+    reasons = [incident.reason for incident in job.incidents]
+    assert reasons[0] == "rank_exit" and "store_exit" in reasons and "zygote_exit" in reasons
+    assert all(incident.steps_lost is not None and incident.steps_lost <= 1 for incident in job.incidents)
+
+
+def test_a_saver_dies_and_the_job_goes_on(served: Served, spec: Spec, control: Job) -> None:
+    job = served.run(spec("saver", faults=[fault(1, 7, do="kill_saver")]))
+    assert_same_result(served, job, control)
+    assert not job.incidents
+    assert control.step in [saved.step for saved in served.client.checkpoints(job.id)]
+
+
+def test_an_agent_dies_and_the_job_resumes_from_disk(served: Served, spec: Spec, control: Job) -> None:
+    job = served.run(spec("agent", faults=[fault(2, 12, do="kill_agent")]))
+    assert_same_result(served, job, control)
+    (incident,) = job.incidents
+    assert (incident.reason, incident.rung) == ("agent_lost", "disk")
+    assert incident.steps_lost is not None and 0 < incident.steps_lost <= 8
+
+
+def test_ranks_with_orphans_leave_nothing(served: Served, spec: Spec, control: Job, tmp_path: Any) -> None:
+    """Each rank starts data-loader workers and a helper that called setsid; both hold the rank's sockets."""
+    (tmp_path / "orphans.py").write_text(ORPHANS)
+    job = served.run(spec("orphans", env={"PYTHONPATH": str(tmp_path)}, preload=["orphans"], faults=[fault(1, 10)]))
+    assert_same_result(served, job, control)
+    assert job.incidents[0].durations["teardown"] is not None
+    assert served.processes("regroup-test-orphan") == []
+
+
+ORPHANS = '''
+import os, sys, time
+def spawn():
+    main = sys.modules["__main__"]
+    for detach in (False, True):
+        if os.fork() == 0:
+            if detach:
+                os.setsid()
+            os.execv(sys.executable, ["regroup-test-orphan", "-c", "import time; time.sleep(1000)"])
+os.register_at_fork(after_in_child=lambda: spawn() if not os.environ.get("SPAWNED") and not os.environ.update(SPAWNED="1") else None)
+'''
+
+
+@pytest.mark.parametrize("do", ["raise"])
+def test_an_exception_in_training_code_fails_at_once_with_one_traceback(served: Served, spec: Spec, do: str) -> None:
+    job = served.run(spec("raises", faults=[fault(1, 3, do=do)]))
+    assert (job.state, job.reason) == ("FAILED", "user_error")
+    assert job.error is not None and job.error["rank"] == 1 and "Traceback" in job.error["traceback"]
+    assert job.generation == 1
