@@ -46,8 +46,9 @@ def _routed(lifespan: Any = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    problems.install(app)
-    for router in (jobs.router, streams.router, specs.router, ops.router):
+    routers = (jobs.router, streams.router, specs.router, ops.router)
+    problems.install(app, [route for router in routers for route in router.routes])
+    for router in routers:
         app.include_router(router)
     return app
 

@@ -1,6 +1,7 @@
 """Every error as `application/problem+json` (RFC 9457), the framework's own included."""
 
 import json
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
 
 from regroup.api.schemas import Problem, WrongField
 from regroup.service.errors import (
@@ -86,8 +88,8 @@ def responses(*codes: str) -> dict[int | str, dict[str, Any]]:
     return found
 
 
-def install(app: FastAPI) -> None:
-    """Answer every exception of the app with a problem."""
+def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
+    """Answer every exception of the app, whose routes are `routes`, with a problem."""
 
     async def of_ours(request: Request, error: Exception) -> Response:
         code = next((code for kind, code in _CODE_BY_ERROR if isinstance(error, kind)), "internal")
@@ -115,10 +117,16 @@ def install(app: FastAPI) -> None:
         answer = problem(code, detail, request.url.path)
         for name, value in (error.headers or {}).items():
             answer.headers[name] = value
+        if code == "method_not_allowed":  # the framework names the methods of the first route of this path only
+            matching = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
+            methods = {method for route in matching for method in (getattr(route, "methods", None) or ())}
+            answer.headers["Allow"] = ", ".join(sorted(methods))
         return answer
 
     async def of_others(request: Request, error: Exception) -> Response:
-        _log.error("request failed", method=request.method, path=request.url.path, exc_info=error)
+        # As text: a renderer that shows local variables would write secrets to the log.
+        text = "".join(traceback.format_exception(error))
+        _log.error("request failed", method=request.method, path=request.url.path, traceback=text)
         return problem("internal", "the server failed at this request; its log says why", request.url.path)
 
     app.add_exception_handler(RegroupError, of_ours)

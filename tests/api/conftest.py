@@ -1,0 +1,143 @@
+"""The real app on a real socket, over SQLite and a cluster in memory; and a supervisor's word put in its mouth."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import uvicorn
+
+from regroup.api.app import create_app
+from regroup.api.client import Client
+from regroup.service.runtime.cluster import SupervisorEvent
+from regroup.service.runtime.fake_cluster import FakeCluster
+from regroup.service.services import Services
+from regroup.service.settings import Settings
+from regroup.service.states import JobState, Reason, advance
+from regroup.service.store.records import Lease
+from regroup.service.store.store import Store
+
+
+class QuietServer(uvicorn.Server):
+    """Leaves the signals to pytest."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@dataclass
+class Live:
+    """A serving control plane."""
+
+    url: str
+    services: Services
+    cluster: FakeCluster
+    http: httpx2.AsyncClient
+    lease: Lease
+    _sequence: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def store(self) -> Store:
+        return self.services.store
+
+    async def submit(self, **fields: Any) -> dict[str, Any]:
+        """A queued job, as the API answered."""
+        answer = await self.http.post("/v1/jobs", json=spec_json(**fields))
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    async def report(self, job_id: str, *reported: tuple[str, int, dict[str, Any]], status: Any = None) -> None:
+        """A supervisor reports (type, generation, data)."""
+        events = [
+            SupervisorEvent(seq := next(self._sequence), f"{kind}:{seq}", kind, generation, 1000.0 + seq, data)
+            for kind, generation, data in reported
+        ]
+        await self.store.ingest(self.lease, job_id, "boot", events, status or {})
+
+    async def run(self, job_id: str) -> None:
+        """Take a queued job to RUNNING at step 1."""
+        for source, target, reason in (
+            (JobState.QUEUED, JobState.PLACING, Reason.PLACED),
+            (JobState.PLACING, JobState.STARTING, Reason.GRANTED),
+        ):
+            await self.store.apply(self.lease, advance(job_id, source, target, reason), now=500.0)
+        await self.report(job_id, formed(1, 0), step(1, 1), state("RUNNING", "first_step"))
+
+    async def client(self, ask: Callable[[Client], Any]) -> Any:
+        """What the Python client answers, asked from a thread of its own."""
+
+        def asking() -> Any:
+            with Client(self.url, patience_s=5.0) as client:
+                return ask(client)
+
+        return await asyncio.to_thread(asking)
+
+
+def spec_json(name: str = "gpt", **fields: Any) -> dict[str, Any]:
+    training = {"global_batch": 4, "micro_batch": 1, "sequence": 16, "steps": 10}
+    workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
+    return {"name": name, "workload": workload, "training": training, **fields}
+
+
+def formed(number: int, start_step: int) -> tuple[str, int, dict[str, Any]]:
+    place = {"rank": 0, "node_id": "n0", "node_name": "a", "address": "127.0.0.1", "local_rank": 0, "device": "cpu"}
+    layout = {"dp_replicate": 1, "dp_shard": 1, "cp": 1, "tp": 1, "pp": 1}
+    data = {"number": number, "layout": layout, "world_size": 1, "ranks": [place], "start_step": start_step}
+    return "generation", number, {**data, "restore": {"source": "none"}, "cause": "start"}
+
+
+def step(generation: int, number: int, **data: Any) -> tuple[str, int, dict[str, Any]]:
+    row = {"duration_s": 0.5, "loss": 2.0, "tokens": 64, "samples": 4, "samples_hash": 2**64 - number, "stall_s": 0.0}
+    return "step", generation, {**row, "step": number, "generation": generation, **data}
+
+
+def state(name: str, reason: str, **data: Any) -> tuple[str, int, dict[str, Any]]:
+    return "state", 1, {"state": name, "reason": reason, "message": "", **data}
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a supervisor can be made to say."""
+
+    formed = staticmethod(formed)
+    step = staticmethod(step)
+    state = staticmethod(state)
+
+
+@pytest.fixture
+def say() -> Words:
+    return Words()
+
+
+@pytest.fixture
+def make_spec() -> Callable[..., dict[str, Any]]:
+    return spec_json
+
+
+@pytest.fixture
+async def live(tmp_path: Path) -> AsyncIterator[Live]:
+    settings = Settings(state_dir=tmp_path, allow_faults=False)
+    store = await Store.open(settings.database_url)
+    cluster = FakeCluster()
+    services = Services(store, cluster, settings)
+    config = uvicorn.Config(create_app(services), port=0, ws="none", log_config=None, timeout_graceful_shutdown=1)
+    server = QuietServer(config)
+    serving = asyncio.create_task(server.serve())
+    while not server.started:
+        assert not serving.done()
+        await asyncio.sleep(0.005)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    lease = await store.acquire_lease("test", 3600.0)
+    assert lease is not None
+    async with httpx2.AsyncClient(base_url=url, trust_env=False) as http:
+        yield Live(url, services, cluster, http, lease)
+    server.should_exit = True
+    await serving
+    await store.close()

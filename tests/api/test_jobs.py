@@ -1,0 +1,187 @@
+"""/v1/jobs over HTTP."""
+
+import asyncio
+import json
+
+import pytest
+
+
+async def test_submit_and_get(live, make_spec):
+    spec = make_spec(labels={"team": "a"}, secrets={"TOKEN": {"from_env": "MY_TOKEN"}}, owner="someone")
+    answer = await live.http.post("/v1/jobs", json=spec)
+    job = answer.json()
+    assert answer.status_code == 201
+    assert answer.headers["Location"] == f"/v1/jobs/{job['id']}"
+    assert (job["state"], job["reason"], job["step"], job["steps"], job["version"]) == ("QUEUED", "submitted", 0, 10, 1)
+    assert (job["labels"], job["owner"], job["project"]) == ({"team": "a"}, "someone", "default")
+    assert job["digest"] == {"parameters": None, "samples": None}
+    assert job["storage_uri"].endswith(f"/storage/jobs/{job['id']}")
+    for reference in (job["id"], "gpt"):
+        got = await live.http.get(f"/v1/jobs/{reference}")
+        assert got.json() == job
+    assert (await live.http.get("/v1/jobs/gpt?project=other")).status_code == 404
+
+
+async def test_a_running_job_shows_its_numbers(live, say):
+    job_id = (await live.submit())["id"]
+    await live.run(job_id)
+    times = {"fault_s": 1.0, "seen_s": 1.1}
+    incident = {"id": "i1", "cause": "rank_exit", "rank": 2, "at_step": 3, "steps_lost": 0, "times": times}
+    await live.report(
+        job_id, say.step(1, 2, loss=1.5, validation_loss=1.75), ("incident", 1, incident),
+        status={"goodput": 0.5, "ranks": {"0": [2, "forward"]}},
+    )  # fmt: skip
+    job = (await live.http.get(f"/v1/jobs/{job_id}")).json()
+    assert (job["state"], job["step"], job["loss"], job["validation_loss"]) == ("RUNNING", 2, 1.5, 1.75)
+    assert (job["tokens_per_s"], job["eta_s"], job["goodput"]) == (128.0, 4.0, 0.5)
+    assert (job["generation"], job["layout"]["dp_shard"], job["placement"][0]["node_name"]) == (1, 1, "a")
+    assert (job["incidents"][0]["rank"], job["incidents"][0]["times"]) == (2, times)
+    assert job["rank_phases"] == {"0": [2, "forward"]}
+    await live.report(
+        job_id, ("result", 1, {"parameters": "aa", "samples": "bb", "parameter_count": 7, "step": 10}),
+        say.state("SUCCEEDED", "completed"),
+    )  # fmt: skip
+    job = (await live.http.get(f"/v1/jobs/{job_id}")).json()
+    assert (job["state"], job["digest"], job["parameter_count"]) == (
+        "SUCCEEDED",
+        {"parameters": "aa", "samples": "bb"},
+        7,
+    )
+    assert (job["eta_s"], job["rank_phases"]) == (None, {})
+
+
+async def test_one_key_one_job(live, make_spec):
+    headers = {"Idempotency-Key": "k1"}
+    answers = await asyncio.gather(*(live.http.post("/v1/jobs", json=make_spec(), headers=headers) for _ in range(6)))
+    assert {answer.status_code for answer in answers} == {201}
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    assert sorted("Idempotency-Replayed" in answer.headers for answer in answers) == [False] + [True] * 5
+    other = await live.http.post("/v1/jobs", json=make_spec("other"), headers=headers)
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+    taken = await live.http.post("/v1/jobs", json=make_spec(), headers={"Idempotency-Key": "k2"})
+    assert (taken.status_code, taken.json()["code"]) == (409, "conflict")
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer", "value"),
+    [
+        ({"colour": "red"}, "/colour", "red"),
+        ({"training": {"global_batch": 4, "micro_batch": 3, "sequence": 1, "steps": 1}}, "/training", None),
+        ({"resources": {"cpus": 0}}, "/resources/cpus", 0),
+        ({"storage_uri": "here/and/there"}, "/storage_uri", "here/and/there"),
+        ({"resume_from": "nobody@latest"}, "/resume_from", "nobody@latest"),
+        ({"secrets": {"TOKEN": "s3cr3t"}}, "/secrets/TOKEN", None),
+        ({"args": {"rate": "\x00"}}, "", None),
+    ],
+)
+async def test_a_wrong_field_is_named_with_its_value(live, make_spec, fields, pointer, value):
+    answer = await live.http.post("/v1/jobs", json=make_spec(**fields))
+    problem = answer.json()
+    assert (answer.status_code, answer.headers["Content-Type"]) == (422, "application/problem+json")
+    assert problem["code"] == "invalid_spec"
+    assert pointer in [wrong["pointer"] for wrong in problem["errors"]]
+    assert value in [wrong["value"] for wrong in problem["errors"] if wrong["pointer"] == pointer]
+    assert "s3cr3t" not in answer.text
+
+
+async def test_numbers_that_json_cannot_hold_are_refused(live, make_spec):
+    body = json.dumps(make_spec()).replace('"steps": 10', '"steps": 10, "optimizer": {"lr": Infinity}')
+    answer = await live.http.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_spec")
+
+
+async def test_faults_need_a_server_that_allows_them(live, make_spec):
+    answer = await live.http.post("/v1/jobs", json=make_spec(faults=[{"at": {"rank": 0, "step": 1}}]))
+    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+    assert "--allow-faults" in answer.json()["detail"]
+
+
+async def test_listing(live):
+    ids = [(await live.submit(name=f"job-{number}", labels={"n": str(number)}))["id"] for number in range(5)]
+    first = (await live.http.get("/v1/jobs?page_size=2")).json()
+    assert [job["id"] for job in first["jobs"]] == ids[:2:-1]
+    token = first["next_page_token"]
+    second = (await live.http.get("/v1/jobs", params={"page_size": 2, "page_token": token})).json()
+    assert [job["id"] for job in second["jobs"]] == ids[2:0:-1]
+    token = second["next_page_token"]
+    last = (await live.http.get("/v1/jobs", params={"page_size": 2, "page_token": token})).json()
+    assert ([job["id"] for job in last["jobs"]], last["next_page_token"]) == ([ids[0]], "")
+    for params in ({"page_token": token, "name": "job-1"}, {"page_token": token[:-3] + "AAA"}, {"page_token": "é"}):
+        answer = await live.http.get("/v1/jobs", params=params)
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+    labelled = (await live.http.get("/v1/jobs?label=n=3")).json()
+    assert [job["id"] for job in labelled["jobs"]] == [ids[3]]
+    assert (await live.http.get("/v1/jobs?state=RUNNING&state=FAILED")).json()["jobs"] == []
+    assert (await live.http.get("/v1/jobs?state=SLEEPING")).json()["errors"][0]["pointer"] == "query/state/0"
+
+
+async def test_cancel_under_a_version(live, say):
+    waiting = (await live.submit(name="waiting"))["id"]
+    answer = await live.http.post(f"/v1/jobs/{waiting}/cancel")
+    assert (answer.status_code, answer.json()["state"]) == (202, "CANCELLED")
+    running = (await live.submit(name="running"))["id"]
+    old = (await live.http.get(f"/v1/jobs/{running}")).headers["ETag"]
+    await live.run(running)
+    stale = await live.http.post(f"/v1/jobs/{running}/cancel", headers={"If-Match": old})
+    assert (stale.status_code, stale.json()["code"]) == (412, "precondition_failed")
+    now = (await live.http.get(f"/v1/jobs/{running}")).headers["ETag"]
+    assert (await live.http.get(f"/v1/jobs/{running}", headers={"If-None-Match": now})).status_code == 304
+    await live.report(running, say.step(1, 2))  # progress is another page, but no conflict
+    assert (await live.http.get(f"/v1/jobs/{running}", headers={"If-None-Match": now})).status_code == 200
+    told = await live.http.post(f"/v1/jobs/{running}/cancel", headers={"If-Match": now})
+    assert (told.status_code, told.json()["state"], told.json()["intents"]) == (202, "RUNNING", {"cancel": True})
+    await live.report(running, say.state("FAILED", "user_error"))
+    late = await live.http.post(f"/v1/jobs/{running}/cancel")
+    assert (late.status_code, late.json()["code"]) == (409, "conflict")
+
+
+async def test_history(live, say):
+    job_id = (await live.submit())["id"]
+    await live.run(job_id)
+    saved = {"step": 3, "generation": 1, "uri": "file:///c", "size_bytes": 5, "files": 2}
+    await live.report(
+        job_id,
+        *(say.step(1, number) for number in (2, 3, 4)),
+        ("checkpoint", 1, saved),
+        say.formed(2, 3),
+        say.step(2, 4),
+    )
+    path = f"/v1/jobs/{job_id}"
+    events = (await live.http.get(f"{path}/events?after=2&limit=2")).json()["events"]
+    assert [event["number"] for event in events] == [3, 4]
+    steps = (await live.http.get(f"{path}/steps?after=2")).json()["steps"]
+    assert [(row["generation"], row["step"]) for row in steps] == [(1, 3), (2, 4)]
+    assert steps[0]["samples_hash"] == f"{2**64 - 3:016x}"
+    formed = (await live.http.get(f"{path}/generations")).json()["generations"]
+    assert [(item["number"], item["start_step"]) for item in formed] == [(1, 0), (2, 3)]
+    ledger = (await live.http.get(f"{path}/ledger")).json()
+    assert (ledger["exact"], ledger["steps"], ledger["superseded"]) == (True, 4, 1)
+    assert (await live.http.put(f"{path}/checkpoints/3/pin")).json()["pinned"]
+    assert (await live.http.get(f"{path}/checkpoints")).json()["checkpoints"][0]["pinned"]
+    assert not (await live.http.delete(f"{path}/checkpoints/3/pin")).json()["pinned"]
+    assert (await live.http.put(f"{path}/checkpoints/4/pin")).status_code == 404
+
+
+async def test_resume_from_another_jobs_checkpoint(live, say, make_spec):
+    source = (await live.submit(name="source"))["id"]
+    await live.run(source)
+    saved = [("checkpoint", 1, {"step": n, "generation": 1, "uri": f"file:///c/{n}"}) for n in (2, 6)]
+    # Generation 2 began at step 3: what generation 1 saved at step 6 is not on the job's line.
+    await live.report(source, *saved, say.formed(2, 3))
+    for wanted in ("source@latest", f"{source}@2"):
+        job = await live.submit(name=f"from-{wanted[-1]}", resume_from=wanted)
+        assert job["resume_uri"] == "file:///c/2"
+    answer = await live.http.post("/v1/jobs", json=make_spec(resume_from="source@6"))
+    assert "steps in storage: 2" in answer.json()["errors"][0]["detail"]
+
+
+async def test_why(live, say):
+    job_id = (await live.submit())["id"]
+    waiting = (await live.http.get(f"/v1/jobs/{job_id}/why")).json()
+    assert (waiting["state"], waiting["queue_position"]) == ("QUEUED", 0)
+    await live.run(job_id)
+    error = {"kind": "ValueError", "message": "boom", "traceback": "…", "rank": 1, "step": 2, "phase": "forward"}
+    await live.report(job_id, say.state("FAILED", "user_error", message="ValueError: boom", error=error))
+    failed = (await live.http.get(f"/v1/jobs/{job_id}/why")).json()
+    assert "boom" in failed["summary"] and failed["error"] == error
+    assert failed["advice"] and "Correct it" in failed["advice"][0]
