@@ -64,7 +64,134 @@ class Row:
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
-ROWS: Sequence[Row] = ()
+RATE = "$__rate_interval"
+LEGEND = "{{job}} {{job_id}}"
+
+ROWS = (
+    Row(
+        "Now",
+        (
+            Panel("Running", "Jobs that train.", "short", [Query('sum(regroup_jobs{state="RUNNING"})', "")], "stat", 4),
+            Panel(
+                "Queued",
+                "Jobs that hold nothing yet.",
+                "short",
+                [Query('sum(regroup_jobs{state="QUEUED"})', "")],
+                "stat",
+                4,
+            ),
+            Panel(
+                "Longest wait",
+                "How long the job that waits longest has waited.",
+                "s",
+                [Query("regroup_queue_oldest_wait_seconds", "")],
+                "stat",
+                4,
+            ),
+            Panel(
+                "Incidents",
+                "Since the database began.",
+                "short",
+                [Query("sum(regroup_incidents_total)", "")],
+                "stat",
+                4,
+            ),
+            Panel(
+                "Goodput",
+                "Share of the held seconds that went into steps that count.",
+                "percentunit",
+                [Query("avg(regroup_job_goodput_ratio)", "")],
+                "stat",
+                4,
+            ),
+            Panel("Checkpoints", "Held in storage.", "bytes", [Query("sum(regroup_checkpoint_bytes)", "")], "stat", 4),
+        ),
+    ),
+    Row(
+        "Training",
+        (
+            Panel(
+                "Loss",
+                "Training loss of the newest step, and the newest loss on held-out data.",
+                "short",
+                [
+                    Query("regroup_job_loss", LEGEND),
+                    Query("regroup_job_validation_loss", f"{LEGEND} held out"),
+                ],
+            ),
+            Panel("Step time", "Of the newest step.", "s", [Query("regroup_job_step_seconds", LEGEND)]),
+            Panel("Tokens", "Per second.", "short", [Query("regroup_job_tokens_per_second", LEGEND)]),
+            Panel(
+                "Progress",
+                "Committed steps of those to do.",
+                "percentunit",
+                [Query("regroup_job_step / regroup_job_steps", LEGEND)],
+            ),
+            Panel(
+                "Generation",
+                "One more after each failure or change of size.",
+                "short",
+                [Query("regroup_job_generation", LEGEND)],
+            ),
+            Panel(
+                "Jobs by state",
+                "All jobs.",
+                "short",
+                [Query("sum by (state) (regroup_jobs)", "{{state}}")],
+                stacked=True,
+            ),
+        ),
+    ),
+    Row(
+        "Recovery",
+        (
+            Panel(
+                "Incidents by cause",
+                "Per hour.",
+                "short",
+                [Query(f"sum by (cause) (rate(regroup_incidents_total[{RATE}])) * 3600", "{{cause}}")],
+                stacked=True,
+            ),
+            Panel(
+                "Recovery by phase",
+                "Mean seconds of each phase.",
+                "s",
+                [
+                    Query(
+                        " / ".join(f"sum by (phase) (regroup_recovery_seconds_{part})" for part in ("sum", "count")),
+                        "{{phase}}",
+                    )
+                ],
+            ),
+            Panel(
+                "Kill to first step",
+                "Median and 95th percentile of the whole recovery.",
+                "s",
+                [
+                    Query(
+                        f'histogram_quantile({q}, sum by (le) (regroup_recovery_seconds_bucket{{phase="total"}}))',
+                        f"p{p}",
+                    )
+                    for q, p in ((0.5, 50), (0.95, 95))
+                ],
+            ),
+        ),
+    ),
+    Row(
+        "Accounts",
+        (
+            Panel("Goodput", "By job.", "percentunit", [Query("regroup_job_goodput_ratio", LEGEND)], width=12),
+            Panel(
+                "Device seconds by class",
+                "Where the held devices' time went.",
+                "s",
+                [Query("sum by (class) (regroup_device_seconds_total)", "{{class}}")],
+                width=12,
+                stacked=True,
+            ),
+        ),
+    ),
+)
 
 
 def dashboard(rows: Sequence[Row] = ROWS) -> dict[str, Any]:

@@ -180,7 +180,7 @@ def _bound(value: float) -> str:
     return "+Inf" if math.isinf(value) else str(value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # the registry keeps it in a dict
 class _Ready:
     """Families already made, as prometheus_client wants to be given them."""
 

@@ -1,0 +1,180 @@
+"""Dashboard and alerts ask only for metrics that exist, in expressions that a real Prometheus evaluates."""
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from house.prometheus import PrometheusServer, QueryError
+
+from regroup.service.runtime.metrics import Metrics
+from regroup.service.spec import parse_spec
+from regroup.service.states import JobState, Reason, advance
+from regroup.service.store.records import NewJob
+from regroup.service.store.store import Store
+
+ROOT = Path(__file__).resolve().parents[2]
+DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "regroup.json").read_text())
+MONITORING = list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "monitoring.yaml").read_text()))
+(RULES,) = [manifest["spec"] for manifest in MONITORING if manifest["kind"] == "PrometheusRule"]
+ALERTS = [rule for group in RULES["groups"] for rule in group["rules"]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Shaped like a supervisor's event."""
+
+    seq: int
+    key: str
+    type: str
+    generation: int
+    time_s: float
+    data: dict[str, Any]
+
+
+def life_of_a_job() -> list[Report]:
+    """Two generations: ten steps, a killed rank, ten more steps and a checkpoint."""
+    phases = ("detect", "teardown", "decide", "form", "restore", "first_step", "total")
+    ranks = [{"rank": 0, "node_id": "n0", "node_name": "a", "address": "::1", "local_rank": 0, "device": "cpu"}]
+    formed = {"layout": {"dp_shard": 1}, "world_size": 1, "ranks": ranks, "cause": "", "restore": {"source": "none"}}
+    incident = {"id": "i1", "cause": "rank_exit", "reason": "rank_exit", "rank": 0, "node_id": "n0",
+                "evidence": "SIGKILL", "generation": 1, "next_generation": 2, "rung": "respawn",
+                "at_step": 10, "steps_lost": 0, "times": {"fault_s": 1011.0, "seen_s": 1011.1, "first_step_s": 1011.8},
+                "durations": dict.fromkeys(phases, 0.1)}  # fmt: skip
+    saved = {"step": 20, "generation": 2, "uri": "file:///s", "size_bytes": 4096, "files": 2, "duration_s": 0.5,
+             "stall_s": 0.01, "validation_loss": 2.5}  # fmt: skip
+    kinds: list[tuple[str, str, int, dict[str, Any]]] = [
+        ("generation", "generation:1", 1, {**formed, "number": 1, "start_step": 0}),
+        ("state", "state:running", 1, {"state": "RUNNING", "reason": "first_step"}),
+        *(step(1, number) for number in range(1, 11)),
+        ("state", "state:recovering", 1, {"state": "RECOVERING", "reason": "rank_exit"}),
+        ("incident", "incident:i1:1", 1, incident),
+        ("generation", "generation:2", 2, {**formed, "number": 2, "start_step": 10}),
+        ("state", "state:running:2", 2, {"state": "RUNNING", "reason": "first_step"}),
+        *(step(2, number) for number in range(11, 21)),
+        ("checkpoint", "checkpoint:20", 2, saved),
+    ]
+    return [Report(i, key, kind, g, 1000.0 + i, data) for i, (kind, key, g, data) in enumerate(kinds, 1)]
+
+
+def step(generation: int, number: int) -> tuple[str, str, int, dict[str, Any]]:
+    row = {"generation": generation, "step": number, "time_s": 1000.0 + number, "duration_s": 0.5, "loss": 3.0,
+           "tokens": 64, "samples": 4, "samples_hash": number, "learning_rate": 1e-3, "grad_norm": 1.0,
+           "validation_loss": 3.1 if number % 5 == 0 else None}  # fmt: skip
+    return "step", f"step:{generation}:{number}", generation, row
+
+
+async def exposition(folder: Path) -> bytes:
+    """What the server's /metrics says of a store with one running and one queued job."""
+    store = await Store.open(f"sqlite:///{folder}/regroup.db")
+    training = {"global_batch": 4, "micro_batch": 1, "sequence": 16, "steps": 100}
+    workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
+    for number in (1, 2):
+        spec = parse_spec({"name": f"gpt-{number}", "workload": workload, "training": training})
+        await store.submit(NewJob(f"job_{number}", spec, f"file:///s/{number}"), now=990.0, actor="someone")
+    lease = await store.acquire_lease("controller", 30.0)
+    assert lease is not None
+    await store.apply(lease, advance("job_1", JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=995.0)
+    await store.apply(lease, advance("job_1", JobState.PLACING, JobState.STARTING, Reason.GRANTED), now=996.0)
+    await store.ingest(lease, "job_1", "boot-1", life_of_a_job(), {})
+    text = await Metrics(store).render()
+    await store.close()
+    return text
+
+
+@pytest.fixture(scope="module")
+def metrics_text(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return asyncio.run(exposition(tmp_path_factory.mktemp("store")))
+
+
+@pytest.fixture
+def endpoint(metrics_text: bytes) -> Iterator[str]:
+    """`host:port` that serves the metrics."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.end_headers()
+            self.wfile.write(metrics_text)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def dashboard_expressions() -> dict[str, str]:
+    """Expression of each panel's query, with Grafana's variables filled in."""
+    return {
+        f"{panel['title']} {target['refId']}": target["expr"].replace("$__rate_interval", "1m")
+        for panel in DASHBOARD["panels"]
+        for target in panel.get("targets", [])
+    }
+
+
+def families(text: bytes) -> set[str]:
+    """Names of the series in an exposition."""
+    return {re.split(r"[{ ]", line)[0] for line in text.decode().splitlines() if line and not line.startswith("#")}
+
+
+def asked(expression: str) -> set[str]:
+    return set(re.findall(r"\bregroup_\w+", expression))
+
+
+def test_dashboard_and_alerts_ask_only_for_metrics_that_exist(metrics_text: bytes) -> None:
+    expressions = [*dashboard_expressions().values(), *(alert["expr"] for alert in ALERTS)]
+    assert len(expressions) > 15
+    wanted = set().union(*(asked(expression) for expression in expressions))
+    assert wanted - families(metrics_text) == set()
+
+
+@pytest.mark.prometheus
+def test_every_panel_shows_something_of_a_job(endpoint: str, scraping: Callable[..., PrometheusServer]) -> None:
+    prometheus = scraping(endpoint)
+    prometheus.wait_for_scrapes(3)
+    empty = {title for title, expression in dashboard_expressions().items() if not prometheus.query(expression)}
+    assert empty == set()
+    with pytest.raises(QueryError):
+        prometheus.query("sum by (state (regroup_jobs)")
+
+
+@pytest.mark.prometheus
+def test_every_alert_is_evaluated(endpoint: str, scraping: Callable[..., PrometheusServer]) -> None:
+    prometheus = scraping(endpoint, rules=RULES)
+    prometheus.wait_for_scrapes(3)
+    for alert in ALERTS:
+        prometheus.query(alert["expr"])
+    assert {alert["alert"] for alert in ALERTS} == prometheus.healthy_alerts()
+
+
+def test_every_alert_has_its_line_in_the_runbook() -> None:
+    guide = (ROOT / "docs" / "deploy.md").read_text()
+    for alert in ALERTS:
+        page, anchor = alert["annotations"]["runbook"].split("#")
+        assert page == "docs/deploy.md"
+        assert f'id="{anchor}"' in guide
+        assert f"`{alert['alert']}`" in guide
+
+
+def test_dashboard_has_a_stable_identity_and_no_fixed_data_source() -> None:
+    assert DASHBOARD["uid"] == "regroup"
+    numbers = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(numbers) == len(set(numbers))
+    for panel in DASHBOARD["panels"]:
+        if panel["type"] != "row":
+            assert panel["datasource"]["uid"] == "${datasource}"
+            assert panel["description"], panel["title"]
