@@ -64,7 +64,8 @@ class RankPlace(_Wire):
     node_name: str = ""
     address: str = ""
     local_rank: int = 0
-    device: str = ""
+    device: int | str = ""
+    """Index of its device on the node."""
 
 
 class Digest(_Wire):
