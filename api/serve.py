@@ -38,8 +38,7 @@ def down(state_dir: Path) -> list[str]:
 
 async def _serve(settings: Settings) -> None:
     stopping = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    _stop_on_signals(stopping)
     with server.bind(settings) as listener:
         await _run(settings, listener, stopping)
 
@@ -48,6 +47,7 @@ async def _run(settings: Settings, listener: socket.socket, stopping: asyncio.Ev
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     async with server.control_plane(settings) as services:
+        _stop_on_signals(stopping)  # again: Ray has put its own in their place
         config = uvicorn.Config(
             create_app(services), log_level="warning", access_log=False, timeout_graceful_shutdown=_DRAIN_S
         )
@@ -68,6 +68,11 @@ async def _run(settings: Settings, listener: socket.socket, stopping: asyncio.Ev
             started.cancel()
             stopped.cancel()
             await serving
+
+
+def _stop_on_signals(stopping: asyncio.Event) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
 
 
 class _Server(uvicorn.Server):

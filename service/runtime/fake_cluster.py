@@ -34,11 +34,11 @@ class FakeSupervisor:
         self._seq = 0
         self._news = asyncio.Condition()
 
-    async def emit(self, kind: str, key: str | None = None, generation: int = 1, **data: Any) -> None:
-        """Report an event; its key is `kind:seq` unless given."""
+    async def emit(self, event_type: str, /, key: str | None = None, generation: int = 1, **data: Any) -> None:
+        """Report an event; its key is `event_type:seq` unless given."""
         async with self._news:
             self._seq += 1
-            event = SupervisorEvent(self._seq, key or f"{kind}:{self._seq}", kind, generation, time.time(), data)
+            event = SupervisorEvent(self._seq, key or f"{event_type}:{self._seq}", event_type, generation, time.time(), data)
             self._events.append(event)
             self._news.notify_all()
 
