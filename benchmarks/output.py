@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,11 @@ def arguments(description: str, trials: int) -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, required=True, metavar="PATH", help="where the result goes")
     parser.add_argument("--trials", type=int, default=trials, metavar="N", help=f"repetitions, default {trials}")
     return parser
+
+
+def end_tidily_on_sigterm() -> None:
+    """Let SIGTERM unwind the stack, so that clusters and ranks that were started are ended too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def write_result(path: Path, document: dict[str, Any]) -> None:

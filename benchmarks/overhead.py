@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks import plots, processes, stats
 from benchmarks.costs import control_plane_s, idle_cores
 from benchmarks.gate import GateServer, rounds
-from benchmarks.output import arguments, write_result
+from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
 from benchmarks.peers.bare_loop import BareSettings
 from benchmarks.peers.workload import RANKS, Workload, write_text
 from benchmarks.ray_nodes import settle
@@ -41,6 +41,7 @@ def main() -> int:
     parser = arguments(__doc__ or "", trials=5)
     parser.add_argument("--rounds", type=int, default=160, help="rounds of a trial, default 160: 320 steps per arm")
     given = parser.parse_args()
+    end_tidily_on_sigterm()
     # One step more than the gate lets through: the last is always saved to disk, which is no part of a step.
     steps = _WARM_UP_STEPS + _BLOCK_STEPS * given.rounds + 1
     trials: list[dict[str, Any]] = []

@@ -55,7 +55,11 @@ def ray_nodes(nodes: int, slots: int, environment: Mapping[str, str]) -> Iterato
 
 def _start_node(address: str, slots: int, folder: Path, env: Mapping[str, str], *, is_head: bool) -> None:
     host, port = address.split(":")
-    head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={folder}"]
+    # The defaults of the other two ports are one and the same on the whole machine.
+    head = [
+        "--head", f"--port={port}", f"--ray-client-server-port={_free_port()}", f"--dashboard-port={_free_port()}",
+        "--include-dashboard=false", f"--temp-dir={folder}",
+    ]  # fmt: skip
     command = [
         sys.executable, "-m", "ray.scripts.scripts", "start", *(head if is_head else [f"--address={address}"]),
         f"--node-ip-address={host}", f"--num-cpus={slots}", f"--object-store-memory={128 * 1024**2}",

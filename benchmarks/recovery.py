@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import plots, ray_train_arm, regroup_arm, stats
-from benchmarks.output import arguments, write_result
+from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
 from benchmarks.peers.workload import Workload, write_text
 from benchmarks.trial import Strike, Trial, TrialError, draw_strike
 
@@ -39,6 +39,7 @@ def main() -> int:
     parser = arguments(__doc__ or "", trials=5)
     parser.add_argument("--arms", default=",".join(ARMS), help="arms to run, comma-separated")
     given = parser.parse_args()
+    end_tidily_on_sigterm()
     names = given.arms.split(",")
     draw = random.Random(_SEED)
     trials: list[Trial] = []

@@ -28,16 +28,14 @@ def run(workload: Workload, strike: Strike, folder: Path) -> Trial:
         raise TrialError(f"regroup: one fault was planned, but the job shows {len(job['incidents'])} incidents")
     incident = job["incidents"][0]
     killed = incident["times"]["fault_s"]
-    before = [row for row in rows if row["generation"] == incident["generation"]]
     after = [row for row in rows if row["generation"] > incident["generation"]]
-    committed = max(row["step"] for row in before)
     return Trial(
         arm="regroup",
         strike=strike,
         submit_to_first_step_s=rows[0]["time_s"] - submitted,
         kill_to_first_step_s=after[0]["time_s"] - killed,
-        kill_to_new_step_s=next(row["time_s"] for row in after if row["step"] > committed) - killed,
-        steps_lost=committed - (after[0]["step"] - 1),
+        kill_to_new_step_s=next(row["time_s"] for row in after if row["step"] > incident["at_step"]) - killed,
+        steps_lost=incident["at_step"] - (after[0]["step"] - 1),
         details={"digest": job["digest"]["parameters"], "durations": incident["durations"], "rung": incident["rung"]},
     )
 
@@ -45,7 +43,7 @@ def run(workload: Workload, strike: Strike, folder: Path) -> Trial:
 def _run(
     workload: Workload, folder: Path, faults: list[dict[str, Any]]
 ) -> tuple[dict[str, Any], list[dict[str, Any]], float]:
-    """The finished job, its step rows in order of commit (a superseded row included), and when it was submitted."""
+    """The finished job, its committed steps in order, and when it was submitted."""
     with served(folder) as server:
         settle()
         submitted = time.time()

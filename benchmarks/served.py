@@ -15,6 +15,7 @@ from benchmarks import processes
 from benchmarks.peers.workload import NODES, SLOTS
 from benchmarks.trial import TrialError
 from regroup.api.client import Client
+from regroup.service.errors import RegroupError
 
 _MARK = "BENCHMARK_SERVER"
 _START_PATIENCE_S = 90.0
@@ -40,16 +41,17 @@ class Served:
         Raises:
             TrialError: it did not succeed, or not in time.
         """
-        deadline = time.monotonic() + _JOB_PATIENCE_S
-        while True:
-            job = self.client.get(job_id).model_dump(mode="json")
-            if job["state"] == "SUCCEEDED":
-                return job
-            if job["state"] in ("FAILED", "CANCELLED"):
-                raise TrialError(f"regroup: job ended {job['state']} for {job['reason']}: {job['message']}")
-            if time.monotonic() > deadline:
-                raise TrialError(f"regroup: job still {job['state']} after {_JOB_PATIENCE_S:.0f} s: {job['message']}")
-            time.sleep(0.2)
+        try:
+            job = self.client.wait(job_id, timeout_s=_JOB_PATIENCE_S).model_dump(mode="json")
+        except RegroupError as error:
+            raise TrialError(f"regroup: {error}") from error
+        if job["state"] != "SUCCEEDED":
+            raise TrialError(f"regroup: job ended {job['state']} for {job['reason']}: {job['message']}")
+        return job
+
+    def steps(self, job_id: str) -> list[dict[str, Any]]:
+        """Committed steps in order; what a later generation did again is left out."""
+        return [row.model_dump(mode="json") for row in self.client.steps(job_id)]
 
 
 @contextmanager
