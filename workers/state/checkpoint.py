@@ -9,6 +9,7 @@ import base64
 import json
 import os
 import pickle
+import warnings
 import zlib
 from collections.abc import Mapping
 from functools import cached_property
@@ -122,7 +123,10 @@ class CheckpointSource:
     def read(self, targets: Mapping[str, Tensor]) -> None:
         """Fill the local part of every target. Every rank reads what it needs by itself."""
         detached = {name: target.detach() for name, target in targets.items()}
-        dcp.load(detached, storage_reader=FileSystemReader(self._directory), no_dist=True)
+        with warnings.catch_warnings():
+            # It says so even when it was asked for.
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            dcp.load(detached, storage_reader=FileSystemReader(self._directory), no_dist=True)
 
     def _facts(self, rank: int) -> dict[str, Any]:
         return json.loads((self._directory / facts_name(rank)).read_text())

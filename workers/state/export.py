@@ -1,58 +1,64 @@
-"""The parameters of a checkpoint as one safetensors file. `python -m regroup.workers.state.export URI FILE`.
+"""Parameters of a checkpoint as one safetensors file.
 
-Runs where torch is, apart from the command line that calls it. Prints one JSON line about the file.
+    python -m regroup.workers.state.export STORAGE_URI/checkpoints/step-S.gen-G OUT.safetensors
 """
 
+import argparse
 import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
-from regroup.workers.node.storage import StorageError, download, join, read_bytes
+from regroup.workers.node import storage
 from regroup.workers.state.checkpoint import CheckpointSource
+from regroup.workers.state.snapshot import StateError, is_parameter
+
+_MANIFEST = "manifest.json"
 
 
-def export(uri: str, target: Path) -> dict[str, Any]:
-    """Write the parameters of the checkpoint at `uri`, under their canonical names, without optimizer state.
+def export(uri: str, out: Path) -> int:
+    """Write the parameters of the checkpoint at `uri` (a folder or an fsspec URI) and return how many tensors.
 
-    Returns:
-        `path`, `step`, `tensors`, `parameters` (count) and `size_bytes`.
+    Every file is verified against the manifest first.
 
     Raises:
-        StorageError: no manifest, or a file that is not as the manifest says.
+        StateError: there is no finished checkpoint.
+        StorageError: a file is missing or damaged.
     """
-    found = read_bytes(join(uri, "manifest.json"))
-    if found is None:
-        raise StorageError(f"{uri} holds no manifest.json: it is no finished checkpoint")
-    manifest: dict[str, Any] = json.loads(found)
+    content = storage.read_bytes(storage.join(uri, _MANIFEST))
+    if content is None:
+        raise StateError(f"{uri} holds no finished checkpoint: it has no {_MANIFEST}; list them with `checkpoints`")
+    manifest = json.loads(content)
     with tempfile.TemporaryDirectory(prefix="regroup-export-") as scratch:
-        directory = Path(scratch)
-        download(uri, directory, manifest["files"])
-        source = CheckpointSource(directory)
+        storage.download(uri, Path(scratch), manifest["files"])
+        source = CheckpointSource(Path(scratch))
         tensors = {
-            name: torch.empty(shape, dtype=dtype)
-            for name, (dtype, shape) in source.tensors().items()
-            if not name.startswith("optim.")
+            name: torch.empty(shape, dtype=dtype) for name, (dtype, shape) in source.tensors().items()
+            if is_parameter(name)
         }
         source.read(tensors)
-    origin = {name: str(manifest[name]) for name in ("job_id", "step", "generation") if name in manifest}
-    target.parent.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, target, metadata={"format": "pt", **origin})
-    return {
-        "path": str(target),
-        "step": manifest.get("step"),
-        "tensors": len(tensors),
-        "parameters": sum(tensor.numel() for tensor in tensors.values()),
-        "size_bytes": target.stat().st_size,
-    }
+    about = {"format": "pt", "job_id": str(manifest["job_id"]), "step": str(manifest["step"])}
+    save_file(tensors, out, metadata=about)
+    return len(tensors)
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="python -m regroup.workers.state.export", description=__doc__)
+    parser.add_argument("checkpoint", help="folder or URI of a checkpoint")
+    parser.add_argument("out", type=Path, help="safetensors file to write")
+    args = parser.parse_args()
+    try:
+        count = export(args.checkpoint, args.out)
+    except (StateError, storage.StorageError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{args.out}: {count} tensors")
+    return 0
 
 
 if __name__ == "__main__":
-    try:
-        print(json.dumps(export(sys.argv[1], Path(sys.argv[2]))))
-    except (StorageError, OSError) as error:
-        sys.exit(f"{error}")
+    sys.exit(main())

@@ -252,6 +252,11 @@ def intersect(
     return common if all(start < stop for start, stop in common) else None
 
 
+def is_parameter(name: str) -> bool:
+    """Whether a tensor of a saved state is a parameter, and not a buffer or optimizer state."""
+    return not name.startswith((_OPTIM, _BUFFER))
+
+
 def plan_of(tensors: Mapping[str, Tensor]) -> Plan:
     """One entry a tensor: the box of it that this rank holds."""
     entries: list[Entry] = []

@@ -1,0 +1,124 @@
+"""A checkpoint written from memory without a process group loads with plain DCP, on any layout."""
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.distributed import checkpoint as dcp
+
+from regroup.workers.state.export import export, main
+
+Config = dict[str, Any]
+SAVE = "regroup.workers.state.checkpoint:save_shards"
+FINISH = "regroup.workers.state.checkpoint:write_metadata"
+
+
+def save(agent: Any, memory: str, world_size: int, step: int, directory: Path) -> Path:
+    """What the agents of two nodes and the supervisor do with a pinned set."""
+    directory.mkdir()
+    state = {"source": "memory", "step": step, "generation": 1}
+    nodes = [ranks for ranks in (list(range(world_size // 2)), list(range(world_size // 2, world_size))) if ranks]
+    parts = [
+        agent.task(SAVE, {"directory": str(directory), "shards": [{"rank": rank} for rank in ranks]},
+                   memory=memory, ranks=ranks, restore=state)
+        for ranks in nodes
+    ]
+    agent.task(FINISH, {"directory": str(directory), "parts": parts})
+    assert len({part["samples_digest"] for part in parts}) == 1
+    files = [
+        {"name": path.name, "size_bytes": path.stat().st_size, "crc32": zlib.crc32(path.read_bytes())}
+        for path in sorted(directory.iterdir())
+    ]
+    (directory / "manifest.json").write_text(json.dumps({"job_id": "test", "step": step, "files": files}))
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after"), [("fsdp", 4, 2), ("fsdp", 2, 3), ("ddp", 2, 1)]
+)
+def test_a_run_goes_on_from_a_checkpoint_on_another_layout(
+    agent: Any, config: Config, tmp_path: Path, kind: str, before: int, after: int
+) -> None:
+    config["training"]["precision"] = "fp64"
+    config["data_parallel"] = kind
+    memory = f"checkpoint-{kind}-{before}-{after}"
+    whole = agent.run(config, before, memory)
+    directory = save(agent, memory, before, 3, tmp_path / "checkpoint")
+    config["data_parallel"] = "fsdp"
+    resumed = agent.run(
+        config, after, f"{memory}-resumed", generation=2, checkpoint_dir=str(directory),
+        restore={"source": "checkpoint", "step": 3, "generation": 1},
+    )
+    assert resumed.codes == [0] * after
+    assert [row["step"] for row in resumed.rows] == [4]
+    assert resumed.losses == pytest.approx(whole.losses[3:], rel=1e-11)
+    assert resumed.result["samples"] == whole.result["samples"]
+
+
+def test_on_the_same_layout_it_goes_on_bitwise(agent: Any, config: Config, tmp_path: Path) -> None:
+    whole = agent.run(config, 2, "checkpoint-same")
+    directory = save(agent, "checkpoint-same", 2, 3, tmp_path / "checkpoint")
+    resumed = agent.run(
+        config, 2, "checkpoint-same-resumed", generation=2, checkpoint_dir=str(directory),
+        restore={"source": "checkpoint", "step": 3, "generation": 1},
+    )
+    assert resumed.result == whole.result
+
+
+def test_plain_dcp_loads_it_and_replicas_are_written_once(agent: Any, config: Config, tmp_path: Path) -> None:
+    config["data_parallel"] = "ddp"
+    agent.run(config, 2, "checkpoint-dcp")
+    directory = save(agent, "checkpoint-dcp", 2, 4, tmp_path / "checkpoint")
+    metadata = dcp.FileSystemReader(directory).read_metadata()
+    assert all(len(tensor.chunks) == 1 for tensor in metadata.state_dict_metadata.values())
+    names = {"embed.weight", "layers.0.attention.query.weight", "optim.head.weight.exp_avg", "optim.head.weight.step"}
+    assert names <= set(metadata.state_dict_metadata)
+    state = {"norm.weight": torch.zeros(24), "optim.norm.weight.step": torch.zeros(())}
+    with pytest.warns(UserWarning, match="single process"):
+        dcp.load(state, storage_reader=dcp.FileSystemReader(directory), no_dist=True)
+    assert (state["norm.weight"] != 0).all()
+    assert state["optim.norm.weight.step"] == 4
+    sizes = {path.name: path.stat().st_size for path in directory.glob("*.distcp")}
+    assert set(sizes) == {"__0_0.distcp", "__1_0.distcp"}
+
+
+def test_a_torn_or_foreign_buffer_is_not_saved(agent: Any, config: Config, tmp_path: Path) -> None:
+    agent.run(config, 2, "checkpoint-foreign")
+    state = {"source": "memory", "step": 4, "generation": 1}
+    args = {"directory": str(tmp_path), "shards": [{"rank": 1}]}
+    with pytest.raises(RuntimeError, match="buffer of rank 1 holds no whole set"):
+        agent.task(SAVE, args, memory="checkpoint-foreign", ranks=[0], restore=state)
+
+
+def test_metadata_of_half_the_shards_is_refused(agent: Any, config: Config, tmp_path: Path) -> None:
+    agent.run(config, 2, "checkpoint-half")
+    state = {"source": "memory", "step": 4, "generation": 1}
+    args = {"directory": str(tmp_path), "shards": [{"rank": 0}]}
+    part = agent.task(SAVE, args, memory="checkpoint-half", ranks=[0], restore=state)
+    with pytest.raises(RuntimeError, match=r"the shards cover \d+ of \d+ values"):
+        agent.task(FINISH, {"directory": str(tmp_path), "parts": [part]})
+    assert not (tmp_path / ".metadata").exists()
+
+
+def test_parameters_are_exported_as_safetensors(
+    agent: Any, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = agent.run(config, 2, "checkpoint-export")
+    directory = save(agent, "checkpoint-export", 2, 4, tmp_path / "checkpoint")
+    count = export(str(directory), tmp_path / "model.safetensors")
+    tensors = load_file(tmp_path / "model.safetensors")
+    assert count == len(tensors)
+    assert sum(tensor.numel() for tensor in tensors.values()) == run.result["parameter_count"]
+    assert not any(name.startswith("optim.") for name in tensors)
+    damaged = directory / "__1_0.distcp"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
+    monkeypatch.setattr("sys.argv", ["export", str(directory), str(tmp_path / "again.safetensors")])
+    assert main() == 1
+    assert "__1_0.distcp is damaged" in capsys.readouterr().err
+    (directory / "manifest.json").unlink()
+    assert main() == 1
+    assert "no finished checkpoint" in capsys.readouterr().err
