@@ -32,7 +32,7 @@ format: $(STAMP) ## rewrite to the house style
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-docs: $(STAMP) ## write again what is generated: the state diagram, the dashboard
+docs: $(STAMP) ## write again what is generated: states, commands, spec, API, dashboard
 	@$(BIN)/python docs/generate.py
 
 bench-recovery: $(STAMP) ## kill to first new step, beside Ray Train

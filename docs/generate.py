@@ -1,9 +1,12 @@
 """Write what is generated from code, or with `--check` say what is not up to date."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+from regroup.api.app import openapi
+from regroup.api.cli import cli_doc, spec_doc
 from regroup.service.states import state_diagram
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,7 +25,13 @@ def main() -> int:
     dashboard = subprocess.run(
         [sys.executable, ROOT / "deploy" / "grafana" / "dashboard.py"], capture_output=True, text=True, check=True
     ).stdout
-    generated = {ROOT / "docs" / "states.md": STATES, ROOT / "deploy" / "grafana" / "regroup.json": dashboard}
+    generated = {
+        ROOT / "docs" / "states.md": STATES,
+        ROOT / "docs" / "cli.md": cli_doc.render(),
+        ROOT / "docs" / "job-spec.md": spec_doc.render(),
+        ROOT / "docs" / "openapi.json": json.dumps(openapi(), indent=1, sort_keys=True) + "\n",
+        ROOT / "deploy" / "grafana" / "regroup.json": dashboard,
+    }
     stale = [path for path, text in generated.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         print(f"{path.relative_to(ROOT)}: {'not up to date: run make docs' if '--check' in sys.argv else 'written'}")
