@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,15 @@ from regroup.service.store.store import Store
 
 
 class QuietServer(uvicorn.Server):
-    """Leaves the signals to pytest."""
+    """Says when it is up; leaves the signals to pytest."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -86,7 +95,7 @@ def spec_json(name: str = "gpt", **fields: Any) -> dict[str, Any]:
 
 
 def formed(number: int, start_step: int) -> tuple[str, int, dict[str, Any]]:
-    place = {"rank": 0, "node_id": "n0", "node_name": "a", "address": "127.0.0.1", "local_rank": 0, "device": "cpu"}
+    place = {"rank": 0, "node_id": "n0", "node_name": "a", "address": "127.0.0.1", "local_rank": 0, "device": 0}
     layout = {"dp_replicate": 1, "dp_shard": 1, "cp": 1, "tp": 1, "pp": 1}
     data = {"number": number, "layout": layout, "world_size": 1, "ranks": [place], "start_step": start_step}
     return "generation", number, {**data, "restore": {"source": "none"}, "cause": "start"}
@@ -129,9 +138,7 @@ async def live(tmp_path: Path) -> AsyncIterator[Live]:
     config = uvicorn.Config(create_app(services), port=0, ws="none", log_config=None, timeout_graceful_shutdown=1)
     server = QuietServer(config)
     serving = asyncio.create_task(server.serve())
-    while not server.started:
-        assert not serving.done()
-        await asyncio.sleep(0.005)
+    await asyncio.wait_for(server.up.wait(), 20)
     port = server.servers[0].sockets[0].getsockname()[1]
     url = f"http://127.0.0.1:{port}"
     lease = await store.acquire_lease("test", 3600.0)

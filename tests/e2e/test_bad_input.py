@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Served
+from house.served import Served
 
 from regroup.api.client import ApiError
 

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from conftest import Served, assert_same_result, end, eventually
+from house.served import Served, assert_same_result, end, eventually
 
 from regroup.api.schemas import Job
 

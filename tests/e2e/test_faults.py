@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import Served, assert_same_result
+from house.served import Served, assert_same_result
 
 from regroup.api.schemas import Job
 
