@@ -25,6 +25,7 @@ from regroup.service.errors import RegroupError, UnavailableError
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "pretrain-cpython.yaml"
 
 _NODES, _SLOTS = 2, 2
+_LOG = "demo-server.log"
 _START_WITHIN_S = 90.0
 _DOWN_WITHIN_S = 60.0
 _ENDED_WITHIN_S = 10.0
@@ -45,7 +46,13 @@ class Plan:
 
 def plan(steps: int | None, example: Path = EXAMPLE) -> Plan:
     """Both specs. At another number of steps the fault still strikes half-way."""
-    settings = [] if steps is None else [f"training.steps={steps}", f"faults.0.at.step={max(1, steps // 2)}"]
+    settings: list[str] = []
+    if steps is not None:
+        settings = [
+            f"training.steps={steps}",
+            f"training.validate_every={steps // 6}",
+            f"faults.0.at.step={steps // 2}",
+        ]
     disturbed = read_spec(example, settings)
     return Plan(disturbed, {**disturbed, "name": f"{disturbed['name']}-control", "faults": []})
 
@@ -64,7 +71,10 @@ def demo(directory: Path, steps: int | None, *, keep: bool) -> int:
     except KeyboardInterrupt:
         print("interrupted")
     finally:
-        clean = _end(server, state, directory, keep=keep)
+        if not figures:
+            directory.mkdir(parents=True, exist_ok=True)
+            print(f"the server's log: {shutil.copy(state / _LOG, directory / 'server.log')}")
+        clean = _end(server, state, keep=keep)
         signal.signal(signal.SIGTERM, previous)
     if not figures:
         return 130
@@ -109,7 +119,7 @@ def _board(spec: Mapping[str, Any], activity: str) -> JobView:
 def _start(state: Path) -> "subprocess.Popen[bytes]":
     """A server whose whole life is under `state`, in a session of its own: Ctrl-C is ours to pass on."""
     options = ["--local-nodes", str(_NODES), "--slots-per-node", str(_SLOTS), "--port", "0", "--allow-faults"]
-    with (state / "demo-server.log").open("wb") as sink:
+    with (state / _LOG).open("wb") as sink:
         return subprocess.Popen(
             _command("serve", state, *options),
             stdout=sink,
@@ -134,13 +144,13 @@ def _url(server: "subprocess.Popen[bytes]", state: Path, board: JobView, out: Sc
     while not address.exists():
         out.show(board)
         if server.poll() is not None or time.monotonic() > deadline:
-            log = (state / "demo-server.log").read_text(errors="replace").splitlines()
+            log = (state / _LOG).read_text(errors="replace").splitlines()
             raise UnavailableError("the server did not start:\n" + "\n".join(log[-15:]))
         time.sleep(0.1)
     return str(json.loads(address.read_text())["url"])
 
 
-def _end(server: "subprocess.Popen[bytes]", state: Path, directory: Path, *, keep: bool) -> bool:
+def _end(server: "subprocess.Popen[bytes]", state: Path, *, keep: bool) -> bool:
     """End the server, its Ray and all that ran there, look again, say what was found. True if all ended by itself."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of it running
     try:
@@ -180,6 +190,8 @@ def _tell(figures: Mapping[str, Any], directory: Path) -> None:
         f"final loss          {figures['final_loss']:.3f} nats per byte; single bytes: {figures['unigram_entropy']:.3f}"
     )
     print(f"held-out loss       {' → '.join(f'{loss:.3f}' for loss in figures['held_out_loss'].values())}")
+    for claim in (claim for claim, found in figures["found"].items() if found is False):
+        print(f"NOT FOUND           {claim.replace('_', ' ')}")
     print(f"written             {directory / 'loss.png'}, {directory / 'summary.json'}")
     print()
     print(_YOURS.format(example=os.path.relpath(EXAMPLE)), end="")

@@ -4,7 +4,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,7 @@ def summary(disturbed: Run, control: Run, entropy: float, times: Mapping[str, fl
     incident = disturbed.incident
     return {
         "holds": verdict.holds,
+        "found": asdict(verdict),
         "bitwise_equal": verdict.bitwise_equal,
         "recovery_seconds": incident.elapsed("first_step_s") if incident else None,
         "recovery_phases": dict(incident.times) if incident else {},

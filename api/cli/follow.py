@@ -106,9 +106,10 @@ class Lines:
 
     def show(self, view: JobView) -> None:
         """Print what is new since the last view."""
-        before = self._before or replace(
-            view, state="", activity="", generation=0, incidents=(), steps=(), checkpoint_step=None
-        )
+        before = self._before
+        if before is None or before.name != view.name:  # the first of a job
+            before = replace(view, state="", activity="", generation=0, incidents=(), steps=(), checkpoint_step=None)
+            self.say(f"{view.name}, {view.steps_total} steps")
         for line in changes(before, view):
             self.say(line)
         self._before = view

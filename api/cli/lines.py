@@ -10,16 +10,13 @@ _STEP_LINES = 20
 
 
 def changes(before: JobView, after: JobView) -> list[str]:
-    """Lines for what is new in `after`, in the order a reader expects: cause, state, generation, steps."""
+    """Lines for what is new in `after`, in the order a reader expects: cause, generation, steps, the end last."""
     lines: list[str] = []
     known = {incident.id: incident for incident in before.incidents}
     for incident in after.incidents:
         lines += _incident(known.get(incident.id), incident)
-    if after.state != before.state:
-        why = " · ".join(part for part in (after.reason, after.message) if part)
-        lines.append(f"state {after.state}" + (f" ({why})" if why else ""))
-        if after.over and after.error:
-            lines.append(f"error {after.error.get('kind', '')}: {after.error.get('message', '')}")
+    if after.state != before.state and not after.over:
+        lines.append(_state(after))
     if after.activity and after.activity != before.activity:
         lines.append(f"starting: {after.activity}")
     if after.generation != before.generation:
@@ -27,7 +24,16 @@ def changes(before: JobView, after: JobView) -> list[str]:
     if after.checkpoint_step is not None and after.checkpoint_step != before.checkpoint_step:
         lines.append(f"checkpoint of step {after.checkpoint_step} saved")
     lines += [_step(step, after) for step in new_steps(before, after) if _worth_a_line(step, after.steps_total)]
+    if after.state != before.state and after.over:
+        lines.append(_state(after))
+        if after.error:
+            lines.append(f"error {after.error.get('kind', '')}: {after.error.get('message', '')}")
     return lines
+
+
+def _state(view: JobView) -> str:
+    why = " · ".join(part for part in (view.reason, view.message) if part)
+    return f"state {view.state}" + (f" ({why})" if why else "")
 
 
 def new_steps(before: JobView, after: JobView) -> list[Step]:
@@ -63,8 +69,7 @@ def _generation(view: JobView) -> list[str]:
 
 def _incident(before: Incident | None, after: Incident) -> list[str]:
     known = before.times if before else {}
-    who = "" if after.rank is None else f" of rank {after.rank}"
-    lines = [] if before else [f"incident: {after.cause}{who} after step {after.at_step}"]
+    lines = [] if before else [f"incident: {after.title}"]
     for word, key in INCIDENT_PHASES:
         at = after.elapsed(key)
         if key not in known and at is not None:

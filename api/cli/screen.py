@@ -112,8 +112,7 @@ def _incidents(view: JobView, now_s: float) -> RenderableType:
 
 
 def _incident(incident: Incident, now_s: float) -> Text:
-    who = "" if incident.rank is None else f" of rank {incident.rank}"
-    text = Text.assemble((f"{incident.cause}{who} after step {incident.at_step}  ", "bold"))
+    text = Text.assemble((f"{incident.title}  ", "bold"))
     for word, key in INCIDENT_PHASES:
         at = incident.elapsed(key)
         text.append(f"{word} {'…' if at is None else duration(at)}  ", style="dim" if at is None else "")

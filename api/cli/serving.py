@@ -44,7 +44,7 @@ AllowFaults = Annotated[
 ]
 Directory = Annotated[Path, typer.Option("--directory", metavar="DIR", help="Where loss.png and summary.json go.")]
 Steps = Annotated[
-    int | None, typer.Option("--steps", metavar="N", min=20, help="Steps of each run; the example's if absent.")
+    int | None, typer.Option("--steps", metavar="N", min=60, help="Steps of each run; the example's if absent.")
 ]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the state directory: database, logs, checkpoints.")]
 

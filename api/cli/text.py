@@ -6,11 +6,13 @@ _SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def duration(seconds: float) -> str:
-    """`0.83 s`, `12.4 s`, `3 m 20 s`, `2 h 5 m`, `3 d 4 h`; three significant figures at most."""
+    """`20 ms`, `0.8 s`, `12 s`, `3 m 20 s`, `2 h 5 m`, `3 d 4 h`."""
     if seconds < 0:
         return "-" + duration(-seconds)
+    if 0 < seconds < 0.0995:
+        return f"{seconds * 1000:.0f} ms"
     if seconds < 9.995:
-        return f"{seconds:.2g} s" if seconds < 0.0995 else f"{seconds:.1f} s"
+        return f"{seconds:.1f} s" if seconds else "0 s"
     if seconds < 59.5:
         return f"{seconds:.0f} s"
     seconds = round(seconds)

@@ -52,6 +52,12 @@ class Incident:
         return None if start is None or then is None else max(0.0, then - start)
 
     @property
+    def title(self) -> str:
+        """What happened, to whom, when."""
+        who = "" if self.rank is None or f"rank {self.rank}" in self.cause else f" of rank {self.rank}"
+        return f"{self.cause}{who} after step {self.at_step}"
+
+    @property
     def over(self) -> bool:
         """Training is back."""
         return "first_step_s" in self.times
@@ -159,7 +165,7 @@ def fold(view: JobView, event: Mapping[str, Any]) -> JobView:
         case "phase":
             fraction = data.get("fraction")
             done = "" if fraction is None else f" {fraction:.0%}"
-            return replace(view, activity=f"{data.get('phase', '')}{done} {data.get('message') or ''}".strip())
+            return replace(view, activity=f"{data.get('message') or data.get('phase', '')}{done}")
         case _:
             return view
 

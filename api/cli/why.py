@@ -44,6 +44,7 @@ def _incidents(incidents: Sequence[Mapping[str, Any]]) -> list[str]:
     for each in incidents[-_INCIDENTS_SHOWN:]:
         total = (each.get("durations") or {}).get("total")
         back = "not back" if total is None else f"back in {duration(total)}, {each.get('steps_lost') or 0} steps lost"
-        who = "" if each.get("rank") is None else f" of rank {each['rank']}"
+        rank = each.get("rank")
+        who = "" if rank is None or f"rank {rank}" in each["cause"] else f" of rank {rank}"
         lines.append(f"    {each['cause']}{who} after step {each.get('at_step')}: {back}")
     return lines

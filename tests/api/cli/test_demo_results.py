@@ -73,8 +73,8 @@ def test_the_example_is_a_legal_spec_and_the_control_run_differs_by_its_fault_on
 
 
 def test_other_steps_move_the_fault_along() -> None:
-    specs = plan(40)
-    assert (specs.disturbed["training"]["steps"], specs.disturbed["faults"][0]["at"]["step"]) == (40, 20)
+    specs = plan(60)
+    assert (specs.disturbed["training"]["steps"], specs.disturbed["faults"][0]["at"]["step"]) == (60, 30)
     parse_spec(dict(specs.disturbed))
 
 

@@ -17,15 +17,15 @@ def test_a_life_is_told_in_order_each_thing_once(story) -> None:
     lines = told(story, events)
     assert lines[:4] == [
         "state STARTING (granted)",
-        "starting: data 40% 12 files",
+        "starting: 12 files 40%",
         "generation 1 · dp_shard=4 · node-1: ranks 0, 1; node-2: ranks 2, 3",
         "state RUNNING (first_step)",
     ]
     assert lines[4] == "step 1/300  loss 5.4136"
     kill = lines.index("incident: SIGKILL of rank 1 after step 149")
     assert lines[kill + 1 :] == [
-        "  seen 0.02 s",
-        "  dead 0.04 s",
+        "  seen 20 ms",
+        "  dead 40 ms",
         "generation 2 · dp_shard=4 · node-1: ranks 0, 1; node-2: ranks 2, 3",
         "  formed 0.3 s",
         "  restored 0.4 s",

@@ -7,7 +7,8 @@ from regroup.api.cli.text import ago, duration, layout_text, number, size
     ("seconds", "text"),
     [
         (0.0, "0 s"),
-        (0.021, "0.021 s"),
+        (0.021, "21 ms"),
+        (0.0034, "3 ms"),
         (0.8, "0.8 s"),
         (9.96, "10.0 s"),
         (12.4, "12 s"),

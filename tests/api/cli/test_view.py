@@ -51,6 +51,14 @@ def test_one_step_lost_is_singular_and_a_hopeless_incident_says_so(story) -> Non
     assert story.view([story.incident(story.killed_at, rung="fail")]).incidents[0].summary() == "not recovered"
 
 
+def test_a_title_names_the_rank_once(story) -> None:
+    said = [
+        story.view([story.incident(story.killed_at, cause=cause)]).incidents[0].title
+        for cause in ("SIGKILL", "rank 1 killed by signal 9")
+    ]
+    assert said == ["SIGKILL of rank 1 after step 149", "rank 1 killed by signal 9 after step 149"]
+
+
 def test_a_later_generation_replaces_the_steps_it_repeats(story) -> None:
     view = story.view([*[story.step(s) for s in (1, 2, 3)], story.step(2, generation=2)])
     assert [(s.step, s.generation) for s in view.steps] == [(1, 1), (2, 2)]
@@ -84,7 +92,7 @@ def test_what_is_not_known_changes_nothing(story) -> None:
 
 def test_starting_tells_what_it_is_busy_with_until_the_first_step(story) -> None:
     events = story.until_the_kill
-    assert story.view(events[:2]).activity == "data 40% 12 files"
+    assert story.view(events[:2]).activity == "12 files 40%"
     assert story.view(events[:6]).activity == ""
 
 
