@@ -9,7 +9,9 @@ from typing import Any
 import structlog
 
 from regroup.service.errors import IllegalTransitionError, UnavailableError
+from regroup.service.policy.accounting import goodput
 from regroup.service.policy.queueing import Turn
+from regroup.service.runtime.account import Account
 from regroup.service.runtime.cluster import (
     Cluster,
     ClusterUnavailableError,
@@ -29,6 +31,7 @@ from regroup.service.store.records import Allotment, Condition, JobRow, Lease
 from regroup.service.store.store import Store
 
 _RETRY_S = 0.5
+_TOLD_BY = ("state", "incident", "checkpoint")  # events after which a job's goodput is worth writing down again
 _log = structlog.get_logger(__name__)
 
 
@@ -182,10 +185,15 @@ def _step_in(checkpoint_uri: str) -> int:
 async def _follow(leading: Leading, job_id: str) -> None:
     """Long-poll the supervisor and store what it says, until the job holds nothing."""
     heard_s = time.monotonic()
+    account = Account(await leading.store.job(job_id))
     while (job := await leading.store.job(job_id)).state.holds_devices:
         try:
             reply = await _exchange(leading, job)
-            await leading.store.ingest(leading.lease, job_id, reply.boot_id, reply.events, reply.status)
+            job = await leading.store.ingest(leading.lease, job_id, reply.boot_id, reply.events, {})
+            if any(event.type in _TOLD_BY for event in reply.events):
+                await account.catch_up(leading.store, job)
+                status = {"goodput": goodput(account.seconds(leading.clock()))}
+                await leading.store.ingest(leading.lease, job_id, reply.boot_id, (), status)
             heard_s = time.monotonic()
             await _say_responsive(leading, job, None)
         except SupervisorGoneError:

@@ -8,7 +8,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -16,22 +16,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as Family
 
 from regroup import __version__
-from regroup.service.policy.accounting import (
-    Mark,
-    TimeClass,
-    device_seconds,
-    goodput,
-    queue_waits,
-    seconds_by_class,
-)
+from regroup.service.policy.accounting import device_seconds, goodput, queue_waits
 from regroup.service.runtime import metric_names as names
+from regroup.service.runtime.account import Account
 from regroup.service.runtime.metric_names import Metric
-from regroup.service.states import JobState
-from regroup.service.store.records import Event, JobFilter, JobRow, Totals
+from regroup.service.store.records import JobFilter, Totals
 from regroup.service.store.store import Store
 
 _PAGE = 200
-_EVENTS = 1000
 Sample = tuple[Sequence[str], float]
 
 
@@ -41,7 +33,7 @@ class Metrics:
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._clock = clock
-        self._accounts: dict[str, _Account] = {}
+        self._accounts: dict[str, Account] = {}
         self._one_at_a_time = asyncio.Lock()
 
     async def render(self) -> bytes:
@@ -63,47 +55,14 @@ class Metrics:
         while True:
             page = await self._store.page(JobFilter(), after, _PAGE)
             for job in page.jobs:
-                account = self._accounts.setdefault(job.id, _Account(job))
-                account.job = job
-                while account.number < job.version:
-                    for event in await self._store.events(job.id, account.number, _EVENTS):
-                        account.take(event)
+                account = self._accounts.setdefault(job.id, Account(job))
+                await account.catch_up(self._store, job)
             after = page.next_after
             if after is None:
                 return
 
 
-@dataclass
-class _Account:
-    """What the metrics need of one job's history, up to event `number`."""
-
-    job: JobRow
-    number: int = 0
-    timeline: list[Mark] = field(default_factory=list[Mark])
-    incidents: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    checkpoint_seconds: list[float] = field(default_factory=list[float])
-    world_size: int = 0
-
-    def take(self, event: Event) -> None:
-        self.number = event.number
-        if event.type == "state":
-            self.timeline.append(Mark(event.time_s, JobState(event.data["to"])))
-        elif event.type == "incident":
-            self.incidents[str(event.data["id"])] = event.data
-        elif event.type == "checkpoint" and event.data.get("duration_s") is not None:
-            self.checkpoint_seconds.append(float(event.data["duration_s"]))
-        elif event.type == "generation":
-            self.world_size = int(event.data["world_size"])
-
-    @property
-    def steps_lost(self) -> int:
-        return sum(int(incident.get("steps_lost") or 0) for incident in self.incidents.values())
-
-    def seconds(self, now: float) -> dict[TimeClass, float]:
-        return seconds_by_class(self.timeline, now, self.steps_lost * (self.job.step_duration_s or 0.0))
-
-
-def _families(totals: Totals, accounts: Sequence[_Account], now: float) -> Iterable[Family]:
+def _families(totals: Totals, accounts: Sequence[Account], now: float) -> Iterable[Family]:
     incidents = [incident for account in accounts for incident in account.incidents.values()]
     yield _gauge(names.BUILD_INFO, [((__version__,), 1.0)])
     yield _gauge(names.JOBS, [((state.value,), count) for state, count in totals.jobs.items()])
@@ -122,7 +81,7 @@ def _families(totals: Totals, accounts: Sequence[_Account], now: float) -> Itera
         yield _gauge(metric, [((job.id, job.name, job.project), number) for job, number in found if number is not None])
 
 
-_OF_A_JOB: Sequence[tuple[Metric, Callable[[_Account, float], float | None]]] = (
+_OF_A_JOB: Sequence[tuple[Metric, Callable[[Account, float], float | None]]] = (
     (names.JOB_STEP, lambda account, _: account.job.step),
     (names.JOB_STEPS, lambda account, _: account.job.steps),
     (names.JOB_LOSS, lambda account, _: account.job.loss),
@@ -144,7 +103,7 @@ def _phases(incidents: Iterable[dict[str, Any]]) -> dict[Sequence[str], list[flo
     return observed
 
 
-def _device_seconds(accounts: Iterable[_Account], now: float) -> list[Sample]:
+def _device_seconds(accounts: Iterable[Account], now: float) -> list[Sample]:
     sums: dict[tuple[str, str], float] = {}
     for account in accounts:
         device = str(account.job.spec["resources"]["device"])

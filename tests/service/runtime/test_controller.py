@@ -106,6 +106,8 @@ async def test_a_job_takes_its_gang_runs_and_gives_everything_back(house: House)
         order = [call.split()[0] for call in house.cluster.calls]
         assert order == ["take", "take", "start", "stop", "release", "release"]
         assert await house.store.live_allotments() == []
+        ended = await house.store.job(job_id)
+        assert ended.goodput is not None and 0 < ended.goodput < 1
 
 
 async def test_nothing_is_kept_when_one_node_refuses(house: House) -> None:

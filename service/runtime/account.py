@@ -1,0 +1,53 @@
+"""A job's history folded into what its account needs: when it was in which state, what failed, what was saved."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from regroup.service.policy.accounting import Mark, TimeClass, seconds_by_class
+from regroup.service.states import JobState
+from regroup.service.store.records import Event, JobRow
+from regroup.service.store.store import Store
+
+_EVENTS = 1000
+
+
+@dataclass
+class Account:
+    """One job, up to event `number`. Kept between readings: each takes in only what is new."""
+
+    job: JobRow
+    number: int = 0
+    timeline: list[Mark] = field(default_factory=list[Mark])
+    incidents: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """By id, as told last."""
+    checkpoint_seconds: list[float] = field(default_factory=list[float])
+    world_size: int = 0
+    """Of the newest generation."""
+
+    async def catch_up(self, store: Store, job: JobRow) -> None:
+        """Take in the job's events up to its row's version."""
+        self.job = job
+        while self.number < job.version:
+            for event in await store.events(job.id, self.number, _EVENTS):
+                self.take(event)
+
+    def take(self, event: Event) -> None:
+        """Take in the next event."""
+        self.number = event.number
+        if event.type == "state":
+            self.timeline.append(Mark(event.time_s, JobState(event.data["to"])))
+        elif event.type == "incident":
+            self.incidents[str(event.data["id"])] = event.data
+        elif event.type == "checkpoint" and event.data.get("duration_s") is not None:
+            self.checkpoint_seconds.append(float(event.data["duration_s"]))
+        elif event.type == "generation":
+            self.world_size = int(event.data["world_size"])
+
+    @property
+    def steps_lost(self) -> int:
+        """Committed steps that were done again after incidents."""
+        return sum(int(incident.get("steps_lost") or 0) for incident in self.incidents.values())
+
+    def seconds(self, now: float) -> dict[TimeClass, float]:
+        """Seconds of each class until `now`. Steps lost count with the job's average step time."""
+        return seconds_by_class(self.timeline, now, self.steps_lost * (self.job.step_duration_s or 0.0))

@@ -1,0 +1,58 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regroup.service.policy.accounting import (
+    CLASS_OF_STATE,
+    Mark,
+    TimeClass,
+    device_seconds,
+    goodput,
+    queue_waits,
+    seconds_by_class,
+)
+from regroup.service.states import JobState
+
+LIFE = [
+    Mark(0, JobState.QUEUED),
+    Mark(10, JobState.PLACING),
+    Mark(11, JobState.STARTING),
+    Mark(15, JobState.RUNNING),
+    Mark(45, JobState.RECOVERING),
+    Mark(46, JobState.RUNNING),
+    Mark(65, JobState.SUCCEEDED),
+]
+
+
+def test_a_life_in_seconds() -> None:
+    seconds = seconds_by_class(LIFE, until_s=1000, lost_s=4)
+    spent = {kind.value: value for kind, value in seconds.items() if value}
+    assert spent == {"queued": 10, "starting": 5, "training": 45, "lost": 4, "recovering": 1}
+    assert goodput(seconds) == pytest.approx(45 / 55)
+    assert device_seconds(seconds, 4)[TimeClass.TRAINING] == 180
+    assert TimeClass.QUEUED not in device_seconds(seconds, 4)
+    assert queue_waits(LIFE) == [10]
+
+
+def test_a_job_that_waits_has_no_goodput_and_no_finished_wait() -> None:
+    assert goodput(seconds_by_class(LIFE[:1], until_s=7)) is None
+    assert queue_waits(LIFE[:1]) == [0]
+
+
+def test_every_state_in_which_time_passes_has_a_class() -> None:
+    assert set(CLASS_OF_STATE) == {state for state in JobState if not state.is_terminal}
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1e6), st.sampled_from([state for state in JobState if not state.is_terminal]))),
+    st.floats(0, 1e6), st.floats(0, 1e6),
+)  # fmt: skip
+def test_classes_sum_to_wall_clock_whatever_the_clocks_said(
+    marks: list[tuple[float, JobState]], until_s: float, lost_s: float
+) -> None:
+    timeline = [Mark(at_s, state) for at_s, state in marks]
+    seconds = seconds_by_class(timeline, until_s, lost_s)
+    latest = max([until_s, *(mark.at_s for mark in timeline)]) if timeline else 0.0
+    wall_s = latest - timeline[0].at_s if timeline else 0.0
+    assert sum(seconds.values()) == pytest.approx(wall_s, abs=1e-3)
+    assert all(value >= 0 for value in seconds.values())

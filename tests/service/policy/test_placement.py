@@ -1,0 +1,149 @@
+import dataclasses
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regroup.service.policy.placement import Demand, Placement, Shortage, Unplaceable, fits_empty, occupy, place
+from regroup.service.policy.queueing import Turn, Wait, Waiting, decide
+from regroup.service.policy.topology import Node
+from regroup.service.spec import JobSpec, parse_spec
+
+
+def node(name: str, cpus: float = 4, free: float | None = None, gpus: float = 0, **fields: object) -> Node:
+    plain = Node(name, name, "::1", cpus=cpus, free_cpus=cpus if free is None else free, gpus=gpus, free_gpus=gpus)
+    return dataclasses.replace(plain, **fields)
+
+
+def ranks(count: int, segment: int = 1, device: str = "cpu", cpus: int = 1, memory: int = 0) -> Demand:
+    return Demand(count, segment, device, cpus, memory)
+
+
+def seats(outcome: Placement | Unplaceable) -> dict[str, int]:
+    assert isinstance(outcome, Placement), outcome
+    return {seat.node.name: seat.ranks for seat in outcome.seats}
+
+
+def test_fewest_nodes_then_the_tightest_fit() -> None:
+    nodes = [node("big", 8), node("mid", 4), node("small", 2)]
+    assert seats(place(ranks(2), nodes)) == {"small": 2}
+    assert seats(place(ranks(3), nodes)) == {"mid": 3}
+    assert seats(place(ranks(10), nodes)) == {"big": 8, "small": 2}
+    assert seats(place(ranks(14), nodes)) == {"big": 8, "mid": 4, "small": 2}
+
+
+def test_a_segment_stays_on_one_node() -> None:
+    nodes = [node("a", 3), node("b", 3)]
+    assert seats(place(ranks(4, segment=2), nodes)) == {"a": 2, "b": 2}
+    outcome = place(ranks(6, segment=2), nodes)
+    assert isinstance(outcome, Unplaceable) and outcome.reason is Shortage.TOO_LARGE
+    assert "whole groups of 2" in outcome.message
+
+
+def test_control_draining_and_dead_nodes_take_nothing() -> None:
+    nodes = [node("c", is_control=True), node("d", is_draining=True), node("x", alive=False)]
+    outcome = place(ranks(1), nodes)
+    assert isinstance(outcome, Unplaceable) and outcome.reason is Shortage.NO_NODES
+
+
+def test_what_is_missing_is_named_node_by_node() -> None:
+    nodes = [node("a", 8, free=8, gpus=2), node("b", 8, free=1, gpus=4)]
+    busy = place(ranks(4, device="cuda"), nodes)
+    assert isinstance(busy, Unplaceable) and busy.reason is Shortage.BUSY
+    assert [(room.name, room.free_ranks, room.all_ranks, room.limit) for room in busy.nodes] == [
+        ("a", 2, 2, "CUDA devices: 2 of 2 free"), ("b", 1, 4, "CPU: 1 of 8 free"),
+    ]  # fmt: skip
+    assert "a holds 2 (CUDA devices: 2 of 2 free); b holds 1 (CPU: 1 of 8 free)" in busy.message
+    large = place(ranks(7, device="cuda"), nodes)
+    assert isinstance(large, Unplaceable) and large.reason is Shortage.TOO_LARGE and "hold 6" in large.message
+
+
+def test_memory_counts_when_asked_for() -> None:
+    small = node("a", memory_bytes=4 * 2**30, free_memory_bytes=4 * 2**30)
+    assert seats(place(ranks(2, memory=2 * 2**30), [small])) == {"a": 2}
+    assert isinstance(place(ranks(3, memory=2 * 2**30), [small]), Unplaceable)
+
+
+clusters = st.lists(
+    st.tuples(st.integers(0, 8), st.integers(0, 8), st.integers(0, 8), st.booleans()), min_size=0, max_size=6
+).map(
+    lambda rows: [
+        node(f"n{i}", max(cpus, used), free=max(cpus, used) - used, gpus=gpus, is_control=control)
+        for i, (cpus, used, gpus, control) in enumerate(rows)
+    ]
+)
+demands = st.builds(
+    lambda groups, segment, device, cpus: ranks(groups * segment, segment, device, cpus),
+    st.integers(1, 8), st.sampled_from([1, 2, 4]), st.sampled_from(["cpu", "cuda"]), st.integers(1, 3),
+)  # fmt: skip
+
+
+@given(clusters, st.lists(demands, max_size=6))
+def test_all_or_nothing_and_no_device_twice(nodes: list[Node], wanted: list[Demand]) -> None:
+    for demand in wanted:
+        outcome = place(demand, nodes)
+        if isinstance(outcome, Unplaceable):
+            assert outcome.message
+            continue
+        assert sum(seat.ranks for seat in outcome.seats) == demand.ranks
+        assert all(seat.ranks % demand.segment == 0 for seat in outcome.seats)
+        assert len({seat.node.id for seat in outcome.seats}) == len(outcome.seats)
+        nodes = occupy(nodes, demand, outcome)
+        for after in nodes:
+            assert after.free_cpus >= 0 and after.free_gpus >= 0, "a device was given twice"
+
+
+@given(clusters, demands)
+def test_no_placement_uses_more_nodes_than_needed(nodes: list[Node], demand: Demand) -> None:
+    outcome = place(demand, nodes)
+    if isinstance(outcome, Placement):
+        rooms = sorted((_room(demand, each) for each in nodes), reverse=True)
+        fewest = next(count for count in range(1, len(rooms) + 1) if sum(rooms[:count]) >= demand.ranks)
+        assert len(outcome.seats) == fewest
+    else:
+        assert sum(_room(demand, each) for each in nodes) < demand.ranks
+
+
+def _room(demand: Demand, each: Node) -> int:
+    if each.is_control:
+        return 0
+    free = [each.free_cpus // demand.cpus, *([each.free_gpus] if demand.device == "cuda" else [])]
+    return int(min(free)) // demand.segment * demand.segment
+
+
+def waiting(name: str, dp: object) -> Waiting:
+    return Waiting(name, name, spec(dp))
+
+
+def spec(dp: object) -> JobSpec:
+    training = {"global_batch": 64, "micro_batch": 1, "sequence": 16, "steps": 10}
+    workload = {"kind": "builtin", "data": {"train": ["x"]}}
+    return parse_spec({"name": "a", "workload": workload, "training": training, "layout": {"dp": dp}})
+
+
+def outcomes(queue: list[Waiting], nodes: list[Node]) -> list[str]:
+    return [str(d.layout.world_size) if isinstance(d, Turn) else d.why.reason.value for d in decide(queue, nodes)]
+
+
+def test_first_come_first_served_and_the_impossible_blocks_nobody() -> None:
+    queue = [waiting("huge", 50), waiting("a", 4), waiting("b", 6), waiting("c", 1)]
+    assert outcomes(queue, [node("n", 8)]) == ["too_large", "4", "busy", "behind"]
+
+
+def test_decisions_of_one_look_never_share_a_device() -> None:
+    assert outcomes([waiting("a", 2), waiting("b", 2), waiting("c", 1)], [node("n", 4)]) == ["2", "2", "busy"]
+
+
+def test_a_cluster_too_small_for_the_target_gets_a_smaller_layout_but_a_busy_one_is_waited_for() -> None:
+    elastic = [waiting("a", {"min": 2, "target": 8, "max": 8})]
+    assert outcomes(elastic, [node("n", 5)]) == ["5"]
+    assert outcomes(elastic, [node("n", 8, free=5)]) == ["busy"]
+    assert outcomes(elastic, [node("n", 1)]) == ["too_large"]
+
+
+def test_a_wait_names_who_is_ahead() -> None:
+    decisions = decide([waiting("first", 3), waiting("second", 1)], [node("n", 4, free=2)])
+    assert isinstance(decisions[1], Wait) and "'first' came earlier" in decisions[1].why.message
+
+
+def test_fits_empty_ignores_what_runs() -> None:
+    assert fits_empty(ranks(4), [node("n", 4, free=0)]) and not fits_empty(ranks(5), [node("n", 4)])

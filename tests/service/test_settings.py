@@ -1,0 +1,53 @@
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from regroup.service.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("REGROUP_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "::1", "localhost"])
+def test_loopback_is_served(host: str) -> None:
+    assert Settings(host=host).host == host
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org"])
+def test_any_other_address_is_refused_with_what_to_do(host: str) -> None:
+    with pytest.raises(ValidationError, match=r"no access control yet.*SSH tunnel"):
+        Settings(host=host)
+
+
+def test_everything_lives_in_the_state_directory_unless_said(tmp_path: Path) -> None:
+    settings = Settings(state_dir=tmp_path / "s")
+    assert settings.database_url == f"sqlite:///{tmp_path}/s/regroup.db"
+    assert settings.storage_uri == f"file://{tmp_path}/s/storage"
+    settings.prepare_state_dir()
+    assert stat.S_IMODE(settings.state_dir.stat().st_mode) == 0o700
+    assert Settings(storage_uri="s3://b/p").storage_uri == "s3://b/p"
+
+
+def test_the_environment_sets_what_no_flag_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGROUP_GANG_TIMEOUT_S", "7")
+    monkeypatch.setenv("REGROUP_PORT", "9000")
+    settings = Settings(port=9001)
+    assert (settings.gang_timeout_s, settings.port) == (7, 9001)
+
+
+def test_the_home_directory_is_spelled_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert Settings().state_dir == Path("/home/ann/.regroup")
+
+
+@pytest.mark.parametrize("field", [{"port_range": "20000"}, {"local_nodes": -1}, {"gang_timeout_s": 0}, {"prot": 1}])
+def test_nonsense_is_refused(field: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Settings(**field)  # pyright: ignore[reportArgumentType]
