@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._dynamo  # the first sharded forward would import it: a second of every rank, if the zygote had not
+
+# Not used here. The first sharded forward would import it: a second of every rank, if the zygote had not.
+import torch._dynamo  # pyright: ignore[reportUnusedImport]
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor

@@ -114,6 +114,9 @@ def task(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> di
     """A zygote task in a fork; `ranks` of `memory` at `restore` give its descriptors."""
     held = memory.get(request.get("memory", ""), {})
     fds = [held[rank][find(held, rank, request["restore"])] for rank in request.get("ranks", [])]
+    if "parts" in request:
+        fds = [os.memfd_create("parts")]
+        os.write(fds[0], json.dumps(request["parts"]).encode())
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -63,11 +63,15 @@ class Saving:
         """Write DCP's metadata, then the manifest that makes the checkpoint exist."""
         directory = self._scratch / f"metadata-{manifest['step']}-{manifest['generation']}"
         directory.mkdir(parents=True, exist_ok=True)
+        fd = os.memfd_create("regroup-parts", os.MFD_CLOEXEC)  # what many ranks wrote does not fit a packet
         try:
-            await zygote.run_task("regroup.workers.state.checkpoint:write_metadata",
-                                  {"directory": str(directory), "parts": list(parts)}, nice=_SAVER_NICE)
+            with open(fd, "w", closefd=False, encoding="utf-8") as file:
+                json.dump(list(parts), file)
+            await zygote.run_task("regroup.workers.state.checkpoint:write_metadata", {"directory": str(directory)},
+                                  [fd], nice=_SAVER_NICE)
             files = await asyncio.to_thread(storage.upload, directory, uri)
         finally:
+            os.close(fd)
             await asyncio.to_thread(storage.remove_local, directory)
         whole = {**manifest, "files": [*manifest["files"], *files]}
         await asyncio.to_thread(storage.write_bytes, storage.join(uri, MANIFEST), json.dumps(whole, indent=1).encode())

@@ -8,10 +8,9 @@ Beside the tensors each rank leaves `facts-<rank>.json`: position in the data, o
 import base64
 import json
 import os
-import pickle
 import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +19,10 @@ import torch
 from torch import Tensor
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.filesystem import _StoragePrefix  # pyright: ignore[reportPrivateUsage]
+from torch.distributed.checkpoint.filesystem import (
+    _StorageInfo,  # pyright: ignore[reportPrivateUsage]
+    _StoragePrefix,  # pyright: ignore[reportPrivateUsage]
+)
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
     Metadata,
@@ -33,6 +35,9 @@ from torch.distributed.checkpoint.storage import WriteResult
 
 from regroup.workers.state.buffer import Entry, ShardBuffer
 from regroup.workers.state.snapshot import StateError, tensor_in
+
+_Row = tuple[str, str, Sequence[int], Sequence[int], Sequence[int], str, int, int]
+"""A shard in a file: name, type, global shape, offset and shape of the box; file, and first byte and length there."""
 
 
 def save_shards(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -50,7 +55,7 @@ def save_shards(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
     """
     directory = Path(args["directory"])
     directory.mkdir(parents=True, exist_ok=True)
-    written: list[tuple[list[WriteItem], list[WriteResult]]] = []
+    written: list[_Row] = []
     digest = ""
     for shard, fd in zip(args["shards"], fds, strict=True):
         rank = int(shard["rank"])
@@ -58,19 +63,17 @@ def save_shards(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         facts = dict(buffer.index().extra)
         digest = facts["samples_digest"]
         (directory / facts_name(rank)).write_text(json.dumps({**facts, "world_size": buffer.header().world_size}))
-        written.append(_write_tensors(directory, rank, buffer))
-    return {
-        "results": base64.b64encode(pickle.dumps(written)).decode(),
-        "samples_digest": digest,
-    }
+        written += _write_tensors(directory, rank, buffer)
+    text = zlib.compress(json.dumps(written, separators=(",", ":")).encode())
+    return {"results": base64.b64encode(text).decode(), "samples_digest": digest}
 
 
 def write_metadata(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
     """Write `.metadata` over what every node's `save_shards` returned. A zygote task.
 
     Args:
-        args: `directory`; `parts`, what `save_shards` returned on every node.
-        fds: None.
+        args: `directory`.
+        fds: A file with the JSON list of what `save_shards` returned on every node: it may not fit a packet.
 
     Raises:
         StateError: the shards do not cover a tensor.
@@ -78,21 +81,24 @@ def write_metadata(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
     directory = Path(args["directory"])
     directory.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, TensorStorageMetadata] = {}
-    results: list[list[WriteResult]] = []
-    for part in args["parts"]:
-        # Our own savers wrote this a moment ago; it never comes from storage.
-        for items, written in pickle.loads(base64.b64decode(part["results"])):
-            results.append(written)
-            for item in cast(list[WriteItem], items):
-                data = cast(TensorWriteData, item.tensor_data)
-                known = tensors.setdefault(item.index.fqn, TensorStorageMetadata(data.properties, data.size, []))
-                known.chunks.append(data.chunk)
+    results: list[WriteResult] = []
+    with open(fds[0], closefd=False, encoding="utf-8") as file:
+        file.seek(0)
+        parts = cast(list[dict[str, str]], json.load(file))
+    for part in parts:
+        rows = cast(list[_Row], json.loads(zlib.decompress(base64.b64decode(part["results"]))))
+        for name, dtype, whole, offset, shape, path, start, length in rows:
+            properties = TensorProperties(dtype=getattr(torch, dtype))
+            known = tensors.setdefault(name, TensorStorageMetadata(properties, torch.Size(whole), []))
+            known.chunks.append(ChunkStorageMetadata(torch.Size(offset), torch.Size(shape)))
+            index = MetadataIndex(name, torch.Size(offset))
+            results.append(WriteResult(index, length, _StorageInfo(path, start, length)))
     for name, tensor in tensors.items():
         covered = sum(chunk.sizes.numel() for chunk in tensor.chunks)
         if covered != tensor.size.numel():
             raise StateError(f"the shards cover {covered} of {tensor.size.numel()} values of {name!r}")
         tensor.chunks.sort(key=lambda chunk: tuple(chunk.offsets))
-    FileSystemWriter(directory).finish(Metadata(cast(Any, tensors)), results)
+    FileSystemWriter(directory).finish(Metadata(cast(Any, tensors)), [results])
     return {}
 
 
@@ -157,12 +163,18 @@ def _verified(fd: int, rank: int) -> ShardBuffer:
     return buffer
 
 
-def _write_tensors(directory: Path, rank: int, buffer: ShardBuffer) -> tuple[list[WriteItem], list[WriteResult]]:
+def _write_tensors(directory: Path, rank: int, buffer: ShardBuffer) -> list[_Row]:
     entries = {entry.name: entry for entry in buffer.index().tensors if _is_ours(entry)}
-    items = [_item(entry) for entry in entries.values()]
-    writer = FileSystemWriter(directory)
-    plan = SavePlan(items, storage_data=_StoragePrefix(f"__{rank}_"))
-    return items, writer.write_data(plan, _BufferPlanner(buffer, entries)).value()
+    plan = SavePlan([_item(entry) for entry in entries.values()], storage_data=_StoragePrefix(f"__{rank}_"))
+    results = FileSystemWriter(directory).write_data(plan, _BufferPlanner(buffer, entries)).value()
+    rows: list[_Row] = []
+    for result in results:
+        entry, place = entries[result.index.fqn], cast(_StorageInfo, result.storage_data)
+        rows.append((
+            entry.name, entry.dtype, entry.global_shape, entry.offset, entry.shape, place.relative_path, place.offset,
+            place.length,
+        ))
+    return rows
 
 
 def _is_ours(entry: Entry) -> bool:

@@ -27,7 +27,7 @@ def save(agent: Any, memory: str, world_size: int, step: int, directory: Path) -
                    memory=memory, ranks=ranks, restore=state)
         for ranks in nodes
     ]
-    agent.task(FINISH, {"directory": str(directory), "parts": parts})
+    agent.task(FINISH, {"directory": str(directory)}, parts=parts)
     assert len({part["samples_digest"] for part in parts}) == 1
     files = [
         {"name": path.name, "size_bytes": path.stat().st_size, "crc32": zlib.crc32(path.read_bytes())}
@@ -100,7 +100,7 @@ def test_metadata_of_half_the_shards_is_refused(agent: Any, config: Config, tmp_
     args = {"directory": str(tmp_path), "shards": [{"rank": 0}]}
     part = agent.task(SAVE, args, memory="checkpoint-half", ranks=[0], restore=state)
     with pytest.raises(RuntimeError, match=r"the shards cover \d+ of \d+ values"):
-        agent.task(FINISH, {"directory": str(tmp_path), "parts": [part]})
+        agent.task(FINISH, {"directory": str(tmp_path)}, parts=[part])
     assert not (tmp_path / ".metadata").exists()
 
 
