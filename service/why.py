@@ -87,7 +87,10 @@ def _advice(
         return advice + [text for reason, text in _ADVICE_BY_REASON.items() if job.reason == reason]
     if job.goodput is not None and job.goodput < _LOW_GOODPUT and incidents:
         causes = ", ".join(sorted({item.cause for item in incidents}))
-        advice.append(f"Goodput is {job.goodput:.0%}; {len(incidents)} incidents took the rest: {causes}.")
+        advice.append(
+            f"Goodput is {job.goodput:.0%}; {len(incidents)} incident{'' if len(incidents) == 1 else 's'} "
+            f"took the rest: {causes}."
+        )
     if stall_ratio is not None and stall_ratio > _HIGH_STALL:
         advice.append(f"Training waits {stall_ratio:.0%} of the time for snapshots; raise `snapshot.every_steps`.")
     if len(durations) >= 10:

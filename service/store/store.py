@@ -114,7 +114,7 @@ class Store:
     async def ingest(
         self, lease: Lease, job_id: str, boot_id: str, reported: Sequence[Reported], status: Mapping[str, Any]
     ) -> JobRow:
-        """Take in a supervisor's events, each once, and its status (`goodput`, `ranks`). The row says how far it was heard."""
+        """Take in a supervisor's events, each once, and its status (`goodput`, `ranks`); `acked_seq` says how far."""
         async with self._job(job_id, lease) as writer:
             await ingest(writer, boot_id, reported, status)
         return writer.job
