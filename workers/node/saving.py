@@ -65,8 +65,7 @@ class Saving:
         directory.mkdir(parents=True, exist_ok=True)
         fd = os.memfd_create("regroup-parts", os.MFD_CLOEXEC)  # what many ranks wrote does not fit a packet
         try:
-            with open(fd, "w", closefd=False, encoding="utf-8") as file:
-                json.dump(list(parts), file)
+            os.write(fd, json.dumps(list(parts)).encode())
             await zygote.run_task("regroup.workers.state.checkpoint:write_metadata", {"directory": str(directory)},
                                   [fd], nice=_SAVER_NICE)
             files = await asyncio.to_thread(storage.upload, directory, uri)
