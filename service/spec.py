@@ -1,53 +1,18 @@
 """Job spec v1: what a person submits, as YAML or JSON. Unknown and contradictory fields are refused by name."""
 
-import re
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from regroup.service.errors import FieldIssue, SpecError
 from regroup.service.layout import Layout
-
-_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-_DURATION_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_BYTE_UNITS = {
-    "": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
-}
+from regroup.service.quantities import Bytes, Duration, Name, Part, Positive
+from regroup.service.workload import Workload
 
 
-def _seconds(value: object) -> object:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", value) if isinstance(value, str) else None
-    if match:
-        return float(match[1]) * _DURATION_UNITS_S[match[2]]
-    if isinstance(value, str):
-        raise PydanticCustomError("duration", "a duration is a number of seconds or like '90s', '15m', '2h', '3d'")
-    return value
-
-
-def _bytes(value: object) -> object:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]i?|)B?", value) if isinstance(value, str) else None
-    if match:
-        return int(float(match[1]) * _BYTE_UNITS[match[2]])
-    if isinstance(value, str):
-        raise PydanticCustomError("bytes", "a size is a number of bytes or like '512MiB', '2GiB'")
-    return value
-
-
-Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
-"""Seconds, or a string such as `15m`."""
-Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
-"""Bytes, or a string such as `2GiB`."""
-Positive = Annotated[int, Field(ge=1)]
-Name = Annotated[str, Field(pattern=_NAME, description="lower-case letters, digits and '-', at most 63")]
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
-
-
-class SecretRef(_Part):
+class SecretRef(Part):
     """Where the node finds a secret's value. The value itself is never in a spec, log or event."""
 
     from_env: str | None = None
@@ -62,70 +27,7 @@ class SecretRef(_Part):
         return self
 
 
-class TransformerModel(_Part):
-    """Decoder-only transformer: RMSNorm, RoPE, grouped-query attention, SwiGLU."""
-
-    family: Literal["transformer"] = "transformer"
-    """Model family."""
-    dim: Positive = 128
-    """Width of the residual stream; divides by `heads` into an even head size."""
-    layers: Positive = 4
-    """Transformer blocks."""
-    heads: Positive = 4
-    """Attention heads."""
-    kv_heads: Positive | None = None
-    """Key and value heads; as many as `heads` if absent."""
-    ffn_dim: Positive | None = None
-    """Hidden width of SwiGLU; 8/3 of dim rounded up to a multiple of 32 if absent."""
-    vocab_size: Positive | None = None
-    """The tokenizer's if absent."""
-    rope_theta: float = Field(default=10_000.0, gt=0)
-    """Base of the rotary position frequencies."""
-    norm_eps: float = Field(default=1e-5, gt=0)
-    """Added under the root of RMSNorm."""
-    tie_embeddings: bool = False
-    """The output head shares the embedding's weights."""
-
-    @model_validator(mode="after")
-    def _divides(self) -> Self:
-        if self.dim % self.heads or (self.dim // self.heads) % 2:
-            raise PydanticCustomError(
-                "heads", "dim must divide by heads into an even head size: dim={dim}, heads={heads}",
-                {"dim": self.dim, "heads": self.heads},
-            )
-        if self.heads % (self.kv_heads or self.heads):
-            raise PydanticCustomError(
-                "kv_heads", "heads must divide by kv_heads: heads={heads}, kv_heads={kv_heads}",
-                {"heads": self.heads, "kv_heads": self.kv_heads},
-            )
-        return self
-
-
-class TextData(_Part):
-    """Text that is turned once, by content hash, into a token file under `storage_uri`."""
-
-    train: Annotated[list[str], Field(min_length=1)]
-    """Files, folders, globs or fsspec URIs."""
-    validation: list[str] = []
-    """Held-out files; what matches here is left out of `train`."""
-    tokenizer: str = "byte"
-    """`byte`, or path or URI of a `tokenizers` JSON file."""
-
-
-class BuiltinWorkload(_Part):
-    """The built-in trainer on the built-in model families."""
-
-    kind: Literal["builtin"]
-    """Which workload this is."""
-    model: TransformerModel = TransformerModel()
-    data: TextData
-
-
-Workload = Annotated[BuiltinWorkload, Field(discriminator=None)]
-"""A tagged union by `kind`; `script`, `function` and `ray_train` join it."""
-
-
-class Resources(_Part):
+class Resources(Part):
     """What one rank holds."""
 
     device: Literal["cpu", "cuda"] = "cpu"
@@ -136,7 +38,7 @@ class Resources(_Part):
     """Host memory to reserve; not reserved if absent."""
 
 
-class DataParallel(_Part):
+class DataParallel(Part):
     """Smallest, wanted and largest data-parallel degree."""
 
     min: Positive
@@ -159,7 +61,7 @@ def _data_parallel(value: object) -> object:
     return {"min": value, "target": value, "max": value} if isinstance(value, int) else value
 
 
-class LayoutSpec(_Part):
+class LayoutSpec(Part):
     """The parallel layout and the range in which it may move."""
 
     dp: Annotated[DataParallel, BeforeValidator(_data_parallel)] = DataParallel(min=1, target=1, max=1)
@@ -185,7 +87,7 @@ class LayoutSpec(_Part):
         return tuple(self.at(dp) for dp in range(self.dp.min, self.dp.max + 1))
 
 
-class Optimizer(_Part):
+class Optimizer(Part):
     """AdamW (Loshchilov and Hutter 2019)."""
 
     name: Literal["adamw"] = "adamw"
@@ -202,7 +104,7 @@ class Optimizer(_Part):
     """Gradients are scaled down to this norm; null leaves them."""
 
 
-class Schedule(_Part):
+class Schedule(Part):
     """Linear warm-up, then cosine decay to `min_lr_ratio` of the peak at the last step."""
 
     name: Literal["cosine", "constant"] = "cosine"
@@ -213,7 +115,7 @@ class Schedule(_Part):
     """Learning rate of the last step over the peak."""
 
 
-class Training(_Part):
+class Training(Part):
     """What is computed. The result is a function of this and `seed`, not of layout, failure or size."""
 
     global_batch: Positive
@@ -239,25 +141,27 @@ class Training(_Part):
     def _whole_micro_batches(self) -> Self:
         if self.global_batch % self.micro_batch:
             raise PydanticCustomError(
-                "global_batch", "global_batch must be whole micro-batches: {global_batch} % {micro_batch} != 0",
+                "global_batch",
+                "global_batch must be whole micro-batches: {global_batch} % {micro_batch} != 0",
                 {"global_batch": self.global_batch, "micro_batch": self.micro_batch},
             )
         if self.schedule.warmup_steps >= self.steps:
             raise PydanticCustomError(
-                "warmup_steps", "schedule.warmup_steps must be less than steps: {warmup} >= {steps}",
+                "warmup_steps",
+                "schedule.warmup_steps must be less than steps: {warmup} >= {steps}",
                 {"warmup": self.schedule.warmup_steps, "steps": self.steps},
             )
         return self
 
 
-class Snapshot(_Part):
+class Snapshot(Part):
     """Training state in host memory."""
 
     every_steps: Positive = 1
     """Steps between snapshots: the most that a rank's death can cost."""
 
 
-class Checkpoint(_Part):
+class Checkpoint(Part):
     """Training state in durable storage. The last step is always saved."""
 
     every_steps: Positive | None = None
@@ -270,7 +174,7 @@ class Checkpoint(_Part):
     """Also keep this many with the lowest validation loss."""
 
 
-class Budgets(_Part):
+class Budgets(Part):
     """Failures of one cause allowed inside the window before the job is FAILED."""
 
     rank_exit: int = Field(default=10, ge=0)
@@ -283,7 +187,7 @@ class Budgets(_Part):
     """Connection, timeout and storage errors in training code."""
 
 
-class Recovery(_Part):
+class Recovery(Part):
     """When to stop retrying."""
 
     budgets: Budgets = Budgets()
@@ -294,7 +198,7 @@ class Recovery(_Part):
     """So many committed steps forgive one failure of each cause."""
 
 
-class FaultPoint(_Part):
+class FaultPoint(Part):
     """Where a fault strikes."""
 
     rank: int = Field(ge=0)
@@ -305,7 +209,7 @@ class FaultPoint(_Part):
     """The phase of that step."""
 
 
-class Fault(_Part):
+class Fault(Part):
     """A rehearsal: strikes once in the job's life, recorded before it acts; needs a server with --allow-faults."""
 
     at: FaultPoint
@@ -314,7 +218,7 @@ class Fault(_Part):
     """What happens: to the rank itself, or to the store, zygote, agent or saver beside it."""
 
 
-class JobSpec(_Part):
+class JobSpec(Part):
     """A training job, whole."""
 
     version: Literal[1] = 1
@@ -368,8 +272,9 @@ class JobSpec(_Part):
             )
         for fault in self.faults:
             if fault.at.rank >= self.layout.at(self.layout.dp.max).world_size:
-                raise PydanticCustomError("faults", "a fault's rank is below the largest world size: {rank}",
-                                          {"rank": fault.at.rank})
+                raise PydanticCustomError(
+                    "faults", "a fault's rank is below the largest world size: {rank}", {"rank": fault.at.rank}
+                )
         return self
 
     def rank_config(self) -> dict[str, Any]:

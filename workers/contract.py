@@ -6,12 +6,13 @@ compare them across processes; timeouts and leases never use them.
 """
 
 import json
-import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
+
+from regroup.workers.codec import build, plain
 
 CONTRACT_VERSION = 1
 
@@ -326,8 +327,24 @@ class AgentReport:
 
 
 Message = (
-    AgentConfig | Join | Stop | Buffers | FaultGranted | Booted | Joined | WantBuffers | Restored | StepRow | Pinned | FaultDue
-    | Failed | Done | Exited | Note | Holding | AgentReport
+    AgentConfig
+    | Join
+    | Stop
+    | Buffers
+    | FaultGranted
+    | Booted
+    | Joined
+    | WantBuffers
+    | Restored
+    | StepRow
+    | Pinned
+    | FaultDue
+    | Failed
+    | Done
+    | Exited
+    | Note
+    | Holding
+    | AgentReport
 )
 _TYPES: Mapping[str, type[Any]] = {cls.__name__: cls for cls in typing.get_args(Message)}
 
@@ -348,7 +365,7 @@ def decode(data: bytes) -> Message:
 
 def to_json(message: Message) -> dict[str, Any]:
     """A message as plain data, with its type and version."""
-    return {"type": type(message).__name__, "v": CONTRACT_VERSION, **_plain(message)}
+    return {"type": type(message).__name__, "v": CONTRACT_VERSION, **plain(message)}
 
 
 def from_json(data: Mapping[str, Any]) -> Message:
@@ -362,42 +379,4 @@ def from_json(data: Mapping[str, Any]) -> Message:
     cls = _TYPES.get(str(data.get("type")))
     if cls is None:
         raise ContractError(f"unknown message type {data.get('type')!r}")
-    return _build(cls, data)
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in typing.cast(list[Any], value)]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in typing.cast(dict[str, Any], value).items()}
-    return value
-
-
-T = TypeVar("T")
-
-
-def _build(cls: type[T], data: Mapping[str, Any]) -> T:
-    hints = typing.get_type_hints(cls)
-    known = {f.name for f in fields(typing.cast(Any, cls))}
-    return cls(**{key: _typed(hints[key], value) for key, value in data.items() if key in known})
-
-
-def _typed(hint: Any, value: Any) -> Any:
-    origin = typing.get_origin(hint)
-    if isinstance(hint, type) and is_dataclass(hint):
-        return _build(hint, value)
-    if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return hint(value)
-    if origin is tuple:
-        inner = typing.get_args(hint)
-        if len(inner) == 2 and inner[1] is Ellipsis:
-            return tuple(_typed(inner[0], item) for item in value)
-        return tuple(_typed(kind, item) for kind, item in zip(inner, value, strict=True))
-    if origin is dict:
-        kind = typing.get_args(hint)[1]
-        return {key: _typed(kind, item) for key, item in value.items()}
-    if origin is types.UnionType and value is not None:
-        return value
-    return value
+    return build(cls, data)

@@ -10,7 +10,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from regroup.service.spec import Bytes, Duration, JobSpec
+from regroup.service.quantities import Bytes, Duration
+from regroup.service.spec import JobSpec
 
 _HEAD = """# Job spec, version 1
 

@@ -147,7 +147,7 @@ class JobView:
 def planned(name: str, steps_total: int, nodes: list[str], ranks_per_node: int, activity: str) -> JobView:
     """The board before there is a cluster: ranks in their places, waiting."""
     ranks = [Rank(n * ranks_per_node + i, node) for n, node in enumerate(nodes) for i in range(ranks_per_node)]
-    return JobView("", name, steps_total, ranks=tuple(ranks), activity=activity)
+    return JobView("", name, steps_total, state="", ranks=tuple(ranks), activity=activity)
 
 
 def fold(view: JobView, event: Mapping[str, Any]) -> JobView:

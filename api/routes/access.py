@@ -6,8 +6,8 @@ from fastapi import Depends, Path, Query, Request
 
 from regroup.api.http import PageTokens
 from regroup.service.jobs import Jobs
+from regroup.service.quantities import Name
 from regroup.service.services import Services
-from regroup.service.spec import Name
 from regroup.service.store.records import JobRow
 
 ACTOR = "local"

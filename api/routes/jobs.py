@@ -22,7 +22,8 @@ from regroup.api.schemas import (
     summary,
     whole,
 )
-from regroup.service.spec import JobSpec, Name
+from regroup.service.quantities import Name
+from regroup.service.spec import JobSpec
 from regroup.service.states import JobState
 from regroup.service.store.records import JobFilter
 

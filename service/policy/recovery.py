@@ -79,21 +79,25 @@ def classify(failures: Sequence[Failure], exits: Sequence[Exit], losses: Sequenc
         if exit.rank == ZYGOTE_RANK:
             candidates.append(Cause(Reason.ZYGOTE_EXIT, "zygote died", exit.time_s, None, exit.node_id))
         elif exit.rank == STORE_RANK:
-            candidates.append(Cause(Reason.STORE_EXIT, f"store process {_ended(exit.code)}", exit.time_s, None,
-                                    exit.node_id))
+            candidates.append(
+                Cause(Reason.STORE_EXIT, f"store process {_ended(exit.code)}", exit.time_s, None, exit.node_id)
+            )
         elif exit.rank not in reported and exit.node_id not in zygotes:
-            candidates.append(Cause(Reason.RANK_EXIT, f"rank {exit.rank} {_ended(exit.code)}", exit.time_s, exit.rank,
-                                    exit.node_id))
+            candidates.append(
+                Cause(Reason.RANK_EXIT, f"rank {exit.rank} {_ended(exit.code)}", exit.time_s, exit.rank, exit.node_id)
+            )
     if candidates:
         return min(candidates, key=lambda cause: cause.time_s)
     if failures:
         first = min(failures, key=lambda failure: failure.time_s)
-        return Cause(Reason.RANK_EXIT, f"rank {first.rank}: {first.kind}: {first.message}", first.time_s, first.rank,
-                     None, first)
+        return Cause(
+            Reason.RANK_EXIT, f"rank {first.rank}: {first.kind}: {first.message}", first.time_s, first.rank, None, first
+        )
     assert exits, "a generation ended without any evidence"
     first_exit = min(exits, key=lambda exit: exit.time_s)
-    return Cause(Reason.RANK_EXIT, f"rank {first_exit.rank} left early", first_exit.time_s, first_exit.rank,
-                 first_exit.node_id)
+    return Cause(
+        Reason.RANK_EXIT, f"rank {first_exit.rank} left early", first_exit.time_s, first_exit.rank, first_exit.node_id
+    )
 
 
 def _ended(code: int) -> str:
@@ -121,8 +125,16 @@ class Verdict:
     backoff_s: float = 0.0
 
 
-def judge(cause: Cause, charges: Sequence[Charge], budgets: Mapping[str, int], *, window_s: float, refill_steps: int,
-          now_s: float, step: int) -> Verdict:
+def judge(
+    cause: Cause,
+    charges: Sequence[Charge],
+    budgets: Mapping[str, int],
+    *,
+    window_s: float,
+    refill_steps: int,
+    now_s: float,
+    step: int,
+) -> Verdict:
     """Whether the budgets allow one more recovery. `charges` holds earlier failures, oldest first.
 
     A budget is a leaky bucket: each failure adds one, each `refill_steps` committed steps take one away, and failures
@@ -138,11 +150,14 @@ def judge(cause: Cause, charges: Sequence[Charge], budgets: Mapping[str, int], *
         level = max(0.0, level - (charge.step - last_step) / refill_steps) + 1
         last_step = charge.step
     if level > budgets[budget]:
-        message = (f"{cause.summary}; {len(mine) + 1} failures of budget {budget!r} within {window_s:.0f} s exceed "
-                   f"recovery.budgets.{budget}={budgets[budget]}")
+        message = (
+            f"{cause.summary}; {len(mine) + 1} failures of budget {budget!r} within {window_s:.0f} s exceed "
+            f"recovery.budgets.{budget}={budgets[budget]}"
+        )
         return Verdict(False, Reason.BUDGET_EXHAUSTED, message)
-    return Verdict(True, cause.reason, cause.summary, min(_BACKOFF_CAP_S, 0.5 * 2 ** (in_a_row - 3)) if in_a_row > 2
-                   else 0.0)
+    return Verdict(
+        True, cause.reason, cause.summary, min(_BACKOFF_CAP_S, 0.5 * 2 ** (in_a_row - 3)) if in_a_row > 2 else 0.0
+    )
 
 
 @dataclass(frozen=True)
@@ -182,14 +197,16 @@ class Source:
         return "respawn" if self.kind == "memory" else "disk"
 
 
-def choose_source(shards: Sequence[Shard], saved: Sequence[Saved], starts: Mapping[int, int],
-                  node_of_rank: Mapping[int, str]) -> Source:
+def choose_source(
+    shards: Sequence[Shard], saved: Sequence[Saved], starts: Mapping[int, int], node_of_rank: Mapping[int, str]
+) -> Source:
     """The newest usable state: memory before disk at the same step, nothing if there is none.
 
     A set in memory is usable if every rank's shard of one (generation, step, layout) lies on the node where that rank
     will run. An artefact of generation g at step s counts only if every later generation started at ≥ s (`starts`:
     generation → start step): otherwise a later one has overtaken it.
     """
+
     def counts(generation: int, step: int) -> bool:
         return all(start >= step for later, start in starts.items() if later > generation)
 
@@ -197,8 +214,11 @@ def choose_source(shards: Sequence[Shard], saved: Sequence[Saved], starts: Mappi
     for shard in shards:
         if shard.world_size == len(node_of_rank) and node_of_rank.get(shard.rank) == shard.node_id:
             sets.setdefault((shard.step, shard.generation, shard.layout_hash), set()).add(shard.rank)
-    whole = [(step, generation) for (step, generation, _), ranks in sets.items()
-             if len(ranks) == len(node_of_rank) and counts(generation, step)]
+    whole = [
+        (step, generation)
+        for (step, generation, _), ranks in sets.items()
+        if len(ranks) == len(node_of_rank) and counts(generation, step)
+    ]
     disk = [(item.step, item.generation, item.uri) for item in saved if counts(item.generation, item.step)]
     best_disk = max(disk, default=None)
     if whole and (best_disk is None or max(whole)[0] >= best_disk[0]):

@@ -54,8 +54,10 @@ class Checkpoints:
 
     def known(self) -> tuple[list[Saved], list[dict[str, Any]]]:
         """Finished checkpoints, without looking at storage."""
-        return ([Saved(item["uri"], item["generation"], item["step"]) for item in self._manifests.values()],
-                list(self._manifests.values()))
+        return (
+            [Saved(item["uri"], item["generation"], item["step"]) for item in self._manifests.values()],
+            list(self._manifests.values()),
+        )
 
     def distrust(self, uri: str) -> None:
         """A checkpoint did not verify: never restore from it."""
@@ -71,30 +73,53 @@ class Checkpoints:
             uri = f"{self._payload.storage_uri}/checkpoints/step-{step}.gen-{generation.number}"
 
             def manifest(files: list[Any]) -> dict[str, Any]:
-                return {"version": 1, "job_id": self._payload.job_id, "step": step, "generation": generation.number,
-                        "layout": asdict(generation.layout), "files": files, "lineage": lineage,
-                        "created_s": time.time(),
-                        "validation_loss": self._validation.get((generation.number, step))}
+                return {
+                    "version": 1,
+                    "job_id": self._payload.job_id,
+                    "step": step,
+                    "generation": generation.number,
+                    "layout": asdict(generation.layout),
+                    "files": files,
+                    "lineage": lineage,
+                    "created_s": time.time(),
+                    "validation_loss": self._validation.get((generation.number, step)),
+                }
 
             try:
                 whole = await self._gang.save(generation, step, uri, manifest)
             except (AgentError, AgentLostError) as error:
                 await self._journal.write(
-                    f"checkpoint_failed:{generation.number}:{step}", "note", generation.number,
-                    {"kind": "checkpoint_failed", "step": step, "message": str(error)})
+                    f"checkpoint_failed:{generation.number}:{step}",
+                    "note",
+                    generation.number,
+                    {"kind": "checkpoint_failed", "step": step, "message": str(error)},
+                )
                 return
             self._manifests[uri] = {**whole, "uri": uri}
             size = sum(file["size_bytes"] for file in whole["files"])
-            await self._journal.write(f"checkpoint:{generation.number}:{step}", "checkpoint", generation.number, {
-                "step": step, "generation": generation.number, "uri": uri, "size_bytes": size,
-                "files": len(whole["files"]), "duration_s": time.time() - started,
-                "validation_loss": whole["validation_loss"]})
+            await self._journal.write(
+                f"checkpoint:{generation.number}:{step}",
+                "checkpoint",
+                generation.number,
+                {
+                    "step": step,
+                    "generation": generation.number,
+                    "uri": uri,
+                    "size_bytes": size,
+                    "files": len(whole["files"]),
+                    "duration_s": time.time() - started,
+                    "validation_loss": whole["validation_loss"],
+                },
+            )
             await self._retain()
 
     async def _retain(self) -> None:
         policy = self._payload.spec.checkpoint
-        kept = [Kept(uri, item["generation"], item["step"], item.get("validation_loss"), item["step"] in self.pinned)
-                for uri, item in self._manifests.items() if uri not in self._distrusted]
+        kept = [
+            Kept(uri, item["generation"], item["step"], item.get("validation_loss"), item["step"] in self.pinned)
+            for uri, item in self._manifests.items()
+            if uri not in self._distrusted
+        ]
         for item in surplus(kept, keep_last=policy.keep_last, keep_best=policy.keep_best):
             uri = item.uri
             try:
@@ -102,8 +127,12 @@ class Checkpoints:
             except AgentLostError:
                 return  # the next save tries again
             del self._manifests[uri]
-            await self._journal.write(f"checkpoint_removed:{item.generation}:{item.step}", "checkpoint_removed",
-                                      item.generation, {"step": item.step, "generation": item.generation})
+            await self._journal.write(
+                f"checkpoint_removed:{item.generation}:{item.step}",
+                "checkpoint_removed",
+                item.generation,
+                {"step": item.step, "generation": item.generation},
+            )
 
     def status(self) -> Mapping[str, Any]:
         """For the controller's view."""

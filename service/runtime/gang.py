@@ -72,6 +72,7 @@ class Gang:
             AgentLostError: one is not up in time.
             AgentError: a preload, a secret or the environment is not as the spec says.
         """
+
         async def one(config: AgentConfig) -> None:
             await self.agents.start(config)
             self.facts[config.node_id] = await self._ask(config.node_id, "prepare", timeout_s=timeout_s)
@@ -90,13 +91,18 @@ class Gang:
         for node, listing in zip(nodes, listings, strict=True):
             differing = sorted(set(listings[0]["files"].items()) ^ set(listing["files"].items()))
             if differing:
-                raise AgentError(self.configs[node].node_name, "data",
-                                 f"node does not see the same {differing[0][0]!r} as node "
-                                 f"{self.configs[nodes[0]].node_name}; put data where every node reads it", "")
+                raise AgentError(
+                    self.configs[node].node_name,
+                    "data",
+                    f"node does not see the same {differing[0][0]!r} as node "
+                    f"{self.configs[nodes[0]].node_name}; put data where every node reads it",
+                    "",
+                )
         self.on_phase("data", None, "preparing data")
         prepared = await self._ask(nodes[0], "prepare_data", dict(sources), timeout_s=24 * 3600)
-        for node, local in zip(nodes, await _all(
-                self._ask(node, "localise_data", prepared, timeout_s=3600) for node in nodes), strict=True):
+        for node, local in zip(
+            nodes, await _all(self._ask(node, "localise_data", prepared, timeout_s=3600) for node in nodes), strict=True
+        ):
             self.datasets[node] = local
 
     async def form(self, generation: Generation, join: Join) -> None:
@@ -109,15 +115,32 @@ class Gang:
         address = await self._ask(nodes[0], "open_store", generation.number, timeout_s=FORM_TIMEOUT_S)
         source = generation.source
         restore = Restore(source.kind, source.step, source.generation, source.uri)
-        common = replace(join, generation=generation.number, restore=restore, store_host=address["host"],
-                         store_port=address["port"], world_size=len(generation.ranks),
-                         layout=asdict(generation.layout), node_count=len(nodes))
+        common = replace(
+            join,
+            generation=generation.number,
+            restore=restore,
+            store_host=address["host"],
+            store_port=address["port"],
+            world_size=len(generation.ranks),
+            layout=asdict(generation.layout),
+            node_count=len(nodes),
+        )
 
         async def one(node_rank: int, node: str) -> None:
             places = generation.on(node)
-            joins = [to_json(replace(common, rank=place.rank, local_rank=place.local_rank,
-                                     local_world_size=len(places), node_rank=node_rank,
-                                     dataset=self.datasets.get(node, {}))) for place in places]
+            joins = [
+                to_json(
+                    replace(
+                        common,
+                        rank=place.rank,
+                        local_rank=place.local_rank,
+                        local_world_size=len(places),
+                        node_rank=node_rank,
+                        dataset=self.datasets.get(node, {}),
+                    )
+                )
+                for place in places
+            ]
             timeout_s = RESTORE_TIMEOUT_S if source.kind == "checkpoint" else FORM_TIMEOUT_S
             await self._ask(node, "form", joins, [place.device for place in places], timeout_s=timeout_s)
 
@@ -125,6 +148,7 @@ class Gang:
 
     async def end(self, number: int, lost: Sequence[str]) -> dict[str, dict[str, Any] | None]:
         """Kill all ranks up to a generation; node → proof, None for an agent that could not give it."""
+
         async def one(node: str) -> dict[str, Any] | None:
             if node in lost:
                 return None
@@ -138,13 +162,16 @@ class Gang:
 
     async def shards(self, lost: Sequence[str]) -> list[Shard]:
         """Verified shards of training state in the memory of nodes that answer."""
+
         async def one(node: str) -> list[Shard]:
             try:
                 found = await self.agents.call(node, "holdings", timeout_s=60)
             except AgentLostError:
                 return []
-            return [Shard(item["rank"], item["world_size"], item["generation"], item["step"], item["layout_hash"],
-                          node) for item in found]
+            return [
+                Shard(item["rank"], item["world_size"], item["generation"], item["step"], item["layout_hash"], node)
+                for item in found
+            ]
 
         found = await asyncio.gather(*(one(node) for node in self.configs if node not in lost))
         return [shard for shards in found for shard in shards]
@@ -154,16 +181,26 @@ class Gang:
         manifests: list[dict[str, Any]] = await self.agents.call(next(iter(self.configs)), "manifests", timeout_s=120)
         return [Saved(item["uri"], item["generation"], item["step"]) for item in manifests], manifests
 
-    async def save(self, generation: Generation, step: int, uri: str,
-                   manifest: Callable[[list[Any]], dict[str, Any]]) -> dict[str, Any]:
+    async def save(
+        self, generation: Generation, step: int, uri: str, manifest: Callable[[list[Any]], dict[str, Any]]
+    ) -> dict[str, Any]:
         """Write a pinned set below `uri`, its metadata, and last its manifest; returns the manifest.
 
         Raises:
             AgentLostError, AgentError: nothing counts as saved; debris is removed by the next retention.
         """
         written = await _all(
-            self._ask(node, "save", generation.number, step, [place.rank for place in generation.on(node)], uri,
-                      timeout_s=3600) for node in generation.nodes)
+            self._ask(
+                node,
+                "save",
+                generation.number,
+                step,
+                [place.rank for place in generation.on(node)],
+                uri,
+                timeout_s=3600,
+            )
+            for node in generation.nodes
+        )
         files = [file for item in written for file in item["files"]]
         parts = [item["part"] for item in written]
         return await self._ask(generation.nodes[0], "finish_checkpoint", uri, parts, manifest(files), timeout_s=3600)
@@ -171,11 +208,13 @@ class Gang:
     async def call_all(self, method: str, *args: Any, timeout_s: float) -> dict[str, Any]:
         """Call the same method on every node; node → reply."""
         nodes = list(self.configs)
-        return dict(zip(nodes, await _all(self._ask(node, method, *args, timeout_s=timeout_s) for node in nodes),
-                        strict=True))
+        return dict(
+            zip(nodes, await _all(self._ask(node, method, *args, timeout_s=timeout_s) for node in nodes), strict=True)
+        )
 
     async def down(self) -> None:
         """End every agent, gently if it answers, by force otherwise."""
+
         async def one(node: str) -> None:
             try:
                 await self.agents.call(node, "shutdown", timeout_s=SHUTDOWN_TIMEOUT_S)
@@ -200,4 +239,3 @@ async def _all(calls: Any) -> list[Any]:
         if isinstance(result, BaseException):
             raise result
     return results
-

@@ -70,8 +70,13 @@ class Generation:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Generation":
         """Read back what `to_json` wrote."""
-        return cls(data["number"], Layout(**data["layout"]), tuple(Place(**place) for place in data["ranks"]),
-                   Source(**data["source"]), data["cause"])
+        return cls(
+            data["number"],
+            Layout(**data["layout"]),
+            tuple(Place(**place) for place in data["ranks"]),
+            Source(**data["source"]),
+            data["cause"],
+        )
 
 
 class GenerationLog:

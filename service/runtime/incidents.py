@@ -34,9 +34,11 @@ class Incident:
     @property
     def durations(self) -> dict[str, float]:
         """Seconds of each finished phase, and `total` once training goes on."""
-        spans = {name: self.times[end] - self.times[start]
-                 for name, start, end in zip(_NAMES, _PHASES, _PHASES[1:], strict=False)
-                 if start in self.times and end in self.times}
+        spans = {
+            name: self.times[end] - self.times[start]
+            for name, start, end in zip(_NAMES, _PHASES, _PHASES[1:], strict=False)
+            if start in self.times and end in self.times
+        }
         if "first_step_s" in self.times:
             spans["total"] = self.times["first_step_s"] - self.times["fault_s"]
         return spans
@@ -45,9 +47,17 @@ class Incident:
         """As the API shows it."""
         failure = self.cause.failure
         return {
-            "id": self.id, "cause": self.cause.summary, "reason": self.cause.reason.value, "rank": self.cause.rank,
-            "node_id": self.cause.node_id, "evidence": asdict(failure) if failure else None,
-            "generation": self.generation, "next_generation": self.next_generation, "rung": self.rung,
-            "at_step": self.at_step, "steps_lost": self.steps_lost, "times": dict(self.times),
+            "id": self.id,
+            "cause": self.cause.summary,
+            "reason": self.cause.reason.value,
+            "rank": self.cause.rank,
+            "node_id": self.cause.node_id,
+            "evidence": asdict(failure) if failure else None,
+            "generation": self.generation,
+            "next_generation": self.next_generation,
+            "rung": self.rung,
+            "at_step": self.at_step,
+            "steps_lost": self.steps_lost,
+            "times": dict(self.times),
             "durations": self.durations,
         }

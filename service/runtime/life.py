@@ -28,8 +28,20 @@ from regroup.workers.contract import Message, Note, StepRow, from_json, to_json
 GANG_TIMEOUT_S = 120.0
 LOST_S = 5.0
 """An agent silent for so long is lost (blueprint T_lost)."""
-_INPUT_KINDS = frozenset({"preload", "secret", "environment", "storage", "data", "DataError", "StorageError",
-                          "FileNotFoundError", "PermissionError", "InputError"})
+_INPUT_KINDS = frozenset(
+    {
+        "preload",
+        "secret",
+        "environment",
+        "storage",
+        "data",
+        "DataError",
+        "StorageError",
+        "FileNotFoundError",
+        "PermissionError",
+        "InputError",
+    }
+)
 
 
 class Ended(Exception):
@@ -82,16 +94,18 @@ class Life:
         """Take one message of an agent."""
         if isinstance(message, StepRow):
             data = {key: value for key, value in to_json(message).items() if key not in ("type", "v")}
-            self.journal.pass_on(f"step:{message.generation}:{message.step}", "step", message.generation,
-                                 message.time_s, data)
+            self.journal.pass_on(
+                f"step:{message.generation}:{message.step}", "step", message.generation, message.time_s, data
+            )
             self._checkpoints.validation(message)
         elif isinstance(message, Note):
             if message.kind == "progress":
                 self._say_phase("data", message.data.get("fraction"), message.data.get("message", ""))
             else:
                 key = f"note:{node_id[:8]}:{message.kind}:{message.time_s}"
-                self.journal.pass_on(key, "note", message.generation, message.time_s,
-                                     {"kind": message.kind, **message.data})
+                self.journal.pass_on(
+                    key, "note", message.generation, message.time_s, {"kind": message.kind, **message.data}
+                )
         if self._watch is not None and getattr(message, "generation", None) == self._watch.generation.number:
             self._watch.hear(node_id, message)
             self._step = max(self._step, self._watch.step)
@@ -99,9 +113,14 @@ class Life:
     def status(self) -> dict[str, Any]:
         """The present view, for the controller."""
         watch = self._watch
-        return {"state": self._state.value, "phase": self.phase, "step": self._step,
-                "generation": watch.generation.number if watch else 0, "ranks": self.phases,
-                "incident": self._incident.to_json() if self._incident else None}
+        return {
+            "state": self._state.value,
+            "phase": self.phase,
+            "step": self._step,
+            "generation": watch.generation.number if watch else 0,
+            "ranks": self.phases,
+            "incident": self._incident.to_json() if self._incident else None,
+        }
 
     # ------------------------------------------------------------ the path
 
@@ -116,9 +135,13 @@ class Life:
         except AgentLostError as error:
             await self._release(str(error))
         except Exception as error:
-            await self._finish(Ended(Reason.PLATFORM_ERROR, f"{type(error).__name__}: {error}; please report this",
-                                     {"kind": type(error).__name__, "message": str(error),
-                                      "traceback": traceback.format_exc()}))
+            await self._finish(
+                Ended(
+                    Reason.PLATFORM_ERROR,
+                    f"{type(error).__name__}: {error}; please report this",
+                    {"kind": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()},
+                )
+            )
 
     async def _live(self) -> None:
         await self._generations.load()
@@ -163,13 +186,24 @@ class Life:
         """Write the record of the next generation, then fork its ranks."""
         self._say_phase("forming", None, "forming ranks")
         generation = await self._generations.create(
-            Generation(0, self.payload.layout, self.payload.places(), source, cause))
+            Generation(0, self.payload.layout, self.payload.places(), source, cause)
+        )
         watch = self._watch = Watch(generation, step=source.step)
         self._step = source.step
-        await self.journal.write(f"generation:{generation.number}", "generation", generation.number, {
-            "number": generation.number, "layout": asdict(generation.layout), "world_size": len(generation.ranks),
-            "ranks": [asdict(place) for place in generation.ranks], "start_step": generation.start_step,
-            "restore": asdict(source), "cause": cause})
+        await self.journal.write(
+            f"generation:{generation.number}",
+            "generation",
+            generation.number,
+            {
+                "number": generation.number,
+                "layout": asdict(generation.layout),
+                "world_size": len(generation.ranks),
+                "ranks": [asdict(place) for place in generation.ranks],
+                "start_step": generation.start_step,
+                "restore": asdict(source),
+                "cause": cause,
+            },
+        )
         try:
             await self.gang.form(generation, self.payload.join())
         except AgentLostError as error:
@@ -201,8 +235,7 @@ class Life:
                 await self._checkpoints.settle()
                 await self.gang.end(number, ())
                 await self._set_state_running(watch)
-                await self.journal.write("result", "result", number,
-                                         {"step": watch.step, **watch.result()})
+                await self.journal.write("result", "result", number, {"step": watch.step, **watch.result()})
                 raise Ended(Reason.COMPLETED, f"all {watch.step} steps committed")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(watch.changed.wait(), 0.5)
@@ -210,8 +243,12 @@ class Life:
     async def _recover(self, watch: Watch) -> Watch:
         """The path from a broken generation to the next one."""
         seen_s = time.time()
-        await self._set_state(JobState.RECOVERING, Reason.RANK_EXIT if not watch.losses else Reason.AGENT_LOST,
-                              "a generation ended", at=watch.generation.number)
+        await self._set_state(
+            JobState.RECOVERING,
+            Reason.RANK_EXIT if not watch.losses else Reason.AGENT_LOST,
+            "a generation ended",
+            at=watch.generation.number,
+        )
         self.phase = "recovering"
         lost = tuple(watch.losses)
         proofs = await self.gang.end(watch.generation.number, lost)
@@ -225,8 +262,15 @@ class Life:
         incident = self._incident = Incident(uuid.uuid4().hex[:12], watch.generation.number, cause, watch.step)
         for phase, time_s in (("fault_s", min(cause.time_s, seen_s)), ("seen_s", seen_s), ("dead_s", dead_s)):
             incident.passed(phase, time_s)
-        verdict = judge(cause, self._charges, self.payload.budgets, window_s=self.payload.window_s,
-                        refill_steps=self.payload.refill_steps, now_s=seen_s, step=watch.step)
+        verdict = judge(
+            cause,
+            self._charges,
+            self.payload.budgets,
+            window_s=self.payload.window_s,
+            refill_steps=self.payload.refill_steps,
+            now_s=seen_s,
+            step=watch.step,
+        )
         if not verdict.recover:
             incident.rung = "fail"
             await self._tell_incident()
@@ -315,8 +359,11 @@ class Life:
         if proof is not None and "report" in proof:
             for _, item in proof["report"]["messages"]:
                 message = from_json(item)
-                if not isinstance(message, StepRow | Note) and self._watch is not None and getattr(
-                        message, "generation", None) == self._watch.generation.number:
+                if (
+                    not isinstance(message, StepRow | Note)
+                    and self._watch is not None
+                    and getattr(message, "generation", None) == self._watch.generation.number
+                ):
                     self._watch.hear(node, message)
 
     def _silent_nodes(self) -> list[str]:
@@ -344,11 +391,16 @@ class Life:
 
     async def _set_state_running(self, watch: Watch) -> None:
         self.phase = "training"
-        await self._set_state(JobState.RUNNING, Reason.FIRST_STEP, f"generation {watch.generation.number} trains",
-                              at=watch.generation.number)
+        await self._set_state(
+            JobState.RUNNING,
+            Reason.FIRST_STEP,
+            f"generation {watch.generation.number} trains",
+            at=watch.generation.number,
+        )
 
-    async def _set_state(self, state: JobState, reason: Reason, message: str, *, at: int = 0,
-                         error: Mapping[str, Any] | None = None) -> None:
+    async def _set_state(
+        self, state: JobState, reason: Reason, message: str, *, at: int = 0, error: Mapping[str, Any] | None = None
+    ) -> None:
         self._state = state
         key = f"state:{at}:{state.value}" if not state.is_terminal else "state:end"
         if state is JobState.QUEUED or (state is JobState.STARTING and self.payload.attempt):
@@ -360,15 +412,20 @@ class Life:
         incident = self._incident
         assert incident is not None
         incident.revision += 1
-        await self.journal.write(f"incident:{incident.id}:{incident.revision}", "incident", incident.generation,
-                                 incident.to_json())
+        await self.journal.write(
+            f"incident:{incident.id}:{incident.revision}", "incident", incident.generation, incident.to_json()
+        )
 
     def _say_phase(self, phase: str, fraction: float | None, message: str) -> None:
         self.phase = phase
         self._phases += 1
-        self.journal.pass_on(f"phase:{self.journal.boot_id[:8]}:{self._phases}", "phase",
-                             self._watch.generation.number if self._watch else 0, time.time(),
-                             {"phase": phase, "fraction": fraction, "message": message})
+        self.journal.pass_on(
+            f"phase:{self.journal.boot_id[:8]}:{self._phases}",
+            "phase",
+            self._watch.generation.number if self._watch else 0,
+            time.time(),
+            {"phase": phase, "fraction": fraction, "message": message},
+        )
 
     def _recall(self, past: Any) -> None:
         """Charges of earlier lives, so that a restart forgives nothing."""
@@ -383,5 +440,3 @@ class Life:
 
 def _error(error: AgentError) -> dict[str, Any]:
     return {"kind": error.kind, "message": str(error), "traceback": error.traceback}
-
-

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -116,19 +115,17 @@ def start(settings: Settings) -> LocalRay:
         f"--ray-client-server-port={client_port}", "--no-monitor", "--num-cpus=0", "--num-gpus=0",
         f"--labels={ROLE_LABEL}=control", "--node-name=control",
     ]  # fmt: skip
+    starting = [_StartingNode("control", head, {}, after_port=0)]
+    for index in range(settings.local_nodes):
+        name = f"local-{index + 1}"
+        gpus, environment = _gpus(settings, index)
+        node = [
+            f"--address={cluster.address}", f"--num-cpus={settings.slots_per_node}", f"--num-gpus={gpus}",
+            f"--labels={ROLE_LABEL}=training", f"--node-name={name}",
+        ]  # fmt: skip
+        starting.append(_StartingNode(name, node, environment, after_port=gcs_port))
     try:
-        starting = [_ray_start(settings, cluster, "control", head, {})]
-        _wait_for_port(gcs_port, starting[0])
-        for index in range(settings.local_nodes):
-            name = f"local-{index + 1}"
-            gpus, environment = _gpus(settings, index)
-            node = [
-                f"--address={cluster.address}", f"--num-cpus={settings.slots_per_node}", f"--num-gpus={gpus}",
-                f"--labels={ROLE_LABEL}=training", f"--node-name={name}",
-            ]  # fmt: skip
-            starting.append(_ray_start(settings, cluster, name, node, environment))
-        for process in starting:
-            process.wait_until_started()
+        _ray_start(settings, cluster, starting)
     except BaseException:
         stop(settings.state_dir)
         raise
@@ -156,50 +153,54 @@ def stop(state_dir: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class _Starting:
+class _StartingNode:
     name: str
-    process: subprocess.Popen[bytes]
-    output: Path
-    deadline: float
-
-    def wait_until_started(self) -> None:
-        """`ray start` ends when its node is registered."""
-        try:
-            code = self.process.wait(timeout=max(0.0, self.deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            code = None
-        if code != 0:
-            raise self.failure("took too long" if code is None else f"exited with {code}")
-
-    def failure(self, what: str) -> LocalRayError:
-        tail = "\n".join(self.output.read_text(errors="replace").splitlines()[-15:])
-        return LocalRayError(f"starting the local Ray node {self.name!r} {what}; it said:\n{tail}")
+    flags: Sequence[str]
+    environment: Mapping[str, str]
+    after_port: int
 
 
-def _ray_start(
-    settings: Settings, cluster: LocalRay, name: str, flags: Sequence[str], environment: Mapping[str, str]
-) -> _Starting:
-    # Own temp dirs: two raylets that start together in one would race for the same socket names.
-    temp_dir = Path(cluster.temp_dir, name.removeprefix("local-")[:4])
-    temp_dir.mkdir()
-    output = temp_dir / "start.log"
-    command = [
-        sys.executable, "-m", "ray.scripts.scripts", "start", *flags, f"--temp-dir={temp_dir}",
-        "--node-ip-address=127.0.0.1", f"--object-store-memory={settings.object_store_bytes}",
-        "--include-log-monitor=false", "--min-worker-port=0",
-        "--max-worker-port=0", "--disable-usage-stats", "--log-style=record",
-    ]  # fmt: skip
+def _ray_start(settings: Settings, cluster: LocalRay, nodes: Sequence[_StartingNode]) -> None:
+    """Start all nodes side by side; returns when all are registered."""
+    orders: list[dict[str, Any]] = []
+    for node in nodes:
+        # Own temp dirs: two raylets that start together in one would race for the same socket names.
+        temp_dir = Path(cluster.temp_dir, node.name.removeprefix("local-")[:4])
+        temp_dir.mkdir()
+        flags = [
+            *node.flags, f"--temp-dir={temp_dir}", "--node-ip-address=127.0.0.1", "--include-log-monitor=false",
+            f"--object-store-memory={settings.object_store_bytes}", "--min-worker-port=0", "--max-worker-port=0",
+            "--disable-usage-stats", "--log-style=record",
+        ]  # fmt: skip
+        orders.append(
+            {"argv": flags, "environment": dict(node.environment), "output": str(temp_dir / "start.log"),
+             "after_port": node.after_port}
+        )  # fmt: skip
     clean = {key: value for key, value in os.environ.items() if key not in _NOT_INHERITED}
-    with output.open("wb") as file:
-        process = subprocess.Popen(
+    command = [sys.executable, "-m", "regroup.service.runtime.ray_start", json.dumps(orders)]
+    try:
+        ended = subprocess.run(
             command,
             cwd=settings.state_dir,  # the working directory becomes sys.path[0] of every worker
-            env={**clean, **_DAEMON_ENVIRONMENT, **ray_environment(settings.ray_token_path), **environment,
-                 _MARK: cluster.id},
-            stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+            env={**clean, **_DAEMON_ENVIRONMENT, **ray_environment(settings.ray_token_path), _MARK: cluster.id},
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             start_new_session=True,  # Ctrl-C at the server must not reach Ray
+            timeout=_START_TIMEOUT_S, check=False,
         )  # fmt: skip
-    return _Starting(name, process, output, time.monotonic() + _START_TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise LocalRayError(f"the local Ray did not start within {_START_TIMEOUT_S:.0f} s:\n{_said(orders)}") from error
+    if ended.returncode != 0:
+        raise LocalRayError(f"the local Ray did not start:\n{ended.stderr[-2000:]}{_said(orders)}")
+
+
+def _said(orders: Sequence[Mapping[str, Any]]) -> str:
+    """The end of what each `ray start` printed."""
+    logs = [Path(order["output"]) for order in orders]
+    return "\n".join(
+        f"--- node {log.parent.name}:\n" + "\n".join(log.read_text(errors="replace").splitlines()[-12:])
+        for log in logs
+        if log.exists()
+    )
 
 
 _NOT_INHERITED = frozenset({"RAY_ADDRESS", "RAY_NAMESPACE", "RAY_RUNTIME_ENV", "RAY_AUTH_TOKEN"})
@@ -209,17 +210,6 @@ _DAEMON_ENVIRONMENT = {
     # Agents hold no devices themselves, yet their ranks must see those of their grants.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-
-
-def _wait_for_port(port: int, head: _Starting) -> None:
-    while time.monotonic() < head.deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        if head.process.poll() not in (None, 0):
-            raise head.failure(f"exited with {head.process.returncode}")
-        time.sleep(0.02)
-    raise head.failure("took too long")
 
 
 def _gpus(settings: Settings, index: int) -> tuple[int, dict[str, str]]:

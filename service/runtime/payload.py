@@ -12,8 +12,12 @@ from regroup.service.spec import JobSpec
 from regroup.workers.contract import AgentConfig, Join, Restore
 
 BUILTIN_ENTRY = "regroup.workers.trainer:train"
-_ALWAYS_PRELOADED = ("torch", "regroup.workers.rank.rank", "regroup.workers.state.checkpoint",
-                     "regroup.workers.trainer")
+_ALWAYS_PRELOADED = (
+    "torch",
+    "regroup.workers.rank.rank",
+    "regroup.workers.state.checkpoint",
+    "regroup.workers.trainer",
+)
 
 
 @dataclass(frozen=True)
@@ -49,15 +53,31 @@ class Payload:
     def from_json(cls, data: Mapping[str, Any]) -> "Payload":
         """Read what the controller sent."""
         nodes = tuple(
-            Allotted(node["node_id"], node["name"], node["address"], node["ranks"],
-                     tuple(node.get("devices") or range(node["ranks"]))) for node in data["nodes"])
+            Allotted(
+                node["node_id"],
+                node["name"],
+                node["address"],
+                node["ranks"],
+                tuple(node.get("devices") or range(node["ranks"])),
+            )
+            for node in data["nodes"]
+        )
         ports = data.get("port_range") or (0, 0)
         resume = data.get("resume")
-        return cls(data["job_id"], JobSpec.model_validate(data["spec"]), nodes, Layout(**data["layout"]),
-                   data["storage_uri"], data["datasets_uri"], bool(data.get("allow_faults")),
-                   int(data.get("attempt", 0)),
-                   Saved(resume["uri"], 0, int(resume["step"])) if resume else None,
-                   data.get("ifname") or "", int(ports[0]), int(ports[1]))
+        return cls(
+            data["job_id"],
+            JobSpec.model_validate(data["spec"]),
+            nodes,
+            Layout(**data["layout"]),
+            data["storage_uri"],
+            data["datasets_uri"],
+            bool(data.get("allow_faults")),
+            int(data.get("attempt", 0)),
+            Saved(resume["uri"], 0, int(resume["step"])) if resume else None,
+            data.get("ifname") or "",
+            int(ports[0]),
+            int(ports[1]),
+        )
 
     @property
     def budgets(self) -> Mapping[str, int]:
@@ -78,35 +98,64 @@ class Payload:
     def sources(self) -> Mapping[str, Any] | None:
         """The data to prepare, if the workload has any."""
         data = self.spec.workload.data
-        return {"train": data.train, "validation": data.validation, "tokenizer": data.tokenizer,
-                "sequence": self.spec.training.sequence}
+        return {
+            "train": data.train,
+            "validation": data.validation,
+            "tokenizer": data.tokenizer,
+            "sequence": self.spec.training.sequence,
+        }
 
     def places(self) -> tuple[Place, ...]:
         """Rank → node and device: ranks fill nodes in order, so that a TP group stays on its node."""
         places: list[Place] = []
         for node in self.nodes:
             for local_rank in range(node.ranks):
-                places.append(Place(len(places), node.node_id, node.name, node.address, local_rank,
-                                    node.devices[local_rank]))
+                places.append(
+                    Place(len(places), node.node_id, node.name, node.address, local_rank, node.devices[local_rank])
+                )
         assert len(places) == self.layout.world_size, f"{len(places)} places for {self.layout.world_size} ranks"
         return tuple(places)
 
     def join(self) -> Join:
         """What a JOIN says that is the same for every rank and generation."""
-        return Join(job_id=self.job_id, generation=0, rank=0, world_size=0, local_rank=0, local_world_size=0,
-                    node_rank=0, node_count=0, layout={}, device=self.spec.resources.device, store_host="",
-                    store_port=0, restore=Restore("none"), entry=BUILTIN_ENTRY, config=self.spec.rank_config())
+        return Join(
+            job_id=self.job_id,
+            generation=0,
+            rank=0,
+            world_size=0,
+            local_rank=0,
+            local_world_size=0,
+            node_rank=0,
+            node_count=0,
+            layout={},
+            device=self.spec.resources.device,
+            store_host="",
+            store_port=0,
+            restore=Restore("none"),
+            entry=BUILTIN_ENTRY,
+            config=self.spec.rank_config(),
+        )
 
     def agent_configs(self) -> dict[str, AgentConfig]:
         """Node id → its agent's config."""
         spec = self.spec
         return {
             node.node_id: AgentConfig(
-                job_id=self.job_id, job_name=spec.name, node_id=node.node_id, node_name=node.name,
-                address=node.address, supervisor=supervisor_name(self.job_id), storage_uri=self.storage_uri,
-                datasets_uri=self.datasets_uri, env=dict(spec.env),
+                job_id=self.job_id,
+                job_name=spec.name,
+                node_id=node.node_id,
+                node_name=node.name,
+                address=node.address,
+                supervisor=supervisor_name(self.job_id),
+                storage_uri=self.storage_uri,
+                datasets_uri=self.datasets_uri,
+                env=dict(spec.env),
                 secrets={name: ref.model_dump() for name, ref in spec.secrets.items()},
-                preload=(*_ALWAYS_PRELOADED, *spec.preload), cpus=spec.resources.cpus, ifname=self.ifname,
-                port_first=self.port_first, port_last=self.port_last)
+                preload=(*_ALWAYS_PRELOADED, *spec.preload),
+                cpus=spec.resources.cpus,
+                ifname=self.ifname,
+                port_first=self.port_first,
+                port_last=self.port_last,
+            )
             for node in self.nodes
         }

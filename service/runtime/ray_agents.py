@@ -24,8 +24,8 @@ class RayRecords:
 
     async def create(self, key: str, value: bytes) -> bool:
         """Write a record; False if the key exists."""
-        existed = await asyncio.to_thread(internal_kv._internal_kv_put, key.encode(), value, overwrite=False, namespace=_KV)
-        return not existed
+        put = internal_kv._internal_kv_put
+        return not await asyncio.to_thread(put, key.encode(), value, overwrite=False, namespace=_KV)
 
     async def read(self, prefix: str) -> Mapping[str, bytes]:
         """All records below a prefix."""
@@ -54,8 +54,9 @@ class RayAgents:
             handle = self._handles.get(node_id) or self._find(node_id)
             return await asyncio.wait_for(getattr(handle, method).remote(*args), timeout_s)
         except TimeoutError as error:
-            raise AgentLostError(node_id, f"agent on node {node_id[:8]} did not answer {method} in "
-                                          f"{timeout_s:.0f} s") from error
+            raise AgentLostError(
+                node_id, f"agent on node {node_id[:8]} did not answer {method} in {timeout_s:.0f} s"
+            ) from error
         except (RayActorError, ValueError) as error:
             self._handles.pop(node_id, None)
             raise AgentLostError(node_id, f"agent on node {node_id[:8]} is gone: {error}") from error

@@ -49,8 +49,11 @@ class SupervisorActor:
         if news.messages:
             self._intake.caused(news.boot_id, self._journal.last_seq)
         self._life.phases.update(news.phases)
-        return {"boot_id": self._journal.boot_id, "received": self._intake.received(news.boot_id),
-                "durable": self._intake.durable(news.boot_id, self._journal.acked_seq)}
+        return {
+            "boot_id": self._journal.boot_id,
+            "received": self._intake.received(news.boot_id),
+            "durable": self._intake.durable(news.boot_id, self._journal.acked_seq),
+        }
 
     async def grant_fault(self, index: int, do: str) -> bool:
         """Whether a rehearsed fault may strike: once in the job's life, recorded before it acts."""
@@ -68,14 +71,18 @@ class SupervisorActor:
         self._wake()
         for node in self._gang.configs:
             with contextlib.suppress(AgentLostError):
-                chunk = await self._gang.agents.call(node, "read_log", generation, rank, stream, offset, limit,
-                                                     timeout_s=10)
+                chunk = await self._gang.agents.call(
+                    node, "read_log", generation, rank, stream, offset, limit, timeout_s=10
+                )
                 if chunk["data"] is not None:
                     data: bytes = chunk["data"]
                     running = self._life.status()["generation"] == generation and self._life.phase == "training"
-                    return {"data": data.decode("utf-8", "replace"), "offset": offset,
-                            "next_offset": offset + len(data),
-                            "complete": not running and offset + len(data) >= chunk["size"]}
+                    return {
+                        "data": data.decode("utf-8", "replace"),
+                        "offset": offset,
+                        "next_offset": offset + len(data),
+                        "complete": not running and offset + len(data) >= chunk["size"],
+                    }
         return {"data": "", "offset": offset, "next_offset": offset, "complete": True}
 
     async def agents(self) -> dict[str, Any]:

@@ -45,8 +45,18 @@ class Watch:
                 self.done[message.rank] = message
             case Failed():
                 error = message.error
-                self.failures.append(Failure(message.rank, error.error_class.value, error.kind, error.message,
-                                             error.traceback, error.step, error.phase, error.time_s))
+                self.failures.append(
+                    Failure(
+                        message.rank,
+                        error.error_class.value,
+                        error.kind,
+                        error.message,
+                        error.traceback,
+                        error.step,
+                        error.phase,
+                        error.time_s,
+                    )
+                )
             case Exited():
                 if not (message.code == 0 and message.rank in self.done):
                     self.exits.append(Exit(message.rank, message.code, message.time_s, node_id))

@@ -24,13 +24,17 @@ def test_an_impossible_layout_is_refused(served: Served, spec: Spec) -> None:
         served.client.submit(spec("x", layout={"dp": {"min": 3, "target": 2, "max": 1}}))
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    ({"data": {"train": ["/nowhere/at/all"]}}, "/nowhere/at/all"),
-    ({"preload": ["no_such_module"]}, "no_such_module"),
-    ({"storage_uri": "file:///proc/regroup"}, "/proc/regroup"),
-])
-def test_what_the_nodes_do_not_have_fails_naming_it(served: Served, spec: Spec, change: dict[str, Any],
-                                                    words: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"data": {"train": ["/nowhere/at/all"]}}, "/nowhere/at/all"),
+        ({"preload": ["no_such_module"]}, "no_such_module"),
+        ({"storage_uri": "file:///proc/regroup"}, "/proc/regroup"),
+    ],
+)
+def test_what_the_nodes_do_not_have_fails_naming_it(
+    served: Served, spec: Spec, change: dict[str, Any], words: str
+) -> None:
     parts = dict(change)
     base = spec("missing")
     if "data" in parts:
@@ -47,5 +51,3 @@ def test_text_too_short_for_one_sample_is_named(served: Served, spec: Spec, tmp_
     job = served.run({**base, "workload": workload}, within_s=90)
     assert (job.state, job.reason) == ("FAILED", "invalid_input")
     assert "short.txt" in job.message
-
-

@@ -64,8 +64,9 @@ def test_cancel_ends_everything(served: Served, spec: Spec) -> None:
 
 
 def test_a_job_without_room_waits_and_says_why(served: Served, spec: Spec) -> None:
-    job = served.client.submit(spec("wide", layout={"dp": 8}, training={
-        "global_batch": 8, "micro_batch": 1, "sequence": 64, "steps": 2}))
+    job = served.client.submit(
+        spec("wide", layout={"dp": 8}, training={"global_batch": 8, "micro_batch": 1, "sequence": 64, "steps": 2})
+    )
     why = eventually(lambda: served.client.why(job.id).conditions and served.client.why(job.id))
     assert why.state == "QUEUED"
     assert "8" in " ".join(condition.message for condition in why.conditions)

@@ -16,8 +16,13 @@ def fault(rank: int, step: int, phase: str = "forward", do: str = "sigkill") -> 
 
 
 def test_a_kill_in_every_phase(served: Served, spec: Spec, control: Job) -> None:
-    faults = [fault(1, 3, "forward"), fault(2, 6, "backward"), fault(3, 9, "optimizer"), fault(1, 12, "snapshot"),
-              fault(2, 16, "checkpoint")]
+    faults = [
+        fault(1, 3, "forward"),
+        fault(2, 6, "backward"),
+        fault(3, 9, "optimizer"),
+        fault(1, 12, "snapshot"),
+        fault(2, 16, "checkpoint"),
+    ]
     job = served.run(spec("phases", faults=faults))
     assert_same_result(served, job, control)
     assert len(job.incidents) == len(faults)
@@ -60,7 +65,7 @@ def test_ranks_with_orphans_leave_nothing(served: Served, spec: Spec, control: J
     assert served.processes("regroup-test-orphan") == []
 
 
-ORPHANS = '''
+ORPHANS = """
 import os, sys, time
 def spawn():
     main = sys.modules["__main__"]
@@ -70,7 +75,7 @@ def spawn():
                 os.setsid()
             os.execv(sys.executable, ["regroup-test-orphan", "-c", "import time; time.sleep(1000)"])
 os.register_at_fork(after_in_child=lambda: spawn() if not os.environ.get("SPAWNED") and not os.environ.update(SPAWNED="1") else None)
-'''
+"""
 
 
 @pytest.mark.parametrize("do", ["raise"])

@@ -97,8 +97,12 @@ def answer(
         socket.send_fds(ours, [contract.encode(Buffers(len(fds), source))], [*fds, *others])
     elif isinstance(message, FaultDue):
         ours.send(contract.encode(FaultGranted(message.index, True)))
-    elif isinstance(message, Pinned) and not request.get("hold_pins"):
+    elif isinstance(message, Pinned) and str(message.step) not in request.get("release_after", {}):
         ShardBuffer(os.dup(held[rank][message.buffer])).release()
+    elif isinstance(message, StepRow) and message.step in request.get("release_after", {}).values():
+        for fds in held.values():
+            for fd in fds:
+                ShardBuffer(os.dup(fd)).release()
 
 
 def find(held: dict[int, list[int]], rank: int, restore: dict[str, Any]) -> int:

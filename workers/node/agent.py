@@ -118,9 +118,18 @@ class NodeAgent:
     async def status(self) -> dict[str, Any]:
         """Who lives here, for re-adoption, people and tests."""
         host = self._started()
-        return {"generation": host.generation, "running": list(host.report().running), "pids": host.pids(),
-                "boot_id": host.outbox.boot_id, "unsent": len(host.outbox), "stale": host.stale,
-                "said": host.said(), "dataset": host.dataset, "snapshot_bytes": host.buffers.size_bytes(), "log_dir": str(host.log_dir)}
+        return {
+            "generation": host.generation,
+            "running": list(host.report().running),
+            "pids": host.pids(),
+            "boot_id": host.outbox.boot_id,
+            "unsent": len(host.outbox),
+            "stale": host.stale,
+            "said": host.said(),
+            "dataset": host.dataset,
+            "snapshot_bytes": host.buffers.size_bytes(),
+            "log_dir": str(host.log_dir),
+        }
 
     async def strike(self, do: str) -> None:
         """Carry out a rehearsed fault here."""
@@ -167,8 +176,7 @@ class NodeAgent:
         report = host.report()
         try:
             supervisor = self._supervisor or ray.get_actor(self._config.supervisor, namespace=NAMESPACE)
-            reply: dict[str, Any] = await asyncio.wait_for(
-                supervisor.report.remote(to_json(report)), REPORT_TIMEOUT_S)
+            reply: dict[str, Any] = await asyncio.wait_for(supervisor.report.remote(to_json(report)), REPORT_TIMEOUT_S)
         except (RayError, ValueError, TimeoutError):
             self._supervisor = None  # it restarts, or the cluster is away: the outbox keeps what it has
             await asyncio.sleep(0.1)

@@ -30,8 +30,10 @@ class BufferPool:
         if held is None or held.size_bytes != want.size_bytes:
             if held is not None:
                 self._drop(want.rank)
-            fds = [os.memfd_create(f"regroup-snapshot-{want.rank}-{index}", os.MFD_CLOEXEC)
-                   for index in range(BUFFERS_PER_RANK)]
+            fds = [
+                os.memfd_create(f"regroup-snapshot-{want.rank}-{index}", os.MFD_CLOEXEC)
+                for index in range(BUFFERS_PER_RANK)
+            ]
             held = self._ranks[want.rank] = _RankBuffers(want.size_bytes, fds)
         source = -1
         if restore.source == "memory":
@@ -39,7 +41,10 @@ class BufferPool:
                 with _open(fd) as buffer:
                     header = buffer.header()
                     if (header.state, header.generation, header.step) == (
-                        BufferState.COMPLETE, restore.generation, restore.step):
+                        BufferState.COMPLETE,
+                        restore.generation,
+                        restore.step,
+                    ):
                         source = index
         return held.fds, source
 
@@ -51,8 +56,16 @@ class BufferPool:
                 with _open(fd) as buffer:
                     if buffer.verify():
                         header = buffer.header()
-                        found.append(Holding(rank, header.world_size, header.generation, header.step,
-                                             header.layout_hash, header.data_bytes))
+                        found.append(
+                            Holding(
+                                rank,
+                                header.world_size,
+                                header.generation,
+                                header.step,
+                                header.layout_hash,
+                                header.data_bytes,
+                            )
+                        )
         return found
 
     def pinned(self, generation: int, step: int, ranks: Sequence[int]) -> list[int]:

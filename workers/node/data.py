@@ -23,8 +23,13 @@ async def list_sources(zygote: ZygoteLink, sources: Mapping[str, Any]) -> dict[s
     return await zygote.run_task("regroup.workers.state.tokens:list_sources", sources, nice=_TASK_NICE)
 
 
-async def prepare(zygote: ZygoteLink, config: AgentConfig, scratch: Path, sources: Mapping[str, Any],
-                  note: Callable[[str, dict[str, Any]], None]) -> dict[str, Any]:
+async def prepare(
+    zygote: ZygoteLink,
+    config: AgentConfig,
+    scratch: Path,
+    sources: Mapping[str, Any],
+    note: Callable[[str, dict[str, Any]], None],
+) -> dict[str, Any]:
     """Make the token files, or find them made: by content hash under `datasets_uri`.
 
     Raises:
@@ -34,8 +39,11 @@ async def prepare(zygote: ZygoteLink, config: AgentConfig, scratch: Path, source
     local = storage.local_path(config.datasets_uri)
     directory = local or scratch / "datasets"
     result = await zygote.run_task(
-        "regroup.workers.state.tokens:prepare", {**sources, "directory": str(directory)}, nice=_TASK_NICE,
-        on_progress=lambda fraction, message: note("progress", {"fraction": fraction, "message": message}))
+        "regroup.workers.state.tokens:prepare",
+        {**sources, "directory": str(directory)},
+        nice=_TASK_NICE,
+        on_progress=lambda fraction, message: note("progress", {"fraction": fraction, "message": message}),
+    )
     if local is None:
         uri = storage.join(config.datasets_uri, result["fingerprint"])
         if await asyncio.to_thread(storage.read_bytes, storage.join(uri, "files.json")) is None:
@@ -57,13 +65,16 @@ def localise(config: AgentConfig, scratch: Path, prepared: Mapping[str, Any]) ->
         if not (directory / META).exists():
             raise storage.StorageError(
                 f"node {config.node_name} does not see {directory}, which another node has just written; "
-                f"use a storage_uri that every node reaches")
+                f"use a storage_uri that every node reaches"
+            )
     elif not (directory / META).exists():
         uri = storage.join(config.datasets_uri, fingerprint)
         listing = storage.read_bytes(storage.join(uri, "files.json"))
         if listing is None:
             raise storage.StorageError(f"{uri} holds no prepared data")
         storage.download(uri, directory, json.loads(listing))
-    paths = {name: str(directory / Path(prepared[name]).name) if prepared.get(name) else None
-             for name in ("train", "validation")}
+    paths = {
+        name: str(directory / Path(prepared[name]).name) if prepared.get(name) else None
+        for name in ("train", "validation")
+    }
     return {**prepared, **paths}

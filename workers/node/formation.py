@@ -48,9 +48,14 @@ class Formation:
     and `grant(index, do)`.
     """
 
-    def __init__(self, generation: int, zygote: ZygoteLink, on_message: Callable[[Message], None],
-                 buffers: Callable[[WantBuffers], tuple[Sequence[int], int]],
-                 grant: Callable[[FaultDue], Any]) -> None:
+    def __init__(
+        self,
+        generation: int,
+        zygote: ZygoteLink,
+        on_message: Callable[[Message], None],
+        buffers: Callable[[WantBuffers], tuple[Sequence[int], int]],
+        grant: Callable[[FaultDue], Any],
+    ) -> None:
         self.generation = generation
         self.ranks: dict[int, LocalRank] = {}
         self.said: list[Message] = []
@@ -65,8 +70,15 @@ class Formation:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         page = new_page()
-        launch = Launch("rank", RANK_TARGET, env={**env, "REGROUP_DEVICE_INDEX": str(device_index)}, log=str(log),
-                        nice=nice, lock=str(lock), fds=(theirs.fileno(), page))
+        launch = Launch(
+            "rank",
+            RANK_TARGET,
+            env={**env, "REGROUP_DEVICE_INDEX": str(device_index)},
+            log=str(log),
+            nice=nice,
+            lock=str(lock),
+            fds=(theirs.fileno(), page),
+        )
         child = self._zygote.fork(launch)
         theirs.close()
         local = LocalRank(join.rank, child, ours, Progress(page))

@@ -29,7 +29,7 @@ from regroup.workers.contract import (
     WantBuffers,
     to_json,
 )
-from regroup.workers.node import probes, processes, store
+from regroup.workers.node import probes, processes
 from regroup.workers.node.buffers import BufferPool
 from regroup.workers.node.formation import Formation
 from regroup.workers.node.launch import Launch
@@ -51,8 +51,9 @@ class StaleGeneration(Exception):
 class Host:
     """Holds processes and memory of one job on one node; speaks only through `wake` and what its calls return."""
 
-    def __init__(self, config: AgentConfig, grant_fault: Callable[[FaultDue], Awaitable[bool]],
-                 wake: Callable[[], None]) -> None:
+    def __init__(
+        self, config: AgentConfig, grant_fault: Callable[[FaultDue], Awaitable[bool]], wake: Callable[[], None]
+    ) -> None:
         self.config = config
         self.outbox = Outbox()
         self.generation = 0
@@ -91,11 +92,16 @@ class Host:
         """Start the rendezvous store of a generation; returns its address. It listens when this returns."""
         self._accept(generation)
         first, last = self.config.port_first, self.config.port_last
-        listener = store.bind(self.config.address, range(first, last + 1) if last else None)
+        listener = probes.bind_listener(self.config.address, range(first, last + 1) if last else None)
         with listener:
             self._store = self._zygote_up().fork(
-                Launch("store", "regroup.workers.node.store:main", log=str(self._log("store", generation)),
-                       fds=(listener.fileno(),)))
+                Launch(
+                    "store",
+                    "regroup.workers.node.store:main",
+                    log=str(self._log("store", generation)),
+                    fds=(listener.fileno(),),
+                )
+            )
             host, port = listener.getsockname()[:2]
         return host, port
 
@@ -111,8 +117,14 @@ class Host:
             joins = [replace(join, checkpoint_dir=str(directory)) for join in joins]
         formation = self._formation = Formation(generation, zygote, self._heard, self._lend, self._grant)
         for join, device in zip(joins, devices, strict=True):
-            formation.launch(join, device, self._log(f"rank{join.rank}", generation),
-                             self.scratch / f"device-{device}.lock", {}, RANK_NICE)
+            formation.launch(
+                join,
+                device,
+                self._log(f"rank{join.rank}", generation),
+                self.scratch / f"device-{device}.lock",
+                {},
+                RANK_NICE,
+            )
 
     async def end(self, generation: int) -> dict[str, Any]:
         """Kill every rank of every generation up to this one and prove it; running savers go on.
@@ -158,9 +170,14 @@ class Host:
     def report(self) -> AgentReport:
         """News since the last one, and who lives."""
         formation = self._formation
-        return AgentReport(self.config.node_id, self.outbox.boot_id, self.generation,
-                           formation.running() if formation else (), self.outbox.batch(),
-                           formation.phases() if formation else {})
+        return AgentReport(
+            self.config.node_id,
+            self.outbox.boot_id,
+            self.generation,
+            formation.running() if formation else (),
+            self.outbox.batch(),
+            formation.phases() if formation else {},
+        )
 
     def renew_lease(self, last_contact_s: float) -> None:
         """Ranks live until `orphan_s` after the last word from a supervisor (CLOCK_BOOTTIME seconds)."""
@@ -186,9 +203,12 @@ class Host:
         if zygote is None or zygote.dead:
             return {"agent": os.getpid(), "zygote": None, "store": None, "ranks": {}}
         ranks = self._formation.ranks if self._formation else {}
-        return {"agent": os.getpid(), "zygote": zygote.process.pid,
-                "store": zygote.pids.get(self._store) if self._store is not None else None,
-                "ranks": {rank: zygote.pids.get(local.child) for rank, local in ranks.items()}}
+        return {
+            "agent": os.getpid(),
+            "zygote": zygote.process.pid,
+            "store": zygote.pids.get(self._store) if self._store is not None else None,
+            "ranks": {rank: zygote.pids.get(local.child) for rank, local in ranks.items()},
+        }
 
     def strike(self, do: str) -> None:
         """Carry out a rehearsed fault that is not a rank's own."""
@@ -225,32 +245,43 @@ class Host:
     def _accept(self, generation: int) -> None:
         if generation < self.generation:
             self.stale += 1
-            self._tell(Note(self.generation, "stale", {"refused_generation": generation, "count": self.stale},
-                            time.time()))
+            self._tell(
+                Note(self.generation, "stale", {"refused_generation": generation, "count": self.stale}, time.time())
+            )
             raise StaleGeneration(f"generation {generation} is over; this node serves {self.generation}")
         self.generation = generation
 
     def _zygote_up(self) -> ZygoteLink:
         if self._zygote is None or self._zygote.dead:
             self._zygote = ZygoteLink.start(
-                self.config.interpreter or sys.executable, self._environment(), self.config.preload,
-                Path(f"{self._log('zygote', self.generation)}.err"), self.scratch, self._exited, self._zygote_died)
+                self.config.interpreter or sys.executable,
+                self._environment(),
+                self.config.preload,
+                Path(f"{self._log('zygote', self.generation)}.err"),
+                self.scratch,
+                self._exited,
+                self._zygote_died,
+            )
         return self._zygote
 
     def _environment(self) -> dict[str, str]:
         ifname = self.config.ifname or probes.interface_of(self.config.address)
         threads = str(self.config.cpus)
-        return scrubbed_environment({
-            "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads,
-            "OPENBLAS_NUM_THREADS": "1",  # importing numpy must not start a thread before the fork
-            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-            "GLOO_SOCKET_IFNAME": ifname, "NCCL_SOCKET_IFNAME": ifname,
-            "REGROUP_COLLECTIVE_TIMEOUT_S": str(self.config.collective_timeout_s),
-            "PYTHONUNBUFFERED": "1",
-            **{key: value for key, value in os.environ.items() if key.startswith("NCCL_")},
-            **self.config.env,
-            **{name: probes.secret(name, source) for name, source in self.config.secrets.items()},
-        })
+        return scrubbed_environment(
+            {
+                "OMP_NUM_THREADS": threads,
+                "MKL_NUM_THREADS": threads,
+                "OPENBLAS_NUM_THREADS": "1",  # importing numpy must not start a thread before the fork
+                "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+                "GLOO_SOCKET_IFNAME": ifname,
+                "NCCL_SOCKET_IFNAME": ifname,
+                "REGROUP_COLLECTIVE_TIMEOUT_S": str(self.config.collective_timeout_s),
+                "PYTHONUNBUFFERED": "1",
+                **{key: value for key, value in os.environ.items() if key.startswith("NCCL_")},
+                **self.config.env,
+                **{name: probes.secret(name, source) for name, source in self.config.secrets.items()},
+            }
+        )
 
     def _lend(self, want: WantBuffers) -> tuple[Sequence[int], int]:
         return self.buffers.lend(want, self._restore)
@@ -310,5 +341,3 @@ def _end_orphans(zygote_pid: int) -> list[int]:
         if not stuck and not processes.children(os.getpid()):
             return []
     return stuck
-
-

@@ -92,8 +92,11 @@ def _run_task(function: Any, launch: Launch) -> int:
     try:
         reply = {"result": function(launch.args, list(launch.fds[1:]))}
     except Exception as error:
-        reply = {"error": f"{type(error).__name__}: {error}", "kind": type(error).__name__,
-                 "traceback": traceback.format_exc()[-8000:]}
+        reply = {
+            "error": f"{type(error).__name__}: {error}",
+            "kind": type(error).__name__,
+            "traceback": traceback.format_exc()[-8000:],
+        }
     _report.sendall(json.dumps(reply).encode() + b"\n")
     return 0
 

@@ -46,4 +46,3 @@ class Outbox:
 
     def __len__(self) -> int:
         return len(self._kept)
-

@@ -68,3 +68,22 @@ def secret(name: str, source: dict[str, str | None]) -> str:
         return Path(str(file)).read_text().rstrip("\n")
     except OSError as error:
         raise SecretMissing(f"secret {name}: file {file} on node {platform.node()}: {error.strerror}") from error
+
+
+def bind_listener(host: str, ports: range | None) -> socket.socket:
+    """A listening socket on `host`, on a free port, or on a free one of `ports`.
+
+    Raises:
+        OSError: no port of the range is free.
+    """
+    for port in ports if ports is not None else (0,):
+        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host, port))
+        except OSError:
+            sock.close()
+            continue
+        sock.listen(4096)
+        return sock
+    raise OSError(f"no free port in {ports} on {host}; widen the port range setting")

@@ -30,8 +30,9 @@ class Saving:
         self._config, self._scratch, self._buffers = config, scratch, buffers
         self._kill_next = False
 
-    async def save(self, zygote: ZygoteLink, generation: int, step: int, ranks: Sequence[int],
-                   uri: str) -> dict[str, Any]:
+    async def save(
+        self, zygote: ZygoteLink, generation: int, step: int, ranks: Sequence[int], uri: str
+    ) -> dict[str, Any]:
         """Write the pinned snapshots of `ranks` below `uri` and release them.
 
         Raises:
@@ -46,7 +47,8 @@ class Saving:
         try:
             args = {"directory": str(directory), "shards": [{"rank": rank} for rank in ranks]}
             task = asyncio.ensure_future(
-                zygote.run_task("regroup.workers.state.checkpoint:save_shards", args, fds, nice=_SAVER_NICE))
+                zygote.run_task("regroup.workers.state.checkpoint:save_shards", args, fds, nice=_SAVER_NICE)
+            )
             await self._strike_saver(zygote)
             result = await task
         finally:
@@ -58,16 +60,18 @@ class Saving:
             await asyncio.to_thread(storage.remove_local, directory)
         return {"files": files, "part": result}
 
-    async def finish(self, zygote: ZygoteLink, uri: str, parts: Sequence[Any],
-                     manifest: dict[str, Any]) -> dict[str, Any]:
+    async def finish(
+        self, zygote: ZygoteLink, uri: str, parts: Sequence[Any], manifest: dict[str, Any]
+    ) -> dict[str, Any]:
         """Write DCP's metadata, then the manifest that makes the checkpoint exist."""
         directory = self._scratch / f"metadata-{manifest['step']}-{manifest['generation']}"
         directory.mkdir(parents=True, exist_ok=True)
         fd = os.memfd_create("regroup-parts", os.MFD_CLOEXEC)  # what many ranks wrote does not fit a packet
         try:
             os.write(fd, json.dumps(list(parts)).encode())
-            await zygote.run_task("regroup.workers.state.checkpoint:write_metadata", {"directory": str(directory)},
-                                  [fd], nice=_SAVER_NICE)
+            await zygote.run_task(
+                "regroup.workers.state.checkpoint:write_metadata", {"directory": str(directory)}, [fd], nice=_SAVER_NICE
+            )
             files = await asyncio.to_thread(storage.upload, directory, uri)
         finally:
             os.close(fd)

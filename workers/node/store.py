@@ -26,22 +26,3 @@ def main(fds: list[int]) -> int:
     signal.pause()
     del store  # until here: the server's threads live as long as the object
     return 0
-
-
-def bind(host: str, ports: range | None) -> socket.socket:
-    """A listening socket on `host`, on a free port, or on a free one of `ports`.
-
-    Raises:
-        OSError: no port of the range is free.
-    """
-    for port in ports if ports is not None else (0,):
-        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((host, port))
-        except OSError:
-            sock.close()
-            continue
-        sock.listen(4096)
-        return sock
-    raise OSError(f"no free port in {ports} on {host}; widen the port range setting")

@@ -47,16 +47,25 @@ def main() -> None:
         try:
             importlib.import_module(module)
         except BaseException as error:  # a preload may raise anything, SystemExit included
-            report = {"op": "refused", "module": module, "error": f"{type(error).__name__}: {error}",
-                      "traceback": traceback.format_exc()[-8000:]}
+            report = {
+                "op": "refused",
+                "module": module,
+                "error": f"{type(error).__name__}: {error}",
+                "traceback": traceback.format_exc()[-8000:],
+            }
             agent.send(json.dumps(report).encode())
             sys.exit(1)
         if launcher == "fork" and (why := _unforkable(module)):
             launcher = "exec"
     gc.collect()
     gc.freeze()  # keeps the imported heap shared: no collection touches it in the children
-    ready = {"op": "ready", "pid": os.getpid(), "import_s": time.monotonic() - started, "launcher": launcher,
-             "why": why}
+    ready = {
+        "op": "ready",
+        "pid": os.getpid(),
+        "import_s": time.monotonic() - started,
+        "launcher": launcher,
+        "why": why,
+    }
     agent.send(json.dumps(ready).encode())
     Zygote(agent, launcher).serve()
 

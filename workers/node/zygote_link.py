@@ -41,8 +41,13 @@ class TaskFailed(Exception):
 class ZygoteLink:
     """One zygote process. Everything here runs on the event loop that called `start`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket,
-                 on_exit: Callable[[int, int, float], None], on_death: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        sock: socket.socket,
+        on_exit: Callable[[int, int, float], None],
+        on_death: Callable[[], None],
+    ) -> None:
         self.process = process
         self.pids: dict[int, int] = {}
         """id → pid of the children that live."""
@@ -58,15 +63,37 @@ class ZygoteLink:
         self.dead = False
 
     @classmethod
-    def start(cls, interpreter: str, env: Mapping[str, str], preload: Sequence[str], log: Path, cwd: Path,
-              on_exit: Callable[[int, int, float], None], on_death: Callable[[], None]) -> "ZygoteLink":
+    def start(
+        cls,
+        interpreter: str,
+        env: Mapping[str, str],
+        preload: Sequence[str],
+        log: Path,
+        cwd: Path,
+        on_exit: Callable[[int, int, float], None],
+        on_death: Callable[[], None],
+    ) -> "ZygoteLink":
         """Exec a zygote with the job's interpreter and environment; `on_exit(id, code, time_s)` tells of children."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [interpreter, "-m", "regroup.workers.node.zygote", "--fd", str(theirs.fileno()),
-                   "--preload", json.dumps(list(preload))]
+        command = [
+            interpreter,
+            "-m",
+            "regroup.workers.node.zygote",
+            "--fd",
+            str(theirs.fileno()),
+            "--preload",
+            json.dumps(list(preload)),
+        ]
         with log.open("ab") as file:
-            process = subprocess.Popen(command, env=dict(env), pass_fds=[theirs.fileno()], cwd=cwd,
-                                       stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+            process = subprocess.Popen(
+                command,
+                env=dict(env),
+                pass_fds=[theirs.fileno()],
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+            )
         theirs.close()
         ours.setblocking(False)
         link = cls(process, ours, on_exit, on_death)
@@ -97,8 +124,14 @@ class ZygoteLink:
         """The exit code of a child."""
         return await asyncio.shield(self._ended[child])
 
-    async def run_task(self, target: str, args: Mapping[str, Any], fds: Sequence[int] = (), nice: int = 0,
-                       on_progress: Callable[[float | None, str], None] | None = None) -> dict[str, Any]:
+    async def run_task(
+        self,
+        target: str,
+        args: Mapping[str, Any],
+        fds: Sequence[int] = (),
+        nice: int = 0,
+        on_progress: Callable[[float | None, str], None] | None = None,
+    ) -> dict[str, Any]:
         """Run `target(args, fds) -> dict` in a fork and return its result.
 
         Raises:

@@ -84,25 +84,27 @@ def _prepare(join: Join) -> torch.device:
 
 def _export_environment(join: Join) -> None:
     """torchrun's variables, so that unmodified `env://` scripts and libraries find their place."""
-    os.environ.update({
-        "MASTER_ADDR": join.store_host,
-        "MASTER_PORT": str(join.store_port),
-        "RANK": str(join.rank),
-        "WORLD_SIZE": str(join.world_size),
-        "LOCAL_RANK": str(join.local_rank),
-        "LOCAL_WORLD_SIZE": str(join.local_world_size),
-        "GROUP_RANK": str(join.node_rank),
-        "GROUP_WORLD_SIZE": str(join.node_count),
-        "ROLE_RANK": str(join.rank),
-        "ROLE_WORLD_SIZE": str(join.world_size),
-        "ROLE_NAME": "default",
-        "TORCHELASTIC_RUN_ID": join.job_id,
-        "TORCHELASTIC_RESTART_COUNT": str(join.generation - 1),
-        "TORCHELASTIC_MAX_RESTARTS": "1000000",
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "REGROUP_JOB_ID": join.job_id,
-        "REGROUP_GENERATION": str(join.generation),
-    })
+    os.environ.update(
+        {
+            "MASTER_ADDR": join.store_host,
+            "MASTER_PORT": str(join.store_port),
+            "RANK": str(join.rank),
+            "WORLD_SIZE": str(join.world_size),
+            "LOCAL_RANK": str(join.local_rank),
+            "LOCAL_WORLD_SIZE": str(join.local_world_size),
+            "GROUP_RANK": str(join.node_rank),
+            "GROUP_WORLD_SIZE": str(join.node_count),
+            "ROLE_RANK": str(join.rank),
+            "ROLE_WORLD_SIZE": str(join.world_size),
+            "ROLE_NAME": "default",
+            "TORCHELASTIC_RUN_ID": join.job_id,
+            "TORCHELASTIC_RESTART_COUNT": str(join.generation - 1),
+            "TORCHELASTIC_MAX_RESTARTS": "1000000",
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "REGROUP_JOB_ID": join.job_id,
+            "REGROUP_GENERATION": str(join.generation),
+        }
+    )
 
 
 def _form_process_group(join: Join, device: torch.device) -> None:

@@ -106,4 +106,5 @@ def test_what_a_later_generation_overtook_does_not_count() -> None:
     assert choose_source(shards(8, generation=1), [Saved("u", 1, 6)], starts, NODES) == Source("none")
     assert choose_source(shards(4, generation=1), [], starts, NODES) == Source("memory", 4, 1)
     assert choose_source([*shards(5, generation=2), *shards(8, generation=1)], [], starts, NODES) == Source(
-        "memory", 5, 2)
+        "memory", 5, 2
+    )

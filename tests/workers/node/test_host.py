@@ -62,12 +62,23 @@ async def nodes(tmp_path: Path) -> AsyncIterator[list[Node]]:
     for number in range(2):
         logs = tmp_path / f"logs{number}"
         logs.mkdir()
-        both.append(Node(AgentConfig(
-            job_id="0123456789abcdef", job_name="t", node_id=f"node{number}", node_name=f"n{number}",
-            address="127.0.0.1", supervisor="s", storage_uri=f"file://{tmp_path}/storage",
-            datasets_uri=f"file://{tmp_path}/datasets", log_dir=str(logs),
-            env={"MARK": str(tmp_path / "mark"), "HOLD": "0"},
-            preload=("torch", "torch.distributed", "regroup.workers.rank.rank"))))
+        both.append(
+            Node(
+                AgentConfig(
+                    job_id="0123456789abcdef",
+                    job_name="t",
+                    node_id=f"node{number}",
+                    node_name=f"n{number}",
+                    address="127.0.0.1",
+                    supervisor="s",
+                    storage_uri=f"file://{tmp_path}/storage",
+                    datasets_uri=f"file://{tmp_path}/datasets",
+                    log_dir=str(logs),
+                    env={"MARK": str(tmp_path / "mark"), "HOLD": "0"},
+                    preload=("torch", "torch.distributed", "regroup.workers.rank.rank"),
+                )
+            )
+        )
     yield both
     await asyncio.gather(*(node.host.close() for node in both))
 
@@ -75,16 +86,32 @@ async def nodes(tmp_path: Path) -> AsyncIterator[list[Node]]:
 def joins(generation: int, script: Path, store: tuple[str, int], node: int) -> list[Join]:
     """Joins of two ranks on one of two nodes."""
     return [
-        Join("job", generation, 2 * node + local, 4, local, 2, node, 2, {"dp_shard": 4}, "cpu", *store,
-             Restore("none"), f"script:{script}", {}) for local in range(2)
+        Join(
+            "job",
+            generation,
+            2 * node + local,
+            4,
+            local,
+            2,
+            node,
+            2,
+            {"dp_shard": 4},
+            "cpu",
+            *store,
+            Restore("none"),
+            f"script:{script}",
+            {},
+        )
+        for local in range(2)
     ]
 
 
 async def form(nodes: list[Node], generation: int, script: Path) -> None:
     """Form a generation of four ranks."""
     store = nodes[0].host.open_store(generation)
-    await asyncio.gather(*(node.host.form(joins(generation, script, store, number), [0, 1])
-                           for number, node in enumerate(nodes)))
+    await asyncio.gather(
+        *(node.host.form(joins(generation, script, store, number), [0, 1]) for number, node in enumerate(nodes))
+    )
 
 
 def alive(pid: int) -> bool:
@@ -166,10 +193,21 @@ async def test_a_failing_preload_is_named(tmp_path: Path) -> None:
     from regroup.workers.node.zygote_link import ZygoteRefused
 
     (tmp_path / "broken_module.py").write_text("raise RuntimeError('not today')")
-    node = Node(AgentConfig(
-        job_id="0" * 16, job_name="t", node_id="n", node_name="n", address="127.0.0.1", supervisor="s",
-        storage_uri=f"file://{tmp_path}", datasets_uri=f"file://{tmp_path}", log_dir=str(tmp_path),
-        env={"PYTHONPATH": str(tmp_path)}, preload=("broken_module",)))
+    node = Node(
+        AgentConfig(
+            job_id="0" * 16,
+            job_name="t",
+            node_id="n",
+            node_name="n",
+            address="127.0.0.1",
+            supervisor="s",
+            storage_uri=f"file://{tmp_path}",
+            datasets_uri=f"file://{tmp_path}",
+            log_dir=str(tmp_path),
+            env={"PYTHONPATH": str(tmp_path)},
+            preload=("broken_module",),
+        )
+    )
     with pytest.raises(ZygoteRefused, match="'broken_module' failed: RuntimeError: not today"):
         await node.host.prepare()
     await node.host.close()
@@ -177,13 +215,25 @@ async def test_a_failing_preload_is_named(tmp_path: Path) -> None:
 
 async def test_a_preload_that_starts_threads_falls_back_to_exec(tmp_path: Path) -> None:
     (tmp_path / "threaded_module.py").write_text(
-        "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n")
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
+    )
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    node = Node(AgentConfig(
-        job_id="1" * 16, job_name="t", node_id="n", node_name="n", address="127.0.0.1", supervisor="s",
-        storage_uri=f"file://{tmp_path}", datasets_uri=f"file://{tmp_path}", log_dir=str(tmp_path),
-        env={"PYTHONPATH": str(tmp_path), "MARK": str(tmp_path / "mark"), "HOLD": "0"}, preload=("threaded_module",)))
+    node = Node(
+        AgentConfig(
+            job_id="1" * 16,
+            job_name="t",
+            node_id="n",
+            node_name="n",
+            address="127.0.0.1",
+            supervisor="s",
+            storage_uri=f"file://{tmp_path}",
+            datasets_uri=f"file://{tmp_path}",
+            log_dir=str(tmp_path),
+            env={"PYTHONPATH": str(tmp_path), "MARK": str(tmp_path / "mark"), "HOLD": "0"},
+            preload=("threaded_module",),
+        )
+    )
     facts = await node.host.prepare()
     assert facts["launcher"] == "exec" and "'threaded_module' started 1 thread" in facts["why"]
     store = node.host.open_store(1)

@@ -1,0 +1,53 @@
+"""The scalar types of a spec, and the base of its parts: what a person may write for a time, a size, a name."""
+
+import re
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+_DURATION_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_BYTE_UNITS = {
+    "": 1,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+}
+
+
+def _seconds(value: object) -> object:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", value) if isinstance(value, str) else None
+    if match:
+        return float(match[1]) * _DURATION_UNITS_S[match[2]]
+    if isinstance(value, str):
+        raise PydanticCustomError("duration", "a duration is a number of seconds or like '90s', '15m', '2h', '3d'")
+    return value
+
+
+def _bytes(value: object) -> object:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]i?|)B?", value) if isinstance(value, str) else None
+    if match:
+        return int(float(match[1]) * _BYTE_UNITS[match[2]])
+    if isinstance(value, str):
+        raise PydanticCustomError("bytes", "a size is a number of bytes or like '512MiB', '2GiB'")
+    return value
+
+
+Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
+"""Seconds, or a string such as `15m`."""
+Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
+"""Bytes, or a string such as `2GiB`."""
+Positive = Annotated[int, Field(ge=1)]
+Name = Annotated[str, Field(pattern=_NAME, description="lower-case letters, digits and '-', at most 63")]
+
+
+class Part(BaseModel):
+    """Frozen; refuses fields it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
