@@ -172,8 +172,13 @@ class ShardBuffer:
 
     def view(self, entry: Entry) -> memoryview:
         """The bytes of one shard, writable; valid as long as it is held, also after `close`."""
-        start = _data_start(self.header().index_bytes) + entry.start
-        return memoryview(self._mapped())[start : start + entry.nbytes]
+        return self.views([entry])[0]
+
+    def views(self, entries: Sequence[Entry]) -> list[memoryview]:
+        """`view` of each entry; the header is read once, which at every step of a job is worth it."""
+        start = _data_start(self.header().index_bytes)
+        memory = memoryview(self._mapped())
+        return [memory[start + entry.start : start + entry.start + entry.nbytes] for entry in entries]
 
     def begin(
         self, plan: "Plan", extra: Mapping[str, Any], *, generation: int, step: int, rank: int, world_size: int,

@@ -173,8 +173,9 @@ class Copier:
 
     def copy(self, buffer: ShardBuffer, plan: Plan, tensors: Mapping[str, Tensor]) -> None:
         """Start copying into a buffer that was begun with this plan."""
-        sources, targets = [local(tensor) for tensor in tensors.values()], [
-            tensor_in(buffer, entry) for entry in plan.entries
+        sources = [local(tensor) for tensor in tensors.values()]
+        targets = [
+            _over(view, entry) for view, entry in zip(buffer.views(plan.entries), plan.entries, strict=True)
         ]
         if self._stream is None:
             torch._foreach_copy_(targets, sources)  # pyright: ignore[reportPrivateUsage]
@@ -271,9 +272,13 @@ def plan_of(tensors: Mapping[str, Tensor]) -> Plan:
 
 def tensor_in(buffer: ShardBuffer, entry: Entry) -> Tensor:
     """The shard of an entry as a tensor over the buffer's memory."""
+    return _over(buffer.view(entry), entry)
+
+
+def _over(view: memoryview, entry: Entry) -> Tensor:
     if entry.nbytes == 0:
         return torch.empty(entry.shape, dtype=_dtype(entry))
-    return torch.frombuffer(buffer.view(entry), dtype=_dtype(entry)).view(entry.shape)
+    return torch.frombuffer(view, dtype=_dtype(entry)).view(entry.shape)
 
 
 def _dtype(entry: Entry) -> torch.dtype:
