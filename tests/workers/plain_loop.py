@@ -1,0 +1,61 @@
+"""Training functions as a user would write them, run by the tests of the context."""
+
+import hashlib
+
+import torch
+from torch import nn
+
+from regroup.workers.models import build_model
+from regroup.workers.parallel.names import parameters_of
+from regroup.workers.parallel.parallelize import initialise, parallelize
+
+
+def train(context):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    context.track(model=model, optimizer=optimizer)
+    for step in range(context.restore() + 1, context.config["training"]["steps"] + 1):
+        x = torch.randn(8, 4)
+        loss = ((model(x) - x.sum(1, keepdim=True)) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        total = context.agree({"loss": loss.item()})
+        optimizer.step()
+        if not context.commit(step, loss=total["loss"] / context.world_size, tokens=8):
+            break
+    context.result = {"weight": model.weight.flatten().tolist()}
+
+
+def initial_values(context):
+    """Draw the initial parameters on this layout and report them whole."""
+    training = context.config["training"]
+    model = parallelize(
+        build_model(context.config["model"], 11), context.mesh, context.device,
+        data_parallel=context.config["data_parallel"], precision=training["precision"],
+        activation_checkpointing=training["activation_checkpointing"],
+    )
+    initialise(model, context.config["seed"])
+    whole = {
+        name: value.full_tensor() if hasattr(value, "full_tensor") else value for name, value in parameters_of(model)
+    }
+    context.result = {
+        name: hashlib.sha256(value.detach().contiguous().numpy().tobytes()).hexdigest() for name, value in whole.items()
+    }
+
+
+def commits_out_of_order(context):
+    context.track(model=nn.Linear(1, 1))
+    context.restore()
+    context.commit(2, loss=0.0, tokens=0)
+
+
+def forgets_to_track(context):
+    context.restore()
+
+
+def disagrees(context):
+    context.track(model=nn.Linear(1, 1))
+    context.restore()
+    values = {"ranks": 1.0, "loss": float("nan") if context.rank == 1 else 1.0}
+    context.result = dict(context.agree(values))

@@ -1,0 +1,109 @@
+"""The contract that training code sees: where it is, what it keeps, what all ranks decide alike."""
+
+import re
+from typing import Any
+
+import pytest
+
+Config = dict[str, Any]
+LOOP = "plain_loop:train"
+
+
+def pinned_steps(run: Any) -> list[int]:
+    return sorted({pin["step"] for pin in run.of("Pinned")})
+
+
+def test_a_plain_loop_is_restored_bitwise_with_its_random_numbers(agent: Any, config: Config) -> None:
+    whole = agent.run(config, 2, "plain-whole", entry=LOOP, layout={"dp_replicate": 2})
+    agent.run(config, 2, "plain-cut", entry=LOOP, layout={"dp_replicate": 2}, stop_at=2)
+    after = agent.run(
+        config, 2, "plain-cut", entry=LOOP, layout={"dp_replicate": 2}, generation=2,
+        restore={"source": "memory", "step": 2, "generation": 1},
+    )
+    assert after.result == whole.result
+    assert after.losses == whole.losses[2:]
+
+
+def test_every_rank_says_where_it_is_and_the_leading_one_reports_steps(agent: Any, config: Config) -> None:
+    run = agent.run(config, 2, "said", entry=LOOP)
+    assert [restored["rank"] for restored in sorted(run.of("Restored"), key=lambda m: m["rank"])] == [0, 1]
+    assert {want["size_bytes"] > 0 for want in run.of("WantBuffers")} == {True}
+    assert [row["step"] for row in run.rows] == [1, 2, 3, 4]
+    assert all(row["duration_s"] > 0 and row["tokens"] == 8 for row in run.rows)
+    assert [(done["step"], done["stopped"]) for done in run.of("Done")] == [(4, False)] * 2
+
+
+def test_a_stop_ends_all_ranks_at_one_step_with_a_snapshot_of_it(agent: Any, config: Config) -> None:
+    config["training"]["steps"] = 50
+    config["snapshot"]["every_steps"] = 1000
+    run = agent.run(config, 3, "stopped", entry=LOOP, stop_at=5)
+    ends = {(done["step"], done["stopped"]) for done in run.of("Done")}
+    assert len(ends) == 1
+    step, stopped = ends.pop()
+    assert stopped
+    assert 5 <= step < 50
+    after = agent.run(
+        {**config, "training": {**config["training"], "steps": step + 1}}, 3, "stopped", entry=LOOP, generation=2,
+        restore={"source": "memory", "step": step, "generation": 1},
+    )
+    assert [row["step"] for row in after.rows] == [step + 1]
+
+
+def test_checkpoints_are_pinned_when_due_and_the_last_step_always(agent: Any, config: Config) -> None:
+    config["training"]["steps"] = 8
+    config["checkpoint"]["every_steps"] = 3
+    run = agent.run(config, 2, "due", entry=LOOP)
+    assert pinned_steps(run) == [3, 6, 8]
+    assert sorted((pin["rank"], pin["step"]) for pin in run.of("Pinned")) == [
+        (rank, step) for rank in (0, 1) for step in (3, 6, 8)
+    ]
+
+
+def test_checkpoints_by_time_are_decided_by_one_clock(agent: Any, config: Config) -> None:
+    config["checkpoint"]["every"] = 1e-6
+    run = agent.run(config, 2, "timed", entry=LOOP)
+    # Each step is due; which ones find the pins of the one before released is up to the agent, but never to one rank.
+    by_rank = [{pin["step"] for pin in run.of("Pinned") if pin["rank"] == rank} for rank in (0, 1)]
+    assert by_rank[0] == by_rank[1] >= {1, 4}
+
+
+def test_a_checkpoint_waits_for_the_one_that_is_being_saved(agent: Any, config: Config) -> None:
+    config["training"]["steps"] = 9
+    config["checkpoint"]["every_steps"] = 2
+    # The double releases the pins of step 2 only when step 5 was reported.
+    run = agent.run(config, 2, "busy", entry=LOOP, release_after={"2": 5})
+    steps = pinned_steps(run)
+    assert steps[0] == 2
+    assert 4 not in steps
+    assert 5 < steps[1] < 9
+    assert steps[-1] == 9
+    assert run.codes == [0, 0]
+
+
+def test_ranks_that_died_after_the_last_step_pin_it_again(agent: Any, config: Config) -> None:
+    config["faults"] = [{"at": {"rank": 0, "step": 4, "phase": "checkpoint"}, "do": "sigkill"}]
+    struck = agent.run(config, 2, "last", show_errors=False)
+    assert struck.codes[0] == -9
+    after = agent.run(
+        config, 2, "last", generation=2, restore={"source": "memory", "step": 4, "generation": 1}, faults_fired=[0]
+    )
+    assert after.codes == [0, 0]
+    assert pinned_steps(after) == [4]
+    assert after.rows == []
+    assert after.result["parameters"]
+
+
+def test_numbers_that_are_not_finite_are_counted_by_all(agent: Any, config: Config) -> None:
+    run = agent.run(config, 3, "nan", entry="plain_loop:disagrees")
+    assert run.result["ranks"] == 3.0
+    assert run.result["non_finite_ranks"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("entry", "error"),
+    [("commits_out_of_order", r"commit\(2\) after step 0"), ("forgets_to_track", r"call context\.track")],
+)
+def test_misuse_is_explained(agent: Any, config: Config, entry: str, error: str) -> None:
+    run = agent.run(config, 1, entry, entry=f"plain_loop:{entry}", show_errors=False)
+    assert run.codes == [1]
+    assert re.search(error, run.errors[0])
