@@ -107,7 +107,7 @@ def _run(url: str, spec: Mapping[str, Any], out: Screen | Lines) -> Run:
     begun = time.monotonic()
     with connect(url, patient=True) as client:
         job = client.submit(dict(spec))
-        view = follow(feed(client, job.id), _board(spec, "submitted"), out)
+        view = follow(feed(client, job.id), _board(spec, ""), out)
         return Run(client.get(job.id).model_dump(mode="json"), view, time.monotonic() - begun)
 
 

@@ -18,7 +18,7 @@ def changes(before: JobView, after: JobView) -> list[str]:
     if after.state != before.state and not after.over:
         lines.append(_state(after))
     if after.activity and after.activity != before.activity:
-        lines.append(f"starting: {after.activity}")
+        lines.append(f"{'waiting' if after.state == 'QUEUED' else 'starting'}: {after.activity}")
     if after.generation != before.generation:
         lines += _generation(after)
     if after.checkpoint_step is not None and after.checkpoint_step != before.checkpoint_step:

@@ -206,6 +206,9 @@ def with_job(view: JobView, job: Mapping[str, Any]) -> JobView:
     phase = job.get("phase")
     if phase and job.get("state") in ("PLACING", "STARTING"):
         view = fold(view, {"type": "phase", "data": phase})
+    if job.get("state") == "QUEUED":
+        unmet = [each["message"] or each["reason"] for each in job.get("conditions") or () if not each["status"]]
+        view = replace(view, activity=unmet[0] if unmet else "")
     phases: Mapping[str, Any] = job.get("rank_phases") or {}
     ranks = tuple(
         replace(r, alive=True, phase=str(phases[str(r.rank)][1]))

@@ -85,6 +85,14 @@ def test_phases_of_live_ranks_show_and_the_dead_stay_dead(story) -> None:
     assert with_job(story.view(story.until_the_kill), job).ranks[1].phase == "dead"
 
 
+def test_a_queued_job_says_what_it_waits_for_and_no_more_once_it_is_placed(story) -> None:
+    conditions = [{"type": "Placeable", "status": False, "reason": "no_room", "message": "needs 4 ranks, 2 are free"}]
+    queued = {"id": "j1", "name": "n", "state": "QUEUED", "conditions": conditions}
+    waiting = with_job(story.view([]), queued)
+    assert waiting.activity == "needs 4 ranks, 2 are free"
+    assert with_job(waiting, {**queued, "conditions": []}).activity == ""
+
+
 def test_what_is_not_known_changes_nothing(story) -> None:
     view = story.view(story.until_the_kill)
     assert story.view([*story.until_the_kill, {"type": "note", "data": {"kind": "x"}}]) == view
