@@ -28,6 +28,7 @@ _INDEX_STEP = 64 * 1024
 _FIELDS = struct.Struct("<8sIIQQII16sQQI")
 """magic, version, checksum of index and data, generation, step, rank, world size, layout, index and data bytes,
 checksum of the fields before."""
+_INDEX_BYTES_AT = struct.calcsize("<8sIIQQII16s")
 _STATE_AT = 1024
 _PINNED_AT = 1032
 _WORD = struct.Struct("<Q")

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from fsspec.core import url_to_fs
 
+from regroup.workers.node.launch import progress
 from regroup.workers.state.token_file import META, DataError, too_short
 
 FOLDER_SUFFIXES = (".txt", ".md", ".rst", ".py")
@@ -245,7 +246,9 @@ def _write(path: Path, files: Sequence[SourceFile], tokenizer: Tokenizer, dtype:
     end = np.array([tokenizer.end_of_document], dtype).tobytes()
     count = 0
     with path.open("wb") as out:
-        for file in files:
+        for number, file in enumerate(files):
+            if number * 100 // len(files) != (number - 1) * 100 // len(files):
+                progress(number / len(files), f"{path.stem}: {number} of {len(files)} files, {count} tokens")
             before = count
             for block in file.blocks():
                 ids = tokenizer.encode(block)
