@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -21,8 +20,8 @@ class Checkpoints:
     def __init__(self, payload: Payload, gang: Gang, journal: Journal) -> None:
         self.scanned = False
         """Whether durable storage was looked through in this supervisor's life."""
-        self.pinned: frozenset[int] = frozenset()
-        """Steps a person asked to keep."""
+        self.pinned: frozenset[tuple[int, int]] = frozenset()
+        """(step, generation) that a person asked to keep."""
         self._payload, self._gang, self._journal = payload, gang, journal
         self._manifests: dict[str, dict[str, Any]] = {}
         self._distrusted: set[str] = set()
@@ -52,12 +51,9 @@ class Checkpoints:
         self.scanned = True
         self._manifests.update({item["uri"]: item for item in manifests})
 
-    def known(self) -> tuple[list[Saved], list[dict[str, Any]]]:
+    def known(self) -> list[Saved]:
         """Finished checkpoints, without looking at storage."""
-        return (
-            [Saved(item["uri"], item["generation"], item["step"]) for item in self._manifests.values()],
-            list(self._manifests.values()),
-        )
+        return [Saved(item["uri"], item["generation"], item["step"]) for item in self._manifests.values()]
 
     def distrust(self, uri: str) -> None:
         """A checkpoint did not verify: never restore from it."""
@@ -116,7 +112,13 @@ class Checkpoints:
     async def _retain(self) -> None:
         policy = self._payload.spec.checkpoint
         kept = [
-            Kept(uri, item["generation"], item["step"], item.get("validation_loss"), item["step"] in self.pinned)
+            Kept(
+                uri,
+                item["generation"],
+                item["step"],
+                item.get("validation_loss"),
+                (item["step"], item["generation"]) in self.pinned,
+            )
             for uri, item in self._manifests.items()
             if uri not in self._distrusted
         ]
@@ -133,7 +135,3 @@ class Checkpoints:
                 item.generation,
                 {"step": item.step, "generation": item.generation},
             )
-
-    def status(self) -> Mapping[str, Any]:
-        """For the controller's view."""
-        return {"saving": len(self._running), "saved": len(self._manifests)}

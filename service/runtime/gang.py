@@ -28,9 +28,9 @@ class AgentLostError(RegroupError):
 class AgentError(RegroupError):
     """An agent refused for a reason that a person can act on."""
 
-    def __init__(self, node_name: str, kind: str, message: str, traceback: str) -> None:
+    def __init__(self, node_id: str, node_name: str, kind: str, message: str, traceback: str) -> None:
         super().__init__(f"{message} (node {node_name})")
-        self.kind, self.traceback = kind, traceback
+        self.node_id, self.kind, self.traceback = node_id, kind, traceback
 
 
 class Agents(Protocol):
@@ -92,6 +92,7 @@ class Gang:
             differing = sorted(set(listings[0]["files"].items()) ^ set(listing["files"].items()))
             if differing:
                 raise AgentError(
+                    node,
                     self.configs[node].node_name,
                     "data",
                     f"node does not see the same {differing[0][0]!r} as node "
@@ -228,7 +229,7 @@ class Gang:
     async def _ask(self, node: str, method: str, *args: Any, timeout_s: float) -> Any:
         reply = await self.agents.call(node, method, *args, timeout_s=timeout_s)
         if isinstance(reply, dict) and (error := reply.get("error")):
-            raise AgentError(self.configs[node].node_name, error["kind"], error["message"], error["traceback"])
+            raise AgentError(node, self.configs[node].node_name, error["kind"], error["message"], error["traceback"])
         return reply
 
 

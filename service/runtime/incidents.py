@@ -1,9 +1,11 @@
 """One incident: its cause, its evidence, the rung taken, and when each phase of the recovery ended."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from regroup.service.policy.recovery import Cause
+from regroup.service.policy.recovery import Cause, Failure
+from regroup.service.states import Reason
 
 _PHASES = ("fault_s", "seen_s", "dead_s", "decided_s", "formed_s", "restored_s", "first_step_s")
 _NAMES = ("detect", "teardown", "decide", "form", "restore", "first_step")
@@ -48,6 +50,7 @@ class Incident:
         failure = self.cause.failure
         return {
             "id": self.id,
+            "revision": self.revision,
             "cause": self.cause.summary,
             "reason": self.cause.reason.value,
             "rank": self.cause.rank,
@@ -61,3 +64,27 @@ class Incident:
             "times": dict(self.times),
             "durations": self.durations,
         }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Incident":
+        """Read back a revision, to go on with it."""
+        evidence = data["evidence"]
+        cause = Cause(
+            Reason(data["reason"]),
+            data["cause"],
+            data["times"]["fault_s"],
+            data["rank"],
+            data["node_id"],
+            Failure(**evidence) if evidence else None,
+        )
+        return cls(
+            data["id"],
+            data["generation"],
+            cause,
+            data["at_step"],
+            dict(data["times"]),
+            data["next_generation"],
+            data["rung"],
+            data["steps_lost"],
+            data["revision"],
+        )

@@ -76,7 +76,8 @@ class SupervisorActor:
                 )
                 if chunk["data"] is not None:
                     data: bytes = chunk["data"]
-                    running = self._life.status()["generation"] == generation and self._life.phase == "training"
+                    status = self._life.status()
+                    running = status["generation"] == generation and status["phase"] == "training"
                     return {
                         "data": data.decode("utf-8", "replace"),
                         "offset": offset,

@@ -176,7 +176,8 @@ class NodeAgent:
         report = host.report()
         try:
             supervisor = self._supervisor or ray.get_actor(self._config.supervisor, namespace=NAMESPACE)
-            reply: dict[str, Any] = await asyncio.wait_for(supervisor.report.remote(to_json(report)), REPORT_TIMEOUT_S)
+            answer: Any = supervisor.report.remote(to_json(report))
+            reply: dict[str, Any] = await asyncio.wait_for(answer, REPORT_TIMEOUT_S)
         except (RayError, ValueError, TimeoutError):
             self._supervisor = None  # it restarts, or the cluster is away: the outbox keeps what it has
             await asyncio.sleep(0.1)
@@ -189,7 +190,8 @@ class NodeAgent:
 
     async def _grant_fault(self, due: FaultDue) -> bool:
         supervisor = ray.get_actor(self._config.supervisor, namespace=NAMESPACE)
-        return bool(await supervisor.grant_fault.remote(due.index, due.do))
+        answer: Any = supervisor.grant_fault.remote(due.index, due.do)
+        return bool(await answer)
 
     async def _stop(self, generation: int, reason: str) -> None:
         self._started().stop(generation, reason)

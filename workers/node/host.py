@@ -29,7 +29,7 @@ from regroup.workers.contract import (
     WantBuffers,
     to_json,
 )
-from regroup.workers.node import probes, processes
+from regroup.workers.node import probes, processes, storage
 from regroup.workers.node.buffers import BufferPool
 from regroup.workers.node.formation import Formation
 from regroup.workers.node.launch import Launch
@@ -60,7 +60,10 @@ class Host:
         self.stale = 0
         """Refused calls of older generations."""
         self.buffers = BufferPool()
-        self.scratch = Path(tempfile.mkdtemp(prefix=f"regroup-{config.job_id[:8]}-"))
+        # One name per job and node: an agent that was killed leaves nothing that its successor does not clear.
+        self.scratch = Path(tempfile.gettempdir()) / f"regroup-{config.job_id}-{config.node_id[:8]}"
+        storage.remove_local(self.scratch)
+        self.scratch.mkdir(mode=0o700)
         self.log_dir = Path(config.log_dir) if config.log_dir else probes.session_log_dir() or self.scratch
         self.saving = Saving(config, self.scratch, self.buffers)
         self._grant_fault, self._wake = grant_fault, wake
@@ -311,10 +314,9 @@ class Host:
         first = isinstance(message, StepRow) and message.generation > self._stepped
         if isinstance(message, StepRow):
             self._stepped = message.generation
-        urgent = first or not isinstance(message, StepRow)
-        self.outbox.put(message, urgent=urgent)
-        if urgent:
-            self._wake()
+        self.outbox.put(message)
+        if first or not isinstance(message, StepRow):
+            self._wake()  # other step rows travel with the beat
 
     async def _end_ranks(self) -> list[int]:
         zygote = self._zygote

@@ -18,18 +18,14 @@ class Outbox:
         self._kept: dict[int, dict[str, Any]] = {}
         self._sent = 0
         self._supervisor = ""
-        self.urgent = False
-        """Whether something waits that should not wait for the next beat."""
 
-    def put(self, message: Message, *, urgent: bool) -> None:
+    def put(self, message: Message) -> None:
         """Keep a message for the supervisor."""
         self._next += 1
         self._kept[self._next] = to_json(message)
-        self.urgent = self.urgent or urgent
 
     def batch(self) -> tuple[tuple[int, dict[str, Any]], ...]:
         """What this supervisor has not been sent, in order."""
-        self.urgent = False
         fresh = [number for number in range(self._sent + 1, self._next + 1) if number in self._kept][:_BATCH]
         return tuple((number, self._kept[number]) for number in fresh)
 

@@ -1,0 +1,116 @@
+"""From a broken generation to the source of the next one: kill with proof, classify, charge, choose."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from regroup.service.policy.recovery import Cause, Charge, Source, Verdict, choose_source, judge
+from regroup.service.runtime.checkpoints import Checkpoints
+from regroup.service.runtime.cluster import SupervisorEvent
+from regroup.service.runtime.gang import Gang
+from regroup.service.runtime.generations import GenerationLog
+from regroup.service.runtime.incidents import Incident
+from regroup.service.runtime.payload import Payload
+from regroup.service.runtime.telling import Telling
+from regroup.service.runtime.watch import Watch
+from regroup.service.states import BUDGET_BY_REASON, JobState, Reason
+from regroup.workers.contract import StepRow, from_json
+
+
+class Ended(Exception):
+    """The job is over: carried to the one place that says so."""
+
+    def __init__(self, reason: Reason, message: str, error: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.reason, self.message, self.error = reason, message, error
+
+
+class Recovering:
+    """Holds the job's charges; acts through the gang, tells as it goes."""
+
+    def __init__(
+        self, payload: Payload, gang: Gang, generations: GenerationLog, checkpoints: Checkpoints, telling: Telling
+    ) -> None:
+        self._payload, self._gang, self._generations = payload, gang, generations
+        self._checkpoints, self._telling = checkpoints, telling
+        self._charges: list[Charge] = []
+
+    def recall(self, past: Sequence[SupervisorEvent]) -> None:
+        """Charges of earlier lives of this supervisor, so that a restart forgives nothing."""
+        incidents = {event.data["id"]: event.data for event in past if event.type == "incident"}
+        for data in incidents.values():
+            if (budget := BUDGET_BY_REASON.get(Reason(data["reason"]))) is not None:
+                self._charges.append(Charge(budget, data["times"]["seen_s"], data["at_step"]))
+
+    async def end(self, watch: Watch) -> tuple[Incident, Verdict, Sequence[str]]:
+        """End a broken generation with proof and open its incident; returns the lost nodes beside the verdict."""
+        seen_s = time.time()
+        lost = set(watch.losses)
+        proofs = await self._gang.end(watch.generation.number, tuple(lost))
+        dead_s = time.time()
+        for node, proof in proofs.items():
+            if proof is None:
+                watch.lose(node, seen_s)
+            else:
+                _last_words(watch, node, proof)
+        cause = watch.cause()
+        incident = Incident(uuid.uuid4().hex[:12], watch.generation.number, cause, watch.step)
+        for phase, time_s in (("fault_s", min(cause.time_s, seen_s)), ("seen_s", seen_s), ("dead_s", dead_s)):
+            incident.passed(phase, time_s)
+        self._telling.incident = incident
+        self._telling.phase = "recovering"
+        await self._telling.change(JobState.RECOVERING, cause.reason, cause.summary, generation=watch.generation.number)
+        verdict = self._judge(cause, seen_s, watch.step)
+        if verdict.recover:
+            self._charges.append(Charge(BUDGET_BY_REASON[cause.reason], seen_s, watch.step))
+        else:
+            incident.rung = "fail"
+            await self._telling.revise(incident)
+        return incident, verdict, tuple(watch.losses)
+
+    async def choose(self, lost: Sequence[str]) -> Source:
+        """The newest state the next generation can start from."""
+        shards, known = await asyncio.gather(self._gang.shards(lost), self._known())
+        saved = list(known)
+        if not self._generations.past and self._payload.resume is not None:
+            saved.append(self._payload.resume)
+        trusted = [item for item in saved if self._checkpoints.trusts(item.uri)]
+        nodes = {place.rank: place.node_id for place in self._payload.places()}
+        return choose_source(shards, trusted, self._generations.starts, nodes)
+
+    async def _known(self) -> Any:
+        if not self._checkpoints.scanned:
+            self._checkpoints.know((await self._gang.saved())[1])
+        return self._checkpoints.known()
+
+    def _judge(self, cause: Cause, now_s: float, step: int) -> Verdict:
+        payload = self._payload
+        return judge(
+            cause,
+            self._charges,
+            payload.budgets,
+            window_s=payload.window_s,
+            refill_steps=payload.refill_steps,
+            now_s=now_s,
+            step=step,
+        )
+
+
+def failure_of(incident: Incident) -> Mapping[str, Any] | None:
+    """The exception behind an incident, as plain data."""
+    return asdict(incident.cause.failure) if incident.cause.failure else None
+
+
+def _last_words(watch: Watch, node: str, proof: Mapping[str, Any]) -> None:
+    """What the ranks still said before they were killed; step rows come again with the agent's next report."""
+    for _, item in proof["report"]["messages"] if "report" in proof else ():
+        message = from_json(item)
+        if getattr(message, "generation", None) != watch.generation.number:
+            continue
+        if isinstance(message, StepRow):
+            watch.step = max(watch.step, message.step)
+        else:
+            watch.hear(node, message)

@@ -1,0 +1,100 @@
+"""What a supervisor says about its job: state changes, phases of starting, incidents as they fill."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from regroup.service.runtime.cluster import SupervisorEvent
+from regroup.service.runtime.incidents import Incident
+from regroup.service.runtime.journal import Journal
+from regroup.service.runtime.watch import Watch
+from regroup.service.states import JobState, Reason
+from regroup.workers.contract import Note, StepRow, to_json
+
+
+class Telling:
+    """Writes events under keys that are unique in the job's life, however often a supervisor restarts."""
+
+    def __init__(self, journal: Journal, attempt: int) -> None:
+        self.state = JobState.STARTING
+        self.phase = "agents"
+        self.incident: Incident | None = None
+        """The one that is being recovered from."""
+        self._journal, self._attempt = journal, attempt
+        self._phases = 0
+
+    async def change(
+        self,
+        state: JobState,
+        reason: Reason,
+        message: str,
+        *,
+        generation: int = 0,
+        error: Mapping[str, Any] | None = None,
+    ) -> None:
+        """The job is in another state."""
+        self.state = state
+        key = "state:end" if state.is_terminal else f"state:{self._attempt}:{generation}:{state.value}"
+        data: dict[str, Any] = {"state": state.value, "reason": reason.value, "message": message}
+        await self._journal.write(key, "state", generation, {**data, "error": dict(error)} if error else data)
+
+    def enter(self, phase: str, fraction: float | None, message: str, generation: int = 0) -> None:
+        """A part of starting has begun, or is so far."""
+        self.phase = phase
+        self._phases += 1
+        data = {"phase": phase, "fraction": fraction, "message": message}
+        self._journal.pass_on(
+            f"phase:{self._journal.boot_id[:8]}:{self._phases}", "phase", generation, time.time(), data
+        )
+
+    def step(self, row: StepRow) -> None:
+        """A step was committed."""
+        data = {key: value for key, value in to_json(row).items() if key not in ("type", "v")}
+        self._journal.pass_on(f"step:{row.generation}:{row.step}", "step", row.generation, row.time_s, data)
+
+    def note(self, node_id: str, note: Note) -> None:
+        """Something of a node that a person may want to read."""
+        if note.kind == "progress":
+            self.enter("data", note.data.get("fraction"), note.data.get("message", ""))
+            return
+        key = f"note:{node_id[:8]}:{note.kind}:{note.time_s}"
+        self._journal.pass_on(key, "note", note.generation, note.time_s, {"kind": note.kind, **note.data})
+
+    async def trains(self, watch: Watch) -> None:
+        """The generation has committed its first step (once)."""
+        if watch.first_step_s is None or self.state is JobState.RUNNING:
+            return
+        number = watch.generation.number
+        self.phase = "training"
+        await self.change(JobState.RUNNING, Reason.FIRST_STEP, f"generation {number} trains", generation=number)
+        if (incident := self._of(watch)) is not None:
+            incident.passed("first_step_s", watch.first_step_s)
+            await self.revise(incident)
+            self.incident = None
+
+    def follow(self, watch: Watch) -> None:
+        """Note in the open incident how far its next generation is."""
+        incident, world = self._of(watch), len(watch.generation.ranks)
+        if incident is not None and len(watch.joined) == world:
+            incident.passed("formed_s", max(watch.joined.values()))
+        if incident is not None and len(watch.restored) == world:
+            incident.passed("restored_s", max(watch.restored.values()))
+
+    async def revise(self, incident: Incident) -> None:
+        """Say what is known of an incident by now."""
+        incident.revision += 1
+        key = f"incident:{incident.id}:{incident.revision}"
+        await self._journal.write(key, "incident", incident.generation, incident.to_json())
+
+    def recall(self, past: Sequence[SupervisorEvent]) -> None:
+        """Take up the state, and the open incident, that an earlier life of this supervisor left."""
+        states = [event for event in past if event.type == "state"]
+        incidents = [event for event in past if event.type == "incident"]
+        if states:
+            self.state = JobState(states[-1].data["state"])
+        if incidents and "first_step_s" not in incidents[-1].data["times"] and not self.state.is_terminal:
+            self.incident = Incident.from_json(incidents[-1].data)
+
+    def _of(self, watch: Watch) -> Incident | None:
+        incident = self.incident
+        return incident if incident and incident.next_generation == watch.generation.number else None
