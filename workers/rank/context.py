@@ -76,6 +76,15 @@ class _Agreement:
 _NOTHING_AGREED = _Agreement(stop=False, checkpoint=False, pin_free=False)
 
 
+@dataclass(frozen=True)
+class _Copying:
+    """A snapshot whose copy was started."""
+
+    buffer: int
+    step: int
+    pin: bool
+
+
 class Context:
     """One rank's view of one generation. Made by the platform; handed to the training function."""
 
@@ -104,6 +113,7 @@ class Context:
         self._buffers: list[ShardBuffer] = []
         self._protected = -1
         self._newest = -1
+        self._copying: _Copying | None = None
         self._agreement = _NOTHING_AGREED
         self._stop_asked = False
         self._last_checkpoint = join.restore.step
@@ -148,6 +158,7 @@ class Context:
         if self._is_last(self.step):
             # The ranks died between the last step and its checkpoint: it is due again.
             self._snapshot(self.step, pin=True)
+            self._finish_snapshot()
         self._channel.send(Restored(self.rank, self.generation, self.step, time.time()))
         self._checkpoint_clock = self._step_clock = time.monotonic()
         return self.step
@@ -165,7 +176,7 @@ class Context:
         whether to save a checkpoint. Every rank passes the same keys in the same order.
         """
         waiting = time.monotonic()
-        self._copier.finish()
+        self._finish_snapshot()
         self._stall_s += time.monotonic() - waiting
         pin_busy = any(buffer.header().pinned for buffer in self._buffers)
         own = [
@@ -214,6 +225,8 @@ class Context:
             if last:
                 self._wait_for_saver()
             self._snapshot(step, pin)
+            if pin or agreed.stop or not self._copier.is_async:
+                self._finish_snapshot()
             self._stall_s = time.monotonic() - now
         self.step = step
         self.stopped = agreed.stop and not last
@@ -230,12 +243,19 @@ class Context:
         )
         self._copier.copy(buffer, plan, tensors)
         self.phase(Phase.SNAPSHOT)
+        self._copying = _Copying(number, step, pin)
+
+    def _finish_snapshot(self) -> None:
+        """Wait for the copy that was started, if any; from now on the set counts."""
+        if self._copying is None:
+            return
+        copying, self._copying = self._copying, None
         self._copier.finish()
-        buffer.commit(pinned=pin)
-        self._newest = number
-        if pin:
-            self._last_checkpoint, self._checkpoint_clock = step, time.monotonic()
-            self._channel.send(Pinned(self.rank, self.generation, step, number))
+        self._buffers[copying.buffer].commit(pinned=copying.pin)
+        self._newest = copying.buffer
+        if copying.pin:
+            self._last_checkpoint, self._checkpoint_clock = copying.step, time.monotonic()
+            self._channel.send(Pinned(self.rank, self.generation, copying.step, copying.buffer))
             self.phase(Phase.CHECKPOINT)
 
     def _is_last(self, step: int) -> bool:

@@ -164,6 +164,11 @@ class Copier:
         self._plan: Plan | None = None
         self._shape: tuple[tuple[str, torch.Size], ...] = ()
 
+    @property
+    def is_async(self) -> bool:
+        """A copy goes on while training does; otherwise it is whole when `copy` returns."""
+        return self._stream is not None
+
     def plan(self, tensors: Mapping[str, Tensor]) -> Plan:
         """Where these tensors go, made again only if there are other ones than last time."""
         shape = tuple((name, tensor.shape) for name, tensor in tensors.items())
