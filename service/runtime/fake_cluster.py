@@ -38,7 +38,8 @@ class FakeSupervisor:
         """Report an event; its key is `event_type:seq` unless given."""
         async with self._news:
             self._seq += 1
-            event = SupervisorEvent(self._seq, key or f"{event_type}:{self._seq}", event_type, generation, time.time(), data)
+            key = key or f"{event_type}:{self._seq}"
+            event = SupervisorEvent(self._seq, key, event_type, generation, time.time(), data)
             self._events.append(event)
             self._news.notify_all()
 

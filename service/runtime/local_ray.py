@@ -99,7 +99,7 @@ def start(settings: Settings) -> LocalRay:
     """
     settings.prepare_state_dir()
     _write_private(settings.ray_token_path, secrets.token_hex(32))
-    gcs_port, dashboard_port, client_port = _free_ports(3)
+    gcs_port, dashboard_port = _free_ports(2)
     cluster = LocalRay(
         id=uuid4().hex,
         address=f"127.0.0.1:{gcs_port}",
@@ -112,7 +112,7 @@ def start(settings: Settings) -> LocalRay:
     _save(settings.state_dir, cluster)
     head = [
         "--head", f"--port={gcs_port}", f"--dashboard-port={dashboard_port}", "--dashboard-host=127.0.0.1",
-        f"--ray-client-server-port={client_port}", "--no-monitor", "--num-cpus=0", "--num-gpus=0",
+        "--no-monitor", "--num-cpus=0", "--num-gpus=0",
         f"--labels={ROLE_LABEL}=control", "--node-name=control",
     ]  # fmt: skip
     starting = [_StartingNode("control", head, {}, after_port=0)]
@@ -203,7 +203,9 @@ def _said(orders: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-_NOT_INHERITED = frozenset({"RAY_ADDRESS", "RAY_NAMESPACE", "RAY_RUNTIME_ENV", "RAY_AUTH_TOKEN"})
+_NOT_INHERITED = frozenset(
+    {"RAY_ADDRESS", "RAY_NAMESPACE", "RAY_RUNTIME_ENV", "RAY_AUTH_TOKEN", "CUDA_VISIBLE_DEVICES"}
+)
 _DAEMON_ENVIRONMENT = {
     # Ray's memory monitor would kill an agent for the memory of its ranks; the kernel takes a rank first.
     "RAY_memory_monitor_refresh_ms": "0",
@@ -213,13 +215,21 @@ _DAEMON_ENVIRONMENT = {
 
 
 def _gpus(settings: Settings, index: int) -> tuple[int, dict[str, str]]:
-    """CUDA devices of a node, and the environment that shows it only those."""
-    real = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    """CUDA devices of a node, and the environment that shows it only those. Make-believe ones show nothing."""
+    visible = _visible_devices()
     wanted = settings.local_gpus_per_node
-    count = real // max(1, settings.local_nodes) if wanted is None else wanted
-    if count and count * settings.local_nodes <= real:
-        return count, {"CUDA_VISIBLE_DEVICES": ",".join(str(index * count + i) for i in range(count))}
+    count = len(visible) // max(1, settings.local_nodes) if wanted is None else wanted
+    if count and count * settings.local_nodes <= len(visible):
+        return count, {"CUDA_VISIBLE_DEVICES": ",".join(visible[index * count : (index + 1) * count])}
     return count, {}
+
+
+def _visible_devices() -> list[str]:
+    """Devices of this machine that the server's own environment lets it use."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [device for device in chosen.split(",") if device.strip() not in ("", "-1")]
+    return [str(number) for number in range(len(list(Path("/proc/driver/nvidia/gpus").glob("*"))))]
 
 
 def _free_ports(count: int) -> list[int]:
