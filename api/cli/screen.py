@@ -113,13 +113,13 @@ def _incidents(view: JobView, now_s: float) -> RenderableType:
 
 def _incident(incident: Incident, now_s: float) -> Text:
     text = Text.assemble((f"{incident.title}  ", "bold"))
-    for word, key in INCIDENT_PHASES:
-        at = incident.elapsed(key)
-        text.append(f"{word} {'…' if at is None else duration(at)}  ", style="dim" if at is None else "")
-    text.append("\n  ")
     if incident.over:
         text.append(incident.summary(), style="bold green")
     else:
         start = min(incident.times.values(), default=now_s)
         text.append(f"{incident.summary()} {duration(max(0.0, now_s - start))}", style="bold red")
+    text.append("\n  ")
+    for word, key in INCIDENT_PHASES:
+        at = incident.elapsed(key)
+        text.append(f"{word} {'…' if at is None else duration(at)}  ", style="dim" if at is None else "")
     return text

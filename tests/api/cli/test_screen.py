@@ -19,8 +19,8 @@ def test_the_board_stands_before_the_first_rank(story) -> None:
 def test_a_kill_is_seen_on_the_board_and_its_phases_tick(story) -> None:
     text = drawn(story.view(story.until_the_kill))
     assert "✖ 1 dead" in text and "□ 0 ended" in text
-    assert "SIGKILL of rank 1 after step 149  seen 20 ms  dead 40 ms  formed …  restored …  first step …" in text
-    assert "dead, recovering 0.3 s" in text
+    assert "SIGKILL of rank 1 after step 149  dead, recovering 0.3 s" in text
+    assert "  seen 20 ms  dead 40 ms  formed …  restored …  first step …" in text
     assert "step 149/300 · 15 s left · 20.5k tokens/s · dp_shard=4 · generation 1" in text
     assert "loss 2.084 · held-out 2.387" in text
 
