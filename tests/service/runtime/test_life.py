@@ -1,0 +1,284 @@
+"""A supervisor's life over agents and records in memory: every path but the processes themselves."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from regroup.service.runtime.gang import AgentLostError, Gang
+from regroup.service.runtime.generations import GenerationLog
+from regroup.service.runtime.journal import Journal
+from regroup.service.runtime.life import Life
+from regroup.service.runtime.payload import Payload
+from regroup.service.spec import parse_spec
+from regroup.workers.contract import (
+    AgentConfig,
+    Done,
+    ErrorClass,
+    Exited,
+    Failed,
+    Joined,
+    Message,
+    RankError,
+    Restored,
+    StepRow,
+    to_json,
+)
+
+STEPS = 6
+SPEC = {
+    "name": "t",
+    "workload": {"kind": "builtin", "data": {"train": ["/x"]}},
+    "training": {"global_batch": 4, "micro_batch": 1, "sequence": 8, "steps": STEPS},
+    "layout": {"dp": 2},
+    "recovery": {"budgets": {"rank_exit": 2}},
+}
+
+
+class Memory:
+    """Create-only records."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, bytes] = {}
+
+    async def create(self, key: str, value: bytes) -> bool:
+        if key in self.data:
+            return False
+        self.data[key] = value
+        return True
+
+    async def read(self, prefix: str) -> Mapping[str, bytes]:
+        return {key: value for key, value in self.data.items() if key.startswith(prefix)}
+
+
+class FakeNodes:
+    """Two agents whose ranks commit steps until a scripted `(generation, step)` goes wrong."""
+
+    def __init__(self, breaks: Mapping[tuple[int, int], Message | str]) -> None:
+        self.breaks = dict(breaks)
+        self.life: Life | None = None
+        self.calls: list[tuple[str, str]] = []
+        self.held: dict[str, dict[str, Any]] = {}
+        self.generation: dict[str, int] = {}
+        self.dead: set[str] = set()
+        self.refuse: Mapping[str, Any] = {}
+        self.said: dict[str, list[Message]] = {}
+        self.running: dict[str, list[int]] = {}
+
+    async def start(self, config: AgentConfig) -> None:
+        self.calls.append((config.node_id, "start"))
+        self.dead.discard(config.node_id)
+        self.generation.setdefault(config.node_id, 0)
+
+    async def kill(self, node_id: str) -> None:
+        self.calls.append((node_id, "kill"))
+        self.held.pop(node_id, None)
+
+    async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
+        self.calls.append((node_id, method))
+        if node_id in self.dead:
+            raise AgentLostError(node_id, f"agent on {node_id} is gone")
+        if method in self.refuse:
+            return {"error": {"kind": "data", "message": str(self.refuse[method]), "traceback": ""}}
+        return getattr(self, f"_{method}", lambda *_: {})(node_id, *args)
+
+    def _list_sources(self, node: str, sources: Any) -> dict[str, Any]:
+        return {"files": {"/x": 1}}
+
+    def _localise_data(self, node: str, prepared: Any) -> dict[str, Any]:
+        return {"train": "/d"}
+
+    def _open_store(self, node: str, generation: int) -> dict[str, Any]:
+        return {"host": "h", "port": 1}
+
+    def _manifests(self, node: str) -> list[Any]:
+        return []
+
+    def _holdings(self, node: str) -> list[Any]:
+        return [self.held[node]] if node in self.held else []
+
+    def _end(self, node: str, generation: int) -> dict[str, Any]:
+        self.said[node], self.running[node] = [], []
+        return {"stuck": []}
+
+    def _status(self, node: str) -> dict[str, Any]:
+        return {"generation": self.generation[node], "running": self.running.get(node, []), "dataset": {"train": "/d"},
+                "said": [to_json(message) for message in self.said.get(node, [])]}  # fmt: skip
+
+    def _say(self, node: str, message: Message) -> None:
+        assert self.life is not None
+        if not isinstance(message, StepRow):
+            self.said[node].append(message)
+        self.life.hear(node, message)
+
+    def _form(self, node: str, joins: list[dict[str, Any]], devices: list[int]) -> dict[str, Any]:
+        join = joins[0]
+        self.generation[node], self.said[node], self.running[node] = join["generation"], [], [join["rank"]]
+        asyncio.get_running_loop().create_task(self._rank(node, join))
+        return {}
+
+    async def _rank(self, node: str, join: Mapping[str, Any]) -> None:
+        rank, generation, start = join["rank"], join["generation"], join["restore"]["step"]
+        assert self.life is not None
+        self._say(node, Joined(rank, generation, 1.0))
+        self._say(node, Restored(rank, generation, start, 2.0))
+        for step in range(start + 1, STEPS + 1):
+            await asyncio.sleep(0)
+            trouble = self.breaks.get((generation, step))
+            if trouble is not None:
+                if rank == 0 and isinstance(trouble, str):
+                    self.dead.add(trouble)
+                    self.held.pop(trouble, None)
+                    self.life._watch.lose(trouble, 3.0)  # type: ignore[union-attr]  # as its pulse would
+                elif rank == 0 and not isinstance(trouble, str):
+                    self._say(node, trouble)
+                return
+            if rank == 0:
+                self._say(node, StepRow(generation, step, 3.0, 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
+            self.held[node] = {"rank": rank, "world_size": 2, "generation": generation, "step": step,
+                               "layout_hash": "h", "size_bytes": 1}  # fmt: skip
+        self._say(node, Done(rank, generation, STEPS, False, {"parameters": "p"} if rank == 0 else {}))
+
+
+def life(nodes: FakeNodes, records: Memory) -> tuple[Life, Journal]:
+    payload = Payload.from_json({
+        "job_id": "j", "spec": parse_spec(SPEC).model_dump(mode="json"), "layout": {"dp_shard": 2},
+        "nodes": [{"node_id": f"node-{n}", "name": f"n{n}", "address": "h", "ranks": 1} for n in range(2)],
+        "storage_uri": "file:///s", "datasets_uri": "file:///d",
+    })  # fmt: skip
+    journal = Journal(records, "j")
+    nodes.life = Life(payload, Gang(nodes, payload.agent_configs()), GenerationLog(records, "j"), journal)
+    return nodes.life, journal
+
+
+async def told(journal: Journal) -> list[tuple[str, Any]]:
+    events = await journal.since("", 0, 0)
+    return [(event.type, event.data.get("state") or event.data.get("reason")) for event in events
+            if event.type in ("state", "incident")]  # fmt: skip
+
+
+async def run(nodes: FakeNodes, records: Memory | None = None) -> tuple[Life, Journal]:
+    made, journal = life(nodes, records or Memory())
+    await asyncio.wait_for(made.run(), 20)
+    return made, journal
+
+
+async def test_an_undisturbed_job() -> None:
+    _, journal = await run(FakeNodes({}))
+    assert [name for kind, name in await told(journal) if kind == "state"] == ["STARTING", "RUNNING", "SUCCEEDED"]
+
+
+async def test_a_dead_rank_is_one_incident_and_no_step_is_lost() -> None:
+    nodes = FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)})
+    _, journal = await run(nodes)
+    events = await journal.since("", 0, 0)
+    incident = [event.data for event in events if event.type == "incident"][-1]
+    assert (incident["reason"], incident["rung"], incident["steps_lost"]) == ("rank_exit", "respawn", 0)
+    assert set(incident["durations"]) >= {"detect", "teardown", "decide", "form", "restore", "first_step", "total"}
+    steps = [(event.generation, event.data["step"]) for event in events if event.type == "step"]
+    assert steps == [(1, 1), (1, 2), (1, 3), (2, 4), (2, 5), (2, 6)]
+
+
+async def test_a_lost_agent_is_replaced_and_without_disk_the_job_starts_again() -> None:
+    nodes = FakeNodes({(1, 4): "node-1"})
+    _, journal = await run(nodes)
+    assert ("node-1", "kill") in nodes.calls
+    incident = [event.data for event in await journal.since("", 0, 0) if event.type == "incident"][-1]
+    assert (incident["reason"], incident["rung"], incident["steps_lost"]) == ("agent_lost", "disk", 3)
+
+
+async def test_an_exception_in_user_code_fails_at_once() -> None:
+    error = RankError(ErrorClass.USER, "ValueError", "bad", "Traceback …", 2, "forward", 3.0)
+    nodes = FakeNodes({(1, 2): Failed(0, 1, error)})
+    _, journal = await run(nodes)
+    last = (await journal.since("", 0, 0))[-1]
+    assert (last.data["state"], last.data["reason"]) == ("FAILED", "user_error")
+    assert last.data["error"]["traceback"] == "Traceback …"
+
+
+async def test_a_crash_loop_stops_within_its_budget() -> None:
+    nodes = FakeNodes({(generation, 1): Exited(0, generation, -11, 3.0) for generation in range(1, 9)})
+    _, journal = await run(nodes)
+    last = (await journal.since("", 0, 0))[-1]
+    assert (last.data["state"], last.data["reason"], last.generation) == ("FAILED", "budget_exhausted", 3)
+
+
+async def test_wrong_data_is_the_persons_error() -> None:
+    nodes = FakeNodes({})
+    nodes.refuse = {"list_sources": "no such file /x"}
+    _, journal = await run(nodes)
+    last = (await journal.since("", 0, 0))[-1]
+    assert (last.data["state"], last.data["reason"]) == ("FAILED", "invalid_input")
+    assert "no such file /x (node n0)" in last.data["message"]
+
+
+async def test_a_second_supervisor_that_finds_the_number_taken_says_nothing_more() -> None:
+    records = Memory()
+    nodes = FakeNodes({})
+    made, journal = life(nodes, records)
+    await GenerationLog(records, "j").load()
+    records.data["generation/j/00000001"] = b"{}"  # as if another life had just created it
+    made._generations.load = lambda: asyncio.sleep(0)  # type: ignore[method-assign]  # loaded before that
+    await asyncio.wait_for(made.run(), 20)
+    assert [name for _, name in await told(journal)] == ["STARTING"]
+
+
+async def test_cancel_while_agents_come_up() -> None:
+    nodes = FakeNodes({})
+    made, journal = life(nodes, Memory())
+    made.intend({"cancel": True})
+    await asyncio.wait_for(made.run(), 20)
+    assert [name for _, name in await told(journal)] == ["STARTING", "DRAINING", "CANCELLED"]
+
+
+async def test_a_restart_adopts_a_whole_generation() -> None:
+    records, nodes = Memory(), FakeNodes({})
+    made, _ = life(nodes, records)
+    running = asyncio.create_task(made.run())
+    while not made.status()["step"]:
+        await asyncio.sleep(0)
+    running.cancel()
+    again, journal = life(nodes, records)
+    task = asyncio.create_task(again.run())
+    await asyncio.wait_for(task, 20)
+    assert [event.generation for event in await journal.since("", 0, 0) if event.type == "generation"] == [1]
+    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+
+
+async def test_a_restart_in_the_middle_of_a_recovery_finishes_it() -> None:
+    records, nodes = Memory(), FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)})
+    made, _ = life(nodes, records)
+    stop = asyncio.Event()
+
+    def die(node: str) -> Any:
+        stop.set()
+        raise asyncio.CancelledError
+
+    nodes._holdings = die  # type: ignore[method-assign]
+    running = asyncio.create_task(made.run())
+    await asyncio.wait_for(stop.wait(), 20)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    del nodes._holdings  # type: ignore[method-assign]
+    again, journal = life(nodes, records)
+    await asyncio.wait_for(again.run(), 20)
+    events = await journal.since("", 0, 0)
+    assert [event.generation for event in events if event.type == "generation"] == [1, 2]
+    incidents = {event.data["id"]: event.data for event in events if event.type == "incident"}
+    assert not incidents or all("first_step_s" in data["times"] for data in incidents.values())
+    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+
+
+@pytest.mark.parametrize("field", ["boot_id", "acked"])
+async def test_what_is_not_acknowledged_is_told_again(field: str) -> None:
+    _, journal = await run(FakeNodes({}))
+    first = await journal.since("", 0, 0)
+    half = first[len(first) // 2].seq
+    again = await journal.since(journal.boot_id if field == "acked" else "another life", half, 0)
+    assert [event.seq for event in again] == [event.seq for event in first if field == "boot_id" or event.seq > half]
+
+
+def test_messages_survive_the_wire() -> None:
+    message = StepRow(1, 2, 3.0, 0.1, 1.0, 8, 4, 2**63, 0.1, 1.0)
+    assert to_json(message)["samples_hash"] == 2**63
