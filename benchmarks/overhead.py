@@ -50,7 +50,7 @@ def main() -> int:
         write_text(root / "text")
         workload = Workload(text=str(root / "text"), steps=steps)
         with served(root) as server:
-            settle()
+            was_idle = settle()
             idle = idle_cores(server, _IDLE_S)
             for number in range(given.trials):
                 folder = root / str(number)
@@ -59,6 +59,7 @@ def main() -> int:
                 print(f"trial {number}: {json.dumps(trials[-1]['summary'])}", flush=True)
     document = result(trials)
     document["idle_cores"] = idle
+    document["machine_was_idle"] = was_idle
     document["workload"] = {**workload.to_json(), "text": "sources of the Python standard library"}
     write_result(given.json, document)
     plots.overhead([block for trial in trials for block in trial["rounds"]], document, given.json.with_suffix(".png"))

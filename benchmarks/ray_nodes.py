@@ -70,14 +70,15 @@ def _start_node(address: str, slots: int, folder: Path, env: Mapping[str, str], 
         raise RuntimeError(f"ray start failed ({done.returncode}): {done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
-def settle(cpu_limit: float = 0.3, patience_s: float = 30.0) -> None:
-    """Wait until the whole machine uses less than `cpu_limit` cores over half a second, or patience ends."""
+def settle(cpu_limit: float = 0.3, patience_s: float = 30.0) -> bool:
+    """Wait until the whole machine uses less than `cpu_limit` cores over half a second; False if it never did."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         before, start = _busy_s(), time.monotonic()
         time.sleep(0.5)
         if (_busy_s() - before) / (time.monotonic() - start) < cpu_limit:
-            return
+            return True
+    return False
 
 
 def _busy_s() -> float:

@@ -51,7 +51,7 @@ def run(arm: str, knobs: Knobs, workload: Workload, strike: Strike, folder: Path
     """
     events = folder / "events.jsonl"
     with ray_nodes(NODES, SLOTS, knobs.environment) as cluster:
-        settle()
+        idle = settle()
         settings = RayTrainSettings(
             address=cluster.address,
             events=str(events),
@@ -80,7 +80,8 @@ def run(arm: str, knobs: Knobs, workload: Workload, strike: Strike, folder: Path
             finally:
                 processes.end(processes.descendants([driver.pid]), grace_s=1.0)
                 driver.wait()
-    return read_trial(arm, strike, noted)
+    trial = read_trial(arm, strike, noted)
+    return replace(trial, details={**trial.details, "machine_was_idle": idle})
 
 
 def read_trial(arm: str, strike: Strike, noted: Sequence[Mapping[str, Any]]) -> Trial:

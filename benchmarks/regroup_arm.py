@@ -12,8 +12,12 @@ from benchmarks.trial import Strike, Trial, TrialError
 
 def undisturbed(workload: Workload, folder: Path) -> dict[str, Any]:
     """Run the workload without a fault: the digest of its final parameters, and its time to the first step."""
-    job, rows, submitted = _run(workload, folder, faults=[])
-    return {"digest": job["digest"]["parameters"], "submit_to_first_step_s": rows[0]["time_s"] - submitted}
+    job, rows, submitted, idle = _run(workload, folder, faults=[])
+    return {
+        "digest": job["digest"]["parameters"],
+        "submit_to_first_step_s": rows[0]["time_s"] - submitted,
+        "machine_was_idle": idle,
+    }
 
 
 def run(workload: Workload, strike: Strike, folder: Path) -> Trial:
@@ -23,7 +27,7 @@ def run(workload: Workload, strike: Strike, folder: Path) -> Trial:
         TrialError: the job did not succeed, or the rank was not lost.
     """
     fault = {"at": {"rank": strike.rank, "step": strike.step, "phase": strike.phase}, "do": "sigkill"}
-    job, rows, submitted = _run(workload, folder, faults=[fault])
+    job, rows, submitted, idle = _run(workload, folder, faults=[fault])
     if len(job["incidents"]) != 1:
         raise TrialError(f"regroup: one fault was planned, but the job shows {len(job['incidents'])} incidents")
     incident = job["incidents"][0]
@@ -36,17 +40,22 @@ def run(workload: Workload, strike: Strike, folder: Path) -> Trial:
         kill_to_first_step_s=after[0]["time_s"] - killed,
         kill_to_new_step_s=next(row["time_s"] for row in after if row["step"] > incident["at_step"]) - killed,
         steps_lost=incident["at_step"] - (after[0]["step"] - 1),
-        details={"digest": job["digest"]["parameters"], "durations": incident["durations"], "rung": incident["rung"]},
+        details={
+            "digest": job["digest"]["parameters"],
+            "durations": incident["durations"],
+            "rung": incident["rung"],
+            "machine_was_idle": idle,
+        },
     )
 
 
 def _run(
     workload: Workload, folder: Path, faults: list[dict[str, Any]]
-) -> tuple[dict[str, Any], list[dict[str, Any]], float]:
-    """The finished job, its committed steps in order, and when it was submitted."""
+) -> tuple[dict[str, Any], list[dict[str, Any]], float, bool]:
+    """The finished job, its committed steps in order, when it was submitted, and whether the machine was idle then."""
     with served(folder) as server:
-        settle()
+        idle = settle()
         submitted = time.time()
         job = server.client.submit(workload.job_spec("recovery", faults=faults))
         done = server.finish(job.id)
-        return done, server.steps(job.id), submitted
+        return done, server.steps(job.id), submitted, idle
