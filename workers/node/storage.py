@@ -2,6 +2,7 @@
 
 import posixpath
 import shutil
+import uuid
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -28,7 +29,7 @@ def check_writable(uri: str) -> None:
     Raises:
         StorageError: with the reason the storage gave.
     """
-    probe = join(uri, ".regroup-write-probe")
+    probe = join(uri, f".regroup-write-probe-{uuid.uuid4().hex}")  # nodes probe at the same time
     try:
         write_bytes(probe, b"regroup")
         fs, path = url_to_fs(probe)
