@@ -1,6 +1,5 @@
 """Verbs that only look: ls, get, why, metrics, events, checkpoints, export."""
 
-import json
 import subprocess
 import sys
 import time
@@ -156,7 +155,7 @@ def checkpoints(job: Job, server: Server = None, as_json: AsJson = False) -> Non
 def export(job: Checkpointed, path: Target, server: Server = None, as_json: AsJson = False) -> None:
     """Write the parameters of a checkpoint as one safetensors file, checked against its manifest. Needs torch here."""
     from regroup.api.cli.connection import connect
-    from regroup.api.cli.text import number, size
+    from regroup.api.cli.text import size
     from regroup.service.errors import NotFoundError, RegroupError
 
     reference, _, step = job.partition("@")
@@ -166,18 +165,23 @@ def export(job: Checkpointed, path: Target, server: Server = None, as_json: AsJs
         raise NotFoundError(
             f"job {reference} has no checkpoint{f' of step {step}' if step else ''}: regroup checkpoints"
         )
-    command = [sys.executable, "-m", "regroup.workers.state.export", found[-1].uri, str(path)]
+    newest = found[-1]
+    path.parent.mkdir(parents=True, exist_ok=True)
     # The edge does not import the workers: what needs torch is another process.
+    command = [sys.executable, "-m", "regroup.workers.state.export", newest.uri, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RegroupError(f"not exported: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
-    written = json.loads(done.stdout)
+    written = {
+        "path": str(path),
+        "step": newest.step,
+        "generation": newest.generation,
+        "size_bytes": path.stat().st_size,
+    }
     if as_json:
         print_json(written)
     else:
-        print(
-            f"{path}: step {written['step']}, {number(written['parameters'])} parameters, {size(written['size_bytes'])}"
-        )
+        print(f"{path}: step {newest.step}, {size(path.stat().st_size)}")
 
 
 def _loss(value: float | None) -> str:
