@@ -101,6 +101,8 @@ class AgentConfig:
     secrets: dict[str, dict[str, str | None]] = field(default_factory=dict[str, dict[str, str | None]])
     """Variable → where this node finds its value: `from_env` or `from_file`."""
     preload: tuple[str, ...] = ()
+    rehearsal: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What the zygote does once before it forks: `target` (`module:function`) and its `args`; empty: nothing."""
     cpus: int = 1
     """Threads of one rank."""
     log_dir: str = ""

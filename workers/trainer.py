@@ -63,7 +63,7 @@ class _Training:
             data_parallel=config["data_parallel"], precision=training["precision"],
             activation_checkpointing=training["activation_checkpointing"],
         )
-        self._optimizer = _optimizer(self._model, training["optimizer"])
+        self._optimizer = make_optimizer(self._model, training["optimizer"])
         self._validation = self._held_out()
 
     def run(self) -> None:
@@ -203,7 +203,7 @@ def parameters_digest(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _optimizer(model: nn.Module, config: Mapping[str, Any]) -> AdamW:
+def make_optimizer(model: nn.Module, config: Mapping[str, Any]) -> AdamW:
     # Norms are not decayed. fused computes each element by itself: bitwise the same in every run of a layout.
     parameters = list(model.parameters())
     return AdamW(

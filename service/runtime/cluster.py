@@ -179,6 +179,10 @@ class Cluster(Protocol):
         """Start the supervisor actor, or find it there already."""
         ...
 
+    async def start_agents(self, payload: Mapping[str, Any]) -> None:
+        """Let the agents of a job come up at the same time as the supervisor that will look for them."""
+        ...
+
     async def sync(self, job_id: str, request: SyncRequest) -> SyncReply:
         """Exchange intents for events; returns at once when there are any, else within `wait_s`.
 

@@ -132,6 +132,9 @@ class FakeCluster:
         self._reach()
         return set(self.supervisors) | self.agents
 
+    async def start_agents(self, payload: Mapping[str, Any]) -> None:
+        """Nothing: scripted supervisors have none."""
+
     async def start_supervisor(self, name: str, payload: Mapping[str, Any]) -> None:
         self._reach()
         if name in self.supervisors:

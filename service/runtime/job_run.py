@@ -123,8 +123,10 @@ async def _form_gang(leading: Leading, job_id: str) -> None:
                 await clean(leading, job_id)
                 await leading.move(job, JobState.CANCELLED, Reason.CANCELLED_BY_USER, "cancelled before it started")
                 return
-            await leading.cluster.start_supervisor(
-                supervisor_name(job_id), _payload(leading.settings, job, rows, devices)
+            payload = _payload(leading.settings, job, rows, devices)
+            await asyncio.gather(
+                leading.cluster.start_supervisor(supervisor_name(job_id), payload),
+                leading.cluster.start_agents(payload),
             )
     except (GrantRefusedError, ClusterUnavailableError, TimeoutError) as error:
         why = str(error) or f"not all devices were there within {leading.settings.gang_timeout_s:.0f} s"

@@ -17,6 +17,7 @@ _ALWAYS_PRELOADED = (
     "regroup.workers.rank.rank",
     "regroup.workers.state.checkpoint",
     "regroup.workers.trainer",
+    "regroup.workers.rehearsal",
 )
 
 
@@ -151,6 +152,10 @@ class Payload:
                 datasets_uri=self.datasets_uri,
                 env=dict(spec.env),
                 secrets={name: ref.model_dump() for name, ref in spec.secrets.items()},
+                rehearsal={
+                    "target": "regroup.workers.rehearsal:rehearse",
+                    "args": spec.rank_config(),
+                },
                 preload=(*_ALWAYS_PRELOADED, *spec.preload),
                 cpus=spec.resources.cpus,
                 ifname=self.ifname,

@@ -13,6 +13,7 @@ from ray.experimental import internal_kv
 
 from regroup.service.runtime.cluster import NAMESPACE, agent_name
 from regroup.service.runtime.gang import AgentLostError
+from regroup.service.runtime.payload import Payload
 from regroup.workers.contract import AgentConfig, to_json
 from regroup.workers.node.agent import NodeAgent
 
@@ -37,6 +38,13 @@ def _read(prefix: str) -> dict[str, bytes]:
     return {key.decode(): internal_kv._internal_kv_get(key, namespace=_KV) for key in keys}
 
 
+def hasten(payload: Payload) -> None:
+    """Begin to bring a job's agents up before its supervisor asks for them. Blocking."""
+    agents = RayAgents(payload.job_id)
+    for config in payload.agent_configs().values():
+        agents.create(config).prepare.remote()
+
+
 class RayAgents:
     """The agents of one job as detached, named actors pinned to their nodes."""
 
@@ -46,7 +54,7 @@ class RayAgents:
 
     async def start(self, config: AgentConfig) -> None:
         """Create an agent on its node, or find it there."""
-        self._handles[config.node_id] = await asyncio.to_thread(self._create, config)
+        self._handles[config.node_id] = await asyncio.to_thread(self.create, config)
 
     async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
         """Call an agent's method within `timeout_s`."""
@@ -74,7 +82,8 @@ class RayAgents:
         self._handles[node_id] = handle
         return handle
 
-    def _create(self, config: AgentConfig) -> Any:
+    def create(self, config: AgentConfig) -> Any:
+        """Ask Ray for an agent; returns its handle at once. Blocking."""
         actor = ray.remote(NodeAgent).options(
             name=agent_name(self._job_id, config.node_id),
             namespace=NAMESPACE,

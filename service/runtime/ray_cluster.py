@@ -36,6 +36,8 @@ from regroup.service.runtime.cluster import (
     SyncRequest,
     supervisor_name,
 )
+from regroup.service.runtime.payload import Payload
+from regroup.service.runtime.ray_agents import hasten
 
 _CALL_S = 15.0
 _READY_S = 20.0
@@ -97,6 +99,10 @@ class RayCluster:
     async def start_supervisor(self, name: str, payload: Mapping[str, Any]) -> None:
         await self._blocking(lambda: _start_supervisor(self._supervisor, name, dict(payload)))
 
+    async def start_agents(self, payload: Mapping[str, Any]) -> None:
+        """Create the agents and let their zygotes import, without waiting for either."""
+        await self._blocking(lambda: hasten(Payload.from_json(payload)))
+
     async def sync(self, job_id: str, request: SyncRequest) -> SyncReply:
         reply = await self._call(
             supervisor_name(job_id), "sync", request.to_json(), limit_s=request.wait_s + _SYNC_GRACE_S
@@ -121,9 +127,7 @@ class RayCluster:
     async def forget_job(self, job_id: str) -> None:
         await self._blocking(lambda: _forget(job_id))
 
-    async def read_log(
-        self, job_id: str, generation: int, rank: int, stream: str, offset: int, limit: int
-    ) -> LogChunk:
+    async def read_log(self, job_id: str, generation: int, rank: int, stream: str, offset: int, limit: int) -> LogChunk:
         name = supervisor_name(job_id)
         try:
             chunk = await self._call(name, "read_log", generation, rank, stream, offset, limit, limit_s=_CALL_S)

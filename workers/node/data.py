@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from regroup.workers.node.zygote_link import ZygoteLink
 
 META = "meta.json"
 _TASK_NICE = 5
+_PROGRESS_S = 0.5
 
 
 async def list_sources(zygote: ZygoteLink, sources: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,7 +44,7 @@ async def prepare(
         "regroup.workers.state.tokens:prepare",
         {**sources, "directory": str(directory)},
         nice=_TASK_NICE,
-        on_progress=lambda fraction, message: note("progress", {"fraction": fraction, "message": message}),
+        on_progress=_throttled(note),
     )
     if local is None:
         uri = storage.join(config.datasets_uri, result["fingerprint"])
@@ -78,3 +80,16 @@ def localise(config: AgentConfig, scratch: Path, prepared: Mapping[str, Any]) ->
         for name in ("train", "validation")
     }
     return {**prepared, **paths}
+
+
+def _throttled(note: Callable[[str, dict[str, Any]], None]) -> Callable[[float | None, str], None]:
+    """Passes progress on, at most twice a second."""
+    last_s = 0.0
+
+    def pass_on(fraction: float | None, message: str) -> None:
+        nonlocal last_s
+        if (now_s := time.monotonic()) - last_s >= _PROGRESS_S:
+            last_s = now_s
+            note("progress", {"fraction": fraction, "message": message})
+
+    return pass_on

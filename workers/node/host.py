@@ -260,6 +260,7 @@ class Host:
                 self.config.interpreter or sys.executable,
                 self._environment(),
                 self.config.preload,
+                self.config.rehearsal,
                 Path(f"{self._log('zygote', self.generation)}.err"),
                 self.scratch,
                 self._exited,

@@ -68,6 +68,7 @@ class ZygoteLink:
         interpreter: str,
         env: Mapping[str, str],
         preload: Sequence[str],
+        rehearsal: Mapping[str, Any],
         log: Path,
         cwd: Path,
         on_exit: Callable[[int, int, float], None],
@@ -83,6 +84,8 @@ class ZygoteLink:
             str(theirs.fileno()),
             "--preload",
             json.dumps(list(preload)),
+            "--rehearsal",
+            json.dumps(rehearsal),
         ]
         with log.open("ab") as file:
             process = subprocess.Popen(

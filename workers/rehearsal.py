@@ -1,0 +1,69 @@
+"""One tiny step in the zygote, so that no rank has to be the first to do anything.
+
+The first sharded step of a process pays for lazy imports and for the first use of torch's dispatch machinery: some
+tenths of a second of CPU in every rank of every generation. Done once before the forks, all ranks inherit it. A
+process group that only pretends keeps it within one process; one thread and tiny tensors keep it out of OpenMP, which
+must not have run before a fork.
+"""
+
+from typing import Any
+
+import torch
+from torch import distributed as dist
+from torch import nn
+from torch._C._distributed_c10d import FakeProcessGroup  # registers the backend that pretends
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from regroup.workers.models import build_model
+from regroup.workers.parallel.parallelize import gradients, initialise, parallelize
+from regroup.workers.parallel.precision import autocast
+from regroup.workers.state.snapshot import TrainingState
+from regroup.workers.trainer import make_optimizer
+
+_WORLD_SIZE = 2
+_AXIS = "rehearsal"
+"""No real mesh has an axis of this name. torch caches by mesh what depends on a rank's place in it, so nothing cached
+here may ever be found again by a rank."""
+_TOKENS = 8
+_VOCABULARY = 16
+_TINY = {"dim": 8, "layers": 1, "heads": 2, "kv_heads": None, "ffn_dim": 16, "vocab_size": _VOCABULARY}
+
+
+def rehearse(config: dict[str, Any]) -> None:
+    """Build, shard, step and plan a snapshot of a tiny model of the job's family, as its ranks will."""
+    assert FakeProcessGroup is not None
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=_WORLD_SIZE)
+    try:
+        _step(config)
+    finally:
+        dist.destroy_process_group()
+        torch.set_num_threads(threads)
+
+
+def _step(config: dict[str, Any]) -> None:
+    training, device = config["training"], torch.device("cpu")
+    model = parallelize(
+        build_model({**config["model"], **_TINY}, _VOCABULARY),
+        init_device_mesh(device.type, (_WORLD_SIZE,), mesh_dim_names=(_AXIS,)),
+        device,
+        data_parallel=config["data_parallel"],
+        precision=training["precision"],
+        activation_checkpointing=training["activation_checkpointing"],
+    )
+    optimizer = make_optimizer(model, training["optimizer"])
+    initialise(model, 0)
+    tokens = torch.zeros((1, _TOKENS), dtype=torch.int64)
+    with gradients(model, summed=True), autocast(training["precision"], config["data_parallel"], device.type):
+        loss = nn.functional.cross_entropy(model(tokens).float().flatten(0, 1), tokens.flatten(), reduction="sum")
+        loss.backward()
+    parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
+    norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], foreach=True)
+    nn.utils.clip_grads_with_norm_(parameters, 1.0, norm.full_tensor() if isinstance(norm, DTensor) else norm)
+    optimizer.step()
+    optimizer.zero_grad()
+    TrainingState(model, optimizer, {}, device).buffer_bytes()
+
