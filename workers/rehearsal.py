@@ -13,12 +13,12 @@ from torch import distributed as dist
 from torch import nn
 from torch._C._distributed_c10d import FakeProcessGroup  # registers the backend that pretends
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from regroup.workers.models import build_model
 from regroup.workers.parallel.parallelize import gradients, initialise, parallelize
 from regroup.workers.parallel.precision import autocast
+from regroup.workers.parallel.update import copies_of, scale, squared_norm
 from regroup.workers.state.snapshot import TrainingState
 from regroup.workers.trainer import make_optimizer
 
@@ -60,9 +60,10 @@ def _step(config: dict[str, Any]) -> None:
     with gradients(model, summed=True), autocast(training["precision"], config["data_parallel"], device.type):
         loss = nn.functional.cross_entropy(model(tokens).float().flatten(0, 1), tokens.flatten(), reduction="sum")
         loss.backward()
-    parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
-    norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], foreach=True)
-    nn.utils.clip_grads_with_norm_(parameters, 1.0, norm.full_tensor() if isinstance(norm, DTensor) else norm)
+    trained = list(model.parameters())
+    gradients_now = [parameter.grad for parameter in trained if parameter.grad is not None]
+    squared_norm(gradients_now, copies_of(trained))
+    scale(gradients_now, 0.5)
     optimizer.step()
     optimizer.zero_grad()
     TrainingState(model, optimizer, {}, device).buffer_bytes()

@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn import functional as F  # noqa: N812
-from torch.optim import AdamW
 
 from regroup.workers.contract import Phase
 from regroup.workers.models import build_model
 from regroup.workers.parallel.names import parameters_of
 from regroup.workers.parallel.parallelize import gradients, initialise, parallelize
 from regroup.workers.parallel.precision import autocast
+from regroup.workers.parallel.update import ShardAdamW, clip_factor, copies_of, scale, squared_norm
 from regroup.workers.rank.context import Context
 from regroup.workers.state.data import (
     IGNORED,
@@ -64,6 +64,8 @@ class _Training:
             activation_checkpointing=training["activation_checkpointing"],
         )
         self._optimizer = make_optimizer(self._model, training["optimizer"])
+        self._trained = list(self._model.parameters())
+        self._copies = copies_of(self._trained)
         self._validation = self._held_out()
 
     def run(self) -> None:
@@ -86,14 +88,18 @@ class _Training:
         loss_sum = self._gradients(batches)
         ids = [sample for batch in batches for sample in batch.ids]
         low, high = hash_limbs(samples_hash_of(ids))
+        gradients_now = [parameter.grad for parameter in self._trained if parameter.grad is not None]
         total = context.agree({
             "loss": loss_sum, "tokens": sum(batch.valid_tokens for batch in batches), "samples": len(ids),
-            "hash_low": low, "hash_high": high,
+            "hash_low": low, "hash_high": high, "squared_norm": squared_norm(gradients_now, self._copies),
         })
         tokens, samples = int(total["tokens"]), int(total["samples"])
         samples_hash = hash_from_limbs(total["hash_low"], total["hash_high"])
         context.phase(Phase.OPTIMIZER)
-        norm = self._update(step, rate, total["loss"] / max(tokens, 1), tokens)
+        # Known only after the backward: labels that are ignored make the step smaller than its nominal size.
+        correction = self._nominal_tokens / max(tokens, 1)
+        norm = correction * math.sqrt(total["squared_norm"])
+        self._update(step, rate, gradients_now, total["loss"] / max(tokens, 1), norm, correction)
         self._data.advance(step, samples, samples_hash)
         every = self._training["validate_every"]
         validates = self._validation and (last or (every is not None and step % every == 0))
@@ -115,31 +121,23 @@ class _Training:
             total += loss.detach()
         return float(total)
 
-    def _update(self, step: int, rate: float, loss: float, tokens: int) -> float:
-        """Scale, clip, and update; the gradient's norm before clipping.
+    def _update(
+        self, step: int, rate: float, gradients_now: list[Tensor], loss: float, norm: float, correction: float
+    ) -> None:
+        """Scale, clip, and update.
 
         Raises:
             FloatingPointError: loss or gradient is not finite.
         """
-        parameters = [parameter for parameter in self._model.parameters() if parameter.grad is not None]
-        if tokens != self._nominal_tokens:
-            # Known only after the backward: labels that are ignored make the step smaller than its nominal size.
-            for parameter in parameters:
-                assert parameter.grad is not None
-                parameter.grad.mul_(self._nominal_tokens / max(tokens, 1))
-        norm = _whole(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], foreach=True))
-        if not math.isfinite(loss) or not math.isfinite(float(norm)):
+        if not math.isfinite(loss) or not math.isfinite(norm):
             raise FloatingPointError(
-                f"step {step}: loss {loss}, gradient norm {float(norm)}; lower training.optimizer.lr, lengthen "
+                f"step {step}: loss {loss}, gradient norm {norm}; lower training.optimizer.lr, lengthen "
                 "training.schedule.warmup_steps, or look at the data of this step"
             )
-        limit = self._training["optimizer"]["clip_norm"]
-        if limit is not None:
-            nn.utils.clip_grads_with_norm_(parameters, limit, norm, foreach=True)
+        scale(gradients_now, correction * clip_factor(norm, self._training["optimizer"]["clip_norm"]))
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         self._optimizer.step()
-        return float(norm)
 
     def _loss(self, batch: MicroBatch) -> Tensor:
         device = self._context.device
@@ -203,10 +201,10 @@ def parameters_digest(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def make_optimizer(model: nn.Module, config: Mapping[str, Any]) -> AdamW:
-    # Norms are not decayed. fused computes each element by itself: bitwise the same in every run of a layout.
+def make_optimizer(model: nn.Module, config: Mapping[str, Any]) -> ShardAdamW:
+    """AdamW as the spec has it; norms and other vectors are not decayed."""
     parameters = list(model.parameters())
-    return AdamW(
+    return ShardAdamW(
         [
             {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config["weight_decay"]},
             {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},

@@ -117,17 +117,19 @@ async def _form_gang(leading: Leading, job_id: str) -> None:
     rows = await leading.store.live_allotments(job_id)
     try:
         async with asyncio.timeout(leading.settings.gang_timeout_s):
-            devices = await _take_all(leading.cluster, [grant_of(row) for row in rows if row.kind == "grant"])
+            job = await leading.store.job(job_id)
+            # Agents hold no devices: they come up while grants are taken, and go with them if one is refused.
+            _, devices = await asyncio.gather(
+                leading.cluster.start_agents(_payload(leading.settings, job, rows, {})),
+                _take_all(leading.cluster, [grant_of(row) for row in rows if row.kind == "grant"]),
+            )
             job = await leading.store.job(job_id)
             if job.intents.get("cancel"):
                 await clean(leading, job_id)
                 await leading.move(job, JobState.CANCELLED, Reason.CANCELLED_BY_USER, "cancelled before it started")
                 return
             payload = _payload(leading.settings, job, rows, devices)
-            await asyncio.gather(
-                leading.cluster.start_supervisor(supervisor_name(job_id), payload),
-                leading.cluster.start_agents(payload),
-            )
+            await leading.cluster.start_supervisor(supervisor_name(job_id), payload)
     except (GrantRefusedError, ClusterUnavailableError, TimeoutError) as error:
         why = str(error) or f"not all devices were there within {leading.settings.gang_timeout_s:.0f} s"
         await clean(leading, job_id)
@@ -162,7 +164,7 @@ def _payload(
         "nodes": [
             {
                 "node_id": row.node_id, "name": row.data["name"], "address": row.data["address"],
-                "ranks": row.data["ranks"], "grant": row.name, "devices": list(devices[row.name]),
+                "ranks": row.data["ranks"], "grant": row.name, "devices": list(devices.get(row.name, ())),
             }
             for row in rows if row.kind == "grant"
         ],

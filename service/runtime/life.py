@@ -136,6 +136,7 @@ class Life:
         except AgentError as error:
             raise _input_error(error) from error
         self._pulse.expect(self.gang.configs)
+        self._telling.nodes(self.gang.facts)
 
     async def _prepare_data(self) -> None:
         if self.payload.sources is None:

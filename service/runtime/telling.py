@@ -60,6 +60,12 @@ class Telling:
         key = f"note:{node_id[:8]}:{note.kind}:{note.time_s}"
         self._journal.pass_on(key, "note", note.generation, note.time_s, {"kind": note.kind, **note.data})
 
+    def nodes(self, facts: Mapping[str, Mapping[str, Any]]) -> None:
+        """Host facts of every node, and how long its zygote took."""
+        for node_id, found in facts.items():
+            key = f"note:{node_id[:8]}:node:{found.get('boot_id')}"
+            self._journal.pass_on(key, "note", 0, time.time(), {"kind": "node", **found})
+
     async def trains(self, watch: Watch) -> None:
         """The generation has committed its first step (once)."""
         if watch.first_step_s is None or self.state is JobState.RUNNING:

@@ -67,6 +67,16 @@ def local(tensor: Tensor) -> Tensor:
     return (tensor._local_tensor if isinstance(tensor, DTensor) else tensor).detach()  # pyright: ignore[reportPrivateUsage]
 
 
+def zeros_like(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Zeros with the sharding of a tensor, made without going through DTensor's dispatch."""
+    zeros = torch.zeros_like(local(tensor), dtype=dtype or tensor.dtype)
+    if not isinstance(tensor, DTensor):
+        return zeros
+    return DTensor.from_local(
+        zeros, tensor.device_mesh, tensor.placements, run_check=False, shape=tensor.shape, stride=tensor.stride()
+    )
+
+
 def fill(tensor: Tensor, value: Tensor) -> None:
     """Put this rank's part of a global value into a tensor."""
     box = box_of(tensor)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from regroup.workers.parallel.mesh import Box, box_of, local
+from regroup.workers.parallel.mesh import Box, box_of, local, zeros_like
 from regroup.workers.parallel.names import buffers_of, parameters_of
 from regroup.workers.state.buffer import Entry, Plan, ShardBuffer
 from regroup.workers.state.randomness import random_state, set_random_state
@@ -142,7 +142,7 @@ class TrainingState:
             parameter = self._parameters[owner]
             like_parameter = shape == tuple(parameter.shape) and len(shape) > 0
             value = (
-                torch.empty_like(parameter, dtype=dtype, requires_grad=False) if like_parameter
+                zeros_like(parameter, dtype) if like_parameter
                 else torch.empty(shape, dtype=dtype, device=self._scalar_device())
             )
             self._optimizer.state[parameter][name.removeprefix(f"{_OPTIM}{owner}.")] = value
