@@ -175,6 +175,10 @@ class ShardBuffer:
         """The bytes of one shard, writable; valid as long as it is held, also after `close`."""
         return self.views([entry])[0]
 
+    def data_place(self) -> tuple[int, int]:
+        """Changes whenever the data of a set lies elsewhere in memory than that of the set before."""
+        return id(self._mapped()), _data_start(self.header().index_bytes)
+
     def views(self, entries: Sequence[Entry]) -> list[memoryview]:
         """`view` of each entry; the header is read once, which at every step of a job is worth it."""
         start = _data_start(self.header().index_bytes)

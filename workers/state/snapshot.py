@@ -162,6 +162,8 @@ class Copier:
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._plan: Plan | None = None
+        self._targets: dict[int, tuple[Plan, tuple[int, int], list[Tensor]]] = {}
+        """Buffer → its memory as tensors: made again only if the data lies elsewhere."""
         self._shape: tuple[tuple[str, torch.Size], ...] = ()
 
     @property
@@ -179,9 +181,7 @@ class Copier:
     def copy(self, buffer: ShardBuffer, plan: Plan, tensors: Mapping[str, Tensor]) -> None:
         """Start copying into a buffer that was begun with this plan."""
         sources = [local(tensor) for tensor in tensors.values()]
-        targets = [
-            _over(view, entry) for view, entry in zip(buffer.views(plan.entries), plan.entries, strict=True)
-        ]
+        targets = self._memory_of(buffer, plan)
         if self._stream is None:
             torch._foreach_copy_(targets, sources)  # pyright: ignore[reportPrivateUsage]
             return
@@ -189,6 +189,14 @@ class Copier:
         with torch.cuda.stream(self._stream):
             for target, value in zip(targets, sources, strict=True):
                 target.copy_(value, non_blocking=True)
+
+    def _memory_of(self, buffer: ShardBuffer, plan: Plan) -> list[Tensor]:
+        place = buffer.data_place()
+        known = self._targets.get(id(buffer))
+        if known is None or known[0] is not plan or known[1] != place:
+            views = zip(buffer.views(plan.entries), plan.entries, strict=True)
+            known = self._targets[id(buffer)] = (plan, place, [_over(view, entry) for view, entry in views])
+        return known[2]
 
     def finish(self) -> None:
         """Wait until the last copy is whole."""
