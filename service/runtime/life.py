@@ -218,7 +218,7 @@ class Life:
             await self._prepare_data()
         source = await self._recovering.choose(())
         incident.rung, incident.steps_lost = source.rung, max(0, watch.step - source.step)
-        incident.passed("decided_s", time.time())
+        self._telling.passed(incident, "decided_s", time.time())
         following = await self._next_generation(incident.cause.reason.value, source)
         await self._telling.revise(incident)
         return following

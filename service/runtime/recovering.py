@@ -62,7 +62,11 @@ class Recovering:
             incident.passed(phase, time_s)
         self._telling.incident = incident
         self._telling.phase = "recovering"
-        await self._telling.change(JobState.RECOVERING, cause.reason, cause.summary, generation=watch.generation.number)
+        number = watch.generation.number
+        await asyncio.gather(  # side by side: the recovery waits for both records
+            self._telling.change(JobState.RECOVERING, cause.reason, cause.summary, generation=number),
+            self._telling.revise(incident),
+        )
         verdict = self._judge(cause, seen_s, watch.step)
         if verdict.recover:
             self._charges.append(Charge(BUDGET_BY_REASON[cause.reason], seen_s, watch.step))

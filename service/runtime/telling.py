@@ -81,13 +81,20 @@ class Telling:
     def follow(self, watch: Watch) -> None:
         """Note in the open incident how far its next generation is."""
         incident, world = self._of(watch), len(watch.generation.ranks)
-        if incident is not None and len(watch.joined) == world:
-            incident.passed("formed_s", max(watch.joined.values()))
-        if incident is not None and len(watch.restored) == world:
-            incident.passed("restored_s", max(watch.restored.values()))
+        if incident is None:
+            return
+        for phase, heard in (("formed_s", watch.joined), ("restored_s", watch.restored)):
+            if len(heard) == world and phase not in incident.times:
+                self.passed(incident, phase, max(heard.values()))
+
+    def passed(self, incident: Incident, phase: str, time_s: float) -> None:
+        """A phase of a recovery has ended: said at once, without the wait for a record. The next revision keeps it."""
+        incident.passed(phase, time_s)
+        key = f"incident:{incident.id}:{incident.revision}:{phase}"
+        self._journal.pass_on(key, "incident", incident.generation, time.time(), incident.to_json())
 
     async def revise(self, incident: Incident) -> None:
-        """Say what is known of an incident by now."""
+        """Say what is known of an incident by now, on record."""
         incident.revision += 1
         key = f"incident:{incident.id}:{incident.revision}"
         await self._journal.write(key, "incident", incident.generation, incident.to_json())

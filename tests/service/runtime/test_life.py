@@ -1,7 +1,9 @@
 """A supervisor's life over agents and records in memory: every path but the processes themselves."""
 
 import asyncio
+import json
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -180,6 +182,26 @@ async def test_a_dead_rank_is_one_incident_and_no_step_is_lost() -> None:
     assert steps == [(1, 1), (1, 2), (1, 3), (2, 4), (2, 5), (2, 6)]
 
 
+async def test_an_incident_is_told_phase_by_phase_before_the_first_step() -> None:
+    _, journal = await run(FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)}))
+    events = await journal.since("", 0, 0)
+    told = [event for event in events if event.type == "incident"]
+    phases = ["dead_s", "decided_s", "formed_s", "restored_s", "first_step_s"]
+    news = [[phase for phase in phases if phase in event.data["times"]] for event in told]
+    assert [found for before, found in pairwise([[], *news]) if found != before] == [
+        phases[: count + 1] for count in range(len(phases))
+    ]
+    assert len({event.key for event in told}) == len(told)
+
+
+async def test_the_records_hold_how_an_incident_began_and_how_it_ended() -> None:
+    records = Memory()
+    await run(FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)}), records)
+    kept = [json.loads(value)["data"]["times"] for key, value in records.data.items() if "/incident:" in key]
+    assert set(kept[0]) == {"fault_s", "seen_s", "dead_s"}
+    assert set(kept[-1]) == {*kept[0], "decided_s", "formed_s", "restored_s", "first_step_s"}
+
+
 async def test_a_lost_agent_is_replaced_and_without_disk_the_job_starts_again() -> None:
     nodes = FakeNodes({(1, 4): "node-1"})
     _, journal = await run(nodes)
@@ -266,7 +288,7 @@ async def test_a_restart_in_the_middle_of_a_recovery_finishes_it() -> None:
     events = await journal.since("", 0, 0)
     assert [event.generation for event in events if event.type == "generation"] == [1, 2]
     incidents = {event.data["id"]: event.data for event in events if event.type == "incident"}
-    assert not incidents or all("first_step_s" in data["times"] for data in incidents.values())
+    assert len(incidents) == 1 and all("first_step_s" in data["times"] for data in incidents.values())
     assert (await told(journal))[-1] == ("state", "SUCCEEDED")
 
 
