@@ -12,7 +12,10 @@ async def totals(connection: AsyncConnection, now: float) -> Totals:
     """Counts and sums; every state is there, also those no job is in."""
     by_state = await connection.execute(sa.select(jobs.c.state, sa.func.count()).group_by(jobs.c.state))
     counted = {JobState(state): int(count) for state, count in by_state}
-    by_cause = await connection.execute(sa.select(incidents.c.cause, sa.func.count()).group_by(incidents.c.cause))
+    # The reason, of which there are few, where it is known: a cause names ranks and nodes.
+    reason = sa.func.coalesce(incidents.c.data["reason"].as_string(), incidents.c.cause).label("cause")
+    reasons = sa.select(reason).subquery()
+    by_cause = await connection.execute(sa.select(reasons.c.cause, sa.func.count()).group_by(reasons.c.cause))
     held = sa.select(sa.func.coalesce(sa.func.sum(checkpoints.c.size_bytes), 0)).where(
         checkpoints.c.removed_at.is_(None)
     )

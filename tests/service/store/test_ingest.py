@@ -53,7 +53,7 @@ async def test_an_incident_fills_in_revisions(store: Store, lease: Lease, queue,
     await walk(job_id, life)
     first = life.report("incident", "incident:i1:1", id="i1", cause="rank_exit", times={"seen_s": 1.0})
     second = life.report("incident", "incident:i1:2", id="i1", cause="rank_exit", times={"seen_s": 1.0, "dead_s": 2.0})
-    other = life.report("incident", "incident:i2:1", id="i2", cause="hang", times={})
+    other = life.report("incident", "incident:i2:1", id="i2", cause="rank 3 is silent", reason="hang", times={})
     await store.ingest(lease, job_id, life.boot_id, [first, other, second], {})
     incidents = await store.incidents(job_id)
     assert [(item.id, item.data["times"]) for item in incidents] == [("i1", {"seen_s": 1.0, "dead_s": 2.0}), ("i2", {})]
