@@ -3,8 +3,9 @@
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from regroup.service.errors import NotFoundError
-from regroup.service.runtime.cluster import Cluster
+from regroup.service.archive import read_archived
+from regroup.service.errors import NotFoundError, UnavailableError
+from regroup.service.runtime.cluster import Cluster, LogChunk
 from regroup.service.store.records import JobRow
 from regroup.service.store.store import Store
 
@@ -31,6 +32,31 @@ class LogPiece:
     next: Place
 
 
+async def read_piece(cluster: Cluster, job: JobRow, place: Place, rank: int, stream: str, limit: int) -> LogChunk:
+    """Output from `place` on, at most `limit` bytes: from the node that has it, else from durable storage.
+
+    Args:
+        job: as it is now. Storage is asked only about what agents may have left there: they did for a job that holds
+            no devices, and for generations before its newest.
+
+    Raises:
+        NotFoundError: neither has it.
+        UnavailableError: one that may have it does not answer.
+    """
+    try:
+        return await cluster.read_log(job.id, place.generation, rank, stream, place.offset, limit)
+    except (NotFoundError, UnavailableError) as error:
+        ended = place.generation < job.generation or (job.generation and not job.state.holds_devices)
+        if not ended:
+            raise
+        try:
+            return await read_archived(job.storage_uri, place.generation, rank, stream, place.offset, limit)
+        except NotFoundError:
+            if isinstance(error, UnavailableError):
+                raise error from None
+            raise
+
+
 async def read_log(
     store: Store, cluster: Cluster, job: JobRow, rank: int, stream: str, place: Place, *, only: bool, follow: bool
 ) -> AsyncGenerator[LogPiece | None]:
@@ -41,14 +67,18 @@ async def read_log(
         follow: wait for more until the job is over.
     """
     while True:
-        over = (await store.job(job.id)).state.is_terminal
+        job = await store.job(job.id)
+        over = job.state.is_terminal
         newest = max((formed.number for formed in await store.generations(job.id)), default=0)
         ended, found = False, False
         try:
-            chunk = await cluster.read_log(job.id, place.generation, rank, stream, place.offset, _CHUNK_BYTES)
+            chunk = await read_piece(cluster, job, place, rank, stream, _CHUNK_BYTES)
         except NotFoundError:
             # Not started yet, or in a generation that had no such rank, or gone with its node.
             ended = place.generation < newest
+        except UnavailableError:
+            if not follow:
+                raise
         else:
             following = Place(place.generation, chunk.next_offset)
             if found := chunk.next_offset > place.offset:

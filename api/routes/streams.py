@@ -16,7 +16,7 @@ from starlette.responses import StreamingResponse
 from regroup.api.problems import responses
 from regroup.api.routes.access import After, Limit, NamedJob, TheJobs, TheServices
 from regroup.api.schemas import Event, EventList, LogPiece, Step, StepList
-from regroup.service.logs import Place, read_log
+from regroup.service.logs import Place, read_log, read_piece
 from regroup.service.store import records
 
 HEARTBEAT_S = 15.0
@@ -90,9 +90,7 @@ async def logs(
             return f"{at.generation}.{rank}.{at.offset}", wire
 
         return EventSourceResponse(_stream(pieces, "log", shown))
-    await services.cluster.read_log(
-        job.id, place.generation, rank, stream, place.offset, 1
-    )  # 404 before the first byte
+    await read_piece(services.cluster, job, place, rank, stream, 1)  # 404 before the first byte
     pieces = read_log(services.store, services.cluster, job, rank, stream, place, only=True, follow=False)
 
     async def text() -> AsyncGenerator[str]:

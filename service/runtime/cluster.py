@@ -3,6 +3,7 @@
 Every call is bounded in time and raises `ClusterUnavailableError` when the cluster does not answer.
 """
 
+import codecs
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
@@ -138,6 +139,20 @@ class LogChunk:
     """Where to go on reading."""
     complete: bool
     """The rank has ended and nothing follows `next_offset`."""
+
+    @classmethod
+    def of(cls, data: bytes, offset: int, size: int, *, is_ended: bool) -> "LogChunk":
+        """The chunk of these bytes, without a character that is cut at their end while more may follow.
+
+        Args:
+            size: bytes that the stream has now.
+            is_ended: nothing will be added.
+        """
+        at_end = offset + len(data) >= size
+        text, used = codecs.utf_8_decode(data, "replace", is_ended and at_end)
+        if not text and data and not at_end:
+            text, used = codecs.utf_8_decode(data, "replace", True)  # less than a character was asked for
+        return cls(text, offset, offset + used, is_ended and at_end)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "LogChunk":

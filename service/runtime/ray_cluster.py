@@ -132,7 +132,9 @@ class RayCluster:
         try:
             chunk = await self._call(name, "read_log", generation, rank, stream, offset, limit, limit_s=_CALL_S)
         except SupervisorGoneError as error:
-            raise NotFoundError(f"job {job_id} runs no longer; its rank logs stayed on its nodes") from error
+            raise NotFoundError(f"job {job_id} has no supervisor that could read its rank logs") from error
+        if chunk is None:
+            raise NotFoundError(f"no node of job {job_id} has {stream} of rank {rank} in generation {generation}")
         return LogChunk.from_json(chunk)
 
     async def dashboard_url(self) -> str | None:

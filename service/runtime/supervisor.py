@@ -6,9 +6,10 @@ re-adopts what runs.
 
 import asyncio
 import contextlib
+from dataclasses import asdict
 from typing import Any
 
-from regroup.service.runtime.cluster import SyncReply, SyncRequest
+from regroup.service.runtime.cluster import LogChunk, SyncReply, SyncRequest
 from regroup.service.runtime.gang import AgentLostError, Gang
 from regroup.service.runtime.generations import GenerationLog
 from regroup.service.runtime.journal import Intake, Journal
@@ -66,8 +67,8 @@ class SupervisorActor:
                 await self._gang.agents.call(next(iter(self._gang.configs)), "strike", do, timeout_s=5)
         return granted
 
-    async def read_log(self, generation: int, rank: int, stream: str, offset: int, limit: int) -> dict[str, Any]:
-        """A piece of a rank's output, from the node that has it."""
+    async def read_log(self, generation: int, rank: int, stream: str, offset: int, limit: int) -> dict[str, Any] | None:
+        """A piece of a rank's output, from the node that has it; None where no node has."""
         self._wake()
         for node in self._gang.configs:
             with contextlib.suppress(AgentLostError):
@@ -75,16 +76,10 @@ class SupervisorActor:
                     node, "read_log", generation, rank, stream, offset, limit, timeout_s=10
                 )
                 if chunk["data"] is not None:
-                    data: bytes = chunk["data"]
                     status = self._life.status()
                     running = status["generation"] == generation and status["phase"] == "training"
-                    return {
-                        "data": data.decode("utf-8", "replace"),
-                        "offset": offset,
-                        "next_offset": offset + len(data),
-                        "complete": not running and offset + len(data) >= chunk["size"],
-                    }
-        return {"data": "", "offset": offset, "next_offset": offset, "complete": True}
+                    return asdict(LogChunk.of(chunk["data"], offset, chunk["size"], is_ended=not running))
+        return None
 
     async def agents(self) -> dict[str, Any]:
         """Status of every agent, for people and tests."""

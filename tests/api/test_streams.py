@@ -101,6 +101,34 @@ async def test_logs_follow_from_generation_to_generation(live, say):
         assert (await live.http.get(f"{path}?follow=true", headers={"Last-Event-ID": bad})).status_code == 400
 
 
+async def test_logs_of_an_ended_job_come_from_storage(live, say, tmp_path):
+    job = await live.submit(storage_uri=f"file://{tmp_path}/kept")
+    path = f"/v1/jobs/{job['id']}/logs"
+    logs = tmp_path / "kept" / "jobs" / job["id"] / "logs"
+    logs.mkdir(parents=True)
+    await live.run(job["id"])
+    live.cluster.logs[job["id"], 2, 0, "stdout"] = "two\n"
+    await live.report(job["id"], say.formed(2, 1))
+    following = asyncio.create_task(read_until(live, f"{path}?follow=true", 100))
+    assert (await live.http.get(path)).text == "two\n"
+    del live.cluster.logs[job["id"], 2, 0, "stdout"]
+    (logs / "g1-rank0.out").write_text("one\n")
+    (logs / "g2-rank0.out").write_text("two\nlast\n")
+    await live.report(job["id"], say.state("SUCCEEDED", "completed"))
+    found = await following
+    assert found[-1].kind == "end"
+    assert "".join(json.loads(event.data)["text"] for event in found[:-1]) == "two\nlast\n"
+    assert (await live.http.get(path)).text == "two\nlast\n"
+    assert (await live.http.get(f"{path}?offset=4")).text == "last\n"
+    assert (await live.http.get(f"{path}?generation=1")).text == "one\n"
+    missing = await live.http.get(f"{path}?rank=3")
+    assert missing.status_code == 404 and "g2-rank3.out" in missing.json()["detail"]
+    live.cluster.reachable = False
+    assert (await live.http.get(path)).text == "two\nlast\n"
+    assert (await live.http.get(f"{path}?rank=3")).status_code == 503
+    assert [event.kind for event in await read_until(live, f"{path}?follow=true&rank=3", 100)] == ["end"]
+
+
 @pytest.mark.parametrize("cut", range(1, 40, 7))
 def test_events_are_read_wherever_the_bytes_are_cut(cut):
     raw = ': hello\n\nevent: log\nid: 7\ndata: {"text": "a\u2028b"}\n\ndata: x\ndata: y\n\n'.encode()

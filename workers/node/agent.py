@@ -137,14 +137,16 @@ class NodeAgent:
 
     async def read_log(self, generation: int, rank: int, stream: str, offset: int, limit: int) -> dict[str, Any]:
         """Bytes of a rank's `stdout` or `stderr` from `offset`, with the file's size; `data` is None if not here."""
-        path = self._started().log_path(generation, rank, stream)
+        nothing: dict[str, Any] = {"data": None, "offset": offset, "size": 0}
+        if self._host is None:  # over here, and archived
+            return nothing
         try:
-            with path.open("rb") as file:
+            with self._host.log_path(generation, rank, stream).open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 file.seek(offset)
                 return {"data": file.read(limit), "offset": offset, "size": size}
         except FileNotFoundError:
-            return {"data": None, "offset": offset, "size": 0}
+            return nothing
 
     async def shutdown(self) -> None:
         """End everything here; the caller kills the actor when this has returned."""

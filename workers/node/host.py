@@ -240,7 +240,7 @@ class Host:
 
     @property
     def _log_prefix(self) -> str:
-        return f"regroup-{self.config.job_name}-{self.config.job_id[:8]}-"
+        return f"regroup-{self.config.job_name}-{self.config.job_id}-"
 
     def _log(self, who: str, generation: int) -> Path:
         return self.log_dir / f"{self._log_prefix}g{generation}-{who}"

@@ -1,0 +1,37 @@
+"""Rank output in durable storage, where agents leave it when they end (`workers/node/saving.py: archive_logs`)."""
+
+import asyncio
+import posixpath
+
+from regroup.service.errors import NotFoundError, UnavailableError
+from regroup.service.runtime.cluster import LogChunk
+
+_SUFFIX = {"stdout": "out", "stderr": "err"}
+
+
+async def read_archived(storage_uri: str, generation: int, rank: int, stream: str, offset: int, limit: int) -> LogChunk:
+    """Up to `limit` bytes of a rank's archived output from byte `offset`.
+
+    Raises:
+        NotFoundError: nothing of that output was archived.
+        UnavailableError: durable storage refused.
+    """
+    uri = posixpath.join(storage_uri, "logs", f"g{generation}-rank{rank}.{_SUFFIX[stream]}")
+    try:
+        data, size = await asyncio.to_thread(_read, uri, offset, limit)
+    except FileNotFoundError as error:
+        raise NotFoundError(
+            f"no {stream} of rank {rank} in generation {generation} is kept: no node has it and {uri} does not exist; "
+            "the rank wrote nothing, there was no such rank, or its node was lost before the job ended"
+        ) from error
+    except (OSError, ImportError, ValueError) as error:
+        raise UnavailableError(f"{uri} cannot be read from the server: {type(error).__name__}: {error}") from error
+    return LogChunk.of(data, offset, size, is_ended=True)
+
+
+def _read(uri: str, offset: int, limit: int) -> tuple[bytes, int]:
+    from fsspec.core import url_to_fs  # a server starts without it; it imports the storage's own package, too
+
+    fs, path = url_to_fs(uri)
+    size = int(fs.info(path)["size"])
+    return (fs.cat_file(path, start=offset, end=min(size, offset + limit)) if offset < size else b""), size
