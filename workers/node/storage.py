@@ -41,7 +41,7 @@ def check_writable(uri: str) -> None:
 def write_bytes(uri: str, data: bytes) -> None:
     """Write one small file, making its folder where folders exist."""
     fs, path = url_to_fs(uri)
-    fs.makedirs(posixpath.dirname(path), exist_ok=True)
+    _make_folder(fs, posixpath.dirname(path))
     fs.pipe_file(path, data)
 
 
@@ -57,13 +57,13 @@ def read_bytes(uri: str) -> bytes | None:
 def upload(source: Path, uri: str) -> list[dict[str, Any]]:
     """Copy every file of a local folder below `uri`; returns name, size_bytes and crc32 of each."""
     fs, root = url_to_fs(uri)
-    fs.makedirs(root, exist_ok=True)
+    _make_folder(fs, root)
     entries: list[dict[str, Any]] = []
     for file in sorted(path for path in source.rglob("*") if path.is_file()):
         name = file.relative_to(source).as_posix()
         target = posixpath.join(root, name)
         if "/" in name:
-            fs.makedirs(posixpath.dirname(target), exist_ok=True)
+            _make_folder(fs, posixpath.dirname(target))
         crc = 0
         with file.open("rb") as reader, fs.open(target, "wb") as writer:
             while chunk := reader.read(_CHUNK_BYTES):
@@ -127,6 +127,12 @@ def local_path(uri: str) -> Path | None:
 def remove_local(path: Path) -> None:
     """Remove a local scratch folder, whatever state it is in."""
     shutil.rmtree(path, ignore_errors=True)
+
+
+def _make_folder(fs: fsspec.AbstractFileSystem, path: str) -> None:
+    """Only where folders exist: object storage would make a bucket up out of a mistyped name."""
+    if "file" in _protocols(fs):
+        fs.makedirs(path, exist_ok=True)
 
 
 def _protocols(fs: fsspec.AbstractFileSystem) -> tuple[str, ...]:
