@@ -20,8 +20,16 @@ from regroup.service.runtime.generations import Records
 class Journal:
     """Numbers events within one supervisor's life."""
 
-    def __init__(self, records: Records, job_id: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        records: Records,
+        job_id: str,
+        clock: Callable[[], float] = time.time,
+        on_event: Callable[[SupervisorEvent], None] = lambda _: None,
+    ) -> None:
+        """`on_event` is told of every event as it is let out, but not of those of earlier lives."""
         self.boot_id = uuid.uuid4().hex
+        self._on_event = on_event
         self._records, self._prefix, self._clock = records, f"event/{job_id}/", clock
         self._events: list[SupervisorEvent] = []
         self._next = 0
@@ -40,11 +48,11 @@ class Journal:
         time_s = self._clock()
         event = {"key": key, "type": kind, "generation": generation, "time_s": time_s, "data": dict(data)}
         if await self._records.create(f"{self._prefix}{key}", json.dumps(event).encode()):
-            self._add(key, kind, generation, time_s, data)
+            self._on_event(self._add(key, kind, generation, time_s, data))
 
     def pass_on(self, key: str, kind: str, generation: int, time_s: float, data: Mapping[str, Any]) -> None:
         """Let out an event that its sender keeps until it is durable."""
-        self._add(key, kind, generation, time_s, data)
+        self._on_event(self._add(key, kind, generation, time_s, data))
 
     async def since(self, boot_id: str, acked: int, wait_s: float) -> list[SupervisorEvent]:
         """Events the controller has not acknowledged; waits up to `wait_s` for the first."""
@@ -67,10 +75,12 @@ class Journal:
         """The database holds events up to this one."""
         return self._acked
 
-    def _add(self, key: str, kind: str, generation: int, time_s: float, data: Mapping[str, Any]) -> None:
+    def _add(self, key: str, kind: str, generation: int, time_s: float, data: Mapping[str, Any]) -> SupervisorEvent:
         self._next += 1
-        self._events.append(SupervisorEvent(self._next, key, kind, generation, time_s, data))
+        event = SupervisorEvent(self._next, key, kind, generation, time_s, data)
+        self._events.append(event)
         self._more.set()
+        return event
 
 
 class Intake:

@@ -16,6 +16,7 @@ from regroup.service.runtime.journal import Intake, Journal
 from regroup.service.runtime.life import Life
 from regroup.service.runtime.payload import Payload
 from regroup.service.runtime.ray_agents import RayAgents, RayRecords
+from regroup.service.runtime.ray_metrics import RayMetrics
 from regroup.workers.contract import AgentReport, from_json
 
 
@@ -98,7 +99,7 @@ class SupervisorActor:
     def _wake(self) -> None:
         if self._started is not None:
             return
-        self._journal = Journal(self._records, self._payload.job_id)
+        self._journal = Journal(self._records, self._payload.job_id, on_event=RayMetrics(self._payload).take)
         self._gang = Gang(RayAgents(self._payload.job_id), self._payload.agent_configs())
         log = GenerationLog(self._records, self._payload.job_id)
         self._life = Life(self._payload, self._gang, log, self._journal)

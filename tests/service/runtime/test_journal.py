@@ -1,0 +1,36 @@
+"""The journal tells a listener what is new in this life, once."""
+
+from collections.abc import Mapping
+
+from regroup.service.runtime.cluster import SupervisorEvent
+from regroup.service.runtime.journal import Journal
+
+
+class Memory:
+    """Create-only records."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, bytes] = {}
+
+    async def create(self, key: str, value: bytes) -> bool:
+        return self.data.setdefault(key, value) is value
+
+    async def read(self, prefix: str) -> Mapping[str, bytes]:
+        return {key: value for key, value in self.data.items() if key.startswith(prefix)}
+
+
+async def test_a_listener_hears_what_is_let_out_but_nothing_of_earlier_lives() -> None:
+    records = Memory()
+    first: list[SupervisorEvent] = []
+    journal = Journal(records, "j", on_event=first.append)
+    await journal.write("incident:i:1", "incident", 1, {"id": "i"})
+    journal.pass_on("step:1:1", "step", 1, 3.0, {"step": 1})
+    assert [(event.seq, event.type) for event in first] == [(1, "incident"), (2, "step")]
+
+    second: list[SupervisorEvent] = []
+    again = Journal(records, "j", on_event=second.append)
+    assert [event.key for event in await again.replay()] == ["incident:i:1"]
+    await again.write("incident:i:1", "incident", 1, {"id": "i"})  # on record already
+    assert second == []
+    await again.write("incident:i:2", "incident", 1, {"id": "i"})
+    assert [event.key for event in second] == ["incident:i:2"]
