@@ -6,17 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
-import venv
 from collections.abc import Iterator
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("api", "service", "workers")
-IGNORED = (".*", "__pycache__", "*.egg-info", "build", "dist", "demo")
+from house.wheel import PACKAGES, ROOT, run
 
 FORBIDDEN_NAMES = {
     "helper": "the thing it does",
@@ -35,16 +30,6 @@ FORBIDDEN_NAMES = {
 def python_files() -> Iterator[Path]:
     for folder in (*PACKAGES, "tests", "benchmarks", "examples", "deploy", "docs"):
         yield from (ROOT / folder).rglob("*.py")
-
-
-def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run to the end; a failure shows what the command said."""
-    done = subprocess.run(
-        command, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=240
-    )
-    said = f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-    assert done.returncode == 0, f"{' '.join(map(str, command))[:300]}\n{said}"
-    return done
 
 
 # ------------------------------------------------------------------------------------------------ the tree
@@ -145,41 +130,6 @@ def test_set_up_is_done_again_after_a_change_or_an_interruption(tmp_path: Path) 
 
 
 # ------------------------------------------------------------------------------------------------ the wheel
-
-
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this tree, built from a copy."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    shutil.copytree(ROOT, source, symlinks=True, ignore=shutil.ignore_patterns(*IGNORED))
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
-    run(*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source)
-    (built,) = folder.glob("regroup-*.whl")
-    return built
-
-
-@pytest.fixture(scope="session")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a fresh environment that holds the wheel; third-party packages come from this environment."""
-    folder = tmp_path_factory.mktemp("installed")
-    venv.create(folder, with_pip=False)
-    python = folder / "bin" / "python"
-    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip())
-    # A path line adds the packages of this environment, but not its own editable install of regroup.
-    (site / "third-party.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel)
-    assert run(python, "-c", "import regroup; print(regroup.__file__)", cwd=folder).stdout.startswith(str(site))
-    return folder
-
-
-@pytest.fixture
-def neighbour(tmp_path: Path) -> Path:
-    """A user's project whose own packages bear the names of our folders."""
-    for name in PACKAGES:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("OWNER = 'the user'\n")
-    return tmp_path
 
 
 def test_the_wheel_holds_every_module_and_migration_and_nothing_at_the_top(wheel: Path) -> None:
