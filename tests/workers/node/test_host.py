@@ -44,6 +44,14 @@ class Node:
         if batch:
             self.host.outbox.sent("here", batch[-1][0], batch[-1][0])
 
+    async def store_pid(self) -> int:
+        """Pid of the store process, once it is forked."""
+        deadline = time.monotonic() + 10
+        while (pid := self.host.pids()["store"]) is None and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        assert pid is not None
+        return pid
+
     async def until(self, kind: type[Any], count: int = 1, within_s: float = 30.0) -> list[Any]:
         """Wait for `count` messages of a kind."""
         end = time.monotonic() + within_s
@@ -175,9 +183,7 @@ async def test_the_store_and_the_zygote_are_missed_when_they_die(nodes: list[Nod
     node = nodes[0]
     await node.host.prepare()
     node.host.open_store(1)
-    while (store := node.host.pids()["store"]) is None:
-        await asyncio.sleep(0.005)
-    os.kill(store, signal.SIGKILL)
+    os.kill(await node.store_pid(), signal.SIGKILL)
     (exited,) = await node.until(Exited)
     assert exited.rank == STORE_RANK
     zygote = node.host.pids()["zygote"]
