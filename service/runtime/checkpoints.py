@@ -24,7 +24,7 @@ class Checkpoints:
         """(step, generation) that a person asked to keep."""
         self._payload, self._gang, self._journal = payload, gang, journal
         self._manifests: dict[str, dict[str, Any]] = {}
-        self._distrusted: set[str] = set()
+        self._distrusted: dict[str, str] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._one_at_a_time = asyncio.Lock()
         self._validation: dict[tuple[int, int], float] = {}
@@ -55,13 +55,19 @@ class Checkpoints:
         """Finished checkpoints, without looking at storage."""
         return [Saved(item["uri"], item["generation"], item["step"]) for item in self._manifests.values()]
 
-    def distrust(self, uri: str) -> None:
-        """A checkpoint did not verify: never restore from it."""
-        self._distrusted.add(uri)
+    async def distrust(self, uri: str, generation: int, why: str) -> None:
+        """A checkpoint could not be loaded for `generation`: never restore from it, and tell."""
+        self._distrusted[uri] = why
+        data = {"kind": "checkpoint_unusable", "uri": uri, "message": why}
+        await self._journal.write(f"checkpoint_unusable:{generation}", "note", generation, data)
 
     def trusts(self, uri: str) -> bool:
         """Whether a checkpoint may be restored from."""
         return uri not in self._distrusted
+
+    def why_distrusted(self, uri: str) -> str:
+        """What was wrong with a checkpoint."""
+        return self._distrusted[uri]
 
     async def _save(self, generation: Generation, step: int, lineage: list[list[int]]) -> None:
         async with self._one_at_a_time:

@@ -24,7 +24,7 @@ from regroup.service.runtime.recovering import Ended, Recovering, failure_of
 from regroup.service.runtime.telling import Telling
 from regroup.service.runtime.watch import Watch
 from regroup.service.states import TERMINAL_BY_REASON, JobState, Reason
-from regroup.workers.contract import Exited, Message, Note, StepRow, from_json
+from regroup.workers.contract import ErrorClass, Exited, Failed, Message, Note, RankError, StepRow, from_json
 
 GANG_TIMEOUT_S = 120.0
 _LOOK_S = 0.5
@@ -171,11 +171,12 @@ class Life:
             watch.lose(error.node_id, time.time())
         except AgentError as error:
             if error.kind in _STORAGE_KINDS and source.kind == "checkpoint":
-                self._checkpoints.distrust(source.uri)
+                await self._checkpoints.distrust(source.uri, generation.number, str(error))
+                watch.hear(error.node_id, _unread(error, generation))
             elif error.kind in _INPUT_KINDS:
                 raise _input_error(error) from error
-            # Whatever else kept a node from forking is retried like its zygote's death.
-            watch.hear(error.node_id, Exited(ZYGOTE_RANK, generation.number, -9, time.time()))
+            else:  # whatever else kept a node from forking is retried like its zygote's death
+                watch.hear(error.node_id, Exited(ZYGOTE_RANK, generation.number, -9, time.time()))
         return watch
 
     async def _watch_over(self, watch: Watch) -> bool:
@@ -267,6 +268,15 @@ class Life:
                 await task
             raise self._end
         return await task
+
+
+def _unread(error: AgentError, generation: Generation) -> Failed:
+    """A checkpoint that a node could not load, as its first rank would have said it."""
+    rank = generation.on(error.node_id)[0].rank
+    said = RankError(
+        ErrorClass.IO, error.kind, str(error), error.traceback, generation.start_step, "restore", time.time()
+    )
+    return Failed(rank, generation.number, said)
 
 
 def _input_error(error: AgentError) -> Ended:

@@ -76,14 +76,21 @@ class Recovering:
         return incident, verdict, tuple(watch.losses)
 
     async def choose(self, lost: Sequence[str]) -> Source:
-        """The newest state the next generation can start from."""
+        """The newest state the next generation can start from.
+
+        Raises:
+            Ended: the job was to go on from a checkpoint that cannot be loaded, and has no state of its own.
+        """
         shards, known = await asyncio.gather(self._gang.shards(lost), self._known())
-        saved = list(known)
-        if not self._generations.past and self._payload.resume is not None:
-            saved.append(self._payload.resume)
+        resume = self._payload.resume
+        saved = [*known, resume] if resume is not None else list(known)
         trusted = [item for item in saved if self._checkpoints.trusts(item.uri)]
         nodes = {place.rank: place.node_id for place in self._payload.places()}
-        return choose_source(shards, trusted, self._generations.starts, nodes)
+        source = choose_source(shards, trusted, self._generations.starts, nodes)
+        if resume is not None and source.kind == "none":  # starting anew would be another job than was asked for
+            why = self._checkpoints.why_distrusted(resume.uri)
+            raise Ended(Reason.INVALID_INPUT, f"cannot go on from what `resume_from` names: {why}")
+        return source
 
     async def _known(self) -> Any:
         if not self._checkpoints.scanned:

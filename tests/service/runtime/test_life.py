@@ -67,6 +67,9 @@ class FakeNodes:
         self.refuse: Mapping[str, Any] = {}
         self.said: dict[str, list[Message]] = {}
         self.running: dict[str, list[int]] = {}
+        self.manifests: list[dict[str, Any]] = []
+        self.damaged: set[str] = set()
+        """URIs of checkpoints that do not verify."""
 
     async def start(self, config: AgentConfig) -> None:
         self.calls.append((config.node_id, "start"))
@@ -95,7 +98,7 @@ class FakeNodes:
         return {"host": "h", "port": 1}
 
     def _manifests(self, node: str) -> list[Any]:
-        return []
+        return self.manifests
 
     def _holdings(self, node: str) -> list[Any]:
         return [self.held[node]] if node in self.held else []
@@ -116,6 +119,8 @@ class FakeNodes:
 
     def _form(self, node: str, joins: list[dict[str, Any]], devices: list[int]) -> dict[str, Any]:
         join = joins[0]
+        if (uri := join["restore"]["uri"]) in self.damaged:
+            return {"error": {"kind": "storage", "message": f"{uri} is damaged", "traceback": ""}}
         self.generation[node], self.said[node], self.running[node] = join["generation"], [], [join["rank"]]
         asyncio.get_running_loop().create_task(self._rank(node, join))
         return {}
@@ -143,11 +148,11 @@ class FakeNodes:
         self._say(node, Done(rank, generation, STEPS, False, {"parameters": "p"} if rank == 0 else {}))
 
 
-def life(nodes: FakeNodes, records: Memory) -> tuple[Life, Journal]:
+def life(nodes: FakeNodes, records: Memory, resume: Mapping[str, Any] | None = None) -> tuple[Life, Journal]:
     payload = Payload.from_json({
         "job_id": "j", "spec": parse_spec(SPEC).model_dump(mode="json"), "layout": {"dp_shard": 2},
         "nodes": [{"node_id": f"node-{n}", "name": f"n{n}", "address": "h", "ranks": 1} for n in range(2)],
-        "storage_uri": "file:///s", "datasets_uri": "file:///d",
+        "storage_uri": "file:///s", "datasets_uri": "file:///d", "resume": resume,
     })  # fmt: skip
     journal = Journal(records, "j")
     nodes.life = Life(payload, Gang(nodes, payload.agent_configs()), GenerationLog(records, "j"), journal)
@@ -160,8 +165,10 @@ async def told(journal: Journal) -> list[tuple[str, Any]]:
             if event.type in ("state", "incident")]  # fmt: skip
 
 
-async def run(nodes: FakeNodes, records: Memory | None = None) -> tuple[Life, Journal]:
-    made, journal = life(nodes, records or Memory())
+async def run(
+    nodes: FakeNodes, records: Memory | None = None, resume: Mapping[str, Any] | None = None
+) -> tuple[Life, Journal]:
+    made, journal = life(nodes, records or Memory(), resume)
     await asyncio.wait_for(made.run(), 20)
     return made, journal
 
@@ -208,6 +215,36 @@ async def test_a_lost_agent_is_replaced_and_without_disk_the_job_starts_again() 
     assert ("node-1", "kill") in nodes.calls
     incident = [event.data for event in await journal.since("", 0, 0) if event.type == "incident"][-1]
     assert (incident["reason"], incident["rung"], incident["steps_lost"]) == ("agent_lost", "disk", 3)
+
+
+async def test_without_memory_a_job_that_goes_on_from_another_starts_there_again() -> None:
+    _, journal = await run(FakeNodes({(1, 4): "node-1"}), resume={"uri": "/other/step-2.gen-3", "step": 2})
+    formed = [event.data for event in await journal.since("", 0, 0) if event.type == "generation"]
+    assert [(item["start_step"], item["restore"]["uri"]) for item in formed] == [(2, "/other/step-2.gen-3")] * 2
+    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+
+
+async def test_a_job_that_cannot_go_on_from_another_does_not_start_anew() -> None:
+    nodes = FakeNodes({})
+    nodes.damaged = {"/other/step-2.gen-3"}
+    _, journal = await run(nodes, resume={"uri": "/other/step-2.gen-3", "step": 2})
+    last = (await journal.since("", 0, 0))[-1]
+    assert (last.data["state"], last.data["reason"]) == ("FAILED", "invalid_input")
+    assert "/other/step-2.gen-3 is damaged" in last.data["message"]
+
+
+async def test_a_damaged_checkpoint_is_told_and_an_older_one_is_used() -> None:
+    nodes = FakeNodes({})
+    nodes.manifests = [{"uri": f"/s/step-{step}.gen-1", "generation": 1, "step": step} for step in (2, 4)]
+    nodes.damaged = {"/s/step-4.gen-1"}
+    _, journal = await run(nodes)
+    events = await journal.since("", 0, 0)
+    assert [event.data["start_step"] for event in events if event.type == "generation"] == [4, 2]
+    incident = [event.data for event in events if event.type == "incident"][-1]
+    assert (incident["reason"], incident["rung"]) == ("io_error", "disk")
+    (note,) = [event.data for event in events if event.data.get("kind") == "checkpoint_unusable"]
+    assert "step-4.gen-1 is damaged" in note["message"]
+    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
 
 
 async def test_an_exception_in_user_code_fails_at_once() -> None:

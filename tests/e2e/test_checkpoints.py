@@ -1,0 +1,140 @@
+"""Checkpoints: a job goes on from another's, a pinned one is kept, a damaged one is never used, parameters come out."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from house.served import Served, assert_same_result, eventually
+from safetensors import safe_open
+
+from regroup.api.client import ApiError
+from regroup.api.schemas import Job
+
+Spec = Callable[..., dict[str, Any]]
+
+# Holds every rank before it commits a step until a file is there: what a test does meanwhile is done at that step.
+GATE = """
+import os, time
+from regroup.workers.rank.context import Context
+commit = Context.commit
+def gated(self, step, *args, **fields):
+    gate = os.path.join(os.environ["GATES"], str(step))
+    while os.path.exists(gate):
+        time.sleep(0.01)
+    return commit(self, step, *args, **fields)
+Context.commit = gated
+"""
+
+
+class Gates:
+    """Steps that a job does not pass until they are opened."""
+
+    def __init__(self, folder: Path, *steps: int) -> None:
+        self._folder = folder
+        (folder / "gate.py").write_text(GATE)
+        for step in steps:
+            (folder / str(step)).touch()
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What a spec needs to be held."""
+        folder = str(self._folder)
+        return {"env": {"PYTHONPATH": folder, "GATES": folder}, "preload": ["gate"]}
+
+    def open(self, step: int) -> None:
+        """Let the job pass."""
+        (self._folder / str(step)).unlink()
+
+
+def saved(served: Served, job: Job, step: int) -> Path:
+    """Folder of a job's checkpoint of `step`, once there is one."""
+    uri = eventually(lambda: [found.uri for found in served.client.checkpoints(job.id) if found.step == step])[0]
+    return Path(urlsplit(uri).path)
+
+
+def damage(checkpoint: Path) -> None:
+    """Flip one byte in the middle of one file of shards."""
+    shard = max(checkpoint.glob("*.distcp"), key=lambda path: path.stat().st_size)
+    with shard.open("r+b") as file:
+        file.seek(shard.stat().st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, 1)
+        file.write(bytes([byte ^ 1]))
+
+
+def test_a_job_goes_on_from_a_step_of_another(served: Served, spec: Spec, control: Job) -> None:
+    assert [found.step for found in served.client.checkpoints(control.id)] == [8, 16, 24]
+    job = served.run(spec("from-8", resume_from=f"{control.id}@8"))
+    assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
+    assert job.digest.parameters == control.digest.parameters
+    assert [row.step for row in served.client.steps(job.id)] == list(range(9, 25))
+    ledger = served.client.ledger(job.id)
+    assert ledger.exact, ledger.problems
+
+
+def test_a_job_goes_on_from_the_latest_of_one_that_failed(served: Served, spec: Spec, control: Job) -> None:
+    failed = served.run(spec("fails", faults=[{"at": {"rank": 1, "step": 13, "phase": "forward"}, "do": "raise"}]))
+    assert failed.state == "FAILED"
+    with pytest.raises(ApiError, match="steps in storage: 8"):
+        served.client.submit(spec("goes-on", resume_from="fails@16"))
+    # Its memory is lost before it has saved anything itself: it starts again from where it came.
+    faults = [{"at": {"rank": 2, "step": 12, "phase": "forward"}, "do": "kill_agent"}]
+    job = served.run(spec("goes-on", resume_from="fails@latest", faults=faults))
+    assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
+    assert job.digest.parameters == control.digest.parameters
+    assert [row.step for row in served.client.steps(job.id)] == list(range(9, 25))
+    assert [formed.start_step for formed in served.client.generations(job.id)] == [8, 8]
+
+
+def test_a_job_does_not_start_from_a_damaged_checkpoint_and_says_so(served: Served, spec: Spec) -> None:
+    source = served.run(spec("damaged", steps=2))
+    damage(saved(served, source, 2))
+    job = served.run(spec("resumed", resume_from="damaged@latest"))
+    assert (job.state, job.reason) == ("FAILED", "invalid_input")
+    assert "step-2.gen-1" in job.message and "damaged" in job.message
+
+
+def test_a_pinned_checkpoint_survives_retention(served: Served, spec: Spec, tmp_path: Path) -> None:
+    gates = Gates(tmp_path, 12)
+    job = served.client.submit(spec("pinned", checkpoint={"every_steps": 8, "keep_last": 1}, **gates.parts))
+    pinned = saved(served, job, 8)
+    served.client.pin(job.id, 8)
+    gates.open(12)
+    done = served.client.wait(job.id, timeout_s=240)
+    assert done.state == "SUCCEEDED", (done.reason, done.message, done.error)
+    assert [found.step for found in served.client.checkpoints(job.id)] == [8, 24]
+    assert sorted(path.name for path in pinned.parent.iterdir()) == ["step-24.gen-1", "step-8.gen-1"]
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(
+    served: Served, spec: Spec, control: Job, tmp_path: Path
+) -> None:
+    gates = Gates(tmp_path, 20)
+    faults = [{"at": {"rank": 2, "step": 21, "phase": "forward"}, "do": "kill_agent"}]
+    job = served.client.submit(spec("bitrot", faults=faults, **gates.parts))
+    damage(saved(served, job, 16))
+    gates.open(20)
+    done = served.client.wait(job.id, timeout_s=240)
+    assert_same_result(served, done, control)
+    starts = [formed.start_step for formed in served.client.generations(job.id)]
+    assert starts == [0, 16, 8]
+    assert [incident.reason for incident in done.incidents] == ["agent_lost", "io_error"]
+    notes = [event.data for event in served.client.events(job.id) if event.data.get("kind") == "checkpoint_unusable"]
+    assert ["step-16.gen-1" in note["message"] for note in notes] == [True]
+
+
+def test_export_writes_the_parameters_of_a_step(served: Served, control: Job, tmp_path: Path) -> None:
+    out = tmp_path / "model.safetensors"
+    command = [sys.executable, "-m", "regroup.api.cli", "export", f"{control.id}@16", str(out), "--server", served.url]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    from regroup.workers.models.transformer import build  # brings torch
+
+    with safe_open(out, "pt") as found:
+        assert found.metadata()["step"] == "16"
+        shapes = {name: tuple(found.get_slice(name).get_shape()) for name in found.keys()}  # noqa: SIM118 - no mapping
+    model = build({**control.spec.workload.model.model_dump(), "vocab_size": shapes["embed.weight"][0]})
+    assert shapes == {name: tuple(value.shape) for name, value in model.named_parameters()}
