@@ -89,8 +89,12 @@ class Saving:
         data = storage.read_bytes(storage.join(uri, MANIFEST))
         if data is None:
             raise storage.StorageError(f"{uri} has no {MANIFEST}: it was never finished")
+        try:
+            files = json.loads(data)["files"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise storage.StorageError(f"{uri}/{MANIFEST} is damaged: {type(error).__name__}: {error}") from error
         target = self._scratch / "restore" / uri.rstrip("/").rpartition("/")[2]
-        storage.download(uri, target, json.loads(data)["files"])
+        storage.download(uri, target, files)
         return target
 
     def manifests(self) -> list[dict[str, Any]]:
