@@ -1,13 +1,13 @@
 """The error tree. A message says what was wrong, the value, and what to do.
 
-    RegroupError
-    ├── SpecError            a job spec is wrong: one issue per field            422
-    ├── NotFoundError        no such job, checkpoint or log                      404
-    ├── ConflictError        the request contradicts what is already so          409
-    │   └── IllegalTransitionError  a state change the table does not allow
-    ├── PreconditionError    If-Match or a lease token no longer holds           412
-    ├── ForbiddenError       this server does not honour the request             403
-    └── UnavailableError     the database or the cluster does not answer         503
+RegroupError
+├── SpecError            a job spec is wrong: one issue per field            422
+├── NotFoundError        no such job, checkpoint or log                      404
+├── ConflictError        the request contradicts what is already so          409
+│   └── IllegalTransitionError  a state change the table does not allow
+├── PreconditionError    If-Match or a lease token no longer holds           412
+├── ForbiddenError       this server does not honour the request             403
+└── UnavailableError     the database or the cluster does not answer         503
 """
 
 from collections.abc import Sequence

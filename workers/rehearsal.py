@@ -67,4 +67,3 @@ def _step(config: dict[str, Any]) -> None:
     optimizer.step()
     optimizer.zero_grad()
     TrainingState(model, optimizer, {}, device).buffer_bytes()
-

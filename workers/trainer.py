@@ -55,12 +55,18 @@ class _Training:
         self._context = context
         self._training = training
         self._data = TrainingData(
-            tokens, sequence=training["sequence"], global_batch=training["global_batch"],
-            micro_batch=training["micro_batch"], seed=config["seed"],
+            tokens,
+            sequence=training["sequence"],
+            global_batch=training["global_batch"],
+            micro_batch=training["micro_batch"],
+            seed=config["seed"],
         )
         self._model = parallelize(
-            build_model(config["model"], tokens.vocab_size), context.mesh, context.device,
-            data_parallel=config["data_parallel"], precision=training["precision"],
+            build_model(config["model"], tokens.vocab_size),
+            context.mesh,
+            context.device,
+            data_parallel=config["data_parallel"],
+            precision=training["precision"],
             activation_checkpointing=training["activation_checkpointing"],
         )
         self._optimizer = make_optimizer(self._model, training["optimizer"])
@@ -89,10 +95,16 @@ class _Training:
         ids = [sample for batch in batches for sample in batch.ids]
         low, high = hash_limbs(samples_hash_of(ids))
         gradients_now = [parameter.grad for parameter in self._trained if parameter.grad is not None]
-        total = context.agree({
-            "loss": loss_sum, "tokens": sum(batch.valid_tokens for batch in batches), "samples": len(ids),
-            "hash_low": low, "hash_high": high, "squared_norm": squared_norm(gradients_now, self._copies),
-        })
+        total = context.agree(
+            {
+                "loss": loss_sum,
+                "tokens": sum(batch.valid_tokens for batch in batches),
+                "samples": len(ids),
+                "hash_low": low,
+                "hash_high": high,
+                "squared_norm": squared_norm(gradients_now, self._copies),
+            }
+        )
         tokens, samples = int(total["tokens"]), int(total["samples"])
         samples_hash = hash_from_limbs(total["hash_low"], total["hash_high"])
         context.phase(Phase.OPTIMIZER)
@@ -104,8 +116,14 @@ class _Training:
         every = self._training["validate_every"]
         validates = self._validation and (last or (every is not None and step % every == 0))
         return context.commit(
-            step, loss=total["loss"] / max(tokens, 1), tokens=tokens, samples=samples, samples_hash=samples_hash,
-            learning_rate=rate, grad_norm=norm, validation_loss=self._validation_loss() if validates else None,
+            step,
+            loss=total["loss"] / max(tokens, 1),
+            tokens=tokens,
+            samples=samples,
+            samples_hash=samples_hash,
+            learning_rate=rate,
+            grad_norm=norm,
+            validation_loss=self._validation_loss() if validates else None,
         )
 
     def _gradients(self, batches: list[MicroBatch]) -> float:
@@ -153,8 +171,12 @@ class _Training:
             return []
         place = self._context.data_place
         return validation_batches(
-            TokenFile(Path(path)), sequence=self._training["sequence"], micro_batch=self._training["micro_batch"],
-            most=_VALIDATION_RECORDS, index=place.index, degree=place.degree,
+            TokenFile(Path(path)),
+            sequence=self._training["sequence"],
+            micro_batch=self._training["micro_batch"],
+            most=_VALIDATION_RECORDS,
+            index=place.index,
+            degree=place.degree,
         )
 
     @torch.no_grad()
@@ -169,7 +191,8 @@ class _Training:
 
     def _result(self) -> dict[str, Any]:
         return {
-            "parameters": parameters_digest(self._model), "samples": self._data.samples_digest,
+            "parameters": parameters_digest(self._model),
+            "samples": self._data.samples_digest,
             "parameter_count": sum(parameter.numel() for parameter in self._model.parameters()),
         }
 
@@ -209,7 +232,10 @@ def make_optimizer(model: nn.Module, config: Mapping[str, Any]) -> ShardAdamW:
             {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config["weight_decay"]},
             {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
         ],
-        lr=config["lr"], betas=tuple(config["betas"]), eps=config["eps"], fused=True,
+        lr=config["lr"],
+        betas=tuple(config["betas"]),
+        eps=config["eps"],
+        fused=True,
     )
 
 

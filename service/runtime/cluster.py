@@ -218,9 +218,7 @@ class Cluster(Protocol):
         """Delete a dead job's generation and fault records."""
         ...
 
-    async def read_log(
-        self, job_id: str, generation: int, rank: int, stream: str, offset: int, limit: int
-    ) -> LogChunk:
+    async def read_log(self, job_id: str, generation: int, rank: int, stream: str, offset: int, limit: int) -> LogChunk:
         """Up to `limit` bytes of a rank's `stdout` or `stderr`.
 
         Raises:

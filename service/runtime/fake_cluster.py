@@ -167,9 +167,7 @@ class FakeCluster:
         self._reach()
         self.forgotten.append(job_id)
 
-    async def read_log(
-        self, job_id: str, generation: int, rank: int, stream: str, offset: int, limit: int
-    ) -> LogChunk:
+    async def read_log(self, job_id: str, generation: int, rank: int, stream: str, offset: int, limit: int) -> LogChunk:
         self._reach()
         text = self.logs.get((job_id, generation, rank, stream))
         if text is None:

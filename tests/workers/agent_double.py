@@ -83,7 +83,11 @@ def run(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dic
 
 
 def answer(
-    message: Message, rank: int, ours: socket.socket, request: dict[str, Any], held: dict[int, list[int]],
+    message: Message,
+    rank: int,
+    ours: socket.socket,
+    request: dict[str, Any],
+    held: dict[int, list[int]],
     source_world: int,
 ) -> None:
     if isinstance(message, contract.WantBuffers):
@@ -153,10 +157,23 @@ def rank_life(rank: int, request: dict[str, Any], sock: socket.socket, store: st
             "gloo", store=dist.FileStore(store, world_size), rank=rank, world_size=world_size, timeout=TIMEOUT
         )
         join = Join(
-            job_id="test", generation=request["generation"], rank=rank, world_size=world_size, local_rank=rank,
-            local_world_size=world_size, node_rank=0, node_count=1, layout=request["layout"], device="cpu",
-            store_host="", store_port=0, restore=contract.Restore(**request["restore"]), entry=request["entry"],
-            config=request["config"], dataset=request["dataset"], checkpoint_dir=request.get("checkpoint_dir", ""),
+            job_id="test",
+            generation=request["generation"],
+            rank=rank,
+            world_size=world_size,
+            local_rank=rank,
+            local_world_size=world_size,
+            node_rank=0,
+            node_count=1,
+            layout=request["layout"],
+            device="cpu",
+            store_host="",
+            store_port=0,
+            restore=contract.Restore(**request["restore"]),
+            entry=request["entry"],
+            config=request["config"],
+            dataset=request["dataset"],
+            checkpoint_dir=request.get("checkpoint_dir", ""),
             faults_fired=tuple(request.get("faults_fired", ())),
         )
         context = Context(join, channel, torch.device("cpu"), NoProgress())
@@ -169,8 +186,13 @@ def rank_life(rank: int, request: dict[str, Any], sock: socket.socket, store: st
     except BaseException as error:
         if request.get("show_errors", True):
             traceback.print_exc()
-        channel.send(contract.Failed(rank, request["generation"], contract.RankError(
-            contract.ErrorClass.USER, type(error).__name__, str(error), "", 0, "", 0.0)))
+        channel.send(
+            contract.Failed(
+                rank,
+                request["generation"],
+                contract.RankError(contract.ErrorClass.USER, type(error).__name__, str(error), "", 0, "", 0.0),
+            )
+        )
         return 1
 
 

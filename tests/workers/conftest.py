@@ -52,11 +52,17 @@ class Agent:
     def __init__(self, dataset: dict[str, Any]) -> None:
         self.dataset = dataset
         ours, theirs = socket.socketpair()
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
-               "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
+        env = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
+        }
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("agent_double.py")), str(theirs.fileno())],
-            pass_fds=[theirs.fileno()], env=env,
+            pass_fds=[theirs.fileno()],
+            env=env,
         )
         theirs.close()
         ours.settimeout(120)
@@ -64,16 +70,32 @@ class Agent:
         ours.close()
 
     def run(
-        self, config: dict[str, Any], world_size: int, memory: str, *, restore: dict[str, Any] | None = None,
-        generation: int = 1, entry: str = "regroup.workers.trainer:train", layout: dict[str, int] | None = None,
+        self,
+        config: dict[str, Any],
+        world_size: int,
+        memory: str,
+        *,
+        restore: dict[str, Any] | None = None,
+        generation: int = 1,
+        entry: str = "regroup.workers.trainer:train",
+        layout: dict[str, int] | None = None,
         **options: Any,
     ) -> Generation:
         axis = "dp_replicate" if config.get("data_parallel") == "ddp" else "dp_shard"
-        reply = self._ask({
-            "do": "run", "config": config, "world_size": world_size, "memory": memory, "restore": restore or NOTHING,
-            "generation": generation, "entry": entry, "layout": layout or {axis: world_size},
-            "dataset": self.dataset, **options,
-        })
+        reply = self._ask(
+            {
+                "do": "run",
+                "config": config,
+                "world_size": world_size,
+                "memory": memory,
+                "restore": restore or NOTHING,
+                "generation": generation,
+                "entry": entry,
+                "layout": layout or {axis: world_size},
+                "dataset": self.dataset,
+                **options,
+            }
+        )
         return Generation(**reply)
 
     def task(self, target: str, args: dict[str, Any], **options: Any) -> dict[str, Any]:
@@ -99,10 +121,16 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     text = " ".join(WORDS[i * i % len(WORDS)] for i in range(900))
     (root / "train.txt").write_text(text)
     (root / "held-out.txt").write_text(text[1000:2000])
-    return prepare({
-        "train": [str(root / "train.txt")], "validation": [str(root / "held-out.txt")], "tokenizer": "byte",
-        "sequence": 16, "directory": str(root / "prepared"),
-    }, [])
+    return prepare(
+        {
+            "train": [str(root / "train.txt")],
+            "validation": [str(root / "held-out.txt")],
+            "tokenizer": "byte",
+            "sequence": 16,
+            "directory": str(root / "prepared"),
+        },
+        [],
+    )
 
 
 @pytest.fixture(scope="session")
@@ -116,16 +144,44 @@ def agent(dataset: dict[str, Any]) -> Iterator[Agent]:
 @pytest.fixture
 def config() -> dict[str, Any]:
     """A small job: 8 micro-batches a step, 4 steps."""
-    return copy.deepcopy({
-        "training": {
-            "global_batch": 16, "micro_batch": 2, "sequence": 16, "steps": 4,
-            "optimizer": {"name": "adamw", "lr": 0.01, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1,
-                          "clip_norm": 1.0},
-            "schedule": {"name": "cosine", "warmup_steps": 1, "min_lr_ratio": 0.1},
-            "precision": "fp32", "activation_checkpointing": "none", "validate_every": 2,
-        },
-        "seed": 7, "determinism": "default", "snapshot": {"every_steps": 1},
-        "checkpoint": {"every_steps": None, "every": None}, "faults": [], "args": {}, "data_parallel": "fsdp",
-        "model": {"family": "transformer", "dim": 24, "layers": 2, "heads": 2, "kv_heads": 1, "ffn_dim": 32,
-                  "vocab_size": None, "rope_theta": 10000.0, "norm_eps": 1e-5, "tie_embeddings": False},
-    })
+    return copy.deepcopy(
+        {
+            "training": {
+                "global_batch": 16,
+                "micro_batch": 2,
+                "sequence": 16,
+                "steps": 4,
+                "optimizer": {
+                    "name": "adamw",
+                    "lr": 0.01,
+                    "betas": [0.9, 0.95],
+                    "eps": 1e-8,
+                    "weight_decay": 0.1,
+                    "clip_norm": 1.0,
+                },
+                "schedule": {"name": "cosine", "warmup_steps": 1, "min_lr_ratio": 0.1},
+                "precision": "fp32",
+                "activation_checkpointing": "none",
+                "validate_every": 2,
+            },
+            "seed": 7,
+            "determinism": "default",
+            "snapshot": {"every_steps": 1},
+            "checkpoint": {"every_steps": None, "every": None},
+            "faults": [],
+            "args": {},
+            "data_parallel": "fsdp",
+            "model": {
+                "family": "transformer",
+                "dim": 24,
+                "layers": 2,
+                "heads": 2,
+                "kv_heads": 1,
+                "ffn_dim": 32,
+                "vocab_size": None,
+                "rope_theta": 10000.0,
+                "norm_eps": 1e-5,
+                "tie_embeddings": False,
+            },
+        }
+    )

@@ -31,8 +31,11 @@ def initial_values(context):
     """Draw the initial parameters on this layout and report them whole."""
     training = context.config["training"]
     model = parallelize(
-        build_model(context.config["model"], 11), context.mesh, context.device,
-        data_parallel=context.config["data_parallel"], precision=training["precision"],
+        build_model(context.config["model"], 11),
+        context.mesh,
+        context.device,
+        data_parallel=context.config["data_parallel"],
+        precision=training["precision"],
         activation_checkpointing=training["activation_checkpointing"],
     )
     initialise(model, context.config["seed"])

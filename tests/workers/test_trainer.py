@@ -115,7 +115,11 @@ def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, config: Config, phas
     assert [due["index"] for due in struck.of("FaultDue")] == [0]
     # Rank 0 may have gone on to commit step 3 alone; only a step that every rank holds is a place to go back to.
     after = agent.run(
-        config, 2, f"struck-{phase}", generation=2, restore={"source": "memory", "step": 2, "generation": 1},
+        config,
+        2,
+        f"struck-{phase}",
+        generation=2,
+        restore={"source": "memory", "step": 2, "generation": 1},
         faults_fired=[0],
     )
     assert after.codes == [0, 0]
@@ -140,7 +144,11 @@ def test_restored_on_another_layout_the_run_is_the_same_within_reordering(
     first = agent.run(exact, before, memory, stop_at=2)
     step = first.rows[-1]["step"]
     second = agent.run(
-        exact, after, memory, generation=2, restore={"source": "memory", "step": step, "generation": 1},
+        exact,
+        after,
+        memory,
+        generation=2,
+        restore={"source": "memory", "step": step, "generation": 1},
         source_world=before,
     )
     assert second.codes == [0] * after
@@ -153,7 +161,11 @@ def test_data_that_does_not_belong_to_the_state_is_refused(agent: Any, config: C
     other = copy.deepcopy(config)
     other["training"]["sequence"] = 8
     again = agent.run(
-        other, 1, "other-data", generation=2, restore={"source": "memory", "step": 3, "generation": 1},
+        other,
+        1,
+        "other-data",
+        generation=2,
+        restore={"source": "memory", "step": 3, "generation": 1},
         show_errors=False,
     )
     assert again.codes == [1]

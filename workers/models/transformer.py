@@ -20,9 +20,15 @@ def build(config: Mapping[str, Any]) -> "Transformer":
     dim, heads = int(config["dim"]), int(config["heads"])
     hidden = config.get("ffn_dim") or -(-dim * 8 // 3 // 32) * 32
     return Transformer(
-        vocab_size=int(config["vocab_size"]), dim=dim, layers=int(config["layers"]), heads=heads,
-        kv_heads=int(config.get("kv_heads") or heads), hidden=int(hidden), rope_theta=float(config["rope_theta"]),
-        norm_eps=float(config["norm_eps"]), tie_embeddings=bool(config["tie_embeddings"]),
+        vocab_size=int(config["vocab_size"]),
+        dim=dim,
+        layers=int(config["layers"]),
+        heads=heads,
+        kv_heads=int(config.get("kv_heads") or heads),
+        hidden=int(hidden),
+        rope_theta=float(config["rope_theta"]),
+        norm_eps=float(config["norm_eps"]),
+        tie_embeddings=bool(config["tie_embeddings"]),
     )
 
 
@@ -30,17 +36,24 @@ class Transformer(nn.Module):
     """Token ids (batch, sequence) → logits (batch, sequence, vocabulary)."""
 
     def __init__(
-        self, *, vocab_size: int, dim: int, layers: int, heads: int, kv_heads: int, hidden: int, rope_theta: float,
-        norm_eps: float, tie_embeddings: bool,
+        self,
+        *,
+        vocab_size: int,
+        dim: int,
+        layers: int,
+        heads: int,
+        kv_heads: int,
+        hidden: int,
+        rope_theta: float,
+        norm_eps: float,
+        tie_embeddings: bool,
     ) -> None:
         super().__init__()
         self._theta = rope_theta
         self._head_dim = dim // heads
         self.embed = nn.Embedding(vocab_size, dim)
         # A dict with absolute keys: names stay the same when a pipeline stage holds only some of the blocks.
-        self.layers = nn.ModuleDict(
-            {str(i): Block(dim, heads, kv_heads, hidden, norm_eps) for i in range(layers)}
-        )
+        self.layers = nn.ModuleDict({str(i): Block(dim, heads, kv_heads, hidden, norm_eps) for i in range(layers)})
         self.norm = nn.RMSNorm(dim, eps=norm_eps)
         # Tied, the head is the embedding used twice and not a second name for it: nothing can untie it.
         self.head = None if tie_embeddings else nn.Linear(dim, vocab_size, bias=False)
@@ -99,9 +112,7 @@ class Attention(nn.Module):
             for projection in (self.query, self.key, self.value)
         )
         query, key = rotate(query, rotation), rotate(key, rotation)
-        y = F.scaled_dot_product_attention(
-            query, key, value, is_causal=True, enable_gqa=key.shape[1] != query.shape[1]
-        )
+        y = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=key.shape[1] != query.shape[1])
         return self.out(y.transpose(1, 2).flatten(2))
 
 

@@ -21,7 +21,12 @@ from regroup.workers.parallel.precision import fsdp_policy, master_dtype
 
 
 def parallelize(
-    model: nn.Module, mesh: DeviceMesh, device: torch.device, *, data_parallel: str, precision: str,
+    model: nn.Module,
+    mesh: DeviceMesh,
+    device: torch.device,
+    *,
+    data_parallel: str,
+    precision: str,
     activation_checkpointing: str,
 ) -> nn.Module:
     """The model spread over the mesh, with memory on `device` that holds nothing yet: `initialise` or restore it."""
@@ -83,7 +88,11 @@ def _replicate(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
     # With find_unused_parameters the first grouping stays. Here every parameter is used, of which torch warns once.
     warnings.filterwarnings("ignore", message="find_unused_parameters=True was specified")
     replicated = DistributedDataParallel(
-        model, process_group=mesh.get_group(), forward_sync_buffers=False, find_unused_parameters=True, init_sync=False,
+        model,
+        process_group=mesh.get_group(),
+        forward_sync_buffers=False,
+        find_unused_parameters=True,
+        init_sync=False,
         gradient_as_bucket_view=True,
     )
     replicated.register_comm_hook(None, _sum_hook)

@@ -79,4 +79,3 @@ class ShardAdamW(AdamW):
             state["exp_avg"] = zeros_like(parameter)
             state["exp_avg_sq"] = zeros_like(parameter)
         return state
-

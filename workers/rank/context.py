@@ -1,15 +1,15 @@
 """What training code sees of the platform: its place, its state that outlives it, and the end of each step.
 
-    def train(context):
-        model, optimizer = ...
-        context.track(model=model, optimizer=optimizer)
-        for step in range(context.restore() + 1, steps + 1):
-            loss = ...
-            loss.backward()
-            total = context.agree({"loss": loss.item(), "tokens": count})
-            optimizer.step()
-            if not context.commit(step, loss=total["loss"] / total["tokens"], tokens=int(total["tokens"])):
-                break
+def train(context):
+    model, optimizer = ...
+    context.track(model=model, optimizer=optimizer)
+    for step in range(context.restore() + 1, steps + 1):
+        loss = ...
+        loss.backward()
+        total = context.agree({"loss": loss.item(), "tokens": count})
+        optimizer.step()
+        if not context.commit(step, loss=total["loss"] / total["tokens"], tokens=int(total["tokens"])):
+            break
 """
 
 import hashlib
@@ -200,8 +200,16 @@ class Context:
         return total.tolist()
 
     def commit(
-        self, step: int, *, loss: float, tokens: int, samples: int = 0, samples_hash: int = 0,
-        learning_rate: float = 0.0, grad_norm: float = 0.0, validation_loss: float | None = None,
+        self,
+        step: int,
+        *,
+        loss: float,
+        tokens: int,
+        samples: int = 0,
+        samples_hash: int = 0,
+        learning_rate: float = 0.0,
+        grad_norm: float = 0.0,
+        validation_loss: float | None = None,
         extra: Mapping[str, float] | None = None,
     ) -> bool:
         """After the optimizer: step `step` is done. Report it, and save what is due.
@@ -213,10 +221,23 @@ class Context:
             raise ValueError(f"commit({step}) after step {self.step}: steps are committed one by one")
         now = time.monotonic()
         if self.rank == 0:
-            self._channel.send(StepRow(
-                self.generation, step, time.time(), now - self._step_clock, loss, tokens, samples, samples_hash,
-                learning_rate, grad_norm, validation_loss, self._stall_s, dict(extra or {}),
-            ))
+            self._channel.send(
+                StepRow(
+                    self.generation,
+                    step,
+                    time.time(),
+                    now - self._step_clock,
+                    loss,
+                    tokens,
+                    samples,
+                    samples_hash,
+                    learning_rate,
+                    grad_norm,
+                    validation_loss,
+                    self._stall_s,
+                    dict(extra or {}),
+                )
+            )
         self._step_clock, self._stall_s = now, 0.0
         agreed, self._agreement = self._agreement, _NOTHING_AGREED
         last = self._is_last(step)
@@ -238,8 +259,13 @@ class Context:
         number = buffer_to_write([buffer.header() for buffer in self._buffers], self._protected)
         buffer = self._buffers[number]
         buffer.begin(
-            plan, self._tracked().facts(step), generation=self.generation, step=step, rank=self.rank,
-            world_size=self.world_size, layout_hash=layout_hash(self.layout),
+            plan,
+            self._tracked().facts(step),
+            generation=self.generation,
+            step=step,
+            rank=self.rank,
+            world_size=self.world_size,
+            layout_hash=layout_hash(self.layout),
         )
         self._copier.copy(buffer, plan, tensors)
         self.phase(Phase.SNAPSHOT)

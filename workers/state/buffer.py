@@ -145,8 +145,16 @@ class ShardBuffer:
         if state is BufferState.COMPLETE and own_crc != zlib.crc32(packed[:-4]):
             state = BufferState.WRITING
         return ShardHeader(
-            state, generation, step, rank, world_size, layout.rstrip(b"\0").decode("ascii", "replace"), index_bytes,
-            data_bytes, crc, bool(pinned),
+            state,
+            generation,
+            step,
+            rank,
+            world_size,
+            layout.rstrip(b"\0").decode("ascii", "replace"),
+            index_bytes,
+            data_bytes,
+            crc,
+            bool(pinned),
         )
 
     def verify(self) -> bool:
@@ -186,7 +194,14 @@ class ShardBuffer:
         return [memory[start + entry.start : start + entry.start + entry.nbytes] for entry in entries]
 
     def begin(
-        self, plan: "Plan", extra: Mapping[str, Any], *, generation: int, step: int, rank: int, world_size: int,
+        self,
+        plan: "Plan",
+        extra: Mapping[str, Any],
+        *,
+        generation: int,
+        step: int,
+        rank: int,
+        world_size: int,
         layout_hash: str,
     ) -> None:
         """Start writing a set, giving up the one that is here. Then fill `view(entry)` for every `plan.entries`.
@@ -217,8 +232,14 @@ class ShardBuffer:
             raise ShardError(f"snapshot buffer is {header.state.name.lower()}: begin() a set before commit()")
         memory = self._mapped()
         self._put_fields(
-            header.generation, header.step, header.rank, header.world_size, header.layout_hash, header.index_bytes,
-            header.data_bytes, self._checksum(header),
+            header.generation,
+            header.step,
+            header.rank,
+            header.world_size,
+            header.layout_hash,
+            header.index_bytes,
+            header.data_bytes,
+            self._checksum(header),
         )
         _WORD.pack_into(memory, _PINNED_AT, int(pinned))
         _WORD.pack_into(memory, _STATE_AT, BufferState.COMPLETE)
@@ -239,19 +260,36 @@ class ShardBuffer:
             self._memory = None
 
     def _put_fields(
-        self, generation: int, step: int, rank: int, world_size: int, layout_hash: str, index_bytes: int,
-        data_bytes: int, crc: int,
+        self,
+        generation: int,
+        step: int,
+        rank: int,
+        world_size: int,
+        layout_hash: str,
+        index_bytes: int,
+        data_bytes: int,
+        crc: int,
     ) -> None:
         packed = _FIELDS.pack(
-            _MAGIC, _VERSION, crc, generation, step, rank, world_size, layout_hash.encode("ascii"), index_bytes,
-            data_bytes, 0,
+            _MAGIC,
+            _VERSION,
+            crc,
+            generation,
+            step,
+            rank,
+            world_size,
+            layout_hash.encode("ascii"),
+            index_bytes,
+            data_bytes,
+            0,
         )
         self._mapped()[: _FIELDS.size] = packed[:-4] + zlib.crc32(packed[:-4]).to_bytes(4, "little")
 
     def _checksum(self, header: ShardHeader) -> int:
-        with memoryview(self._mapped()) as memory, memory[
-            HEADER_BYTES : _data_start(header.index_bytes) + header.data_bytes
-        ] as covered:
+        with (
+            memoryview(self._mapped()) as memory,
+            memory[HEADER_BYTES : _data_start(header.index_bytes) + header.data_bytes] as covered,
+        ):
             return zlib.crc32(covered)
 
     def _allocated(self, size_bytes: int) -> mmap.mmap:
@@ -276,8 +314,15 @@ class ShardBuffer:
 
 def _entry(item: Mapping[str, Any]) -> Entry:
     return Entry(
-        item["name"], item["dtype"], tuple(item["global_shape"]), tuple(item["offset"]), tuple(item["shape"]),
-        item["nbytes"], item["start"], item["copy"], item["copies"],
+        item["name"],
+        item["dtype"],
+        tuple(item["global_shape"]),
+        tuple(item["offset"]),
+        tuple(item["shape"]),
+        item["nbytes"],
+        item["start"],
+        item["copy"],
+        item["copies"],
     )
 
 

@@ -170,10 +170,18 @@ def _write_tensors(directory: Path, rank: int, buffer: ShardBuffer) -> list[_Row
     rows: list[_Row] = []
     for result in results:
         entry, place = entries[result.index.fqn], cast(_StorageInfo, result.storage_data)
-        rows.append((
-            entry.name, entry.dtype, entry.global_shape, entry.offset, entry.shape, place.relative_path, place.offset,
-            place.length,
-        ))
+        rows.append(
+            (
+                entry.name,
+                entry.dtype,
+                entry.global_shape,
+                entry.offset,
+                entry.shape,
+                place.relative_path,
+                place.offset,
+                place.length,
+            )
+        )
     return rows
 
 
@@ -188,6 +196,7 @@ def _item(entry: Entry) -> WriteItem:
     chunk = ChunkStorageMetadata(offset, torch.Size(entry.shape))
     properties = TensorProperties(dtype=getattr(torch, entry.dtype))
     return WriteItem(
-        MetadataIndex(entry.name, offset), WriteItemType.SHARD,
+        MetadataIndex(entry.name, offset),
+        WriteItemType.SHARD,
         tensor_data=TensorWriteData(chunk, properties, torch.Size(entry.global_shape)),
     )

@@ -71,10 +71,7 @@ class TrainingData:
     def deal(self, index: int, degree: int) -> list[MicroBatch]:
         """The micro-batches of the next step for data rank `index` of `degree`: equally many on every rank."""
         count = self._global_batch // self._micro_batch
-        return [
-            self._batch(number) if number < count else self._dummy()
-            for number in dealt(count, index, degree)
-        ]
+        return [self._batch(number) if number < count else self._dummy() for number in dealt(count, index, degree)]
 
     def advance(self, step: int, samples: int, samples_hash: int) -> None:
         """Step `step` was computed from so many samples: move the cursor, extend the digest.
@@ -94,7 +91,9 @@ class TrainingData:
     def state_dict(self) -> dict[str, Any]:
         """Plain data: position, digest, and what they are positions in."""
         return {
-            "cursor": self.cursor, "samples_digest": self.samples_digest, "fingerprint": self._tokens.fingerprint,
+            "cursor": self.cursor,
+            "samples_digest": self.samples_digest,
+            "fingerprint": self._tokens.fingerprint,
             "records": self._records,
         }
 

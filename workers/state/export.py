@@ -1,6 +1,6 @@
 """Parameters of a checkpoint as one safetensors file.
 
-    python -m regroup.workers.state.export STORAGE_URI/checkpoints/step-S.gen-G OUT.safetensors
+python -m regroup.workers.state.export STORAGE_URI/checkpoints/step-S.gen-G OUT.safetensors
 """
 
 import argparse
@@ -36,7 +36,8 @@ def export(uri: str, out: Path) -> int:
         storage.download(uri, Path(scratch), manifest["files"])
         source = CheckpointSource(Path(scratch))
         tensors = {
-            name: torch.empty(shape, dtype=dtype) for name, (dtype, shape) in source.tensors().items()
+            name: torch.empty(shape, dtype=dtype)
+            for name, (dtype, shape) in source.tensors().items()
             if is_parameter(name)
         }
         source.read(tensors)

@@ -89,13 +89,19 @@ class TrainingState:
         stateful = {name: item.state_dict() for name, item in self._stateful.items()}
         groups: list[dict[str, Any]] = []
         for group in self._optimizer.param_groups if self._optimizer is not None else []:
-            groups.append({
-                key: float(value) if isinstance(value, Tensor) else value
-                for key, value in group.items() if key != "params"
-            })
+            groups.append(
+                {
+                    key: float(value) if isinstance(value, Tensor) else value
+                    for key, value in group.items()
+                    if key != "params"
+                }
+            )
         digests = [state["samples_digest"] for state in stateful.values() if "samples_digest" in state]
         return {
-            "step": step, "stateful": stateful, "groups": groups, "random": random_state(self._device),
+            "step": step,
+            "stateful": stateful,
+            "groups": groups,
+            "random": random_state(self._device),
             "samples_digest": digests[0] if digests else "",
         }
 
@@ -142,7 +148,8 @@ class TrainingState:
             parameter = self._parameters[owner]
             like_parameter = shape == tuple(parameter.shape) and len(shape) > 0
             value = (
-                zeros_like(parameter, dtype) if like_parameter
+                zeros_like(parameter, dtype)
+                if like_parameter
                 else torch.empty(shape, dtype=dtype, device=self._scalar_device())
             )
             self._optimizer.state[parameter][name.removeprefix(f"{_OPTIM}{owner}.")] = value
@@ -260,8 +267,7 @@ def intersect(
 ) -> tuple[tuple[int, int], ...] | None:
     """The common part of two boxes as (start, stop) per dimension, or None."""
     common = tuple(
-        (max(a, b), min(a + m, b + n))
-        for a, m, b, n in zip(offset, shape, other_offset, other_shape, strict=True)
+        (max(a, b), min(a + m, b + n)) for a, m, b, n in zip(offset, shape, other_offset, other_shape, strict=True)
     )
     return common if all(start < stop for start, stop in common) else None
 
@@ -276,10 +282,18 @@ def plan_of(tensors: Mapping[str, Tensor]) -> Plan:
     entries: list[Entry] = []
     for name, tensor in tensors.items():
         box, part = box_of(tensor), local(tensor)
-        entries.append(Entry(
-            name, str(tensor.dtype).removeprefix("torch."), box.global_shape, box.offset, box.shape,
-            part.numel() * part.element_size(), copy=box.copy, copies=box.copies,
-        ))
+        entries.append(
+            Entry(
+                name,
+                str(tensor.dtype).removeprefix("torch."),
+                box.global_shape,
+                box.offset,
+                box.shape,
+                part.numel() * part.element_size(),
+                copy=box.copy,
+                copies=box.copies,
+            )
+        )
     return Plan(entries)
 
 

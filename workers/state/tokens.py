@@ -125,7 +125,8 @@ def find(source: str) -> list[SourceFile]:
             paths = [found for found in cast(list[str], fs.glob(path)) if fs.isfile(found)]
         elif fs.isdir(path):
             paths = [
-                found for found in cast(list[str], fs.find(path))
+                found
+                for found in cast(list[str], fs.find(path))
                 if found.endswith(FOLDER_SUFFIXES) and not _is_hidden(found.removeprefix(path))
             ]
         else:
@@ -217,9 +218,7 @@ def _fingerprint(identity: str, train: Sequence[SourceFile], validation: Sequenc
     return digest.hexdigest()[:32]
 
 
-def _make(
-    directory: Path, fingerprint: str, tokenizer: Tokenizer, parts: Mapping[str, Sequence[SourceFile]]
-) -> None:
+def _make(directory: Path, fingerprint: str, tokenizer: Tokenizer, parts: Mapping[str, Sequence[SourceFile]]) -> None:
     # Made beside and renamed, so that a folder of this name is whole, whoever else makes it at the same time.
     scratch = directory.with_name(f".{fingerprint}.{os.getpid()}")
     scratch.mkdir(parents=True)
@@ -229,8 +228,12 @@ def _make(
             name: _write(scratch / f"{name}.bin", files, tokenizer, dtype) for name, files in parts.items() if files
         }
         meta = {
-            "fingerprint": fingerprint, "tokens": tokens, "dtype": dtype.name, "vocab_size": tokenizer.vocab_size,
-            "end_of_document": tokenizer.end_of_document, "files": {n: [f.uri for f in fs] for n, fs in parts.items()},
+            "fingerprint": fingerprint,
+            "tokens": tokens,
+            "dtype": dtype.name,
+            "vocab_size": tokenizer.vocab_size,
+            "end_of_document": tokenizer.end_of_document,
+            "files": {n: [f.uri for f in fs] for n, fs in parts.items()},
         }
         (scratch / META).write_text(json.dumps(meta, indent=1))
         try:

@@ -48,7 +48,7 @@ def test_only_collateral_is_still_retried() -> None:
     assert classify([failure(0, "collateral", 1.0)], [], []).reason is Reason.RANK_EXIT
 
 
-def judged(charges: list[Charge], *, now_s: float = 100.0, step: int = 50, reason: Reason = Reason.RANK_EXIT):  # noqa: ANN201
+def judged(charges: list[Charge], *, now_s: float = 100.0, step: int = 50, reason: Reason = Reason.RANK_EXIT):
     return judge(Cause(reason, "x", now_s), charges, BUDGETS, window_s=60, refill_steps=10, now_s=now_s, step=step)
 
 

@@ -10,8 +10,16 @@ from regroup.workers.models import build_model
 from regroup.workers.models.transformer import rotary, rotate
 
 CONFIG: dict[str, Any] = {
-    "family": "transformer", "dim": 32, "layers": 2, "heads": 4, "kv_heads": 2, "ffn_dim": None, "vocab_size": None,
-    "rope_theta": 10000.0, "norm_eps": 1e-5, "tie_embeddings": False,
+    "family": "transformer",
+    "dim": 32,
+    "layers": 2,
+    "heads": 4,
+    "kv_heads": 2,
+    "ffn_dim": None,
+    "vocab_size": None,
+    "rope_theta": 10000.0,
+    "norm_eps": 1e-5,
+    "tie_embeddings": False,
 }
 
 

@@ -17,7 +17,12 @@ def test_a_plain_loop_is_restored_bitwise_with_its_random_numbers(agent: Any, co
     whole = agent.run(config, 2, "plain-whole", entry=LOOP, layout={"dp_replicate": 2})
     agent.run(config, 2, "plain-cut", entry=LOOP, layout={"dp_replicate": 2}, stop_at=2)
     after = agent.run(
-        config, 2, "plain-cut", entry=LOOP, layout={"dp_replicate": 2}, generation=2,
+        config,
+        2,
+        "plain-cut",
+        entry=LOOP,
+        layout={"dp_replicate": 2},
+        generation=2,
         restore={"source": "memory", "step": 2, "generation": 1},
     )
     assert after.result == whole.result
@@ -43,7 +48,11 @@ def test_a_stop_ends_all_ranks_at_one_step_with_a_snapshot_of_it(agent: Any, con
     assert stopped
     assert 5 <= step < 50
     after = agent.run(
-        {**config, "training": {**config["training"], "steps": step + 1}}, 3, "stopped", entry=LOOP, generation=2,
+        {**config, "training": {**config["training"], "steps": step + 1}},
+        3,
+        "stopped",
+        entry=LOOP,
+        generation=2,
         restore={"source": "memory", "step": step, "generation": 1},
     )
     assert [row["step"] for row in after.rows] == [step + 1]

@@ -23,8 +23,13 @@ def save(agent: Any, memory: str, world_size: int, step: int, directory: Path) -
     state = {"source": "memory", "step": step, "generation": 1}
     nodes = [ranks for ranks in (list(range(world_size // 2)), list(range(world_size // 2, world_size))) if ranks]
     parts = [
-        agent.task(SAVE, {"directory": str(directory), "shards": [{"rank": rank} for rank in ranks]},
-                   memory=memory, ranks=ranks, restore=state)
+        agent.task(
+            SAVE,
+            {"directory": str(directory), "shards": [{"rank": rank} for rank in ranks]},
+            memory=memory,
+            ranks=ranks,
+            restore=state,
+        )
         for ranks in nodes
     ]
     agent.task(FINISH, {"directory": str(directory)}, parts=parts)
@@ -37,9 +42,7 @@ def save(agent: Any, memory: str, world_size: int, step: int, directory: Path) -
     return directory
 
 
-@pytest.mark.parametrize(
-    ("kind", "before", "after"), [("fsdp", 4, 2), ("fsdp", 2, 3), ("ddp", 2, 1)]
-)
+@pytest.mark.parametrize(("kind", "before", "after"), [("fsdp", 4, 2), ("fsdp", 2, 3), ("ddp", 2, 1)])
 def test_a_run_goes_on_from_a_checkpoint_on_another_layout(
     agent: Any, config: Config, tmp_path: Path, kind: str, before: int, after: int
 ) -> None:
@@ -50,7 +53,11 @@ def test_a_run_goes_on_from_a_checkpoint_on_another_layout(
     directory = save(agent, memory, before, 3, tmp_path / "checkpoint")
     config["data_parallel"] = "fsdp"
     resumed = agent.run(
-        config, after, f"{memory}-resumed", generation=2, checkpoint_dir=str(directory),
+        config,
+        after,
+        f"{memory}-resumed",
+        generation=2,
+        checkpoint_dir=str(directory),
         restore={"source": "checkpoint", "step": 3, "generation": 1},
     )
     assert resumed.codes == [0] * after
@@ -63,7 +70,11 @@ def test_on_the_same_layout_it_goes_on_bitwise(agent: Any, config: Config, tmp_p
     whole = agent.run(config, 2, "checkpoint-same")
     directory = save(agent, "checkpoint-same", 2, 3, tmp_path / "checkpoint")
     resumed = agent.run(
-        config, 2, "checkpoint-same-resumed", generation=2, checkpoint_dir=str(directory),
+        config,
+        2,
+        "checkpoint-same-resumed",
+        generation=2,
+        checkpoint_dir=str(directory),
         restore={"source": "checkpoint", "step": 3, "generation": 1},
     )
     assert resumed.result == whole.result

@@ -143,14 +143,17 @@ def test_state_goes_on_where_it_stood_and_refuses_other_data(tokens: TokenFile) 
 def test_validation_sees_the_same_rows_on_every_layout(tokens: TokenFile, degree: int) -> None:
     def rows(degree: int) -> list[list[int]]:
         batches = [
-            batch for index in range(degree)
+            batch
+            for index in range(degree)
             for batch in validation_batches(
                 tokens, sequence=SEQUENCE, micro_batch=4, most=10, index=index, degree=degree
             )
         ]
         return sorted(
-            row.tolist() for batch in batches
-            for row, labels in zip(batch.tokens, batch.labels, strict=True) if (labels != IGNORED).any()
+            row.tolist()
+            for batch in batches
+            for row, labels in zip(batch.tokens, batch.labels, strict=True)
+            if (labels != IGNORED).any()
         )
 
     assert len(rows(degree)) == 10

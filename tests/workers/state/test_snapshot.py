@@ -43,7 +43,9 @@ def shards_of(whole: torch.Tensor, cuts: list[int]) -> list[tuple[ShardBuffer, E
 
 @settings(max_examples=40, deadline=None)
 @given(
-    rows=st.integers(1, 12), cuts=st.lists(st.integers(0, 12), max_size=4), start=st.integers(0, 12),
+    rows=st.integers(1, 12),
+    cuts=st.lists(st.integers(0, 12), max_size=4),
+    start=st.integers(0, 12),
     size=st.integers(0, 12),
 )
 def test_boxes_are_assembled_from_whatever_cut(rows: int, cuts: list[int], start: int, size: int) -> None:
@@ -160,5 +162,7 @@ def test_random_state_is_put_back_for_every_generator() -> None:
 
 def test_only_parameters_count_as_parameters() -> None:
     assert [is_parameter(name) for name in ("embed.weight", "optim.embed.weight.step", "buffer.mean")] == [
-        True, False, False,
+        True,
+        False,
+        False,
     ]

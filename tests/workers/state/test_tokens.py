@@ -24,10 +24,17 @@ def library(tmp_path: Path) -> Path:
 
 
 def made(tmp_path: Path, *train: Path | str, **options: Any) -> dict[str, Any]:
-    return prepare({
-        "train": [str(source) for source in train], "validation": [], "tokenizer": "byte", "sequence": 8,
-        "directory": str(tmp_path / "out"), **options,
-    }, [])
+    return prepare(
+        {
+            "train": [str(source) for source in train],
+            "validation": [],
+            "tokenizer": "byte",
+            "sequence": 8,
+            "directory": str(tmp_path / "out"),
+            **options,
+        },
+        [],
+    )
 
 
 def tokens_of(path: str) -> list[int]:
@@ -48,8 +55,10 @@ def test_a_folder_gives_its_text_files_in_order_each_with_an_end(tmp_path: Path,
 
 
 def test_globs_files_and_uris_name_the_same_things(library: Path) -> None:
-    assert find(str(library / "s*" / "*.txt")) == find(str(library / "sub" / "a.txt")) == find(
-        f"file://{library}/sub/a.txt"
+    assert (
+        find(str(library / "s*" / "*.txt"))
+        == find(str(library / "sub" / "a.txt"))
+        == find(f"file://{library}/sub/a.txt")
     )
     assert [file.uri for file in find(str(library / "*.png"))] == [f"file://{library}/logo.png"]
 
