@@ -62,6 +62,7 @@ def test_a_group_that_cannot_run_skips_with_its_reason_or_fails_where_required(
     house: Callable[[str], pytest.RunResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    monkeypatch.delenv("REGROUP_REQUIRE", raising=False)
     source = "import pytest\n@pytest.mark.prometheus\ndef test_it():\n    pass\n"
     skipped = house(source)
     skipped.assert_outcomes(skipped=1)

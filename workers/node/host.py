@@ -66,6 +66,8 @@ class Host:
         self.scratch.mkdir(mode=0o700)
         self.log_dir = Path(config.log_dir) if config.log_dir else probes.session_log_dir() or self.scratch
         self.saving = Saving(config, self.scratch, self.buffers)
+        self._not_ours = frozenset(processes.children(os.getpid()))
+        """Children that this process had before: they are no job's."""
         self._grant_fault, self._wake = grant_fault, wake
         self._zygote: ZygoteLink | None = None
         self._formation: Formation | None = None
@@ -328,19 +330,20 @@ class Host:
         except (ZygoteDied, TimeoutError):
             zygote.close()
             self._zygote = None
-            return await asyncio.to_thread(_end_orphans, zygote.process.pid)
+            return await asyncio.to_thread(_end_orphans, zygote.process.pid, self._not_ours)
 
 
-def _end_orphans(zygote_pid: int) -> list[int]:
+def _end_orphans(zygote_pid: int, spare: frozenset[int]) -> list[int]:
     """After a zygote's death: what was below it is below this process now (a subreaper), and must die too."""
     deadline = time.monotonic() + 5
     processes.kill([zygote_pid])
     stuck: list[int] = []
     while time.monotonic() < deadline:
-        stuck = processes.kill_subtree(os.getpid(), frozenset(), 1.0)
-        for pid in processes.children(os.getpid()):
+        stuck = processes.kill_subtree(os.getpid(), spare, 1.0)
+        below = [pid for pid in processes.children(os.getpid()) if pid not in spare]
+        for pid in below:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-        if not stuck and not processes.children(os.getpid()):
+        if not stuck and not below:
             return []
     return stuck

@@ -3,8 +3,9 @@
 import asyncio
 import os
 import signal
+import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,18 @@ def sleepers(root: int) -> list[int]:
     return [pid for pid in descendants_by_scan(root) if Path(f"/proc/{pid}/comm").read_text() == "sleep\n"]
 
 
-async def test_the_store_and_the_zygote_are_missed_when_they_die(nodes: list[Node], tmp_path: Path) -> None:
+@pytest.fixture
+def bystander() -> Iterator[subprocess.Popen[bytes]]:
+    """A child that this process had before any host: none of its business."""
+    process = subprocess.Popen(["sleep", "1000"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+async def test_the_store_and_the_zygote_are_missed_when_they_die(
+    bystander: subprocess.Popen[bytes], nodes: list[Node], tmp_path: Path
+) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.replace('os.environ["HOLD"] == "1"', "True"))
     node = nodes[0]
@@ -193,6 +205,7 @@ async def test_the_store_and_the_zygote_are_missed_when_they_die(nodes: list[Nod
     await node.host.end(1)
     await node.host.prepare()
     assert node.host.pids()["zygote"] != zygote
+    assert bystander.poll() is None
 
 
 async def test_a_failing_preload_is_named(tmp_path: Path) -> None:
