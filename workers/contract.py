@@ -37,7 +37,7 @@ class Phase(StrEnum):
 
 
 class ErrorClass(StrEnum):
-    """How an exception of training code is treated (blueprint §8)."""
+    """How an exception of training code is treated."""
 
     USER = "user"
     """Import, shape, assertion and every other error of the code: FAILED at once."""

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 
 LOST_S = 5.0
-"""An agent silent for so long is lost (blueprint T_lost)."""
+"""An agent silent for so long is lost."""
 _ASLEEP_S = 2.0
 
 

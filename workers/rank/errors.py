@@ -1,4 +1,4 @@
-"""How an exception that ends a rank is treated: pure classification by type and message (blueprint §8)."""
+"""How an exception that ends a rank is treated: pure classification by type and message."""
 
 import errno
 
