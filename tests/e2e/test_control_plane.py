@@ -47,7 +47,7 @@ def _submit_until_it_works(served: Served, spec: dict[str, Any], key: str) -> st
 def test_kill_9_of_the_supervisor_loses_no_step(served: Served, spec: Spec, control: Job) -> None:
     job = served.client.submit(spec("headless", steps=24))
     eventually(lambda: served.client.get(job.id).step >= 4)
-    (supervisor,) = served.processes("ray::regroup supervisor headless") or served.processes("ray::SupervisorActor")
+    (supervisor,) = served.processes("ray::SupervisorActor")
     end(supervisor)
     done = served.client.wait(job.id, timeout_s=240)
     assert_same_result(served, done, control)
@@ -57,10 +57,11 @@ def test_kill_9_of_the_supervisor_loses_no_step(served: Served, spec: Spec, cont
 def test_cancel_ends_everything(served: Served, spec: Spec) -> None:
     job = served.client.submit(spec("cancelled", steps=100000))
     eventually(lambda: served.client.get(job.id).step >= 2)
+    assert len(served.processes("ray::NodeAgent")) >= 2, "one agent a node"
     served.client.cancel(job.id)
     done = served.client.wait(job.id, timeout_s=60)
     assert (done.state, done.reason) == ("CANCELLED", "cancelled_by_user")
-    eventually(lambda: not served.processes("ray::regroup agent"), 30)
+    eventually(lambda: not served.processes("ray::NodeAgent"), 30)
 
 
 def test_a_job_without_room_waits_and_says_why(served: Served, spec: Spec) -> None:
