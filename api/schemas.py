@@ -254,7 +254,10 @@ class Why(_Wire):
     queue_position: int | None
     recovery_s: float
     stall_ratio: float | None
+    seconds: dict[str, float] = {}
+    """Where its time went, by class; they sum to its age."""
     goodput: float | None
+    """None as long as it is too early to say."""
 
 
 class LogPiece(_Wire):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from regroup.service.errors import ConflictError, FieldIssue, ForbiddenError, NotFoundError, SpecError
+from regroup.service.runtime.account import Account
 from regroup.service.spec import JobSpec
 from regroup.service.store.history import usable
 from regroup.service.store.records import (
@@ -184,7 +185,9 @@ class Jobs:
         ahead = [other.id for other in await self._store.queued_jobs()]
         recent = await self._store.committed_steps(job.id, max(0, job.step - _RECENT_STEPS))
         position = ahead.index(job.id) if job.id in ahead else None
-        return explain(job, await self._store.incidents(job.id), recent, position, self._clock())
+        account, now = Account(job), self._clock()
+        await account.catch_up(self._store, job)
+        return explain(job, await self._store.incidents(job.id), recent, position, account.seconds(now), now)
 
     async def _answered(self, scope: str, key: str, body_hash: str) -> Submitted | None:
         kept = await self._store.remembered(scope, key, now=self._clock())

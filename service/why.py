@@ -1,12 +1,15 @@
 """Explains a job on one screen: what holds it, what happened to it, what to do. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from regroup.service.policy.accounting import TimeClass, goodput, held_s
 from regroup.service.states import JobState, Reason
 from regroup.service.store.records import Condition, Incident, JobRow, Step
 
-_LOW_GOODPUT = 0.9
+_GOODPUT_AFTER_S = 60.0
+"""A live job that holds devices for less has mostly started: a share of that time would say nothing of its health."""
+_HIGH_LOSS = 0.1  # of the time with devices
 _HIGH_STALL = 0.02  # the budget of snapshots and checkpoints together
 _SLOW = 1.5
 
@@ -38,29 +41,42 @@ class Why:
     """Seconds lost to incidents, fault to first step."""
     stall_ratio: float | None
     """Share of recent step time in which training waited for snapshots and checkpoints."""
+    seconds: Mapping[TimeClass, float]
+    """Where its time went; they sum to its age."""
+    goodput: float | None
+    """Share of its time with devices that went into steps that count; None as long as it is too early to say."""
 
 
 def explain(
-    job: JobRow, incidents: Sequence[Incident], recent: Sequence[Step], queue_position: int | None, now: float
+    job: JobRow,
+    incidents: Sequence[Incident],
+    recent: Sequence[Step],
+    queue_position: int | None,
+    seconds: Mapping[TimeClass, float],
+    now: float,
 ) -> Why:
     """Explain a job.
 
     Args:
         recent: its newest committed steps.
         queue_position: jobs ahead of it in the queue.
+        seconds: where its time went.
         now: Unix seconds.
     """
     durations = [(row.duration_s, row.stall_s or 0.0) for row in recent if row.duration_s]
     busy = sum(duration for duration, _ in durations)
     stall_ratio = sum(stall for _, stall in durations) / busy if busy else None
+    is_early = not job.state.is_terminal and held_s(seconds) < _GOODPUT_AFTER_S
     return Why(
         summary=_summary(job, queue_position, now),
-        advice=tuple(_advice(job, incidents, [duration for duration, _ in durations], stall_ratio)),
+        advice=tuple(_advice(job, incidents, [duration for duration, _ in durations], stall_ratio, seconds)),
         conditions=job.conditions,
         incidents=tuple(incidents),
         queue_position=queue_position,
         recovery_s=sum(float(item.data.get("durations", {}).get("total") or 0.0) for item in incidents),
         stall_ratio=stall_ratio,
+        seconds=seconds,
+        goodput=None if is_early else goodput(seconds),
     )
 
 
@@ -80,16 +96,21 @@ def _summary(job: JobRow, queue_position: int | None, now: float) -> str:
 
 
 def _advice(
-    job: JobRow, incidents: Sequence[Incident], durations: Sequence[float], stall_ratio: float | None
+    job: JobRow,
+    incidents: Sequence[Incident],
+    durations: Sequence[float],
+    stall_ratio: float | None,
+    seconds: Mapping[TimeClass, float],
 ) -> list[str]:
     advice = [f"{condition.type}: {condition.message}" for condition in job.conditions if not condition.status]
     if job.state.is_terminal:
         return advice + [text for reason, text in _ADVICE_BY_REASON.items() if job.reason == reason]
-    if job.goodput is not None and job.goodput < _LOW_GOODPUT and incidents:
+    gone_s = seconds[TimeClass.RECOVERING] + seconds[TimeClass.LOST]
+    if incidents and gone_s > _HIGH_LOSS * held_s(seconds):
         causes = ", ".join(sorted({item.cause for item in incidents}))
         advice.append(
-            f"Goodput is {job.goodput:.0%}; {len(incidents)} incident{'' if len(incidents) == 1 else 's'} "
-            f"took the rest: {causes}."
+            f"{len(incidents)} incident{'' if len(incidents) == 1 else 's'} took {gone_s / held_s(seconds):.0%} "
+            f"of its time with devices: {causes}."
         )
     if stall_ratio is not None and stall_ratio > _HIGH_STALL:
         advice.append(f"Training waits {stall_ratio:.0%} of the time for snapshots; raise `snapshot.every_steps`.")

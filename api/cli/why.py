@@ -15,10 +15,17 @@ def explained(why: Mapping[str, Any]) -> list[str]:
     lines += [_condition(condition) for condition in why["conditions"]]
     lines += _error(why["error"] or {})
     lines += _incidents(why["incidents"])
-    if why["goodput"] is not None:
-        recovering = f", {duration(why['recovery_s'])} recovering" if why["recovery_s"] else ""
-        lines.append(f"  goodput {why['goodput']:.0%}{recovering}")
+    lines += _time(why["goodput"], why["seconds"])
     return lines + [f"→ {advice}" for advice in why["advice"]]
+
+
+def _time(goodput: float | None, seconds: Mapping[str, float]) -> list[str]:
+    """Where the time went, most first; the share of it that counts, once it is late enough to say."""
+    spent = sorted(((kind, value) for kind, value in seconds.items() if value > 0), key=lambda item: -item[1])
+    if not spent:
+        return []
+    share = "so far" if goodput is None else f"goodput {goodput:.0%}"
+    return [f"  {share}: {', '.join(f'{kind} {duration(value)}' for kind, value in spent)}"]
 
 
 def _condition(condition: Mapping[str, Any]) -> str:

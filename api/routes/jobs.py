@@ -93,7 +93,7 @@ async def cancel(
 async def why(job: NamedJob, jobs: TheJobs) -> Why:
     """Why a job waits, failed or is slow, and what to do."""
     found = await jobs.why(job)
-    same = {name: getattr(job, name) for name in ("id", "state", "reason", "phase", "error", "goodput")}
+    same = {name: getattr(job, name) for name in ("id", "state", "reason", "phase", "error")}
     return Why.model_validate({**vars(found), **same, "incidents": [item.data for item in found.incidents]})
 
 

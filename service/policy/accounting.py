@@ -64,8 +64,13 @@ def seconds_by_class(timeline: Sequence[Mark], until_s: float, lost_s: float = 0
 
 def goodput(seconds: Mapping[TimeClass, float]) -> float | None:
     """Share of the time with devices that went into steps that count; None before there was any."""
-    held = sum(value for kind, value in seconds.items() if kind not in _IDLE)
+    held = held_s(seconds)
     return seconds[TimeClass.TRAINING] / held if held > 0 else None
+
+
+def held_s(seconds: Mapping[TimeClass, float]) -> float:
+    """Seconds in which the job had devices."""
+    return sum(value for kind, value in seconds.items() if kind not in _IDLE)
 
 
 def device_seconds(seconds: Mapping[TimeClass, float], devices: int) -> dict[TimeClass, float]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 
 import pytest
 
@@ -176,10 +177,13 @@ async def test_resume_from_another_jobs_checkpoint(live, say, make_spec):
 
 
 async def test_why(live, say):
-    job_id = (await live.submit())["id"]
+    job_id = (job := await live.submit())["id"]
     waiting = (await live.http.get(f"/v1/jobs/{job_id}/why")).json()
     assert (waiting["state"], waiting["queue_position"]) == ("QUEUED", 0)
     await live.run(job_id)
+    running = (await live.http.get(f"/v1/jobs/{job_id}/why")).json()
+    assert running["goodput"] is None, "it has just begun"
+    assert sum(running["seconds"].values()) == pytest.approx(time.time() - job["created_at"], abs=5.0)
     error = {"kind": "ValueError", "message": "boom", "traceback": "…", "rank": 1, "step": 2, "phase": "forward"}
     await live.report(job_id, say.state("FAILED", "user_error", message="ValueError: boom", error=error))
     failed = (await live.http.get(f"/v1/jobs/{job_id}/why")).json()

@@ -5,9 +5,14 @@ from typing import Any
 
 import pytest
 
+from regroup.service.policy.accounting import Mark, TimeClass, seconds_by_class
 from regroup.service.states import TERMINAL_BY_REASON, JobState, Reason
 from regroup.service.store.records import Condition, Incident, JobRow, Step
-from regroup.service.why import _ADVICE_BY_REASON, explain  # pyright: ignore[reportPrivateUsage]
+from regroup.service.why import (
+    _ADVICE_BY_REASON,  # pyright: ignore[reportPrivateUsage]
+    Why,
+)
+from regroup.service.why import explain as explain_whole
 
 JOB = JobRow(
     id="job_1",
@@ -55,6 +60,15 @@ def rows(*durations_s: float, stall_s: float = 0.0) -> list[Step]:
     ]
 
 
+NO_TIME = seconds_by_class([], until_s=0)
+
+
+def explain(
+    job: JobRow, incidents: list[Incident], recent: list[Step], position: int | None, now: float, seconds: Any = NO_TIME
+) -> Why:
+    return explain_whole(job, incidents, recent, position, seconds, now)
+
+
 def test_a_waiting_job_says_for_what():
     no_room = Condition("Placeable", False, "no_room", "needs 4 CPUs, 2 are free")
     why = explain(dataclasses.replace(JOB, conditions=(no_room,)), [], [], 3, now=70.0)
@@ -70,9 +84,22 @@ def test_a_starting_job_says_how_far_it_is():
 
 def test_a_job_that_lost_time_names_the_causes():
     incident = Incident("i1", 1, "rank_exit", 0.0, {"durations": {"total": 30.0}})
-    why = explain(dataclasses.replace(RUNNING, goodput=0.5), [incident], rows(1.0), None, now=0.0)
-    assert why.recovery_s == 30.0
-    assert why.advice == ("Goodput is 50%; 1 incident took the rest: rank_exit.",)
+    spent = {**NO_TIME, TimeClass.STARTING: 10.0, TimeClass.TRAINING: 50.0, TimeClass.LOST: 15.0}
+    why = explain(RUNNING, [incident], rows(1.0), None, 0.0, {**spent, TimeClass.RECOVERING: 25.0})
+    assert (why.recovery_s, why.goodput) == (30.0, 0.5)
+    assert why.advice == ("1 incident took 40% of its time with devices: rank_exit.",)
+    assert explain(RUNNING, [incident], rows(1.0), None, 0.0, {**NO_TIME, TimeClass.STARTING: 100.0}).advice == ()
+
+
+def test_the_start_of_a_healthy_job_is_not_taken_for_bad_goodput():
+    timeline = [Mark(0, JobState.QUEUED), Mark(100, JobState.STARTING), Mark(115, JobState.RUNNING)]
+    early = explain(RUNNING, [], rows(1.0), None, 0.0, seconds_by_class(timeline, until_s=120))
+    assert early.goodput is None and early.seconds[TimeClass.STARTING] == 15
+    later = explain(RUNNING, [], rows(1.0), None, 0.0, seconds_by_class(timeline, until_s=160))
+    assert later.goodput == 0.75
+    timeline.append(Mark(120, JobState.SUCCEEDED))
+    ended = dataclasses.replace(RUNNING, state=JobState.SUCCEEDED, reason=Reason.COMPLETED)
+    assert explain(ended, [], rows(1.0), None, 0.0, seconds_by_class(timeline, until_s=1e9)).goodput == 0.25
 
 
 def test_a_job_that_waits_for_snapshots_is_told_to_take_fewer():

@@ -5,7 +5,7 @@ from regroup.api.cli.why import explained
 BASE: dict[str, Any] = {
     "id": "j1", "state": "RUNNING", "reason": "first_step", "summary": "It is RUNNING.", "advice": [], "conditions": [],
     "phase": None, "error": None, "incidents": [], "queue_position": None, "recovery_s": 0.0, "stall_ratio": None,
-    "goodput": None,
+    "seconds": {}, "goodput": None,
 }  # fmt: skip
 
 
@@ -35,9 +35,14 @@ def test_a_slow_job_shows_goodput_and_incidents() -> None:
         {"cause": "SIGKILL", "rank": 1, "at_step": 149, "steps_lost": 0, "durations": {"total": 0.8}},
         {"cause": "node silent", "rank": None, "at_step": 160, "durations": {}},
     ]
-    assert said(incidents=incidents, goodput=0.62, recovery_s=0.8)[1:] == [
+    seconds = {"queued": 0.0, "starting": 5.0, "training": 62.0, "recovering": 0.8}
+    assert said(incidents=incidents, goodput=0.62, seconds=seconds)[1:] == [
         "  2 incidents",
         "    SIGKILL of rank 1 after step 149: back in 0.8 s, 0 steps lost",
         "    node silent after step 160: not back",
-        "  goodput 62%, 0.8 s recovering",
+        "  goodput 62%: training 1 m 2 s, starting 5.0 s, recovering 0.8 s",
     ]
+
+
+def test_a_young_job_shows_its_time_without_a_share() -> None:
+    assert said(seconds={"starting": 15.0, "training": 0.2})[1:] == ["  so far: starting 15 s, training 0.2 s"]
