@@ -22,7 +22,7 @@ async def read_archived(storage_uri: str, generation: int, rank: int, stream: st
     except FileNotFoundError as error:
         raise NotFoundError(
             f"no {stream} of rank {rank} in generation {generation} is kept: no node has it and {uri} does not exist; "
-            "the rank wrote nothing, there was no such rank, or its node was lost before the job ended"
+            "there was no such rank, or its node was lost before the job ended"
         ) from error
     except (OSError, ImportError, ValueError) as error:
         raise UnavailableError(f"{uri} cannot be read from the server: {type(error).__name__}: {error}") from error

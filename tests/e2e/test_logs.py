@@ -41,6 +41,8 @@ def test_output_is_followed_live_and_read_again_after_the_end(served: Served, sp
     eventually(lambda: not served.processes("ray::NodeAgent"), 30)
     assert "".join(served.client.logs(job.id, rank=2)) == "".join(heard) == "spoken by rank2.out\n"
     assert "".join(served.client.logs(job.id, rank=2, follow=True)) == "spoken by rank2.out\n"
+    assert list(served.client.logs(job.id, rank=2, stream="stderr", follow=True)) == [], "it printed nothing there"
+    assert "".join(served.client.logs(job.id, rank=2, stream="stderr")) == ""
     with pytest.raises(ApiError, match=r"g1-rank7\.out"):
         list(served.client.logs(job.id, rank=7))
 

@@ -28,6 +28,11 @@ async def test_a_piece_is_read_from_its_offset(storage: str) -> None:
         assert await read_archived(storage, 2, 1, "stdout", offset, 100) == LogChunk("", offset, offset, True)
 
 
+async def test_a_rank_that_printed_nothing_has_an_empty_log(storage: str, tmp_path: Path) -> None:
+    (tmp_path / "logs" / "g2-rank1.err").touch()
+    assert await read_archived(storage, 2, 1, "stderr", 0, 10) == LogChunk("", 0, 0, True)
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 100])
 async def test_a_character_is_never_cut(storage: str, limit: int) -> None:
     found, offset = "", 0

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from regroup.workers.node.zygote_link import ZygoteLink
 
 MANIFEST = "manifest.json"
 _SAVER_NICE = 10
+_COPIES_AT_ONCE = 8
 
 
 class Saving:
@@ -110,11 +112,16 @@ class Saving:
         return found
 
     def archive_logs(self, log_dir: Path, prefix: str) -> None:
-        """Copy this node's rank logs to durable storage, where they outlive the node."""
+        """Copy this node's rank logs to durable storage, where they outlive the node. Empty ones too: to be found
+        empty is another answer than not to be found."""
         root = storage.join(self._config.storage_uri, "logs")
-        for path in sorted(log_dir.glob(f"{prefix}*")):
-            if path.stat().st_size:
-                storage.write_bytes(storage.join(root, path.name.removeprefix(prefix)), path.read_bytes())
+
+        def copy(path: Path) -> None:
+            storage.write_bytes(storage.join(root, path.name.removeprefix(prefix)), path.read_bytes())
+
+        with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:  # many small files: storage answers slower than it takes
+            for _ in pool.map(copy, sorted(log_dir.glob(f"{prefix}*"))):
+                pass
 
     def kill_next(self) -> None:
         """Rehearse the death of the next saver."""

@@ -62,4 +62,4 @@ def test_logs_of_this_job_alone_are_archived(saving: Saving, tmp_path: Path) -> 
     (logs / "regroup-t-job-g1-rank0.err").touch()
     saving.archive_logs(logs, "regroup-t-job-")
     archived = {path.name: path.read_text() for path in (tmp_path / "storage" / "logs").iterdir()}
-    assert archived == {"g1-rank0.out": "regroup-t-job-g1-rank0.out"}
+    assert archived == {"g1-rank0.out": "regroup-t-job-g1-rank0.out", "g1-rank0.err": ""}
