@@ -3,6 +3,7 @@
 import ipaddress
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -24,6 +25,12 @@ class Settings(BaseSettings):
     """`postgresql://…`, or `sqlite:///…`; a file in `state_dir` if empty."""
     storage_uri: str = ""
     """Where jobs without a `storage_uri` of their own keep theirs; a folder in `state_dir` if empty."""
+    blob_uri: str = ""
+    """Where archives of code are kept, for every node to read; a folder in `state_dir` if empty."""
+    upload_limit_bytes: int = Field(200 * _MIB, ge=1)
+    """Largest archive of code that is taken."""
+    blobs_kept_s: float = Field(30 * 86400.0, gt=0)
+    """An archive that no job used for so long is removed."""
     allow_faults: bool = False
     """Honour `faults` of a spec."""
 
@@ -37,6 +44,9 @@ class Settings(BaseSettings):
     """CUDA devices of each local node; the machine's, dealt evenly, if absent. More than it has are make-believe."""
     object_store_bytes: int = Field(100 * _MIB, ge=80 * _MIB)
     """Ray's object store, per local node. Training does not use it."""
+
+    standby: bool = True
+    """Keep an agent in waiting, with torch imported, on every node that has room: jobs start in half the time."""
 
     ifname: str | None = None
     """Network interface of ranks, e.g. `eth0`; found from the node's address if absent."""
@@ -69,12 +79,24 @@ class Settings(BaseSettings):
             )
         return value
 
+    @field_validator("blob_uri")
+    @classmethod
+    def _the_same_everywhere(cls, value: str) -> str:
+        if value and not urlsplit(value).scheme and not value.startswith("/"):
+            raise ValueError(
+                f"blob_uri {value!r} is relative, which means another folder on every node; "
+                "give an absolute path or a URI such as s3://bucket/blobs"
+            )
+        return value
+
     @model_validator(mode="after")
     def _defaults_in_state_dir(self) -> Self:
         if not self.database_url:
             object.__setattr__(self, "database_url", f"sqlite:///{self.state_dir / 'regroup.db'}")
         if not self.storage_uri:
             object.__setattr__(self, "storage_uri", (self.state_dir / "storage").as_uri())
+        if not self.blob_uri:
+            object.__setattr__(self, "blob_uri", (self.state_dir / "blobs").as_uri())
         return self
 
     @property

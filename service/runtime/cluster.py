@@ -167,6 +167,14 @@ class Cluster(Protocol):
         """Every node that is alive, with what is free on it now."""
         ...
 
+    async def prestart(self, node: Node) -> None:
+        """Leave one more idle process on a node that is ready to become a supervisor or an agent."""
+        ...
+
+    async def stand_by(self, node: Node, ifname: str) -> None:
+        """See to it that an agent in waiting is on a node; to be said again every few minutes, or it ends."""
+        ...
+
     async def take_grant(self, grant: Grant) -> Sequence[int]:
         """Hold devices; the same grant again is the same hold.
 

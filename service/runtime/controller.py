@@ -17,6 +17,7 @@ from regroup.service.policy.queueing import Turn, Wait, Waiting, decide
 from regroup.service.policy.topology import Node
 from regroup.service.runtime.cluster import Cluster, ClusterUnavailableError, job_of
 from regroup.service.runtime.job_run import Leading, allot, clean, grant_of, tend
+from regroup.service.runtime.warmth import Warmth
 from regroup.service.settings import Settings
 from regroup.service.states import JobState, Reason
 from regroup.service.store.records import Allotment, Condition, JobRow, Lease
@@ -44,6 +45,8 @@ class Controller:
         self._trouble = "it has not looked yet"
         self._looked_s = -float("inf")
         self._reaped_s = -float("inf")
+        self._warmth = Warmth(cluster, settings, time.monotonic)
+        self._warming: asyncio.Task[None] | None = None
 
     async def check(self) -> str:
         """For `/readyz`: whether this control plane leads, or is ready to.
@@ -119,10 +122,22 @@ class Controller:
             if time.monotonic() - self._reaped_s > self._settings.reap_every_s:
                 await self._reap(leading)
                 self._reaped_s = time.monotonic()
+            self._keep_warm(tasks, await self._store.live_jobs())
         except ClusterUnavailableError as error:
             for job in queue:
                 await self._say_placeable(leading, job, "cluster_unavailable", str(error))
             raise
+
+    def _keep_warm(self, tasks: asyncio.TaskGroup, live: Sequence[JobRow]) -> None:
+        """In the background, and never while a job starts: the processor is the job's then."""
+        if any(job.state in (JobState.PLACING, JobState.STARTING, JobState.RECOVERING) for job in live):
+            return
+        if self._warming is None or self._warming.done():
+            self._warming = tasks.create_task(self._warm_safely())
+
+    async def _warm_safely(self) -> None:
+        with contextlib.suppress(ClusterUnavailableError):  # the next look says so
+            await self._warmth.keep()
 
     def _tend(self, leading: Leading, tasks: asyncio.TaskGroup, job_id: str) -> None:
         if job_id not in self._tended:
@@ -175,6 +190,7 @@ class Controller:
             await leading.move(job, JobState.PLACING, Reason.PLACED, f"on {names}", allot=allot(job, turn))
         except IllegalTransitionError:
             return  # cancelled meanwhile
+        self._warmth.used(seat.node.id for seat in turn.placement.seats)
         self._tend(leading, tasks, job.id)
 
     async def _say_placeable(self, leading: Leading, job: JobRow, reason: str, message: str) -> None:

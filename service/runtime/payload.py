@@ -6,7 +6,7 @@ from typing import Any
 
 from regroup.service.layout import Layout
 from regroup.service.policy.recovery import Saved
-from regroup.service.runtime.cluster import supervisor_name
+from regroup.service.runtime.cluster import Node, supervisor_name
 from regroup.service.runtime.generations import Place
 from regroup.service.spec import JobSpec
 from regroup.workers.contract import AgentConfig, Join, Restore
@@ -19,6 +19,22 @@ _ALWAYS_PRELOADED = (
     "regroup.workers.trainer",
     "regroup.workers.rehearsal",
 )
+
+
+def standby_config(node: Node, ifname: str) -> AgentConfig:
+    """What an agent in waiting knows: its node, and what a job with the defaults of a spec would ask of it."""
+    return AgentConfig(
+        job_id="",
+        job_name="standby",
+        node_id=node.id,
+        node_name=node.name,
+        address=node.address,
+        supervisor="",
+        storage_uri="",
+        datasets_uri="",
+        preload=_ALWAYS_PRELOADED,
+        ifname=ifname,
+    )
 
 
 @dataclass(frozen=True)
@@ -42,6 +58,7 @@ class Payload:
     layout: Layout
     storage_uri: str
     datasets_uri: str
+    blob_uri: str
     allow_faults: bool
     attempt: int
     """How often the job's gang was given up before."""
@@ -72,6 +89,7 @@ class Payload:
             Layout(**data["layout"]),
             data["storage_uri"],
             data["datasets_uri"],
+            data.get("blob_uri") or "",
             bool(data.get("allow_faults")),
             int(data.get("attempt", 0)),
             Saved(resume["uri"], 0, int(resume["step"])) if resume else None,
@@ -150,6 +168,8 @@ class Payload:
                 supervisor=supervisor_name(self.job_id),
                 storage_uri=self.storage_uri,
                 datasets_uri=self.datasets_uri,
+                code=spec.code.archive if spec.code else "",
+                blob_uri=self.blob_uri,
                 env=dict(spec.env),
                 secrets={name: ref.model_dump() for name, ref in spec.secrets.items()},
                 rehearsal={

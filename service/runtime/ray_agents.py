@@ -4,6 +4,7 @@
 # The key-value store has no public face in Ray 2.60.
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ import ray
 from ray.exceptions import RayActorError
 from ray.experimental import internal_kv
 
+from regroup.service.runtime import ray_standby
 from regroup.service.runtime.cluster import NAMESPACE, agent_name
 from regroup.service.runtime.gang import AgentLostError
 from regroup.service.runtime.payload import Payload
@@ -78,14 +80,21 @@ class RayAgents:
         await asyncio.to_thread(ray.kill, handle)
 
     def _find(self, node_id: str) -> Any:
-        handle = ray.get_actor(agent_name(self._job_id, node_id), namespace=NAMESPACE)
+        name = agent_name(self._job_id, node_id)
+        handle = ray_standby.find(name) or ray.get_actor(name, namespace=NAMESPACE)
         self._handles[node_id] = handle
         return handle
 
     def create(self, config: AgentConfig) -> Any:
-        """Ask Ray for an agent; returns its handle at once. Blocking."""
+        """The node's standby if there is a free one, else a new actor; or what is there already. Blocking."""
+        name = agent_name(self._job_id, config.node_id)
+        with contextlib.suppress(ValueError):
+            return self._find(config.node_id)
+        return ray_standby.claim(name, config) or self._create(name, config)
+
+    def _create(self, name: str, config: AgentConfig) -> Any:
         actor = ray.remote(NodeAgent).options(
-            name=agent_name(self._job_id, config.node_id),
+            name=name,
             namespace=NAMESPACE,
             lifetime="detached",
             get_if_exists=True,

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import ray
 from ray import exceptions
@@ -19,11 +19,12 @@ from ray._raylet import (
     Config,  # pyright: ignore[reportAttributeAccessIssue]
 )
 from ray.experimental import internal_kv
-from ray.util import list_named_actors, placement_group_table
+from ray.util import placement_group_table
 from ray.util.placement_group import PlacementGroup, get_placement_group, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from regroup.service.errors import NotFoundError
+from regroup.service.runtime import ray_standby
 from regroup.service.runtime.cluster import (
     NAMESPACE,
     ClusterUnavailableError,
@@ -36,14 +37,16 @@ from regroup.service.runtime.cluster import (
     SyncRequest,
     supervisor_name,
 )
-from regroup.service.runtime.payload import Payload
+from regroup.service.runtime.payload import Payload, standby_config
 from regroup.service.runtime.ray_agents import hasten
+from regroup.service.runtime.ray_prestart import prestart_worker
 
 _CALL_S = 15.0
 _READY_S = 20.0
 _SHUTDOWN_S = 20.0
 _SYNC_GRACE_S = 10.0
 _LEAVE_S = 10.0
+_KEEP_IDLE_S = 7 * 24 * 3600
 _NODE_ID_LABEL = "ray.io/node-id"
 _ROLE_LABEL = "regroup.io/role"
 _SUPERVISOR = "regroup.service.runtime.supervisor:SupervisorActor"
@@ -80,6 +83,12 @@ class RayCluster:
     async def nodes(self) -> Sequence[Node]:
         return await self._blocking(_nodes)
 
+    async def prestart(self, node: Node) -> None:
+        await self._blocking(lambda: prestart_worker(node.id, _KEEP_IDLE_S))
+
+    async def stand_by(self, node: Node, ifname: str) -> None:
+        await self._blocking(lambda: ray_standby.keep(standby_config(node, ifname)))
+
     # ------------------------------------------------------------ grants
 
     async def take_grant(self, grant: Grant) -> Sequence[int]:
@@ -94,7 +103,7 @@ class RayCluster:
     # ------------------------------------------------------------ supervisors
 
     async def actors(self) -> set[str]:
-        return await self._blocking(_actors)
+        return await self._blocking(ray_standby.actors)
 
     async def start_supervisor(self, name: str, payload: Mapping[str, Any]) -> None:
         await self._blocking(lambda: _start_supervisor(self._supervisor, name, dict(payload)))
@@ -265,13 +274,6 @@ def _grants() -> set[str]:
     }
 
 
-def _actors() -> set[str]:
-    named = cast(list[dict[str, str]], list_named_actors(all_namespaces=True))
-    return {
-        actor["name"] for actor in named if actor["namespace"] == NAMESPACE and actor["name"].startswith("regroup-")
-    }
-
-
 def _start_supervisor(class_name: str, name: str, payload: dict[str, Any]) -> None:
     module, _, attribute = class_name.partition(":")
     actor = ray.remote(getattr(import_module(module), attribute)).options(
@@ -290,12 +292,13 @@ def _start_supervisor(class_name: str, name: str, payload: dict[str, Any]) -> No
 
 def _kill(name: str) -> None:
     try:
-        ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
+        ray.kill(ray_standby.find(name) or ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
     except ValueError:
         return
 
 
 def _forget(job_id: str) -> None:
+    ray_standby.forget(job_id)
     for prefix in (f"generation/{job_id}/", f"event/{job_id}/", f"fault/{job_id}/"):
         internal_kv._internal_kv_del(  # pyright: ignore[reportPrivateUsage]
             prefix.encode(), del_by_prefix=True, namespace=NAMESPACE.encode()

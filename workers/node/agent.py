@@ -16,7 +16,7 @@ from regroup.workers.contract import AgentConfig, FaultDue, Join, from_json, to_
 from regroup.workers.node import data, processes, storage
 from regroup.workers.node.host import Host, StaleGeneration
 from regroup.workers.node.probes import SecretMissing
-from regroup.workers.node.zygote_link import TaskFailed, ZygoteDied, ZygoteRefused
+from regroup.workers.node.zygote_link import TaskFailed, ZygoteDied, ZygoteLink, ZygoteRefused
 
 BEAT_S = 1.0
 REPORT_TIMEOUT_S = 5.0
@@ -161,9 +161,13 @@ class NodeAgent:
     def _started(self) -> Host:
         if self._host is None:
             processes.prefer_for_oom(0)
-            self._host = Host(self._config, self._grant_fault, self._news.set)
+            self._host = Host(self._config, self._grant_fault, self._news.set, self._spare_zygote())
             self._beating = asyncio.get_running_loop().create_task(self._beat())
         return self._host
+
+    def _spare_zygote(self) -> ZygoteLink | None:
+        """A zygote that stands ready for this job; an agent that was started for it has none."""
+        return None
 
     async def _beat(self) -> None:
         host = self._started()

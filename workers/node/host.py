@@ -31,11 +31,12 @@ from regroup.workers.contract import (
 )
 from regroup.workers.node import probes, processes, storage
 from regroup.workers.node.buffers import BufferPool
+from regroup.workers.node.environment import zygote_environment
 from regroup.workers.node.formation import Formation
 from regroup.workers.node.launch import Launch
 from regroup.workers.node.outbox import Outbox
 from regroup.workers.node.saving import Saving
-from regroup.workers.node.zygote_link import ZygoteDied, ZygoteLink, scrubbed_environment
+from regroup.workers.node.zygote_link import ZygoteDied, ZygoteLink
 
 RANK_NICE = 5
 """Ranks yield to the agent: a recovery must not wait for a busy core."""
@@ -52,8 +53,13 @@ class Host:
     """Holds processes and memory of one job on one node; speaks only through `wake` and what its calls return."""
 
     def __init__(
-        self, config: AgentConfig, grant_fault: Callable[[FaultDue], Awaitable[bool]], wake: Callable[[], None]
+        self,
+        config: AgentConfig,
+        grant_fault: Callable[[FaultDue], Awaitable[bool]],
+        wake: Callable[[], None],
+        zygote: ZygoteLink | None = None,
     ) -> None:
+        """`zygote`: one that was started before the job came, for the same interpreter and environment."""
         self.config = config
         self.outbox = Outbox()
         self.generation = 0
@@ -66,7 +72,8 @@ class Host:
         self.scratch.mkdir(mode=0o700)
         self.log_dir = Path(config.log_dir) if config.log_dir else probes.session_log_dir() or self.scratch
         self.saving = Saving(config, self.scratch, self.buffers)
-        self._not_ours = frozenset(processes.children(os.getpid()))
+        zygotes = {zygote.process.pid} if zygote is not None else set[int]()
+        self._not_ours = frozenset(processes.children(os.getpid())) - zygotes
         """Children that this process had before: they are no job's."""
         self._grant_fault, self._wake = grant_fault, wake
         self._zygote: ZygoteLink | None = None
@@ -77,6 +84,9 @@ class Host:
         self._restore = Restore("none")
         self.dataset: dict[str, Any] = {}
         """Prepared data as this node reads it."""
+        if zygote is not None:
+            with contextlib.suppress(ZygoteDied):  # it is started anew when it is needed
+                self._take(zygote)
 
     # ------------------------------------------------------------ life
 
@@ -258,36 +268,24 @@ class Host:
 
     def _zygote_up(self) -> ZygoteLink:
         if self._zygote is None or self._zygote.dead:
-            self._zygote = ZygoteLink.start(
-                self.config.interpreter or sys.executable,
-                self._environment(),
-                self.config.preload,
-                self.config.rehearsal,
-                Path(f"{self._log('zygote', self.generation)}.err"),
-                self.scratch,
-                self._exited,
-                self._zygote_died,
+            self._take(
+                ZygoteLink.start(
+                    self.config.interpreter or sys.executable,
+                    zygote_environment(self.config),
+                    self._zygote_log(),
+                    self.scratch,
+                )
             )
+        assert self._zygote is not None
         return self._zygote
 
-    def _environment(self) -> dict[str, str]:
-        ifname = self.config.ifname or probes.interface_of(self.config.address)
-        threads = str(self.config.cpus)
-        return scrubbed_environment(
-            {
-                "OMP_NUM_THREADS": threads,
-                "MKL_NUM_THREADS": threads,
-                "OPENBLAS_NUM_THREADS": "1",  # importing numpy must not start a thread before the fork
-                "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-                "GLOO_SOCKET_IFNAME": ifname,
-                "NCCL_SOCKET_IFNAME": ifname,
-                "REGROUP_COLLECTIVE_TIMEOUT_S": str(self.config.collective_timeout_s),
-                "PYTHONUNBUFFERED": "1",
-                **{key: value for key, value in os.environ.items() if key.startswith("NCCL_")},
-                **self.config.env,
-                **{name: probes.secret(name, source) for name, source in self.config.secrets.items()},
-            }
-        )
+    def _take(self, zygote: ZygoteLink) -> None:
+        zygote.serve(self._exited, self._zygote_died, self._zygote_log(), self.scratch)
+        zygote.prepare(self.config.preload, self.config.rehearsal)
+        self._zygote = zygote
+
+    def _zygote_log(self) -> Path:
+        return Path(f"{self._log('zygote', self.generation)}.err")
 
     def _lend(self, want: WantBuffers) -> tuple[Sequence[int], int]:
         return self.buffers.lend(want, self._restore)

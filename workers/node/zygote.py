@@ -4,10 +4,13 @@ Started by exec with the job's own interpreter and environment; never touches CU
 over a socket, reports exits within milliseconds, proves deaths, and enforces the lease: a stuck or dead agent cannot
 fence, so this loop does. Requests and reports are JSON packets:
 
+    → {"op": "prepare", "token", "preload": [modules], "rehearsal": {"target", "args"}}
+    ← {"op": "ready", "token", "pid", "import_s", "launcher", "why"}
+      or {"op": "refused", "token", "module", "error", "traceback"}, and it ends
+    → {"op": "move", "log", "cwd"}
     → {"op": "fork", "id", "kind": "rank"|"store"|"task", "target", "args", "env", "log", "nice", "lock"} + fds
     → {"op": "kill", "token", "spare": [ids]}     ← {"op": "gone", "token", "stuck": [pids]}
     → {"op": "lease", "until_s"}                  (CLOCK_BOOTTIME)
-    ← {"op": "ready", "pid", "import_s", "launcher", "why"}   or   {"op": "refused", "module", "error", "traceback"}
     ← {"op": "forked", "id", "pid"}               ← {"op": "exited", "id", "code", "time_s"}
 """
 
@@ -23,7 +26,7 @@ import socket
 import sys
 import time
 import traceback
-from typing import Any
+from typing import Any, NoReturn
 
 from regroup.workers.node import processes
 from regroup.workers.node.launch import Launch, start_child
@@ -37,44 +40,10 @@ def main() -> None:
     """Entry of `python -m regroup.workers.node.zygote`."""
     parser = argparse.ArgumentParser(prog="zygote")
     parser.add_argument("--fd", type=int, required=True)
-    parser.add_argument("--preload", default="[]", help="JSON list of modules")
-    parser.add_argument("--rehearsal", default="{}", help="JSON: target `module:function` and its args")
     args = parser.parse_args()
     agent = socket.socket(fileno=args.fd)
     processes.become_subreaper()
-    started = time.monotonic()
-    gc.disable()  # importing only allocates: looking for garbage meanwhile costs a fifth of the time
-    launcher, why = "fork", ""
-    for module in json.loads(args.preload):
-        try:
-            importlib.import_module(module)
-        except BaseException as error:  # a preload may raise anything, SystemExit included
-            report = {
-                "op": "refused",
-                "module": module,
-                "error": f"{type(error).__name__}: {error}",
-                "traceback": traceback.format_exc()[-8000:],
-            }
-            agent.send(json.dumps(report).encode())
-            sys.exit(1)
-        if launcher == "fork" and (why := _unforkable(module)):
-            launcher = "exec"
-    imported = time.monotonic()
-    if launcher == "fork" and (rehearsal := json.loads(args.rehearsal)):
-        launcher, why = _rehearse(rehearsal)
-    gc.collect()
-    gc.enable()
-    gc.freeze()  # keeps the imported heap shared: no collection touches it in the children
-    ready = {
-        "op": "ready",
-        "pid": os.getpid(),
-        "import_s": imported - started,
-        "rehearsal_s": time.monotonic() - imported,
-        "launcher": launcher,
-        "why": why,
-    }
-    agent.send(json.dumps(ready).encode())
-    Zygote(agent, launcher).serve()
+    Zygote(agent).serve()
 
 
 def _rehearse(rehearsal: dict[str, Any]) -> tuple[str, str]:
@@ -87,6 +56,15 @@ def _rehearse(rehearsal: dict[str, Any]) -> tuple[str, str]:
         return "fork", f"the rehearsal failed ({type(error).__name__}: {error}): the first step of each rank is slower"
     why = _unforkable(module)
     return ("exec" if why else "fork"), why
+
+
+def _move(log: str, cwd: str) -> None:
+    """Write to this log and work in this folder from now on, and so do the children."""
+    os.chdir(cwd)
+    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(fd, 1)
+    os.dup2(fd, 2)
+    os.close(fd)
 
 
 def _ignore(number: int, frame: object) -> None:
@@ -105,9 +83,9 @@ def _unforkable(module: str) -> str:
 class Zygote:
     """The loop: forks on request, reaps, kills with proof, and ends its ranks when the lease passes."""
 
-    def __init__(self, agent: socket.socket, launcher: str) -> None:
+    def __init__(self, agent: socket.socket) -> None:
         self._agent = agent
-        self._launcher = launcher
+        self._launcher, self._why = "fork", ""
         self._ids: dict[int, int] = {}
         """pid → id of every child that was asked for."""
         self._tasks: set[int] = set()
@@ -145,6 +123,10 @@ class Zygote:
             return False
         request: dict[str, Any] = json.loads(data)
         match request["op"]:
+            case "prepare":
+                self._prepare(request["token"], request["preload"], request["rehearsal"])
+            case "move":
+                _move(request["log"], request["cwd"])
             case "fork":
                 self._fork(request, fds)
             case "kill":
@@ -156,6 +138,39 @@ class Zygote:
         for fd in fds:
             os.close(fd)
         return True
+
+    def _prepare(self, token: int, preload: list[str], rehearsal: dict[str, Any]) -> None:
+        started = time.monotonic()
+        gc.disable()  # importing only allocates: looking for garbage meanwhile costs a fifth of the time
+        for module in preload:
+            try:
+                importlib.import_module(module)
+            except BaseException as error:  # a preload may raise anything, SystemExit included
+                self._refuse(token, module, error)
+            if self._launcher == "fork" and (why := _unforkable(module)):
+                self._launcher, self._why = "exec", why
+        imported = time.monotonic()
+        if self._launcher == "fork" and rehearsal:
+            self._launcher, self._why = _rehearse(rehearsal)
+        gc.collect()
+        gc.enable()
+        gc.freeze()  # keeps the imported heap shared: no collection touches it in the children
+        self._say(
+            {
+                "op": "ready",
+                "token": token,
+                "pid": os.getpid(),
+                "import_s": imported - started,
+                "rehearsal_s": time.monotonic() - imported,
+                "launcher": self._launcher,
+                "why": self._why,
+            }
+        )
+
+    def _refuse(self, token: int, module: str, error: BaseException) -> NoReturn:
+        told = {"module": module, "error": f"{type(error).__name__}: {error}"}
+        self._say({"op": "refused", "token": token, **told, "traceback": traceback.format_exc()[-8000:]})
+        sys.exit(1)
 
     def _fork(self, request: dict[str, Any], fds: list[int]) -> None:
         launch = Launch(**{key: value for key, value in request.items() if key not in ("op", "id")}, fds=tuple(fds))

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import socket
 import subprocess
 import time
@@ -41,21 +40,17 @@ class TaskFailed(Exception):
 class ZygoteLink:
     """One zygote process. Everything here runs on the event loop that called `start`."""
 
-    def __init__(
-        self,
-        process: subprocess.Popen[bytes],
-        sock: socket.socket,
-        on_exit: Callable[[int, int, float], None],
-        on_death: Callable[[], None],
-    ) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
         self.process = process
         self.pids: dict[int, int] = {}
         """id → pid of the children that live."""
         self._sock = sock
-        self._on_exit, self._on_death = on_exit, on_death
+        self._on_exit: Callable[[int, int, float], None] | None = None
+        self._on_death: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._next = 0
-        self._ready: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        self._prepared: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._ready: asyncio.Future[dict[str, Any]] | None = None
         self._gone: dict[int, asyncio.Future[list[int]]] = {}
         self._tasks: set[int] = set()
         self._forked: dict[int, asyncio.Future[int]] = {}
@@ -63,30 +58,10 @@ class ZygoteLink:
         self.dead = False
 
     @classmethod
-    def start(
-        cls,
-        interpreter: str,
-        env: Mapping[str, str],
-        preload: Sequence[str],
-        rehearsal: Mapping[str, Any],
-        log: Path,
-        cwd: Path,
-        on_exit: Callable[[int, int, float], None],
-        on_death: Callable[[], None],
-    ) -> "ZygoteLink":
-        """Exec a zygote with the job's interpreter and environment; `on_exit(id, code, time_s)` tells of children."""
+    def start(cls, interpreter: str, env: Mapping[str, str], log: Path, cwd: Path) -> "ZygoteLink":
+        """Exec a zygote with the job's interpreter and environment. `cwd` becomes its `sys.path[0]`."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [
-            interpreter,
-            "-m",
-            "regroup.workers.node.zygote",
-            "--fd",
-            str(theirs.fileno()),
-            "--preload",
-            json.dumps(list(preload)),
-            "--rehearsal",
-            json.dumps(rehearsal),
-        ]
+        command = [interpreter, "-m", "regroup.workers.node.zygote", "--fd", str(theirs.fileno())]
         with log.open("ab") as file:
             process = subprocess.Popen(
                 command,
@@ -99,17 +74,31 @@ class ZygoteLink:
             )
         theirs.close()
         ours.setblocking(False)
-        link = cls(process, ours, on_exit, on_death)
+        link = cls(process, ours)
         link._loop.add_reader(ours, link._read)
         return link
 
+    def serve(
+        self, on_exit: Callable[[int, int, float], None], on_death: Callable[[], None], log: Path, cwd: Path
+    ) -> None:
+        """Belong to a job from now on: `on_exit(id, code, time_s)` tells of children, `log` and `cwd` are theirs."""
+        self._on_exit, self._on_death = on_exit, on_death
+        self._send({"op": "move", "log": str(log), "cwd": str(cwd)})
+
+    def prepare(self, preload: Sequence[str], rehearsal: Mapping[str, Any]) -> None:
+        """Let it import, and rehearse what its children will do; what it has imported already costs nothing."""
+        self._next += 1
+        self._ready = self._prepared[self._next] = self._loop.create_future()
+        self._send({"op": "prepare", "token": self._next, "preload": list(preload), "rehearsal": dict(rehearsal)})
+
     async def ready(self) -> dict[str, Any]:
-        """Wait until the preloads are imported.
+        """Wait until what `prepare` asked for is done.
 
         Raises:
             ZygoteRefused: a preload raised.
             ZygoteDied: the process ended before it was ready.
         """
+        assert self._ready is not None, "prepare was called"
         return await asyncio.shield(self._ready)
 
     def fork(self, launch: Launch) -> int:
@@ -227,9 +216,10 @@ class ZygoteLink:
     def _handle(self, report: dict[str, Any]) -> None:
         match report["op"]:
             case "ready":
-                self._ready.set_result(report)
+                self._prepared.pop(report["token"]).set_result(report)
             case "refused":
-                self._ready.set_exception(ZygoteRefused(report["module"], report["error"], report["traceback"]))
+                refused = ZygoteRefused(report["module"], report["error"], report["traceback"])
+                self._prepared.pop(report["token"]).set_exception(refused)
             case "forked":
                 self.pids[report["id"]] = report["pid"]
                 self._forked[report["id"]].set_result(report["pid"])
@@ -238,7 +228,8 @@ class ZygoteLink:
                 self.pids.pop(child, None)
                 self._tasks.discard(child)
                 self._ended[child].set_result(report["code"])
-                self._on_exit(child, report["code"], report["time_s"])
+                if self._on_exit is not None:
+                    self._on_exit(child, report["code"], report["time_s"])
             case "gone":
                 if (future := self._gone.get(report["token"])) and not future.done():
                     future.set_result(report["stuck"])
@@ -250,18 +241,14 @@ class ZygoteLink:
             return
         self.close()
         error = ZygoteDied("the zygote is gone")
-        for future in (self._ready, *self._gone.values()):
+        for future in (*self._prepared.values(), *self._gone.values()):
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # seen: nobody may be waiting
         for child, future in self._ended.items():
             if not future.done():
                 future.set_result(-9)
-                self._on_exit(child, -9, time.time())
-        self._on_death()
-
-
-def scrubbed_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment without what a rank must not hold: cluster, storage and database credentials."""
-    hidden = ("RAY_", "AWS_", "GOOGLE_", "AZURE_", "REGROUP_DATABASE", "CUDA_VISIBLE_DEVICES", "PG")
-    return {**{key: value for key, value in os.environ.items() if not key.startswith(hidden)}, **extra}
+                if self._on_exit is not None:
+                    self._on_exit(child, -9, time.time())
+        if self._on_death is not None:
+            self._on_death()

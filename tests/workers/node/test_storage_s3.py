@@ -9,7 +9,7 @@ import pytest
 from house.s3 import ObjectStorage
 
 from regroup.workers.node import storage
-from regroup.workers.node.zygote_link import scrubbed_environment
+from regroup.workers.node.environment import scrubbed_environment
 
 
 @pytest.fixture

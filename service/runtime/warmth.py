@@ -1,0 +1,71 @@
+"""Keeps nodes warm, so that the next agent or supervisor there starts at once.
+
+Ray starts a process for an actor unless an idle one is at hand, and an agent's zygote imports torch: seconds of CPU on
+the way of every job's first step. Control nodes keep an idle process; training nodes that have room for ranks keep a
+whole agent in waiting.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+import structlog
+
+from regroup.service.errors import UnavailableError
+from regroup.service.policy.topology import Node
+from regroup.service.runtime.cluster import Cluster
+from regroup.service.settings import Settings
+
+_PAUSE_S = 20.0
+"""After a job's start the nodes are left in peace: their processors are the job's."""
+_REMIND_S = 120.0
+"""A standby that is not asked for much longer than this ends."""
+_log = structlog.get_logger(__name__)
+
+
+class Warmth:
+    """Which nodes are warm, as far as is known."""
+
+    def __init__(self, cluster: Cluster, settings: Settings, clock: Callable[[], float]) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._clock = clock
+        self._warm: dict[str, float] = {}
+        """Node id → when it was last seen to, in seconds of the clock."""
+        self._control: set[str] = set()
+        self._used_s = -float("inf")
+
+    def used(self, node_ids: Iterable[str]) -> None:
+        """A job began on these nodes: its agents, and its supervisor, took what stood ready."""
+        for node_id in (*node_ids, *self._control):
+            self._warm.pop(node_id, None)
+        self._used_s = self._clock()
+
+    async def keep(self) -> None:
+        """Warm the nodes that are cold, remind the standbys that wait. What fails is tried again later."""
+        now_s = self._clock()
+        if now_s - self._used_s < _PAUSE_S:
+            return
+        nodes = await self._cluster.nodes()
+        self._control = {node.id for node in nodes if node.is_control}
+        self._warm = {node.id: self._warm[node.id] for node in nodes if node.id in self._warm}
+        due = [node for node in nodes if self._is_due(node, now_s)]
+        self._warm.update((node.id, now_s) for node in due)
+        await asyncio.gather(*(self._attempt(node) for node in due))
+
+    def _is_due(self, node: Node, now_s: float) -> bool:
+        if node.is_control or not self._settings.standby:
+            return node.id not in self._warm  # every call leaves one more process
+        has_room = node.free_cpus >= 1 and not node.is_draining
+        return has_room and now_s - self._warm.get(node.id, -float("inf")) > _REMIND_S
+
+    async def _attempt(self, node: Node) -> None:
+        try:
+            await self._warm_up(node)
+        except UnavailableError as error:  # nothing depends on it: the next job there is only slower to start
+            _log.info("a node stays cold", node=node.name, error=str(error))
+
+    def _warm_up(self, node: Node) -> Coroutine[Any, Any, None]:
+        if node.is_control or not self._settings.standby:
+            return self._cluster.prestart(node)
+        return self._cluster.stand_by(node, self._settings.ifname or "")

@@ -1,0 +1,50 @@
+"""The environment of a job's zygote, and so of its ranks: what they need, and nothing that they must not hold."""
+
+import os
+from collections.abc import Mapping
+
+from regroup.workers.contract import AgentConfig
+from regroup.workers.node import probes
+
+
+def zygote_environment(config: AgentConfig) -> dict[str, str]:
+    """Variables of one job on one node.
+
+    Raises:
+        SecretMissing: a secret's source is not on this node.
+    """
+    ifname = config.ifname or probes.interface_of(config.address)
+    threads = str(config.cpus)
+    return scrubbed_environment(
+        {
+            "OMP_NUM_THREADS": threads,
+            "MKL_NUM_THREADS": threads,
+            "OPENBLAS_NUM_THREADS": "1",  # importing numpy must not start a thread before the fork
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+            "GLOO_SOCKET_IFNAME": ifname,
+            "NCCL_SOCKET_IFNAME": ifname,
+            "REGROUP_COLLECTIVE_TIMEOUT_S": str(config.collective_timeout_s),
+            "PYTHONUNBUFFERED": "1",
+            **{key: value for key, value in os.environ.items() if key.startswith("NCCL_")},
+            **config.env,
+            **{name: probes.secret(name, source) for name, source in config.secrets.items()},
+        }
+    )
+
+
+def is_same_environment(one: AgentConfig, other: AgentConfig) -> bool:
+    """Whether a zygote that was started for one config can serve the other: interpreter and variables are equal."""
+    return _started_with(one) == _started_with(other)
+
+
+def scrubbed_environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment without what a rank must not hold: cluster, storage and database credentials."""
+    hidden = ("RAY_", "AWS_", "GOOGLE_", "AZURE_", "REGROUP_DATABASE", "CUDA_VISIBLE_DEVICES", "PG")
+    return {**{key: value for key, value in os.environ.items() if not key.startswith(hidden)}, **extra}
+
+
+def _started_with(config: AgentConfig) -> tuple[object, ...]:
+    return (
+        config.interpreter, config.address, config.ifname, config.cpus, config.env, config.secrets,
+        config.collective_timeout_s,
+    )  # fmt: skip
