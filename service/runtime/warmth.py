@@ -17,7 +17,7 @@ from regroup.service.runtime.cluster import Cluster
 from regroup.service.settings import Settings
 
 _PAUSE_S = 20.0
-"""After a job's start the nodes are left in peace: their processors are the job's."""
+"""After a job's start, nodes that have no room for another are left in peace: their processors are the job's."""
 _REMIND_S = 120.0
 """A standby that is not asked for much longer than this ends."""
 _log = structlog.get_logger(__name__)
@@ -44,8 +44,6 @@ class Warmth:
     async def keep(self) -> None:
         """Warm the nodes that are cold, remind the standbys that wait. What fails is tried again later."""
         now_s = self._clock()
-        if now_s - self._used_s < _PAUSE_S:
-            return
         nodes = await self._cluster.nodes()
         self._control = {node.id for node in nodes if node.is_control}
         self._warm = {node.id: self._warm[node.id] for node in nodes if node.id in self._warm}
@@ -54,8 +52,8 @@ class Warmth:
         await asyncio.gather(*(self._attempt(node) for node in due))
 
     def _is_due(self, node: Node, now_s: float) -> bool:
-        if node.is_control or not self._settings.standby:
-            return node.id not in self._warm  # every call leaves one more process
+        if node.is_control or not self._settings.standby:  # every call leaves one more process
+            return node.id not in self._warm and now_s - self._used_s > _PAUSE_S
         has_room = node.free_cpus >= 1 and not node.is_draining
         return has_room and now_s - self._warm.get(node.id, -float("inf")) > _REMIND_S
 
