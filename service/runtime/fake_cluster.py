@@ -88,8 +88,9 @@ class FakeCluster:
         self.agents: set[str] = set()
         self.forgotten: list[str] = []
         self.calls: list[str] = []
-        """What was done, in order: `take NAME`, `start NAME`, `stop NAME`, `release NAME`, `kill NAME`,
-        `prestart NODE`, `stand by NODE`."""
+        """What was done, in order: `take NAME`, `start NAME`, `stop NAME`, `release NAME`, `kill NAME`."""
+        self.warmed: list[str] = []
+        """Likewise: `prestart NODE`, `stand by NODE`."""
         self.logs: dict[tuple[str, int, int, str], str] = {}
         self._nodes = {node.id: node for node in nodes}
         self._on_start = on_start
@@ -109,11 +110,11 @@ class FakeCluster:
 
     async def prestart(self, node: Node) -> None:
         self._reach()
-        self.calls.append(f"prestart {node.id}")
+        self.warmed.append(f"prestart {node.id}")
 
     async def stand_by(self, node: Node, ifname: str) -> None:
         self._reach()
-        self.calls.append(f"stand by {node.id}")
+        self.warmed.append(f"stand by {node.id}")
 
     async def take_grant(self, grant: Grant) -> Sequence[int]:
         self._reach()

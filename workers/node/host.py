@@ -84,6 +84,7 @@ class Host:
         self._restore = Restore("none")
         self.dataset: dict[str, Any] = {}
         """Prepared data as this node reads it."""
+        self._spare = zygote
         if zygote is not None:
             with contextlib.suppress(ZygoteDied):  # it is started anew when it is needed
                 self._take(zygote)
@@ -98,7 +99,13 @@ class Host:
             ZygoteDied: it ended for another reason.
         """
         processes.become_subreaper()
-        ready = await self._zygote_up().ready()
+        spare, self._spare = self._spare, None
+        try:
+            ready = await self._zygote_up().ready()
+        except ZygoteDied:
+            if spare is None:
+                raise
+            ready = await self._zygote_up().ready()  # it had died while it waited: this one is the job's own
         if ready["why"]:
             self.note("launcher", {"message": ready["why"], "node": self.config.node_name})
         return {**ready, **probes.host_facts(), "node_id": self.config.node_id, "boot_id": self.outbox.boot_id}

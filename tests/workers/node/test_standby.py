@@ -1,0 +1,90 @@
+"""An agent in waiting without Ray: a real zygote, taken by one job or replaced for it."""
+
+import os
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ray._private import auto_init_hook
+
+from regroup.workers.contract import AgentConfig, to_json
+from regroup.workers.node import processes
+from regroup.workers.node.standby import StandbyAgent
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent looks for its supervisor; that must not start a Ray here."""
+    monkeypatch.setattr(auto_init_hook, "enable_auto_connect", False)
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> AgentConfig:
+    return AgentConfig(
+        job_id="",
+        job_name="standby",
+        node_id="node0",
+        node_name="n0",
+        address="127.0.0.1",
+        supervisor="",
+        storage_uri="",
+        datasets_uri="",
+        preload=("json",),
+    )
+
+
+@pytest.fixture
+def job(platform: AgentConfig, tmp_path: Path) -> AgentConfig:
+    storage = tmp_path.as_uri()
+    return replace(platform, job_id="1" * 16, job_name="gpt", storage_uri=storage, datasets_uri=storage)
+
+
+@pytest.fixture
+async def waiting(platform: AgentConfig) -> AsyncIterator[StandbyAgent]:
+    agent = StandbyAgent(to_json(platform))
+    await agent.stand_by()
+    yield agent
+    await agent.shutdown()
+
+
+def zygotes() -> set[int]:
+    """Pids of zygotes below this process."""
+    found = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in processes.children(os.getpid())}
+    return {pid for pid, command in found.items() if "regroup.workers.node.zygote" in command}
+
+
+async def test_its_zygote_becomes_the_jobs(waiting: StandbyAgent, job: AgentConfig) -> None:
+    (before,) = zygotes()
+    assert await waiting.adopt(to_json(replace(job, preload=("json", "csv"))))
+    ready = await waiting.prepare()
+    assert ready["pid"] == before and zygotes() == {before}
+    assert (await waiting.status())["pids"]["zygote"] == before
+
+
+async def test_a_job_with_an_environment_of_its_own_gets_a_zygote_of_its_own(
+    waiting: StandbyAgent, job: AgentConfig
+) -> None:
+    (before,) = zygotes()
+    assert await waiting.adopt(to_json(replace(job, env={"OMP_PROC_BIND": "true"})))
+    ready = await waiting.prepare()
+    assert ready["pid"] != before and zygotes() == {ready["pid"]}
+
+
+async def test_it_serves_one_job(waiting: StandbyAgent, job: AgentConfig) -> None:
+    assert await waiting.adopt(to_json(job))
+    assert await waiting.adopt(to_json(job)), "asked again by the same job"
+    assert not await waiting.adopt(to_json(replace(job, job_id="2" * 16)))
+
+
+async def test_a_dead_zygote_is_not_handed_on(waiting: StandbyAgent, job: AgentConfig) -> None:
+    (before,) = zygotes()
+    processes.kill([before])
+    assert await waiting.adopt(to_json(job))
+    ready = await waiting.prepare()
+    assert ready["pid"] != before
+
+
+async def test_a_preload_that_fails_is_the_jobs_error_only(waiting: StandbyAgent, job: AgentConfig) -> None:
+    assert await waiting.adopt(to_json(replace(job, preload=("no_such_module",))))
+    assert (await waiting.prepare())["error"]["kind"] == "preload"
