@@ -1,7 +1,10 @@
 """Which checkpoints to give up. Pure."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+
+_FOLDER = re.compile(r"step-(\d+)\.gen-(\d+)")
 
 
 @dataclass(frozen=True)
@@ -15,6 +18,21 @@ class Kept:
     pinned: bool
 
 
+@dataclass(frozen=True)
+class Unfinished:
+    """A checkpoint's folder without a manifest."""
+
+    uri: str
+    generation: int
+    step: int
+
+    @classmethod
+    def at(cls, uri: str) -> "Unfinished | None":
+        """From its URI; None for a folder that no save of ours has made."""
+        match = _FOLDER.fullmatch(uri.rstrip("/").rpartition("/")[2])
+        return cls(uri, int(match[2]), int(match[1])) if match else None
+
+
 def surplus(checkpoints: Sequence[Kept], *, keep_last: int, keep_best: int) -> list[Kept]:
     """The checkpoints that neither are among the newest, nor the best, nor pinned; oldest first.
 
@@ -25,3 +43,16 @@ def surplus(checkpoints: Sequence[Kept], *, keep_last: int, keep_best: int) -> l
     measured = [item for item in newest_first if item.validation_loss is not None]
     keep.update(sorted(measured, key=lambda item: (item.validation_loss, -item.step))[:keep_best])
     return [item for item in reversed(newest_first) if item not in keep and not item.pinned]
+
+
+def torn(uris: Iterable[str], failed: Collection[str], generation: int) -> list[Unfinished]:
+    """Of unfinished checkpoints those that nobody will finish: their save is known to have failed, or their generation
+    is over.
+
+    Args:
+        uris: folders without a manifest.
+        failed: those whose save has failed.
+        generation: the newest one.
+    """
+    found = [item for uri in uris if (item := Unfinished.at(uri)) is not None]
+    return [item for item in found if item.uri in failed or item.generation < generation]

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from regroup.service.policy.recovery import Saved
-from regroup.service.policy.retention import Kept, surplus
+from regroup.service.policy.retention import Kept, surplus, torn
 from regroup.service.runtime.gang import AgentError, AgentLostError, Gang
 from regroup.service.runtime.generations import Generation, GenerationLog
 from regroup.service.runtime.journal import Journal
@@ -25,6 +25,10 @@ class Checkpoints:
         self._payload, self._gang, self._journal = payload, gang, journal
         self._manifests: dict[str, dict[str, Any]] = {}
         self._distrusted: dict[str, str] = {}
+        self._unfinished: set[str] = set()
+        """URIs without a manifest, as far as known."""
+        self._failed: set[str] = set()
+        """Those of them whose save this supervisor saw fail."""
         self._running: set[asyncio.Task[None]] = set()
         self._one_at_a_time = asyncio.Lock()
         self._validation: dict[tuple[int, int], float] = {}
@@ -32,7 +36,7 @@ class Checkpoints:
     def begin(self, generation: Generation, step: int, log: GenerationLog) -> None:
         """Save a set that every rank holds pinned."""
         lineage = [[past.number, past.start_step] for past in log.past]
-        task = asyncio.get_running_loop().create_task(self._save(generation, step, lineage))
+        task = asyncio.get_running_loop().create_task(self._save(generation, step, lineage, log))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
@@ -46,10 +50,16 @@ class Checkpoints:
         if row.validation_loss is not None:
             self._validation[row.generation, row.step] = row.validation_loss
 
-    def know(self, manifests: list[dict[str, Any]]) -> None:
-        """Take up what a scan found."""
+    async def scan(self) -> None:
+        """Look through durable storage, once in this supervisor's life.
+
+        Raises:
+            AgentLostError: the agent that looks is gone.
+        """
+        if self.scanned:
+            return
+        self._take_up(*await self._gang.saved())
         self.scanned = True
-        self._manifests.update({item["uri"]: item for item in manifests})
 
     def known(self) -> list[Saved]:
         """Finished checkpoints, without looking at storage."""
@@ -69,7 +79,7 @@ class Checkpoints:
         """What was wrong with a checkpoint."""
         return self._distrusted[uri]
 
-    async def _save(self, generation: Generation, step: int, lineage: list[list[int]]) -> None:
+    async def _save(self, generation: Generation, step: int, lineage: list[list[int]], log: GenerationLog) -> None:
         async with self._one_at_a_time:
             started = time.time()
             uri = f"{self._payload.storage_uri}/checkpoints/step-{step}.gen-{generation.number}"
@@ -96,6 +106,9 @@ class Checkpoints:
                     generation.number,
                     {"kind": "checkpoint_failed", "step": step, "message": str(error)},
                 )
+                self._unfinished.add(uri)
+                self._failed.add(uri)
+                await self._retain(log.past[-1].number)
                 return
             self._manifests[uri] = {**whole, "uri": uri}
             size = sum(file["size_bytes"] for file in whole["files"])
@@ -113,9 +126,18 @@ class Checkpoints:
                     "validation_loss": whole["validation_loss"],
                 },
             )
-            await self._retain()
+            await self._retain(log.past[-1].number)
 
-    async def _retain(self) -> None:
+    async def _retain(self, newest_generation: int) -> None:
+        """Give up what is surplus and what was torn. What does not work now is tried after the next save."""
+        try:
+            await self.scan()
+            await self._give_up_surplus()
+            await self._collect_torn(newest_generation)
+        except (AgentError, AgentLostError):
+            return
+
+    async def _give_up_surplus(self) -> None:
         policy = self._payload.spec.checkpoint
         kept = [
             Kept(
@@ -129,15 +151,32 @@ class Checkpoints:
             if uri not in self._distrusted
         ]
         for item in surplus(kept, keep_last=policy.keep_last, keep_best=policy.keep_best):
-            uri = item.uri
-            try:
-                await self._gang.agents.call(next(iter(self._gang.configs)), "remove_checkpoint", uri, timeout_s=600)
-            except AgentLostError:
-                return  # the next save tries again
-            del self._manifests[uri]
+            await self._gang.remove(item.uri)
+            del self._manifests[item.uri]
             await self._journal.write(
                 f"checkpoint_removed:{item.generation}:{item.step}",
                 "checkpoint_removed",
                 item.generation,
                 {"step": item.step, "generation": item.generation},
+            )
+
+    def _take_up(self, manifests: list[dict[str, Any]], unfinished: set[str]) -> None:
+        found = {item["uri"]: item for item in manifests}
+        self._manifests.update(found)
+        self._unfinished = (self._unfinished | unfinished) - found.keys()
+
+    async def _collect_torn(self, newest_generation: int) -> None:
+        """No save of this supervisor runs meanwhile; one that its former life ordered may, and its node knows."""
+        if not torn(self._unfinished, self._failed, newest_generation):
+            return
+        manifests, untouched = await self._gang.saved(by_all=True)
+        self._take_up(manifests, untouched)
+        for item in torn(untouched, self._failed, newest_generation):
+            await self._gang.remove(item.uri)
+            self._unfinished.discard(item.uri)
+            await self._journal.write(
+                f"checkpoint_torn:{item.generation}:{item.step}",
+                "note",
+                item.generation,
+                {"kind": "checkpoint_torn", "step": item.step, "message": f"{item.uri} was never finished: removed"},
             )

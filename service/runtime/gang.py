@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from regroup.service.errors import RegroupError
-from regroup.service.policy.recovery import Saved, Shard
+from regroup.service.policy.recovery import Shard
 from regroup.service.runtime.generations import Generation
 from regroup.workers.contract import AgentConfig, Join, Restore, to_json
 
@@ -15,6 +15,8 @@ FORM_TIMEOUT_S = 60.0
 RESTORE_TIMEOUT_S = 1800.0
 """Forming from a checkpoint first downloads it."""
 SHUTDOWN_TIMEOUT_S = 60.0
+SCAN_TIMEOUT_S = 120.0
+REMOVE_TIMEOUT_S = 600.0
 
 
 class AgentLostError(RegroupError):
@@ -177,10 +179,20 @@ class Gang:
         found = await asyncio.gather(*(one(node) for node in self.configs if node not in lost))
         return [shard for shards in found for shard in shards]
 
-    async def saved(self) -> tuple[list[Saved], list[dict[str, Any]]]:
-        """Finished checkpoints in durable storage, found by scanning, with their manifests."""
-        manifests: list[dict[str, Any]] = await self.agents.call(next(iter(self.configs)), "manifests", timeout_s=120)
-        return [Saved(item["uri"], item["generation"], item["step"]) for item in manifests], manifests
+    async def saved(self, *, by_all: bool = False) -> tuple[list[dict[str, Any]], set[str]]:
+        """Manifests of the finished checkpoints in durable storage, and URIs of the unfinished, found by scanning.
+
+        Args:
+            by_all: scan from every node, and leave out what any of them is writing.
+        """
+        nodes = list(self.configs) if by_all else [self._first]
+        scans = await _all(self._ask(node, "manifests", timeout_s=SCAN_TIMEOUT_S) for node in nodes)
+        finished = [item for item in scans[0] if not item.get("unfinished")]
+        return finished, set.intersection(*({item["uri"] for item in scan if item.get("unfinished")} for scan in scans))
+
+    async def remove(self, uri: str) -> None:
+        """Remove a checkpoint from durable storage."""
+        await self._ask(self._first, "remove_checkpoint", uri, timeout_s=REMOVE_TIMEOUT_S)
 
     async def save(
         self, generation: Generation, step: int, uri: str, manifest: Callable[[list[Any]], dict[str, Any]]
@@ -188,7 +200,7 @@ class Gang:
         """Write a pinned set below `uri`, its metadata, and last its manifest; returns the manifest.
 
         Raises:
-            AgentLostError, AgentError: nothing counts as saved; debris is removed by the next retention.
+            AgentLostError, AgentError: nothing counts as saved; retention collects what was torn.
         """
         written = await _all(
             self._ask(
@@ -225,6 +237,10 @@ class Gang:
                 await self.agents.kill(node)
 
         await asyncio.gather(*(one(node) for node in self.configs))
+
+    @property
+    def _first(self) -> str:
+        return next(iter(self.configs))
 
     async def _ask(self, node: str, method: str, *args: Any, timeout_s: float) -> Any:
         reply = await self.agents.call(node, method, *args, timeout_s=timeout_s)

@@ -93,8 +93,7 @@ class Recovering:
         return source
 
     async def _known(self) -> Any:
-        if not self._checkpoints.scanned:
-            self._checkpoints.know((await self._gang.saved())[1])
+        await self._checkpoints.scan()
         return self._checkpoints.known()
 
     def _judge(self, cause: Cause, now_s: float, step: int) -> Verdict:

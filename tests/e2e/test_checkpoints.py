@@ -110,6 +110,22 @@ def test_a_pinned_checkpoint_survives_retention(served: Served, spec: Spec, tmp_
     assert sorted(path.name for path in pinned.parent.iterdir()) == ["step-24.gen-1", "step-8.gen-1"]
 
 
+def test_what_a_dead_saver_left_is_collected(served: Served, spec: Spec, tmp_path: Path) -> None:
+    gates = Gates(tmp_path, 12)
+    faults = [{"at": {"rank": 1, "step": 7, "phase": "forward"}, "do": "kill_saver"}]
+    job = served.client.submit(spec("torn", faults=faults, **gates.parts))
+
+    def said() -> list[str]:
+        notes = [event.data for event in served.client.events(job.id) if event.type == "note"]
+        return [note["kind"] for note in notes if note["kind"].startswith("checkpoint_")]
+
+    eventually(lambda: said() == ["checkpoint_failed", "checkpoint_torn"])
+    gates.open(12)
+    assert served.client.wait(job.id, timeout_s=240).state == "SUCCEEDED"
+    folder = saved(served, job, 24).parent
+    assert sorted(path.name for path in folder.iterdir()) == ["step-16.gen-1", "step-24.gen-1"]
+
+
 def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(
     served: Served, spec: Spec, control: Job, tmp_path: Path
 ) -> None:

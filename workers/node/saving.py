@@ -8,8 +8,9 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ class Saving:
         """Savers that hold buffers."""
         self._config, self._scratch, self._buffers = config, scratch, buffers
         self._kill_next = False
+        self._writing: set[str] = set()
 
     async def save(
         self, zygote: ZygoteLink, generation: int, step: int, ranks: Sequence[int], uri: str
@@ -42,45 +44,15 @@ class Saving:
             TaskFailed: the saver died or raised.
             StorageError: durable storage refused.
         """
-        fds = self._buffers.pinned(generation, step, ranks)
-        directory = self._scratch / f"save-{step}-{generation}"
-        directory.mkdir(parents=True, exist_ok=True)
-        self.busy += 1
-        try:
-            args = {"directory": str(directory), "shards": [{"rank": rank} for rank in ranks]}
-            task = asyncio.ensure_future(
-                zygote.run_task("regroup.workers.state.checkpoint:save_shards", args, fds, nice=_SAVER_NICE)
-            )
-            await self._strike_saver(zygote)
-            result = await task
-        finally:
-            self.busy -= 1
-            self._buffers.release(fds)
-        try:
-            files = await asyncio.to_thread(storage.upload, directory, uri)
-        finally:
-            await asyncio.to_thread(storage.remove_local, directory)
-        return {"files": files, "part": result}
+        with self._writing_to(uri):
+            return await self._save(zygote, generation, step, ranks, uri)
 
     async def finish(
         self, zygote: ZygoteLink, uri: str, parts: Sequence[Any], manifest: dict[str, Any]
     ) -> dict[str, Any]:
         """Write DCP's metadata, then the manifest that makes the checkpoint exist."""
-        directory = self._scratch / f"metadata-{manifest['step']}-{manifest['generation']}"
-        directory.mkdir(parents=True, exist_ok=True)
-        fd = os.memfd_create("regroup-parts", os.MFD_CLOEXEC)  # what many ranks wrote does not fit a packet
-        try:
-            os.write(fd, json.dumps(list(parts)).encode())
-            await zygote.run_task(
-                "regroup.workers.state.checkpoint:write_metadata", {"directory": str(directory)}, [fd], nice=_SAVER_NICE
-            )
-            files = await asyncio.to_thread(storage.upload, directory, uri)
-        finally:
-            os.close(fd)
-            await asyncio.to_thread(storage.remove_local, directory)
-        whole = {**manifest, "files": [*manifest["files"], *files]}
-        await asyncio.to_thread(storage.write_bytes, storage.join(uri, MANIFEST), json.dumps(whole, indent=1).encode())
-        return whole
+        with self._writing_to(uri):
+            return await self._finish(zygote, uri, parts, manifest)
 
     def fetch(self, uri: str) -> Path:
         """A verified local copy of a checkpoint.
@@ -100,15 +72,21 @@ class Saving:
         return target
 
     def manifests(self) -> list[dict[str, Any]]:
-        """Every finished checkpoint of this job, found by scanning; unreadable manifests are left out."""
+        """What a scan finds of this job's checkpoints: the manifest of every finished one, with its `uri`; of what has
+        no manifest and is not being written by this node `uri` and `unfinished`. Unreadable manifests are left out."""
+        writing = frozenset(self._writing)  # before the look: what is finished meanwhile is not torn
         root = storage.join(self._config.storage_uri, "checkpoints")
         found: list[dict[str, Any]] = []
         for folder in storage.folders(root):
-            data = storage.read_bytes(storage.join(root, folder, MANIFEST))
+            uri = storage.join(root, folder)
+            data = storage.read_bytes(storage.join(uri, MANIFEST))
+            if data is None:
+                found += [] if uri in writing else [{"uri": uri, "unfinished": True}]
+                continue
             try:
-                found += [{**json.loads(data), "uri": storage.join(root, folder)}] if data else []
+                found.append({**json.loads(data), "uri": uri})
             except ValueError:
-                continue  # torn: it never finished
+                continue  # it may be damaged: a person can mend that
         return found
 
     def archive_logs(self, log_dir: Path, prefix: str) -> None:
@@ -130,6 +108,56 @@ class Saving:
     def close(self) -> None:
         """Give scratch space back."""
         storage.remove_local(self._scratch)
+
+    async def _save(
+        self, zygote: ZygoteLink, generation: int, step: int, ranks: Sequence[int], uri: str
+    ) -> dict[str, Any]:
+        fds = self._buffers.pinned(generation, step, ranks)
+        directory = self._scratch / f"save-{step}-{generation}"
+        directory.mkdir(parents=True, exist_ok=True)
+        self.busy += 1
+        try:
+            args = {"directory": str(directory), "shards": [{"rank": rank} for rank in ranks]}
+            task = asyncio.ensure_future(
+                zygote.run_task("regroup.workers.state.checkpoint:save_shards", args, fds, nice=_SAVER_NICE)
+            )
+            await self._strike_saver(zygote)
+            result = await task
+        finally:
+            self.busy -= 1
+            self._buffers.release(fds)
+        try:
+            files = await asyncio.to_thread(storage.upload, directory, uri)
+        finally:
+            await asyncio.to_thread(storage.remove_local, directory)
+        return {"files": files, "part": result}
+
+    async def _finish(
+        self, zygote: ZygoteLink, uri: str, parts: Sequence[Any], manifest: dict[str, Any]
+    ) -> dict[str, Any]:
+        directory = self._scratch / f"metadata-{manifest['step']}-{manifest['generation']}"
+        directory.mkdir(parents=True, exist_ok=True)
+        fd = os.memfd_create("regroup-parts", os.MFD_CLOEXEC)  # what many ranks wrote does not fit a packet
+        try:
+            os.write(fd, json.dumps(list(parts)).encode())
+            await zygote.run_task(
+                "regroup.workers.state.checkpoint:write_metadata", {"directory": str(directory)}, [fd], nice=_SAVER_NICE
+            )
+            files = await asyncio.to_thread(storage.upload, directory, uri)
+        finally:
+            os.close(fd)
+            await asyncio.to_thread(storage.remove_local, directory)
+        whole = {**manifest, "files": [*manifest["files"], *files]}
+        await asyncio.to_thread(storage.write_bytes, storage.join(uri, MANIFEST), json.dumps(whole, indent=1).encode())
+        return whole
+
+    @contextmanager
+    def _writing_to(self, uri: str) -> Generator[None]:
+        self._writing.add(uri)
+        try:
+            yield
+        finally:
+            self._writing.discard(uri)
 
     async def _strike_saver(self, zygote: ZygoteLink) -> None:
         if not self._kill_next:

@@ -261,3 +261,18 @@ async def test_a_preload_that_starts_threads_falls_back_to_exec(tmp_path: Path) 
     await node.until(Done, within_s=60)
     await node.host.end(1)
     await node.host.close()
+
+
+async def test_a_checkpoint_that_is_being_finished_is_not_taken_for_torn(nodes: list[Node], tmp_path: Path) -> None:
+    writer, other = (node.host for node in nodes)
+    folder = tmp_path / "storage" / "checkpoints" / "step-8.gen-1"
+    folder.mkdir(parents=True)
+    uri = f"file://{folder}"
+    assert writer.saving.manifests() == [{"uri": uri, "unfinished": True}]
+    finishing = asyncio.create_task(writer.finish_checkpoint(uri, [], {"step": 8, "generation": 1, "files": []}))
+    await asyncio.sleep(0)  # it begins
+    assert writer.saving.manifests() == []
+    assert other.saving.manifests() == [{"uri": uri, "unfinished": True}], "it cannot know"
+    await finishing
+    for host in (writer, other):
+        assert [(item["uri"], item["step"]) for item in host.saving.manifests()] == [(uri, 8)]
