@@ -14,13 +14,16 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import ray
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
 from regroup.service.errors import NotFoundError
-from regroup.service.runtime import local_ray, processes
-from regroup.service.runtime.cluster import Grant, GrantRefusedError, Node, SupervisorGoneError, SyncRequest
+from regroup.service.runtime import local_ray, processes, ray_standby
+from regroup.service.runtime.cluster import Grant, GrantRefusedError, Node, SupervisorGoneError, SyncRequest, agent_name
+from regroup.service.runtime.ray_agents import RayAgents
 from regroup.service.runtime.ray_cluster import RayCluster
 from regroup.service.settings import Settings
+from regroup.workers.contract import AgentConfig
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 HERE = Path(__file__).parent
@@ -163,6 +166,64 @@ async def test_of_racing_writers_one_owns_a_record_until_the_job_is_forgotten(cl
     await cluster.forget_job("j2")
     assert _internal_kv_get(key, namespace=b"regroup") is None
     assert _internal_kv_get(b"generation/j22/1", namespace=b"regroup") == b"another job's"
+
+
+async def test_a_supervisor_starts_from_the_process_that_was_left_for_it(
+    cluster: RayCluster, local: local_ray.LocalRay
+) -> None:
+    control = next(node for node in await cluster.nodes() if node.is_control)
+    before = idle(local)
+    await cluster.prestart(control)
+    async with asyncio.timeout(30):
+        while not (left := idle(local) - before):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    name = "regroup-supervisor:j3"
+    await cluster.start_supervisor(name, {})
+    assert {int((await cluster.sync("j3", SyncRequest())).boot_id)} == left
+    await cluster.stop_supervisor(name)
+
+
+def idle(local: local_ray.LocalRay) -> set[int]:
+    """Pids of the cluster's processes that wait for something to do."""
+    marked = processes.marked("REGROUP_RAY_CLUSTER", local.id)
+    return {
+        process.pid for process in marked if Path(f"/proc/{process.pid}/cmdline").read_text().startswith("ray::IDLE")
+    }
+
+
+async def test_a_standby_becomes_the_agent_of_one_job(cluster: RayCluster, tmp_path: Path) -> None:
+    node = (await training_nodes(cluster))[0]
+    for _ in range(2):
+        await cluster.stand_by(node, "")
+    waiting = await asyncio.to_thread(ray_standby._free, node.id)
+    assert len(waiting) == 1, "told twice, there once"
+    assert await cluster.actors() == set(), "a standby is nobody's"
+    standby = ray.get_actor(waiting[0], namespace="regroup")
+
+    taken, created = agent_config("j4", node, tmp_path), agent_config("j5", node, tmp_path)
+    first = await asyncio.to_thread(RayAgents("j4").create, taken)
+    assert first == standby
+    assert await asyncio.to_thread(RayAgents("j4").create, taken) == standby, "found again, by whoever asks"
+    second = await asyncio.to_thread(RayAgents("j5").create, created)
+    assert second != standby
+    status = await second.status.remote()
+    assert status["pids"]["agent"] != (await first.status.remote())["pids"]["agent"]
+    names = {agent_name("j4", node.id), agent_name("j5", node.id)}
+    assert await cluster.actors() == names
+
+    for name in names:
+        await cluster.kill_actor(name)
+    assert await cluster.actors() == set()
+    third = await asyncio.to_thread(RayAgents("j4").create, taken)
+    assert third != standby, "a dead one is not found again"
+    await cluster.kill_actor(agent_name("j4", node.id))
+    await cluster.forget_job("j4")
+    assert ray_standby._records("standby/") == []
+
+
+def agent_config(job_id: str, node: Node, folder: Path) -> AgentConfig:
+    uri = folder.as_uri()
+    return AgentConfig(job_id, "t", node.id, node.name, node.address, f"regroup-supervisor:{job_id}", uri, uri)
 
 
 async def test_leaving_leaves_it_running(cluster: RayCluster, local: local_ray.LocalRay) -> None:
