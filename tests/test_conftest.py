@@ -1,6 +1,7 @@
 """The guard against leaks sees what it is for, and the PostgreSQL fixture serves."""
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from house.descriptors import Snapshot
+from house.job_leaks import processes_naming
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -56,6 +59,55 @@ def test_leaks_fail_their_test_and_what_outlives_the_session_fails_the_run(
     result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(["*descriptor * -> /etc/hostname*shared memory /dev/shm/regroup-test-leak*"])
     result.stdout.fnmatch_lines(["*left behind:*", "*process *: sleep 77*", "*outlived the tests*", "*: sleep 77"])
+
+
+# Holds a memory file, a port, both ends of a TCP connection, and one end of a pipe and of a unix socket of ours.
+HOLDER = """
+import os, socket, sys
+memory = os.memfd_create("held")
+listening = socket.create_server(("127.0.0.1", 0))
+connected = socket.create_connection(listening.getsockname()), listening.accept()
+print(listening.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+def test_descriptors_of_a_process_are_told_with_who_is_at_their_other_end() -> None:
+    ours, its = socket.socketpair()
+    command = [sys.executable, "-c", HOLDER]
+    with subprocess.Popen(command, stdin=its, stdout=subprocess.PIPE, text=True) as holder:
+        its.close()
+        assert holder.stdout is not None
+        port = int(holder.stdout.readline())
+        found = {descriptor.number: descriptor for descriptor in Snapshot().of(holder.pid)}
+        ours.close()  # ends it
+    assert (found[0].kind, found[0].others) == ("socket", {os.getpid()})
+    assert (found[1].kind, found[1].others) == ("pipe", {os.getpid()})
+    own = [descriptor for number, descriptor in found.items() if number > 2]
+    assert [descriptor.kind for descriptor in own if descriptor.kind != "socket"] == ["/memfd:held (deleted)"]
+    assert [descriptor.port for descriptor in own if not descriptor.others and descriptor.kind == "socket"] == [port]
+    assert [descriptor.others for descriptor in own if descriptor.others] == [{holder.pid}] * 2
+    assert Snapshot().of(holder.pid) == []
+
+
+def test_a_detached_process_is_found_by_a_job_that_its_environment_or_folder_names(tmp_path: Path) -> None:
+    job = f"job_{os.urandom(8).hex()}"
+    (folder := tmp_path / job).mkdir()
+    waits = ["sleep", "60"]
+    by_environment = subprocess.Popen(waits, env={**os.environ, "SOME": f"/x/{job}/y"}, start_new_session=True)
+    by_folder = subprocess.Popen(waits, cwd=folder, start_new_session=True)
+    try:
+        assert sorted(processes_naming([job])) == sorted(
+            [
+                f"process {by_environment.pid} (sleep), by SOME=/x/{job}/y",
+                f"process {by_folder.pid} (sleep), by {folder}",
+            ]
+        )
+    finally:
+        for process in (by_environment, by_folder):
+            process.kill()
+            process.wait()
+    assert list(processes_naming([job])) == []
 
 
 def test_a_group_that_cannot_run_skips_with_its_reason_or_fails_where_required(

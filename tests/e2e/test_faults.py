@@ -1,10 +1,14 @@
-"""A kill in any phase, of any rank or part: the result is bitwise that of the undisturbed run."""
+"""A kill in any phase, of any rank or part: the result is bitwise that of the undisturbed run, and nothing is left."""
 
+import json
+import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+from house.job_leaks import nothing_left_by_jobs
 from house.served import Served, assert_same_result, called, eventually
 
 from regroup.api.schemas import Job
@@ -14,6 +18,19 @@ Spec = Callable[..., dict[str, Any]]
 
 def fault(rank: int, step: int, phase: str = "forward", do: str = "sigkill") -> dict[str, Any]:
     return {"at": {"rank": rank, "step": step, "phase": phase}, "do": do}
+
+
+@pytest.fixture(scope="module")
+def warm(served: Served, spec: Spec, control: Job) -> None:
+    """The server has seen a whole job with an incident: what it opens once, it has."""
+    assert served.run(spec("warm", steps=4, faults=[fault(1, 2)])).state == "SUCCEEDED"
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(served: Served, warm: None) -> Iterator[None]:
+    """Each test's jobs leave nothing behind."""
+    with nothing_left_by_jobs(served):
+        yield
 
 
 def test_a_kill_in_every_phase(served: Served, spec: Spec, control: Job) -> None:
@@ -86,6 +103,93 @@ def once():
         spawn()
 
 os.register_at_fork(after_in_child=once)
+"""
+
+
+def test_ranks_with_data_loader_workers_leave_nothing(served: Served, spec: Spec, control: Job) -> None:
+    """Each rank reads through two loader workers and has a helper that called setsid: all hold the rank's sockets.
+
+    They would keep the dead rank's connections open: its neighbours wait, unless all of it is ended.
+    """
+    with tempfile.TemporaryDirectory(prefix="loaders-") as folder:  # short: torch puts unix sockets there
+        Path(folder, "loaders.py").write_text(LOADERS)
+        env = {"PYTHONPATH": folder, "NOTES": folder, "TMPDIR": folder}
+        job = served.run(spec("loaders", env=env, preload=["loaders"], faults=[fault(1, 10), fault(0, 15)]))
+        notes = [json.loads(path.read_text()) for path in Path(folder).glob("*.json")]
+    assert_same_result(served, job, control)
+    assert [incident.reason for incident in job.incidents] == ["rank_exit"] * 2
+    assert sorted(note["rank"] for note in notes) == sorted([0, 1, 2, 3] * 3)
+    children = [tuple(child) for note in notes for child in note["children"]]
+    assert len(set(children)) == 3 * len(notes), "two workers and a helper for each rank of each generation"
+    assert [note["of_former_generations"] for note in notes] == [[]] * len(notes)
+    eventually(lambda: not [child for child in children if born(child[0]) == child[1]], 15)
+
+
+def born(pid: int) -> str:
+    """Start time of a process: with its pid, it is that one and no other; empty if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+# A loader with a generator of its own: the job's random numbers stay as they are.
+LOADERS = """
+import json, os, signal
+from pathlib import Path
+import torch
+from torch.utils.data import DataLoader, Dataset
+from regroup.workers.rank.context import Context
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 1_000_000
+    def __getitem__(self, index):
+        return torch.full((1024,), index)
+
+def born(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+def begin(context):
+    folder = Path(os.environ["NOTES"])
+    former = [child for path in folder.glob(f"{context.generation - 1}-*.json")
+              for child in json.loads(path.read_text())["children"]]
+    alive = [child for child in former if born(child[0]) == child[1]]
+    loader = DataLoader(Numbers(), batch_size=4, num_workers=2, multiprocessing_context="fork",
+                        generator=torch.Generator())
+    context.batches = enumerate(loader)
+    read(context)
+    workers = [int(pid) for pid in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()]
+    helper = os.fork()
+    if helper == 0:
+        os.setsid()
+        while True:
+            signal.pause()
+    note = {"rank": context.rank, "of_former_generations": alive,
+            "children": [[pid, born(pid)] for pid in (*workers, helper)]}
+    draft = folder / f"{os.getpid()}.draft"
+    draft.write_text(json.dumps(note))
+    draft.rename(folder / f"{context.generation}-{context.rank}.json")
+
+def read(context):
+    number, batch = next(context.batches)
+    assert batch[:, 0].tolist() == list(range(4 * number, 4 * number + 4))
+
+restore, commit = Context.restore, Context.commit
+
+def restore_and_begin(self):
+    step = restore(self)
+    begin(self)
+    return step
+
+def read_and_commit(self, *args, **fields):
+    read(self)
+    return commit(self, *args, **fields)
+
+Context.restore, Context.commit = restore_and_begin, read_and_commit
 """
 
 
