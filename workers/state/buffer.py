@@ -20,9 +20,11 @@ from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from typing import Any
 
+from regroup.workers.state.checksum import checksum
+
 HEADER_BYTES = 4096
 _MAGIC = b"regroup\0"
-_VERSION = 1
+_VERSION = 2
 _ALIGN = 64
 _INDEX_STEP = 64 * 1024
 _FIELDS = struct.Struct("<8sIIQQII16sQQI")
@@ -290,7 +292,7 @@ class ShardBuffer:
             memoryview(self._mapped()) as memory,
             memory[HEADER_BYTES : _data_start(header.index_bytes) + header.data_bytes] as covered,
         ):
-            return zlib.crc32(covered)
+            return checksum(covered)
 
     def _allocated(self, size_bytes: int) -> mmap.mmap:
         status = os.fstat(self._fd)

@@ -1,0 +1,39 @@
+"""The checksum of a snapshot: fast enough for every step of a job. No torch, no ray.
+
+The 64-bit words of a set are XORed at a distance of 8,191 words, and the CRC-32 of what remains is taken. Any one
+flipped bit changes it; so does a page of memory that is stale or in another's place, because the distance is a prime
+and no page of 512 words meets another of the same 32 MB in the same columns.
+"""
+
+import functools
+import operator
+import zlib
+
+try:
+    import numpy as np
+except ModuleNotFoundError:  # a job's own interpreter may have torch and no numpy
+    np = None
+
+_WORDS = 8191
+_ROW_BYTES = 8 * _WORDS
+
+
+def checksum(data: memoryview) -> int:
+    """CRC-32 of the folded words of `data`, as if zeros followed its last byte."""
+    whole = len(data) // _ROW_BYTES * _ROW_BYTES
+    folded = _fold(data[:whole]) ^ int.from_bytes(data[whole:], "little")
+    return zlib.crc32(folded.to_bytes(_ROW_BYTES, "little"))
+
+
+def _fold(rows: memoryview) -> int:
+    """All rows XORed with each other, as one little-endian number."""
+    if np is None:
+        return fold_slowly(rows)
+    words = np.frombuffer(rows, dtype="<u8").reshape(-1, _WORDS)
+    return int.from_bytes(np.bitwise_xor.reduce(words, axis=0).tobytes(), "little")
+
+
+def fold_slowly(rows: memoryview) -> int:
+    """The same without numpy, at a twentieth of the speed."""
+    pieces = (int.from_bytes(rows[at : at + _ROW_BYTES], "little") for at in range(0, len(rows), _ROW_BYTES))
+    return functools.reduce(operator.xor, pieces, 0)
