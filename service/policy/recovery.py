@@ -9,6 +9,8 @@ STORE_RANK = -1
 ZYGOTE_RANK = -2
 _REASON_BY_ERROR_CLASS = {"user": Reason.USER_ERROR, "io": Reason.IO_ERROR, "input": Reason.INVALID_INPUT}
 _BACKOFF_CAP_S = 30.0
+_BACKOFF_FROM = {Reason.IO_ERROR: 1}
+"""Storage and connections come back later than processes do: it waits after the first such failure, else the third."""
 
 
 @dataclass(frozen=True)
@@ -155,9 +157,9 @@ def judge(
             f"recovery.budgets.{budget}={budgets[budget]}"
         )
         return Verdict(False, Reason.BUDGET_EXHAUSTED, message)
-    return Verdict(
-        True, cause.reason, cause.summary, min(_BACKOFF_CAP_S, 0.5 * 2 ** (in_a_row - 3)) if in_a_row > 2 else 0.0
-    )
+    doublings = in_a_row - _BACKOFF_FROM.get(cause.reason, 3)
+    backoff_s = min(_BACKOFF_CAP_S, 0.5 * 2**doublings) if doublings >= 0 else 0.0
+    return Verdict(True, cause.reason, cause.summary, backoff_s)
 
 
 @dataclass(frozen=True)

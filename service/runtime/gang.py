@@ -17,6 +17,8 @@ RESTORE_TIMEOUT_S = 1800.0
 SHUTDOWN_TIMEOUT_S = 60.0
 SCAN_TIMEOUT_S = 120.0
 REMOVE_TIMEOUT_S = 600.0
+STORAGE_UNAVAILABLE = "StorageUnavailable"
+"""Kind of error: durable storage did not answer. What it holds may be as good as before."""
 
 
 class AgentLostError(RegroupError):
@@ -184,15 +186,22 @@ class Gang:
 
         Args:
             by_all: scan from every node, and leave out what any of them is writing.
+
+        Raises:
+            AgentError: storage did not answer.
         """
         nodes = list(self.configs) if by_all else [self._first]
-        scans = await _all(self._ask(node, "manifests", timeout_s=SCAN_TIMEOUT_S) for node in nodes)
+        scans = await _all(self._ask_storage(node, "manifests", timeout_s=SCAN_TIMEOUT_S) for node in nodes)
         finished = [item for item in scans[0] if not item.get("unfinished")]
         return finished, set.intersection(*({item["uri"] for item in scan if item.get("unfinished")} for scan in scans))
 
     async def remove(self, uri: str) -> None:
-        """Remove a checkpoint from durable storage."""
-        await self._ask(self._first, "remove_checkpoint", uri, timeout_s=REMOVE_TIMEOUT_S)
+        """Remove a checkpoint from durable storage.
+
+        Raises:
+            AgentError: storage did not answer.
+        """
+        await self._ask_storage(self._first, "remove_checkpoint", uri, timeout_s=REMOVE_TIMEOUT_S)
 
     async def save(
         self, generation: Generation, step: int, uri: str, manifest: Callable[[list[Any]], dict[str, Any]]
@@ -247,6 +256,14 @@ class Gang:
         if isinstance(reply, dict) and (error := reply.get("error")):
             raise AgentError(node, self.configs[node].node_name, error["kind"], error["message"], error["traceback"])
         return reply
+
+    async def _ask_storage(self, node: str, method: str, *args: Any, timeout_s: float) -> Any:
+        """For calls that raise what storage raised, which an agent does not put into its reply."""
+        try:
+            return await self._ask(node, method, *args, timeout_s=timeout_s)
+        except OSError as error:
+            said = (str(error).strip().splitlines() or [type(error).__name__])[-1]  # above it is the agent's traceback
+            raise AgentError(node, self.configs[node].node_name, STORAGE_UNAVAILABLE, said, "") from error
 
 
 async def _all(calls: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from regroup.service.policy.recovery import ZYGOTE_RANK, Source
 from regroup.service.runtime.checkpoints import Checkpoints
-from regroup.service.runtime.gang import AgentError, AgentLostError, Gang
+from regroup.service.runtime.gang import STORAGE_UNAVAILABLE, AgentError, AgentLostError, Gang
 from regroup.service.runtime.generations import Generation, GenerationLog, SupersededError
 from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.payload import Payload
@@ -124,7 +124,7 @@ class Life:
         if not self.gang.datasets:
             await self._prepare_data()
         if watch is None:
-            source = await self._recovering.choose(())
+            source = await self._unless_ended(self._recovering.choose(()))
             watch = await self._next_generation("restart" if self._generations.past else "start", source)
         while not await self._watch_over(watch):
             watch = await self._recover(watch)
@@ -144,7 +144,10 @@ class Life:
         try:
             await self._unless_ended(self.gang.prepare_data(self.payload.sources))
         except AgentError as error:
-            raise _input_error(error) from error
+            if error.kind not in _STORAGE_KINDS or not self._generations.past:
+                raise _input_error(error) from error
+            await self._unless_ended(self._recovering.outlast(error))  # the job began with it
+            await self._prepare_data()
         self._pulse.expect(self.gang.configs)
 
     async def _next_generation(self, cause: str, source: Source) -> Watch:
@@ -170,8 +173,9 @@ class Life:
         except AgentLostError as error:
             watch.lose(error.node_id, time.time())
         except AgentError as error:
-            if error.kind in _STORAGE_KINDS and source.kind == "checkpoint":
-                await self._checkpoints.distrust(source.uri, generation.number, str(error))
+            if error.kind in (*_STORAGE_KINDS, STORAGE_UNAVAILABLE) and source.kind == "checkpoint":
+                if error.kind != STORAGE_UNAVAILABLE:
+                    await self._checkpoints.distrust(source.uri, generation.number, str(error))
                 watch.hear(error.node_id, _unread(error, generation))
             elif error.kind in _INPUT_KINDS:
                 raise _input_error(error) from error
@@ -217,7 +221,7 @@ class Life:
             await asyncio.gather(*(self.gang.agents.kill(node) for node in lost))
             await self._gang_up()
             await self._prepare_data()
-        source = await self._recovering.choose(())
+        source = await self._unless_ended(self._recovering.choose(()))
         incident.rung, incident.steps_lost = source.rung, max(0, watch.step - source.step)
         self._telling.passed(incident, "decided_s", time.time())
         following = await self._next_generation(incident.cause.reason.value, source)

@@ -10,7 +10,7 @@ from typing import Any
 from regroup.service.policy.recovery import Cause, Charge, Source, Verdict, choose_source, judge
 from regroup.service.runtime.checkpoints import Checkpoints
 from regroup.service.runtime.cluster import SupervisorEvent
-from regroup.service.runtime.gang import Gang
+from regroup.service.runtime.gang import AgentError, Gang
 from regroup.service.runtime.generations import GenerationLog
 from regroup.service.runtime.incidents import Incident
 from regroup.service.runtime.payload import Payload
@@ -92,8 +92,26 @@ class Recovering:
             raise Ended(Reason.INVALID_INPUT, f"cannot go on from what `resume_from` names: {why}")
         return source
 
+    async def outlast(self, error: AgentError) -> None:
+        """Durable storage did not answer: charge it, and wait before it is asked again.
+
+        Raises:
+            Ended: it was asked as often as its budget allows.
+        """
+        now_s, step = time.time(), max(self._generations.starts.values(), default=0)
+        verdict = self._judge(Cause(Reason.IO_ERROR, str(error), now_s, None, error.node_id), now_s, step)
+        if not verdict.recover:
+            raise Ended(verdict.reason, verdict.message)
+        self._charges.append(Charge("io_error", now_s, step))
+        self._telling.enter("storage", None, f"asking storage again in {verdict.backoff_s:.1f} s: {error}")
+        await asyncio.sleep(verdict.backoff_s)
+
     async def _known(self) -> Any:
-        await self._checkpoints.scan()
+        while not self._checkpoints.scanned:
+            try:
+                await self._checkpoints.scan()
+            except AgentError as error:
+                await self.outlast(error)
         return self._checkpoints.known()
 
     def _judge(self, cause: Cause, now_s: float, step: int) -> Verdict:

@@ -143,6 +143,23 @@ def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(
     assert ["step-16.gen-1" in note["message"] for note in notes] == [True]
 
 
+def test_storage_that_is_away_during_a_restore_costs_no_checkpoint(
+    served: Served, spec: Spec, control: Job, tmp_path: Path
+) -> None:
+    gates = Gates(tmp_path, 12)
+    faults = [{"at": {"rank": 2, "step": 13, "phase": "forward"}, "do": "kill_agent"}]
+    job = served.client.submit(spec("away", faults=faults, recovery={"budgets": {"io_error": 50}}, **gates.parts))
+    folder = saved(served, job, 8).parent
+    away = folder.rename(folder.with_name("away"))
+    gates.open(12)
+    eventually(lambda: "io_error" in [incident.reason for incident in served.client.get(job.id).incidents])
+    away.rename(folder)
+    done = served.client.wait(job.id, timeout_s=240)
+    assert_same_result(served, done, control)
+    assert {formed.start_step for formed in served.client.generations(job.id)} == {0, 8}
+    assert "checkpoint_unusable" not in [event.data.get("kind") for event in served.client.events(job.id)]
+
+
 def test_export_writes_the_parameters_of_a_step(served: Served, control: Job, tmp_path: Path) -> None:
     out = tmp_path / "model.safetensors"
     command = [sys.executable, "-m", "regroup.api.cli", "export", f"{control.id}@16", str(out), "--server", served.url]

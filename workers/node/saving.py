@@ -8,7 +8,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,7 +59,12 @@ class Saving:
 
         Raises:
             StorageError: the manifest or a file is missing or damaged.
+            StorageUnavailable: it may be whole, but storage did not answer.
         """
+        with storage.answering(uri):
+            return self._fetch(uri)
+
+    def _fetch(self, uri: str) -> Path:
         data = storage.read_bytes(storage.join(uri, MANIFEST))
         if data is None:
             raise storage.StorageError(f"{uri} has no {MANIFEST}: it was never finished")
@@ -73,9 +78,19 @@ class Saving:
 
     def manifests(self) -> list[dict[str, Any]]:
         """What a scan finds of this job's checkpoints: the manifest of every finished one, with its `uri`; of what has
-        no manifest and is not being written by this node `uri` and `unfinished`. Unreadable manifests are left out."""
+        no manifest and is not being written by this node `uri` and `unfinished`. Unreadable manifests are left out.
+
+        Raises:
+            StorageUnavailable: storage did not answer.
+        """
         writing = frozenset(self._writing)  # before the look: what is finished meanwhile is not torn
         root = storage.join(self._config.storage_uri, "checkpoints")
+        with storage.answering(root):
+            return self._scan(root, writing)
+
+    def _scan(self, root: str, writing: Collection[str]) -> list[dict[str, Any]]:
+        if storage.has_vanished(self._config.storage_uri):
+            raise storage.StorageUnavailable(f"{self._config.storage_uri} is no longer there")
         found: list[dict[str, Any]] = []
         for folder in storage.folders(root):
             uri = storage.join(root, folder)

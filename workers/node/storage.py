@@ -4,7 +4,8 @@ import posixpath
 import shutil
 import uuid
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,31 @@ class StorageError(Exception):
     """Durable storage refused or does not hold what it should."""
 
 
+class StorageUnavailable(OSError):
+    """Durable storage did not answer: what it holds may be as good as before."""
+
+
 def join(uri: str, *parts: str) -> str:
     """A URI below `uri`."""
     return posixpath.join(uri, *parts)
+
+
+@contextmanager
+def answering(folder: str) -> Generator[None]:
+    """Reading below `folder`: tells storage that does not answer from storage that does not hold what it should.
+
+    Raises:
+        StorageUnavailable: whatever was raised inside but StorageError; and that, too, where the folder beside what is
+            missing is missing itself, as it is while a file system is not mounted.
+    """
+    try:
+        yield
+    except StorageError as error:
+        if has_vanished(posixpath.dirname(folder.rstrip("/"))):
+            raise StorageUnavailable(f"{folder} is not there, nor is the folder it was in") from error
+        raise
+    except Exception as error:
+        raise StorageUnavailable(f"{folder} cannot be read: {type(error).__name__}: {error}") from error
 
 
 def check_writable(uri: str) -> None:
@@ -112,10 +135,21 @@ def folders(uri: str) -> list[str]:
 
 
 def remove(uri: str) -> None:
-    """Remove a folder and all below it; nothing happens where it does not exist."""
-    fs, root = url_to_fs(uri)
-    if fs.exists(root):
-        fs.rm(root, recursive=True)
+    """Remove a folder and all below it; nothing happens where it does not exist.
+
+    Raises:
+        StorageUnavailable: storage did not answer.
+    """
+    with answering(uri):
+        fs, root = url_to_fs(uri)
+        if fs.exists(root):
+            fs.rm(root, recursive=True)
+
+
+def has_vanished(uri: str) -> bool:
+    """Whether a folder that was made is missing; object storage has no folders that could be."""
+    fs, path = url_to_fs(uri)
+    return "file" in _protocols(fs) and not fs.exists(path)
 
 
 def local_path(uri: str) -> Path | None:

@@ -68,6 +68,12 @@ def test_a_crash_loop_without_progress_exhausts_its_budget_and_waits_longer_each
     assert verdicts[0].backoff_s == 0 < verdicts[2].backoff_s
 
 
+def test_storage_that_does_not_answer_is_given_time_from_the_first_failure() -> None:
+    first = judged([], reason=Reason.IO_ERROR)
+    second = judged([Charge("io_error", 99.0, 10)], reason=Reason.IO_ERROR, step=10)
+    assert 0 < first.backoff_s < second.backoff_s
+
+
 def test_progress_refills_and_the_window_forgets() -> None:
     steady = [Charge("rank_exit", 90.0 + i, 10 * i) for i in range(8)]
     assert judged(steady, step=90).recover

@@ -34,7 +34,7 @@ SPEC = {
     "workload": {"kind": "builtin", "data": {"train": ["/x"]}},
     "training": {"global_batch": 4, "micro_batch": 1, "sequence": 8, "steps": STEPS},
     "layout": {"dp": 2},
-    "recovery": {"budgets": {"rank_exit": 2}},
+    "recovery": {"budgets": {"rank_exit": 2, "io_error": 2}},
 }
 
 
@@ -70,6 +70,8 @@ class FakeNodes:
         self.manifests: list[dict[str, Any]] = []
         self.damaged: set[str] = set()
         """URIs of checkpoints that do not verify."""
+        self.away = 0
+        """So many more times durable storage does not answer."""
 
     async def start(self, config: AgentConfig) -> None:
         self.calls.append((config.node_id, "start"))
@@ -97,7 +99,13 @@ class FakeNodes:
     def _open_store(self, node: str, generation: int) -> dict[str, Any]:
         return {"host": "h", "port": 1}
 
+    def _is_away(self) -> bool:
+        self.away -= 1
+        return self.away >= 0
+
     def _manifests(self, node: str) -> list[Any]:
+        if self._is_away():
+            raise OSError("a traceback\nConnectionError: no route to storage")
         return self.manifests
 
     def _holdings(self, node: str) -> list[Any]:
@@ -119,7 +127,9 @@ class FakeNodes:
 
     def _form(self, node: str, joins: list[dict[str, Any]], devices: list[int]) -> dict[str, Any]:
         join = joins[0]
-        if (uri := join["restore"]["uri"]) in self.damaged:
+        if (uri := join["restore"]["uri"]) and join["rank"] == 0 and self._is_away():
+            return {"error": {"kind": "StorageUnavailable", "message": "no route to storage", "traceback": ""}}
+        if uri in self.damaged:
             return {"error": {"kind": "storage", "message": f"{uri} is damaged", "traceback": ""}}
         self.generation[node], self.said[node], self.running[node] = join["generation"], [], [join["rank"]]
         asyncio.get_running_loop().create_task(self._rank(node, join))
@@ -245,6 +255,52 @@ async def test_a_damaged_checkpoint_is_told_and_an_older_one_is_used() -> None:
     (note,) = [event.data for event in events if event.data.get("kind") == "checkpoint_unusable"]
     assert "step-4.gen-1 is damaged" in note["message"]
     assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+
+
+async def test_storage_that_is_away_during_a_restore_is_asked_again_for_the_same_checkpoint() -> None:
+    nodes = FakeNodes({})
+    nodes.manifests = [{"uri": f"/s/step-{step}.gen-1", "generation": 1, "step": step} for step in (2, 4)]
+    made, journal = life(nodes, Memory())
+    nodes.away = 1
+    made._checkpoints.scanned = True
+    made._checkpoints._take_up(nodes.manifests, set())
+    await asyncio.wait_for(made.run(), 20)
+    events = await journal.since("", 0, 0)
+    assert [event.data["start_step"] for event in events if event.type == "generation"] == [4, 4]
+    assert [event.data["reason"] for event in events if event.type == "incident"][-1] == "io_error"
+    assert not [event for event in events if event.data.get("kind") == "checkpoint_unusable"]
+    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+
+
+async def test_storage_that_is_away_during_a_scan_is_asked_again() -> None:
+    nodes = FakeNodes({})
+    nodes.away = 2
+    nodes.manifests = [{"uri": "/s/step-4.gen-1", "generation": 1, "step": 4}]
+    _, journal = await run(nodes)
+    events = await journal.since("", 0, 0)
+    assert [event.data["start_step"] for event in events if event.type == "generation"] == [4]
+    waits = [event.data["message"] for event in events if event.data.get("phase") == "storage"]
+    assert len(waits) == 2 and "no route to storage (node n0)" in waits[0] and "traceback" not in waits[0]
+
+
+async def test_storage_that_is_away_when_an_agent_is_replaced_is_asked_again() -> None:
+    nodes = FakeNodes({(1, 4): "node-1"})
+    refused = {"error": {"kind": "storage", "message": "not writable", "traceback": ""}}
+    nodes.away = 1
+    nodes._check_storage = lambda node: refused if ("node-1", "kill") in nodes.calls and nodes._is_away() else {}  # type: ignore[attr-defined]
+    nodes._manifests = lambda node: []  # type: ignore[method-assign]
+    _, journal = await run(nodes)
+    assert nodes.away < 0, "storage was not asked again"
+    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+
+
+async def test_storage_that_stays_away_ends_the_job_within_its_budget() -> None:
+    nodes = FakeNodes({})
+    nodes.away = 1000
+    _, journal = await run(nodes)
+    last = (await journal.since("", 0, 0))[-1]
+    assert (last.data["state"], last.data["reason"]) == ("FAILED", "budget_exhausted")
+    assert "recovery.budgets.io_error=2" in last.data["message"]
 
 
 async def test_an_exception_in_user_code_fails_at_once() -> None:

@@ -9,7 +9,7 @@ import pytest
 from regroup.workers.contract import AgentConfig
 from regroup.workers.node.buffers import BufferPool
 from regroup.workers.node.saving import Saving
-from regroup.workers.node.storage import StorageError
+from regroup.workers.node.storage import StorageError, StorageUnavailable
 
 
 @pytest.fixture
@@ -52,6 +52,31 @@ def test_a_damaged_checkpoint_is_refused_by_name(
         (checkpoint / file).write_bytes(content)
     with pytest.raises(StorageError, match=words):
         saving.fetch(str(checkpoint))
+
+
+def test_storage_that_is_away_says_nothing_against_a_checkpoint(saving: Saving, checkpoint: Path) -> None:
+    uri, folder = str(checkpoint), checkpoint.parent
+    away = folder.rename(folder.with_name("away"))
+    with pytest.raises(StorageUnavailable, match=uri):
+        saving.fetch(uri)
+    folder.touch()  # something else is in the way, and the file system says so
+    with pytest.raises(StorageUnavailable, match="NotADirectoryError"):
+        saving.fetch(uri)
+    folder.unlink()
+    away.rename(folder)
+    assert (saving.fetch(uri) / "shard").read_bytes() == b"state"
+
+
+def test_a_scan_of_storage_that_is_away_is_not_empty(saving: Saving, checkpoint: Path) -> None:
+    storage = checkpoint.parent.parent
+    assert [item["uri"] for item in saving.manifests()] == [f"file://{checkpoint}"]
+    away = storage.rename(storage.with_name("away"))
+    with pytest.raises(StorageUnavailable, match="storage"):
+        saving.manifests()
+    storage.mkdir()
+    assert saving.manifests() == [], "a job that has saved nothing"
+    storage.rmdir()
+    away.rename(storage)
 
 
 def test_logs_of_this_job_alone_are_archived(saving: Saving, tmp_path: Path) -> None:
