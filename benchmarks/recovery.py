@@ -1,6 +1,6 @@
 """Start and recovery: regroup, Ray Train as shipped, and Ray Train with its knobs turned, in one run on one machine.
 
-usage: python -m benchmarks.recovery --json PATH [--trials N] [--arms regroup,ray_train,ray_train_tuned]
+usage: python -m benchmarks.recovery --json PATH [--trials N] [--arms regroup,regroup_cold,ray_train,ray_train_tuned]
 
 Every trial of every arm has a fresh Ray cluster of two nodes with two slots each, and only one cluster is alive at a
 time. The arms take turns within a trial, in an order that rotates; within a trial all are struck at the same place.
@@ -28,7 +28,8 @@ _SEED = 2
 
 Arm = Callable[[Workload, Strike, Path], Trial]
 ARMS: Mapping[str, Arm] = {
-    "regroup": regroup_arm.run,
+    "regroup": lambda *given: regroup_arm.run("regroup", True, *given),
+    "regroup_cold": lambda *given: regroup_arm.run("regroup_cold", False, *given),
     "ray_train": lambda *given: ray_train_arm.run("ray_train", ray_train_arm.SHIPPED, *given),
     "ray_train_tuned": lambda *given: ray_train_arm.run("ray_train_tuned", ray_train_arm.TUNED, *given),
 }
@@ -90,11 +91,17 @@ def result(trials: Sequence[Trial], failures: Sequence[str], control: Mapping[st
                 for figure in _FIGURES
                 if figure != "steps_lost"
             }
+    if {"regroup_cold", "ray_train"} <= set(arms):
+        document["ratio_without_standby"] = {
+            "submit_to_first_step": arms["ray_train"]["submit_to_first_step_s"]["p50"]
+            / arms["regroup_cold"]["submit_to_first_step_s"]["p50"]
+        }
     if "regroup" in arms:
         # A trial that did not come to its end has no digest, and so is not equal.
-        digests = [trial.details["digest"] for trial in by_arm["regroup"]]
+        ours = [trial for name in ("regroup", "regroup_cold") for trial in by_arm[name]]
+        digests = [trial.details["digest"] for trial in ours]
         document["regroup"] = {
-            "steps_lost_max": arms["regroup"]["steps_lost"]["max"],
+            "steps_lost_max": max(trial.steps_lost for trial in ours),
             "bitwise_equal": all(digest == control["digest"] for digest in digests)
             and not any(failure.startswith("regroup") for failure in failures),
         }

@@ -20,21 +20,21 @@ def undisturbed(workload: Workload, folder: Path) -> dict[str, Any]:
     }
 
 
-def run(workload: Workload, strike: Strike, folder: Path) -> Trial:
+def run(arm: str, standby: bool, workload: Workload, strike: Strike, folder: Path) -> Trial:
     """Submit, lose a rank, finish; nothing is left running.
 
     Raises:
         TrialError: the job did not succeed, or the rank was not lost.
     """
     fault = {"at": {"rank": strike.rank, "step": strike.step, "phase": strike.phase}, "do": "sigkill"}
-    job, rows, submitted, idle = _run(workload, folder, faults=[fault])
+    job, rows, submitted, idle = _run(workload, folder, faults=[fault], standby=standby)
     if len(job["incidents"]) != 1:
-        raise TrialError(f"regroup: one fault was planned, but the job shows {len(job['incidents'])} incidents")
+        raise TrialError(f"{arm}: one fault was planned, but the job shows {len(job['incidents'])} incidents")
     incident = job["incidents"][0]
     killed = incident["times"]["fault_s"]
     after = [row for row in rows if row["generation"] > incident["generation"]]
     return Trial(
-        arm="regroup",
+        arm=arm,
         strike=strike,
         submit_to_first_step_s=rows[0]["time_s"] - submitted,
         kill_to_first_step_s=after[0]["time_s"] - killed,
@@ -50,10 +50,10 @@ def run(workload: Workload, strike: Strike, folder: Path) -> Trial:
 
 
 def _run(
-    workload: Workload, folder: Path, faults: list[dict[str, Any]]
+    workload: Workload, folder: Path, faults: list[dict[str, Any]], *, standby: bool = True
 ) -> tuple[dict[str, Any], list[dict[str, Any]], float, bool]:
     """The finished job, its committed steps in order, when it was submitted, and whether the machine was idle then."""
-    with served(folder) as server:
+    with served(folder, {"REGROUP_STANDBY": str(standby)}) as server:
         idle = settle()
         submitted = time.time()
         job = server.client.submit(workload.job_spec("recovery", faults=faults))

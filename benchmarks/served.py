@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,11 +55,11 @@ class Served:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[Served]:
-    """Serve from a state folder inside `folder`; the job may carry faults."""
+def served(folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[Served]:
+    """Serve from a state folder inside `folder`; the job may carry faults. `environment`: settings, REGROUP_*."""
     state = folder / "state"
     state.mkdir(parents=True)
-    env = {**os.environ, _MARK: str(state)}
+    env = {**os.environ, **(environment or {}), _MARK: str(state)}
     command = [sys.executable, "-m", "regroup.api.cli"]
     options = ["--local-nodes", str(NODES), "--slots-per-node", str(SLOTS), "--port", "0", "--allow-faults"]
     with (folder / "server.log").open("wb") as log:
