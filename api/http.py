@@ -18,6 +18,9 @@ from regroup.service.errors import PreconditionError
 from regroup.service.store.records import JobRow
 
 MAX_BODY_BYTES = 1024 * 1024
+UPLOADS = "/v1/uploads/"
+MAX_PIECE_BYTES = 8 * 1024 * 1024
+"""Of a body that is sent below `UPLOADS`."""
 
 
 class Guard:
@@ -38,7 +41,8 @@ class Guard:
             return
         headers, path = Headers(scope=scope), str(scope["path"])
         host, origin = headers.get("host", ""), headers.get("origin")
-        too_large = f"a body may have {self._max_body_bytes} bytes"
+        limit = MAX_PIECE_BYTES if path.startswith(UPLOADS) else self._max_body_bytes
+        too_large = f"a body may have {limit} bytes"
         refusal = None
         if not is_loopback(host):
             detail = f"Host {host!r} is not loopback; this server answers 127.0.0.1 and localhost only"
@@ -47,7 +51,7 @@ class Guard:
             refusal = problem("forbidden", f"requests from pages of {origin!r} are refused", path)
         elif "\x00" in path or b"%00" in scope.get("query_string", b""):
             refusal = problem("bad_request", "the NUL character cannot be part of any name", path.replace("\x00", ""))
-        elif (length := headers.get("content-length", "0")).isdigit() and int(length) > self._max_body_bytes:
+        elif (length := headers.get("content-length", "0")).isdigit() and int(length) > limit:
             refusal = problem("body_too_large", f"{too_large}, this one has {length}", path)
         if refusal is not None:
             await refusal(scope, receive, send)
@@ -58,7 +62,7 @@ class Guard:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self._max_body_bytes:
+            if received > limit:
                 raise HTTPException(413, too_large)
             return message
 

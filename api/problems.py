@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 
 from regroup.api.schemas import Problem, WrongField
+from regroup.service.blobs import DamagedUploadError, TooLargeError
 from regroup.service.errors import (
     ConflictError,
     FieldIssue,
@@ -39,10 +40,12 @@ _TITLES: Mapping[str, tuple[int, str]] = {
     "conflict": (409, "The request contradicts the present state"),
     "precondition_failed": (412, "The version in If-Match has passed"),
     "body_too_large": (413, "The body is too large"),
+    "archive_too_large": (413, "The archive is larger than this server takes"),
     "unsupported_media_type": (415, "The body must be application/json"),
     "host_not_allowed": (421, "The Host header names another host"),
     "invalid_spec": (422, "The job spec is wrong"),
     "invalid_request": (422, "A field of the request is wrong"),
+    "damaged_upload": (422, "The bytes are not those that were announced"),
     "idempotency_key_reused": (422, "The idempotency key belongs to another request"),
     "internal": (500, "The server failed"),
     "unavailable": (503, "A part this request needs does not answer"),
@@ -52,6 +55,8 @@ _TITLES: Mapping[str, tuple[int, str]] = {
 _CODE_BY_ERROR: Sequence[tuple[type[RegroupError], str]] = (
     (KeyReusedError, "idempotency_key_reused"),
     (SpecError, "invalid_spec"),
+    (TooLargeError, "archive_too_large"),
+    (DamagedUploadError, "damaged_upload"),
     (NotFoundError, "not_found"),
     (ConflictError, "conflict"),
     (PreconditionError, "precondition_failed"),

@@ -302,6 +302,36 @@ class WrongField(_Wire):
     value: Any = None
 
 
+class NewUpload(_Wire):
+    """An archive of code that somebody wants to bring."""
+
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    size_bytes: int = Field(ge=1, lt=2**53)
+
+
+class Upload(_Wire):
+    """An archive on its way."""
+
+    id: str
+    """Of what it brings: the same archive is the same upload, whoever brings it."""
+    archive: str
+    """What a spec says as `code.archive` once it is complete."""
+    size_bytes: int
+    offset_bytes: int
+    """Where it goes on."""
+    complete: bool
+    """The archive is stored and verified."""
+
+
+class UploadLimits(_Wire):
+    """What the server takes."""
+
+    archive_bytes: int
+    """Largest archive."""
+    piece_bytes: int
+    """Largest body of one request."""
+
+
 class Problem(_Wire):
     """What went wrong, for programs (`code`) and people (`detail`)."""
 

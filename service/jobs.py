@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from regroup.service.blobs import Blobs
 from regroup.service.errors import ConflictError, FieldIssue, ForbiddenError, NotFoundError, SpecError
 from regroup.service.runtime.account import Account
 from regroup.service.spec import JobSpec
@@ -62,13 +63,17 @@ class Jobs:
 
     Args:
         clock: Unix seconds.
+        blobs: where the code of jobs is.
         storage_uri: where jobs without one of their own keep theirs.
         allow_faults: accept specs with `faults`.
     """
 
-    def __init__(self, store: Store, clock: Callable[[], float], *, storage_uri: str, allow_faults: bool) -> None:
+    def __init__(
+        self, store: Store, clock: Callable[[], float], blobs: Blobs, *, storage_uri: str, allow_faults: bool
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._blobs = blobs
         self._storage_uri = storage_uri
         self._allow_faults = allow_faults
 
@@ -90,6 +95,7 @@ class Jobs:
         scope, body_hash = f"{actor}:submit", hashlib.sha256(body.encode()).hexdigest()
         if key is not None and (answered := await self._answered(scope, key, body_hash)):
             return answered
+        await self._find_code(spec)
         job_id = new_job_id(self._clock())
         new = NewJob(job_id, spec, self._storage_of(spec, job_id), await self._resume_uri(spec))
         kept = None if key is None else (scope, key, body_hash)
@@ -197,6 +203,14 @@ class Jobs:
             issue = FieldIssue("Idempotency-Key", "came with another spec before; a new request needs a new key", key)
             raise KeyReusedError([issue])
         return Submitted(await self._store.job(kept[1]["job_id"]), replayed=True)
+
+    async def _find_code(self, spec: JobSpec) -> None:
+        if spec.code is not None and not await self._blobs.use(spec.code.archive):
+            say = (
+                "this server has no such archive (it may have been removed after long disuse): upload the code again "
+                "with `regroup submit SPEC --working-dir DIR` or Client.upload_working_dir"
+            )
+            raise SpecError([FieldIssue("code.archive", say, spec.code.archive)])
 
     def _storage_of(self, spec: JobSpec, job_id: str) -> str:
         base = spec.storage_uri or self._storage_uri

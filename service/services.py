@@ -4,6 +4,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from regroup.service.blobs import Blobs
 from regroup.service.jobs import Jobs
 from regroup.service.runtime.cluster import Cluster
 from regroup.service.settings import Settings
@@ -36,4 +37,17 @@ class Services:
     def jobs(self) -> Jobs:
         """What can be asked of jobs."""
         settings = self.settings
-        return Jobs(self.store, self.clock, storage_uri=settings.storage_uri, allow_faults=settings.allow_faults)
+        return Jobs(
+            self.store, self.clock, self.blobs, storage_uri=settings.storage_uri, allow_faults=settings.allow_faults
+        )
+
+    @property
+    def blobs(self) -> Blobs:
+        """Where archives of code are kept."""
+        settings = self.settings
+        return Blobs(
+            settings.blob_uri,
+            limit_bytes=settings.upload_limit_bytes,
+            kept_s=settings.blobs_kept_s,
+            clock=self.clock,
+        )

@@ -6,6 +6,7 @@ import yaml
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from regroup.service.code import Code
 from regroup.service.errors import FieldIssue, SpecError
 from regroup.service.layout import Layout
 from regroup.service.quantities import Bytes, Duration, Name, Part, Positive
@@ -238,6 +239,8 @@ class JobSpec(Part):
     """Environment variables of the ranks."""
     secrets: dict[str, SecretRef] = {}
     """Environment variables whose values the node looks up."""
+    code: Code | None = None
+    """The job's own code; none if absent."""
     preload: list[str] = []
     """Modules the zygote imports before ranks are forked; they must not touch CUDA."""
     resources: Resources = Resources()

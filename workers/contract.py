@@ -100,6 +100,10 @@ class AgentConfig:
     env: dict[str, str] = field(default_factory=dict[str, str])
     secrets: dict[str, dict[str, str | None]] = field(default_factory=dict[str, dict[str, str | None]])
     """Variable → where this node finds its value: `from_env` or `from_file`."""
+    code: str = ""
+    """Content address of the job's own code, `sha256:…`; none if empty."""
+    blob_uri: str = ""
+    """Where archives of code are kept."""
     preload: tuple[str, ...] = ()
     rehearsal: dict[str, Any] = field(default_factory=dict[str, Any])
     """What the zygote does once before it forks: `target` (`module:function`) and its `args`; empty: nothing."""

@@ -27,6 +27,14 @@ StorageUri = Annotated[
         help="For jobs that name none: file, s3 or gs.  [default: in the state directory]",
     ),
 ]
+BlobUri = Annotated[
+    str | None,
+    typer.Option(
+        "--blob-uri",
+        metavar="URI",
+        help="For archives of code, where every node reads: file, s3 or gs.  [default: in the state directory]",
+    ),
+]
 RayAddress = Annotated[
     str | None,
     typer.Option("--ray-address", metavar="HOST:PORT", help="Join this Ray cluster instead of starting a local one."),
@@ -55,6 +63,7 @@ def serve(
     state_dir: StateDir = None,
     database_url: DatabaseUrl = None,
     storage_uri: StorageUri = None,
+    blob_uri: BlobUri = None,
     ray_address: RayAddress = None,
     local_nodes: LocalNodes = None,
     slots_per_node: Slots = None,
@@ -70,6 +79,7 @@ def serve(
         state_dir=state_dir,
         database_url=database_url,
         storage_uri=storage_uri,
+        blob_uri=blob_uri,
         ray_address=ray_address,
         local_nodes=local_nodes,
         slots_per_node=slots_per_node,

@@ -14,6 +14,7 @@ import structlog
 
 from regroup.service.errors import ConflictError
 from regroup.service.runtime import local_ray, processes
+from regroup.service.runtime.blob_sweep import keep_swept
 from regroup.service.runtime.cluster import Cluster
 from regroup.service.runtime.controller import Controller
 from regroup.service.runtime.metrics import Metrics
@@ -57,14 +58,20 @@ async def control_plane(settings: Settings) -> AsyncGenerator[Services]:
         cluster = await _join(settings)
         controller = Controller(store, cluster, settings)
         metrics = Metrics(store)
-        leading = asyncio.create_task(controller.run(), name="controller")
+        services = Services(store, cluster, settings, render_metrics=metrics.render,
+                            checks={"controller": controller.check})  # fmt: skip
+        running = (
+            asyncio.create_task(controller.run(), name="controller"),
+            asyncio.create_task(keep_swept(services.blobs, store), name="blob sweep"),
+        )
         try:
-            yield Services(store, cluster, settings, render_metrics=metrics.render,
-                           checks={"controller": controller.check})  # fmt: skip
+            yield services
         finally:
-            leading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await leading
+            for task in running:
+                task.cancel()
+            for task in running:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
     finally:
         await store.close()
 

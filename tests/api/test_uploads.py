@@ -1,0 +1,96 @@
+"""/v1/uploads over HTTP: code arrives whole, in pieces, from wherever it stood, or is refused."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CODE = bytes(range(256)) * 4000
+SHA256 = hashlib.sha256(CODE).hexdigest()
+NEW = {"sha256": SHA256, "size_bytes": len(CODE)}
+PATH = f"/v1/uploads/{SHA256}-{len(CODE)}"
+
+
+async def append(live: Any, offset: int, data: bytes, path: str = PATH) -> Any:
+    return await live.http.patch(path, content=data, headers={"Upload-Offset": str(offset)})
+
+
+async def test_an_archive_comes_in_pieces_and_is_there(live: Any) -> None:
+    limits = (await live.http.get("/v1/uploads")).json()
+    assert limits == {"archive_bytes": 200 * 2**20, "piece_bytes": 8 * 2**20}
+    begun = await live.http.post("/v1/uploads", json=NEW)
+    assert (begun.status_code, begun.headers["Upload-Offset"]) == (201, "0")
+    assert begun.json() == {
+        "id": f"{SHA256}-{len(CODE)}", "archive": f"sha256:{SHA256}", "size_bytes": len(CODE), "offset_bytes": 0,
+        "complete": False,
+    }  # fmt: skip
+    half = await append(live, 0, CODE[:500_000])
+    assert (half.status_code, half.json()["offset_bytes"], half.json()["complete"]) == (200, 500_000, False)
+    assert (await live.http.get(PATH)).headers["Upload-Offset"] == "500000"
+    whole = await append(live, 500_000, CODE[500_000:])
+    assert (whole.status_code, whole.json()["complete"]) == (200, True)
+    assert (await live.http.post("/v1/uploads", json=NEW)).status_code == 200
+    assert (await live.http.get(PATH)).json()["complete"] is True
+
+
+async def test_bytes_out_of_place_are_told_their_place(live: Any) -> None:
+    await append(live, 0, CODE[:500_000])
+    for offset in (0, 499_999, 600_000):
+        refused = await append(live, offset, b"x")
+        assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+        assert refused.headers["Upload-Offset"] == "500000"
+    assert (await append(live, 500_000, CODE[500_000:])).json()["complete"] is True
+
+
+async def test_other_bytes_than_announced_are_refused_and_dropped(live: Any) -> None:
+    await append(live, 0, CODE[:500_000])
+    wrong = await append(live, 500_000, bytes(len(CODE) - 500_000))
+    assert (wrong.status_code, wrong.json()["code"]) == (422, "damaged_upload")
+    assert SHA256 in wrong.json()["detail"]
+    assert (await live.http.get(PATH)).json()["offset_bytes"] == 0
+    more = await append(live, 0, CODE + b"x")
+    assert (more.status_code, more.json()["code"]) == (422, "damaged_upload")
+    assert (await append(live, 0, CODE)).json()["complete"] is True
+
+
+async def test_what_is_too_large_is_refused_before_it_is_sent(live: Any) -> None:
+    size = 200 * 2**20 + 1
+    refused = await live.http.post("/v1/uploads", json={"sha256": SHA256, "size_bytes": size})
+    assert (refused.status_code, refused.json()["code"]) == (413, "archive_too_large")
+    assert f"{size} bytes" in refused.json()["detail"] and ".regroupignore" in refused.json()["detail"]
+    sent = await append(live, 0, b"x", f"/v1/uploads/{SHA256}-{size}")
+    assert (sent.status_code, sent.json()["code"]) == (413, "archive_too_large")
+    piece = await append(live, 0, bytes(8 * 2**20 + 1))
+    assert (piece.status_code, piece.json()["code"]) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize("path", ["/v1/uploads/../jobs", "/v1/uploads/x-1", f"/v1/uploads/{SHA256}-0"])
+async def test_an_upload_has_a_name_of_its_kind(live: Any, path: str) -> None:
+    assert (await append(live, 0, b"x", path)).status_code in (404, 405, 422)
+
+
+async def test_a_blob_store_that_refuses_is_named(live: Any, tmp_path: Path) -> None:
+    (tmp_path / "blobs").write_text("no folder")
+    refused = await append(live, 0, b"x")
+    assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
+    assert "blobs" in refused.json()["detail"]
+
+
+async def test_a_job_names_code_that_is_there(live: Any, make_spec: Callable[..., dict[str, Any]]) -> None:
+    code = {"archive": f"sha256:{SHA256}"}
+    absent = await live.http.post("/v1/jobs", json=make_spec(code=code))
+    assert (absent.status_code, absent.json()["errors"][0]["pointer"]) == (422, "/code/archive")
+    assert "--working-dir" in absent.json()["detail"]
+    await append(live, 0, CODE)
+    assert (await live.http.post("/v1/jobs", json=make_spec(code=code))).json()["spec"]["code"] == code
+
+
+@pytest.mark.parametrize("route", ["/v1/jobs", "/v1/spec/validate"])
+async def test_a_folder_of_somebodys_machine_is_refused_with_what_to_do(
+    live: Any, make_spec: Callable[..., dict[str, Any]], route: str
+) -> None:
+    refused = await live.http.post(route, json=make_spec(code={"working_dir": "."}))
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/code")
+    assert "regroup submit SPEC --working-dir DIR" in refused.json()["detail"]
