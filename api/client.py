@@ -14,13 +14,14 @@ import json
 import random
 import time
 import uuid
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from regroup.api import schemas
+from regroup.api import schemas, uploading
 from regroup.api.sse import ServerEvent, read_events
 from regroup.service.errors import RegroupError
 from regroup.service.spec import JobSpec
@@ -31,6 +32,8 @@ _AGAIN = frozenset({429, 502, 503, 504})
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 _HEARTBEAT_S = 15.0
+_TIMEOUT_S = 30.0
+_CONNECT_S = 5.0
 T = TypeVar("T", bound=BaseModel)
 Params = Mapping[str, str | int | bool | Sequence[str] | None]
 
@@ -68,7 +71,7 @@ class Client:
         self, url: str = DEFAULT_URL, *, patience_s: float = 15.0, transport: httpx2.BaseTransport | None = None
     ) -> None:
         self._patience_s = patience_s
-        timeout = httpx2.Timeout(30.0, connect=5.0)
+        timeout = httpx2.Timeout(_TIMEOUT_S, connect=_CONNECT_S)
         self._http = httpx2.Client(base_url=url, timeout=timeout, transport=transport, trust_env=False)
 
     def __enter__(self) -> Self:
@@ -84,8 +87,12 @@ class Client:
     # ------------------------------------------------------------ jobs
 
     def submit(self, spec: JobSpec | Mapping[str, Any], *, idempotency_key: str | None = None) -> schemas.Job:
-        """Submit a job. However often the request has to be repeated, it makes one."""
-        body = spec.model_dump(mode="json") if isinstance(spec, JobSpec) else dict(spec)
+        """Submit a job. However often the request has to be repeated, it makes one.
+
+        A mapping may name a folder of code, `code: {working_dir: DIR}`, which is uploaded first.
+        """
+        whole = spec.model_dump(mode="json") if isinstance(spec, JobSpec) else spec
+        body = uploading.with_code_uploaded(whole, self.upload_working_dir)
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
         return self._call(schemas.Job, "POST", "/v1/jobs", body=body, headers=headers)
 
@@ -164,6 +171,23 @@ class Client:
         path, method = f"/v1/jobs/{job}/checkpoints/{step}/pin", "PUT" if pinned else "DELETE"
         return self._call(schemas.Checkpoint, method, path, params={"project": project})
 
+    # ------------------------------------------------------------ code
+
+    def upload_working_dir(self, path: str | Path, *, on_progress: uploading.Progress | None = None) -> str:
+        """Pack a folder of code and upload what the server lacks of it; returns its address, for `code.archive`.
+
+        Args:
+            on_progress: told the bytes that are there and the bytes in all.
+
+        Raises:
+            ArchiveError: the folder cannot travel, or is larger than the server takes.
+        """
+        return uploading.upload_folder(uploading.Uploads(self._send), Path(path), on_progress)
+
+    def upload(self, path: str | Path, *, on_progress: uploading.Progress | None = None) -> str:
+        """Upload a tar file of code; returns its address."""
+        return uploading.upload_file(uploading.Uploads(self._send), Path(path), on_progress)
+
     # ------------------------------------------------------------ what grows
 
     def events(
@@ -239,18 +263,30 @@ class Client:
         return model.model_validate_json(self._send(method, path, **options).content)
 
     def _send(
-        self, method: str, path: str, *, params: Params | None = None, body: Any = None, headers: Any = None
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: Any = None,
+        data: bytes | None = None,
+        headers: Any = None,
+        also: Collection[int] = (),
+        timeout_s: float = _TIMEOUT_S,
     ) -> httpx2.Response:
+        """The answer, once there is one: a success, or of a status in `also`."""
+        asked: dict[str, Any] = {"params": _given(params), "json": body, "content": data, "headers": headers}
+        timeout = httpx2.Timeout(timeout_s, connect=_CONNECT_S)
         deadline = time.monotonic() + self._patience_s
         pause_s = _FIRST_PAUSE_S
         while True:
             unreachable: httpx2.TransportError | None = None
             answer: httpx2.Response | None = None
             try:
-                answer = self._http.request(method, path, params=_given(params), json=body, headers=headers)
+                answer = self._http.request(method, path, timeout=timeout, **asked)
             except httpx2.TransportError as error:
                 unreachable = error
-            if answer is not None and answer.is_success:
+            if answer is not None and (answer.is_success or answer.status_code in also):
                 return answer
             if answer is not None and answer.status_code not in _AGAIN:
                 raise _refused(answer)

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from regroup.api.cli import exits
+from regroup.api.cli.code import WorkingDir, addressed, named, uploaded
 from regroup.api.cli.options import AsJson, Job, Server, Settings, Spec
 from regroup.api.cli.output import leave, print_json, say
 
@@ -22,6 +23,7 @@ def submit(
     settings: Settings = None,
     wait: Wait = False,
     key: Key = None,
+    working_dir: WorkingDir = None,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
@@ -29,9 +31,9 @@ def submit(
     from regroup.api.cli.connection import connect
     from regroup.api.cli.specfile import read_spec
 
-    data = read_spec(spec, settings or ())
+    data = named(read_spec(spec, settings or ()), working_dir, spec.parent)
     with connect(server, patient=wait) as client:
-        job = client.submit(data, idempotency_key=key)
+        job = client.submit(uploaded(client, data), idempotency_key=key)
         if wait:
             if not as_json:
                 say(f"{job.id} {job.state}; waiting")
@@ -64,7 +66,7 @@ def validate(spec: Spec, settings: Settings = None, server: Server = None, as_js
     from regroup.api.cli.specfile import read_spec
     from regroup.service.spec import parse_spec
 
-    data = read_spec(spec, settings or ())
+    data = addressed(named(read_spec(spec, settings or ()), None, spec.parent))
     checked: object
     if address(server) is None:
         spec_with_defaults = parse_spec(data)
