@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +53,11 @@ class _ClientFeed:
     def job(self) -> Mapping[str, Any]:
         return self._client.get(self._job_id).model_dump(mode="json")
 
-    def events(self, after: int) -> list[Mapping[str, Any]]:
-        return [event.model_dump(mode="json") for event in self._client.events(self._job_id, after=after)]
+    def events(self) -> Iterator[Mapping[str, Any]]:
+        return (event.model_dump(mode="json") for event in self._client.events(self._job_id, follow=True))
 
-    def steps(self, after: int) -> list[Mapping[str, Any]]:
-        return [step.model_dump(mode="json") for step in self._client.steps(self._job_id, after=after)]
+    def steps(self) -> Iterator[Mapping[str, Any]]:
+        return (step.model_dump(mode="json") for step in self._client.steps(self._job_id, follow=True))
 
 
 def feed(client: Client, job_id: str) -> Feed:

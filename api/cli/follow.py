@@ -1,10 +1,12 @@
-"""Following a job to its end: reads what is new, folds it into the view, shows it as a screen or as lines."""
+"""Following a job to its end: folds what its streams bring into the view, shows it as a screen or as lines."""
 
 import sys
+import threading
 import time
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -14,10 +16,10 @@ from regroup.api.cli.lines import changes
 from regroup.api.cli.screen import screen
 from regroup.api.cli.view import JobView, add_steps, fold, with_job
 
-_POLL_S = 0.2
-_SLOW_POLL_S = 1.0
-_QUICK_S = 0.5
-"""Answers slower than this halve the pace, so that watching never loads a busy server."""
+_LOOK_S = 1.0
+"""What no stream tells is asked so often: what each rank is at, how far starting is."""
+_GATHER_S = 0.05
+"""What comes within this is shown at once."""
 
 
 class Feed(Protocol):
@@ -27,12 +29,12 @@ class Feed(Protocol):
         """The job as it is now."""
         ...
 
-    def events(self, after: int) -> list[Mapping[str, Any]]:
-        """All events numbered above `after`, in order."""
+    def events(self) -> Iterator[Mapping[str, Any]]:
+        """All events as they come, until the job is over."""
         ...
 
-    def steps(self, after: int) -> list[Mapping[str, Any]]:
-        """All committed steps above step `after`, in order."""
+    def steps(self) -> Iterator[Mapping[str, Any]]:
+        """All step rows as they come, those done again too, until the job is over."""
         ...
 
 
@@ -44,33 +46,64 @@ class Show(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Followed:
-    """A view and how much of the job's history is in it."""
-
-    view: JobView
-    event: int = 0
-
-
-def read_on(feed: Feed, so_far: Followed) -> Followed:
-    """`so_far` with everything new."""
-    job = feed.job()
-    view, number = so_far.view, so_far.event
-    for event in feed.events(number):
-        view, number = fold(view, event), int(event["number"])
-    return Followed(with_job(add_steps(view, feed.steps(view.step)), job), number)
-
-
 def follow(feed: Feed, start: JobView, out: Show) -> JobView:
     """Show the job until it is over; returns its last view."""
-    so_far = Followed(start)
-    while True:
-        begun = time.monotonic()
-        so_far = read_on(feed, so_far)
-        out.show(so_far.view)
-        if so_far.view.over:
-            return so_far.view
-        time.sleep(_POLL_S if time.monotonic() - begun < _QUICK_S else _SLOW_POLL_S)
+    news = _News(feed)
+    view = with_job(start, feed.job())
+    looked_s = time.monotonic()
+    while not news.ended:
+        events, steps = news.wait(max(_GATHER_S, looked_s + _LOOK_S - time.monotonic()))
+        for event in events:
+            view = fold(view, event)
+        view = add_steps(view, steps)
+        if time.monotonic() - looked_s >= _LOOK_S or news.ended:
+            view, looked_s = with_job(view, feed.job()), time.monotonic()
+        out.show(view)
+    return view
+
+
+class _News:
+    """Both streams of a job, each read by a thread of its own."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._queue: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self._open = 0
+        for kind, stream in (("event", feed.events), ("step", feed.steps)):
+            self._open += 1
+            threading.Thread(target=self._read, args=(kind, stream), daemon=True).start()
+
+    @property
+    def ended(self) -> bool:
+        """Both streams have been read to their ends."""
+        return not self._open
+
+    def wait(self, timeout_s: float) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+        """Events and step rows that have come, shortly after the first of them, at the latest after `timeout_s`.
+
+        Raises:
+            ApiError, ServerUnreachableError: a stream broke off.
+        """
+        found: dict[str, list[Mapping[str, Any]]] = {"event": [], "step": []}
+        until_s = time.monotonic() + timeout_s
+        with suppress(Empty):
+            while self._open and (left_s := until_s - time.monotonic()) > 0:
+                kind, thing = self._queue.get(timeout=left_s)
+                if kind == "broken":
+                    raise thing
+                if kind == "end":
+                    self._open -= 1
+                else:
+                    found[kind].append(thing)
+                until_s = min(until_s, time.monotonic() + _GATHER_S)
+        return found["event"], found["step"]
+
+    def _read(self, kind: str, stream: Callable[[], Iterable[Mapping[str, Any]]]) -> None:
+        try:
+            for thing in stream():
+                self._queue.put((kind, thing))
+            self._queue.put(("end", None))
+        except Exception as error:  # goes on in the thread that waits
+            self._queue.put(("broken", error))
 
 
 class Screen(AbstractContextManager["Screen"]):

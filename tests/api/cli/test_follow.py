@@ -1,40 +1,55 @@
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from regroup.api.cli.follow import Followed, Lines, Screen, follow, read_on
+from regroup.api.cli.follow import Lines, Screen, follow
 from regroup.api.cli.view import JobView
+from regroup.api.client import ServerUnreachableError
 
 
 class Told:
-    """A feed that has told its first `known` things, and `more` of them each time it is asked anew."""
+    """A feed whose streams tell some things, wait until `go` is set, and tell the rest."""
 
-    def __init__(self, things: list[dict[str, Any]], *, known: int, more: int = 0) -> None:
+    def __init__(self, things: list[dict[str, Any]], *, first: int = 0) -> None:
         self.things = [{**thing, "number": number} for number, thing in enumerate(things, 1)]
-        self.known = known
-        self.more = more
+        self.first = first
+        self.go = threading.Event()
+        self.asked: list[str] = []
 
     def job(self) -> Mapping[str, Any]:
         return {"id": "j1", "name": "pretrain-cpython", "state": "RUNNING"}
 
-    def events(self, after: int) -> list[Mapping[str, Any]]:
-        self.known += self.more
-        told = self.things[: self.known]
-        return [thing for thing in told if thing["type"] != "step" and thing["number"] > after]
+    def _tell(self, what: str) -> Iterator[dict[str, Any]]:
+        self.asked.append(what)
+        for thing in self.things:
+            if thing["number"] > self.first:
+                assert self.go.wait(20)
+            if (thing["type"] == "step") == (what == "steps"):
+                yield thing
 
-    def steps(self, after: int) -> list[Mapping[str, Any]]:
-        told = self.things[: self.known]
-        return [thing["data"] for thing in told if thing["type"] == "step" and thing["data"]["step"] > after]
+    def events(self) -> Iterator[Mapping[str, Any]]:
+        return self._tell("events")
+
+    def steps(self) -> Iterator[Mapping[str, Any]]:
+        return (thing["data"] for thing in self._tell("steps"))
 
 
 class Kept:
     def __init__(self) -> None:
         self.views: list[JobView] = []
+        self.shown = threading.Condition()
 
     def show(self, view: JobView) -> None:
-        self.views.append(view)
+        with self.shown:
+            self.views.append(view)
+            self.shown.notify_all()
+
+    def until(self, is_there: Callable[[JobView], bool]) -> None:
+        with self.shown:
+            assert self.shown.wait_for(lambda: bool(self.views) and is_there(self.views[-1]), 20)
 
 
 @pytest.fixture
@@ -42,24 +57,37 @@ def whole(story) -> list[dict[str, Any]]:
     return [*story.until_the_kill, *story.the_return, story.state("SUCCEEDED", "completed")]
 
 
-def test_everything_new_is_read_once(story, whole) -> None:
-    told = Told(whole, known=len(whole))
-    read = read_on(told, Followed(story.view([])))
-    assert read.view.step == 150 and read.view.state == "SUCCEEDED" and read.view.job_id == "j1"
-    assert read.event == len(whole)
-    assert read_on(told, read) == read, "nothing new changes nothing"
-
-
-def test_it_follows_to_the_end_and_shows_every_stage(story, whole) -> None:
-    out = Kept()
-    last = follow(Told(whole, known=0, more=80), story.view([]), out)
-    assert last.over and last.step == 150 and last.incidents[0].over
+def test_it_follows_to_the_end_and_asks_each_stream_once(story, whole) -> None:
+    out, told = Kept(), Told(whole, first=len(whole))
+    last = follow(told, story.view([]), out)
+    assert last.over and last.job_id == "j1" and last.step == 150 and last.incidents[0].over
+    assert sorted(told.asked) == ["events", "steps"]
     assert [view.step for view in out.views] == sorted(view.step for view in out.views)
-    assert len(out.views) == 2 and out.views[0].state == "RUNNING"
+
+
+def test_what_comes_is_shown_while_more_is_awaited(story, whole) -> None:
+    out, told = Kept(), Told(whole, first=len(story.until_the_kill))
+    following = threading.Thread(target=follow, args=(told, story.view([]), out))
+    following.start()
+    out.until(lambda view: view.step == 149 and bool(view.incidents))
+    assert not out.views[-1].incidents[0].over and not told.go.is_set()
+    told.go.set()
+    out.until(lambda view: view.over and view.step == 150)
+    following.join(20)
+    assert not following.is_alive()
+
+
+def test_a_stream_that_breaks_off_ends_the_watching_with_its_error(story, whole) -> None:
+    class Broken(Told):
+        def steps(self) -> Iterator[Mapping[str, Any]]:
+            raise ServerUnreachableError("gone for two minutes")
+
+    with pytest.raises(ServerUnreachableError, match="two minutes"):
+        follow(Broken(whole), story.view([]), Kept())
 
 
 def test_without_a_terminal_a_line_each_with_its_time(story, whole, capsys: pytest.CaptureFixture[str]) -> None:
-    follow(Told(whole, known=len(whole)), story.view([]), Lines())
+    follow(Told(whole, first=len(whole)), story.view([]), Lines())
     lines = capsys.readouterr().out.splitlines()
     assert all(line.startswith("[   0.") for line in lines)
     texts = [line.partition("] ")[2] for line in lines]
