@@ -14,6 +14,7 @@ from ray.exceptions import RayError
 
 from regroup.workers.contract import AgentConfig, FaultDue, Join, from_json, to_json
 from regroup.workers.node import data, processes, storage
+from regroup.workers.node.code import CodeError
 from regroup.workers.node.host import Host, StaleGeneration
 from regroup.workers.node.probes import SecretMissing
 from regroup.workers.node.zygote_link import TaskFailed, ZygoteDied, ZygoteLink, ZygoteRefused
@@ -40,12 +41,14 @@ class NodeAgent:
         return f"regroup agent {self._config.job_name} on {self._config.node_name}"
 
     async def prepare(self) -> dict[str, Any]:
-        """Bring the zygote up. Errors: `preload`, `secret`, `environment`."""
+        """Bring the zygote up. Errors: `code`, `preload`, `secret`, `environment`."""
         host = self._started()
         try:
             return await host.prepare()
         except ZygoteRefused as error:
             return {"error": {"kind": "preload", "message": str(error), "traceback": error.traceback}}
+        except CodeError as error:
+            return {"error": {"kind": "code", "message": str(error), "traceback": ""}}
         except SecretMissing as error:
             return {"error": {"kind": "secret", "message": str(error), "traceback": ""}}
         except ZygoteDied as error:

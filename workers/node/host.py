@@ -29,7 +29,7 @@ from regroup.workers.contract import (
     WantBuffers,
     to_json,
 )
-from regroup.workers.node import probes, processes, storage
+from regroup.workers.node import code, probes, processes, storage
 from regroup.workers.node.buffers import BufferPool
 from regroup.workers.node.environment import zygote_environment
 from regroup.workers.node.formation import Formation
@@ -85,9 +85,8 @@ class Host:
         self.dataset: dict[str, Any] = {}
         """Prepared data as this node reads it."""
         self._spare = zygote
-        if zygote is not None:
-            with contextlib.suppress(ZygoteDied):  # it is started anew when it is needed
-                self._take(zygote)
+        self._code: Path | None = None
+        """The job's own code, unpacked."""
 
     # ------------------------------------------------------------ life
 
@@ -95,15 +94,20 @@ class Host:
         """Bring the zygote up; returns what a person wants to know of this node.
 
         Raises:
+            CodeError: this node cannot have the job's code.
             ZygoteRefused: a preload failed.
             ZygoteDied: it ended for another reason.
         """
         processes.become_subreaper()
-        spare, self._spare = self._spare, None
+        if self.config.code:
+            self._code = await asyncio.to_thread(
+                code.unpacked, self.config.code, self.config.blob_uri, code.node_cache(), self.scratch / code.DIRECTORY
+            )
+        had_spare = self._spare is not None
         try:
             ready = await self._zygote_up().ready()
         except ZygoteDied:
-            if spare is None:
+            if not had_spare:
                 raise
             ready = await self._zygote_up().ready()  # it had died while it waited: this one is the job's own
         if ready["why"]:
@@ -274,22 +278,22 @@ class Host:
         self.generation = generation
 
     def _zygote_up(self) -> ZygoteLink:
-        if self._zygote is None or self._zygote.dead:
-            self._take(
-                ZygoteLink.start(
-                    self.config.interpreter or sys.executable,
-                    zygote_environment(self.config),
-                    self._zygote_log(),
-                    self.scratch,
-                )
-            )
-        assert self._zygote is not None
-        return self._zygote
+        if self._zygote is not None and not self._zygote.dead:
+            return self._zygote
+        spare, self._spare = self._spare, None
+        if spare is not None and not spare.dead:
+            with contextlib.suppress(ZygoteDied):
+                return self._take(spare)
+        interpreter = self.config.interpreter or sys.executable
+        return self._take(
+            ZygoteLink.start(interpreter, zygote_environment(self.config), self._zygote_log(), self.scratch)
+        )
 
-    def _take(self, zygote: ZygoteLink) -> None:
-        zygote.serve(self._exited, self._zygote_died, self._zygote_log(), self.scratch)
+    def _take(self, zygote: ZygoteLink) -> ZygoteLink:
+        zygote.serve(self._exited, self._zygote_died, self._zygote_log(), self._code or self.scratch, self._code)
         zygote.prepare(self.config.preload, self.config.rehearsal)
         self._zygote = zygote
+        return zygote
 
     def _zygote_log(self) -> Path:
         return Path(f"{self._log('zygote', self.generation)}.err")

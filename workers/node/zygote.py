@@ -7,7 +7,7 @@ fence, so this loop does. Requests and reports are JSON packets:
     → {"op": "prepare", "token", "preload": [modules], "rehearsal": {"target", "args"}}
     ← {"op": "ready", "token", "pid", "import_s", "launcher", "why"}
       or {"op": "refused", "token", "module", "error", "traceback"}, and it ends
-    → {"op": "move", "log", "cwd"}
+    → {"op": "move", "log", "cwd", "code"}
     → {"op": "fork", "id", "kind": "rank"|"store"|"task", "target", "args", "env", "log", "nice", "lock"} + fds
     → {"op": "kill", "token", "spare": [ids]}     ← {"op": "gone", "token", "stuck": [pids]}
     → {"op": "lease", "until_s"}                  (CLOCK_BOOTTIME)
@@ -58,9 +58,12 @@ def _rehearse(rehearsal: dict[str, Any]) -> tuple[str, str]:
     return ("exec" if why else "fork"), why
 
 
-def _move(log: str, cwd: str) -> None:
-    """Write to this log and work in this folder from now on, and so do the children."""
+def _move(log: str, cwd: str, code: str) -> None:
+    """Write to this log, work in this folder and find this code first from now on, and so do the children."""
     os.chdir(cwd)
+    if code:
+        sys.path.insert(0, code)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (code, os.environ.get("PYTHONPATH"))))
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(fd, 1)
     os.dup2(fd, 2)
@@ -126,7 +129,7 @@ class Zygote:
             case "prepare":
                 self._prepare(request["token"], request["preload"], request["rehearsal"])
             case "move":
-                _move(request["log"], request["cwd"])
+                _move(request["log"], request["cwd"], request["code"])
             case "fork":
                 self._fork(request, fds)
             case "kill":

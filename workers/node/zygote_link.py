@@ -79,11 +79,17 @@ class ZygoteLink:
         return link
 
     def serve(
-        self, on_exit: Callable[[int, int, float], None], on_death: Callable[[], None], log: Path, cwd: Path
+        self,
+        on_exit: Callable[[int, int, float], None],
+        on_death: Callable[[], None],
+        log: Path,
+        cwd: Path,
+        code: Path | None,
     ) -> None:
-        """Belong to a job from now on: `on_exit(id, code, time_s)` tells of children, `log` and `cwd` are theirs."""
+        """Belong to a job from now on: `on_exit(id, code, time_s)` tells of children, which write to `log`, work in
+        `cwd` and find `code` first on their path."""
         self._on_exit, self._on_death = on_exit, on_death
-        self._send({"op": "move", "log": str(log), "cwd": str(cwd)})
+        self._send({"op": "move", "log": str(log), "cwd": str(cwd), "code": str(code) if code is not None else ""})
 
     def prepare(self, preload: Sequence[str], rehearsal: Mapping[str, Any]) -> None:
         """Let it import, and rehearse what its children will do; what it has imported already costs nothing."""

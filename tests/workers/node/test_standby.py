@@ -1,6 +1,8 @@
 """An agent in waiting without Ray: a real zygote, taken by one job or replaced for it."""
 
+import hashlib
 import os
+import tarfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -88,3 +90,28 @@ async def test_a_dead_zygote_is_not_handed_on(waiting: StandbyAgent, job: AgentC
 async def test_a_preload_that_fails_is_the_jobs_error_only(waiting: StandbyAgent, job: AgentConfig) -> None:
     assert await waiting.adopt(to_json(replace(job, preload=("no_such_module",))))
     assert (await waiting.prepare())["error"]["kind"] == "preload"
+
+
+async def test_the_jobs_code_is_first_on_the_path_of_a_zygote_that_waited(
+    waiting: StandbyAgent, job: AgentConfig, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text("import json\nWHERE = __file__\n")
+    archive = tmp_path / "code.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.add(tmp_path / "mine.py", "mine.py")
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    (tmp_path / "sha256").mkdir()
+    archive.rename(tmp_path / "sha256" / digest)
+    (before,) = zygotes()
+    mine = replace(job, code=f"sha256:{digest}", blob_uri=tmp_path.as_uri(), preload=("json", "mine"))
+    assert await waiting.adopt(to_json(mine))
+    ready = await waiting.prepare()
+    assert ready["pid"] == before
+    assert os.readlink(f"/proc/{before}/cwd").endswith("/code")
+
+
+async def test_code_that_is_not_there_is_the_jobs_error(
+    waiting: StandbyAgent, job: AgentConfig, tmp_path: Path
+) -> None:
+    assert await waiting.adopt(to_json(replace(job, code=f"sha256:{'0' * 64}", blob_uri=tmp_path.as_uri())))
+    assert (await waiting.prepare())["error"]["kind"] == "code"
