@@ -199,6 +199,16 @@ def test_torch_is_only_where_ranks_run(base: list[Manifest]) -> None:
     assert {images[name] for name in ("control", "ray-node", "ray-head")} == {"regroup-control"}
 
 
+def test_storage_credentials_are_where_storage_is_used(base: list[Manifest]) -> None:
+    """Agents move checkpoints, the server reads the logs that ended jobs left; supervisors and Ray's head do neither."""
+    having = {
+        name
+        for name, container in containers(base).items()
+        if {"secretRef": {"name": "regroup-storage", "optional": True}} in container.get("envFrom", [])
+    }
+    assert having == {"control", "ray-worker"}
+
+
 def test_ray_asks_for_a_token_everywhere_and_has_shared_memory(base: list[Manifest]) -> None:
     assert named(base, "RayCluster")["regroup"]["spec"]["authOptions"]["mode"] == "token"
     for name in ("control", "ray-node"):
