@@ -14,7 +14,7 @@ import json
 import random
 import time
 import uuid
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -35,6 +35,8 @@ _HEARTBEAT_S = 15.0
 _TIMEOUT_S = 30.0
 _CONNECT_S = 5.0
 T = TypeVar("T", bound=BaseModel)
+Cursor = TypeVar("Cursor", str, int)
+Item = TypeVar("Item")
 Params = Mapping[str, str | int | bool | Sequence[str] | None]
 
 
@@ -115,13 +117,13 @@ class Client:
     ) -> Iterator[schemas.JobSummary]:
         """Jobs, newest first, page by page."""
         label = [f"{key}={value}" for key, value in (labels or {}).items()]
-        token = ""
-        while True:
-            params: Params = {"state": state, "project": project, "name": name, "label": label, "page_token": token}
-            page = self._call(schemas.JobList, "GET", "/v1/jobs", params=params)
-            yield from page.jobs
-            if not (token := page.next_page_token):
-                return
+        wanted: Params = {"state": state, "project": project, "name": name, "label": label}
+
+        def page(token: str) -> tuple[list[schemas.JobSummary], str | None]:
+            found = self._call(schemas.JobList, "GET", "/v1/jobs", params={**wanted, "page_token": token})
+            return found.jobs, found.next_page_token or None
+
+        return _pages(page, "")
 
     def cancel(self, job: str, *, project: str = "default", etag: str | None = None) -> schemas.Job:
         """Ask a job to stop; with `etag`, only if nothing has happened to it since."""
@@ -196,15 +198,14 @@ class Client:
         """Events numbered above `after`; with `follow`, until the job is over."""
         path = f"/v1/jobs/{job}/events"
         if follow:
-            for event in self._follow(path, {"project": project}, str(after)):
-                yield schemas.Event.model_validate_json(event.data)
-            return
-        while True:
-            page = self._call(schemas.EventList, "GET", path, params={"project": project, "after": after})
-            yield from page.events
-            if not page.events:
-                return
-            after = page.events[-1].number
+            told = self._follow(path, {"project": project}, str(after))
+            return (schemas.Event.model_validate_json(event.data) for event in told)
+
+        def page(after: int) -> tuple[list[schemas.Event], int | None]:
+            found = self._call(schemas.EventList, "GET", path, params={"project": project, "after": after}).events
+            return found, found[-1].number if found else None
+
+        return _pages(page, after)
 
     def steps(
         self, job: str, *, after: int = 0, follow: bool = False, project: str = "default"
@@ -213,15 +214,14 @@ class Client:
         a row of a later generation replaces those of its step and beyond."""
         path = f"/v1/jobs/{job}/steps"
         if follow:
-            for event in self._follow(path, {"project": project}, str(after)):
-                yield schemas.Step.model_validate_json(event.data)
-            return
-        while True:
-            page = self._call(schemas.StepList, "GET", path, params={"project": project, "after": after})
-            yield from page.steps
-            if not page.steps:
-                return
-            after = page.steps[-1].step
+            told = self._follow(path, {"project": project}, str(after))
+            return (schemas.Step.model_validate_json(event.data) for event in told)
+
+        def page(after: int) -> tuple[list[schemas.Step], int | None]:
+            found = self._call(schemas.StepList, "GET", path, params={"project": project, "after": after}).steps
+            return found, found[-1].step if found else None
+
+        return _pages(page, after)
 
     def logs(
         self,
@@ -328,6 +328,13 @@ class Client:
                 raise ServerUnreachableError(f"the stream {path} of {self._http.base_url} broke off: {reason}")
             time.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
+
+
+def _pages(page: Callable[[Cursor], tuple[Sequence[Item], Cursor | None]], cursor: Cursor | None) -> Iterator[Item]:
+    """All items: `page` gives those after a cursor, and the next cursor, None at the end."""
+    while cursor is not None:
+        items, cursor = page(cursor)
+        yield from items
 
 
 def _given(params: Params | None) -> dict[str, Any]:
