@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from regroup.workers.contract import AgentConfig, Done, Exited, FaultDue, Join, Message, Restore, from_json
 from regroup.workers.node.host import STORE_RANK, ZYGOTE_RANK, Host, StaleGeneration
+from regroup.workers.node.zygote_link import ZygoteRefused
 
 SCRIPT = """
 import os
@@ -64,30 +66,31 @@ class Node:
         raise AssertionError(f"no {count} × {kind.__name__} in {within_s} s; heard {self.messages}")
 
 
+def config(folder: Path, node: str, **fields: Any) -> AgentConfig:
+    """Of a node of a job that keeps all it has in `folder`."""
+    return AgentConfig(
+        job_id="0123456789abcdef",
+        job_name="t",
+        node_id=node,
+        node_name=node,
+        address="127.0.0.1",
+        supervisor="s",
+        storage_uri=f"file://{folder}/storage",
+        datasets_uri=f"file://{folder}/datasets",
+        **fields,
+    )
+
+
 @pytest.fixture
 async def nodes(tmp_path: Path) -> AsyncIterator[list[Node]]:
     """Two nodes of one job on this machine."""
-    both = []
+    both: list[Node] = []
     for number in range(2):
         logs = tmp_path / f"logs{number}"
         logs.mkdir()
-        both.append(
-            Node(
-                AgentConfig(
-                    job_id="0123456789abcdef",
-                    job_name="t",
-                    node_id=f"node{number}",
-                    node_name=f"n{number}",
-                    address="127.0.0.1",
-                    supervisor="s",
-                    storage_uri=f"file://{tmp_path}/storage",
-                    datasets_uri=f"file://{tmp_path}/datasets",
-                    log_dir=str(logs),
-                    env={"MARK": str(tmp_path / "mark"), "HOLD": "0"},
-                    preload=("torch", "torch.distributed", "regroup.workers.rank.rank"),
-                )
-            )
-        )
+        env = {"MARK": str(tmp_path / "mark"), "HOLD": "0"}
+        preload = ("torch", "torch.distributed", "regroup.workers.rank.rank")
+        both.append(Node(config(tmp_path, f"node{number}", log_dir=str(logs), env=env, preload=preload)))
     yield both
     await asyncio.gather(*(node.host.close() for node in both))
 
@@ -208,59 +211,36 @@ async def test_the_store_and_the_zygote_are_missed_when_they_die(
     assert bystander.poll() is None
 
 
-async def test_a_failing_preload_is_named(tmp_path: Path) -> None:
-    from regroup.workers.node.zygote_link import ZygoteRefused
+@asynccontextmanager
+async def lone_node(folder: Path, module: str, source: str) -> AsyncGenerator[Node]:
+    """A node whose zygote is to import `source`, before it is prepared."""
+    (folder / f"{module}.py").write_text(source)
+    env = {"PYTHONPATH": str(folder), "MARK": str(folder / "mark"), "HOLD": "0"}
+    node = Node(config(folder, "n", log_dir=str(folder), env=env, preload=(module,)))
+    try:
+        yield node
+    finally:
+        await node.host.close()
 
-    (tmp_path / "broken_module.py").write_text("raise RuntimeError('not today')")
-    node = Node(
-        AgentConfig(
-            job_id="0" * 16,
-            job_name="t",
-            node_id="n",
-            node_name="n",
-            address="127.0.0.1",
-            supervisor="s",
-            storage_uri=f"file://{tmp_path}",
-            datasets_uri=f"file://{tmp_path}",
-            log_dir=str(tmp_path),
-            env={"PYTHONPATH": str(tmp_path)},
-            preload=("broken_module",),
-        )
-    )
-    with pytest.raises(ZygoteRefused, match="'broken_module' failed: RuntimeError: not today"):
-        await node.host.prepare()
-    await node.host.close()
+
+async def test_a_failing_preload_is_named(tmp_path: Path) -> None:
+    async with lone_node(tmp_path, "broken_module", "raise RuntimeError('not today')") as node:
+        with pytest.raises(ZygoteRefused, match="'broken_module' failed: RuntimeError: not today"):
+            await node.host.prepare()
 
 
 async def test_a_preload_that_starts_threads_falls_back_to_exec(tmp_path: Path) -> None:
-    (tmp_path / "threaded_module.py").write_text(
-        "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
-    )
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    node = Node(
-        AgentConfig(
-            job_id="1" * 16,
-            job_name="t",
-            node_id="n",
-            node_name="n",
-            address="127.0.0.1",
-            supervisor="s",
-            storage_uri=f"file://{tmp_path}",
-            datasets_uri=f"file://{tmp_path}",
-            log_dir=str(tmp_path),
-            env={"PYTHONPATH": str(tmp_path), "MARK": str(tmp_path / "mark"), "HOLD": "0"},
-            preload=("threaded_module",),
-        )
-    )
-    facts = await node.host.prepare()
-    assert facts["launcher"] == "exec" and "'threaded_module' started 1 thread" in facts["why"]
-    store = node.host.open_store(1)
-    join = Join("job", 1, 0, 1, 0, 1, 0, 1, {}, "cpu", *store, Restore("none"), f"script:{script}", {})
-    await node.host.form([join], [0])
-    await node.until(Done, within_s=60)
-    await node.host.end(1)
-    await node.host.close()
+    threads = "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
+    async with lone_node(tmp_path, "threaded_module", threads) as node:
+        facts = await node.host.prepare()
+        assert facts["launcher"] == "exec" and "'threaded_module' started 1 thread" in facts["why"]
+        store = node.host.open_store(1)
+        join = Join("job", 1, 0, 1, 0, 1, 0, 1, {}, "cpu", *store, Restore("none"), f"script:{script}", {})
+        await node.host.form([join], [0])
+        await node.until(Done, within_s=60)
+        await node.host.end(1)
 
 
 async def test_a_checkpoint_that_is_being_finished_is_not_taken_for_torn(nodes: list[Node], tmp_path: Path) -> None:
