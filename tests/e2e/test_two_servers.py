@@ -23,15 +23,15 @@ def pair(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFacto
     shared = ["--database-url", postgres_server.create_database(), "--storage-uri", (folder / "storage").as_uri()]
     environment = {"REGROUP_LEASE_S": str(LEASE_S)}
     first = Served(one / "state", environment=environment, arguments=shared)
-    first.start()
     try:
+        first.start()
         ray = local_ray.load(first.state)
         assert ray is not None
         environment |= local_ray.ray_environment(first.state / "ray.token")
         joined = [*shared, "--ray-address", ray.address]
         second = Served(two / "state", environment=environment, arguments=joined)
-        second.start()
         try:
+            second.start()
             yield first, second
         finally:
             second.down()
