@@ -200,7 +200,7 @@ def test_torch_is_only_where_ranks_run(base: list[Manifest]) -> None:
 
 
 def test_storage_credentials_are_where_storage_is_used(base: list[Manifest]) -> None:
-    """Agents move checkpoints, the server reads the logs that ended jobs left; supervisors and Ray's head do neither."""
+    """Agents move checkpoints, the server reads what ended jobs logged; supervisors and the Ray head do neither."""
     having = {
         name
         for name, container in containers(base).items()
