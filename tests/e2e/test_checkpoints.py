@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from house.gates import Gates
 from house.served import Served, assert_same_result, eventually
 from safetensors import safe_open
 
@@ -15,39 +16,6 @@ from regroup.api.client import ApiError
 from regroup.api.schemas import Job
 
 Spec = Callable[..., dict[str, Any]]
-
-# Holds every rank before it commits a step until a file is there: what a test does meanwhile is done at that step.
-GATE = """
-import os, time
-from regroup.workers.rank.context import Context
-commit = Context.commit
-def gated(self, step, *args, **fields):
-    gate = os.path.join(os.environ["GATES"], str(step))
-    while os.path.exists(gate):
-        time.sleep(0.01)
-    return commit(self, step, *args, **fields)
-Context.commit = gated
-"""
-
-
-class Gates:
-    """Steps that a job does not pass until they are opened."""
-
-    def __init__(self, folder: Path, *steps: int) -> None:
-        self._folder = folder
-        (folder / "gate.py").write_text(GATE)
-        for step in steps:
-            (folder / str(step)).touch()
-
-    @property
-    def parts(self) -> dict[str, Any]:
-        """What a spec needs to be held."""
-        folder = str(self._folder)
-        return {"env": {"PYTHONPATH": folder, "GATES": folder}, "preload": ["gate"]}
-
-    def open(self, step: int) -> None:
-        """Let the job pass."""
-        (self._folder / str(step)).unlink()
 
 
 def saved(served: Served, job: Job, step: int) -> Path:
