@@ -10,22 +10,8 @@ from regroup.service.code import Code
 from regroup.service.errors import FieldIssue, SpecError
 from regroup.service.layout import Layout
 from regroup.service.quantities import Bytes, Duration, Name, Part, Positive
+from regroup.service.secret import SecretRef
 from regroup.service.workload import Workload
-
-
-class SecretRef(Part):
-    """Where the node finds a secret's value. The value itself is never in a spec, log or event."""
-
-    from_env: str | None = None
-    """Name of an environment variable on the node."""
-    from_file: str | None = None
-    """Path of a file on the node."""
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if (self.from_env is None) == (self.from_file is None):
-            raise PydanticCustomError("secret", "give exactly one of from_env and from_file")
-        return self
 
 
 class Resources(Part):

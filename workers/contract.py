@@ -98,8 +98,8 @@ class AgentConfig:
     interpreter: str = ""
     """The job's Python; the platform's if empty."""
     env: dict[str, str] = field(default_factory=dict[str, str])
-    secrets: dict[str, dict[str, str | None]] = field(default_factory=dict[str, dict[str, str | None]])
-    """Variable → where this node finds its value: `from_env` or `from_file`."""
+    secrets: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """Variable → where this node finds its value: `from_env`, `from_file` or `from_kubernetes` (`name` and `key`)."""
     code: str = ""
     """Content address of the job's own code, `sha256:…`; none if empty."""
     blob_uri: str = ""

@@ -5,10 +5,16 @@ import os
 import platform
 import socket
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 _SIOCGIFADDR = 0x8915
+
+
+SECRETS_DIR_VARIABLE = "REGROUP_SECRETS_DIR"
+"""On a node: the folder that holds a folder for each mounted Secret."""
+DEFAULT_SECRETS_DIR = "/var/run/secrets/regroup"
 
 
 class SecretMissing(Exception):
@@ -53,13 +59,21 @@ def free_memory_bytes() -> int:
     return 0
 
 
-def secret(name: str, source: dict[str, str | None]) -> str:
-    """The value of a secret from this node's environment or a file.
+def secret(name: str, source: Mapping[str, Any]) -> str:
+    """The value of a secret from this node's environment, a file, or a Kubernetes Secret that is mounted here.
 
     Raises:
-        SecretMissing: neither is there.
+        SecretMissing: it is not there.
     """
-    variable, file = source.get("from_env"), source.get("from_file")
+    variable, file, mounted = (source.get(kind) for kind in ("from_env", "from_file", "from_kubernetes"))
+    if mounted:
+        folder = os.environ.get(SECRETS_DIR_VARIABLE) or DEFAULT_SECRETS_DIR
+        file = Path(folder) / mounted["name"] / mounted["key"]
+        if not file.exists():
+            raise SecretMissing(
+                f"secret {name}: key {mounted['key']} of Secret {mounted['name']} is not mounted on node "
+                f"{platform.node()}: there is no {file}; mount the Secret there, or set {SECRETS_DIR_VARIABLE}"
+            )
     if variable:
         if variable not in os.environ:
             raise SecretMissing(f"secret {name}: variable {variable} is not set on node {platform.node()}")
