@@ -14,7 +14,6 @@ import tarfile
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
 
 from fsspec.core import url_to_fs
@@ -93,11 +92,6 @@ def fetched(archive: str, blob_uri: str, cache: Path) -> Path:
     finally:
         draft.unlink(missing_ok=True)
     return file
-
-
-def with_code(env: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """An environment in which the job's code comes first on `sys.path`."""
-    return {**env, "PYTHONPATH": os.pathsep.join(filter(None, (str(directory), env.get("PYTHONPATH"))))}
 
 
 def _download(uri: str, target: Path) -> None:

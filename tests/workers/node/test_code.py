@@ -11,7 +11,7 @@ import pytest
 
 from regroup.api.archive import pack
 from regroup.workers.node import code
-from regroup.workers.node.code import CodeError, fetched, unpacked, with_code
+from regroup.workers.node.code import CodeError, fetched, unpacked
 
 Member = tuple[str, bytes, str]
 """Name, tar's type, target of a link."""
@@ -159,11 +159,6 @@ def test_what_could_be_written_outside_is_refused_before_or_undone(
 def test_what_is_no_archive_is_refused(blobs: Blobs, tmp_path: Path) -> None:
     with pytest.raises(CodeError, match="cannot be unpacked on node"):
         unpacked(blobs.put(b"no tar"), blobs.uri, blobs.cache, tmp_path / "job")
-
-
-def test_the_code_comes_first_on_the_path() -> None:
-    assert with_code({"A": "1"}, Path("/c")) == {"A": "1", "PYTHONPATH": "/c"}
-    assert with_code({"PYTHONPATH": "/own"}, Path("/c"))["PYTHONPATH"] == "/c:/own"
 
 
 def test_the_cache_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
