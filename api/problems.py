@@ -25,6 +25,7 @@ from regroup.service.errors import (
     UnavailableError,
 )
 from regroup.service.jobs import KeyReusedError
+from regroup.service.workload import without_tag
 
 MEDIA_TYPE = "application/problem+json"
 _MAX_VALUE = 200  # characters of a wrong value that are shown again
@@ -153,7 +154,7 @@ def _from_pydantic(item: Mapping[str, Any]) -> WrongField:
     where, *rest = item["loc"] or ("body",)
     message = "unknown field" if item["type"] == "extra_forbidden" else str(item["msg"])
     if where == "body":
-        return _wrong([str(part) for part in rest], message, item.get("input"))
+        return _wrong(without_tag(rest), message, item.get("input"))
     return WrongField(
         pointer=f"{where}/{'/'.join(str(part) for part in rest)}", detail=message, value=_shown(item.get("input"))
     )

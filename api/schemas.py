@@ -90,8 +90,8 @@ class JobSummary(_Wire):
     """Number of its newest event; `If-Match` compares it."""
     step: int
     """Committed steps."""
-    steps: int
-    """Steps it asked for."""
+    steps: int | None
+    """Steps it asked for; null for a script that did not say."""
     generation: int
     layout: Layout | None
     loss: float | None
@@ -154,7 +154,7 @@ class EventList(_Wire):
 
 
 class Step(_Wire):
-    """One committed step. A number that was not finite is null."""
+    """One committed step. A number that was not finite, or that nobody said, is null."""
 
     number: int
     """Place among all rows of the job: where a stream is resumed."""
@@ -163,9 +163,10 @@ class Step(_Wire):
     time_s: float
     duration_s: float | None
     loss: float | None
-    tokens: int
-    samples: int
-    samples_hash: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+    tokens: int | None
+    """Null, as are samples and their hash, where the training code does not say: in scripts."""
+    samples: int | None
+    samples_hash: Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None
     """Sum modulo 2**64 of hash(epoch, index) over its samples, in hex."""
     learning_rate: float | None
     grad_norm: float | None
@@ -375,6 +376,7 @@ def whole(detail: "JobDetail") -> Job:
 
 def _summary_fields(job: "JobRow") -> dict[str, Any]:
     names = JobSummary.model_fields.keys() - {"eta_s"}
-    remaining = job.steps - job.step
-    eta_s = job.step_duration_s * remaining if job.state is JobState.RUNNING and job.step_duration_s else None
+    eta_s = None
+    if job.state is JobState.RUNNING and job.step_duration_s and job.steps is not None:
+        eta_s = job.step_duration_s * max(0, job.steps - job.step)
     return {**{name: getattr(job, name) for name in names}, "eta_s": eta_s}

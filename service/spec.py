@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from regroup.service.code import Code
@@ -11,7 +11,7 @@ from regroup.service.errors import FieldIssue, SpecError
 from regroup.service.layout import Layout
 from regroup.service.quantities import Bytes, Duration, Name, Part, Positive
 from regroup.service.secret import SecretRef
-from regroup.service.workload import Workload
+from regroup.service.workload import LEFT_TO_A_SCRIPT, ScriptWorkload, Workload, check_fits, without_tag
 
 
 class Resources(Part):
@@ -172,6 +172,8 @@ class Budgets(Part):
     """Generations in which no rank moved on."""
     io_error: int = Field(default=5, ge=0)
     """Connection, timeout and storage errors in training code."""
+    user_error: int = Field(default=0, ge=0)
+    """Every other error of the training code: torchrun's --max-restarts. With 0 the first one ends the job."""
 
 
 class Recovery(Part):
@@ -231,7 +233,8 @@ class JobSpec(Part):
     """Modules the zygote imports before ranks are forked; they must not touch CUDA."""
     resources: Resources = Resources()
     layout: LayoutSpec = LayoutSpec()
-    training: Training
+    training: Training | None = Field(default=None, validate_default=True)
+    """What the built-in trainer computes: required for it, refused for a script, which decides that itself."""
     determinism: Literal["default", "strict"] = "default"
     """`strict` makes CUDA runs bitwise repeatable at a cost; CPU runs always are."""
     snapshot: Snapshot = Snapshot()
@@ -250,15 +253,24 @@ class JobSpec(Part):
     faults: list[Fault] = []
     """Rehearsed failures; need a server with --allow-faults."""
 
+    @field_validator("training", "faults", *LEFT_TO_A_SCRIPT)
+    @classmethod
+    def _fits_the_workload(cls, value: Any, info: ValidationInfo) -> Any:
+        name = str(info.field_name)
+        if (workload := info.data.get("workload")) is not None:
+            check_fits(workload, name, value, cls.model_fields[name].default)
+        return value
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        micro_batches = self.training.global_batch // self.training.micro_batch
-        if self.layout.dp.max > micro_batches:
-            raise PydanticCustomError(
-                "layout",
-                "layout.dp.max must not exceed the {n} micro-batches of a step (global_batch/micro_batch): {dp}",
-                {"n": micro_batches, "dp": self.layout.dp.max},
-            )
+        if self.training is not None:
+            micro_batches = self.training.global_batch // self.training.micro_batch
+            if self.layout.dp.max > micro_batches:
+                raise PydanticCustomError(
+                    "layout",
+                    "layout.dp.max must not exceed the {n} micro-batches of a step (global_batch/micro_batch): {dp}",
+                    {"n": micro_batches, "dp": self.layout.dp.max},
+                )
         for fault in self.faults:
             if fault.at.rank >= self.layout.at(self.layout.dp.max).world_size:
                 raise PydanticCustomError(
@@ -269,6 +281,9 @@ class JobSpec(Part):
     def rank_config(self) -> dict[str, Any]:
         """What a training function reads as `context.config`: plain data, no secrets, no storage."""
         whole = self.model_dump(mode="json")
+        if isinstance(self.workload, ScriptWorkload):
+            max_restarts = self.recovery.budgets.user_error
+            return {"script": whole["workload"], "faults": whole["faults"], "max_restarts": max_restarts}
         keys = ("training", "seed", "determinism", "snapshot", "checkpoint", "faults", "args")
         return {
             **{key: whole[key] for key in keys},
@@ -300,7 +315,7 @@ def parse_spec(source: str | bytes | dict[str, Any]) -> JobSpec:
 def _issues(error: ValidationError) -> list[FieldIssue]:
     return [
         FieldIssue(
-            ".".join(str(part) for part in item["loc"]),
+            ".".join(without_tag(item["loc"])),
             "unknown field" if item["type"] == "extra_forbidden" else item["msg"],
             item.get("input"),
         )

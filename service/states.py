@@ -69,6 +69,8 @@ class Reason(StrEnum):
     PLACED = "placed"
     GRANTED = "granted"
     FIRST_STEP = "first_step"
+    BEGUN = "begun"
+    """A script runs on every rank; whether it takes steps is its own affair."""
     RELEASED = "released"
     """The gang did not come up in time or its nodes went; all was given back and the job queues again."""
 
@@ -118,7 +120,9 @@ BUDGET_BY_REASON: Mapping[Reason, str] = {
 }
 """Reasons that end a generation, and the budget (`spec.recovery.budgets`) each is charged to."""
 
-PROGRESS_REASONS = frozenset({Reason.SUBMITTED, Reason.PLACED, Reason.GRANTED, Reason.FIRST_STEP, Reason.RELEASED})
+PROGRESS_REASONS = frozenset(
+    {Reason.SUBMITTED, Reason.PLACED, Reason.GRANTED, Reason.FIRST_STEP, Reason.BEGUN, Reason.RELEASED}
+)
 """Reasons of ordinary progress: neither terminal nor charged. With the two maps above they cover `Reason`."""
 
 

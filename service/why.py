@@ -89,10 +89,14 @@ def _summary(job: JobRow, queue_position: int | None, now: float) -> str:
     if job.state in (JobState.PLACING, JobState.STARTING) and job.phase:
         return f"It is starting: {job.phase.get('phase')} {job.phase.get('message') or ''}".rstrip()
     if job.state.is_terminal:
-        return f"It ended {job.state} at step {job.step} of {job.steps} ({job.reason}){told}"
+        return f"It ended {job.state} at {_step(job)} ({job.reason}){told}"
     if job.intents.get("cancel"):
         return f"It was told to stop and is {job.state}{told}"
-    return f"It is {job.state} at step {job.step} of {job.steps}, generation {job.generation} ({job.reason}){told}"
+    return f"It is {job.state} at {_step(job)}, generation {job.generation} ({job.reason}){told}"
+
+
+def _step(job: JobRow) -> str:
+    return f"step {job.step}" if job.steps is None else f"step {job.step} of {job.steps}"
 
 
 def _advice(

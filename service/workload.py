@@ -1,8 +1,10 @@
 """What a job runs: the tagged union of workloads, and what each is made of."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from regroup.service.quantities import Part, Positive
@@ -69,5 +71,97 @@ class BuiltinWorkload(Part):
     data: TextData
 
 
-Workload = Annotated[BuiltinWorkload, Field(discriminator=None)]
-"""A tagged union by `kind`; `script`, `function` and `ray_train` join it."""
+def _absolute(path: str) -> str:
+    if not PurePosixPath(path).is_absolute():
+        raise PydanticCustomError("absolute", "needs an absolute path: a relative one means another on every node")
+    return path
+
+
+class ScriptWorkload(Part):
+    """A program as torchrun runs it, unmodified: one process a rank, told its place by environment variables."""
+
+    kind: Literal["script"]
+    """Which workload this is."""
+    entrypoint: str | None = Field(default=None, min_length=1)
+    """Path of a Python file that every node sees; a relative one is below `cwd`. Or give `module`."""
+    module: str | None = Field(default=None, pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*$")
+    """A module to run like `python -m`, found in `cwd` or on the nodes' path. Or give `entrypoint`."""
+    args: list[str] = []
+    """What follows in `sys.argv`."""
+    cwd: Annotated[str, AfterValidator(_absolute)] | None = None
+    """Folder it runs in, the same on every node; that of `entrypoint` if absent."""
+    steps: Positive | None = None
+    """Optimizer steps it will take, if known: for progress and the time that is left."""
+
+    @model_validator(mode="after")
+    def _one_program(self) -> Self:
+        if (self.entrypoint is None) == (self.module is None):
+            raise PydanticCustomError("script", "give exactly one of entrypoint and module")
+        return self
+
+
+_KINDS = ("builtin", "script")
+
+
+def _known_kind(value: object) -> object:
+    if isinstance(value, dict) and (kind := cast(dict[str, object], value).get("kind")) not in _KINDS:
+        raise PydanticCustomError(
+            "kind", "kind must be one of {known}: {kind}", {"known": ", ".join(_KINDS), "kind": kind}
+        )
+    return value
+
+
+Workload = Annotated[BuiltinWorkload | ScriptWorkload, Field(discriminator="kind"), BeforeValidator(_known_kind)]
+"""A tagged union by `kind`; `function` and `ray_train` join it."""
+
+LEFT_TO_A_SCRIPT: Mapping[str, str] = {
+    "args": "its command line is workload.args",
+    "layout": "leave out layout.data_parallel; layout.dp is its number of ranks",
+    "determinism": "it decides that itself",
+    "snapshot": "its state is its own",
+    "checkpoint": "it saves its own",
+    "resume_from": "it loads its own",
+    "seed": "it seeds itself",
+}
+"""Fields of a spec that a script decides itself, and what to say of it."""
+_SCRIPT_PHASES = ("forward", "optimizer")
+
+
+def check_fits(workload: BuiltinWorkload | ScriptWorkload, name: str, value: Any, default: Any) -> None:
+    """Refuse a field's value that the workload needs otherwise, or that means nothing to it.
+
+    Raises:
+        PydanticCustomError: saying what to do instead.
+    """
+    if isinstance(workload, BuiltinWorkload):
+        if name == "training" and value is None:
+            raise PydanticCustomError("missing", "the built-in trainer needs it")
+    elif instead := _instead(name, value, default):
+        raise PydanticCustomError("not_of_a_script", "does not apply to a script: {instead}", {"instead": instead})
+
+
+def _instead(name: str, value: Any, default: Any) -> str:
+    match name:
+        case "training":
+            return "" if value is None else "it decides that itself; workload.steps says how many, if known"
+        case "faults":
+            odd = [fault for fault in value if fault.at.phase not in _SCRIPT_PHASES or fault.do == "kill_saver"]
+            return f"its faults strike in {' or '.join(_SCRIPT_PHASES)}, and it has no saver" if odd else ""
+        case "layout":
+            return LEFT_TO_A_SCRIPT[name] if value.data_parallel != default.data_parallel else ""
+        case _:
+            return LEFT_TO_A_SCRIPT[name] if value != default else ""
+
+
+def steps_of(spec: Mapping[str, Any]) -> int | None:
+    """Optimizer updates that a spec, as plain data, asks for; None if nobody knows."""
+    steps = (spec.get("training") or spec["workload"]).get("steps")
+    return None if steps is None else int(steps)
+
+
+def without_tag(location: Sequence[str | int]) -> list[str]:
+    """Where in a spec an error lies, as the person wrote it: without the tag that chose the workload's model."""
+    parts = [str(part) for part in location]
+    if parts[:1] == ["workload"] and parts[1:2] and parts[1] in _KINDS:
+        del parts[1]
+    return parts

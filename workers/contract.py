@@ -143,7 +143,7 @@ class Join:
     store_port: int
     restore: Restore
     entry: str
-    """`module:function` of the training function, or `script:PATH`."""
+    """`module:function` of the training function, `script:PATH`, or `script-module:NAME` for one like `python -m`."""
     config: dict[str, Any]
     """The job as the training function reads it (`JobSpec.rank_config`)."""
     dataset: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -152,6 +152,10 @@ class Join:
     """For a restore from checkpoint: the verified local copy."""
     faults_fired: tuple[int, ...] = ()
     """Indexes of faults that have struck already."""
+    node_name: str = ""
+    """What people call this node."""
+    node_devices: tuple[int, ...] = ()
+    """Devices of this node that the job's ranks hold, by local rank."""
 
 
 @dataclass(frozen=True)
@@ -208,31 +212,36 @@ class WantBuffers:
 
 @dataclass(frozen=True)
 class Restored:
-    """State is in place; the next step is `step + 1`."""
+    """State is in place; the next step is `step + 1`. A script's rank says so with its first step."""
 
     rank: int
     generation: int
     step: int
     time_s: float
+    is_known: bool = True
+    """False: nothing tells how many steps the script's state has; counting goes on from the last step heard of."""
 
 
 @dataclass(frozen=True)
 class StepRow:
-    """One committed step, sent by the leading rank before it copies the snapshot of that step."""
+    """One committed step, sent by the leading rank before it copies the snapshot of that step.
+
+    What is None nobody knows: of a script's step there is only that it was taken, when, and the learning rate.
+    """
 
     generation: int
     step: int
     time_s: float
-    duration_s: float
-    loss: float
-    tokens: int
+    duration_s: float | None
+    loss: float | None
+    tokens: int | None
     """Valid (not ignored) tokens of the step, all ranks."""
-    samples: int
+    samples: int | None
     """Samples that arrived in forward, all ranks."""
-    samples_hash: int
+    samples_hash: int | None
     """Sum modulo 2**64 of hash(epoch, i) over them."""
-    learning_rate: float
-    grad_norm: float
+    learning_rate: float | None
+    grad_norm: float | None
     validation_loss: float | None = None
     stall_s: float = 0.0
     """Seconds of this step in which training waited for a snapshot or checkpoint."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regroup.api.cli import exits, reading, serving, submitting, watching
+from regroup.api.cli import exits, reading, running, serving, submitting, watching
 
 app = typer.Typer(
     name="regroup",
@@ -20,7 +20,7 @@ app = typer.Typer(
 
 VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Server", (serving.serve, serving.down, serving.demo)),
-    ("Jobs", (submitting.submit, submitting.run, submitting.validate, submitting.cancel)),
+    ("Jobs", (submitting.submit, running.run, submitting.validate, submitting.cancel)),
     ("Looking", (reading.ls, reading.get, reading.why, watching.watch, watching.logs)),
     ("History", (reading.metrics, reading.events, reading.checkpoints, reading.export)),
 )
@@ -28,7 +28,8 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
 
 for _group, _verbs in VERBS:
     for _verb in _verbs:
-        app.command(_verb.__name__, rich_help_panel=_group)(_verb)
+        _class = running.RunCommand if _verb is running.run else None
+        app.command(_verb.__name__, cls=_class, rich_help_panel=_group)(_verb)
 
 
 @app.callback(invoke_without_command=True)

@@ -133,4 +133,5 @@ def _picture(path: Path, disturbed: Run, control: Run, entropy: float) -> None:
 
 
 def _curve(view: JobView) -> tuple[list[int], list[float]]:
-    return [s.step for s in view.steps], [s.loss for s in view.steps]
+    points = [(s.step, s.loss) for s in view.steps if s.loss is not None]
+    return [step for step, _ in points], [loss for _, loss in points]

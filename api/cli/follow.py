@@ -142,7 +142,7 @@ class Lines:
         before = self._before
         if before is None or before.name != view.name:  # the first of a job
             before = replace(view, state="", activity="", generation=0, incidents=(), steps=(), checkpoint_step=None)
-            self.say(f"{view.name}, {view.steps_total} steps")
+            self.say(view.name if view.steps_total is None else f"{view.name}, {view.steps_total} steps")
         for line in changes(before, view):
             self.say(line)
         self._before = view

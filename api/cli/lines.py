@@ -3,7 +3,7 @@
 import math
 
 from regroup.api.cli.text import duration, layout_text, number
-from regroup.api.cli.view import INCIDENT_PHASES, Incident, JobView, Step
+from regroup.api.cli.view import INCIDENT_PHASES, Incident, JobView, Step, step_text
 
 _STEP_LINES = 20
 """So many step lines in a run of any length, beside the first, the last and those with a held-out loss."""
@@ -47,13 +47,17 @@ def new_steps(before: JobView, after: JobView) -> list[Step]:
     return fresh[::-1]
 
 
-def _worth_a_line(step: Step, total: int) -> bool:
+def _worth_a_line(step: Step, total: int | None) -> bool:
+    if total is None:  # seldomer and seldomer: 1, 2, …, 9, 10, 20, …, 90, 100, 200, …
+        return step.step % 10 ** (len(str(step.step)) - 1) == 0
     every = max(1, math.ceil(total / _STEP_LINES))
     return step.step in (1, total) or step.step % every == 0 or step.validation_loss is not None
 
 
 def _step(step: Step, view: JobView) -> str:
-    parts = [f"step {step.step}/{view.steps_total}", f"loss {step.loss:.4f}"]
+    parts = [step_text(step.step, view.steps_total)]
+    if step.loss is not None:
+        parts.append(f"loss {step.loss:.4f}")
     if step.validation_loss is not None:
         parts.append(f"held-out {step.validation_loss:.4f}")
     if view.tokens_per_s is not None:

@@ -48,7 +48,7 @@ def ls(
             job.id,
             job.name,
             str(job.state),
-            f"{job.step}/{job.steps}",
+            str(job.step) if job.steps is None else f"{job.step}/{job.steps}",
             _loss(job.loss),
             ago(job.created_at, now),
             job.reason,
@@ -111,7 +111,7 @@ def metrics(job: Job, after: After = 0, server: Server = None, as_json: AsJson =
                     str(s.generation),
                     _loss(s.loss),
                     _loss(s.validation_loss),
-                    str(s.tokens),
+                    "-" if s.tokens is None else str(s.tokens),
                     "-" if s.duration_s is None else f"{s.duration_s:.3f}",
                     "-" if s.learning_rate is None else f"{s.learning_rate:.2e}",
                 )

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from regroup.api.cli.plot import plot
 from regroup.api.cli.text import duration, layout_text, number
-from regroup.api.cli.view import INCIDENT_PHASES, Incident, JobView, Rank
+from regroup.api.cli.view import INCIDENT_PHASES, Incident, JobView, Rank, step_text
 
 _STATE_STYLE = {
     "SUCCEEDED": "bold green",
@@ -59,14 +59,15 @@ def _progress(view: JobView) -> RenderableType:
     row = Table.grid(expand=True, padding=(0, 2))
     row.add_column(ratio=1)
     row.add_column(justify="right", no_wrap=True)
-    facts = [f"step {view.step}/{view.steps_total}"]
+    facts = [step_text(view.step, view.steps_total)]
     if view.eta_s is not None:
         facts.append(f"{duration(view.eta_s)} left")
     if view.tokens_per_s is not None:
         facts.append(f"{number(view.tokens_per_s)} tokens/s")
     if view.generation:
         facts += [layout_text(dict(view.layout)), f"generation {view.generation}"]
-    row.add_row(ProgressBar(total=max(1, view.steps_total), completed=view.step), Text(" · ".join(facts)))
+    total = None if view.steps_total is None else max(1, view.steps_total)
+    row.add_row(ProgressBar(total=total, completed=view.step), Text(" · ".join(facts)))
     return row
 
 
@@ -74,7 +75,7 @@ def _curve(view: JobView, width: int) -> RenderableType:
     marks = [float(incident.at_step) for incident in view.incidents]
     every = max(1, len(view.steps) // _POINTS)
     shown = [*view.steps[:-1:every], *view.steps[-1:]]
-    points = [(s.step, s.loss) for s in shown]
+    points = [(s.step, s.loss) for s in shown if s.loss is not None]
     lines = plot(points, width=width - 4, height=_PLOT_HEIGHT, x_max=view.steps_total, marks=marks)
     return Panel(Text("\n".join(lines), no_wrap=True), title=loss_line(view), title_align="left", border_style="dim")
 

@@ -50,13 +50,16 @@ def _section(model: type[BaseModel], path: str, title: str, sections: list[str])
         models = _models_in(info.annotation)
         suffix = "[]" if shape.get("type") == "array" else ".<name>" if "additionalProperties" in shape else ""
         inner += [(each, where + suffix) for each in models]
-        meaning = info.description or comments.get(name) or ", ".join(_first_line(each) for each in models)
+        shape = {"$ref": ""} if "oneOf" in shape else shape
+        meaning = info.description or comments.get(name) or " Or: ".join(_first_line(each) for each in models)
         default = _default_text(info.get_default(call_default_factory=True))
         cells = (f"`{where}`", _unit(info) or _type_text(shape), default, meaning)
         lines.append("| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |")
     sections.append("\n".join(lines) + "\n")
     for each, where in inner:
-        _section(each, where, f"`{where}`", sections)
+        kind = each.model_fields.get("kind")
+        tag = f", `kind: {get_args(kind.annotation)[0]}`" if kind else ""
+        _section(each, where, f"`{where}`{tag}", sections)
 
 
 def _first_line(model: type[BaseModel]) -> str:

@@ -1,4 +1,4 @@
-"""Verbs that change something: submit, run, validate, cancel."""
+"""Verbs that change something: submit, validate, cancel."""
 
 from typing import Annotated
 
@@ -47,17 +47,6 @@ def submit(
             say(f"follow it: regroup watch {job.id}")
         if wait and job.state != "SUCCEEDED":
             leave(exits.JOB_NOT_SUCCEEDED)
-
-
-def run(spec: Spec, settings: Settings = None, server: Server = None, as_json: AsJson = False) -> None:
-    """Submit a job and watch it to its end."""
-    from regroup.api.cli.connection import connect
-    from regroup.api.cli.specfile import read_spec
-    from regroup.api.cli.watching import watch_to_the_end
-
-    data = read_spec(spec, settings or ())
-    with connect(server, patient=True) as client:
-        watch_to_the_end(client, client.submit(data), as_json=as_json)
 
 
 def validate(spec: Spec, settings: Settings = None, server: Server = None, as_json: AsJson = False) -> None:

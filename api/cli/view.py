@@ -66,8 +66,7 @@ class Incident:
         """`back in 0.8 s, 0 steps lost`, or the phase it is in."""
         back = self.elapsed("first_step_s")
         if back is not None:
-            lost = self.steps_lost or 0
-            return f"back in {duration(back)}, {lost} step{'' if lost == 1 else 's'} lost"
+            return f"back in {duration(back)}, {steps_lost_text(self.steps_lost)}"
         if self.rung == "fail":
             return "not recovered"
         done = [word for word, key in INCIDENT_PHASES if key in self.times]
@@ -81,8 +80,8 @@ class Step:
     step: int
     generation: int
     time_s: float
-    loss: float
-    tokens: int
+    loss: float | None
+    tokens: int | None
     validation_loss: float | None = None
 
 
@@ -92,7 +91,8 @@ class JobView:
 
     job_id: str
     name: str
-    steps_total: int
+    steps_total: int | None
+    """None for a script that did not say."""
     state: str = "QUEUED"
     reason: str = ""
     message: str = ""
@@ -131,17 +131,28 @@ class JobView:
     def tokens_per_s(self) -> float | None:
         """Over the last steps of the newest generation, so that a recovery does not count as slowness."""
         recent = [s for s in self.steps[-_RATE_STEPS:] if s.generation == self.steps[-1].generation]
-        if len(recent) < 2 or recent[-1].time_s <= recent[0].time_s:
+        tokens = [s.tokens for s in recent[1:] if s.tokens is not None]
+        if not tokens or recent[-1].time_s <= recent[0].time_s:
             return None
-        return sum(s.tokens for s in recent[1:]) / (recent[-1].time_s - recent[0].time_s)
+        return sum(tokens) / (recent[-1].time_s - recent[0].time_s)
 
     @property
     def eta_s(self) -> float | None:
         """Seconds to the last step at the present rate; None while unknown or over."""
         recent = [s for s in self.steps[-_RATE_STEPS:] if s.generation == self.steps[-1].generation]
-        if self.over or len(recent) < 2:
+        if self.over or len(recent) < 2 or self.steps_total is None:
             return None
-        return (self.steps_total - self.step) * (recent[-1].time_s - recent[0].time_s) / (len(recent) - 1)
+        return max(0, self.steps_total - self.step) * (recent[-1].time_s - recent[0].time_s) / (len(recent) - 1)
+
+
+def steps_lost_text(count: int | None) -> str:
+    """`1 step lost`; only a script may leave it unknown."""
+    return "steps lost unknown" if count is None else f"{count} step{'' if count == 1 else 's'} lost"
+
+
+def step_text(step: int, total: int | None) -> str:
+    """`step 3/10`, or `step 3` where nobody knows how many there will be."""
+    return f"step {step}" if total is None else f"step {step}/{total}"
 
 
 def planned(name: str, steps_total: int, nodes: list[str], ranks_per_node: int, activity: str) -> JobView:
@@ -160,6 +171,8 @@ def fold(view: JobView, event: Mapping[str, Any]) -> JobView:
             return _generation(view, data)
         case "incident":
             return _incident(view, data)
+        case "resumed":  # a script's own checkpoint was older than its last step
+            return replace(view, steps=tuple(s for s in view.steps if s.step <= int(data["step"])))
         case "checkpoint":
             return replace(view, checkpoint_step=int(data["step"]))
         case "phase":
@@ -190,13 +203,15 @@ def add_steps(view: JobView, rows: Sequence[Mapping[str, Any]]) -> JobView:
 
 
 def _step(row: Mapping[str, Any]) -> Step:
-    loss = row.get("loss")
+    loss, tokens = row.get("loss"), row.get("tokens")
+    if loss is None and tokens is not None:
+        loss = math.nan  # whoever counts tokens has a loss: it was not finite
     return Step(
         step=int(row["step"]),
         generation=int(row["generation"]),
         time_s=float(row["time_s"]),
-        loss=math.nan if loss is None else float(loss),
-        tokens=int(row.get("tokens") or 0),
+        loss=None if loss is None else float(loss),
+        tokens=tokens,
         validation_loss=row.get("validation_loss"),
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regroup.api.cli.text import duration
+from regroup.api.cli.view import steps_lost_text
 
 _TRACEBACK_LINES = 25
 _INCIDENTS_SHOWN = 5
@@ -50,7 +51,7 @@ def _incidents(incidents: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [f"  {len(incidents)} incident{'' if len(incidents) == 1 else 's'}"]
     for each in incidents[-_INCIDENTS_SHOWN:]:
         total = (each.get("durations") or {}).get("total")
-        back = "not back" if total is None else f"back in {duration(total)}, {each.get('steps_lost') or 0} steps lost"
+        back = "not back" if total is None else f"back in {duration(total)}, {steps_lost_text(each.get('steps_lost'))}"
         rank = each.get("rank")
         who = "" if rank is None or f"rank {rank}" in each["cause"] else f" of rank {rank}"
         lines.append(f"    {each['cause']}{who} after step {each.get('at_step')}: {back}")

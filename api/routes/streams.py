@@ -138,4 +138,5 @@ def _event(event: records.Event) -> Event:
 
 
 def _step(row: records.Step) -> Step:
-    return Step.model_validate({**vars(row), "samples_hash": f"{row.samples_hash:016x}"})
+    samples_hash = None if row.samples_hash is None else f"{row.samples_hash:016x}"
+    return Step.model_validate({**vars(row), "samples_hash": samples_hash})

@@ -116,6 +116,13 @@ class Charge:
     """Committed steps of the job when it happened."""
 
 
+def budget_of(reason: Reason, budgets: Mapping[str, int]) -> str | None:
+    """The budget that a reason is charged to; None if it ends the job, as an error of the code does unless allowed."""
+    if reason is Reason.USER_ERROR:
+        return "user_error" if budgets.get("user_error") else None
+    return BUDGET_BY_REASON.get(reason)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Whether the job goes on, and how long it waits before."""
@@ -142,14 +149,15 @@ def judge(
     A budget is a leaky bucket: each failure adds one, each `refill_steps` committed steps take one away, and failures
     older than the window are forgotten. Failures in a row without progress wait longer and longer.
     """
-    budget = BUDGET_BY_REASON.get(cause.reason)
+    budget = budget_of(cause.reason, budgets)
     if budget is None:
         return Verdict(False, cause.reason, cause.summary)
     level, last_step, in_a_row = 0.0, 0, 0
     mine = [charge for charge in charges if charge.budget == budget and now_s - charge.time_s <= window_s]
     for charge in [*mine, Charge(budget, now_s, step)]:
         in_a_row = in_a_row + 1 if charge.step == last_step else 1
-        level = max(0.0, level - (charge.step - last_step) / refill_steps) + 1
+        gained = max(0, charge.step - last_step)  # what was restored may be older than what failed before
+        level = max(0.0, level - gained / refill_steps) + 1
         last_step = charge.step
     if level > budgets[budget]:
         message = (

@@ -83,14 +83,21 @@ class Gang:
 
         await _all(one(config) for config in self.configs.values())
 
+    async def check_storage(self) -> None:
+        """Prove that every node can write to durable storage.
+
+        Raises:
+            AgentError: one cannot.
+        """
+        await self.call_all("check_storage", timeout_s=60)
+
     async def prepare_data(self, sources: Mapping[str, Any]) -> None:
-        """Check storage, compare what the nodes see, make the token files once, find them on every node.
+        """Compare what the nodes see, make the token files once, find them on every node.
 
         Raises:
             AgentError: naming node and path of what is missing.
         """
         nodes = list(self.configs)
-        await _all(self._ask(node, "check_storage", timeout_s=60) for node in nodes)
         listings = await _all(self._ask(node, "list_sources", dict(sources), timeout_s=120) for node in nodes)
         for node, listing in zip(nodes, listings, strict=True):
             differing = sorted(set(listings[0]["files"].items()) ^ set(listing["files"].items()))
@@ -133,6 +140,7 @@ class Gang:
 
         async def one(node_rank: int, node: str) -> None:
             places = generation.on(node)
+            devices = tuple(place.device for place in places)
             joins = [
                 to_json(
                     replace(
@@ -142,12 +150,14 @@ class Gang:
                         local_world_size=len(places),
                         node_rank=node_rank,
                         dataset=self.datasets.get(node, {}),
+                        node_name=self.configs[node].node_name,
+                        node_devices=devices,
                     )
                 )
                 for place in places
             ]
             timeout_s = RESTORE_TIMEOUT_S if source.kind == "checkpoint" else FORM_TIMEOUT_S
-            await self._ask(node, "form", joins, [place.device for place in places], timeout_s=timeout_s)
+            await self._ask(node, "form", joins, list(devices), timeout_s=timeout_s)
 
         await _all(one(node_rank, node) for node_rank, node in enumerate(nodes))
 

@@ -24,7 +24,7 @@ from regroup.service.runtime.recovering import Ended, Recovering, failure_of
 from regroup.service.runtime.telling import Telling
 from regroup.service.runtime.watch import Watch
 from regroup.service.states import TERMINAL_BY_REASON, JobState, Reason
-from regroup.workers.contract import ErrorClass, Exited, Failed, Message, Note, RankError, StepRow, from_json
+from regroup.workers.contract import ErrorClass, Exited, Failed, Message, Note, RankError, Restored, StepRow, from_json
 
 GANG_TIMEOUT_S = 120.0
 _LOOK_S = 0.5
@@ -77,6 +77,8 @@ class Life:
             self._checkpoints.validation(message)
         elif isinstance(message, Note):
             self._telling.note(node_id, message)
+        elif isinstance(message, Restored) and message.rank == 0 and self.payload.script is not None:
+            self._telling.resumed(message)
         if self._watch is not None and getattr(message, "generation", None) == self._watch.generation.number:
             self._watch.hear(node_id, message)
 
@@ -124,8 +126,9 @@ class Life:
         if not self.gang.datasets:
             await self._prepare_data()
         if watch is None:
-            source = await self._unless_ended(self._recovering.choose(()))
-            watch = await self._next_generation("restart" if self._generations.past else "start", source)
+            starts = self._generations.starts
+            source = await self._unless_ended(self._recovering.choose((), starts[max(starts)] if starts else 0))
+            watch = await self._next_generation("restart" if starts else "start", source)
         while not await self._watch_over(watch):
             watch = await self._recover(watch)
 
@@ -139,10 +142,11 @@ class Life:
         self._telling.nodes(self.gang.facts)
 
     async def _prepare_data(self) -> None:
-        if self.payload.sources is None:
-            return
+        sources = self.payload.sources
         try:
-            await self._unless_ended(self.gang.prepare_data(self.payload.sources))
+            await self._unless_ended(self.gang.check_storage())
+            if sources is not None:
+                await self._unless_ended(self.gang.prepare_data(sources))
         except AgentError as error:
             if error.kind not in _STORAGE_KINDS or not self._generations.past:
                 raise _input_error(error) from error
@@ -188,6 +192,8 @@ class Life:
         while True:
             watch.changed.clear()
             self._telling.follow(watch)
+            if self.payload.script is not None:
+                await self._telling.runs(watch)
             await self._telling.trains(watch)
             for step in watch.whole_pins():
                 self._checkpoints.begin(watch.generation, step, self._generations)
@@ -207,7 +213,9 @@ class Life:
         await self._checkpoints.settle()
         await self.gang.end(number, ())
         await self.journal.write("result", "result", number, {"step": watch.step, **watch.result()})
-        raise Ended(Reason.COMPLETED, f"all {watch.step} steps committed")
+        script = self.payload.script
+        done = f"all {watch.step} steps committed" if script is None else "the script ended with code 0 on every rank"
+        raise Ended(Reason.COMPLETED, done)
 
     async def _recover(self, watch: Watch) -> Watch:
         """The path from a broken generation to the next one."""
@@ -221,8 +229,11 @@ class Life:
             await asyncio.gather(*(self.gang.agents.kill(node) for node in lost))
             await self._gang_up()
             await self._prepare_data()
-        source = await self._unless_ended(self._recovering.choose(()))
-        incident.rung, incident.steps_lost = source.rung, max(0, watch.step - source.step)
+        source = await self._unless_ended(self._recovering.choose((), watch.step))
+        if self.payload.script is not None:
+            incident.rung = "respawn"  # what it cost is known once the script has found its own checkpoint
+        else:
+            incident.rung, incident.steps_lost = source.rung, max(0, watch.step - source.step)
         self._telling.passed(incident, "decided_s", time.time())
         following = await self._next_generation(incident.cause.reason.value, source)
         await self._telling.revise(incident)

@@ -9,9 +9,11 @@ from regroup.service.policy.recovery import Saved
 from regroup.service.runtime.cluster import Node, supervisor_name
 from regroup.service.runtime.generations import Place
 from regroup.service.spec import JobSpec
+from regroup.service.workload import ScriptWorkload
 from regroup.workers.contract import AgentConfig, Join, Restore
 
 BUILTIN_ENTRY = "regroup.workers.trainer:train"
+_PRELOADED_FOR_SCRIPTS = ("torch", "regroup.workers.rank.rank")
 _ALWAYS_PRELOADED = (
     "torch",
     "regroup.workers.rank.rank",
@@ -114,14 +116,22 @@ class Payload:
         return self.spec.recovery.refill_steps
 
     @property
+    def script(self) -> ScriptWorkload | None:
+        """The program the job runs, if that is what it runs: then its state and data are its own."""
+        return self.spec.workload if isinstance(self.spec.workload, ScriptWorkload) else None
+
+    @property
     def sources(self) -> Mapping[str, Any] | None:
         """The data to prepare, if the workload has any."""
-        data = self.spec.workload.data
+        workload, training = self.spec.workload, self.spec.training
+        if isinstance(workload, ScriptWorkload) or training is None:
+            return None
+        data = workload.data
         return {
             "train": data.train,
             "validation": data.validation,
             "tokenizer": data.tokenizer,
-            "sequence": self.spec.training.sequence,
+            "sequence": training.sequence,
         }
 
     def places(self) -> tuple[Place, ...]:
@@ -151,7 +161,7 @@ class Payload:
             store_host="",
             store_port=0,
             restore=Restore("none"),
-            entry=BUILTIN_ENTRY,
+            entry=self._entry,
             config=self.spec.rank_config(),
         )
 
@@ -172,11 +182,8 @@ class Payload:
                 blob_uri=self.blob_uri,
                 env=dict(spec.env),
                 secrets={name: ref.model_dump() for name, ref in spec.secrets.items()},
-                rehearsal={
-                    "target": "regroup.workers.rehearsal:rehearse",
-                    "args": spec.rank_config(),
-                },
-                preload=(*_ALWAYS_PRELOADED, *spec.preload),
+                rehearsal=self._rehearsal,
+                preload=(*(_PRELOADED_FOR_SCRIPTS if self.script else _ALWAYS_PRELOADED), *spec.preload),
                 cpus=spec.resources.cpus,
                 ifname=self.ifname,
                 port_first=self.port_first,
@@ -184,3 +191,16 @@ class Payload:
             )
             for node in self.nodes
         }
+
+    @property
+    def _entry(self) -> str:
+        if self.script is None:
+            return BUILTIN_ENTRY
+        module = self.script.module
+        return f"script:{self.script.entrypoint}" if module is None else f"script-module:{module}"
+
+    @property
+    def _rehearsal(self) -> dict[str, Any]:
+        if self.script is not None:
+            return {}
+        return {"target": "regroup.workers.rehearsal:rehearse", "args": self.spec.rank_config()}

@@ -31,7 +31,8 @@ class RayMetrics:
         """Export what an event says; most say nothing here."""
         if event.type == "step":
             for metric, value in _OF_A_STEP.items():
-                self._gauges[metric.name].set(value(event.data))
+                if (now := value(event.data)) is not None:
+                    self._gauges[metric.name].set(now)
         elif event.type == "generation":
             self._gauges[names.JOB_GENERATION.name].set(event.generation)
         elif event.type == "incident":
@@ -51,9 +52,13 @@ class RayMetrics:
         return kind(metric.name, said, tag_keys=keys, **options).set_default_tags(self._job)
 
 
-_OF_A_STEP: Mapping[Metric, Callable[[Mapping[str, Any]], float]] = {
+def _tokens_per_s(tokens: int | None, duration_s: float | None) -> float | None:
+    return None if tokens is None or not duration_s else tokens / duration_s
+
+
+_OF_A_STEP: Mapping[Metric, Callable[[Mapping[str, Any]], float | None]] = {
     names.JOB_STEP: lambda row: row["step"],
     names.JOB_LOSS: lambda row: row["loss"],
     names.JOB_STEP_SECONDS: lambda row: row["duration_s"],
-    names.JOB_TOKENS: lambda row: row["tokens"] / row["duration_s"] if row["duration_s"] else 0.0,
+    names.JOB_TOKENS: lambda row: _tokens_per_s(row["tokens"], row["duration_s"]),
 }

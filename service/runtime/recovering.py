@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from regroup.service.policy.recovery import Cause, Charge, Source, Verdict, choose_source, judge
+from regroup.service.policy.recovery import Cause, Charge, Source, Verdict, budget_of, choose_source, judge
 from regroup.service.runtime.checkpoints import Checkpoints
 from regroup.service.runtime.cluster import SupervisorEvent
 from regroup.service.runtime.gang import AgentError, Gang
@@ -16,7 +16,7 @@ from regroup.service.runtime.incidents import Incident
 from regroup.service.runtime.payload import Payload
 from regroup.service.runtime.telling import Telling
 from regroup.service.runtime.watch import Watch
-from regroup.service.states import BUDGET_BY_REASON, JobState, Reason
+from regroup.service.states import JobState, Reason
 from regroup.workers.contract import StepRow, from_json
 
 
@@ -42,7 +42,7 @@ class Recovering:
         """Charges of earlier lives of this supervisor, so that a restart forgives nothing."""
         incidents = {event.data["id"]: event.data for event in past if event.type == "incident"}
         for data in incidents.values():
-            if (budget := BUDGET_BY_REASON.get(Reason(data["reason"]))) is not None:
+            if (budget := budget_of(Reason(data["reason"]), self._payload.budgets)) is not None:
                 self._charges.append(Charge(budget, data["times"]["seen_s"], data["at_step"]))
 
     async def end(self, watch: Watch) -> tuple[Incident, Verdict, Sequence[str]]:
@@ -68,19 +68,23 @@ class Recovering:
             self._telling.revise(incident),
         )
         verdict = self._judge(cause, seen_s, watch.step)
-        if verdict.recover:
-            self._charges.append(Charge(BUDGET_BY_REASON[cause.reason], seen_s, watch.step))
+        budget = budget_of(cause.reason, self._payload.budgets)
+        if verdict.recover and budget is not None:
+            self._charges.append(Charge(budget, seen_s, watch.step))
         else:
             incident.rung = "fail"
             await self._telling.revise(incident)
         return incident, verdict, tuple(watch.losses)
 
-    async def choose(self, lost: Sequence[str]) -> Source:
-        """The newest state the next generation can start from.
+    async def choose(self, lost: Sequence[str], reached: int) -> Source:
+        """The newest state the next generation can start from. A script, which keeps its own, is thought to go on from
+        the step it had `reached` until it says otherwise.
 
         Raises:
             Ended: the job was to go on from a checkpoint that cannot be loaded, and has no state of its own.
         """
+        if self._payload.script is not None:
+            return Source("none", reached)
         shards, known = await asyncio.gather(self._gang.shards(lost), self._known())
         resume = self._payload.resume
         saved = [*known, resume] if resume is not None else list(known)

@@ -9,7 +9,7 @@ from regroup.service.runtime.incidents import Incident
 from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.watch import Watch
 from regroup.service.states import JobState, Reason
-from regroup.workers.contract import Note, StepRow, to_json
+from regroup.workers.contract import Note, Restored, StepRow, to_json
 
 
 class Telling:
@@ -68,15 +68,32 @@ class Telling:
 
     async def trains(self, watch: Watch) -> None:
         """The generation has committed its first step (once)."""
-        if watch.first_step_s is None or self.state is JobState.RUNNING:
+        if watch.first_step_s is None:
             return
         number = watch.generation.number
-        self.phase = "training"
-        await self.change(JobState.RUNNING, Reason.FIRST_STEP, f"generation {number} trains", generation=number)
+        if self.state is not JobState.RUNNING:
+            self.phase = "training"
+            await self.change(JobState.RUNNING, Reason.FIRST_STEP, f"generation {number} trains", generation=number)
         if (incident := self._of(watch)) is not None:
             incident.passed("first_step_s", watch.first_step_s)
             await self.revise(incident)
             self.incident = None
+
+    async def runs(self, watch: Watch) -> None:
+        """The generation's script runs on every rank (once); it need not ever take a step."""
+        number = watch.generation.number
+        if self.state is not JobState.RUNNING and len(watch.joined) == len(watch.generation.ranks):
+            self.phase = "running"
+            await self.change(JobState.RUNNING, Reason.BEGUN, f"generation {number} runs the script", generation=number)
+
+    def resumed(self, restored: Restored) -> None:
+        """A script took its first step of a generation: what number it had, and so what an incident cost."""
+        number = restored.generation
+        data = {"step": restored.step, "is_known": restored.is_known}
+        self._journal.pass_on(f"resumed:{number}", "resumed", number, restored.time_s, data)
+        incident = self.incident
+        if incident is not None and incident.next_generation == number and restored.is_known:
+            incident.steps_lost = max(0, incident.at_step - restored.step)
 
     def follow(self, watch: Watch) -> None:
         """Note in the open incident how far its next generation is."""

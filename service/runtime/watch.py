@@ -35,6 +35,8 @@ class Watch:
                 self.joined[message.rank] = message.time_s
             case Restored():
                 self.restored[message.rank] = message.time_s
+                if message.rank == 0 and self.first_step_s is None:
+                    self.step = message.step  # a script may know better than whoever formed its generation
             case StepRow():
                 self.step = message.step
                 if self.first_step_s is None:

@@ -72,13 +72,13 @@ def usable(found: Iterable[Checkpoint], known: Sequence[Generation]) -> list[Che
     ]
 
 
-def fold(rows: Sequence[Step], known: Sequence[Generation], global_batch: int, committed: int) -> Ledger:
+def fold(rows: Sequence[Step], known: Sequence[Generation], global_batch: int | None, committed: int) -> Ledger:
     """Fold all of a job's rows into its account.
 
     Args:
         rows: every row of the job, in any order.
         known: its generations; the first one's start step is what the job began with (`resume_from`).
-        global_batch: samples that each step must have seen.
+        global_batch: samples that each step must have seen; None for a script, which keeps its own account of them.
         committed: steps the job claims to have committed.
     """
     start_by_number = {generation.number: generation.start_step for generation in known}
@@ -101,16 +101,18 @@ def fold(rows: Sequence[Step], known: Sequence[Generation], global_batch: int, c
     beyond = [step for step in counted if step > committed or step <= began_at]
     if beyond:
         problems.append(f"{len(beyond)} rows lie outside steps {began_at + 1}..{committed}, e.g. {beyond[0]}")
+    if global_batch is None:
+        problems.append("a script does not say which samples its steps saw")
     problems += [
         f"step {row.step} saw {row.samples} samples, not {global_batch}"
         for row in counted.values()
-        if row.samples != global_batch
+        if global_batch is not None and row.samples != global_batch
     ]
     return Ledger(
         exact=not problems,
         steps=len(counted),
-        samples=sum(row.samples for row in counted.values()),
-        samples_hash=sum(row.samples_hash for row in counted.values()) % 2**64,
+        samples=sum(row.samples or 0 for row in counted.values()),
+        samples_hash=sum(row.samples_hash or 0 for row in counted.values()) % 2**64,
         superseded=superseded,
         problems=tuple(problems),
     )

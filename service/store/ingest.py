@@ -14,6 +14,8 @@ from regroup.service.store.writer import JobWriter
 
 _SMOOTHING = 0.1  # weight of the newest step in the moving averages
 _SUPERVISOR = "supervisor"
+_COUNTS = ("tokens", "samples", "samples_hash")
+"""Whole numbers of a step row; None where training code does not count them."""
 
 
 async def ingest(writer: JobWriter, boot_id: str, reported: Sequence[Reported], status: Mapping[str, Any]) -> None:
@@ -81,22 +83,21 @@ def _step_values(job_id: str, place: int, row: Reported) -> dict[str, Any]:
         "step": int(row.data["step"]),
         "time_s": number(row.data, "time_s") or row.time_s,
         **{name: number(row.data, name) for name in floats},
-        "tokens": int(row.data["tokens"]),
-        "samples": int(row.data["samples"]),
-        "samples_hash": int(row.data["samples_hash"]),
+        **{name: row.data[name] for name in _COUNTS},
         "extra": plain(row.data.get("extra") or {}),
     }
 
 
 def _is_step(data: Mapping[str, Any]) -> bool:
-    return all(isinstance(data.get(name), int) for name in ("step", "tokens", "samples", "samples_hash"))
+    counts = (data.get(name, "") for name in _COUNTS)
+    return isinstance(data.get("step"), int) and all(count is None or isinstance(count, int) for count in counts)
 
 
 async def _step(writer: JobWriter, event: Reported) -> None:
     """Show a committed step on the job's row, unless a late row of an older generation reports it."""
     job, data = writer.job, event.data
     if not _is_step(data):
-        raise ValueError("a step row needs whole numbers in step, tokens, samples and samples_hash")
+        raise ValueError("a step row needs a whole number in step, and in tokens, samples and samples_hash or null")
     step = int(data["step"])
     if event.generation != job.generation or step <= job.step:
         return
@@ -106,7 +107,8 @@ async def _step(writer: JobWriter, event: Reported) -> None:
         changes["validation_loss"] = validation_loss
     if duration_s:
         changes["step_duration_s"] = _smooth(job.step_duration_s, duration_s)
-        changes["tokens_per_s"] = _smooth(job.tokens_per_s, int(data["tokens"]) / duration_s)
+        if data["tokens"] is not None:
+            changes["tokens_per_s"] = _smooth(job.tokens_per_s, data["tokens"] / duration_s)
     await writer.set(**changes)
 
 
@@ -171,6 +173,17 @@ async def _generation(writer: JobWriter, event: Reported) -> None:
     await _record(writer, event, data, changes=changes)
 
 
+async def _resumed(writer: JobWriter, event: Reported) -> None:
+    """A script has said how many steps its state has: its generation started there, not where it was thought to."""
+    step = int(event.data["step"])
+    started = generations.update().where(
+        generations.c.job_id == writer.job.id, generations.c.number == event.generation
+    )
+    await writer.connection.execute(started.values(start_step=step))
+    changes = {"step": step} if event.generation == writer.job.generation else None
+    await _record(writer, event, event.data, changes=changes)
+
+
 async def _incident(writer: JobWriter, event: Reported) -> None:
     data = plain(event.data)
     place = await _record(writer, event, data)
@@ -229,6 +242,7 @@ _HANDLERS: Mapping[str, Callable[[JobWriter, Reported], Awaitable[None]]] = {
     "step": _step,
     "state": _state,
     "generation": _generation,
+    "resumed": _resumed,
     "incident": _incident,
     "checkpoint": _checkpoint,
     "checkpoint_removed": _checkpoint_removed,

@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol
 
 from regroup.service.spec import JobSpec
 from regroup.service.states import JobState
+from regroup.service.workload import steps_of
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,9 @@ class JobRow:
     acked_seq: int
 
     @property
-    def steps(self) -> int:
-        """Steps the job asked for."""
-        return int(self.spec["training"]["steps"])
+    def steps(self) -> int | None:
+        """Steps the job asked for; None for a script of which nobody knows."""
+        return steps_of(self.spec)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -124,10 +125,11 @@ class Step:
     time_s: float
     duration_s: float | None
     loss: float | None
-    """None when it was not finite."""
-    tokens: int
-    samples: int
-    samples_hash: int
+    """None when it was not finite, or nobody said."""
+    tokens: int | None
+    """None, like the sums of samples, where training code does not say."""
+    samples: int | None
+    samples_hash: int | None
     learning_rate: float | None
     grad_norm: float | None
     validation_loss: float | None

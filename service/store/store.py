@@ -275,7 +275,8 @@ class Store:
             job = await jobs.get(connection, job_id)
             rows = await history.step_rows_after(connection, job_id, 0, job.step_rows)
             known = await history.generations_of(connection, job_id)
-        return history.fold(rows, known, int(job.spec["training"]["global_batch"]), job.step)
+        training = job.spec.get("training")
+        return history.fold(rows, known, int(training["global_batch"]) if training else None, job.step)
 
     async def totals(self, now: float) -> Totals:
         """Sums over the whole store, for the metrics."""

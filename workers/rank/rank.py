@@ -6,7 +6,6 @@ Nothing before JOIN depends on rank, world size or generation, so a booted rank 
 import datetime
 import importlib
 import os
-import runpy
 import socket
 import sys
 import time
@@ -18,12 +17,14 @@ import torch
 import torch.distributed as dist
 
 from regroup.workers.contract import Booted, Done, ErrorClass, Failed, Join, Joined, Phase, RankError
+from regroup.workers.rank import script
 from regroup.workers.rank.channel import AgentGone, Channel
 from regroup.workers.rank.context import Context
 from regroup.workers.rank.errors import classify
 from regroup.workers.rank.progress import Progress
 
 _TRACEBACK_CHARACTERS = 16_000
+_OUR_FILES = (__file__, script.__file__, "<frozen runpy>")
 EXIT_FAILED = 1
 EXIT_ORPHANED = 3
 
@@ -44,15 +45,12 @@ def main(fds: list[int]) -> int:
 def _run(join: Join, channel: Channel, progress: Progress) -> int:
     try:
         progress.set(join.restore.step, Phase.JOIN)
-        device = _prepare(join)
         _export_environment(join)
-        if join.entry.startswith("script:"):
-            _joined(join, channel)
-            runpy.run_path(join.entry.removeprefix("script:"), run_name="__main__")
-            channel.send(Done(join.rank, join.generation, join.restore.step, stopped=False))
-            return 0
+        if script.is_script(join.entry):
+            return script.run(join, channel, progress)
+        device = _prepare(join)
         _form_process_group(join, device)
-        _joined(join, channel)
+        channel.send(Joined(join.rank, join.generation, time.time()))
         context = Context(join, channel, device, progress)
         _load(join.entry)(context)
         progress.set(context.step, Phase.DONE)
@@ -68,9 +66,11 @@ def _run(join: Join, channel: Channel, progress: Progress) -> int:
             return 0
         return error.code if isinstance(error.code, int) else EXIT_FAILED
     except BaseException as error:
-        traceback.print_exc()
+        traceback.print_exception(_without_our_frames(error))
         sys.stderr.flush()
         channel.send(Failed(join.rank, join.generation, _report(error, progress)))
+        if script.is_script(join.entry):
+            script.wind_up()
         return EXIT_FAILED
 
 
@@ -99,7 +99,7 @@ def _export_environment(join: Join) -> None:
             "ROLE_NAME": "default",
             "TORCHELASTIC_RUN_ID": join.job_id,
             "TORCHELASTIC_RESTART_COUNT": str(join.generation - 1),
-            "TORCHELASTIC_MAX_RESTARTS": "1000000",
+            "TORCHELASTIC_MAX_RESTARTS": str(join.config.get("max_restarts", 0)),
             "TORCHELASTIC_USE_AGENT_STORE": "True",
             "REGROUP_JOB_ID": join.job_id,
             "REGROUP_GENERATION": str(join.generation),
@@ -122,10 +122,6 @@ def _form_process_group(join: Join, device: torch.device) -> None:
     )
 
 
-def _joined(join: Join, channel: Channel) -> None:
-    channel.send(Joined(join.rank, join.generation, time.time()))
-
-
 def _load(entry: str) -> Callable[[Context], Any]:
     module, _, name = entry.partition(":")
     return getattr(importlib.import_module(module), name)
@@ -146,8 +142,8 @@ def _report(error: BaseException, progress: Progress) -> RankError:
 
 
 def _without_our_frames(error: BaseException) -> BaseException:
-    """Drop the leading frames of this file: a person's traceback begins in the training function."""
+    """Drop the leading frames that are ours: a person's traceback begins in the training function or script."""
     frame = error.__traceback__
-    while frame is not None and frame.tb_frame.f_code.co_filename == __file__ and frame.tb_next is not None:
+    while frame is not None and frame.tb_frame.f_code.co_filename in _OUR_FILES and frame.tb_next is not None:
         frame = frame.tb_next
     return error.with_traceback(frame)

@@ -1,0 +1,175 @@
+"""A program as a rank, in a process of its own: what it finds, how it ends, and what its agent hears."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regroup.workers.contract import Done, Failed, Join, Joined, Message, Restore, decode, encode
+
+FORKS = """
+import json, os, socket, sys
+from regroup.workers.rank import rank
+from regroup.workers.rank.progress import new_page
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if (pid := os.fork()) == 0:
+        ours.close()
+        for number, path in ((1, "out"), (2, "err")):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        code = rank.main([theirs.fileno(), new_page()])
+        sys.stdout.flush()
+        os._exit(code)
+    theirs.close()
+    ours.send(asked["join"].encode())
+    heard = []
+    while data := ours.recv(1 << 20):
+        heard.append(data.decode())
+    ours.close()
+    print(json.dumps({"code": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), "heard": heard}), flush=True)
+"""
+"""Does what zygote and agent do: has torch imported, forks a rank for each Join, takes down what it says."""
+JOIN = Join("j", 3, 1, 2, 1, 2, 0, 1, {}, "cpu", "h", 1, Restore("none", 4), "script:", {}, node_name="node-a")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What came of one rank."""
+
+    code: int
+    heard: list[Message]
+    out: str
+    err: str
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [message for message in self.heard if isinstance(message, kind)]
+
+
+Start = Callable[..., Ended]
+
+
+@pytest.fixture(scope="module")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """The process that forks ranks, and its working directory."""
+    folder = tmp_path_factory.mktemp("forks")
+    process = subprocess.Popen(
+        [sys.executable, "-c", FORKS],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        yield process, folder
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+@pytest.fixture
+def run(forks: tuple[subprocess.Popen[str], Path], tmp_path: Path) -> Start:
+    """Runs a rank whose program is this source, or that joins like this, to its end."""
+    process, folder = forks
+    script = tmp_path / "train.py"
+
+    def start(source: str = "", **join: Any) -> Ended:
+        script.write_text(source)
+        asked = {"join": encode(replace(JOIN, **{"entry": f"script:{script}", **join})).decode()}
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(json.dumps(asked) + "\n")
+        process.stdin.flush()
+        told = json.loads(process.stdout.readline())
+        heard = [decode(data.encode()) for data in told["heard"]]
+        return Ended(told["code"], heard, (folder / "out").read_text(), (folder / "err").read_text())
+
+    return start
+
+
+def test_the_nodes_devices_are_all_visible_on_cuda_and_none_on_cpu(run: Start) -> None:
+    shows = "import os\nprint(repr(os.environ['CUDA_VISIBLE_DEVICES']), os.environ['LOCAL_RANK'])"
+    assert run(shows, device="cuda", node_devices=(2, 5)).out == "'2,5' 1\n"
+    assert run(shows, device="cpu", node_devices=(0, 1)).out == "'' 1\n"
+
+
+def test_it_is_told_how_often_it_was_started_and_runs_in_its_folder(run: Start, tmp_path: Path) -> None:
+    source = """
+import os, sys
+import beside
+print([os.environ["TORCHELASTIC_" + name] for name in ("RESTART_COUNT", "MAX_RESTARTS", "RUN_ID")])
+print(sys.argv, os.getcwd(), __file__, __name__, sys.modules["__main__"].__dict__ is globals())
+"""
+    (tmp_path / "beside.py").touch()
+    ended = run(source, config={"max_restarts": 5, "script": {"args": ["--a", "b"]}})
+    script = tmp_path / "train.py"
+    assert ended.out.splitlines() == [
+        "['2', '5', 'j']",
+        f"{[str(script), '--a', 'b']} {tmp_path} {script} __main__ True",
+    ]
+    assert [type(message) for message in ended.heard[1:]] == [Joined, Done]
+    assert ended.code == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "said"),
+    [
+        ("import sys; sys.exit()", 0, None),
+        ("import sys; sys.exit(0)", 0, None),
+        ("import sys; sys.exit(3)", 3, "the script exited with code 3"),
+        ("import sys; sys.exit('no data')", 1, "the script exited with code 1: no data"),
+        ("1 / 0", 1, "division by zero"),
+        ("def train(:", 1, "invalid syntax (train.py, line 1)"),
+    ],
+)
+def test_exit_codes_are_those_of_python(run: Start, source: str, code: int, said: str | None) -> None:
+    ended = run(source)
+    assert ended.code == code
+    assert [failed.error.message for failed in ended.of(Failed)] == ([] if said is None else [said])
+    assert len(ended.of(Done)) == (code == 0)
+
+
+def test_what_is_left_is_waited_for_before_it_is_done(run: Start) -> None:
+    source = """
+import atexit, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+pool = ThreadPoolExecutor(1)
+pool.submit(print, "pool")
+def late():
+    time.sleep(0.3)
+    print("thread")
+threading.Thread(target=late).start()
+atexit.register(print, "exit")
+sys.exit({code})
+"""
+    for code in (0, 7):
+        ended = run(source.replace("{code}", str(code)))
+        assert (ended.code, ended.out.split()) == (code, ["pool", "thread", "exit"])
+
+
+def test_what_a_node_lacks_is_named_with_the_node(run: Start, tmp_path: Path) -> None:
+    for join, said in (
+        ({"entry": "script:/nowhere/x.py", "config": {"script": {"cwd": str(tmp_path)}}},
+         "no script /nowhere/x.py on node node-a: No such file or directory"),
+        ({"config": {"script": {"cwd": "/nowhere"}}},
+         "no folder /nowhere on node node-a: No such file or directory"),
+        ({"entry": "script-module:no.such", "config": {"script": {"cwd": str(tmp_path)}}},
+         f"no module no.such in {tmp_path} or on the path of node node-a"),
+    ):  # fmt: skip
+        (failed,) = run(**join).of(Failed)
+        assert (failed.error.error_class, failed.error.message) == ("input", said)
+
+
+def test_ranks_do_not_draw_what_the_zygote_would_have_drawn(run: Start) -> None:
+    draw = "import numpy; print(numpy.random.random())"
+    preloaded = "import numpy; numpy.random.seed(1)\n"
+    seen = subprocess.run([sys.executable, "-c", preloaded + draw], capture_output=True, text=True, check=True).stdout
+    code = preloaded + "from regroup.workers.rank.script import _forget_shared_randomness as f; f()\n" + draw
+    forgot = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert float(seen) != float(forgot)

@@ -1,0 +1,139 @@
+"""An unmodified program as a rank: what `python` and torchrun would have set up around it.
+
+It is told its place by environment variables (`rank.py` exports them) and sees all devices that the job holds on its
+node; `LOCAL_RANK` picks one of them. Its steps are counted from outside (`step_count.py`).
+"""
+
+import atexit
+import builtins
+import importlib.util
+import os
+import runpy
+import sys
+import threading
+import time
+import types
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any
+
+from regroup.workers.contract import Done, ErrorClass, Failed, Join, Joined, RankError
+from regroup.workers.rank.channel import Channel
+from regroup.workers.rank.errors import InputError
+from regroup.workers.rank.progress import Progress
+from regroup.workers.rank.step_count import StepCount
+
+_FILE, _MODULE = "script:", "script-module:"
+
+
+def is_script(entry: str) -> bool:
+    """Whether an entry names a program, not a training function."""
+    return entry.startswith((_FILE, _MODULE))
+
+
+def run(join: Join, channel: Channel, progress: Progress) -> int:
+    """Run the program as `__main__` to its end; returns its exit code, as `python` would.
+
+    Raises:
+        InputError: there is no such file, module or folder on this node.
+        BaseException: whatever the program let out, but SystemExit.
+    """
+    _show_devices(join)
+    _forget_shared_randomness()
+    asked: dict[str, Any] = join.config.get("script") or {}
+    _enter(asked.get("cwd"), join)
+    channel.send(Joined(join.rank, join.generation, time.time()))
+    steps = StepCount(join, channel, progress)
+    steps.begin()
+    try:
+        if join.entry.startswith(_MODULE):
+            _run_module(join.entry.removeprefix(_MODULE), asked.get("args") or [], join)
+        else:
+            _run_file(join.entry.removeprefix(_FILE), asked.get("args") or [], join)
+    except SystemExit as error:
+        if code := _exit_code(error):
+            channel.send(Failed(join.rank, join.generation, _left(error, code, progress)))
+            wind_up()
+            return code
+    wind_up()
+    steps.end()
+    channel.send(Done(join.rank, join.generation, steps.step, stopped=False))
+    return 0
+
+
+def wind_up() -> None:
+    """What an interpreter does after the last line: wait for threads, call what was registered for the exit."""
+    threading._shutdown()  # type: ignore[attr-defined]  # pyright: ignore  # also stops the threads of executors
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+
+
+def _show_devices(join: Join) -> None:
+    # The zygote has not touched CUDA, so this still decides.
+    devices = join.node_devices if join.device == "cuda" else ()
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(device) for device in devices)
+
+
+def _forget_shared_randomness() -> None:
+    """numpy's generator was copied by the fork; in processes of their own, ranks would not draw the same numbers."""
+    if (numpy_random := sys.modules.get("numpy.random")) is not None:
+        numpy_random.seed()
+
+
+def _enter(cwd: str | None, join: Join) -> None:
+    path = join.entry.removeprefix(_FILE)
+    folder = cwd or (os.path.dirname(path) if join.entry.startswith(_FILE) else "")  # noqa: PTH120
+    if folder and Path(folder).is_absolute():
+        try:
+            os.chdir(folder)
+        except OSError as error:
+            raise InputError(f"no folder {folder} on node {join.node_name}: {error.strerror}") from error
+
+
+def _run_file(path: str, args: list[str], join: Join) -> None:
+    whole = Path(path).absolute()
+    try:
+        source = whole.read_bytes()
+    except OSError as error:
+        raise InputError(f"no script {whole} on node {join.node_name}: {error.strerror}") from error
+    _set_command_line([path, *args], str(whole.parent))
+    main = types.ModuleType("__main__")
+    main.__dict__.update(
+        __file__=str(whole), __builtins__=builtins, __loader__=SourceFileLoader("__main__", str(whole)), __cached__=None
+    )
+    # Not runpy.run_path: it takes `__main__` away again before threads and exit handlers are done with it.
+    sys.modules["__main__"] = main
+    exec(compile(source, str(whole), "exec", dont_inherit=True), main.__dict__)
+
+
+def _run_module(name: str, args: list[str], join: Join) -> None:
+    _set_command_line(["-m", *args], str(Path.cwd()))
+    try:
+        found = importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        raise InputError(f"no module {name} in {Path.cwd()} or on the path of node {join.node_name}")
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _set_command_line(argv: list[str], folder: str) -> None:
+    sys.argv = argv
+    if not sys.flags.safe_path:
+        sys.path.insert(0, folder)
+
+
+def _exit_code(error: SystemExit) -> int:
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    print(error.code, file=sys.stderr, flush=True)
+    return 1
+
+
+def _left(error: SystemExit, code: int, progress: Progress) -> RankError:
+    said = f": {error.code}" if isinstance(error.code, str) else ""
+    step, phase = progress.read()
+    return RankError(
+        ErrorClass.USER, "SystemExit", f"the script exited with code {code}{said[:4000]}", "", step, phase, time.time()
+    )
