@@ -134,6 +134,10 @@ class NodeAgent:
             "log_dir": str(host.log_dir),
         }
 
+    async def stacks(self) -> dict[str, Any]:
+        """Where every thread of every rank here is now."""
+        return await self._started().stacks() if self._host is not None else {}
+
     async def strike(self, do: str) -> None:
         """Carry out a rehearsed fault here."""
         self._started().strike(do)

@@ -65,8 +65,10 @@ class Formation:
         self._loop = asyncio.get_running_loop()
         self._answers: set[asyncio.Task[None]] = set()
 
-    def launch(self, join: Join, device_index: int, log: Path, lock: Path, env: Mapping[str, str], nice: int) -> None:
-        """Fork one rank and hand it its place."""
+    def launch(
+        self, join: Join, device_index: int, log: Path, scratch: Path, env: Mapping[str, str], nice: int
+    ) -> None:
+        """Fork one rank and hand it its place. `scratch` takes the lock of its device, and its stacks."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         page = new_page()
@@ -76,7 +78,8 @@ class Formation:
             env={**env, "REGROUP_DEVICE_INDEX": str(device_index)},
             log=str(log),
             nice=nice,
-            lock=str(lock),
+            lock=str(scratch / f"device-{device_index}.lock"),
+            stacks=str(stacks_path(scratch, join.rank)),
             fds=(theirs.fileno(), page),
         )
         child = self._zygote.fork(launch)
@@ -156,3 +159,8 @@ class Formation:
             local.sock.send(encode(FaultGranted(due.index, granted)))
         except OSError:
             return  # the rank died while it waited
+
+
+def stacks_path(scratch: Path, rank: int) -> Path:
+    """Where a rank writes its stacks when it is asked."""
+    return scratch / f"stacks-{rank}.txt"

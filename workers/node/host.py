@@ -29,10 +29,10 @@ from regroup.workers.contract import (
     WantBuffers,
     to_json,
 )
-from regroup.workers.node import code, probes, processes, storage
+from regroup.workers.node import code, probes, processes, stacks, storage
 from regroup.workers.node.buffers import BufferPool
 from regroup.workers.node.environment import zygote_environment
-from regroup.workers.node.formation import Formation
+from regroup.workers.node.formation import Formation, stacks_path
 from regroup.workers.node.launch import Launch
 from regroup.workers.node.outbox import Outbox
 from regroup.workers.node.saving import Saving
@@ -147,7 +147,7 @@ class Host:
                 join,
                 device,
                 self._log(f"rank{join.rank}", generation),
-                self.scratch / f"device-{device}.lock",
+                self.scratch,
                 {},
                 RANK_NICE,
             )
@@ -234,6 +234,20 @@ class Host:
             "zygote": zygote.process.pid,
             "store": zygote.pids.get(self._store) if self._store is not None else None,
             "ranks": {rank: zygote.pids.get(local.child) for rank, local in ranks.items()},
+        }
+
+    async def stacks(self) -> dict[str, Any]:
+        """Rank → where every thread of it is now, with step and phase."""
+        if self._formation is None:
+            return {}
+        pids, phases = self.pids()["ranks"], self._formation.phases()
+        running = [(rank, pid) for rank in self._formation.running() if (pid := pids.get(rank)) is not None]
+        texts = await asyncio.gather(
+            *(asyncio.to_thread(stacks.ask, pid, stacks_path(self.scratch, rank)) for rank, pid in running)
+        )
+        return {
+            str(rank): {"node": self.config.node_name, "pid": pid, "place": phases.get(str(rank)), "text": text}
+            for (rank, pid), text in zip(running, texts, strict=True)
         }
 
     def strike(self, do: str) -> None:

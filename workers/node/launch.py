@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from regroup.workers.node import processes
+from regroup.workers.node import processes, stacks
 
 _LAUNCH_VARIABLE = "REGROUP_LAUNCH"
 _report: socket.socket | None = None
@@ -35,6 +35,8 @@ class Launch:
     nice: int = 0
     lock: str = ""
     """Path of the device's lock file; empty: none."""
+    stacks: str = ""
+    """Path to which it writes its stacks when asked; empty: nowhere."""
     fds: tuple[int, ...] = ()
     """For a task the first is the stream of its progress and result, one JSON text a line."""
 
@@ -71,6 +73,8 @@ def begin(launch: Launch) -> int:
         os.nice(launch.nice)
     if launch.log:
         _redirect(launch.log)
+    if launch.stacks:
+        stacks.answer(Path(launch.stacks))
     if launch.lock:
         processes.hold_lock(Path(launch.lock))
     module, _, name = launch.target.partition(":")
