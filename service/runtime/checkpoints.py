@@ -35,7 +35,7 @@ class Checkpoints:
 
     def begin(self, generation: Generation, step: int, log: GenerationLog) -> None:
         """Save a set that every rank holds pinned."""
-        lineage = [[past.number, past.start_step] for past in log.past]
+        lineage = [[number, start_step] for number, start_step in sorted(log.starts.items())]
         task = asyncio.get_running_loop().create_task(self._save(generation, step, lineage, log))
         self._running.add(task)
         task.add_done_callback(self._running.discard)

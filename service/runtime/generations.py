@@ -80,12 +80,18 @@ class Generation:
 
 
 class GenerationLog:
-    """A job's generations, in order. Whoever creates number g+1 owns it."""
+    """A job's generations, in order. Whoever creates number g+1 owns it.
 
-    def __init__(self, records: Records, job_id: str) -> None:
+    `known`: number → start step of those that the database had when this supervisor was made. They matter where the
+    records are gone, with the cluster that held them: numbers go on, and what was overtaken stays overtaken.
+    """
+
+    def __init__(self, records: Records, job_id: str, known: Mapping[int, int] | None = None) -> None:
         self._records = records
         self._prefix = f"generation/{job_id}/"
+        self._known = dict(known or {})
         self.past: tuple[Generation, ...] = ()
+        """Those that this cluster has records of."""
 
     async def load(self) -> None:
         """Read what earlier supervisors of this job wrote."""
@@ -99,7 +105,7 @@ class GenerationLog:
         Raises:
             SupersededError: somebody else owns that number.
         """
-        numbered = replace(generation, number=self.past[-1].number + 1 if self.past else 1)
+        numbered = replace(generation, number=max(self.starts, default=0) + 1)
         key = f"{self._prefix}{numbered.number:08d}"
         if not await self._records.create(key, json.dumps(numbered.to_json()).encode()):
             raise SupersededError(f"generation {numbered.number} belongs to another supervisor")
@@ -109,4 +115,4 @@ class GenerationLog:
     @property
     def starts(self) -> Mapping[int, int]:
         """Generation → step it started from."""
-        return {generation.number: generation.start_step for generation in self.past}
+        return {**self._known, **{generation.number: generation.start_step for generation in self.past}}

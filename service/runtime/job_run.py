@@ -128,14 +128,22 @@ async def _form_gang(leading: Leading, job_id: str) -> None:
                 await clean(leading, job_id)
                 await leading.move(job, JobState.CANCELLED, Reason.CANCELLED_BY_USER, "cancelled before it started")
                 return
-            payload = _payload(leading.settings, job, rows, devices)
-            await leading.cluster.start_supervisor(supervisor_name(job_id), payload)
+            await _start_supervisor(leading, job, rows, devices)
     except (GrantRefusedError, ClusterUnavailableError, TimeoutError) as error:
         why = str(error) or f"not all devices were there within {leading.settings.gang_timeout_s:.0f} s"
         await clean(leading, job_id)
         await leading.move(await leading.store.job(job_id), JobState.QUEUED, Reason.RELEASED, why)
         return
     await leading.move(await leading.store.job(job_id), JobState.STARTING, Reason.GRANTED)
+
+
+async def _start_supervisor(
+    leading: Leading, job: JobRow, rows: Sequence[Allotment], devices: Mapping[str, Sequence[int]]
+) -> None:
+    """With what the database knows of the job's generations: a cluster that was started anew knows none."""
+    known = [(generation.number, generation.start_step) for generation in await leading.store.generations(job.id)]
+    payload = {**_payload(leading.settings, job, rows, devices), "generations": known}
+    await leading.cluster.start_supervisor(supervisor_name(job.id), payload)
 
 
 async def _take_all(cluster: Cluster, grants: Sequence[Grant]) -> Mapping[str, Sequence[int]]:
@@ -168,6 +176,7 @@ def _payload(
             }
             for row in rows if row.kind == "grant"
         ],
+        "blob_uri": settings.blob_uri,
         "layout": plan["layout"],
         "attempt": plan["attempt"],
         "allow_faults": settings.allow_faults,
@@ -247,8 +256,7 @@ async def _revive(leading: Leading, job: JobRow) -> None:
     grants = [grant_of(row) for row in rows if row.kind == "grant"]
     if {grant.name for grant in grants} <= await leading.cluster.grants():
         devices = await _take_all(leading.cluster, grants)
-        payload = _payload(leading.settings, job, rows, devices)
-        await leading.cluster.start_supervisor(supervisor_name(job.id), payload)
+        await _start_supervisor(leading, job, rows, devices)
         return
     await clean(leading, job.id)
     job = await leading.store.job(job.id)

@@ -30,7 +30,7 @@ GANG_TIMEOUT_S = 120.0
 _LOOK_S = 0.5
 """How often a watch looks for silence when nothing is said."""
 _STORAGE_KINDS = frozenset({"storage", "StorageError"})
-_INPUT_KINDS = frozenset({"preload", "secret", "environment", "data", "DataError", "FileNotFoundError",
+_INPUT_KINDS = frozenset({"code", "preload", "secret", "environment", "data", "DataError", "FileNotFoundError",
                           "PermissionError", *_STORAGE_KINDS})  # fmt: skip
 """Errors of agents that a person has to mend: retrying does not help."""
 

@@ -68,6 +68,8 @@ class Payload:
     ifname: str
     port_first: int
     port_last: int
+    generations: Mapping[int, int]
+    """Number → start step of those that the database knew when the supervisor was made."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Payload":
@@ -98,6 +100,7 @@ class Payload:
             data.get("ifname") or "",
             int(ports[0]),
             int(ports[1]),
+            {int(number): int(start) for number, start in data.get("generations") or ()},
         )
 
     @property

@@ -101,6 +101,6 @@ class SupervisorActor:
             return
         self._journal = Journal(self._records, self._payload.job_id, on_event=RayMetrics(self._payload).take)
         self._gang = Gang(RayAgents(self._payload.job_id), self._payload.agent_configs())
-        log = GenerationLog(self._records, self._payload.job_id)
+        log = GenerationLog(self._records, self._payload.job_id, self._payload.generations)
         self._life = Life(self._payload, self._gang, log, self._journal)
         self._started = asyncio.get_running_loop().create_task(self._life.run())
