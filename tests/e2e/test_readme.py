@@ -1,0 +1,127 @@
+"""The README's own commands do what it says, and so does the demo."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from house.served import eventually
+from house.wheel import ROOT
+
+from regroup.api.cli.specfile import read_spec
+
+Run: TypeAlias = Callable[[str], str]
+
+README = (ROOT / "README.md").read_text()
+SETUP = "make setup && . .venv/bin/activate"
+TIME = r"^\[ *\d+\.\d s\] "
+"""How a line of `watch` and of the demo begins, without a terminal."""
+_START_S = 120.0
+_COMMAND_S = 600.0
+_DEMO_S = 900.0
+
+
+def blocks(language: str, heading: str) -> list[str]:
+    """The README's fenced blocks of a language below a heading."""
+    section = README.split(f"## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(rf"^```{language}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+
+
+def commands() -> list[str]:
+    """The lines of "Use it", without their comments."""
+    (block,) = blocks("sh", "Use it")
+    return [line.partition(" # ")[0].strip() for line in block.splitlines()]
+
+
+@pytest.fixture
+def environment(tmp_path: Path, no_leaks: None) -> Iterator[dict[str, str]]:
+    """What activating the environment gives, with a state folder and port that are nobody else's."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    own = {**os.environ, "PATH": path, "REGROUP_STATE_DIR": str(tmp_path / "state"), "REGROUP_PORT": "0"}
+    yield own
+    subprocess.run(["regroup", "down"], env=own, check=True, capture_output=True, timeout=90)
+
+
+@pytest.fixture
+def run(environment: dict[str, str], tmp_path: Path) -> Run:
+    """Type a command into a shell in the README's folder; returns what it printed. It must exit 0."""
+
+    def typed(command: str) -> str:
+        output = tmp_path / f"output-{uuid.uuid4().hex}"
+        with output.open("wb") as file:  # a pipe would stay open in what `&` leaves behind
+            done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
+                                  stdout=file, stderr=file, timeout=_COMMAND_S, check=False)  # fmt: skip
+        assert done.returncode == 0, f"{command} exited {done.returncode}: {output.read_text()}"
+        if command.endswith("&"):
+            eventually(lambda: "regroup serves at" in output.read_text(), _START_S)
+        return output.read_text()
+
+    return typed
+
+
+@pytest.mark.slow
+def test_the_commands_of_use_it(run: Run, environment: dict[str, str], tmp_path: Path) -> None:
+    setup, *others = commands()
+    assert setup == SETUP, "whoever runs this has done it; all others are typed as they stand"
+    verbs = [shlex.split(command)[1] for command in others]
+    assert verbs[0] == "serve" and verbs[-1] == "down" and len(set(verbs)) == len(verbs)
+    said = dict(zip(verbs[:-1], map(run, others[:-1]), strict=True))
+    assert re.search(r"^job_\w+", said["submit"], re.MULTILINE)
+    assert re.search(rf"{TIME}incident: rank 1 killed by signal 9 after step 149$", said["watch"], re.MULTILINE)
+    assert re.search(rf"{TIME}  back in \S+ m?s, [01] steps? lost$", said["watch"], re.MULTILINE)
+    assert said["watch"].splitlines()[-1].endswith(" SUCCEEDED")
+    assert "SUCCEEDED" in said["why"] and "1 incident\n" in said["why"]
+    assert said["logs"] == "", "the trainer writes nothing to standard output"
+    assert re.match(r"parameters='[0-9a-f]{64}' samples=", said_by_the_python_example(run, tmp_path))
+    record = json.loads((tmp_path / "state/ray.json").read_text())
+    ended = run(others[-1])
+    assert re.match(r"ended: server http://\S+ \(process \d+\), local Ray \S+ \(2 nodes\), and the jobs on it\n", ended)
+    assert not Path(record["temp_dir"]).exists()
+    assert run(others[-1]) == "nothing was running\n"
+
+
+def said_by_the_python_example(run: Run, tmp_path: Path) -> str:
+    """Run the README's Python with this server's address, and with parts of a small job in place of its ellipses."""
+    (source,) = blocks("python", "Use it")
+    url = json.loads((tmp_path / "state/server.json").read_text())["url"]
+    spec = read_spec(ROOT / "examples/pretrain-cpython.yaml", ["training.steps=30"])
+    filled = source.replace("http://127.0.0.1:8500", url)
+    for part in ("workload", "training"):
+        filled = filled.replace(f'"{part}": {{...}}', f'"{part}": {spec[part]!r}')
+    assert "..." not in filled and url in filled
+    (tmp_path / "example.py").write_text(filled)
+    return run(f"python {tmp_path}/example.py")
+
+
+@pytest.mark.slow
+def test_the_demo_without_a_terminal(no_leaks: None, tmp_path: Path) -> None:
+    (recipe,) = re.findall(r"^demo:.*\n\t@\$\(BIN\)/python (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    with tempfile.TemporaryDirectory(prefix="demo-") as own:
+        done = subprocess.run(
+            [sys.executable, *shlex.split(recipe)], cwd=tmp_path, env={**os.environ, "TMPDIR": own},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DEMO_S, check=False,
+        )  # fmt: skip
+        left = [name for name in os.listdir(own) if name.startswith(("regroup-", "rg-"))]
+    assert (done.returncode, left) == (0, []), done.stdout + done.stderr
+    events, after = done.stdout.split("ending the server and its Ray …\n")
+    assert [line for line in events.splitlines() if not re.match(TIME, line)] == []
+    for title in ("incident: rank 1 killed by signal 9", "  back in ", "state SUCCEEDED"):
+        assert re.search(TIME + title, events, re.MULTILINE), title
+    assert "nothing is left running" in after and "bitwise equal" in after and "regroup run " in after
+    assert (tmp_path / "demo/loss.png").read_bytes().startswith(b"\x89PNG")
+    found = json.loads((tmp_path / "demo/summary.json").read_text())
+    assert found["holds"] and found["bitwise_equal"]
+    assert found["states"] == {"run": "SUCCEEDED", "control": "SUCCEEDED"}
+    assert found["digest"]["run"] == found["digest"]["control"] and all(found["digest"]["run"].values())
+    assert found["recovery_seconds"] > 0 and found["steps_lost"] in (0, 1)
+    assert found["final_loss"] < found["unigram_entropy"] - 0.3
+    held_out = list(found["held_out_loss"].values())
+    assert len(held_out) > 2 and held_out[-1] < held_out[0]
