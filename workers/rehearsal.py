@@ -19,7 +19,7 @@ from regroup.workers.models import build_model
 from regroup.workers.parallel.parallelize import gradients, initialise, parallelize
 from regroup.workers.parallel.precision import autocast
 from regroup.workers.parallel.update import copies_of, scale, squared_norm
-from regroup.workers.state.snapshot import TrainingState
+from regroup.workers.state.training_state import TrainingState
 from regroup.workers.trainer import make_optimizer
 
 _WORLD_SIZE = 2
@@ -66,4 +66,4 @@ def _step(config: dict[str, Any]) -> None:
     scale(gradients_now, 0.5)
     optimizer.step()
     optimizer.zero_grad()
-    TrainingState(model, optimizer, {}, device).buffer_bytes()
+    TrainingState({"model": model, "optimizer": optimizer}, device).buffer_bytes()

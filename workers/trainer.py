@@ -4,7 +4,6 @@ The result is a function of seed and spec: the loss is the sum over tokens divid
 step, gradients are summed and never averaged, samples and initial values do not know the layout.
 """
 
-import hashlib
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,11 +15,11 @@ import torch
 import torch._dynamo  # pyright: ignore[reportUnusedImport]
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor
 from torch.nn import functional as F  # noqa: N812
 
 from regroup.workers.contract import Phase
 from regroup.workers.models import build_model
+from regroup.workers.parallel.digest import parameters_digest
 from regroup.workers.parallel.names import parameters_of
 from regroup.workers.parallel.parallelize import gradients, initialise, parallelize
 from regroup.workers.parallel.precision import autocast
@@ -191,7 +190,7 @@ class _Training:
 
     def _result(self) -> dict[str, Any]:
         return {
-            "parameters": parameters_digest(self._model),
+            "parameters": parameters_digest(parameters_of(self._model)),
             "samples": self._data.samples_digest,
             "parameter_count": sum(parameter.numel() for parameter in self._model.parameters()),
         }
@@ -214,16 +213,6 @@ def learning_rate(step: int, training: Mapping[str, Any]) -> float:
     return peak * (floor + (1 - floor) * (1 + math.cos(math.pi * way)) / 2)
 
 
-def parameters_digest(model: nn.Module) -> str:
-    """sha256 over all parameters by sorted canonical name, gathered one at a time. Collective; alike on all ranks."""
-    digest = hashlib.sha256()
-    for name, parameter in sorted(parameters_of(model)):
-        value = _whole(parameter.detach()).cpu().contiguous()
-        digest.update(f"{name}:{value.dtype}:{tuple(value.shape)};".encode())
-        digest.update(value.view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
 def make_optimizer(model: nn.Module, config: Mapping[str, Any]) -> ShardAdamW:
     """AdamW as the spec has it; norms and other vectors are not decayed."""
     parameters = list(model.parameters())
@@ -243,7 +232,3 @@ def _be_deterministic(strict: bool) -> None:
     if strict:
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -1,11 +1,21 @@
 """What training code sees of the platform: its place, its state that outlives it, and the end of each step.
 
-def train(context):
+def train(run):
     model, optimizer = ...
-    context.track(model=model, optimizer=optimizer)
+    run.track(model=model, optimizer=optimizer)
+    for step in run.steps(100):
+        for batch in run.micro_batches(len(dataset)):
+            x, y = dataset[batch.indices]
+            loss = (cross_entropy(model(x), y, reduction="none") * batch.weights).sum()
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        run.report(loss=loss.item())
+
+`steps` is made of the parts below it, which code with a loop of its own (the built-in trainer) calls itself:
+
     for step in range(context.restore() + 1, steps + 1):
-        loss = ...
-        loss.backward()
+        ...
         total = context.agree({"loss": loss.item(), "tokens": count})
         optimizer.step()
         if not context.commit(step, loss=total["loss"] / total["tokens"], tokens=int(total["tokens"])):
@@ -16,28 +26,30 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
+from torch import Tensor, nn
 from torch import distributed as dist
-from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.optim import Optimizer
 
 from regroup.workers.contract import Buffers, Join, Message, Phase, Pinned, Restored, StepRow, Stop, WantBuffers
 from regroup.workers.parallel.mesh import Place, build_mesh, data_place
 from regroup.workers.rank.faults import Faults
+from regroup.workers.rank.loop import StepLoop
+from regroup.workers.rank.saving import Snapshots
 from regroup.workers.state.buffer import ShardBuffer
 from regroup.workers.state.checkpoint import CheckpointSource
 from regroup.workers.state.randomness import seed_random
-from regroup.workers.state.rotation import buffer_to_write
-from regroup.workers.state.snapshot import Copier, ShardSource, Stateful, TrainingState
+from regroup.workers.state.records import RecordBatch
+from regroup.workers.state.snapshot import ShardSource
+from regroup.workers.state.training_state import TrainingState
 
-_PIN_POLL_S = 0.02
+_Thing = TypeVar("_Thing")
 
 
 class ChannelPort(Protocol):
@@ -76,15 +88,6 @@ class _Agreement:
 _NOTHING_AGREED = _Agreement(stop=False, checkpoint=False, pin_free=False)
 
 
-@dataclass(frozen=True)
-class _Copying:
-    """A snapshot whose copy was started."""
-
-    buffer: int
-    step: int
-    pin: bool
-
-
 class Context:
     """One rank's view of one generation. Made by the platform; handed to the training function."""
 
@@ -104,16 +107,17 @@ class Context:
         """The job was told to stop, and the last `commit` returned False because of it."""
         self.result: dict[str, Any] = {}
         """What the leading rank reports when the training function has returned."""
+        self.args: Mapping[str, Any] = join.config.get("args", {})
+        """The spec's `args`."""
+        self.last_step: int | None = join.config.get("training", {}).get("steps")
+        """After this step the job is done, and its state is saved."""
         self._join = join
         self._channel = channel
         self._progress = progress
         self._faults = Faults(join.config.get("faults", ()), join.faults_fired, join.rank)
+        self._things: dict[str, object] = {}
         self._state: TrainingState | None = None
-        self._copier = Copier(device)
-        self._buffers: list[ShardBuffer] = []
-        self._protected = -1
-        self._newest = -1
-        self._copying: _Copying | None = None
+        self._snapshots = Snapshots(device)
         self._agreement = _NOTHING_AGREED
         self._stop_asked = False
         self._last_checkpoint = join.restore.step
@@ -130,9 +134,74 @@ class Context:
         """Which of the ranks that see different samples this is."""
         return data_place(self.layout, self.rank)
 
-    def track(self, *, model: nn.Module, optimizer: Optimizer | None = None, **stateful: Stateful) -> None:
-        """Say what the state of the training is, before `restore`. `stateful` things keep plain JSON data."""
-        self._state = TrainingState(model, optimizer, stateful, self.device)
+    @property
+    def global_batch(self) -> int:
+        """Samples of one step, all ranks together: the spec's `training.global_batch`."""
+        return self.config["training"]["global_batch"]
+
+    @property
+    def micro_batch(self) -> int:
+        """Samples of one forward: the spec's `training.micro_batch`."""
+        return self.config["training"]["micro_batch"]
+
+    @property
+    def stopping(self) -> bool:
+        """The job was asked to stop: `steps` ends after a step that all ranks agree on, this one or a later.
+
+        Ranks hear of it at different times. Do not decide by it what has to be decided alike.
+        """
+        return self._asked_to_stop()
+
+    def track(self, **things: object) -> None:
+        """Say what the state of the training is, before the first step: it survives, on any layout.
+
+        Any number of modules, optimizers, schedules, scalers, and whatever else has `state_dict` and
+        `load_state_dict`; what those return may hold tensors, numbers, strings, and lists, tuples and dicts of them.
+        A module called `model` gives its parameters their names in checkpoints; those of others begin with `name.`
+        """
+        if self._state is not None:
+            raise RuntimeError("track() after the first step or restore(): the state is fixed then; track before")
+        if twice := sorted(self._things.keys() & things.keys()):
+            raise ValueError(f"{twice[0]!r} is tracked already; use another name")
+        self._things |= things
+
+    def tracked(self, kind: type[_Thing]) -> list[_Thing]:
+        """What is tracked of one kind."""
+        return [thing for thing in self._things.values() if isinstance(thing, kind)]
+
+    @property
+    def parameters(self) -> Mapping[str, nn.Parameter]:
+        """Parameters of all tracked modules by their names in checkpoints."""
+        return self._tracked().parameters
+
+    def steps(self, total: int | None = None) -> Iterator[int]:
+        """Restore, then yield the number of each step that is still to do; it is committed when the body has ended.
+
+        Ends after step `total` (the spec's `training.steps` if absent), or before it where the job was told to stop:
+        then `stopped` is true. A body that is left by `break` or an exception is not committed: the state that
+        survives is that of the step before. Every rank leaves at the same step.
+
+        Raises:
+            StateError: something tracked cannot be kept; says what, and where in it.
+        """
+        return self._loop.steps(total)
+
+    def micro_batches(self, records: int) -> Iterator[RecordBatch]:
+        """This rank's micro-batches of the current step, by record number of a dataset of so many records.
+
+        The order is a keyed shuffle of each epoch and does not depend on the layout; where it stands is part of the
+        state. Every rank gets equally many, if need be dummies (`valid` false, weights 0). Go through all of them,
+        once a step, on every rank.
+        """
+        return self._loop.micro_batches(records)
+
+    def report(self, **scalars: float | Tensor) -> None:
+        """Say what the step came to; the last word of a step counts.
+
+        `loss` is averaged over the ranks that report one, `tokens` (of this rank) are summed; of anything else the
+        leading rank's value is shown. A loss that is not finite ends the job, unless a GradScaler is tracked.
+        """
+        self._loop.report(scalars)
 
     def restore(self) -> int:
         """Take the state back from memory or checkpoint and return the committed steps; 0 if there is none.
@@ -142,14 +211,15 @@ class Context:
         self.phase(Phase.RESTORE)
         source = self._join.restore
         state = self._tracked()
+        state.check()
         reply, fds = self._channel.request(WantBuffers(self.rank, self.generation, state.buffer_bytes()))
         assert isinstance(reply, Buffers), f"the reply to WantBuffers is Buffers, not {reply!r}"
-        self._buffers = [ShardBuffer(fd) for fd in fds[: reply.count]]
-        self._protected = reply.source_index
+        own = [ShardBuffer(fd) for fd in fds[: reply.count]]
+        self._snapshots.use(own, reply.source_index)
         seed_random(_seed(self.config.get("seed", 0), source.step, self.data_place.index), self.device)
         if source.source == "memory":
             # Descriptors beyond this rank's own are shards of other ranks, sent when the layout changed.
-            shards = [self._buffers[reply.source_index]] if reply.source_index >= 0 else []
+            shards = [own[reply.source_index]] if reply.source_index >= 0 else []
             shards += [ShardBuffer(fd) for fd in fds[reply.count :]]
             state.restore(ShardSource(shards), self.rank, self.world_size)
         elif source.source == "checkpoint":
@@ -158,7 +228,7 @@ class Context:
         if self._is_last(self.step):
             # The ranks died between the last step and its checkpoint: it is due again.
             self._snapshot(self.step, pin=True)
-            self._finish_snapshot()
+            self.settle()
         self._channel.send(Restored(self.rank, self.generation, self.step, time.time()))
         self._checkpoint_clock = self._step_clock = time.monotonic()
         return self.step
@@ -175,21 +245,18 @@ class Context:
         It also carries what the ranks must decide alike: that the last snapshot is whole everywhere, whether to stop,
         whether to save a checkpoint. Every rank passes the same keys in the same order.
         """
-        waiting = time.monotonic()
-        self._finish_snapshot()
-        self._stall_s += time.monotonic() - waiting
-        pin_busy = any(buffer.header().pinned for buffer in self._buffers)
+        self.settle()
         own = [
             float(not all(math.isfinite(value) for value in values.values())),
             float(self._asked_to_stop()),
             float(self.rank == 0 and self._checkpoint_due(self.step + 1)),
-            float(pin_busy),
+            float(self._snapshots.is_pinned),
         ]
         totals = self.sum([*values.values(), *own])
         _, stop, checkpoint, busy = totals[len(values) :]
         self._agreement = _Agreement(stop > 0, checkpoint > 0, busy == 0)
         # Every rank came here after its last copy: that set is whole on all of them.
-        self._protected = self._newest if self._newest >= 0 else self._protected
+        self._snapshots.protect_newest()
         return {**dict(zip(values, totals, strict=False)), "non_finite_ranks": totals[len(values)]}
 
     def sum(self, values: Sequence[float]) -> list[float]:
@@ -203,16 +270,16 @@ class Context:
         self,
         step: int,
         *,
-        loss: float,
-        tokens: int,
-        samples: int = 0,
-        samples_hash: int = 0,
-        learning_rate: float = 0.0,
-        grad_norm: float = 0.0,
+        loss: float | None,
+        tokens: int | None,
+        samples: int | None = 0,
+        samples_hash: int | None = 0,
+        learning_rate: float | None = 0.0,
+        grad_norm: float | None = 0.0,
         validation_loss: float | None = None,
         extra: Mapping[str, float] | None = None,
     ) -> bool:
-        """After the optimizer: step `step` is done. Report it, and save what is due.
+        """After the optimizer: step `step` is done. Report it, and save what is due. None is what nobody knows.
 
         Returns:
             False when the job is to stop here: return from the training function.
@@ -244,54 +311,37 @@ class Context:
         pin = last or (agreed.checkpoint and agreed.pin_free)
         if pin or agreed.stop or step % self.config["snapshot"]["every_steps"] == 0:
             if last:
-                self._wait_for_saver()
+                # The last step is always saved, so it waits for its turn; every other checkpoint is put off instead.
+                self._progress.set(self.step + 1, Phase.CHECKPOINT)
+                self._snapshots.wait_for_saver()
             self._snapshot(step, pin)
-            if pin or agreed.stop or not self._copier.is_async:
+            if pin or agreed.stop or not self._snapshots.is_async:
                 self._finish_snapshot()
             self._stall_s = time.monotonic() - now
         self.step = step
         self.stopped = agreed.stop and not last
         return not self.stopped
 
+    def settle(self) -> None:
+        """Wait until the last snapshot's copy is whole: before anything is changed that it reads."""
+        waiting = time.monotonic()
+        self._finish_snapshot()
+        self._stall_s += time.monotonic() - waiting
+
     def _snapshot(self, step: int, pin: bool) -> None:
-        tensors = self._tracked().tensors()
-        plan = self._copier.plan(tensors)
-        number = buffer_to_write([buffer.header() for buffer in self._buffers], self._protected)
-        buffer = self._buffers[number]
-        buffer.begin(
-            plan,
-            self._tracked().facts(step),
-            generation=self.generation,
-            step=step,
-            rank=self.rank,
-            world_size=self.world_size,
-            layout_hash=layout_hash(self.layout),
-        )
-        self._copier.copy(buffer, plan, tensors)
+        place = {"generation": self.generation, "rank": self.rank, "world_size": self.world_size}
+        self._snapshots.take(self._tracked(), step, place, layout_hash(self.layout), pin=pin)
         self.phase(Phase.SNAPSHOT)
-        self._copying = _Copying(number, step, pin)
 
     def _finish_snapshot(self) -> None:
-        """Wait for the copy that was started, if any; from now on the set counts."""
-        if self._copying is None:
-            return
-        copying, self._copying = self._copying, None
-        self._copier.finish()
-        self._buffers[copying.buffer].commit(pinned=copying.pin)
-        self._newest = copying.buffer
-        if copying.pin:
-            self._last_checkpoint, self._checkpoint_clock = copying.step, time.monotonic()
-            self._channel.send(Pinned(self.rank, self.generation, copying.step, copying.buffer))
+        taken = self._snapshots.finish()
+        if taken is not None and taken.pin:
+            self._last_checkpoint, self._checkpoint_clock = taken.step, time.monotonic()
+            self._channel.send(Pinned(self.rank, self.generation, taken.step, taken.buffer))
             self.phase(Phase.CHECKPOINT)
 
     def _is_last(self, step: int) -> bool:
-        return step >= self.config["training"]["steps"]
-
-    def _wait_for_saver(self) -> None:
-        # The last step is always saved, so it waits for its turn; every other checkpoint is put off instead.
-        self._progress.set(self.step + 1, Phase.CHECKPOINT)
-        while any(buffer.header().pinned for buffer in self._buffers):
-            time.sleep(_PIN_POLL_S)
+        return self.last_step is not None and step >= self.last_step
 
     def _checkpoint_due(self, step: int) -> bool:
         policy = self.config["checkpoint"]
@@ -305,9 +355,16 @@ class Context:
             self._stop_asked = self._stop_asked or isinstance(message, Stop)
         return self._stop_asked
 
+    @cached_property
+    def _loop(self) -> StepLoop:
+        # The type checker knows this file by two names, so that its classes are not their own.
+        return StepLoop(cast(Any, self))
+
     def _tracked(self) -> TrainingState:
+        if not self._things:
+            raise RuntimeError("call context.track(model=…, optimizer=…) before restore, steps and commit")
         if self._state is None:
-            raise RuntimeError("call context.track(model=…, optimizer=…) before restore and commit")
+            self._state = TrainingState(self._things, self.device)
         return self._state
 
 

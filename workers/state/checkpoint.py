@@ -34,7 +34,9 @@ from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, Writ
 from torch.distributed.checkpoint.storage import WriteResult
 
 from regroup.workers.state.buffer import Entry, ShardBuffer
-from regroup.workers.state.snapshot import StateError, tensor_in
+from regroup.workers.state.plain_data import StateError
+from regroup.workers.state.snapshot import tensor_in
+from regroup.workers.state.training_state import may_differ
 
 _Row = tuple[str, str, Sequence[int], Sequence[int], Sequence[int], str, int, int]
 """A shard in a file: name, type, global shape, offset and shape of the box; file, and first byte and length there."""
@@ -186,9 +188,11 @@ def _write_tensors(directory: Path, rank: int, buffer: ShardBuffer) -> list[_Row
 
 
 def _is_ours(entry: Entry) -> bool:
-    # A box that several ranks hold alike is written by one of them, chosen by name so that the work is spread.
+    # A box that several ranks hold alike is written by one of them, chosen by name so that the work is spread. Where
+    # they may differ it is the first one, so that what belongs together comes from one rank.
     is_empty = 0 in entry.shape and 0 not in entry.global_shape
-    return not is_empty and zlib.crc32(entry.name.encode()) % entry.copies == entry.copy
+    writer = 0 if may_differ(entry.name) else zlib.crc32(entry.name.encode()) % entry.copies
+    return not is_empty and writer == entry.copy
 
 
 def _item(entry: Entry) -> WriteItem:

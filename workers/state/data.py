@@ -50,28 +50,30 @@ class MicroBatch:
         return int((self.labels != IGNORED).sum())
 
 
-class TrainingData:
-    """The endless, ordered stream of samples of a token file, and where in it the job stands.
+class SampleStream:
+    """The endless, ordered stream of samples of so many records, and where in it the job stands."""
 
-    A stateful thing that `Context.track` saves and restores; it refuses to go on with other data.
-    """
-
-    def __init__(self, tokens: TokenFile, *, sequence: int, global_batch: int, micro_batch: int, seed: int) -> None:
-        self._tokens = tokens
-        self._sequence = sequence
-        self._global_batch = global_batch
-        self._micro_batch = micro_batch
-        self._seed = seed
-        self._records = tokens.records(sequence)
+    def __init__(self, records: int, *, global_batch: int, micro_batch: int, seed: int) -> None:
+        self.records = records
+        self.global_batch = global_batch
+        self.micro_batch = micro_batch
         self.cursor = 0
         """Samples committed so far."""
         self.samples_digest = ""
         """Chained over (step, count, hash) of every committed step."""
+        self._seed = seed
 
-    def deal(self, index: int, degree: int) -> list[MicroBatch]:
-        """The micro-batches of the next step for data rank `index` of `degree`: equally many on every rank."""
-        count = self._global_batch // self._micro_batch
-        return [self._batch(number) if number < count else self._dummy() for number in dealt(count, index, degree)]
+    def dealt_ids(self, index: int, degree: int) -> list[tuple[SampleId, ...]]:
+        """Samples of each micro-batch of the next step for data rank `index` of `degree`; none in a dummy."""
+        count, size = self.global_batch // self.micro_batch, self.micro_batch
+        return [
+            sample_ids(self.cursor + number * size, size, self.records) if number < count else ()
+            for number in dealt(count, index, degree)
+        ]
+
+    def record_numbers(self, ids: Sequence[SampleId]) -> list[int]:
+        """Which record each sample is."""
+        return record_numbers(ids, self.records, self._seed)
 
     def advance(self, step: int, samples: int, samples_hash: int) -> None:
         """Step `step` was computed from so many samples: move the cursor, extend the digest.
@@ -79,14 +81,27 @@ class TrainingData:
         Raises:
             RuntimeError: not exactly the samples of the step arrived in forward.
         """
-        expected = samples_hash_of(sample_ids(self.cursor, self._global_batch, self._records))
-        if (samples, samples_hash) != (self._global_batch, expected):
+        expected = samples_hash_of(sample_ids(self.cursor, self.global_batch, self.records))
+        if (samples, samples_hash) != (self.global_batch, expected):
             raise RuntimeError(
-                f"step {step} saw {samples} samples with hash {samples_hash:016x} instead of {self._global_batch} "
+                f"step {step} saw {samples} samples with hash {samples_hash:016x} instead of {self.global_batch} "
                 f"with {expected:016x}: the dealing of samples is broken, the result would be wrong"
             )
-        self.cursor += self._global_batch
+        self.cursor += self.global_batch
         self.samples_digest = chain(self.samples_digest, step, samples, samples_hash)
+
+
+class TrainingData(SampleStream):
+    """The samples of a token file. `Context.track` saves and restores it; it refuses to go on with other data."""
+
+    def __init__(self, tokens: TokenFile, *, sequence: int, global_batch: int, micro_batch: int, seed: int) -> None:
+        super().__init__(tokens.records(sequence), global_batch=global_batch, micro_batch=micro_batch, seed=seed)
+        self._tokens = tokens
+        self._sequence = sequence
+
+    def deal(self, index: int, degree: int) -> list[MicroBatch]:
+        """The micro-batches of the next step for data rank `index` of `degree`: equally many on every rank."""
+        return [self._batch(ids) for ids in self.dealt_ids(index, degree)]
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data: position, digest, and what they are positions in."""
@@ -94,7 +109,7 @@ class TrainingData:
             "cursor": self.cursor,
             "samples_digest": self.samples_digest,
             "fingerprint": self._tokens.fingerprint,
-            "records": self._records,
+            "records": self.records,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -103,7 +118,7 @@ class TrainingData:
         Raises:
             DataError: the state counts in other data.
         """
-        for key, here in (("fingerprint", self._tokens.fingerprint), ("records", self._records)):
+        for key, here in (("fingerprint", self._tokens.fingerprint), ("records", self.records)):
             if state[key] != here:
                 raise DataError(
                     f"the saved position belongs to data with {key} {state[key]!r}, but this job reads {here!r}; "
@@ -112,13 +127,11 @@ class TrainingData:
         self.cursor = int(state["cursor"])
         self.samples_digest = str(state["samples_digest"])
 
-    def _batch(self, number: int) -> MicroBatch:
-        ids = sample_ids(self.cursor + number * self._micro_batch, self._micro_batch, self._records)
-        tokens, labels = self._tokens.rows(record_numbers(ids, self._records, self._seed), self._sequence)
+    def _batch(self, ids: tuple[SampleId, ...]) -> MicroBatch:
+        if not ids:
+            return dummy(self.micro_batch, self._sequence)
+        tokens, labels = self._tokens.rows(self.record_numbers(ids), self._sequence)
         return MicroBatch(tokens, labels, ids)
-
-    def _dummy(self) -> MicroBatch:
-        return dummy(self._micro_batch, self._sequence)
 
 
 def validation_batches(

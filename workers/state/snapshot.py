@@ -1,39 +1,18 @@
-"""Training state ↔ snapshot buffers.
+"""Tensors ↔ snapshot buffers.
 
-Parameters, buffers and optimizer state go by canonical name and global offset, so a state can be restored from any set
-of shards that covers it: the same layout is the special case in which every box meets exactly one.
+Tensors go by canonical name and global offset, so a state can be restored from any set of shards that covers it: the
+same layout is the special case in which every box meets exactly one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
-from regroup.workers.parallel.mesh import Box, box_of, local, zeros_like
-from regroup.workers.parallel.names import buffers_of, parameters_of
+from regroup.workers.parallel.mesh import Box, box_of, local
 from regroup.workers.state.buffer import Entry, Plan, ShardBuffer
-from regroup.workers.state.randomness import random_state, set_random_state
-
-_OPTIM = "optim."
-_BUFFER = "buffer."
-
-
-class Stateful(Protocol):
-    """Anything else that must survive, such as a data stream or a schedule; its state is plain JSON data."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state."""
-        ...
-
-    def load_state_dict(self, state: dict[str, Any], /) -> object:
-        """Take the state back."""
-        ...
-
-
-class StateError(Exception):
-    """A saved state does not fit the model that asks for it."""
+from regroup.workers.state.plain_data import StateError
 
 
 class Source(Protocol):
@@ -52,123 +31,14 @@ class Source(Protocol):
         ...
 
 
-class TrainingState:
-    """What `Context.track` was told, seen as tensors by canonical name plus small facts."""
-
-    def __init__(
-        self, model: nn.Module, optimizer: Optimizer | None, stateful: Mapping[str, Stateful], device: torch.device
-    ) -> None:
-        self._parameters = dict(parameters_of(model))
-        self._buffers = {_BUFFER + name: buffer for name, buffer in buffers_of(model)}
-        self._optimizer = optimizer
-        self._stateful = dict(stateful)
-        self._device = device
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Every tensor of the state. Optimizer state is there once the first step made it."""
-        found: dict[str, Tensor] = {**self._parameters, **self._buffers}
-        if self._optimizer is not None:
-            state = cast(Mapping[Tensor, Mapping[str, Any]], self._optimizer.state)
-            for name, parameter in self._parameters.items():
-                for key, value in state.get(parameter, {}).items():
-                    if isinstance(value, Tensor):
-                        found[f"{_OPTIM}{name}.{key}"] = value
-        return found
-
-    def buffer_bytes(self) -> int:
-        """Memory of one snapshot buffer, the same before the first step and after a restore.
-
-        Two moments for every parameter stand for optimizer state that is not there yet; a buffer grows if need be.
-        """
-        plan = plan_of({**self._parameters, **self._buffers})
-        moments = 2 * sum(entry.nbytes + 128 for entry in plan.entries) if self._optimizer is not None else 0
-        return plan.buffer_bytes + moments
-
-    def facts(self, step: int) -> dict[str, Any]:
-        """What is not a tensor. `samples_digest` is repeated where a manifest looks for it."""
-        stateful = {name: item.state_dict() for name, item in self._stateful.items()}
-        groups: list[dict[str, Any]] = []
-        for group in self._optimizer.param_groups if self._optimizer is not None else []:
-            groups.append(
-                {
-                    key: float(value) if isinstance(value, Tensor) else value
-                    for key, value in group.items()
-                    if key != "params"
-                }
-            )
-        digests = [state["samples_digest"] for state in stateful.values() if "samples_digest" in state]
-        return {
-            "step": step,
-            "stateful": stateful,
-            "groups": groups,
-            "random": random_state(self._device),
-            "samples_digest": digests[0] if digests else "",
-        }
-
-    def restore(self, source: Source, rank: int, world_size: int) -> None:
-        """Take everything from a source; random state last, because building the rest may draw from it.
-
-        Raises:
-            StateError: the source lacks a tensor or holds one of another shape.
-        """
-        facts = source.extra(rank, world_size)
-        saved = source.tensors()
-        targets: dict[str, Tensor] = {**self._parameters, **self._buffers}
-        targets |= self._optimizer_targets(saved)
-        for name, target in targets.items():
-            if name not in saved:
-                raise StateError(f"the saved state has no {name!r}; it was written by another model")
-            if saved[name][1] != tuple(target.shape):
-                raise StateError(
-                    f"{name!r} has shape {saved[name][1]} in the saved state and {tuple(target.shape)} in the model"
-                )
-        source.read(targets)
-        for name, item in self._stateful.items():
-            if name not in facts["stateful"]:
-                raise StateError(f"the saved state has no {name!r}; it was written by another training function")
-            item.load_state_dict(facts["stateful"][name])
-        for group, values in zip(
-            self._optimizer.param_groups if self._optimizer is not None else [], facts["groups"], strict=True
-        ):
-            group.update({key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
-        if "random" in facts:
-            set_random_state(facts["random"], self._device)
-
-    def _optimizer_targets(self, saved: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> dict[str, Tensor]:
-        targets: dict[str, Tensor] = {}
-        if self._optimizer is None:
-            return targets
-        by_length = sorted(self._parameters, key=len, reverse=True)
-        for name, (dtype, shape) in saved.items():
-            if not name.startswith(_OPTIM):
-                continue
-            owner = next((known for known in by_length if name.startswith(f"{_OPTIM}{known}.")), None)
-            if owner is None:
-                raise StateError(f"the saved state has {name!r} of a parameter this model does not have")
-            parameter = self._parameters[owner]
-            like_parameter = shape == tuple(parameter.shape) and len(shape) > 0
-            value = (
-                zeros_like(parameter, dtype)
-                if like_parameter
-                else torch.empty(shape, dtype=dtype, device=self._scalar_device())
-            )
-            self._optimizer.state[parameter][name.removeprefix(f"{_OPTIM}{owner}.")] = value
-            targets[name] = value
-        return targets
-
-    def _scalar_device(self) -> torch.device:
-        # Step counters live beside the parameters for fused and capturable optimizers, else on the host.
-        assert self._optimizer is not None
-        beside = any(group.get("fused") or group.get("capturable") for group in self._optimizer.param_groups)
-        return self._device if beside else torch.device("cpu")
-
-
 class Copier:
     """Copies a state into a buffer: at once on the CPU, on a side stream on CUDA. `finish` before the next update."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._plan: Plan | None = None
+        self._sources: list[Tensor] = []
+        """What is being copied: a tensor made for this copy alone must not be freed under it."""
         self._targets: dict[int, tuple[Plan, tuple[int, int], list[Tensor]]] = {}
         """Buffer → its memory as tensors: made again only if the data lies elsewhere."""
         self._shape: tuple[tuple[str, torch.Size], ...] = ()
@@ -192,6 +62,7 @@ class Copier:
         if self._stream is None:
             torch._foreach_copy_(targets, sources)  # pyright: ignore[reportPrivateUsage]
             return
+        self._sources = sources
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             for target, value in zip(targets, sources, strict=True):
@@ -209,6 +80,7 @@ class Copier:
         """Wait until the last copy is whole."""
         if self._stream is not None:
             self._stream.synchronize()
+            self._sources = []
 
 
 class ShardSource:
@@ -270,11 +142,6 @@ def intersect(
         (max(a, b), min(a + m, b + n)) for a, m, b, n in zip(offset, shape, other_offset, other_shape, strict=True)
     )
     return common if all(start < stop for start, stop in common) else None
-
-
-def is_parameter(name: str) -> bool:
-    """Whether a tensor of a saved state is a parameter, and not a buffer or optimizer state."""
-    return not name.startswith((_OPTIM, _BUFFER))
 
 
 def plan_of(tensors: Mapping[str, Tensor]) -> Plan:

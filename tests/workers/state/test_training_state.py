@@ -1,0 +1,269 @@
+"""What training code tracks comes back as it was, whatever it is; what cannot be kept is refused by name."""
+
+import collections
+import os
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import CosineAnnealingLR, MultiStepLR
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from regroup.workers.state.buffer import ShardBuffer
+from regroup.workers.state.plain_data import StateError, lift, put_back
+from regroup.workers.state.randomness import random_state, seed_random, set_random_state
+from regroup.workers.state.snapshot import Copier, ShardSource
+from regroup.workers.state.training_state import TrainingState, is_parameter
+
+CPU = torch.device("cpu")
+SAVED_NAMES = [
+    "embed.weight",
+    "ema.embed.weight",
+    "optim.embed.weight.step",
+    "optim:second.embed.weight.step",
+    "buffer.mean",
+    "state:metric.total",
+]
+
+
+class Counter:
+    """Something else that must survive."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"value": self.value}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.value = state["value"]
+
+
+def stateful_model(seed: int) -> tuple[nn.Module, torch.optim.Optimizer, Counter]:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), Counter()
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    model(torch.randn(8, 3)).pow(2).mean().backward()
+    optimizer.step()
+
+
+def saved(state: TrainingState, step: int) -> ShardBuffer:
+    copier, buffer = Copier(CPU), ShardBuffer(os.memfd_create("state"))
+    plan = copier.plan(state.tensors())
+    buffer.begin(plan, state.facts(step), generation=1, step=step, rank=0, world_size=1, layout_hash="x")
+    copier.copy(buffer, plan, state.tensors())
+    copier.finish()
+    buffer.commit()
+    assert buffer.verify()
+    return buffer
+
+
+def test_parameters_buffers_optimizer_and_random_numbers_come_back() -> None:
+    model, optimizer, counter = stateful_model(1)
+    step(model, optimizer)
+    optimizer.param_groups[0]["lr"] = 0.05
+    counter.value = 7
+    state = TrainingState({"model": model, "optimizer": optimizer, "counter": counter}, CPU)
+    buffer = saved(state, 1)
+    drawn = torch.randn(3)
+    step(model, optimizer)
+
+    other, other_optimizer, other_counter = stateful_model(2)
+    TrainingState({"model": other, "optimizer": other_optimizer, "counter": other_counter}, CPU).restore(
+        ShardSource([buffer]), 0, 1
+    )
+    assert other_counter.value == 7
+    assert other_optimizer.param_groups[0]["lr"] == 0.05
+    assert torch.equal(torch.randn(3), drawn)
+    step(other, other_optimizer)
+    for (name, one), value in zip(model.state_dict().items(), other.state_dict().values(), strict=True):
+        assert torch.equal(one, value), name
+
+
+def test_another_model_is_refused_by_name() -> None:
+    model, optimizer, counter = stateful_model(1)
+    step(model, optimizer)
+    source = ShardSource([saved(TrainingState({"model": model, "optimizer": optimizer, "counter": counter}, CPU), 1)])
+    wider = nn.Sequential(nn.Linear(3, 5))
+    with pytest.raises(StateError, match=r"'0\.weight' has shape \(4, 3\) in the saved state and \(5, 3\)"):
+        TrainingState({"model": wider}, CPU).restore(source, 0, 1)
+    with pytest.raises(StateError, match=r"no '3\.weight'"):
+        TrainingState({"model": nn.Sequential(*model, nn.Linear(1, 1))}, CPU).restore(source, 0, 1)
+    with pytest.raises(StateError, match="no 'other'"):
+        TrainingState({"model": model, "optimizer": optimizer, "other": counter}, CPU).restore(source, 0, 1)
+
+
+def test_random_state_is_put_back_for_every_generator() -> None:
+    import random
+
+    import numpy as np
+
+    def draw() -> tuple[float, float, float]:
+        return random.random(), float(np.random.normal()), float(torch.rand(()))
+
+    seed_random(5, CPU)
+    first = draw()
+    state = random_state(CPU)
+    second = draw()
+    set_random_state(state, CPU)
+    assert draw() == second
+    seed_random(5, CPU)
+    assert draw() == first
+
+
+def test_only_parameters_count_as_parameters() -> None:
+    assert [name for name in SAVED_NAMES if is_parameter(name)] == ["embed.weight", "ema.embed.weight"]
+
+
+class Metric:
+    """Something whose state is made of tensors and of keys that JSON lacks."""
+
+    def __init__(self, **state: Any) -> None:
+        self.state = state
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+
+def many_things(seed: int) -> dict[str, Any]:
+    """As in a program with averaged weights, two optimizers that share no parameter, schedules and a scaler."""
+    torch.manual_seed(seed)
+    model, critic = nn.Linear(3, 2), nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    second = torch.optim.SGD(
+        [{"params": critic[0].parameters()}, {"params": critic[1].parameters(), "lr": 0.5}], lr=0.2, momentum=0.9
+    )
+    return {
+        "model": model,
+        "critic": critic,
+        "ema": AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9)),
+        "optimizer": optimizer,
+        "second": second,
+        "schedule": CosineAnnealingLR(optimizer, 10),
+        "milestones": MultiStepLR(second, [2, 2, 5]),
+        "scaler": torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2),
+        "metric": Metric(total=torch.zeros(2, dtype=torch.float64), seen={3: torch.zeros(()), "a": (1, [None, 2.5])}),
+    }
+
+
+def update(things: dict[str, Any]) -> None:
+    loss = things["critic"](things["model"](torch.randn(4, 3))).pow(2).sum()
+    things["scaler"].scale(loss).backward()
+    for name in ("optimizer", "second"):
+        things["scaler"].step(things[name])
+        things[name].zero_grad()
+    things["scaler"].update()
+    things["schedule"].step()
+    things["milestones"].step()
+    things["ema"].update_parameters(things["model"])
+    metric = things["metric"].state
+    metric["total"] += float(loss.detach())
+    metric["seen"][3] += 1
+
+
+def test_many_things_come_back_whole_and_go_on_alike() -> None:
+    things = many_things(1)
+    for _ in range(3):
+        update(things)
+    state = TrainingState(things, CPU)
+    state.check()
+    buffer = saved(state, 3)
+    names = set(state.tensors())
+    assert {"weight", "critic.0.weight", "ema.weight", "buffer.critic.1.running_mean", "buffer.ema.n_averaged"} <= names
+    assert {"optim.weight.exp_avg", "optim:second.critic.0.weight.momentum_buffer"} <= names
+    assert {"state:metric.total", "state:metric.seen.3"} <= names
+    update(things)
+
+    others = many_things(2)
+    TrainingState(others, CPU).restore(ShardSource([buffer]), 0, 1)
+    assert others["second"].param_groups[1]["lr"] == pytest.approx(0.5 * 0.01)
+    assert others["metric"].state["seen"]["a"] == (1, [None, 2.5])
+    assert isinstance(others["milestones"].milestones, collections.Counter)
+    update(others)
+    for name in things:
+        if isinstance(things[name], nn.Module):
+            for key, value in things[name].state_dict().items():
+                assert torch.equal(value, others[name].state_dict()[key]), f"{name}.{key}"
+    assert things["metric"].state["total"].equal(others["metric"].state["total"])
+    assert int(others["metric"].state["seen"][3]) == 4
+    for name in ("schedule", "milestones", "scaler"):
+        assert things[name].state_dict() == others[name].state_dict()
+
+
+def test_a_state_of_one_model_has_the_names_it_always_had() -> None:
+    model, optimizer, counter = stateful_model(1)
+    step(model, optimizer)
+    state = TrainingState({"model": model, "optimizer": optimizer, "counter": counter}, CPU)
+    facts = state.facts(1)
+    assert "optim.0.weight.momentum_buffer" in state.tensors()
+    assert "buffer.1.running_var" in state.tensors()
+    assert facts["stateful"] == {"counter": {"value": 0}}
+    assert facts["groups"][0]["momentum"] == 0.9
+    # What an older version wrote lacks these.
+    old = {key: value for key, value in facts.items() if key not in ("groups_of", "optimizer_facts")}
+    buffer = saved(state, 1)
+
+    class Old(ShardSource):
+        def extra(self, rank: int, world_size: int) -> dict[str, Any]:
+            return old
+
+    other, other_optimizer, other_counter = stateful_model(2)
+    things = {"model": other, "optimizer": other_optimizer, "counter": other_counter}
+    TrainingState(things, CPU).restore(Old([buffer]), 0, 1)
+    assert torch.equal(other[0].weight, model[0].weight)
+
+
+@pytest.mark.parametrize(
+    ("things", "error"),
+    [
+        (lambda: {"metric": Metric(seen=[{"at": object()}])}, r"state:metric\.seen\.0\.at is a builtins\.object"),
+        (lambda: {"metric": Metric(seen={(1, 2): 0})}, r"state:metric\.seen has a key of type tuple"),
+        (lambda: {"metric": 5}, r"'metric' is a int without state_dict"),
+        (lambda: {"buffer": nn.Linear(1, 1)}, r"cannot be tracked as 'buffer'"),
+        (lambda: {"optimizer": torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=1)}, r"'optimizer' updates .*\(1, 3\)"),
+        (
+            lambda: {"model": nn.ModuleDict({"ema": nn.Linear(1, 1)}), "ema": nn.Linear(1, 1)},
+            r"two tracked modules have a 'ema\.weight'",
+        ),
+    ],
+)
+def test_what_cannot_be_kept_is_named(things: Any, error: str) -> None:
+    with pytest.raises(StateError, match=error):
+        TrainingState(things(), CPU).check()
+
+
+def test_a_parameter_that_two_modules_share_is_kept_once() -> None:
+    backbone = nn.Linear(2, 2)
+    state = TrainingState({"model": nn.Sequential(backbone, nn.Linear(2, 1)), "backbone": backbone}, CPU)
+    assert sorted(state.tensors()) == ["0.bias", "0.weight", "1.bias", "1.weight"]
+
+
+def test_optimizers_that_count_in_numbers_go_on_counting() -> None:
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.state[model.weight]["count"] = 5
+    buffer = saved(TrainingState({"model": model, "optimizer": optimizer}, CPU), 1)
+    other = nn.Linear(1, 1)
+    other_optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+    TrainingState({"model": other, "optimizer": other_optimizer}, CPU).restore(ShardSource([buffer]), 0, 1)
+    assert other_optimizer.state[other.weight] == {"count": 5}
+    two_groups = torch.optim.SGD([{"params": [other.weight]}, {"params": [other.bias]}], lr=0.1)
+    with pytest.raises(StateError, match="1 parameter groups of 'optimizer', which has 2 here"):
+        TrainingState({"model": other, "optimizer": two_groups}, CPU).restore(ShardSource([buffer]), 0, 1)
+
+
+def test_plain_json_data_is_kept_as_it_is() -> None:
+    plain = {"cursor": 5, "nested": {"x": [1, 2.5, None, True, "s"]}}
+    assert lift(plain, "s").plain == plain
+    odd = {1: (2, {"$tuple": 3}), "k": collections.Counter({4: 2})}
+    assert put_back(lift(odd, "s").plain, {}) == odd
+    with pytest.raises(StateError, match=r"two tensors of the state are called 's\.a\.b'"):
+        lift({"a": {"b": torch.ones(1)}, "a.b": torch.ones(1)}, "s")
