@@ -71,6 +71,28 @@ async def test_submit_sends_the_folder_along(
     assert done == 0 and json.loads(out)["spec"]["code"]["archive"] != address
 
 
+async def test_run_sends_the_folder_of_a_program_or_a_spec(
+    live: Any, cli: Cli, spec: Callable[..., Path], project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ran(*arguments: object) -> dict[str, Any]:
+        """The spec of the job that a run made; the run ends with it."""
+        running = asyncio.create_task(cli("run", "--json", *arguments))
+        async with asyncio.timeout(20):
+            while not (jobs := (await live.http.get("/v1/jobs?state=QUEUED")).json()["jobs"]):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        job = (await live.http.post(f"/v1/jobs/{jobs[0]['id']}/cancel")).json()
+        await running
+        return job["spec"]
+
+    monkeypatch.chdir(project)
+    sent = await ran("--working-dir", ".", "train.py", "--lr", "3")
+    assert sent["code"]["archive"].startswith("sha256:")
+    workload = sent["workload"]
+    assert (workload["entrypoint"], workload["cwd"], workload["args"]) == ("train.py", None, ["--lr", "3"])
+    (project / "train.py").write_text("print('hi')\n")
+    assert (await ran(spec(), "--working-dir", "."))["code"]["archive"] != sent["code"]["archive"]
+
+
 async def test_a_folder_that_cannot_travel_is_refused_before_a_job_is_made(
     cli: Cli, spec: Callable[..., Path], project: Path
 ) -> None:
