@@ -1,6 +1,11 @@
+import io
 from typing import Any
 
+from rich.console import Console
+
 from regroup.api.cli.lines import changes
+from regroup.api.cli.screen import screen
+from regroup.api.cli.view import JobView, add_steps, fold, steps_lost_text
 
 
 def told(story, events: list[dict[str, Any]]) -> list[str]:
@@ -50,3 +55,22 @@ def test_an_incident_told_late_is_told_whole(story) -> None:
 def test_a_failure_gives_reason_and_error(story) -> None:
     end = story.state("FAILED", "user_error", message="rank 2 raised", error={"kind": "ValueError", "message": "no"})
     assert told(story, [end]) == ["state FAILED (user_error · rank 2 raised)", "error ValueError: no"]
+
+
+def test_of_a_script_only_what_is_known_is_told() -> None:
+    view = JobView("j", "train", None, generation=1)
+    unknown = {"generation": 1, "time_s": 1.0, "loss": None, "tokens": None}
+    after = add_steps(view, [{**unknown, "step": step, "time_s": float(step)} for step in range(1, 31)])
+    assert (after.loss, after.tokens_per_s, after.eta_s) == (None, None, None)
+    lines = changes(view, after)
+    assert lines == [f"step {step}" for step in (*range(1, 10), 10, 20, 30)]
+    kept = fold(after, {"type": "resumed", "data": {"step": 20, "is_known": True}})
+    assert kept.step == 20
+    assert steps_lost_text(None) == "steps lost unknown"
+    assert "step 20" in rendered(kept)
+
+
+def rendered(view: JobView) -> str:
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(screen(view, now_s=40.0, width=100))
+    return console.export_text()

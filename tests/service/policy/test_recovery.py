@@ -1,5 +1,7 @@
 """Classification, budgets and the choice of a restore source."""
 
+from collections.abc import Mapping
+
 from regroup.service.policy.recovery import (
     STORE_RANK,
     ZYGOTE_RANK,
@@ -48,12 +50,15 @@ def test_only_collateral_is_still_retried() -> None:
     assert classify([failure(0, "collateral", 1.0)], [], []).reason is Reason.RANK_EXIT
 
 
-def judged(charges: list[Charge], *, now_s: float = 100.0, step: int = 50, reason: Reason = Reason.RANK_EXIT):
-    return judge(Cause(reason, "x", now_s), charges, BUDGETS, window_s=60, refill_steps=10, now_s=now_s, step=step)
-
-
-def test_user_errors_never_recover() -> None:
-    assert not judged([], reason=Reason.USER_ERROR).recover
+def judged(
+    charges: list[Charge],
+    *,
+    now_s: float = 100.0,
+    step: int = 50,
+    reason: Reason = Reason.RANK_EXIT,
+    budgets: Mapping[str, int] = BUDGETS,
+):
+    return judge(Cause(reason, "x", now_s), charges, budgets, window_s=60, refill_steps=10, now_s=now_s, step=step)
 
 
 def test_a_crash_loop_without_progress_exhausts_its_budget_and_waits_longer_each_time() -> None:
@@ -114,3 +119,18 @@ def test_what_a_later_generation_overtook_does_not_count() -> None:
     assert choose_source([*shards(5, generation=2), *shards(8, generation=1)], [], starts, NODES) == Source(
         "memory", 5, 2
     )
+
+
+def test_an_error_of_the_code_ends_the_job_unless_it_has_a_budget() -> None:
+    at_once = judged([], reason=Reason.USER_ERROR)
+    assert not at_once.recover and at_once.reason is Reason.USER_ERROR
+    allowed = {**BUDGETS, "user_error": 1}
+    assert judged([], reason=Reason.USER_ERROR, budgets=allowed).recover
+    again = judged([Charge("user_error", 99.0, 50)], reason=Reason.USER_ERROR, budgets=allowed)
+    assert not again.recover and again.reason is Reason.BUDGET_EXHAUSTED
+    assert "recovery.budgets.user_error=1" in again.message
+
+
+def test_steps_that_were_lost_take_nothing_from_a_budget() -> None:
+    # Failed at step 100, restored an older state, failed at step 60: two failures, no more.
+    assert judged([Charge("rank_exit", 98.0, 100)], step=60).recover

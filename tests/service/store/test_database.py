@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 
 from regroup.service.errors import ConflictError, PreconditionError, UnavailableError
 from regroup.service.states import JobState, Reason, advance
-from regroup.service.store.database import Database
+from regroup.service.store.database import _MIGRATIONS, Database
 from regroup.service.store.records import Lease
 from regroup.service.store.store import Store
 from regroup.service.store.tables import metadata
@@ -25,6 +27,24 @@ async def test_migrations_end_at_the_tables_of_the_code(database_url: str):
             assert await context == []
     finally:
         await database.close()
+
+
+async def test_rows_outlive_the_way_to_an_older_schema_and_back(store: Store, queue, walk, life):
+    job_id = await queue()
+    await walk(job_id, life)
+    before = await store.step_rows(job_id)
+
+    def migrate(connection: sa.Connection) -> None:
+        config = Config()
+        config.set_main_option("script_location", str(_MIGRATIONS))
+        config.set_main_option("path_separator", "os")
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0001")
+        command.upgrade(config, "head")
+
+    async with store._database.write() as connection:
+        await connection.run_sync(migrate)
+    assert before and await store.step_rows(job_id) == before
 
 
 async def test_what_was_written_is_there_after_opening_again(database_url: str):

@@ -164,3 +164,29 @@ async def test_removed_checkpoints_leave_the_list(store: Store, lease: Lease, qu
     assert [item.step for item in await store.checkpoints(job_id)] == [4]
     assert [item.step for item in await store.checkpoints(job_id, removed=True)] == [2, 4]
     assert (await store.totals(0.0)).checkpoint_bytes == 5
+
+
+async def test_a_scripts_steps_say_only_what_is_known(store: Store, lease: Lease, queue, walk, life):
+    job_id = await queue()
+    await walk(job_id, life)
+    unknown = {"loss": None, "tokens": None, "samples": None, "samples_hash": None, "duration_s": 0.5}
+    reports = [life.step(1, step, **unknown) for step in (3, 4, 5)]
+    job = await store.ingest(lease, job_id, life.boot_id, reports, {})
+    assert (job.step, job.loss) == (5, None)
+    assert job.tokens_per_s == 64 / 0.5, "what earlier steps said"
+    row = (await store.step_rows(job_id))[-1]
+    assert (row.loss, row.tokens, row.samples, row.samples_hash) == (None, None, None, None)
+
+
+async def test_a_generation_starts_where_its_script_says(store: Store, lease: Lease, queue, walk, life):
+    job_id = await queue()
+    await walk(job_id, life)
+    job = await store.job(job_id)
+    reached = job.step + 3
+    reports = [life.step(1, step) for step in range(job.step + 1, reached + 1)]
+    reports += [life.generation(2, reached), life.report("resumed", "resumed:2", 2, step=reached - 2, is_known=True)]
+    job = await store.ingest(lease, job_id, life.boot_id, reports, {})
+    assert (job.generation, job.step) == (2, reached - 2)
+    assert [row.step for row in await store.committed_steps(job_id)][-1] == reached - 2
+    job = await store.ingest(lease, job_id, life.boot_id, [life.step(2, reached - 1)], {})
+    assert job.step == reached - 1

@@ -1,0 +1,143 @@
+"""The life of a job that runs a script, over agents in memory: no data, no snapshots, and steps it numbers itself."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from regroup.service.runtime.cluster import SupervisorEvent
+from regroup.service.runtime.gang import Gang
+from regroup.service.runtime.generations import GenerationLog
+from regroup.service.runtime.journal import Journal
+from regroup.service.runtime.life import Life
+from regroup.service.runtime.payload import Payload
+from regroup.service.spec import parse_spec
+from regroup.workers.contract import (
+    AgentConfig,
+    Done,
+    ErrorClass,
+    Exited,
+    Failed,
+    Joined,
+    Message,
+    RankError,
+    Restored,
+    StepRow,
+)
+
+KILLED = Exited(1, 1, -9, 5.0)
+FAILED = Failed(1, 1, RankError(ErrorClass.USER, "SystemExit", "the script exited with code 3", "", 0, "", 5.0))
+
+
+class Records:
+    """Create-only."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, bytes] = {}
+
+    async def create(self, key: str, value: bytes) -> bool:
+        return self.data.setdefault(key, value) is value
+
+    async def read(self, prefix: str) -> Mapping[str, bytes]:
+        return {key: value for key, value in self.data.items() if key.startswith(prefix)}
+
+
+class Nodes:
+    """Two agents of one rank each. `says[g]` is what the ranks of generation g say, beside that they joined."""
+
+    def __init__(self, says: Mapping[int, list[Message]]) -> None:
+        self.says = says
+        self.life: Life | None = None
+        self.calls: list[str] = []
+        self.joins: list[dict[str, Any]] = []
+
+    async def start(self, config: AgentConfig) -> None:
+        self.config = config
+
+    async def kill(self, node_id: str) -> None:
+        raise AssertionError("no agent is lost")
+
+    async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
+        self.calls.append(method)
+        if method == "open_store":
+            return {"host": "h", "port": 1}
+        if method == "form":
+            (join,) = args[0]
+            self.joins.append(join)
+            asyncio.get_running_loop().create_task(self._rank(node_id, join))
+        return {}
+
+    async def _rank(self, node_id: str, join: Mapping[str, Any]) -> None:
+        assert self.life is not None
+        rank, generation = join["rank"], join["generation"]
+        self.life.hear(node_id, Joined(rank, generation, 1.0))
+        for message in self.says[generation]:
+            await asyncio.sleep(0.01)
+            if getattr(message, "rank", 0) == rank:
+                self.life.hear(node_id, message)
+
+
+def row(generation: int, step: int) -> StepRow:
+    return StepRow(generation, step, 3.0, 0.1, None, None, None, None, 0.1, None)
+
+
+def ended(generation: int, step: int) -> list[Message]:
+    return [Done(rank, generation, step, stopped=False) for rank in range(2)]
+
+
+async def run(nodes: Nodes, **fields: Any) -> list[SupervisorEvent]:
+    spec = {"name": "t", "workload": {"kind": "script", "entrypoint": "/x.py"}, "layout": {"dp": 2}, **fields}
+    payload = Payload.from_json({
+        "job_id": "j", "spec": parse_spec(spec).model_dump(mode="json"), "layout": {"dp_shard": 2},
+        "nodes": [{"node_id": f"node-{n}", "name": f"n{n}", "address": "h", "ranks": 1} for n in range(2)],
+        "storage_uri": "file:///s", "datasets_uri": "file:///d",
+    })  # fmt: skip
+    records = Records()
+    journal = Journal(records, "j")
+    nodes.life = Life(payload, Gang(nodes, payload.agent_configs()), GenerationLog(records, "j"), journal)
+    await asyncio.wait_for(nodes.life.run(), 20)
+    return await journal.since("", 0, 0)
+
+
+def states(events: list[SupervisorEvent]) -> list[tuple[str, str]]:
+    return [(event.data["state"], event.data["reason"]) for event in events if event.type == "state"]
+
+
+async def test_a_script_that_never_steps_runs_and_succeeds() -> None:
+    nodes = Nodes({1: ended(1, 0)})
+    events = await run(nodes)
+    assert states(events) == [("STARTING", "granted"), ("RUNNING", "begun"), ("SUCCEEDED", "completed")]
+    assert set(nodes.calls) == {"prepare", "check_storage", "open_store", "form", "end"}
+    assert {join["entry"] for join in nodes.joins} == {"script:/x.py"}
+    assert {join["node_name"] for join in nodes.joins} == {"n0", "n1"}
+    assert nodes.config.rehearsal == {} and "regroup.workers.trainer" not in nodes.config.preload
+
+
+async def test_after_a_kill_it_goes_on_where_it_says_and_what_that_cost_is_known() -> None:
+    first: list[Message] = [Restored(0, 1, 0, 2.0), *(row(1, step) for step in (1, 2, 3, 4)), KILLED]
+    second: list[Message] = [Restored(0, 2, 2, 6.0), Restored(1, 2, 2, 6.0), row(2, 3), row(2, 4), *ended(2, 4)]
+    nodes = Nodes({1: first, 2: second})
+    events = await run(nodes)
+    assert states(events)[-1] == ("SUCCEEDED", "completed")
+    assert "holdings" not in nodes.calls and "manifests" not in nodes.calls
+    assert [event.data["start_step"] for event in events if event.type == "generation"] == [0, 4]
+    assert [event.data["step"] for event in events if event.type == "resumed"] == [0, 2]
+    incident = [event.data for event in events if event.type == "incident"][-1]
+    assert (incident["rung"], incident["at_step"], incident["steps_lost"]) == ("respawn", 4, 2)
+    assert {"form", "restore", "first_step", "total"} <= set(incident["durations"])
+
+
+async def test_what_nobody_knows_is_not_made_up() -> None:
+    nodes = Nodes({1: [row(1, 1), KILLED], 2: [Restored(0, 2, 1, 6.0, is_known=False), row(2, 2), *ended(2, 2)]})
+    events = await run(nodes)
+    incident = [event.data for event in events if event.type == "incident"][-1]
+    assert incident["steps_lost"] is None
+
+
+async def test_an_error_is_tried_again_only_if_it_may_be() -> None:
+    says = {1: [FAILED], 2: ended(2, 0)}
+    failed = await run(Nodes(says))
+    assert states(failed)[-1] == ("FAILED", "user_error")
+    assert failed[-1].data["message"] == "rank 1: SystemExit: the script exited with code 3"
+    again = await run(Nodes(says), recovery={"budgets": {"user_error": 1}})
+    assert states(again)[-1] == ("SUCCEEDED", "completed")
+    assert [event.data["cause"] for event in again if event.type == "generation"] == ["start", "user_error"]
