@@ -44,9 +44,15 @@ def test_a_job_goes_on_from_a_step_of_another(served: Served, spec: Spec, contro
     assert ledger.exact, ledger.problems
 
 
-def test_a_job_goes_on_from_the_latest_of_one_that_failed(served: Served, spec: Spec, control: Job) -> None:
-    failed = served.run(spec("fails", faults=[{"at": {"rank": 1, "step": 13, "phase": "forward"}, "do": "raise"}]))
-    assert failed.state == "FAILED"
+def test_a_job_goes_on_from_the_latest_of_one_that_failed(
+    served: Served, spec: Spec, control: Job, tmp_path: Path
+) -> None:
+    gates = Gates(tmp_path, 12)
+    raises = [{"at": {"rank": 1, "step": 13, "phase": "forward"}, "do": "raise"}]
+    failing = served.client.submit(spec("fails", faults=raises, **gates.parts))
+    saved(served, failing, 8)
+    gates.open(12)
+    assert served.client.wait(failing.id, timeout_s=240).state == "FAILED"
     with pytest.raises(ApiError, match="steps in storage: 8"):
         served.client.submit(spec("goes-on", resume_from="fails@16"))
     # Its memory is lost before it has saved anything itself: it starts again from where it came.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from house.gates import Gates
 from house.job_leaks import nothing_left_by_jobs
 from house.served import Served, assert_same_result, called, eventually
 
@@ -66,10 +67,15 @@ def test_a_saver_dies_and_the_job_goes_on(served: Served, spec: Spec, control: J
     assert control.step in [saved.step for saved in served.client.checkpoints(job.id)]
 
 
-def test_an_agent_dies_and_the_job_resumes_from_disk(served: Served, spec: Spec, control: Job) -> None:
-    job = served.run(spec("agent", faults=[fault(2, 12, do="kill_agent")]))
-    assert_same_result(served, job, control)
-    (incident,) = job.incidents
+def test_an_agent_dies_and_the_job_resumes_from_disk(served: Served, spec: Spec, control: Job, tmp_path: Path) -> None:
+    gates = Gates(tmp_path, 11)
+    job = served.client.submit(spec("agent", faults=[fault(2, 12, do="kill_agent")], **gates.parts))
+    eventually(lambda: [saved.step for saved in served.client.checkpoints(job.id)] == [8], 120)
+    gates.open(11)
+    done = served.client.wait(job.id, timeout_s=240)
+    assert_same_result(served, done, control)
+    assert [formed.start_step for formed in served.client.generations(job.id)] == [0, 8]
+    (incident,) = done.incidents
     assert (incident.reason, incident.rung) == ("agent_lost", "disk")
     assert incident.steps_lost is not None and 0 < incident.steps_lost <= 8
 
