@@ -11,7 +11,14 @@ from regroup.service.errors import FieldIssue, SpecError
 from regroup.service.layout import Layout
 from regroup.service.quantities import Bytes, Duration, Name, Part, Positive
 from regroup.service.secret import SecretRef
-from regroup.service.workload import LEFT_TO_A_SCRIPT, ScriptWorkload, Workload, check_fits, without_tag
+from regroup.service.workload import (
+    LEFT_TO_A_SCRIPT,
+    FunctionWorkload,
+    ScriptWorkload,
+    Workload,
+    check_fits,
+    without_tag,
+)
 
 
 class Resources(Part):
@@ -109,8 +116,8 @@ class Training(Part):
     """Sequences per step, fixed for the job's life."""
     micro_batch: Positive
     """Sequences per forward: the unit that is dealt to ranks."""
-    sequence: Positive
-    """Tokens per sequence."""
+    sequence: Positive | None = None
+    """Tokens per sequence; the built-in trainer needs it."""
     steps: Positive
     """Optimizer updates of the whole job."""
     optimizer: Optimizer = Optimizer()
@@ -285,9 +292,10 @@ class JobSpec(Part):
             max_restarts = self.recovery.budgets.user_error
             return {"script": whole["workload"], "faults": whole["faults"], "max_restarts": max_restarts}
         keys = ("training", "seed", "determinism", "snapshot", "checkpoint", "faults", "args")
+        own = "function" if isinstance(self.workload, FunctionWorkload) else "model"
         return {
             **{key: whole[key] for key in keys},
-            "model": whole["workload"]["model"],
+            own: whole["workload"][own],
             "data_parallel": self.layout.data_parallel,
         }
 

@@ -100,7 +100,16 @@ class ScriptWorkload(Part):
         return self
 
 
-_KINDS = ("builtin", "script")
+class FunctionWorkload(Part):
+    """A training function of one's own, handed a `regroup.Context`: its state survives, on any layout."""
+
+    kind: Literal["function"]
+    """Which workload this is."""
+    function: str = Field(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$")
+    """`module:function`, found in the job's `code` or on the nodes' path."""
+
+
+_KINDS = ("builtin", "script", "function")
 
 
 def _known_kind(value: object) -> object:
@@ -111,8 +120,10 @@ def _known_kind(value: object) -> object:
     return value
 
 
-Workload = Annotated[BuiltinWorkload | ScriptWorkload, Field(discriminator="kind"), BeforeValidator(_known_kind)]
-"""A tagged union by `kind`; `function` and `ray_train` join it."""
+Workload = Annotated[
+    BuiltinWorkload | ScriptWorkload | FunctionWorkload, Field(discriminator="kind"), BeforeValidator(_known_kind)
+]
+"""A tagged union by `kind`; `ray_train` joins it."""
 
 LEFT_TO_A_SCRIPT: Mapping[str, str] = {
     "args": "its command line is workload.args",
@@ -125,19 +136,41 @@ LEFT_TO_A_SCRIPT: Mapping[str, str] = {
 }
 """Fields of a spec that a script decides itself, and what to say of it."""
 _SCRIPT_PHASES = ("forward", "optimizer")
+_STEPS_OF_A_FUNCTION = frozenset({"steps", "global_batch", "micro_batch"})
 
 
-def check_fits(workload: BuiltinWorkload | ScriptWorkload, name: str, value: Any, default: Any) -> None:
+def check_fits(
+    workload: BuiltinWorkload | ScriptWorkload | FunctionWorkload, name: str, value: Any, default: Any
+) -> None:
     """Refuse a field's value that the workload needs otherwise, or that means nothing to it.
 
     Raises:
         PydanticCustomError: saying what to do instead.
     """
     if isinstance(workload, BuiltinWorkload):
-        if name == "training" and value is None:
-            raise PydanticCustomError("missing", "the built-in trainer needs it")
+        if name == "training" and (value is None or value.sequence is None):
+            raise PydanticCustomError("missing", "the built-in trainer needs it, with its sequence")
+    elif isinstance(workload, FunctionWorkload):
+        _check_fits_function(name, value)
     elif instead := _instead(name, value, default):
         raise PydanticCustomError("not_of_a_script", "does not apply to a script: {instead}", {"instead": instead})
+
+
+def _check_fits_function(name: str, value: Any) -> None:
+    if name == "training" and value is None:
+        raise PydanticCustomError("missing", "a function needs its steps, global_batch and micro_batch")
+    if name == "training" and (odd := sorted(value.model_fields_set - _STEPS_OF_A_FUNCTION)):
+        for field in odd:
+            if getattr(value, field) != type(value).model_fields[field].default:
+                raise PydanticCustomError(
+                    "not_of_a_function",
+                    "{field} does not apply to a function, which decides that itself; pass it in args",
+                    {"field": field},
+                )
+    if name == "faults" and any(fault.at.phase == "backward" for fault in value):
+        raise PydanticCustomError(
+            "not_of_a_function", "faults of a function strike in forward, optimizer, snapshot or checkpoint"
+        )
 
 
 def _instead(name: str, value: Any, default: Any) -> str:

@@ -9,10 +9,11 @@ from regroup.service.policy.recovery import Saved
 from regroup.service.runtime.cluster import Node, supervisor_name
 from regroup.service.runtime.generations import Place
 from regroup.service.spec import JobSpec
-from regroup.service.workload import ScriptWorkload
+from regroup.service.workload import BuiltinWorkload, FunctionWorkload, ScriptWorkload
 from regroup.workers.contract import AgentConfig, Join, Restore
 
 BUILTIN_ENTRY = "regroup.workers.trainer:train"
+FUNCTION_ENTRY = "regroup.workers.rank.function:train"
 _PRELOADED_FOR_SCRIPTS = ("torch", "regroup.workers.rank.rank")
 _ALWAYS_PRELOADED = (
     "torch",
@@ -127,7 +128,7 @@ class Payload:
     def sources(self) -> Mapping[str, Any] | None:
         """The data to prepare, if the workload has any."""
         workload, training = self.spec.workload, self.spec.training
-        if isinstance(workload, ScriptWorkload) or training is None:
+        if not isinstance(workload, BuiltinWorkload) or training is None:
             return None
         data = workload.data
         return {
@@ -198,12 +199,12 @@ class Payload:
     @property
     def _entry(self) -> str:
         if self.script is None:
-            return BUILTIN_ENTRY
+            return FUNCTION_ENTRY if isinstance(self.spec.workload, FunctionWorkload) else BUILTIN_ENTRY
         module = self.script.module
         return f"script:{self.script.entrypoint}" if module is None else f"script-module:{module}"
 
     @property
     def _rehearsal(self) -> dict[str, Any]:
-        if self.script is not None:
+        if not isinstance(self.spec.workload, BuiltinWorkload):
             return {}
         return {"target": "regroup.workers.rehearsal:rehearse", "args": self.spec.rank_config()}

@@ -10,8 +10,6 @@ from regroup.service.workload import steps_of
 
 BUILTIN = {"kind": "builtin", "data": {"train": ["/x"]}}
 SCRIPT = {"kind": "script", "entrypoint": "/train.py"}
-FUNCTION = {"kind": "function", "function": "package.module:train"}
-STEPS = {"global_batch": 4, "micro_batch": 1, "steps": 3}
 TRAINING = {"global_batch": 4, "micro_batch": 1, "sequence": 8, "steps": 3}
 
 
@@ -23,18 +21,6 @@ def parsed(workload: Any, **fields: Any) -> JobSpec:
     ("workload", "fields", "path", "says"),
     [
         (BUILTIN, {}, "training", "the built-in trainer needs it"),
-        (BUILTIN, {"training": STEPS}, "training", "with its sequence"),
-        (FUNCTION, {}, "training", "a function needs its steps, global_batch and micro_batch"),
-        (FUNCTION, {"training": TRAINING}, "training", "sequence does not apply to a function"),
-        (FUNCTION, {"training": {**STEPS, "optimizer": {"lr": 1}}}, "training", "optimizer does not apply"),
-        (
-            FUNCTION,
-            {"faults": [{"at": {"rank": 0, "step": 1, "phase": "backward"}}], "training": STEPS},
-            "faults",
-            "in",
-        ),
-        (FUNCTION, {"training": STEPS, "layout": {"dp": 5}}, "", "must not exceed the 4 micro-batches"),
-        ({**FUNCTION, "function": "train"}, {"training": STEPS}, "workload.function", "should match pattern"),
         ({"data": {}}, {}, "workload", "kind must be one of builtin, script, function: None"),
         ({"kind": "pipeline"}, {}, "workload", "kind must be one of builtin, script, function: pipeline"),
         ({"kind": "script"}, {}, "workload", "exactly one of entrypoint and module"),
@@ -73,10 +59,3 @@ def test_a_script_needs_nothing_but_its_program_and_reads_back_as_it_was() -> No
 def test_how_many_steps_is_known_of_training_and_of_a_script_that_says_so() -> None:
     specs = (parsed(BUILTIN, training=TRAINING), parsed({**SCRIPT, "steps": 7}), parsed(SCRIPT))
     assert [steps_of(spec.model_dump(mode="json")) for spec in specs] == [3, 7, None]
-
-
-def test_a_function_reads_back_as_it_was_and_its_ranks_are_told_which() -> None:
-    spec = parsed(FUNCTION, training=STEPS, args={"lr": 0.1})
-    assert parse_spec(spec.model_dump(mode="json")) == spec
-    config = spec.rank_config()
-    assert (config["function"], config["args"], config["training"]["steps"]) == ("package.module:train", {"lr": 0.1}, 3)

@@ -1,13 +1,16 @@
 """Runs somebody's training function, `module:function`, with a Context."""
 
 import importlib
+import platform
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from regroup.workers.contract import Phase
 from regroup.workers.rank.context import Context
+from regroup.workers.rank.errors import InputError
 from regroup.workers.state.randomness import seed_random
 
 
@@ -26,13 +29,18 @@ def load(name: str) -> Callable[[Context], Any]:
     """The function called `module:function`.
 
     Raises:
-        ImportError: there is no such module or function.
+        InputError: there is no such module or function on this node.
     """
     module, _, attribute = name.partition(":")
     try:
-        function = getattr(importlib.import_module(module), attribute)
-    except AttributeError as error:
-        raise ImportError(f"workload.function: {name} is not there: module {module!r} has no {attribute!r}") from error
+        function = getattr(importlib.import_module(module), attribute, None)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # it is there, and what it imports is not
+        raise InputError(
+            f"workload.function: no module {module} in {Path.cwd()} or on the path of node {platform.node()}; send the "
+            "folder along with code.working_dir"
+        ) from error
     if not callable(function):
-        raise ImportError(f"workload.function: {name} is a {type(function).__name__}, not a function")
+        raise InputError(f"workload.function: module {module} has no function {attribute!r}")
     return function

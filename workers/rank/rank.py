@@ -17,14 +17,14 @@ import torch
 import torch.distributed as dist
 
 from regroup.workers.contract import Booted, Done, ErrorClass, Failed, Join, Joined, Phase, RankError
-from regroup.workers.rank import script
+from regroup.workers.rank import function, script
 from regroup.workers.rank.channel import AgentGone, Channel
 from regroup.workers.rank.context import Context
 from regroup.workers.rank.errors import classify
 from regroup.workers.rank.progress import Progress
 
 _TRACEBACK_CHARACTERS = 16_000
-_OUR_FILES = (__file__, script.__file__, "<frozen runpy>")
+_OUR_FILES = (__file__, function.__file__, script.__file__, "<frozen runpy>")
 EXIT_FAILED = 1
 EXIT_ORPHANED = 3
 
