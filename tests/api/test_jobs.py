@@ -73,6 +73,7 @@ async def test_one_key_one_job(live, make_spec):
         ({"resume_from": "nobody@latest"}, "/resume_from", "nobody@latest"),
         ({"secrets": {"TOKEN": "s3cr3t"}}, "/secrets/TOKEN", None),
         ({"args": {"rate": "\x00"}}, "", None),
+        ({"workload": {"kind": "script", "entrypoint": "/x.py", "cwd": "here"}}, "/workload/cwd", "here"),
     ],
 )
 async def test_a_wrong_field_is_named_with_its_value(live, make_spec, fields, pointer, value):
