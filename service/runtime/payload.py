@@ -9,7 +9,7 @@ from regroup.service.policy.recovery import Saved
 from regroup.service.runtime.cluster import Node, supervisor_name
 from regroup.service.runtime.generations import Place
 from regroup.service.spec import JobSpec
-from regroup.service.workload import BuiltinWorkload, FunctionWorkload, ScriptWorkload
+from regroup.service.workload import BuiltinWorkload, FunctionWorkload, ScriptWorkload, TransformerModel
 from regroup.workers.contract import AgentConfig, Join, Restore
 
 BUILTIN_ENTRY = "regroup.workers.trainer:train"
@@ -205,6 +205,8 @@ class Payload:
 
     @property
     def _rehearsal(self) -> dict[str, Any]:
-        if not isinstance(self.spec.workload, BuiltinWorkload):
+        if self.script is not None:
             return {}
-        return {"target": "regroup.workers.rehearsal:rehearse", "args": self.spec.rank_config()}
+        # A function's first sharded step pays for the same imports and dispatch, whatever its model is.
+        args = {"model": TransformerModel().model_dump(mode="json"), **self.spec.rank_config()}
+        return {"target": "regroup.workers.rehearsal:rehearse", "args": args}
