@@ -149,6 +149,11 @@ class Client:
         """Why a job waits, failed or is slow, and what to do."""
         return self._call(schemas.Why, "GET", f"/v1/jobs/{job}/why", params={"project": project})
 
+    def stacks(self, job: str, *, project: str = "default") -> list[schemas.RankStack]:
+        """Where every thread of every rank is now, in rank order; raises ApiError if the job has no ranks."""
+        path = f"/v1/jobs/{job}/stacks"
+        return self._call(schemas.Stacks, "GET", path, params={"project": project}).ranks
+
     def incidents(self, job: str, *, project: str = "default") -> list[schemas.Incident]:
         """Oldest first."""
         path = f"/v1/jobs/{job}/incidents"

@@ -21,7 +21,7 @@ app = typer.Typer(
 VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Server", (serving.serve, serving.down, serving.demo)),
     ("Jobs", (submitting.submit, running.run, submitting.validate, submitting.cancel)),
-    ("Looking", (reading.ls, reading.get, reading.why, watching.watch, watching.logs)),
+    ("Looking", (reading.ls, reading.get, reading.why, watching.watch, watching.logs, reading.stacks)),
     ("History", (reading.metrics, reading.events, reading.checkpoints, reading.export)),
 )
 """All verbs, grouped as `--help` and docs/cli.md show them."""

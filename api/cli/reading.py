@@ -1,4 +1,4 @@
-"""Verbs that only look: ls, get, why, metrics, events, checkpoints, export."""
+"""Verbs that only look: ls, get, why, stacks, metrics, events, checkpoints, export."""
 
 import subprocess
 import sys
@@ -16,6 +16,7 @@ State = Annotated[str | None, typer.Option("--state", metavar="STATE", help="Onl
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only jobs of this name.")]
 Project = Annotated[str | None, typer.Option("--project", metavar="NAME", help="Only jobs of this project.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many, newest first.")]
+StackRank = Annotated[int | None, typer.Option("--rank", "-r", metavar="N", min=0, help="Only this rank.")]
 After = Annotated[int, typer.Option("--after", metavar="N", min=0, help="Only what is numbered above this.")]
 
 Checkpointed = Annotated[
@@ -91,6 +92,20 @@ def why(job: Job, server: Server = None, as_json: AsJson = False) -> None:
         print_json(answer)
     else:
         print("\n".join(explained(plain(answer))))
+
+
+def stacks(job: Job, rank: StackRank = None, server: Server = None, as_json: AsJson = False) -> None:
+    """Show where every thread of a job's ranks is now, also of one that hangs."""
+    from regroup.api.cli.connection import connect
+
+    with connect(server) as client:
+        found = [item for item in client.stacks(job) if rank is None or item.rank == rank]
+    if as_json:
+        print_json_lines(found)
+        return
+    for item in found:
+        place = "" if item.phase is None else f", {item.phase} of step {item.step}"
+        print(f"rank {item.rank} on {item.node} (process {item.pid}){place}\n{item.text.rstrip()}\n")
 
 
 def metrics(job: Job, after: After = 0, server: Server = None, as_json: AsJson = False) -> None:

@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 
 from regroup.api.http import etag, expected_version
 from regroup.api.problems import responses
-from regroup.api.routes.access import ACTOR, NamedJob, TheJobs, TheTokens
+from regroup.api.routes.access import ACTOR, NamedJob, TheJobs, TheServices, TheTokens
 from regroup.api.schemas import (
     Checkpoint,
     CheckpointList,
@@ -18,7 +18,9 @@ from regroup.api.schemas import (
     Job,
     JobList,
     Ledger,
+    Stacks,
     Why,
+    rank_stack,
     summary,
     whole,
 )
@@ -95,6 +97,13 @@ async def why(job: NamedJob, jobs: TheJobs) -> Why:
     found = await jobs.why(job)
     same = {name: getattr(job, name) for name in ("id", "state", "reason", "phase", "error")}
     return Why.model_validate({**vars(found), **same, "incidents": [item.data for item in found.incidents]})
+
+
+@router.get("/{job}/stacks")
+async def stacks(job: NamedJob, services: TheServices) -> Stacks:
+    """Where every thread of every rank is now, also of a rank that hangs. 404 if the job has no ranks."""
+    found = await services.cluster.stacks(job.id)
+    return Stacks(ranks=[rank_stack(int(rank), found[rank]) for rank in sorted(found, key=int)])
 
 
 @router.get("/{job}/incidents")

@@ -234,6 +234,14 @@ class Cluster(Protocol):
         """
         ...
 
+    async def stacks(self, job_id: str) -> Mapping[str, Mapping[str, Any]]:
+        """Rank → `node`, `pid`, `place` (step and phase) and `text`: where every thread of it is now.
+
+        Raises:
+            NotFoundError: the job has no ranks now.
+        """
+        ...
+
     async def dashboard_url(self) -> str | None:
         """The Ray dashboard, if there is one."""
         ...

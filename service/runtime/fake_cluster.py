@@ -92,6 +92,8 @@ class FakeCluster:
         self.warmed: list[str] = []
         """Likewise: `prestart NODE`, `stand by NODE`."""
         self.logs: dict[tuple[str, int, int, str], str] = {}
+        self.running: dict[str, dict[str, dict[str, Any]]] = {}
+        """Job → rank → its stacks."""
         self._nodes = {node.id: node for node in nodes}
         self._on_start = on_start
 
@@ -184,6 +186,12 @@ class FakeCluster:
             raise NotFoundError(f"job {job_id} has no {stream} of rank {rank} in generation {generation}")
         data = text.encode()[offset : offset + limit]
         return LogChunk(data.decode(errors="replace"), offset, offset + len(data), offset + len(data) >= len(text))
+
+    async def stacks(self, job_id: str) -> Mapping[str, Mapping[str, Any]]:
+        self._reach()
+        if job_id not in self.running:
+            raise NotFoundError(f"job {job_id} has no ranks now")
+        return self.running[job_id]
 
     async def dashboard_url(self) -> str | None:
         return None

@@ -146,6 +146,15 @@ class RayCluster:
             raise NotFoundError(f"no node of job {job_id} has {stream} of rank {rank} in generation {generation}")
         return LogChunk.from_json(chunk)
 
+    async def stacks(self, job_id: str) -> Mapping[str, Mapping[str, Any]]:
+        try:
+            found = await self._call(supervisor_name(job_id), "stacks", limit_s=2 * _CALL_S)
+        except SupervisorGoneError as error:
+            raise NotFoundError(f"job {job_id} has no supervisor, and so no ranks") from error
+        if not found:
+            raise NotFoundError(f"job {job_id} has no ranks now")
+        return found
+
     async def dashboard_url(self) -> str | None:
         return self._dashboard
 

@@ -82,6 +82,15 @@ class SupervisorActor:
                     return asdict(LogChunk.of(chunk["data"], offset, chunk["size"], is_ended=not running))
         return None
 
+    async def stacks(self) -> dict[str, Any]:
+        """Rank → where every thread of it is now; the ranks of a lost node are left out."""
+        self._wake()
+        found: dict[str, Any] = {}
+        for node in self._gang.configs:
+            with contextlib.suppress(AgentLostError):
+                found |= await self._gang.agents.call(node, "stacks", timeout_s=10)
+        return found
+
     async def agents(self) -> dict[str, Any]:
         """Status of every agent, for people and tests."""
         self._wake()

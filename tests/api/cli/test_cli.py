@@ -50,7 +50,8 @@ class Serving:
         lease = await self.store.acquire_lease("test", 600.0)
         assert lease is not None
         self.lease: Lease = lease
-        app = create_app(Services(self.store, FakeCluster(), self._settings))
+        self.cluster = FakeCluster()
+        app = create_app(Services(self.store, self.cluster, self._settings))
         self._server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
         serving = asyncio.create_task(self._server.serve())
         while not self._server.started:  # noqa: ASYNC110  # uvicorn has a flag, no event
@@ -192,7 +193,7 @@ def test_ls_and_get_find_it_by_id_and_by_name(cli, spec, job) -> None:
     assert "QUEUED" in shown and name in shown
 
 
-@pytest.mark.parametrize("verb", ["get", "why", "metrics", "events", "checkpoints", "cancel", "watch", "logs"])
+@pytest.mark.parametrize("verb", ["get", "why", "metrics", "events", "checkpoints", "cancel", "watch", "logs", "stacks"])
 def test_no_such_job_is_one_line_and_its_own_code(cli, verb: str) -> None:
     done = cli(verb, "no-such-job", "--json")
     assert done.code == 4 and done.out == "" and done.err.startswith("error: ") and "no-such-job" in done.err
@@ -326,3 +327,10 @@ def test_export_writes_the_parameters_and_refuses_what_is_damaged(
     shard.write_bytes(shard.read_bytes()[:-1] + b"!")
     damaged = cli("export", job, path)
     assert damaged.code == 1 and "is damaged" in damaged.err and len(damaged.err.splitlines()) == 1
+
+
+def test_stacks_show_one_rank_or_all(cli, server, job) -> None:
+    found = {"node": "a", "pid": 5, "place": (3, "backward"), "text": "Thread 0x1 (most recent call first):\n  File x"}
+    server.cluster.running[job] = {"0": found, "1": found}
+    assert "rank 1 on a (process 5), backward of step 3" in cli("stacks", job).out
+    assert cli("stacks", job, "--rank", "1", "--json").json["rank"] == 1
