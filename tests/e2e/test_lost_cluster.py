@@ -1,0 +1,60 @@
+"""Ray itself is lost, with every record in it: the database knows enough to go on."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from house.served import Served, assert_same_result, eventually
+
+from regroup.api.schemas import Job
+from regroup.service.runtime import local_ray
+
+Spec = Callable[..., dict[str, Any]]
+
+
+def test_a_job_goes_on_in_a_new_cluster_where_its_numbers_and_steps_go_on(
+    tmp_path: Path, spec: Spec, control: Job
+) -> None:
+    hold = tmp_path / "hold"
+    hold.touch()
+    (tmp_path / "holding.py").write_text(HOLDING)
+    held = spec("cluster-lost", env={"PYTHONPATH": str(tmp_path), "HOLD": str(hold)}, preload=["holding"])
+    held["faults"] = [{"at": {"rank": 1, "step": 4, "phase": "forward"}, "do": "sigkill"}]
+    served = Served(tmp_path / "state")
+    served.start()
+    try:
+        job = served.client.submit(held)
+        eventually(lambda: [saved for saved in served.client.checkpoints(job.id) if saved.step == 8], 120)
+        cluster = local_ray.load(served.state)
+        assert cluster is not None
+        served.kill()
+        for process in cluster.daemons:
+            if process.is_alive:
+                os.kill(process.pid, signal.SIGKILL)
+        hold.unlink()
+        served.start()
+        done = served.client.wait(job.id, timeout_s=240)
+        assert_same_result(served, done, control)
+        generations = [event.generation for event in served.client.events(job.id) if event.type == "generation"]
+        assert generations == [1, 2, 3], "numbers only grow, whatever was forgotten"
+        numbers = [event.number for event in served.client.events(job.id)]
+        assert numbers == list(range(1, len(numbers) + 1))
+    finally:
+        served.down()
+
+
+HOLDING = """
+import os, time
+from regroup.workers.rank.context import Context
+
+commit = Context.commit
+
+def held(self, step, **facts):
+    while step == 12 and os.path.exists(os.environ["HOLD"]):
+        time.sleep(0.05)
+    return commit(self, step, **facts)
+
+Context.commit = held
+"""
