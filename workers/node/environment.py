@@ -2,16 +2,20 @@
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from regroup.workers.contract import AgentConfig
 from regroup.workers.node import probes
+
+_HIDDEN = ("RAY_", "AWS_", "GOOGLE_", "AZURE_", "REGROUP_DATABASE", "CUDA_VISIBLE_DEVICES", "PG")
+"""Variables of the agent that begin so are the platform's own: cluster, storage and database credentials, devices."""
 
 
 def zygote_environment(config: AgentConfig) -> dict[str, str]:
     """Variables of one job on one node.
 
     Raises:
-        SecretMissing: a secret's source is not on this node.
+        SecretMissing: a secret's source is not on this node, or is not for ranks.
     """
     ifname = config.ifname or probes.interface_of(config.address)
     threads = str(config.cpus)
@@ -27,7 +31,7 @@ def zygote_environment(config: AgentConfig) -> dict[str, str]:
             "PYTHONUNBUFFERED": "1",
             **{key: value for key, value in os.environ.items() if key.startswith("NCCL_")},
             **config.env,
-            **{name: probes.secret(name, source) for name, source in config.secrets.items()},
+            **{name: _secret(name, source) for name, source in config.secrets.items()},
         }
     )
 
@@ -39,8 +43,17 @@ def is_same_environment(one: AgentConfig, other: AgentConfig) -> bool:
 
 def scrubbed_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """This process's environment without what a rank must not hold: cluster, storage and database credentials."""
-    hidden = ("RAY_", "AWS_", "GOOGLE_", "AZURE_", "REGROUP_DATABASE", "CUDA_VISIBLE_DEVICES", "PG")
-    return {**{key: value for key, value in os.environ.items() if not key.startswith(hidden)}, **extra}
+    return {**{key: value for key, value in os.environ.items() if not key.startswith(_HIDDEN)}, **extra}
+
+
+def _secret(name: str, source: Mapping[str, Any]) -> str:
+    variable = source.get("from_env")
+    if variable and variable.startswith(_HIDDEN):
+        raise probes.SecretMissing(
+            f"secret {name}: variable {variable} of the node is the platform's own and not for ranks; "
+            "offer the value under another name"
+        )
+    return probes.secret(name, source)
 
 
 def _started_with(config: AgentConfig) -> tuple[object, ...]:
