@@ -193,7 +193,9 @@ def test_ls_and_get_find_it_by_id_and_by_name(cli, spec, job) -> None:
     assert "QUEUED" in shown and name in shown
 
 
-@pytest.mark.parametrize("verb", ["get", "why", "metrics", "events", "checkpoints", "cancel", "watch", "logs", "stacks"])
+@pytest.mark.parametrize(
+    "verb", ["get", "why", "metrics", "events", "checkpoints", "cancel", "watch", "logs", "stacks"]
+)
 def test_no_such_job_is_one_line_and_its_own_code(cli, verb: str) -> None:
     done = cli(verb, "no-such-job", "--json")
     assert done.code == 4 and done.out == "" and done.err.startswith("error: ") and "no-such-job" in done.err
