@@ -63,8 +63,13 @@ def box_of(tensor: Tensor) -> Box:
 
 def local(tensor: Tensor) -> Tensor:
     """The memory of a tensor on this rank, outside of autograd."""
+    return shard(tensor).detach()
+
+
+def shard(tensor: Tensor) -> Tensor:
+    """The part of a tensor that this rank holds, autograd and all."""
     # The attribute and not to_local(): a snapshot asks for every tensor at every step.
-    return (tensor._local_tensor if isinstance(tensor, DTensor) else tensor).detach()  # pyright: ignore[reportPrivateUsage]
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # pyright: ignore[reportPrivateUsage]
 
 
 def zeros_like(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:

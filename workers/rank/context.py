@@ -310,6 +310,7 @@ class Context:
         last = self._is_last(step)
         pin = last or (agreed.checkpoint and agreed.pin_free)
         if pin or agreed.stop or step % self.config["snapshot"]["every_steps"] == 0:
+            began = time.monotonic()
             if last:
                 # The last step is always saved, so it waits for its turn; every other checkpoint is put off instead.
                 self._progress.set(self.step + 1, Phase.CHECKPOINT)
@@ -317,7 +318,7 @@ class Context:
             self._snapshot(step, pin)
             if pin or agreed.stop or not self._snapshots.is_async:
                 self._finish_snapshot()
-            self._stall_s = time.monotonic() - now
+            self._stall_s = time.monotonic() - began
         self.step = step
         self.stopped = agreed.stop and not last
         return not self.stopped

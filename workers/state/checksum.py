@@ -8,6 +8,7 @@ and no page of 512 words meets another of the same 32 MB in the same columns.
 import functools
 import operator
 import zlib
+from typing import Any
 
 try:
     import numpy as np
@@ -20,20 +21,20 @@ _ROW_BYTES = 8 * _WORDS
 
 def checksum(data: memoryview) -> int:
     """CRC-32 of the folded words of `data`, as if zeros followed its last byte."""
+    return zlib.crc32(fold_slowly(data) if np is None else _fold(data))
+
+
+def _fold(data: memoryview) -> Any:
+    """All rows XORed with each other."""
+    assert np is not None
     whole = len(data) // _ROW_BYTES * _ROW_BYTES
-    folded = _fold(data[:whole]) ^ int.from_bytes(data[whole:], "little")
-    return zlib.crc32(folded.to_bytes(_ROW_BYTES, "little"))
+    last = np.zeros(_WORDS, dtype="<u8")
+    last.view(np.uint8)[: len(data) - whole] = np.frombuffer(data[whole:], dtype=np.uint8)
+    words = np.frombuffer(data[:whole], dtype="<u8").reshape(-1, _WORDS)
+    return np.bitwise_xor(np.bitwise_xor.reduce(words, axis=0), last)
 
 
-def _fold(rows: memoryview) -> int:
-    """All rows XORed with each other, as one little-endian number."""
-    if np is None:
-        return fold_slowly(rows)
-    words = np.frombuffer(rows, dtype="<u8").reshape(-1, _WORDS)
-    return int.from_bytes(np.bitwise_xor.reduce(words, axis=0).tobytes(), "little")
-
-
-def fold_slowly(rows: memoryview) -> int:
+def fold_slowly(data: memoryview) -> bytes:
     """The same without numpy, at a twentieth of the speed."""
-    pieces = (int.from_bytes(rows[at : at + _ROW_BYTES], "little") for at in range(0, len(rows), _ROW_BYTES))
-    return functools.reduce(operator.xor, pieces, 0)
+    pieces = (int.from_bytes(data[at : at + _ROW_BYTES], "little") for at in range(0, len(data), _ROW_BYTES))
+    return functools.reduce(operator.xor, pieces, 0).to_bytes(_ROW_BYTES, "little")
