@@ -37,13 +37,7 @@ class Knobs:
 
 SHIPPED = Knobs(environment={}, checkpoint_every=10, direct=False)
 TUNED = Knobs(
-    environment={
-        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",
-        "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "1",
-        # Ray's counterpart of a standby: idle workers from the start, with the modules of the loop imported.
-        "RAY_enable_worker_prestart": "1",
-        "RAY_preload_python_modules": "torch,torch.distributed.fsdp,torch.distributed.checkpoint,ray.train.torch",
-    },
+    environment={"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1", "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "1"},
     checkpoint_every=1,
     direct=True,
 )

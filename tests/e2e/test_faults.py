@@ -1,6 +1,8 @@
 """A kill in any phase, of any rank or part: the result is bitwise that of the undisturbed run, and nothing is left."""
 
 import json
+import os
+import signal
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -78,6 +80,24 @@ def test_an_agent_dies_and_the_job_resumes_from_disk(served: Served, spec: Spec,
     (incident,) = done.incidents
     assert (incident.reason, incident.rung) == ("agent_lost", "disk")
     assert incident.steps_lost is not None and 0 < incident.steps_lost <= 8
+
+
+def test_steps_of_a_checkpoint_are_accounted_for_though_the_agent_that_told_them_dies(
+    served: Served, spec: Spec, control: Job, tmp_path: Path
+) -> None:
+    """Rows travel with the agent's beat: the checkpoint must not overtake them."""
+    gates = Gates(tmp_path, 9)
+    job = served.client.submit(spec("row-teller", **gates.parts))
+    eventually(lambda: [saved.step for saved in served.client.checkpoints(job.id)] == [8], 120, every_s=0.01)
+    os.kill(parent(parent(gates.ranks_at(9)[0])), signal.SIGKILL)
+    gates.open(9)
+    done = served.client.wait(job.id, timeout_s=240)
+    assert_same_result(served, done, control)
+    assert [formed.start_step for formed in served.client.generations(job.id)] == [0, 8]
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_ranks_with_orphans_leave_nothing(served: Served, spec: Spec, control: Job, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ class NodeAgent:
         self._supervisor: Any = None
         self._heard_s = processes.boottime_s()
         self._news = asyncio.Event()
+        self._reported = asyncio.Event()
         self._beating: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -103,8 +104,10 @@ class NodeAgent:
         return [to_json(holding) for holding in found]
 
     async def save(self, generation: int, step: int, ranks: list[int], uri: str) -> dict[str, Any]:
-        """Write pinned snapshots to durable storage. Error: `storage`."""
-        return await self._guarded(self._started().save(generation, step, ranks, uri))
+        """Write pinned snapshots to durable storage, and tell the supervisor of all their steps. Error: `storage`."""
+        saved = await self._guarded(self._started().save(generation, step, ranks, uri))
+        await self._told()
+        return saved
 
     async def finish_checkpoint(self, uri: str, parts: list[Any], manifest: dict[str, Any]) -> dict[str, Any]:
         """Write metadata and, last, the manifest. Error: `storage`."""
@@ -198,8 +201,21 @@ class NodeAgent:
         self._supervisor = supervisor
         self._heard_s = processes.boottime_s()
         host.outbox.sent(reply["boot_id"], reply["received"], reply["durable"])
+        self._reported.set()
         if len(report.messages) and host.outbox.batch():
             self._news.set()
+
+    async def _told(self) -> None:
+        """Until the supervisor has all that was said so far.
+
+        A checkpoint outlives this agent: steps that it holds and nobody has heard of would be missing for ever.
+        """
+        outbox = self._started().outbox
+        wanted = outbox.last
+        while not outbox.is_sent(wanted):
+            self._reported.clear()
+            self._news.set()
+            await self._reported.wait()
 
     async def _grant_fault(self, due: FaultDue) -> bool:
         supervisor = ray.get_actor(self._config.supervisor, namespace=NAMESPACE)

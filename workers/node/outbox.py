@@ -24,6 +24,15 @@ class Outbox:
         self._next += 1
         self._kept[self._next] = to_json(message)
 
+    @property
+    def last(self) -> int:
+        """Number of the newest message."""
+        return self._next
+
+    def is_sent(self, number: int) -> bool:
+        """Whether the supervisor has taken this message, and so all before it."""
+        return self._sent >= number
+
     def batch(self) -> tuple[tuple[int, dict[str, Any]], ...]:
         """What this supervisor has not been sent, in order."""
         fresh = [number for number in range(self._sent + 1, self._next + 1) if number in self._kept][:_BATCH]
