@@ -26,6 +26,7 @@ from regroup.service.store.store import Store
 _LOOK_S = 1.0
 _PAUSE_S = 0.1  # between looks that changes provoke: steps of running jobs are changes too
 _RETRY_S = 0.5
+_WARM_EVERY_S = 1.0  # it asks the cluster for its nodes
 _log = structlog.get_logger(__name__)
 
 
@@ -47,6 +48,7 @@ class Controller:
         self._reaped_s = -float("inf")
         self._warmth = Warmth(cluster, settings, time.monotonic)
         self._warming: asyncio.Task[None] | None = None
+        self._warmed_s = -float("inf")
 
     async def check(self) -> str:
         """For `/readyz`: whether this control plane leads, or is ready to.
@@ -132,7 +134,8 @@ class Controller:
         """In the background, and never while a job starts: the processor is the job's then."""
         if any(job.state in (JobState.PLACING, JobState.STARTING, JobState.RECOVERING) for job in live):
             return
-        if self._warming is None or self._warming.done():
+        if time.monotonic() - self._warmed_s > _WARM_EVERY_S and (self._warming is None or self._warming.done()):
+            self._warmed_s = time.monotonic()
             self._warming = tasks.create_task(self._warm_safely())
 
     async def _warm_safely(self) -> None:
