@@ -23,6 +23,7 @@ from pydantic import BaseModel, ValidationError
 
 from regroup.api import schemas, uploading
 from regroup.api.sse import ServerEvent, read_events
+from regroup.api.stacks import RankStack, Stacks
 from regroup.service.errors import RegroupError
 from regroup.service.spec import JobSpec
 from regroup.service.states import JobState
@@ -149,10 +150,10 @@ class Client:
         """Why a job waits, failed or is slow, and what to do."""
         return self._call(schemas.Why, "GET", f"/v1/jobs/{job}/why", params={"project": project})
 
-    def stacks(self, job: str, *, project: str = "default") -> list[schemas.RankStack]:
+    def stacks(self, job: str, *, project: str = "default") -> list[RankStack]:
         """Where every thread of every rank is now, in rank order; raises ApiError if the job has no ranks."""
         path = f"/v1/jobs/{job}/stacks"
-        return self._call(schemas.Stacks, "GET", path, params={"project": project}).ranks
+        return self._call(Stacks, "GET", path, params={"project": project}).ranks
 
     def incidents(self, job: str, *, project: str = "default") -> list[schemas.Incident]:
         """Oldest first."""

@@ -1,6 +1,5 @@
 """Wire models v1. Fields are added freely and never change their meaning; take enums as open. Times: Unix seconds."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -262,26 +261,6 @@ class Why(_Wire):
     """None as long as it is too early to say."""
 
 
-class RankStack(_Wire):
-    """Where every thread of one rank is."""
-
-    rank: int
-    node: str
-    """Name of its node."""
-    pid: int
-    step: int | None
-    """The step it works on."""
-    phase: str | None
-    text: str
-    """Python stacks, newest call first; or why it does not answer."""
-
-
-class Stacks(_Wire):
-    """Where a job's ranks are now, in rank order."""
-
-    ranks: list[RankStack]
-
-
 class LogPiece(_Wire):
     """Some of a rank's output."""
 
@@ -401,9 +380,3 @@ def _summary_fields(job: "JobRow") -> dict[str, Any]:
     if job.state is JobState.RUNNING and job.step_duration_s and job.steps is not None:
         eta_s = job.step_duration_s * max(0, job.steps - job.step)
     return {**{name: getattr(job, name) for name in names}, "eta_s": eta_s}
-
-
-def rank_stack(rank: int, found: Mapping[str, Any]) -> RankStack:
-    """One rank's stacks as its agent told them."""
-    step, phase = found["place"] or (None, None)
-    return RankStack(rank=rank, node=found["node"], pid=found["pid"], step=step, phase=phase, text=found["text"])

@@ -18,12 +18,11 @@ from regroup.api.schemas import (
     Job,
     JobList,
     Ledger,
-    Stacks,
     Why,
-    rank_stack,
     summary,
     whole,
 )
+from regroup.api.stacks import Stacks, rank_stack
 from regroup.service.quantities import Name
 from regroup.service.spec import JobSpec
 from regroup.service.states import JobState

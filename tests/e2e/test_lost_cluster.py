@@ -33,8 +33,8 @@ def test_a_job_goes_on_in_a_new_cluster_where_its_numbers_and_steps_go_on(
         for process in cluster.daemons:
             if process.is_alive:
                 os.kill(process.pid, signal.SIGKILL)
+        served.start()  # which ends what the lost cluster left running
         hold.unlink()
-        served.start()
         done = served.client.wait(job.id, timeout_s=240)
         assert_same_result(served, done, control)
         generations = [event.generation for event in served.client.events(job.id) if event.type == "generation"]

@@ -53,8 +53,9 @@ class Channel:
         """A message that has come already, or None."""
         if self._pending:
             return self._pending.popleft()
-        readable, _, _ = select.select([self._sock], [], [], 0)
-        return self._receive()[0] if readable else None
+        poll = select.poll()  # select() knows no descriptor above 1023, and training code may hold many
+        poll.register(self._sock, select.POLLIN)
+        return self._receive()[0] if poll.poll(0) else None
 
     def close(self) -> None:
         """Close this end."""
