@@ -46,7 +46,7 @@ class Settings(BaseSettings):
     """Ray's object store, per local node. Training does not use it."""
 
     standby: bool = True
-    """Keep an agent in waiting, with torch imported, on every node that has room: jobs start in half the time."""
+    """Keep an agent in waiting, with torch imported, where there is room: a job starts in a third of the time."""
 
     ifname: str | None = None
     """Network interface of ranks, e.g. `eth0`; found from the node's address if absent."""

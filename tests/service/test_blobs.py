@@ -5,21 +5,13 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from house.clock import Clock
 
 from regroup.service.blobs import Announced, Blobs, DamagedUploadError, OffsetError, TooLargeError
 from regroup.service.errors import UnavailableError
 
 DAY_S = 86400.0
 DATA = b"print('hello')\n" * 100
-
-
-class Clock:
-    """Unix seconds, as tests say."""
-
-    now_s = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from house.clock import Clock
 from structlog.testing import capture_logs
 
 from regroup.service.blobs import Announced, Blobs
@@ -18,15 +19,6 @@ from regroup.service.store.records import NewJob
 from regroup.service.store.store import Store
 
 KEPT_S = 3600.0
-
-
-class Clock:
-    """Unix seconds, as tests say."""
-
-    now_s = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from house.records import Records
 
 from regroup.service.policy.recovery import Source
 from regroup.service.runtime.checkpoints import Checkpoints
@@ -27,19 +28,6 @@ SPEC = {
     "layout": {"dp": 2},
     "checkpoint": {"every_steps": 2, "keep_last": 1},
 }
-
-
-class Records:
-    """Create-only."""
-
-    def __init__(self) -> None:
-        self.data: dict[str, bytes] = {}
-
-    async def create(self, key: str, value: bytes) -> bool:
-        return self.data.setdefault(key, value) is value
-
-    async def read(self, prefix: str) -> Mapping[str, bytes]:
-        return {key: value for key, value in self.data.items() if key.startswith(prefix)}
 
 
 class Nodes:

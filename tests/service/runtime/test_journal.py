@@ -1,26 +1,13 @@
 """The journal tells a listener what is new in this life, once."""
 
-from collections.abc import Mapping
+from house.records import Records
 
 from regroup.service.runtime.cluster import SupervisorEvent
 from regroup.service.runtime.journal import Journal
 
 
-class Memory:
-    """Create-only records."""
-
-    def __init__(self) -> None:
-        self.data: dict[str, bytes] = {}
-
-    async def create(self, key: str, value: bytes) -> bool:
-        return self.data.setdefault(key, value) is value
-
-    async def read(self, prefix: str) -> Mapping[str, bytes]:
-        return {key: value for key, value in self.data.items() if key.startswith(prefix)}
-
-
 async def test_a_listener_hears_what_is_let_out_but_nothing_of_earlier_lives() -> None:
-    records = Memory()
+    records = Records()
     first: list[SupervisorEvent] = []
     journal = Journal(records, "j", on_event=first.append)
     await journal.write("incident:i:1", "incident", 1, {"id": "i"})

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from house.records import Records
 
 from regroup.service.runtime.gang import AgentLostError, Gang
 from regroup.service.runtime.generations import GenerationLog
@@ -36,22 +37,6 @@ SPEC = {
     "layout": {"dp": 2},
     "recovery": {"budgets": {"rank_exit": 2, "io_error": 2}},
 }
-
-
-class Memory:
-    """Create-only records."""
-
-    def __init__(self) -> None:
-        self.data: dict[str, bytes] = {}
-
-    async def create(self, key: str, value: bytes) -> bool:
-        if key in self.data:
-            return False
-        self.data[key] = value
-        return True
-
-    async def read(self, prefix: str) -> Mapping[str, bytes]:
-        return {key: value for key, value in self.data.items() if key.startswith(prefix)}
 
 
 class FakeNodes:
@@ -158,7 +143,7 @@ class FakeNodes:
         self._say(node, Done(rank, generation, STEPS, False, {"parameters": "p"} if rank == 0 else {}))
 
 
-def life(nodes: FakeNodes, records: Memory, resume: Mapping[str, Any] | None = None) -> tuple[Life, Journal]:
+def life(nodes: FakeNodes, records: Records, resume: Mapping[str, Any] | None = None) -> tuple[Life, Journal]:
     payload = Payload.from_json({
         "job_id": "j", "spec": parse_spec(SPEC).model_dump(mode="json"), "layout": {"dp_shard": 2},
         "nodes": [{"node_id": f"node-{n}", "name": f"n{n}", "address": "h", "ranks": 1} for n in range(2)],
@@ -176,9 +161,9 @@ async def told(journal: Journal) -> list[tuple[str, Any]]:
 
 
 async def run(
-    nodes: FakeNodes, records: Memory | None = None, resume: Mapping[str, Any] | None = None
+    nodes: FakeNodes, records: Records | None = None, resume: Mapping[str, Any] | None = None
 ) -> tuple[Life, Journal]:
-    made, journal = life(nodes, records or Memory(), resume)
+    made, journal = life(nodes, records or Records(), resume)
     await asyncio.wait_for(made.run(), 20)
     return made, journal
 
@@ -212,7 +197,7 @@ async def test_an_incident_is_told_phase_by_phase_before_the_first_step() -> Non
 
 
 async def test_the_records_hold_how_an_incident_began_and_how_it_ended() -> None:
-    records = Memory()
+    records = Records()
     await run(FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)}), records)
     kept = [json.loads(value)["data"]["times"] for key, value in records.data.items() if "/incident:" in key]
     assert set(kept[0]) == {"fault_s", "seen_s", "dead_s"}
@@ -260,7 +245,7 @@ async def test_a_damaged_checkpoint_is_told_and_an_older_one_is_used() -> None:
 async def test_storage_that_is_away_during_a_restore_is_asked_again_for_the_same_checkpoint() -> None:
     nodes = FakeNodes({})
     nodes.manifests = [{"uri": f"/s/step-{step}.gen-1", "generation": 1, "step": step} for step in (2, 4)]
-    made, journal = life(nodes, Memory())
+    made, journal = life(nodes, Records())
     nodes.away = 1
     made._checkpoints.scanned = True
     made._checkpoints._take_up(nodes.manifests, set())
@@ -329,7 +314,7 @@ async def test_wrong_data_is_the_persons_error() -> None:
 
 
 async def test_a_second_supervisor_that_finds_the_number_taken_says_nothing_more() -> None:
-    records = Memory()
+    records = Records()
     nodes = FakeNodes({})
     made, journal = life(nodes, records)
     await GenerationLog(records, "j").load()
@@ -341,14 +326,14 @@ async def test_a_second_supervisor_that_finds_the_number_taken_says_nothing_more
 
 async def test_cancel_while_agents_come_up() -> None:
     nodes = FakeNodes({})
-    made, journal = life(nodes, Memory())
+    made, journal = life(nodes, Records())
     made.intend({"cancel": True})
     await asyncio.wait_for(made.run(), 20)
     assert [name for _, name in await told(journal)] == ["STARTING", "DRAINING", "CANCELLED"]
 
 
 async def test_a_restart_adopts_a_whole_generation() -> None:
-    records, nodes = Memory(), FakeNodes({})
+    records, nodes = Records(), FakeNodes({})
     made, _ = life(nodes, records)
     running = asyncio.create_task(made.run())
     while not made.status()["step"]:  # noqa: ASYNC110  (a step is no event)
@@ -362,7 +347,7 @@ async def test_a_restart_adopts_a_whole_generation() -> None:
 
 
 async def test_a_restart_in_the_middle_of_a_recovery_finishes_it() -> None:
-    records, nodes = Memory(), FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)})
+    records, nodes = Records(), FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)})
     made, _ = life(nodes, records)
     stop = asyncio.Event()
 

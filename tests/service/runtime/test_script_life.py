@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from house.records import Records
+
 from regroup.service.runtime.cluster import SupervisorEvent
 from regroup.service.runtime.gang import Gang
 from regroup.service.runtime.generations import GenerationLog
@@ -26,19 +28,6 @@ from regroup.workers.contract import (
 
 KILLED = Exited(1, 1, -9, 5.0)
 FAILED = Failed(1, 1, RankError(ErrorClass.USER, "SystemExit", "the script exited with code 3", "", 0, "", 5.0))
-
-
-class Records:
-    """Create-only."""
-
-    def __init__(self) -> None:
-        self.data: dict[str, bytes] = {}
-
-    async def create(self, key: str, value: bytes) -> bool:
-        return self.data.setdefault(key, value) is value
-
-    async def read(self, prefix: str) -> Mapping[str, bytes]:
-        return {key: value for key, value in self.data.items() if key.startswith(prefix)}
 
 
 class Nodes:

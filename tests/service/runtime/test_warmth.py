@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from house.clock import Clock
 
 from regroup.service.runtime.cluster import Grant, Node
 from regroup.service.runtime.fake_cluster import FakeCluster
@@ -14,13 +15,6 @@ from regroup.workers.node.standby import UNASKED_S
 CONTROL = Node(id="c", name="control", address="10.0.0.1", cpus=0, free_cpus=0, is_control=True)
 ROOM = Node(id="r", name="room", address="10.0.0.2", cpus=2, free_cpus=2)
 FULL = Node(id="f", name="full", address="10.0.0.3", cpus=2, free_cpus=2)
-
-
-class Clock:
-    now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture
