@@ -8,7 +8,8 @@ from typing import Any, Protocol
 from regroup.service.errors import RegroupError
 from regroup.service.policy.recovery import Shard
 from regroup.service.runtime.generations import Generation
-from regroup.workers.contract import AgentConfig, Join, Restore, to_json
+from regroup.workers.agent_config import AgentConfig
+from regroup.workers.contract import Join, Restore, to_json
 
 END_TIMEOUT_S = 15.0
 FORM_TIMEOUT_S = 60.0

@@ -10,7 +10,8 @@ from regroup.service.runtime.cluster import Node, supervisor_name
 from regroup.service.runtime.generations import Place
 from regroup.service.spec import JobSpec
 from regroup.service.workload import BuiltinWorkload, FunctionWorkload, ScriptWorkload, TransformerModel
-from regroup.workers.contract import AgentConfig, Join, Restore
+from regroup.workers.agent_config import AgentConfig
+from regroup.workers.contract import Join, Restore
 
 BUILTIN_ENTRY = "regroup.workers.trainer:train"
 FUNCTION_ENTRY = "regroup.workers.rank.function:train"

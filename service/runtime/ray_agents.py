@@ -16,7 +16,8 @@ from regroup.service.runtime import ray_standby
 from regroup.service.runtime.cluster import NAMESPACE, agent_name
 from regroup.service.runtime.gang import AgentLostError
 from regroup.service.runtime.payload import Payload
-from regroup.workers.contract import AgentConfig, to_json
+from regroup.workers.agent_config import AgentConfig
+from regroup.workers.contract import to_json
 from regroup.workers.node.agent import NodeAgent
 
 _KV = NAMESPACE.encode()

@@ -17,7 +17,8 @@ from ray.experimental import internal_kv
 from ray.util import list_named_actors
 
 from regroup.service.runtime.cluster import NAMESPACE, agent_name
-from regroup.workers.contract import AgentConfig, to_json
+from regroup.workers.agent_config import AgentConfig
+from regroup.workers.contract import to_json
 from regroup.workers.node.standby import StandbyAgent
 
 PREFIX = "regroup-standby:"

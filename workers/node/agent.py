@@ -12,7 +12,8 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from regroup.workers.contract import AgentConfig, FaultDue, Join, from_json, to_json
+from regroup.workers.agent_config import AgentConfig
+from regroup.workers.contract import FaultDue, Join, from_json, to_json
 from regroup.workers.node import data, processes, storage
 from regroup.workers.node.code import CodeError
 from regroup.workers.node.host import Host, StaleGeneration

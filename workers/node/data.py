@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from regroup.workers.contract import AgentConfig
+from regroup.workers.agent_config import AgentConfig
 from regroup.workers.node import storage
 from regroup.workers.node.zygote_link import ZygoteLink
 

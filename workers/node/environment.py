@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from regroup.workers.contract import AgentConfig
+from regroup.workers.agent_config import AgentConfig
 from regroup.workers.node import probes
 
 _HIDDEN = ("RAY_", "AWS_", "GOOGLE_", "AZURE_", "REGROUP_DATABASE", "CUDA_VISIBLE_DEVICES", "PG")

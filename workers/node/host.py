@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import (
-    AgentConfig,
     AgentReport,
     Exited,
     FaultDue,

@@ -12,7 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from regroup.workers.contract import AgentConfig, from_json
+from regroup.workers.agent_config import AgentConfig
+from regroup.workers.contract import from_json
 from regroup.workers.node import probes
 from regroup.workers.node.agent import NodeAgent
 from regroup.workers.node.environment import is_same_environment, zygote_environment

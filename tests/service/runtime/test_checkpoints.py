@@ -16,7 +16,7 @@ from regroup.service.runtime.generations import Generation, GenerationLog
 from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.payload import Payload
 from regroup.service.spec import parse_spec
-from regroup.workers.contract import AgentConfig
+from regroup.workers.agent_config import AgentConfig
 from regroup.workers.node import storage
 from regroup.workers.node.buffers import BufferPool
 from regroup.workers.node.saving import Saving

@@ -15,8 +15,8 @@ from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.life import Life
 from regroup.service.runtime.payload import Payload
 from regroup.service.spec import parse_spec
+from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import (
-    AgentConfig,
     Done,
     ErrorClass,
     Exited,

@@ -23,7 +23,7 @@ from regroup.service.runtime.cluster import Grant, GrantRefusedError, Node, Supe
 from regroup.service.runtime.ray_agents import RayAgents
 from regroup.service.runtime.ray_cluster import RayCluster
 from regroup.service.settings import Settings
-from regroup.workers.contract import AgentConfig
+from regroup.workers.agent_config import AgentConfig
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 HERE = Path(__file__).parent

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regroup.workers.contract import AgentConfig
+from regroup.workers.agent_config import AgentConfig
 from regroup.workers.node.environment import is_same_environment, zygote_environment
 from regroup.workers.node.probes import SecretMissing
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from regroup.workers.contract import AgentConfig, Done, Exited, FaultDue, Join, Message, Restore, from_json
+from regroup.workers.agent_config import AgentConfig
+from regroup.workers.contract import Done, Exited, FaultDue, Join, Message, Restore, from_json
 from regroup.workers.node.host import STORE_RANK, ZYGOTE_RANK, Host, StaleGeneration
 from regroup.workers.node.zygote_link import ZygoteRefused
 

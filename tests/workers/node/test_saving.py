@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regroup.workers.contract import AgentConfig
+from regroup.workers.agent_config import AgentConfig
 from regroup.workers.node.buffers import BufferPool
 from regroup.workers.node.saving import Saving
 from regroup.workers.node.storage import StorageError, StorageUnavailable

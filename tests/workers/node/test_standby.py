@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from ray._private import auto_init_hook
 
-from regroup.workers.contract import AgentConfig, to_json
+from regroup.workers.agent_config import AgentConfig
+from regroup.workers.contract import to_json
 from regroup.workers.node import processes
 from regroup.workers.node.standby import StandbyAgent
 
