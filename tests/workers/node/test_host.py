@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -230,18 +231,41 @@ async def test_a_failing_preload_is_named(tmp_path: Path) -> None:
             await node.host.prepare()
 
 
-async def test_a_preload_that_starts_threads_falls_back_to_exec(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
+async def trains_by_exec(folder: Path, module: str, source: str) -> str:
+    """Why the node that preloaded `source` starts its ranks by exec; one has run to its end."""
+    script = folder / "script.py"
     script.write_text(SCRIPT)
-    threads = "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
-    async with lone_node(tmp_path, "threaded_module", threads) as node:
+    async with lone_node(folder, module, source) as node:
         facts = await node.host.prepare()
-        assert facts["launcher"] == "exec" and "'threaded_module' started 1 thread" in facts["why"]
+        assert facts["launcher"] == "exec"
         store = node.host.open_store(1)
         join = Join("job", 1, 0, 1, 0, 1, 0, 1, {}, "cpu", *store, Restore("none"), f"script:{script}", {})
         await node.host.form([join], [0])
         await node.until(Done, within_s=60)
         await node.host.end(1)
+        return facts["why"]
+
+
+async def test_a_preload_that_starts_threads_falls_back_to_exec(tmp_path: Path) -> None:
+    threads = "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
+    assert "'threaded_module' started 1 thread" in await trains_by_exec(tmp_path, "threaded_module", threads)
+
+
+@pytest.fixture
+def driver_file() -> Iterator[Path]:
+    """What initialising CUDA leaves in a process is the driver's open device file; a plain file of such a name is
+    seen alike, on machines without a GPU too."""
+    if not os.access("/dev", os.W_OK):
+        pytest.skip("needs root, to lay a file into /dev")
+    path = Path(f"/dev/nvidia-{uuid.uuid4().hex}")
+    path.touch()
+    yield path
+    path.unlink()
+
+
+async def test_a_preload_that_opens_the_driver_falls_back_to_exec(tmp_path: Path, driver_file: Path) -> None:
+    why = await trains_by_exec(tmp_path, "cuda_module", f"held = open({str(driver_file)!r})\n")
+    assert "'cuda_module' initialised CUDA" in why and str(driver_file) in why
 
 
 async def test_a_checkpoint_that_is_being_finished_is_not_taken_for_torn(nodes: list[Node], tmp_path: Path) -> None:
