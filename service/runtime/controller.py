@@ -16,7 +16,7 @@ from regroup.service.errors import IllegalTransitionError, NotFoundError, Precon
 from regroup.service.policy.queueing import Turn, Wait, Waiting, decide
 from regroup.service.policy.topology import Node
 from regroup.service.runtime.cluster import Cluster, ClusterUnavailableError, job_of
-from regroup.service.runtime.job_run import Leading, allot, clean, grant_of, tend
+from regroup.service.runtime.job_run import Leading, allot, clean, grant_of, say_unwell, tend
 from regroup.service.runtime.warmth import Warmth
 from regroup.service.settings import Settings
 from regroup.service.states import JobState, Reason
@@ -155,8 +155,10 @@ class Controller:
         except (UnavailableError, IllegalTransitionError) as error:
             _log.warning("tending a job is tried again", job=job_id, error=str(error))
             await asyncio.sleep(_RETRY_S)
-        except Exception:
+        except Exception as error:
             _log.exception("tending a job failed; it is tried again", job=job_id)
+            problem = f"{type(error).__name__}: {error}; the control plane tries again, please report this"
+            await say_unwell(leading, job_id, Condition("LookedAfter", False, "control_plane_fault", problem))
             await asyncio.sleep(_LOOK_S)
         finally:
             self._tended.pop(job_id, None)

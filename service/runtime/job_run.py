@@ -1,6 +1,7 @@
 """One live job as the leader tends it: take its gang, follow its supervisor, clean up after it."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from regroup.service.errors import IllegalTransitionError, UnavailableError
+from regroup.service.errors import IllegalTransitionError, NotFoundError, UnavailableError
 from regroup.service.policy.accounting import goodput
 from regroup.service.policy.queueing import Turn
 from regroup.service.runtime.account import Account
@@ -31,6 +32,8 @@ from regroup.service.store.records import Allotment, Condition, JobRow, Lease
 from regroup.service.store.store import Store
 
 _RETRY_S = 0.5
+_UNWELL = frozenset({"SupervisorResponsive", "LookedAfter"})
+"""Conditions that hold until a job's supervisor is heard again."""
 _TOLD_BY = ("state", "incident", "checkpoint")  # events after which a job's goodput is worth writing down again
 _log = structlog.get_logger(__name__)
 
@@ -208,14 +211,15 @@ async def _follow(leading: Leading, job_id: str) -> None:
                 status = {"goodput": goodput(account.seconds(leading.clock()))}
                 await leading.store.ingest(leading.lease, job_id, reply.boot_id, (), status)
             heard_s = time.monotonic()
-            await _say_responsive(leading, job, None)
+            await _say_well(leading, job)
         except SupervisorGoneError:
             await _revive(leading, job)
             await asyncio.sleep(_RETRY_S)
         except UnavailableError as error:  # the cluster's or the database's
             silent_s = time.monotonic() - heard_s
             if silent_s > leading.settings.supervisor_silence_s:
-                await _say_responsive(leading, job, f"silent for {silent_s:.0f} s ({error}); training may go on")
+                problem = f"silent for {silent_s:.0f} s ({error}); training may go on"
+                await say_unwell(leading, job_id, Condition("SupervisorResponsive", False, "silent", problem))
             await asyncio.sleep(_RETRY_S)
 
 
@@ -272,11 +276,19 @@ async def _revive(leading: Leading, job: JobRow) -> None:
         _log.info("the job moved on meanwhile", job=job.id)
 
 
-async def _say_responsive(leading: Leading, job: JobRow, problem: str | None) -> None:
-    kept = tuple(condition for condition in job.conditions if condition.type != "SupervisorResponsive")
-    if problem is None and len(kept) == len(job.conditions):
-        return
-    told = () if problem is None else (Condition("SupervisorResponsive", False, "silent", problem),)
+async def say_unwell(leading: Leading, job_id: str, condition: Condition) -> None:
+    """Show what keeps a live job from being looked after, until the next word from its supervisor is stored."""
+    with contextlib.suppress(NotFoundError):
+        await _put_conditions(leading, await leading.store.job(job_id), (condition,))
+
+
+async def _say_well(leading: Leading, job: JobRow) -> None:
+    if any(condition.type in _UNWELL for condition in job.conditions):
+        await _put_conditions(leading, job, ())
+
+
+async def _put_conditions(leading: Leading, job: JobRow, told: Sequence[Condition]) -> None:
+    kept = [condition for condition in job.conditions if condition.type not in _UNWELL]
     try:
         await leading.store.set_conditions(leading.lease, job.id, (*kept, *told), now=leading.clock())
     except UnavailableError as error:

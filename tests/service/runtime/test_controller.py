@@ -245,6 +245,18 @@ async def test_a_lost_cluster_is_reported_and_survived(house: House) -> None:
         await eventually(lambda: checked(controller))
 
 
+async def test_a_fault_of_ours_is_shown_on_the_job_and_gone_with_it(house: House) -> None:
+    async with controlled(house):
+        job_id = await house.submit()
+        supervisor = await house.supervisor(job_id)
+        await supervisor.emit("state", state="NOWHERE", reason="granted")
+        job = await house.until(job_id, lambda job: any(c.type == "LookedAfter" for c in job.conditions))
+        assert "NOWHERE" in job.conditions[0].message
+        await supervisor.forget()
+        await supervisor.state("RUNNING", "first_step")
+        await house.until(job_id, lambda job: job.state is JobState.RUNNING and job.conditions == ())
+
+
 async def checked(controller: Controller) -> bool:
     try:
         return await controller.check() == "leads"
