@@ -55,11 +55,6 @@ class FakeSupervisor:
             self._seq = len(self._events)
             self._news.notify_all()
 
-    async def forget(self) -> None:
-        """Lose what was not acknowledged."""
-        async with self._news:
-            self._events = []
-
     async def wait_for_intent(self, name: str) -> Any:
         """The value of an intent, once it has arrived."""
         async with self._news:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from regroup.service.errors import UnavailableError
-from regroup.service.runtime.cluster import Grant, Node, job_of, supervisor_name
+from regroup.service.runtime.cluster import Grant, Node, SyncReply, SyncRequest, job_of, supervisor_name
 from regroup.service.runtime.controller import Controller
 from regroup.service.runtime.fake_cluster import FakeCluster, FakeSupervisor
 from regroup.service.runtime.metrics import Metrics
@@ -245,14 +245,20 @@ async def test_a_lost_cluster_is_reported_and_survived(house: House) -> None:
         await eventually(lambda: checked(controller))
 
 
-async def test_a_fault_of_ours_is_shown_on_the_job_and_gone_with_it(house: House) -> None:
+async def test_a_fault_of_ours_is_shown_on_the_job_and_gone_with_it(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stumble(job_id: str, request: SyncRequest) -> SyncReply:
+        raise RuntimeError("a stumble")
+
     async with controlled(house):
         job_id = await house.submit()
         supervisor = await house.supervisor(job_id)
-        await supervisor.emit("state", state="NOWHERE", reason="granted")
-        job = await house.until(job_id, lambda job: any(c.type == "LookedAfter" for c in job.conditions))
-        assert "NOWHERE" in job.conditions[0].message
-        await supervisor.forget()
+        with monkeypatch.context() as patched:
+            patched.setattr(house.cluster, "sync", stumble)
+            await supervisor.emit("note", kind="wakes the poll that was open")
+            job = await house.until(job_id, lambda job: any(c.type == "LookedAfter" for c in job.conditions))
+            assert "RuntimeError: a stumble" in job.conditions[0].message
         await supervisor.state("RUNNING", "first_step")
         await house.until(job_id, lambda job: job.state is JobState.RUNNING and job.conditions == ())
 
