@@ -35,6 +35,8 @@ _RETRY_S = 0.5
 _UNWELL = frozenset({"SupervisorResponsive", "LookedAfter"})
 """Conditions that hold until a job's supervisor is heard again."""
 _TOLD_BY = ("state", "incident", "checkpoint")  # events after which a job's goodput is worth writing down again
+_ACCOUNT_EVERY_S = 30.0
+"""A run in which nothing happens but steps is accounted for too."""
 _log = structlog.get_logger(__name__)
 
 
@@ -200,13 +202,15 @@ def _step_in(checkpoint_uri: str) -> int:
 
 async def _follow(leading: Leading, job_id: str) -> None:
     """Long-poll the supervisor and store what it says, until the job holds nothing."""
-    heard_s = time.monotonic()
+    heard_s = accounted_s = time.monotonic()
     account = Account(await leading.store.job(job_id))
     while (job := await leading.store.job(job_id)).state.holds_devices:
         try:
             reply = await _exchange(leading, job)
             job = await leading.store.ingest(leading.lease, job_id, reply.boot_id, reply.events, {})
-            if any(event.type in _TOLD_BY for event in reply.events):
+            told = any(event.type in _TOLD_BY for event in reply.events)
+            if told or time.monotonic() - accounted_s > _ACCOUNT_EVERY_S:
+                accounted_s = time.monotonic()
                 await account.catch_up(leading.store, job)
                 status = {"goodput": goodput(account.seconds(leading.clock()))}
                 await leading.store.ingest(leading.lease, job_id, reply.boot_id, (), status)

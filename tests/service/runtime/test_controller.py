@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from regroup.service.errors import UnavailableError
+from regroup.service.runtime import job_run
 from regroup.service.runtime.cluster import Grant, Node, SyncReply, SyncRequest, job_of, supervisor_name
 from regroup.service.runtime.controller import Controller
 from regroup.service.runtime.fake_cluster import FakeCluster, FakeSupervisor
@@ -243,6 +244,17 @@ async def test_a_lost_cluster_is_reported_and_survived(house: House) -> None:
         house.cluster.reachable = True
         await house.until(job_id, lambda job: job.conditions == ())
         await eventually(lambda: checked(controller))
+
+
+async def test_the_goodput_of_a_quiet_run_is_kept_up(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_run, "_ACCOUNT_EVERY_S", 0.0)
+    async with controlled(house):
+        job_id = await house.submit()
+        supervisor = await house.supervisor(job_id)
+        await supervisor.state("RUNNING", "first_step")
+        first = (await house.until(job_id, lambda job: job.goodput is not None)).goodput
+        await supervisor.emit("note", kind="nothing that moves the account")
+        await house.until(job_id, lambda job: job.goodput is not None and first is not None and job.goodput > first)
 
 
 async def test_a_fault_of_ours_is_shown_on_the_job_and_gone_with_it(
