@@ -161,6 +161,9 @@ async def test_a_killed_rank_is_seen_and_everything_below_dies(nodes: list[Node]
     while not all(mark.exists() and mark.read_text() for mark in marks):
         assert time.monotonic() < end, nodes[0].host.log_path(1, 0, "stderr").read_text()
         await asyncio.sleep(0.01)
+    while len(helpers := [pid for node in nodes for pid in sleepers(node.host.pids()["zygote"])]) < 4:
+        assert time.monotonic() < end, "every rank starts a helper"
+        await asyncio.sleep(0.01)
     ranks = [int(mark.read_text()) for mark in marks]
     store_pid = nodes[0].host.pids()["store"]
     killed = time.time()
@@ -168,8 +171,6 @@ async def test_a_killed_rank_is_seen_and_everything_below_dies(nodes: list[Node]
     (exited,) = await nodes[0].until(Exited)
     assert (exited.rank, exited.code) == (1, -signal.SIGKILL)
     assert time.time() - killed < 0.5
-    helpers = [pid for node in nodes for pid in sleepers(node.host.pids()["zygote"])]
-    assert len(helpers) == 4
     await asyncio.gather(*(node.host.end(1) for node in nodes))
     assert not [pid for pid in (*ranks, *helpers, store_pid) if alive(pid)]
     with pytest.raises(StaleGeneration):

@@ -16,20 +16,29 @@ import ctypes, sys, threading, time
 from pathlib import Path
 from regroup.workers.node import stacks
 
+first_ready = threading.Event()
+
+def ready():
+    print("ready", flush=True)
+    first_ready.set()
+
 def computing():
+    ready()
     while True:
         pass
 
 def holding_the_lock():
+    ready()
     while True:
         ctypes.PyDLL(None).sleep(1000)  # unlike CDLL it keeps the lock
 
 def waiting():
+    ready()
     time.sleep(1000)
 
 stacks.answer(Path(sys.argv[2]))
 threading.Thread(target=waiting, daemon=True).start()
-print("ready", flush=True)
+first_ready.wait()
 globals()[sys.argv[1]]()
 """
 
@@ -46,7 +55,8 @@ def started(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
 def start(started: list[subprocess.Popen[str]], what: str, path: Path) -> int:
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, what, str(path)], stdout=subprocess.PIPE, text=True)
     started.append(process)
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2, "each thread is where it stays"
     return process.pid
 
 
