@@ -1,7 +1,8 @@
 """The scalar types of a spec, and the base of its parts: what a person may write for a time, a size, a name."""
 
 import re
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -41,6 +42,26 @@ def _bytes(value: object) -> object:
 
 Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
 """Seconds, or a string such as `15m`."""
+
+
+def _seconds_or(*words: str) -> Callable[[object], object]:
+    def check(value: object) -> object:
+        seconds = _seconds(value) if value not in words and re.match(r"\s*[\d.]", str(value)) else value
+        if value in words or (isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0):
+            return seconds
+        raise PydanticCustomError(
+            "duration",
+            "needs {words}, or a number of seconds > 0 or a duration like '90s'",
+            {"words": " or ".join(words)},
+        )
+
+    return check
+
+
+AutoDuration = Annotated[float | Literal["auto"], BeforeValidator(_seconds_or("auto"))]
+"""Seconds, a string such as `15m`, or `auto`."""
+AutoOrOffDuration = Annotated[float | Literal["auto", "off"], BeforeValidator(_seconds_or("auto", "off"))]
+"""The same, or `off`."""
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
 """Bytes, or a string such as `2GiB`."""
 Positive = Annotated[int, Field(ge=1)]

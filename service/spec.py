@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 from regroup.service.code import Code
 from regroup.service.errors import FieldIssue, SpecError
 from regroup.service.layout import Layout
-from regroup.service.quantities import Bytes, Duration, Name, Part, Positive
+from regroup.service.quantities import AutoDuration, AutoOrOffDuration, Bytes, Duration, Name, Part, Positive
 from regroup.service.secret import SecretRef
 from regroup.service.workload import (
     LEFT_TO_A_SCRIPT,
@@ -183,8 +183,19 @@ class Budgets(Part):
     """Every other error of the training code: torchrun's --max-restarts. With 0 the first one ends the job."""
 
 
+class Hang(Part):
+    """When ranks that do not move on are ended and started anew, after their stacks were taken."""
+
+    after: AutoOrOffDuration = "auto"
+    """Time in which no rank moves on. `auto` learns it from the job's own steps: three of them, at least 8 s; for a
+    script ten, at least five minutes, in which it neither computes nor prints. `off`: never."""
+    first_step: AutoDuration = "auto"
+    """The same where nothing is learned yet: joining, restoring, the first steps, checkpoints, and whatever a script
+    does before its first step. `auto`: 30 minutes; a script may compute or print for longer."""
+
+
 class Recovery(Part):
-    """When to stop retrying."""
+    """When to stop retrying, and when to begin."""
 
     budgets: Budgets = Budgets()
     """Allowed failures per cause."""
@@ -192,6 +203,8 @@ class Recovery(Part):
     """Failures older than this are forgiven."""
     refill_steps: Positive = 100
     """So many committed steps forgive one failure of each cause."""
+    hang: Hang = Hang()
+    """Ranks that stand still."""
 
 
 class FaultPoint(Part):

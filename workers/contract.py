@@ -14,6 +14,7 @@ from typing import Any
 
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.codec import build, plain
+from regroup.workers.dwell import Dwell
 
 CONTRACT_VERSION = 1
 
@@ -33,6 +34,7 @@ class Phase(StrEnum):
     BACKWARD = "backward"
     OPTIMIZER = "optimizer"
     SNAPSHOT = "snapshot"
+    VALIDATION = "validation"
     CHECKPOINT = "checkpoint"
     DONE = "done"
 
@@ -296,6 +298,10 @@ class AgentReport:
     """(sequence number, encoded message), resent until acknowledged."""
     phases: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])
     """Rank → (step, phase) as last written to shared memory."""
+    dwells: dict[str, Dwell] = field(default_factory=dict[str, Dwell])
+    """Rank → how long it has been there; of ranks alive now."""
+    firsts: dict[str, float] = field(default_factory=dict[str, float])
+    """Phase → the longest that a rank here took the first time it was in it."""
 
 
 Message = (

@@ -180,7 +180,10 @@ class _Training:
 
     @torch.no_grad()
     def _validation_loss(self) -> float:
-        loss = sum(float(self._loss(batch)) for batch in self._validation)
+        loss = 0.0
+        for batch in self._validation:
+            self._context.phase(Phase.VALIDATION)
+            loss += float(self._loss(batch))
         tokens = sum(batch.valid_tokens for batch in self._validation)
         if isinstance(self._model, FSDPModule):
             # A forward without a backward leaves the root's parameters gathered: the next step would use old ones.

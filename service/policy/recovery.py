@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from regroup.service.states import BUDGET_BY_REASON, Reason
 
@@ -56,14 +57,20 @@ class Cause:
     rank: int | None = None
     node_id: str | None = None
     failure: Failure | None = None
+    evidence: Mapping[str, Any] | None = None
+    """What else is known of it, as plain data: of a hang, where every rank was."""
 
 
-def classify(failures: Sequence[Failure], exits: Sequence[Exit], losses: Sequence[Loss]) -> Cause:
+def classify(
+    failures: Sequence[Failure], exits: Sequence[Exit], losses: Sequence[Loss], hang: Cause | None = None
+) -> Cause:
     """The earliest cause that is not of a collateral class.
 
     A lost agent explains the exits on its node; a zygote's death explains its ranks'; an exit whose rank had reported
     an exception is that exception. If all there is is collateral, the first of it stands in.
     """
+    if hang is not None:
+        return hang  # it is only looked for as long as nothing else has happened: the rest came of ending it
     reported = {failure.rank for failure in failures}
     zygotes = {exit.node_id: exit for exit in exits if exit.rank == ZYGOTE_RANK}
     candidates: list[Cause] = [

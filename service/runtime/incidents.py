@@ -55,7 +55,7 @@ class Incident:
             "reason": self.cause.reason.value,
             "rank": self.cause.rank,
             "node_id": self.cause.node_id,
-            "evidence": asdict(failure) if failure else None,
+            "evidence": asdict(failure) if failure else self.cause.evidence,
             "generation": self.generation,
             "next_generation": self.next_generation,
             "rung": self.rung,
@@ -68,14 +68,16 @@ class Incident:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Incident":
         """Read back a revision, to go on with it."""
-        evidence = data["evidence"]
+        evidence, reason = data["evidence"], Reason(data["reason"])
+        is_failure = bool(evidence) and reason is not Reason.HANG
         cause = Cause(
-            Reason(data["reason"]),
+            reason,
             data["cause"],
             data["times"]["fault_s"],
             data["rank"],
             data["node_id"],
-            Failure(**evidence) if evidence else None,
+            Failure(**evidence) if is_failure else None,
+            None if is_failure else evidence,
         )
         return cls(
             data["id"],

@@ -21,10 +21,22 @@ from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.payload import Payload
 from regroup.service.runtime.pulse import Pulse
 from regroup.service.runtime.recovering import Ended, Recovering, failure_of
+from regroup.service.runtime.standstill import Standstill
 from regroup.service.runtime.telling import Telling
 from regroup.service.runtime.watch import Watch
 from regroup.service.states import TERMINAL_BY_REASON, JobState, Reason
-from regroup.workers.contract import ErrorClass, Exited, Failed, Message, Note, RankError, Restored, StepRow, from_json
+from regroup.workers.contract import (
+    AgentReport,
+    ErrorClass,
+    Exited,
+    Failed,
+    Message,
+    Note,
+    RankError,
+    Restored,
+    StepRow,
+    from_json,
+)
 
 GANG_TIMEOUT_S = 120.0
 _LOOK_S = 0.5
@@ -48,6 +60,7 @@ class Life:
         self._intended = asyncio.Event()
         self._telling = Telling(journal, payload.attempt)
         self._pulse = Pulse()
+        self._standstill = Standstill(gang, payload.hang_rule)
         self._checkpoints = Checkpoints(payload, gang, journal)
         self._recovering = Recovering(payload, gang, generations, self._checkpoints, self._telling)
         gang.on_phase = self._telling.enter
@@ -69,6 +82,11 @@ class Life:
     def beat(self, node_id: str) -> None:
         """An agent was heard of."""
         self._pulse.beat(node_id)
+
+    def see(self, report: AgentReport) -> None:
+        """An agent has looked at its ranks."""
+        self.phases.update(report.phases)
+        self._standstill.hear(report)
 
     def hear(self, node_id: str, message: Message) -> None:
         """Take one message of an agent."""
@@ -205,6 +223,9 @@ class Life:
                 return False
             if watch.complete:
                 await self._complete(watch)
+            if (hang := await self._standstill.look(watch)) is not None:
+                watch.hang = hang
+                continue
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(watch.changed.wait(), _LOOK_S)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regroup.service.layout import Layout
+from regroup.service.policy.hang import Rule, rule_for
 from regroup.service.policy.recovery import Saved
 from regroup.service.runtime.cluster import Node, supervisor_name
 from regroup.service.runtime.generations import Place
@@ -119,6 +120,15 @@ class Payload:
     def refill_steps(self) -> int:
         """Committed steps that forgive one failure."""
         return self.spec.recovery.refill_steps
+
+    @property
+    def hang_rule(self) -> Rule | None:
+        """When its ranks hang; None if that is not looked for."""
+        hang = self.spec.recovery.hang
+        if hang.after == "off":
+            return None
+        after_s = None if hang.after == "auto" else hang.after
+        return rule_for(self.spec.workload.kind, after_s, None if hang.first_step == "auto" else hang.first_step)
 
     @property
     def script(self) -> ScriptWorkload | None:

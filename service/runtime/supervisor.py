@@ -50,7 +50,7 @@ class SupervisorActor:
             self._life.hear(news.node_id, from_json(item))
         if news.messages:
             self._intake.caused(news.boot_id, self._journal.last_seq)
-        self._life.phases.update(news.phases)
+        self._life.see(news)
         return {
             "boot_id": self._journal.boot_id,
             "received": self._intake.received(news.boot_id),

@@ -22,6 +22,8 @@ class Watch:
     failures: list[Failure] = field(default_factory=list[Failure])
     exits: list[Exit] = field(default_factory=list[Exit])
     losses: dict[str, Loss] = field(default_factory=dict[str, Loss])
+    hang: Cause | None = None
+    """It was found to hang."""
     pinned: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
     """Step → ranks that hold it for a checkpoint."""
     first_step_s: float | None = None
@@ -79,11 +81,11 @@ class Watch:
     @property
     def broken(self) -> bool:
         """Something happened after which the generation cannot commit a step."""
-        return bool(self.failures or self.exits or self.losses)
+        return bool(self.failures or self.exits or self.losses or self.hang)
 
     def cause(self) -> Cause:
         """Why it broke."""
-        return classify(self.failures, self.exits, tuple(self.losses.values()))
+        return classify(self.failures, self.exits, tuple(self.losses.values()), self.hang)
 
     def whole_pins(self) -> list[int]:
         """Steps that every rank holds for a checkpoint, oldest first; each is returned once."""

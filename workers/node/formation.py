@@ -15,12 +15,15 @@ from regroup.workers.contract import (
     FaultGranted,
     Join,
     Message,
+    Phase,
     StepRow,
     Stop,
     WantBuffers,
     decode,
     encode,
 )
+from regroup.workers.dwell import Dwell
+from regroup.workers.node.dwelling import Dwelling, Standing
 from regroup.workers.node.launch import Launch
 from regroup.workers.node.zygote_link import ZygoteLink
 from regroup.workers.rank.progress import Progress, new_page
@@ -38,6 +41,8 @@ class LocalRank:
     """The zygote's id of its process."""
     sock: socket.socket
     progress: Progress
+    log: Path
+    """Path stem of its output."""
     exit_code: int | None = None
 
 
@@ -64,6 +69,7 @@ class Formation:
         self._on_message, self._buffers, self._grant = on_message, buffers, grant
         self._loop = asyncio.get_running_loop()
         self._answers: set[asyncio.Task[None]] = set()
+        self._dwelling = Dwelling()
 
     def launch(
         self, join: Join, device_index: int, log: Path, scratch: Path, env: Mapping[str, str], nice: int
@@ -84,7 +90,8 @@ class Formation:
         )
         child = self._zygote.fork(launch)
         theirs.close()
-        local = LocalRank(join.rank, child, ours, Progress(page))
+        local = LocalRank(join.rank, child, ours, Progress(page), log)
+        local.progress.set(join.restore.step, Phase.BOOT)
         os.close(page)
         self.ranks[join.rank] = local
         self._loop.add_reader(ours, self._read, local)
@@ -115,6 +122,28 @@ class Formation:
     def phases(self) -> dict[str, tuple[int, str]]:
         """Rank → (step, phase) as last written."""
         return {str(rank): local.progress.read() for rank, local in sorted(self.ranks.items())}
+
+    def dwells(self) -> dict[str, Dwell]:
+        """Rank → how long it has been where it is; of ranks alive now. Call it every second."""
+        found = self._dwelling.look([
+            Standing(
+                rank,
+                self._zygote.pids.get(local.child),
+                local.progress,
+                tuple(Path(f"{local.log}.{suffix}") for suffix in ("out", "err")),
+            )
+            for rank, local in sorted(self.ranks.items())
+            if local.exit_code is None
+        ])  # fmt: skip
+        return {str(rank): dwell for rank, dwell in found.items()}
+
+    def firsts(self) -> dict[str, float]:
+        """Phase → the longest that a rank here took the first time."""
+        longest: dict[str, float] = {}
+        for local in self.ranks.values():
+            for phase, first_s in local.progress.firsts().items():
+                longest[phase] = max(first_s, longest.get(phase, 0.0))
+        return longest
 
     def close(self) -> None:
         """Read what is left of every socket and let go of them. Call when the ranks are proven dead."""

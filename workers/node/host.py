@@ -203,6 +203,8 @@ class Host:
             formation.running() if formation else (),
             self.outbox.batch(),
             formation.phases() if formation else {},
+            formation.dwells() if formation else {},
+            formation.firsts() if formation else {},
         )
 
     def renew_lease(self, last_contact_s: float) -> None:

@@ -14,6 +14,8 @@ SIGNAL = signal.SIGRTMIN + 6
 """Real-time signals are left alone by launchers, schedulers and libraries, unlike SIGUSR1 and SIGUSR2."""
 _PATIENCE_S = 2.0
 _SETTLED_S = 0.05
+_CANNOT = frozenset("TtZX")
+"""States in which a process runs no signal handler: there is nothing to wait for."""
 _STATES = {
     "R": "runs", "S": "waits", "D": "waits in the kernel, and cannot be interrupted", "T": "is stopped by a signal",
     "t": "is stopped by a debugger", "Z": "has ended",
@@ -33,7 +35,7 @@ def ask(pid: int, path: Path) -> str:
         os.kill(pid, SIGNAL)
     except (FileNotFoundError, ProcessLookupError):
         return f"process {pid} has not come so far, or has ended"
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + (0.0 if _letter(pid) in _CANNOT else _PATIENCE_S)
     size, since = 0, time.monotonic()
     while time.monotonic() < deadline:
         time.sleep(_SETTLED_S / 5)
@@ -46,8 +48,12 @@ def ask(pid: int, path: Path) -> str:
 
 
 def _state(pid: int) -> str:
-    try:
-        letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "has ended"
+    letter = _letter(pid)
     return _STATES.get(letter, f"is in state {letter}")
+
+
+def _letter(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"

@@ -1,0 +1,19 @@
+"""How long a rank has been where it is, as its agent measures it. Plain data, no torch, no ray."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Dwell:
+    """One rank now. All times are of its node's monotonic clock, so that no clock is compared with another node's."""
+
+    step: int
+    phase: str
+    quiet_s: float
+    """Since it last moved on to another step or phase."""
+    idle_s: float
+    """Since it last moved on, wrote output or computed, it or a process below it: at most `quiet_s`."""
+    visits: int
+    """How often it has left this phase before, in this generation."""
+    usual_s: float
+    """The longest it was in this phase of late, without the first time; 0 if there was none."""
