@@ -51,7 +51,8 @@ class Incident(_Wire):
     at_step: int | None = None
     steps_lost: int | None = None
     times: dict[str, float | None] = {}
-    """When it struck, was seen, …: fault_s, seen_s, dead_s, decided_s, formed_s, restored_s, first_step_s."""
+    """When it struck, was seen, …: fault_s, seen_s, dead_s, decided_s, formed_s, restored_s, first_step_s;
+    ended_s where the job ended before another step."""
     durations: dict[str, float | None] = {}
     """Seconds: detect, teardown, decide, form, restore, first_step, total."""
 

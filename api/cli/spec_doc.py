@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from regroup.service.quantities import Bytes, Duration
+from regroup.service.quantities import AutoDuration, AutoOrOffDuration, Bytes, Duration
 from regroup.service.spec import JobSpec
 
 _HEAD = """# Job spec, version 1
@@ -90,7 +90,11 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 
 def _unit(info: FieldInfo) -> str:
     """`duration` or `size` for a field of those types, else nothing."""
-    for word, alias in (("duration", Duration), ("size", Bytes)):
+    words = (
+        ("duration", Duration), ("duration or `auto`", AutoDuration), ("duration, `auto` or `off`", AutoOrOffDuration),
+        ("size", Bytes),
+    )  # fmt: skip
+    for word, alias in words:
         reader = get_args(alias)[1]
         if reader in info.metadata or alias in getattr(info.annotation, "__args__", ()):
             return word

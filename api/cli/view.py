@@ -59,8 +59,8 @@ class Incident:
 
     @property
     def over(self) -> bool:
-        """Training is back."""
-        return "first_step_s" in self.times
+        """Training is back, or the job ended."""
+        return "first_step_s" in self.times or "ended_s" in self.times
 
     def summary(self) -> str:
         """`back in 0.8 s, 0 steps lost`, or the phase it is in."""
@@ -69,6 +69,8 @@ class Incident:
             return f"back in {duration(back)}, {steps_lost_text(self.steps_lost)}"
         if self.rung == "fail":
             return "not recovered"
+        if "ended_s" in self.times:
+            return ended_text(self.elapsed("formed_s"))
         done = [word for word, key in INCIDENT_PHASES if key in self.times]
         return f"{done[-1]}, recovering" if done else "recovering"
 
@@ -148,6 +150,13 @@ class JobView:
 def steps_lost_text(count: int | None) -> str:
     """`1 step lost`; only a script may leave it unknown."""
     return "steps lost unknown" if count is None else f"{count} step{'' if count == 1 else 's'} lost"
+
+
+def ended_text(formed_s: float | None) -> str:
+    """Of an incident whose job ended before another step; `formed_s`: from the fault until its ranks were back."""
+    return (
+        "not back before the job ended" if formed_s is None else f"started anew in {duration(formed_s)}, no step since"
+    )
 
 
 def step_text(step: int, total: int | None) -> str:

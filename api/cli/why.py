@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regroup.api.cli.text import duration
-from regroup.api.cli.view import steps_lost_text
+from regroup.api.cli.view import ended_text, steps_lost_text
 
 _TRACEBACK_LINES = 25
 _INCIDENTS_SHOWN = 5
+_STACKS_SHOWN = 2
+_FRAMES_SHOWN = 8
 
 
 def explained(why: Mapping[str, Any]) -> list[str]:
@@ -50,9 +52,31 @@ def _incidents(incidents: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     lines = [f"  {len(incidents)} incident{'' if len(incidents) == 1 else 's'}"]
     for each in incidents[-_INCIDENTS_SHOWN:]:
-        total = (each.get("durations") or {}).get("total")
-        back = "not back" if total is None else f"back in {duration(total)}, {steps_lost_text(each.get('steps_lost'))}"
+        back = _back(each)
         rank = each.get("rank")
         who = "" if rank is None or f"rank {rank}" in each["cause"] else f" of rank {rank}"
         lines.append(f"    {each['cause']}{who} after step {each.get('at_step')}: {back}")
+    return lines + _stands(incidents[-1].get("evidence") or {})
+
+
+def _back(incident: Mapping[str, Any]) -> str:
+    durations, times = incident.get("durations") or {}, incident.get("times") or {}
+    if (total := durations.get("total")) is not None:
+        return f"back in {duration(total)}, {steps_lost_text(incident.get('steps_lost'))}"
+    if times.get("ended_s") is None:
+        return "not back"
+    formed_s = times.get("formed_s")
+    return ended_text(None if formed_s is None else formed_s - times["fault_s"])
+
+
+def _stands(evidence: Mapping[str, Any]) -> list[str]:
+    """Where the main thread of a rank that stood out in a hang was, or of the first one if none did."""
+    ranks = evidence.get("ranks") or {}
+    shown = [str(rank) for rank in evidence.get("odd_ranks") or ()] or sorted(ranks)[:1]
+    lines: list[str] = []
+    for rank in shown[:_STACKS_SHOWN]:
+        at = ranks[rank]
+        frames = [line for line in str(at["stack"]).rpartition("hread 0x")[2].splitlines() if "File " in line]
+        lines.append(f"    rank {rank} on {at['node']}, step {at['step']}, {at['phase']}, newest call first:")
+        lines += ["    " + line for line in frames[:_FRAMES_SHOWN]] or [f"      {at['stack']}"]
     return lines

@@ -33,6 +33,10 @@ class Incident:
         earlier = [self.times[name] for name in _PHASES[: _PHASES.index(phase)] if name in self.times]
         self.times.setdefault(phase, max([time_s, *earlier]))
 
+    def end(self, time_s: float) -> None:
+        """The job ended before another step: a script need not take one."""
+        self.times.setdefault("ended_s", max([time_s, *self.times.values()]))
+
     @property
     def durations(self) -> dict[str, float]:
         """Seconds of each finished phase, and `total` once training goes on."""

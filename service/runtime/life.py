@@ -279,6 +279,9 @@ class Life:
     async def _finish(self, end: Ended) -> None:
         number = self._generations.past[-1].number if self._generations.past else 0
         target = TERMINAL_BY_REASON[end.reason]
+        if (incident := self._telling.incident) is not None and incident.rung != "fail":
+            incident.end(time.time())
+            await self._telling.revise(incident)
         if target is not JobState.SUCCEEDED:
             await self._telling.change(JobState.DRAINING, end.reason, end.message, generation=number)
         await self.gang.end(max(1, number), ())

@@ -108,3 +108,11 @@ def test_the_end_empties_the_board(story) -> None:
     view = story.view([*story.until_the_kill, story.state("FAILED", "user_error", error={"kind": "ValueError"})])
     assert view.over and view.error == {"kind": "ValueError"} and {r.phase for r in view.ranks} == {"ended"}
     assert {r.phase for r in story.view([story.generation(1), story.state("SUCCEEDED")]).ranks} == {"done"}
+
+
+def test_an_incident_whose_job_ended_without_another_step_is_over(story) -> None:
+    times = {"fault_s": 115.0, "seen_s": 115.1, "dead_s": 115.2, "formed_s": 116.0, "ended_s": 120.0}
+    (incident,) = story.view([*story.until_the_kill, story.incident(times)]).incidents
+    assert incident.over and incident.summary() == "started anew in 1.0 s, no step since"
+    (never,) = story.view([*story.until_the_kill, story.incident({"fault_s": 1.0, "ended_s": 9.0})]).incidents
+    assert never.summary() == "not back before the job ended"

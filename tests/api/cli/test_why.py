@@ -46,3 +46,15 @@ def test_a_slow_job_shows_goodput_and_incidents() -> None:
 
 def test_a_young_job_shows_its_time_without_a_share() -> None:
     assert said(seconds={"starting": 15.0, "training": 0.2})[1:] == ["  so far: starting 15 s, training 0.2 s"]
+
+
+def test_a_hang_shows_where_the_rank_that_stands_out_is() -> None:
+    stack = 'Thread 0x1 (x):\n  File "a.py", line 1 in a\n\nCurrent thread 0x2 (x):\n  File "t.py", line 9 in think\n'
+    ranks = {"0": {"stack": "other"}, "1": {"node": "n1", "step": 3, "phase": "forward", "stack": stack}}
+    hang = {"cause": "no rank moved on", "rank": 1, "at_step": 2, "evidence": {"odd_ranks": [1], "ranks": ranks},
+            "times": {"fault_s": 5.0, "formed_s": 15.5, "ended_s": 20.0}}  # fmt: skip
+    assert said(incidents=[hang])[2:5] == [
+        "    no rank moved on of rank 1 after step 2: started anew in 10 s, no step since",
+        "    rank 1 on n1, step 3, forward, newest call first:",
+        '      File "t.py", line 9 in think',
+    ]

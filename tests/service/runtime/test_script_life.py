@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from house.records import Records
@@ -9,13 +10,16 @@ from house.records import Records
 from regroup.service.runtime.cluster import SupervisorEvent
 from regroup.service.runtime.gang import Gang
 from regroup.service.runtime.generations import GenerationLog
+from regroup.service.runtime.incidents import Incident
 from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.life import Life
 from regroup.service.runtime.payload import Payload
 from regroup.service.spec import parse_spec
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import (
+    AgentReport,
     Done,
+    Dwell,
     ErrorClass,
     Exited,
     Failed,
@@ -38,6 +42,7 @@ class Nodes:
         self.life: Life | None = None
         self.calls: list[str] = []
         self.joins: list[dict[str, Any]] = []
+        self.stacks: dict[str, Any] = {}
 
     async def start(self, config: AgentConfig) -> None:
         self.config = config
@@ -47,6 +52,8 @@ class Nodes:
 
     async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
         self.calls.append(method)
+        if method == "stacks":
+            return self.stacks.get(node_id, {})
         if method == "open_store":
             return {"host": "h", "port": 1}
         if method == "form":
@@ -130,3 +137,32 @@ async def test_an_error_is_tried_again_only_if_it_may_be() -> None:
     again = await run(Nodes(says), recovery={"budgets": {"user_error": 1}})
     assert states(again)[-1] == ("SUCCEEDED", "completed")
     assert [event.data["cause"] for event in again if event.type == "generation"] == ["start", "user_error"]
+
+
+def stands(node: str, generation: int, **seen: Dwell) -> AgentReport:
+    return AgentReport(
+        node, "boot", generation, (0,), (), {}, {rank.removeprefix("r"): each for rank, each in seen.items()}
+    )
+
+
+async def test_ranks_that_stand_still_are_looked_at_and_then_started_anew() -> None:
+    nodes = Nodes({1: [row(1, 1)], 2: ended(2, 0)})
+    nodes.stacks = {"node-1": {"1": {"node": "n1", "pid": 7, "place": [2, "forward"], "text": "File x in sleep\n"}}}
+    running = asyncio.create_task(run(nodes, recovery={"hang": {"after": "5s"}}))
+    while nodes.life is None or nodes.life.status()["step"] != 1:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    moving, stuck = Dwell(2, "forward", 4.0, 4.0, 1, 0.0), Dwell(1, "optimizer", 30.0, 30.0, 1, 0.0)
+    nodes.life.see(stands("node-0", 1, r0=moving))
+    nodes.life.see(stands("node-1", 1, r1=stuck))
+    await asyncio.sleep(1)
+    assert "stacks" not in nodes.calls, "rank 0 moves on"
+    nodes.life.see(stands("node-0", 1, r0=replace(moving, quiet_s=5.5, idle_s=5.5)))
+    events = await running
+    assert states(events)[2:] == [("RECOVERING", "hang"), ("RUNNING", "begun"), ("SUCCEEDED", "completed")]
+    assert nodes.calls.index("stacks") < nodes.calls.index("end")
+    incident = [event.data for event in events if event.type == "incident"][-1]
+    assert (incident["reason"], incident["rank"], incident["node_id"]) == ("hang", 1, "node-1")
+    assert incident["cause"].endswith("; rank 1 stands out: step 1, optimizer")
+    assert incident["evidence"]["ranks"]["1"]["stack"] == "File x in sleep\n"
+    assert Incident.from_json(incident).to_json()["evidence"] == incident["evidence"]
+    assert incident["times"]["ended_s"] >= incident["times"]["formed_s"], "it took no further step"
