@@ -141,17 +141,20 @@ class LogChunk:
     """The rank has ended and nothing follows `next_offset`."""
 
     @classmethod
-    def of(cls, data: bytes, offset: int, size: int, *, is_ended: bool) -> "LogChunk":
+    def of(cls, data: bytes, offset: int, size: int, *, is_ended: bool, asked: int | None = None) -> "LogChunk":
         """The chunk of these bytes, without a character that is cut at their end while more may follow.
 
         Args:
             size: bytes that the stream has now.
             is_ended: nothing will be added.
+            asked: where the reader wanted to go on; output between there and `offset` is not kept.
         """
         at_end = offset + len(data) >= size
         text, used = codecs.utf_8_decode(data, "replace", is_ended and at_end)
         if not text and data and not at_end:
             text, used = codecs.utf_8_decode(data, "replace", True)  # less than a character was asked for
+        if asked is not None and offset > asked:
+            text = f"\n[{(offset - asked) / 2**20:.1f} MiB of output are not kept]\n{text}"
         return cls(text, offset, offset + used, is_ended and at_end)
 
     @classmethod

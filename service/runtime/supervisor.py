@@ -79,7 +79,9 @@ class SupervisorActor:
                 if chunk["data"] is not None:
                     status = self._life.status()
                     running = status["generation"] == generation and status["phase"] == "training"
-                    return asdict(LogChunk.of(chunk["data"], offset, chunk["size"], is_ended=not running))
+                    return asdict(
+                        LogChunk.of(chunk["data"], chunk["offset"], chunk["size"], is_ended=not running, asked=offset)
+                    )
         return None
 
     async def stacks(self) -> dict[str, Any]:

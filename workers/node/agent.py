@@ -5,7 +5,6 @@ It holds no devices, reports news at once and beats every second, and is found b
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Awaitable
 from typing import Any
 
@@ -14,7 +13,7 @@ from ray.exceptions import RayError
 
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import FaultDue, Join, from_json, to_json
-from regroup.workers.node import data, processes, storage
+from regroup.workers.node import data, logs, processes, storage
 from regroup.workers.node.code import CodeError
 from regroup.workers.node.host import Host, StaleGeneration
 from regroup.workers.node.probes import SecretMissing
@@ -147,15 +146,13 @@ class NodeAgent:
         self._started().strike(do)
 
     async def read_log(self, generation: int, rank: int, stream: str, offset: int, limit: int) -> dict[str, Any]:
-        """Bytes of a rank's `stdout` or `stderr` from `offset`, with the file's size; `data` is None if not here."""
+        """Bytes of a rank's `stdout` or `stderr` from `offset`, with their place and the file's size; `data` is None if
+        not here."""
         nothing: dict[str, Any] = {"data": None, "offset": offset, "size": 0}
         if self._host is None:  # over here, and archived
             return nothing
         try:
-            with self._host.log_path(generation, rank, stream).open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                file.seek(offset)
-                return {"data": file.read(limit), "offset": offset, "size": size}
+            return logs.read(self._host.log_path(generation, rank, stream), offset, limit)
         except FileNotFoundError:
             return nothing
 
@@ -187,6 +184,7 @@ class NodeAgent:
                 await asyncio.wait_for(self._news.wait(), BEAT_S)
             self._news.clear()
             await self._report(host)
+            host.trim_logs()
             host.renew_lease(self._heard_s)
 
     async def _report(self, host: Host) -> None:

@@ -137,6 +137,10 @@ class Formation:
         ])  # fmt: skip
         return {str(rank): dwell for rank, dwell in found.items()}
 
+    def logs(self) -> list[Path]:
+        """Where the output of the ranks goes."""
+        return [Path(f"{local.log}.{suffix}") for local in self.ranks.values() for suffix in ("out", "err")]
+
     def firsts(self) -> dict[str, float]:
         """Phase → the longest that a rank here took the first time."""
         longest: dict[str, float] = {}

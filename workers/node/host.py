@@ -29,7 +29,7 @@ from regroup.workers.contract import (
     WantBuffers,
     to_json,
 )
-from regroup.workers.node import code, probes, processes, stacks, storage
+from regroup.workers.node import code, logs, probes, processes, stacks, storage
 from regroup.workers.node.buffers import BufferPool
 from regroup.workers.node.environment import zygote_environment
 from regroup.workers.node.formation import Formation, stacks_path
@@ -212,6 +212,11 @@ class Host:
         if self._zygote is not None:
             with contextlib.suppress(ZygoteDied):
                 self._zygote.lease(last_contact_s + self.config.orphan_s)
+
+    def trim_logs(self) -> None:
+        """Bound the disk space that the ranks' output takes."""
+        if self._formation is not None:
+            logs.trim(self._formation.logs())
 
     def said(self) -> list[dict[str, Any]]:
         """What the ranks of the running generation have said, for a supervisor that missed it."""

@@ -9,19 +9,17 @@ import json
 import os
 import signal
 from collections.abc import Collection, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from regroup.workers.agent_config import AgentConfig
-from regroup.workers.node import storage
+from regroup.workers.node import logs, storage
 from regroup.workers.node.buffers import BufferPool
 from regroup.workers.node.zygote_link import ZygoteLink
 
 MANIFEST = "manifest.json"
 _SAVER_NICE = 10
-_COPIES_AT_ONCE = 8
 
 
 class Saving:
@@ -105,16 +103,8 @@ class Saving:
         return found
 
     def archive_logs(self, log_dir: Path, prefix: str) -> None:
-        """Copy this node's rank logs to durable storage, where they outlive the node. Empty ones too: to be found
-        empty is another answer than not to be found."""
-        root = storage.join(self._config.storage_uri, "logs")
-
-        def copy(path: Path) -> None:
-            storage.write_bytes(storage.join(root, path.name.removeprefix(prefix)), path.read_bytes())
-
-        with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:  # many small files: storage answers slower than it takes
-            for _ in pool.map(copy, sorted(log_dir.glob(f"{prefix}*"))):
-                pass
+        """Copy this node's rank logs to durable storage, where they outlive the node."""
+        logs.archive(log_dir, prefix, storage.join(self._config.storage_uri, "logs"))
 
     def kill_next(self) -> None:
         """Rehearse the death of the next saver."""

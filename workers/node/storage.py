@@ -68,6 +68,15 @@ def write_bytes(uri: str, data: bytes) -> None:
     fs.pipe_file(path, data)
 
 
+@contextmanager
+def writing(uri: str) -> Generator[Any]:
+    """A file to write bytes to, making its folder where folders exist."""
+    fs, path = url_to_fs(uri)
+    _make_folder(fs, posixpath.dirname(path))
+    with fs.open(path, "wb") as file:
+        yield file
+
+
 def read_bytes(uri: str) -> bytes | None:
     """A small file's content, or None where it does not exist."""
     fs, path = url_to_fs(uri)
