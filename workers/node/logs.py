@@ -67,7 +67,7 @@ def archive(log_dir: Path, prefix: str, root: str) -> None:
         for name, begin, end in _parts(path, path.name.removeprefix(prefix))
     ]
     with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:  # many small files: storage answers slower than it takes
-        for _ in pool.map(lambda copy: _copy(*copy), copies):
+        for _ in pool.map(_copy, copies):
             pass
 
 
@@ -82,7 +82,8 @@ def _parts(path: Path, name: str) -> Sequence[tuple[str, int, int]]:
     return [(name, 0, size)] if gap is None else [(name, 0, gap[0]), (f"{name}.from-{gap[1]}", gap[1], size)]
 
 
-def _copy(path: Path, uri: str, begin: int, end: int) -> None:
+def _copy(copy: tuple[Path, str, int, int]) -> None:
+    path, uri, begin, end = copy
     try:
         with path.open("rb") as reader, storage.writing(uri) as writer:
             reader.seek(begin)
