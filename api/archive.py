@@ -55,14 +55,19 @@ class Archive:
         return f"sha256:{self.sha256}"
 
 
-def pack(folder: Path, file: Path, limit_bytes: int | None = None) -> Archive:
+def pack(folder: Path, file: Path, limit_bytes: int | None = None, also: Path | None = None) -> Archive:
     """Write the archive of `folder` to `file`.
+
+    Args:
+        also: another folder, whose content is put beside that of `folder`.
 
     Raises:
         ArchiveError: there is nothing to pack, it would be larger than `limit_bytes`, a symbolic link leads outside,
-            or something cannot be read.
+            something cannot be read, or `also` has a name of `folder`.
     """
     entries = list(entries_of(folder))
+    if also is not None:
+        entries += _beside(folder, entries, also)
     if not any(stat.S_ISREG(entry.mode) for entry in entries):
         raise ArchiveError(f"{folder} holds no file to send, or {IGNORE_FILE} leaves none of them")
     _check_size(folder, entries, limit_bytes)
@@ -99,6 +104,14 @@ def entries_of(folder: Path) -> Iterator[Entry]:
     lines = own.read_text(errors="replace").splitlines() if own.is_file() else []
     ignored = GitIgnoreSpec.from_lines([*ALWAYS_IGNORED, *lines])
     yield from _below(root, "", ignored.match_file)
+
+
+def _beside(folder: Path, entries: list[Entry], also: Path) -> list[Entry]:
+    taken = {entry.name for entry in entries}
+    more = list(entries_of(also))
+    if twice := sorted(taken & {entry.name for entry in more}):
+        raise ArchiveError(f"{folder} has a {twice[0]} of its own, and that name is needed here: rename it")
+    return more
 
 
 def _below(root: Path, prefix: str, is_ignored: Callable[[str], bool]) -> Iterator[Entry]:

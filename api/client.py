@@ -73,6 +73,7 @@ class Client:
     def __init__(
         self, url: str = DEFAULT_URL, *, patience_s: float = 15.0, transport: httpx2.BaseTransport | None = None
     ) -> None:
+        self.url = url
         self._patience_s = patience_s
         timeout = httpx2.Timeout(_TIMEOUT_S, connect=_CONNECT_S)
         self._http = httpx2.Client(base_url=url, timeout=timeout, transport=transport, trust_env=False)
@@ -181,16 +182,19 @@ class Client:
 
     # ------------------------------------------------------------ code
 
-    def upload_working_dir(self, path: str | Path, *, on_progress: uploading.Progress | None = None) -> str:
+    def upload_working_dir(
+        self, path: str | Path, *, on_progress: uploading.Progress | None = None, also: Path | None = None
+    ) -> str:
         """Pack a folder of code and upload what the server lacks of it; returns its address, for `code.archive`.
 
         Args:
             on_progress: told the bytes that are there and the bytes in all.
+            also: another folder, whose content is put beside that of `path`.
 
         Raises:
             ArchiveError: the folder cannot travel, or is larger than the server takes.
         """
-        return uploading.upload_folder(uploading.Uploads(self._send), Path(path), on_progress)
+        return uploading.upload_folder(uploading.Uploads(self._send), Path(path), on_progress, also)
 
     def upload(self, path: str | Path, *, on_progress: uploading.Progress | None = None) -> str:
         """Upload a tar file of code; returns its address."""

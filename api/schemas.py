@@ -114,6 +114,8 @@ class Job(JobSummary):
     error: dict[str, Any] | None
     digest: Digest
     parameter_count: int | None
+    result: dict[str, Any] = {}
+    """What training code left in `run.result`, beside digests and counts; empty until it is done."""
     conditions: list[Condition]
     phase: Phase | None
     intents: dict[str, Any]
@@ -348,6 +350,9 @@ class Problem(_Wire):
     errors: list[WrongField] = []
 
 
+_OWN_RESULTS = frozenset({"step", "parameters", "samples", "parameter_count"})
+
+
 def summary(job: "JobRow") -> JobSummary:
     """A job as a list shows it."""
     return JobSummary.model_validate(_summary_fields(job))
@@ -362,6 +367,7 @@ def whole(detail: "JobDetail") -> Job:
             "error": job.error,
             "digest": {"parameters": result.get("parameters"), "samples": result.get("samples")},
             "parameter_count": result.get("parameter_count"),
+            "result": {key: value for key, value in result.items() if key not in _OWN_RESULTS},
             "conditions": job.conditions,
             "phase": job.phase,
             "intents": job.intents,

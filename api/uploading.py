@@ -46,14 +46,14 @@ class Uploads:
         return schemas.Upload.model_validate_json(answer.content) if answer.is_success else None
 
 
-def upload_folder(uploads: Uploads, folder: Path, on_progress: Progress | None = None) -> str:
-    """Pack `folder` and upload it; returns the archive's address.
+def upload_folder(uploads: Uploads, folder: Path, on_progress: Progress | None = None, also: Path | None = None) -> str:
+    """Pack `folder`, and what is in `also` beside it, and upload it; returns the archive's address.
 
     Raises:
         ArchiveError: the folder cannot travel, or is larger than the server takes.
     """
     with tempfile.TemporaryDirectory(prefix="regroup-code-") as scratch:
-        archive = pack(folder, Path(scratch) / "code.tar", uploads.limits().archive_bytes)
+        archive = pack(folder, Path(scratch) / "code.tar", uploads.limits().archive_bytes, also)
         return send(uploads, archive, on_progress)
 
 

@@ -8,14 +8,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from regroup.api.functions import submit
+    from regroup.api.job_handle import Job
     from regroup.workers.rank.context import Context
 
-__all__ = ["Context", "__version__"]
+__all__ = ["Context", "Job", "__version__", "submit"]
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Context": "regroup.workers.rank.context",
+    "Job": "regroup.api.job_handle",
+    "submit": "regroup.api.functions",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Not imported before it is asked for: it needs torch, and most who import regroup do not.
-    if name == "Context":
-        return importlib.import_module("regroup.workers.rank.context").Context
+    # Not imported before it is asked for: a rank has no HTTP client, and who submits may have no torch.
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'regroup' has no attribute {name!r}")
