@@ -60,7 +60,12 @@ def unpacked(archive: str, blob_uri: str, cache: Path, directory: Path) -> Path:
             _refuse_unsafe(archive, members)
             tar.extractall(draft, members, filter="data")
         _refuse_links_outside(archive, draft)
-        draft.rename(directory)
+        try:
+            draft.rename(directory)
+        except OSError:
+            if not directory.is_dir():
+                raise
+            # Another call was faster: an agent is asked to prepare when it is made, and again when it is needed.
     except (tarfile.TarError, OSError) as error:
         raise CodeError(f"{archive} cannot be unpacked on node {platform.node()} in {directory}: {error}") from error
     finally:

@@ -6,6 +6,7 @@ import os
 import tarfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,23 @@ def test_code_is_fetched_once_a_node_and_unpacked_once_a_job(blobs: Blobs, archi
     assert unpacked(archive, blobs.uri, blobs.cache, tmp_path / "one") == first
     assert (first / "result").exists(), "it was there"
     assert not (unpacked(archive, blobs.uri, blobs.cache, tmp_path / "two") / "result").exists()
+
+
+def test_two_calls_that_unpack_the_same_at_once_both_find_it(
+    blobs: Blobs, archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = code._refuse_links_outside
+    target = tmp_path / "job"
+
+    def overtaken(*given: Any) -> None:
+        monkeypatch.setattr(code, "_refuse_links_outside", checked)
+        unpacked(archive, blobs.uri, blobs.cache, target)  # the other call comes to its end first
+        checked(*given)
+
+    monkeypatch.setattr(code, "_refuse_links_outside", overtaken)
+    assert unpacked(archive, blobs.uri, blobs.cache, target) == target
+    assert sorted(path.name for path in target.iterdir()) == ["link", "package", "run.sh"]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("job")] == ["job"], "drafts are gone"
 
 
 def test_an_archive_of_the_cache_that_was_altered_is_fetched_again(blobs: Blobs, archive: str, tmp_path: Path) -> None:
