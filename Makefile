@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help setup demo test test-all check format docs bench-recovery bench-overhead clean
+.PHONY: help setup demo test test-all check format docs bench-recovery bench-overhead bench-functions clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -40,6 +40,9 @@ bench-recovery: $(STAMP) ## kill to first new step, beside Ray Train
 
 bench-overhead: $(STAMP) ## a supervised step beside a bare torch loop
 	@$(BIN)/python -m benchmarks.overhead --json benchmarks/results/overhead.json
+
+bench-functions: $(STAMP) ## recovery of a training function beside the built-in trainer's
+	@$(BIN)/python -m benchmarks.functions --json benchmarks/results/functions.json
 
 clean: ## remove what was built here
 	rm -rf $(VENV) build dist demo *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -28,6 +28,17 @@ def run(arm: str, standby: bool, workload: Workload, strike: Strike, folder: Pat
     """
     fault = {"at": {"rank": strike.rank, "step": strike.step, "phase": strike.phase}, "do": "sigkill"}
     job, rows, submitted, idle = _run(workload, folder, faults=[fault], standby=standby)
+    return read_trial(arm, strike, job, rows, submitted, idle)
+
+
+def read_trial(
+    arm: str, strike: Strike, job: dict[str, Any], rows: list[dict[str, Any]], submitted: float, idle: bool
+) -> Trial:
+    """The figures of a finished job that was struck once.
+
+    Raises:
+        TrialError: the rank was not lost.
+    """
     if len(job["incidents"]) != 1:
         raise TrialError(f"{arm}: one fault was planned, but the job shows {len(job['incidents'])} incidents")
     incident = job["incidents"][0]

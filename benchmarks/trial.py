@@ -1,6 +1,7 @@
 """What one trial of the recovery benchmark is asked for and yields."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,10 +38,15 @@ class Trial:
     details: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-def draw_strike(draw: random.Random, first_step: int, last_step: int) -> Strike:
+def draw_strike(
+    draw: random.Random,
+    first_step: int,
+    last_step: int,
+    phases: Sequence[str] = ("forward", "backward", "optimizer"),
+) -> Strike:
     """A random rank, step and phase."""
     return Strike(
         rank=draw.randrange(RANKS),
         step=draw.randint(first_step, last_step),
-        phase=draw.choice(("forward", "backward", "optimizer")),
+        phase=draw.choice(phases),
     )

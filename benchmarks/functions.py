@@ -1,0 +1,133 @@
+"""Recovery of a training function of one's own beside that of the built-in trainer, in one run on one machine.
+
+usage: python -m benchmarks.functions --json PATH [--trials N]
+
+Both jobs train the same model on the same text with a snapshot every step. In a trial both run one after the other on
+one fresh server, in turns which is first, and both are struck at the same place.
+"""
+
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks import stats
+from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
+from benchmarks.peers.workload import RANKS, Workload, write_text
+from benchmarks.ray_nodes import settle
+from benchmarks.regroup_arm import read_trial
+from benchmarks.served import Served, served
+from benchmarks.trial import Strike, Trial, TrialError, draw_strike
+
+_STEPS = 24
+_FIRST_STRIKE, _LAST_STRIKE = 8, 20
+_PHASES = ("forward", "optimizer")
+"""Those that a function has, too."""
+_FIGURES = ("submit_to_first_step_s", "kill_to_first_step_s", "kill_to_new_step_s", "steps_lost")
+_BUILTIN, _FUNCTION = ARMS = ("builtin", "function")
+_SEED = 3
+
+
+def main() -> int:
+    """Run the trials and write the result."""
+    given = arguments(__doc__ or "", trials=5).parse_args()
+    end_tidily_on_sigterm()
+    draw = random.Random(_SEED)
+    trials: list[Trial] = []
+    failures: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="bench-functions-") as scratch:
+        root = Path(scratch)
+        write_text(root / "text")
+        workload = Workload(text=str(root / "text"), steps=_STEPS)
+        with served(root / "control") as server:
+            control = {arm: _undisturbed(server, _spec(arm, workload)) for arm in ARMS}
+        for number in range(given.trials):
+            strike = draw_strike(draw, _FIRST_STRIKE, _LAST_STRIKE, _PHASES)
+            with served(root / str(number)) as server:
+                for arm in ARMS if number % 2 == 0 else ARMS[::-1]:
+                    try:
+                        trials.append(_trial(server, arm, _spec(arm, workload, _fault(strike)), strike))
+                        print(f"{arm}: back after {trials[-1].kill_to_first_step_s:.2f} s", flush=True)
+                    except TrialError as error:
+                        failures.append(f"{arm}: {error}")
+                        print(f"FAILED {failures[-1]}", flush=True)
+    document = result(trials, failures, control)
+    document["workload"] = {**workload.to_json(), "text": "sources of the Python standard library"}
+    write_result(given.json, document)
+    return 1 if failures else 0
+
+
+def result(trials: Sequence[Trial], failures: Sequence[str], control: Mapping[str, Any]) -> dict[str, Any]:
+    """The document: every trial, a summary per arm, the ratios of medians, and whether results are bitwise equal."""
+    by_arm = {arm: [trial for trial in trials if trial.arm == arm] for arm in ARMS}
+    arms = {
+        arm: {figure: stats.summary([getattr(trial, figure) for trial in some]) for figure in _FIGURES}
+        for arm, some in by_arm.items()
+        if some
+    }
+    document: dict[str, Any] = {
+        "arms": arms,
+        "bitwise_equal": {
+            arm: bool(some)
+            and all(trial.details["digest"] == control[arm]["digest"] for trial in some)
+            and not any(failure.startswith(arm) for failure in failures)
+            for arm, some in by_arm.items()
+        },
+        "trials": [asdict(trial) for trial in trials],
+        "failures": list(failures),
+        "control": dict(control),
+    }
+    if len(arms) == len(ARMS):
+        document["ratio"] = {
+            figure.removesuffix("_s"): arms[_FUNCTION][figure]["p50"] / arms[_BUILTIN][figure]["p50"]
+            for figure in _FIGURES
+            if figure != "steps_lost"
+        }
+    return document
+
+
+def _spec(arm: str, workload: Workload, faults: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    spec = workload.job_spec(arm, faults=list(faults))
+    if arm == _BUILTIN:
+        return spec
+    names = ("text", "sequence", "lr", "eps", "betas", "weight_decay", "clip_norm")
+    return {
+        **spec,
+        "workload": {"kind": "function", "function": "function_loop:train"},
+        "code": {"working_dir": str(Path(__file__).parent / "peers")},
+        "preload": ["function_loop"],
+        "args": {"model": workload.model, **{name: workload.to_json()[name] for name in names}},
+        "training": {name: spec["training"][name] for name in ("steps", "global_batch", "micro_batch")},
+        "layout": {"dp": RANKS},
+    }
+
+
+def _fault(strike: Strike) -> list[dict[str, Any]]:
+    return [{"at": {"rank": strike.rank, "step": strike.step, "phase": strike.phase}, "do": "sigkill"}]
+
+
+def _undisturbed(server: Served, spec: Mapping[str, Any]) -> dict[str, Any]:
+    job = server.finish(server.client.submit(spec).id)
+    rows = server.steps(job["id"])
+    return {
+        "digest": job["digest"]["parameters"],
+        "parameter_count": job["parameter_count"],
+        "first_loss": rows[0]["loss"],
+        "last_loss": rows[-1]["loss"],
+        "step_s": stats.median([row["duration_s"] for row in rows[1:]]),
+    }
+
+
+def _trial(server: Served, arm: str, spec: Mapping[str, Any], strike: Strike) -> Trial:
+    idle = settle()
+    submitted = time.time()
+    done = server.finish(server.client.submit(spec).id)
+    return read_trial(arm, strike, done, server.steps(done["id"]), submitted, idle)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

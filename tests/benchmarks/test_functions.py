@@ -1,0 +1,26 @@
+"""How the benchmark of functions turns trials into figures, and that both arms are the same work."""
+
+from benchmarks.functions import result
+from benchmarks.trial import Strike, Trial
+
+STRIKE = Strike(rank=1, step=9, phase="optimizer")
+CONTROL = {"builtin": {"digest": "b"}, "function": {"digest": "f"}}
+
+
+def trial(arm: str, kill: float, digest: str) -> Trial:
+    return Trial(arm, STRIKE, 2.0, kill, 2 * kill, 0, {"digest": digest})
+
+
+def test_ratios_are_of_medians_over_the_built_in_trainers() -> None:
+    trials = [trial("builtin", kill, "b") for kill in (0.5, 1.0, 9.0)]
+    trials += [trial("function", kill, "f") for kill in (1.0, 1.2, 1.3)]
+    document = result(trials, [], CONTROL)
+    assert document["ratio"] == {"submit_to_first_step": 1.0, "kill_to_first_step": 1.2, "kill_to_new_step": 1.2}
+    assert document["bitwise_equal"] == {"builtin": True, "function": True}
+
+
+def test_another_digest_a_failure_or_no_trial_is_not_equal() -> None:
+    mixed = [trial("function", 1.0, "f"), trial("function", 1.0, "other"), trial("builtin", 1.0, "b")]
+    assert result(mixed, [], CONTROL)["bitwise_equal"] == {"builtin": True, "function": False}
+    failed = result([trial("builtin", 1.0, "b")], ["builtin: job ended FAILED"], CONTROL)
+    assert failed["bitwise_equal"] == {"builtin": False, "function": False} and "ratio" not in failed
