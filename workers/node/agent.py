@@ -141,6 +141,24 @@ class NodeAgent:
         """Where every thread of every rank here is now."""
         return await self._started().stacks() if self._host is not None else {}
 
+    async def execute(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Run a command in the place of a rank, beside the generation. Errors: `ExecutionRefused`, `ZygoteDied`."""
+        if self._host is None:
+            return {"error": {"kind": "ExecutionRefused", "message": "the job is over on this node", "traceback": ""}}
+        host = self._host
+        return await self._guarded(host.executions.start(host.zygote(), order, host.places.get(order["rank"])))
+
+    async def execution(self, key: str, limit_bytes: int, wait_s: float) -> dict[str, Any]:
+        """What a command wrote since it was last asked for, and how it ended. Error: `ExecutionRefused`."""
+        if self._host is None:
+            return {"pieces": [], "ended": {"code": -9, "why": "ended", "stuck": []}}
+        return await self._guarded(self._host.executions.read(key, limit_bytes, wait_s))
+
+    async def end_execution(self, key: str) -> None:
+        """End a command with all that it started."""
+        if self._host is not None:
+            self._host.executions.end(key)
+
     async def strike(self, do: str) -> None:
         """Carry out a rehearsed fault here."""
         self._started().strike(do)

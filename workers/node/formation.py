@@ -81,7 +81,7 @@ class Formation:
         launch = Launch(
             "rank",
             RANK_TARGET,
-            env={**env, "REGROUP_DEVICE_INDEX": str(device_index)},
+            env=dict(env),
             log=str(log),
             nice=nice,
             lock=str(scratch / f"device-{device_index}.lock"),

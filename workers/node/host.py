@@ -32,6 +32,7 @@ from regroup.workers.contract import (
 from regroup.workers.node import code, logs, probes, processes, stacks, storage
 from regroup.workers.node.buffers import BufferPool
 from regroup.workers.node.environment import zygote_environment
+from regroup.workers.node.execute import Executions
 from regroup.workers.node.formation import Formation, stacks_path
 from regroup.workers.node.launch import Launch
 from regroup.workers.node.outbox import Outbox
@@ -72,6 +73,10 @@ class Host:
         self.scratch.mkdir(mode=0o700)
         self.log_dir = Path(config.log_dir) if config.log_dir else probes.session_log_dir() or self.scratch
         self.saving = Saving(config, self.scratch, self.buffers)
+        self.executions = Executions()
+        """Commands that people run beside the ranks."""
+        self.places: dict[int, tuple[Join, dict[str, str]]] = {}
+        """Rank → its place in the newest generation here, and the variables it began with; kept when that has ended."""
         zygotes = {zygote.process.pid} if zygote is not None else set[int]()
         self._not_ours = frozenset(processes.children(os.getpid())) - zygotes
         """Children that this process had before: they are no job's."""
@@ -142,15 +147,12 @@ class Host:
             directory = await asyncio.to_thread(self.saving.fetch, self._restore.uri)
             joins = [replace(join, checkpoint_dir=str(directory)) for join in joins]
         formation = self._formation = Formation(generation, zygote, self._heard, self._lend, self._grant)
-        for join, device in zip(joins, devices, strict=True):
-            formation.launch(
-                join,
-                device,
-                self._log(f"rank{join.rank}", generation),
-                self.scratch,
-                {},
-                RANK_NICE,
-            )
+        self.places = {
+            join.rank: (join, {"REGROUP_DEVICE_INDEX": str(device)})
+            for join, device in zip(joins, devices, strict=True)
+        }
+        for (join, env), device in zip(self.places.values(), devices, strict=True):
+            formation.launch(join, device, self._log(f"rank{join.rank}", generation), self.scratch, env, RANK_NICE)
 
     async def end(self, generation: int) -> dict[str, Any]:
         """Kill every rank of every generation up to this one and prove it; running savers go on.
@@ -183,6 +185,7 @@ class Host:
 
     async def close(self) -> None:
         """End everything this host started and give back memory and scratch space."""
+        await self.executions.close()
         await self._end_ranks()
         if self._zygote is not None:
             self._zygote.close()

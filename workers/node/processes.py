@@ -28,6 +28,12 @@ def die_with_parent(parent_pid: int) -> None:
         os._exit(1)
 
 
+def outlive_parent() -> None:
+    """Take back `die_with_parent`, for a process that ends by another sign."""
+    if _libc.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+
+
 def children(pid: int) -> list[int]:
     """Direct children of a process, all threads counted; empty when it is gone."""
     found: list[int] = []
@@ -39,17 +45,17 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def descendants(pid: int) -> list[int]:
-    """Every process below `pid`, parents before children."""
+def descendants(pid: int, spare: frozenset[int] = frozenset()) -> list[int]:
+    """Every process below `pid`, parents before children, but `spare` and what is below them."""
     found: list[int] = []
-    frontier = children(pid)
+    frontier = [child for child in children(pid) if child not in spare]
     while frontier:
         found += frontier
-        frontier = [grandchild for child in frontier for grandchild in children(child)]
+        frontier = [grandchild for child in frontier for grandchild in children(child) if grandchild not in spare]
     return found
 
 
-def descendants_by_scan(pid: int) -> list[int]:
+def descendants_by_scan(pid: int, spare: frozenset[int] = frozenset()) -> list[int]:
     """Every process below `pid`, from one look at all of /proc: slower than `descendants`, but misses nobody who
     changes parents meanwhile (the kernel's `children` lists may, while siblings exit)."""
     below: dict[int, list[int]] = {}
@@ -57,7 +63,8 @@ def descendants_by_scan(pid: int) -> list[int]:
         if entry.isdigit():
             with contextlib.suppress(OSError):
                 stat = Path(f"/proc/{entry}/stat").read_text()
-                below.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry))
+                if int(entry) not in spare:
+                    below.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry))
     found: list[int] = []
     frontier = below.get(pid, [])
     while frontier:
@@ -96,16 +103,15 @@ def kill_subtree(root: int, spare: frozenset[int], deadline_s: float) -> list[in
     """End everything below `root` but `spare` and what is below them; return pids that outlive the deadline.
 
     Repeats until a look finds nothing alive: a process that forks while it is being killed leaves a child, which the
-    next look finds under the subreaper. The caller reaps its own children.
+    next look finds under the subreaper. What `spare` have forked is never looked at, so that nobody is taken for
+    another's whom they fork during the look; it stays below them if they are subreapers. The caller reaps its own
+    children.
     """
     end = time.monotonic() + deadline_s
     while True:
-        kept = set(spare)
-        for pid in spare:
-            kept.update(descendants(pid))
-        alive = [pid for pid in descendants(root) if pid not in kept and not is_zombie(pid)]
+        alive = [pid for pid in descendants(root, spare) if not is_zombie(pid)]
         if not alive:
-            alive = [pid for pid in descendants_by_scan(root) if pid not in kept and not is_zombie(pid)]
+            alive = [pid for pid in descendants_by_scan(root, spare) if not is_zombie(pid)]
         if not alive or time.monotonic() > end:
             return alive
         kill(alive)

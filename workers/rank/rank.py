@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from regroup.workers.contract import Booted, Done, ErrorClass, Failed, Join, Joined, Phase, RankError
-from regroup.workers.rank import function, script
+from regroup.workers.rank import function, place, script
 from regroup.workers.rank.channel import AgentGone, Channel
 from regroup.workers.rank.context import Context
 from regroup.workers.rank.errors import classify
@@ -45,8 +45,8 @@ def main(fds: list[int]) -> int:
 def _run(join: Join, channel: Channel, progress: Progress) -> int:
     try:
         progress.set(join.restore.step, Phase.JOIN)
-        _export_environment(join)
-        if script.is_script(join.entry):
+        os.environ.update(place.variables(join))
+        if place.is_script(join.entry):
             return script.run(join, channel, progress)
         device = _prepare(join)
         _form_process_group(join, device)
@@ -69,7 +69,7 @@ def _run(join: Join, channel: Channel, progress: Progress) -> int:
         traceback.print_exception(_without_our_frames(error))
         sys.stderr.flush()
         channel.send(Failed(join.rank, join.generation, _report(error, progress)))
-        if script.is_script(join.entry):
+        if place.is_script(join.entry):
             script.wind_up()
         return EXIT_FAILED
 
@@ -80,31 +80,6 @@ def _prepare(join: Join) -> torch.device:
     device = torch.device("cuda", int(os.environ.get("REGROUP_DEVICE_INDEX", "0")))
     torch.cuda.set_device(device)
     return device
-
-
-def _export_environment(join: Join) -> None:
-    """torchrun's variables, so that unmodified `env://` scripts and libraries find their place."""
-    os.environ.update(
-        {
-            "MASTER_ADDR": join.store_host,
-            "MASTER_PORT": str(join.store_port),
-            "RANK": str(join.rank),
-            "WORLD_SIZE": str(join.world_size),
-            "LOCAL_RANK": str(join.local_rank),
-            "LOCAL_WORLD_SIZE": str(join.local_world_size),
-            "GROUP_RANK": str(join.node_rank),
-            "GROUP_WORLD_SIZE": str(join.node_count),
-            "ROLE_RANK": str(join.rank),
-            "ROLE_WORLD_SIZE": str(join.world_size),
-            "ROLE_NAME": "default",
-            "TORCHELASTIC_RUN_ID": join.job_id,
-            "TORCHELASTIC_RESTART_COUNT": str(join.generation - 1),
-            "TORCHELASTIC_MAX_RESTARTS": str(join.config.get("max_restarts", 0)),
-            "TORCHELASTIC_USE_AGENT_STORE": "True",
-            "REGROUP_JOB_ID": join.job_id,
-            "REGROUP_GENERATION": str(join.generation),
-        }
-    )
 
 
 def _form_process_group(join: Join, device: torch.device) -> None:

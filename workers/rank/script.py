@@ -18,17 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from regroup.workers.contract import Done, ErrorClass, Failed, Join, Joined, RankError
+from regroup.workers.rank import place
 from regroup.workers.rank.channel import Channel
 from regroup.workers.rank.errors import InputError
+from regroup.workers.rank.place import SCRIPT_FILE, SCRIPT_MODULE
 from regroup.workers.rank.progress import Progress
 from regroup.workers.rank.step_count import StepCount
-
-_FILE, _MODULE = "script:", "script-module:"
-
-
-def is_script(entry: str) -> bool:
-    """Whether an entry names a program, not a training function."""
-    return entry.startswith((_FILE, _MODULE))
 
 
 def run(join: Join, channel: Channel, progress: Progress) -> int:
@@ -38,18 +33,18 @@ def run(join: Join, channel: Channel, progress: Progress) -> int:
         InputError: there is no such file, module or folder on this node.
         BaseException: whatever the program let out, but SystemExit.
     """
-    _show_devices(join)
+    os.environ.update(place.visible_devices(join))  # the zygote has not touched CUDA, so this still decides
     _forget_shared_randomness()
     asked: dict[str, Any] = join.config.get("script") or {}
-    _enter(asked.get("cwd"), join)
+    _enter(place.folder(join), join)
     channel.send(Joined(join.rank, join.generation, time.time()))
     steps = StepCount(join, channel, progress)
     steps.begin()
     try:
-        if join.entry.startswith(_MODULE):
-            _run_module(join.entry.removeprefix(_MODULE), asked.get("args") or [], join)
+        if join.entry.startswith(SCRIPT_MODULE):
+            _run_module(join.entry.removeprefix(SCRIPT_MODULE), asked.get("args") or [], join)
         else:
-            _run_file(join.entry.removeprefix(_FILE), asked.get("args") or [], join)
+            _run_file(join.entry.removeprefix(SCRIPT_FILE), asked.get("args") or [], join)
     except SystemExit as error:
         if code := _exit_code(error):
             channel.send(Failed(join.rank, join.generation, _left(error, code, progress)))
@@ -67,22 +62,14 @@ def wind_up() -> None:
     atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
 
 
-def _show_devices(join: Join) -> None:
-    # The zygote has not touched CUDA, so this still decides.
-    devices = join.node_devices if join.device == "cuda" else ()
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(device) for device in devices)
-
-
 def _forget_shared_randomness() -> None:
     """numpy's generator was copied by the fork; in processes of their own, ranks would not draw the same numbers."""
     if (numpy_random := sys.modules.get("numpy.random")) is not None:
         numpy_random.seed()
 
 
-def _enter(cwd: str | None, join: Join) -> None:
-    path = join.entry.removeprefix(_FILE)
-    folder = cwd or (os.path.dirname(path) if join.entry.startswith(_FILE) else "")  # noqa: PTH120
-    if folder and Path(folder).is_absolute():
+def _enter(folder: str, join: Join) -> None:
+    if folder:
         try:
             os.chdir(folder)
         except OSError as error:
