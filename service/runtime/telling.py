@@ -75,6 +75,10 @@ class Telling:
             self.phase = "training"
             await self.change(JobState.RUNNING, Reason.FIRST_STEP, f"generation {number} trains", generation=number)
         if (incident := self._of(watch)) is not None:
+            # Rank 0's first step may be heard of before the last of the others has said that it was ready for it.
+            for phase, heard in _phases_heard(watch):
+                if heard:
+                    incident.passed(phase, max(heard.values()))
             incident.passed("first_step_s", watch.first_step_s)
             await self.revise(incident)
             self.incident = None
@@ -100,7 +104,7 @@ class Telling:
         incident, world = self._of(watch), len(watch.generation.ranks)
         if incident is None:
             return
-        for phase, heard in (("formed_s", watch.joined), ("restored_s", watch.restored)):
+        for phase, heard in _phases_heard(watch):
             if len(heard) == world and phase not in incident.times:
                 self.passed(incident, phase, max(heard.values()))
 
@@ -128,3 +132,8 @@ class Telling:
     def _of(self, watch: Watch) -> Incident | None:
         incident = self.incident
         return incident if incident and incident.next_generation == watch.generation.number else None
+
+
+def _phases_heard(watch: Watch) -> tuple[tuple[str, Mapping[int, float]], ...]:
+    """Phase of a recovery → which ranks have passed it, and when."""
+    return ("formed_s", watch.joined), ("restored_s", watch.restored)

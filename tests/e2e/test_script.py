@@ -1,26 +1,17 @@
 """Unmodified torchrun scripts as jobs: the same result as under torchrun, after a kill too, and every way to end."""
 
 import json
-import os
 import subprocess
 import sys
 import uuid
 from pathlib import Path
-from typing import Any
 
 import pytest
+from house.scripts import digest, output, script, torchrun
 from house.served import Served, called, eventually
-
-from regroup.api.schemas import Job
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "torchrun_ddp.py"
 STEPS = 24
-
-
-def script(name: str, path: Path, *args: str, ranks: int = 2, steps: int | None = None, **parts: Any) -> dict[str, Any]:
-    """A spec that runs a file."""
-    workload = {"kind": "script", "entrypoint": str(path), "args": list(args), "steps": steps}
-    return {"name": name, "workload": workload, "layout": {"dp": ranks}, **parts}
 
 
 def written(tmp_path: Path, source: str) -> Path:
@@ -30,32 +21,11 @@ def written(tmp_path: Path, source: str) -> Path:
     return path
 
 
-def output(served: Served, job: Job, *, generation: int, rank: int = 0, stream: str = "stdout") -> str:
-    """What a rank of a generation wrote."""
-    return "".join(served.client.logs(job.id, rank=rank, generation=generation, stream=stream))
-
-
-def digest(text: str) -> str:
-    """The line of the example that says what came out."""
-    (line,) = [line for line in text.splitlines() if line.startswith("parameters ")]
-    return line
-
-
 @pytest.fixture(scope="module")
 def under_torchrun(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The digest of the example as torchrun runs it, undisturbed."""
     folder = tmp_path_factory.mktemp("torchrun")
-    options = ["--standalone", "--nproc-per-node", "4", str(EXAMPLE), "--folder", str(folder), "--steps", str(STEPS)]
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *options],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return digest(done.stdout)
+    return digest(torchrun(EXAMPLE, "--folder", str(folder), "--steps", str(STEPS), ranks=4))
 
 
 def test_the_example_loses_a_rank_and_ends_as_under_torchrun(

@@ -129,6 +129,13 @@ async def test_what_nobody_knows_is_not_made_up() -> None:
     assert incident["steps_lost"] is None
 
 
+async def test_a_first_step_heard_of_before_the_last_rank_resumed_hides_no_phase() -> None:
+    second: list[Message] = [Restored(0, 2, 1, 6.0), row(2, 2), Restored(1, 2, 1, 6.0), *ended(2, 2)]
+    events = await run(Nodes({1: [row(1, 1), KILLED], 2: second}))
+    incident = [event.data for event in events if event.type == "incident"][-1]
+    assert {"form", "restore", "first_step", "total"} <= set(incident["durations"])
+
+
 async def test_an_error_is_tried_again_only_if_it_may_be() -> None:
     says = {1: [FAILED], 2: ended(2, 0)}
     failed = await run(Nodes(says))
