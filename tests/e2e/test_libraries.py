@@ -40,7 +40,9 @@ def assert_back(served: Served, job: Job) -> None:
     """The killed rank cost the steps since the script's own checkpoint, of step 30, and little time: a preload that
     starts a thread would make every rank begin by exec, and import everything again."""
     (incident,) = job.incidents
-    assert (incident.reason, incident.rank, incident.at_step, incident.steps_lost) == ("rank_exit", 1, 32, 2)
+    assert (incident.reason, incident.rank) == ("rank_exit", 1)
+    assert incident.at_step in (32, 33), "its peer may have got through the step in which it died"
+    assert incident.steps_lost == incident.at_step - 30
     nodes = [event.data for event in served.client.events(job.id) if event.data.get("kind") == "node"]
     assert nodes and all((node["launcher"], node["why"]) == ("fork", "") for node in nodes)
     total_s = incident.durations["total"]

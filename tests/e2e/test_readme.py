@@ -1,4 +1,4 @@
-"""The README's own commands do what it says, and so does the demo."""
+"""The README's own commands do what it says, and so do the guide's to scripts, and the demo."""
 
 import json
 import os
@@ -20,24 +20,26 @@ from regroup.api.cli.specfile import read_spec
 
 Run: TypeAlias = Callable[[str], str]
 
-README = (ROOT / "README.md").read_text()
+README, SCRIPTS = ((ROOT / path).read_text() for path in ("README.md", "docs/guides/torchrun.md"))
 SETUP = "make setup && . .venv/bin/activate"
 TIME = r"^\[ *\d+\.\d s\] "
 """How a line of `watch` and of the demo begins, without a terminal."""
+_SAID_WHEN_UP = {"serve": "^regroup serves at", "run": rf"{TIME}step 20\b"}
+"""What to wait for after a command that goes on behind the shell."""
 _START_S = 120.0
 _COMMAND_S = 600.0
 _DEMO_S = 900.0
 
 
-def blocks(language: str, heading: str) -> list[str]:
-    """The README's fenced blocks of a language below a heading."""
-    section = README.split(f"## {heading}\n")[1].split("\n## ")[0]
+def blocks(language: str, heading: str, page: str = README) -> list[str]:
+    """A page's fenced blocks of a language below a heading."""
+    section = page.split(f"## {heading}\n")[1].split("\n## ")[0]
     return re.findall(rf"^```{language}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
 
 
-def commands() -> list[str]:
-    """The lines of "Use it", without their comments."""
-    (block,) = blocks("sh", "Use it")
+def commands(heading: str, page: str = README) -> list[str]:
+    """The lines below a heading, without their comments."""
+    (block,) = blocks("sh", heading, page)
     return [line.partition(" # ")[0].strip() for line in block.splitlines()]
 
 
@@ -61,7 +63,8 @@ def run(environment: dict[str, str], tmp_path: Path) -> Run:
                                   stdout=file, stderr=file, timeout=_COMMAND_S, check=False)  # fmt: skip
         assert done.returncode == 0, f"{command} exited {done.returncode}: {output.read_text()}"
         if command.endswith("&"):
-            eventually(lambda: "regroup serves at" in output.read_text(), _START_S)
+            said = _SAID_WHEN_UP[shlex.split(command)[1]]
+            eventually(lambda: re.search(said, output.read_text(), re.MULTILINE), _START_S)
         return output.read_text()
 
     return typed
@@ -69,7 +72,7 @@ def run(environment: dict[str, str], tmp_path: Path) -> Run:
 
 @pytest.mark.slow
 def test_the_commands_of_use_it(run: Run, environment: dict[str, str], tmp_path: Path) -> None:
-    setup, *others = commands()
+    setup, *others = commands("Use it")
     assert setup == SETUP, "whoever runs this has done it; all others are typed as they stand"
     verbs = [shlex.split(command)[1] for command in others]
     assert verbs[0] == "serve" and verbs[-1] == "down" and len(set(verbs)) == len(verbs)
@@ -86,6 +89,24 @@ def test_the_commands_of_use_it(run: Run, environment: dict[str, str], tmp_path:
     assert re.match(r"ended: server http://\S+ \(process \d+\), local Ray \S+ \(2 nodes\), and the jobs on it\n", ended)
     assert not Path(record["temp_dir"]).exists()
     assert run(others[-1]) == "nothing was running\n"
+
+
+@pytest.mark.slow
+def test_the_commands_that_kill_a_rank_of_a_script(run: Run, tmp_path: Path) -> None:
+    typed = [
+        command.replace("/tmp/mine", str(tmp_path / "mine")) for command in commands("See it lose a rank", SCRIPTS)
+    ]
+    assert [command.split()[:2] for command in typed] == [
+        *(["regroup", verb] for verb in ("serve", "run", "stacks")),
+        ["kill", "-9"],
+        *(["regroup", verb] for verb in ("watch", "logs", "down")),
+    ]
+    _, _, stacks, killed, watched, logs, _ = map(run, typed)
+    assert re.match(r"rank 1 on \S+ \(process \d+\)", stacks)
+    assert killed == ""
+    assert re.search(rf"{TIME}incident: rank 1 killed by signal 9 after step \d+$", watched, re.MULTILINE)
+    assert watched.splitlines()[-1].endswith(" SUCCEEDED")
+    assert "rank 0 goes on after step " in logs
 
 
 def said_by_the_python_example(run: Run, tmp_path: Path) -> str:

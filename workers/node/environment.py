@@ -23,7 +23,9 @@ def zygote_environment(config: AgentConfig) -> dict[str, str]:
         {
             "OMP_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,
-            "OPENBLAS_NUM_THREADS": "1",  # importing numpy must not start a thread before the fork
+            # Importing numpy and pyarrow (pandas, datasets) must not start a thread before the fork.
+            "OPENBLAS_NUM_THREADS": "1",
+            "JE_ARROW_MALLOC_CONF": "background_thread:false",
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
             "GLOO_SOCKET_IFNAME": ifname,
             "NCCL_SOCKET_IFNAME": ifname,

@@ -252,6 +252,12 @@ async def test_a_preload_that_starts_threads_falls_back_to_exec(tmp_path: Path) 
     assert "'threaded_module' started 1 thread" in await trains_by_exec(tmp_path, "threaded_module", threads)
 
 
+async def test_libraries_that_would_start_threads_on_import_are_told_not_to(tmp_path: Path) -> None:
+    async with lone_node(tmp_path, "common_libraries", "import numpy, pyarrow") as node:
+        facts = await node.host.prepare()
+    assert (facts["launcher"], facts["why"]) == ("fork", "")
+
+
 @pytest.fixture
 def driver_file() -> Iterator[Path]:
     """What initialising CUDA leaves in a process is the driver's open device file; a plain file of such a name is
