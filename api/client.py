@@ -10,18 +10,21 @@ Requests are repeated while the server is away (a submit under one idempotency k
 resume where they broke off. Imports neither torch, ray nor the service.
 """
 
+import base64
 import json
 import random
 import time
 import uuid
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from regroup.api import schemas, uploading
+from regroup.api import executing, schemas, uploading
+from regroup.api.execute import ExecEvent
 from regroup.api.sse import ServerEvent, read_events
 from regroup.api.stacks import RankStack, Stacks
 from regroup.service.errors import RegroupError
@@ -155,6 +158,30 @@ class Client:
         """Where every thread of every rank is now, in rank order; raises ApiError if the job has no ranks."""
         path = f"/v1/jobs/{job}/stacks"
         return self._call(Stacks, "GET", path, params={"project": project}).ranks
+
+    def exec(
+        self,
+        job: str,
+        command: Sequence[str],
+        *,
+        rank: int = 0,
+        timeout: float | str | None = None,
+        stdin: bytes = b"",
+        project: str = "default",
+    ) -> Iterator[ExecEvent]:
+        """Run a command in the place of a rank: `ExecStarted`, `ExecOutput` as it comes, `ExecExit`.
+
+        Closing the iterator ends the command. See `executing.events` for what it raises.
+        """
+        asked: dict[str, Any] = {"command": list(command), "rank": rank, "timeout": timeout}
+        asked["stdin"] = base64.b64encode(stdin).decode()
+        timeouts = httpx2.Timeout(3 * _HEARTBEAT_S, connect=_CONNECT_S)
+
+        def opened() -> AbstractContextManager[httpx2.Response]:
+            path = f"/v1/jobs/{job}/exec"
+            return self._http.stream("POST", path, params={"project": project}, json=asked, timeout=timeouts)
+
+        return executing.events(opened, _refused)
 
     def incidents(self, job: str, *, project: str = "default") -> list[schemas.Incident]:
         """Oldest first."""

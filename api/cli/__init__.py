@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regroup.api.cli import exits, reading, running, serving, submitting, watching
+from regroup.api.cli import executing, exits, reading, running, serving, submitting, watching
 
 app = typer.Typer(
     name="regroup",
@@ -21,7 +21,7 @@ app = typer.Typer(
 VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Server", (serving.serve, serving.down, serving.demo)),
     ("Jobs", (submitting.submit, running.run, submitting.validate, submitting.cancel)),
-    ("Looking", (reading.ls, reading.get, reading.why, watching.watch, watching.logs, reading.stacks)),
+    ("Looking", (reading.ls, reading.get, reading.why, watching.watch, watching.logs, reading.stacks, executing.exec)),
     ("History", (reading.metrics, reading.events, reading.checkpoints, reading.export)),
 )
 """All verbs, grouped as `--help` and docs/cli.md show them."""

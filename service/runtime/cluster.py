@@ -245,6 +245,32 @@ class Cluster(Protocol):
         """
         ...
 
+    async def execute(self, job_id: str, node_id: str, order: Mapping[str, Any]) -> int:
+        """Run a command in the place of a rank on its node; returns the generation whose rank it was.
+
+        Args:
+            order: `key` (to name it by from now on), `rank`, `command`, `timeout_s` and `stdin`.
+
+        Raises:
+            ConflictError: the agent does not run it, and says why.
+        """
+        ...
+
+    async def execution(
+        self, job_id: str, node_id: str, key: str, limit_bytes: int, wait_s: float
+    ) -> tuple[Sequence[tuple[str, bytes]], Mapping[str, Any] | None]:
+        """What a command wrote since it was last asked for, as (stream, bytes), and how it ended: `code` and `why`.
+        One that nobody asks for is ended; with a limit of 0 it is only kept.
+
+        Raises:
+            ConflictError: there is no such command.
+        """
+        ...
+
+    async def end_execution(self, job_id: str, node_id: str, key: str) -> None:
+        """End a command with all that it started; a missing one is no error."""
+        ...
+
     async def dashboard_url(self) -> str | None:
         """The Ray dashboard, if there is one."""
         ...

@@ -94,6 +94,10 @@ class FakeCluster:
         self.logs: dict[tuple[str, int, int, str], str] = {}
         self.running: dict[str, dict[str, dict[str, Any]]] = {}
         """Job → rank → its stacks."""
+        self.orders: list[dict[str, Any]] = []
+        """Commands that were to run beside ranks."""
+        self.outputs: list[tuple[str, bytes] | dict[str, Any]] = []
+        """What a command says next: (stream, bytes), or `code` and `why` of its end."""
         self._nodes = {node.id: node for node in nodes}
         self._on_start = on_start
 
@@ -192,6 +196,27 @@ class FakeCluster:
         if job_id not in self.running:
             raise NotFoundError(f"job {job_id} has no ranks now")
         return self.running[job_id]
+
+    async def execute(self, job_id: str, node_id: str, order: Mapping[str, Any]) -> int:
+        self._reach()
+        self.orders.append({"job_id": job_id, "node_id": node_id, **order})
+        return 1
+
+    async def execution(
+        self, job_id: str, node_id: str, key: str, limit_bytes: int, wait_s: float
+    ) -> tuple[Sequence[tuple[str, bytes]], Mapping[str, Any] | None]:
+        self._reach()
+        if limit_bytes <= 0:
+            return (), None
+        if not self.outputs:
+            await asyncio.sleep(min(wait_s, 0.05))
+            return (), None
+        said = self.outputs.pop(0)
+        return ([said], None) if isinstance(said, tuple) else ((), said)
+
+    async def end_execution(self, job_id: str, node_id: str, key: str) -> None:
+        self._reach()
+        self.calls.append(f"end execution {key}")
 
     async def dashboard_url(self) -> str | None:
         return None

@@ -23,7 +23,7 @@ from ray.util import placement_group_table
 from ray.util.placement_group import PlacementGroup, get_placement_group, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from regroup.service.errors import NotFoundError
+from regroup.service.errors import ConflictError, NotFoundError
 from regroup.service.runtime import ray_standby
 from regroup.service.runtime.cluster import (
     NAMESPACE,
@@ -35,6 +35,8 @@ from regroup.service.runtime.cluster import (
     SupervisorGoneError,
     SyncReply,
     SyncRequest,
+    agent_name,
+    job_of,
     supervisor_name,
 )
 from regroup.service.runtime.payload import Payload, standby_config
@@ -46,6 +48,8 @@ _READY_S = 20.0
 _SHUTDOWN_S = 20.0
 _SYNC_GRACE_S = 10.0
 _LEAVE_S = 10.0
+_FIRST_WORD_S = 60.0
+_AGENT = agent_name("", "").rstrip(":")
 _KEEP_IDLE_S = 7 * 24 * 3600
 _NODE_ID_LABEL = "ray.io/node-id"
 _ROLE_LABEL = "regroup.io/role"
@@ -61,6 +65,8 @@ class RayCluster:
         self._dashboard = dashboard
         self._supervisor = supervisor
         self._threads = ThreadPoolExecutor(16, thread_name_prefix="ray")
+        self._agents: dict[str, Any] = {}
+        """Agents that run commands, by name."""
 
     @classmethod
     async def connect(cls, address: str, dashboard: str | None = None, supervisor: str = _SUPERVISOR) -> "RayCluster":
@@ -134,6 +140,7 @@ class RayCluster:
             await asyncio.sleep(0.05)
 
     async def forget_job(self, job_id: str) -> None:
+        self._agents = {name: handle for name, handle in self._agents.items() if job_of(name) != job_id}
         await self._blocking(lambda: _forget(job_id))
 
     async def read_log(self, job_id: str, generation: int, rank: int, stream: str, offset: int, limit: int) -> LogChunk:
@@ -155,17 +162,43 @@ class RayCluster:
             raise NotFoundError(f"job {job_id} has no ranks now")
         return found
 
+    async def execute(self, job_id: str, node_id: str, order: Mapping[str, Any]) -> int:
+        limit_s = _FIRST_WORD_S  # a zygote that was killed is started again, and imports
+        return int((await self._ask_agent(job_id, node_id, "execute", dict(order), limit_s=limit_s))["generation"])
+
+    async def execution(
+        self, job_id: str, node_id: str, key: str, limit_bytes: int, wait_s: float
+    ) -> tuple[Sequence[tuple[str, bytes]], Mapping[str, Any] | None]:
+        limit_s = wait_s + _SYNC_GRACE_S
+        found = await self._ask_agent(job_id, node_id, "execution", key, limit_bytes, wait_s, limit_s=limit_s)
+        return found["pieces"], found["ended"]
+
+    async def end_execution(self, job_id: str, node_id: str, key: str) -> None:
+        await self._ask_agent(job_id, node_id, "end_execution", key, limit_s=_CALL_S)
+
     async def dashboard_url(self) -> str | None:
         return self._dashboard
 
     # ------------------------------------------------------------ how to call Ray
+
+    async def _ask_agent(self, job_id: str, node_id: str, method: str, *arguments: Any, limit_s: float) -> Any:
+        """A method of a job's agent, not by way of its supervisor: what it says may be long."""
+        name = agent_name(job_id, node_id)
+        try:
+            reply = await self._call(name, method, *arguments, limit_s=limit_s)
+        except SupervisorGoneError as error:
+            self._agents.pop(name, None)
+            raise ClusterUnavailableError(f"the agent of job {job_id} on node {node_id[:8]} is gone") from error
+        if isinstance(reply, Mapping) and (refused := reply.get("error")):
+            raise ConflictError(refused["message"])
+        return reply
 
     async def _call(self, actor: str, method: str, *arguments: Any, limit_s: float) -> Any:
         """A method of a named actor."""
 
         def begin() -> asyncio.Future[Any]:
             try:
-                handle = ray.get_actor(actor, namespace=NAMESPACE)
+                handle = self._handle(actor)
             except ValueError as error:
                 raise SupervisorGoneError(f"there is no {actor} in the cluster") from error
             return getattr(handle, method).remote(*arguments).future()
@@ -180,6 +213,14 @@ class RayCluster:
             raise SupervisorGoneError(f"{actor} is dead: {error}") from error
         except exceptions.RayActorError as error:
             raise ClusterUnavailableError(f"{actor} is restarting: {error}") from error
+
+    def _handle(self, actor: str) -> Any:
+        """Of an actor by its name; an agent that was a standby has another. Blocking."""
+        if not actor.startswith(_AGENT):
+            return ray.get_actor(actor, namespace=NAMESPACE)
+        if actor not in self._agents:  # asked for every piece of what a command writes
+            self._agents[actor] = ray_standby.find(actor) or ray.get_actor(actor, namespace=NAMESPACE)
+        return self._agents[actor]
 
     async def _blocking(self, function: Callable[[], T], limit_s: float = _CALL_S) -> T:
         try:

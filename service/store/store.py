@@ -178,6 +178,11 @@ class Store:
                 await writer.record("intent", {"cancel": True}, time_s=now, actor=actor, changes={"intents": intents})
         return writer.job
 
+    async def note(self, job_id: str, kind: str, data: Mapping[str, Any], *, now: float, actor: str) -> None:
+        """Write into a job's history what somebody did that changes nothing of it; raises NotFoundError."""
+        async with self._job(job_id) as writer:
+            await writer.record(kind, data, time_s=now, actor=actor)
+
     async def pin(self, job_id: str, step: int, pinned: bool, *, now: float, actor: str) -> Checkpoint:
         """Keep the newest checkpoint of `step` from retention, or no longer.
 
