@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable
+from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 _NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
@@ -29,6 +30,12 @@ def _seconds(value: object) -> object:
     if isinstance(value, str):
         raise PydanticCustomError("duration", "a duration is a number of seconds or like '90s', '15m', '2h', '3d'")
     return value
+
+
+def _absolute(path: str) -> str:
+    if not PurePosixPath(path).is_absolute():
+        raise PydanticCustomError("absolute", "needs an absolute path: a relative one means another on every node")
+    return path
 
 
 def _bytes(value: object) -> object:
@@ -64,6 +71,8 @@ AutoOrOffDuration = Annotated[float | Literal["auto", "off"], BeforeValidator(_s
 """The same, or `off`."""
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
 """Bytes, or a string such as `2GiB`."""
+AbsolutePath = Annotated[str, AfterValidator(_absolute)]
+"""A path that is the same on every node."""
 Positive = Annotated[int, Field(ge=1)]
 Name = Annotated[str, Field(pattern=_NAME, description="lower-case letters, digits and '-', at most 63")]
 

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, fi
 from pydantic_core import PydanticCustomError
 
 from regroup.service.code import Code
+from regroup.service.environment import Environment
 from regroup.service.errors import FieldIssue, SpecError
 from regroup.service.layout import Layout
 from regroup.service.quantities import AutoDuration, AutoOrOffDuration, Bytes, Duration, Name, Part, Positive
@@ -249,6 +250,8 @@ class JobSpec(Part):
     """Environment variables whose values the node looks up."""
     code: Code | None = None
     """The job's own code; none if absent."""
+    environment: Environment = Environment()
+    """The Python that the ranks run in."""
     preload: list[str] = []
     """Modules the zygote imports before ranks are forked; they must not touch CUDA."""
     resources: Resources = Resources()

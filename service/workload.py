@@ -1,13 +1,12 @@
 """What a job runs: the tagged union of workloads, and what each is made of."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.quantities import Part, Positive
+from regroup.service.quantities import AbsolutePath, Part, Positive
 
 
 class TransformerModel(Part):
@@ -71,12 +70,6 @@ class BuiltinWorkload(Part):
     data: TextData
 
 
-def _absolute(path: str) -> str:
-    if not PurePosixPath(path).is_absolute():
-        raise PydanticCustomError("absolute", "needs an absolute path: a relative one means another on every node")
-    return path
-
-
 class ScriptWorkload(Part):
     """A program as torchrun runs it, unmodified: one process a rank, told its place by environment variables."""
 
@@ -88,7 +81,7 @@ class ScriptWorkload(Part):
     """A module to run like `python -m`, found in `cwd` or on the nodes' path. Or give `entrypoint`."""
     args: list[str] = []
     """What follows in `sys.argv`."""
-    cwd: Annotated[str, AfterValidator(_absolute)] | None = None
+    cwd: AbsolutePath | None = None
     """Folder it runs in, the same on every node; that of `entrypoint` if absent."""
     steps: Positive | None = None
     """Optimizer steps it will take, if known: for progress and the time that is left."""

@@ -21,6 +21,12 @@ class AgentConfig:
     datasets_uri: str
     interpreter: str = ""
     """The job's Python; the platform's if empty."""
+    requirements: tuple[str, ...] = ()
+    """What pip installs into a Python of the job's own; none if empty."""
+    base: str = "platform"
+    """What that Python sees beside them: `platform`, the platform's packages, or `none`."""
+    needs: tuple[str, ...] = ()
+    """Modules that a Python which is not the platform's must have for this job."""
     env: dict[str, str] = field(default_factory=dict[str, str])
     secrets: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     """Variable → where this node finds its value: `from_env`, `from_file` or `from_kubernetes` (`name` and `key`)."""

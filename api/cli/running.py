@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from regroup.api.cli import code
+from regroup.api.cli import code, requirements
 from regroup.api.cli.options import AsJson, Server, Settings
 from regroup.api.cli.output import say
 from regroup.api.cli.torchrun import Flags, job_name, script_spec
@@ -59,6 +59,7 @@ def run(
     name: Name = None,
     settings: Settings = None,
     working_dir: code.WorkingDir = None,
+    requirements_file: requirements.Requirements = None,
     server: Server = None,
     as_json: AsJson = False,
     no_python: NoPython = False,
@@ -80,6 +81,7 @@ def run(
     if is_spec(what[0]) and not module:
         _refuse_beside_a_spec(what[1:], flags, name)
         spec = code.named(read_spec(Path(what[0]), settings or ()), working_dir, Path(what[0]).parent)
+        spec = requirements.listed(spec, requirements_file, Path(what[0]).parent)
     else:
         if no_python:
             raise typer.BadParameter("a rank is forked from a Python that has torch imported: run a Python file or -m")
@@ -90,7 +92,7 @@ def run(
         spec = script_spec(what, flags, cwd=Path.cwd(), name=named)
         for setting in settings or ():
             set_value(spec, setting)
-        spec = code.of_program(spec, working_dir, Path.cwd())
+        spec = requirements.listed(code.of_program(spec, working_dir, Path.cwd()), requirements_file, Path.cwd())
     with connect(server, patient=True) as client:
         watch_to_the_end(client, client.submit(code.uploaded(client, spec)), as_json=as_json)
 

@@ -8,6 +8,7 @@ from regroup.api.cli import exits
 from regroup.api.cli.code import WorkingDir, addressed, named, uploaded
 from regroup.api.cli.options import AsJson, Job, Server, Settings, Spec
 from regroup.api.cli.output import leave, print_json, say
+from regroup.api.cli.requirements import Requirements, listed
 
 Wait = Annotated[bool, typer.Option("--wait", help="Return when the job is over; exit 0 only if it SUCCEEDED.")]
 Key = Annotated[
@@ -24,6 +25,7 @@ def submit(
     wait: Wait = False,
     key: Key = None,
     working_dir: WorkingDir = None,
+    requirements: Requirements = None,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
@@ -31,7 +33,7 @@ def submit(
     from regroup.api.cli.connection import connect
     from regroup.api.cli.specfile import read_spec
 
-    data = named(read_spec(spec, settings or ()), working_dir, spec.parent)
+    data = listed(named(read_spec(spec, settings or ()), working_dir, spec.parent), requirements, spec.parent)
     with connect(server, patient=wait) as client:
         job = client.submit(uploaded(client, data), idempotency_key=key)
         if wait:
@@ -55,7 +57,7 @@ def validate(spec: Spec, settings: Settings = None, server: Server = None, as_js
     from regroup.api.cli.specfile import read_spec
     from regroup.service.spec import parse_spec
 
-    data = addressed(named(read_spec(spec, settings or ()), None, spec.parent))
+    data = addressed(listed(named(read_spec(spec, settings or ()), None, spec.parent), None, spec.parent))
     checked: object
     if address(server) is None:
         spec_with_defaults = parse_spec(data)

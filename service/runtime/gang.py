@@ -11,6 +11,8 @@ from regroup.service.runtime.generations import Generation
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import Join, Restore, to_json
 
+ENVIRONMENT_TIMEOUT_S = 4000.0
+"""Longer than an agent lets its pip run: it says then what it was at."""
 END_TIMEOUT_S = 15.0
 FORM_TIMEOUT_S = 60.0
 RESTORE_TIMEOUT_S = 1800.0
@@ -71,7 +73,7 @@ class Gang:
     facts: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
     async def up(self, timeout_s: float) -> None:
-        """Bring every agent and its zygote up.
+        """Bring every agent and its zygote up, each within `timeout_s` once its Python is there.
 
         Raises:
             AgentLostError: one is not up in time.
@@ -80,6 +82,8 @@ class Gang:
 
         async def one(config: AgentConfig) -> None:
             await self.agents.start(config)
+            if config.requirements:
+                await self._ask(config.node_id, "make_environment", timeout_s=ENVIRONMENT_TIMEOUT_S)
             self.facts[config.node_id] = await self._ask(config.node_id, "prepare", timeout_s=timeout_s)
 
         await _all(one(config) for config in self.configs.values())

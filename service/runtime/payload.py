@@ -16,6 +16,7 @@ from regroup.workers.contract import Join, Restore
 
 BUILTIN_ENTRY = "regroup.workers.trainer:train"
 FUNCTION_ENTRY = "regroup.workers.rank.function:train"
+_NEEDS = ("torch",)
 _PRELOADED_FOR_SCRIPTS = ("torch", "regroup.workers.rank.rank")
 _ALWAYS_PRELOADED = (
     "torch",
@@ -195,6 +196,10 @@ class Payload:
                 datasets_uri=self.datasets_uri,
                 code=spec.code.archive if spec.code else "",
                 blob_uri=self.blob_uri,
+                interpreter=spec.environment.interpreter or "",
+                requirements=tuple(spec.environment.requirements),
+                base=spec.environment.base,
+                needs=self._needs,
                 env=dict(spec.env),
                 secrets={name: ref.model_dump() for name, ref in spec.secrets.items()},
                 rehearsal=self._rehearsal,
@@ -213,6 +218,14 @@ class Payload:
             return FUNCTION_ENTRY if isinstance(self.spec.workload, FunctionWorkload) else BUILTIN_ENTRY
         module = self.script.module
         return f"script:{self.script.entrypoint}" if module is None else f"script-module:{module}"
+
+    @property
+    def _needs(self) -> tuple[str, ...]:
+        """What a Python of the job's own must have."""
+        workload = self.spec.workload
+        if isinstance(workload, BuiltinWorkload):
+            return (*_NEEDS, "numpy", "fsspec", *(() if workload.data.tokenizer == "byte" else ("tokenizers",)))
+        return _NEEDS
 
     @property
     def _rehearsal(self) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Telling:
     def note(self, node_id: str, note: Note) -> None:
         """Something of a node that a person may want to read."""
         if note.kind == "progress":
-            self.enter("data", note.data.get("fraction"), note.data.get("message", ""))
+            self.enter(note.data.get("phase", "data"), note.data.get("fraction"), note.data.get("message", ""))
             return
         key = f"note:{node_id[:8]}:{note.kind}:{note.time_s}"
         self._journal.pass_on(key, "note", note.generation, note.time_s, {"kind": note.kind, **note.data})

@@ -17,6 +17,7 @@ from regroup.workers.node import data, logs, processes, storage
 from regroup.workers.node.code import CodeError
 from regroup.workers.node.host import Host, StaleGeneration
 from regroup.workers.node.probes import SecretMissing
+from regroup.workers.node.python import PythonUnfit
 from regroup.workers.node.zygote_link import TaskFailed, ZygoteDied, ZygoteLink, ZygoteRefused
 
 BEAT_S = 1.0
@@ -41,19 +42,28 @@ class NodeAgent:
     def __repr__(self) -> str:
         return f"regroup agent {self._config.job_name} on {self._config.node_name}"
 
+    async def make_environment(self) -> dict[str, Any]:
+        """Install what the job's Python needs, which may take long. Errors: `environment`, `secret`."""
+        return await self._prepared(self._started().python.made())
+
     async def prepare(self) -> dict[str, Any]:
         """Bring the zygote up. Errors: `code`, `preload`, `secret`, `environment`."""
-        host = self._started()
+        return await self._prepared(self._started().prepare())
+
+    async def _prepared(self, work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
         try:
-            return await host.prepare()
+            return await work
         except ZygoteRefused as error:
             return {"error": {"kind": "preload", "message": str(error), "traceback": error.traceback}}
         except CodeError as error:
             return {"error": {"kind": "code", "message": str(error), "traceback": ""}}
         except SecretMissing as error:
             return {"error": {"kind": "secret", "message": str(error), "traceback": ""}}
+        except PythonUnfit as error:
+            return {"error": {"kind": "environment", "message": str(error), "traceback": error.details}}
         except ZygoteDied as error:
-            return {"error": {"kind": "environment", "message": f"{error}; its log: {host.log_dir}", "traceback": ""}}
+            message = f"{error}; its log: {self._started().log_dir}"
+            return {"error": {"kind": "environment", "message": message, "traceback": ""}}
 
     async def check_storage(self) -> dict[str, Any]:
         """Prove that durable storage can be written from this node. Error: `storage`."""

@@ -60,6 +60,6 @@ def _secret(name: str, source: Mapping[str, Any]) -> str:
 
 def _started_with(config: AgentConfig) -> tuple[object, ...]:
     return (
-        config.interpreter, config.address, config.ifname, config.cpus, config.env, config.secrets,
-        config.collective_timeout_s,
+        config.interpreter, config.requirements, config.base, config.address, config.ifname, config.cpus, config.env,
+        config.secrets, config.collective_timeout_s,
     )  # fmt: skip

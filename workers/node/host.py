@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -31,11 +30,11 @@ from regroup.workers.contract import (
 )
 from regroup.workers.node import code, logs, probes, processes, stacks, storage
 from regroup.workers.node.buffers import BufferPool
-from regroup.workers.node.environment import zygote_environment
 from regroup.workers.node.execute import Executions
 from regroup.workers.node.formation import Formation, stacks_path
 from regroup.workers.node.launch import Launch
 from regroup.workers.node.outbox import Outbox
+from regroup.workers.node.python import JobPython
 from regroup.workers.node.saving import Saving
 from regroup.workers.node.zygote_link import ZygoteDied, ZygoteLink
 
@@ -77,6 +76,7 @@ class Host:
         """Commands that people run beside the ranks."""
         self.places: dict[int, tuple[Join, dict[str, str]]] = {}
         """Rank → its place in the newest generation here, and the variables it began with; kept when that has ended."""
+        self.python = JobPython(config, self.scratch, Path(f"{self._log('environment', 0)}.out"), self.note)
         zygotes = {zygote.process.pid} if zygote is not None else set[int]()
         self._not_ours = frozenset(processes.children(os.getpid())) - zygotes
         """Children that this process had before: they are no job's."""
@@ -100,10 +100,12 @@ class Host:
 
         Raises:
             CodeError: this node cannot have the job's code.
+            PythonUnfit: nor its Python.
             ZygoteRefused: a preload failed.
             ZygoteDied: it ended for another reason.
         """
         processes.become_subreaper()
+        await self.python.made()
         if self.config.code:
             self._code = await asyncio.to_thread(
                 code.unpacked, self.config.code, self.config.blob_uri, code.node_cache(), self.scratch / code.DIRECTORY
@@ -187,6 +189,7 @@ class Host:
         """End everything this host started and give back memory and scratch space."""
         await self.executions.close()
         await self._end_ranks()
+        await self.python.close()
         if self._zygote is not None:
             self._zygote.close()
             await asyncio.to_thread(self._zygote.process.wait)
@@ -308,10 +311,8 @@ class Host:
         if spare is not None and not spare.dead:
             with contextlib.suppress(ZygoteDied):
                 return self._take(spare)
-        interpreter = self.config.interpreter or sys.executable
-        return self._take(
-            ZygoteLink.start(interpreter, zygote_environment(self.config), self._zygote_log(), self.scratch)
-        )
+        python = self.python
+        return self._take(ZygoteLink.start(python.executable, python.environment(), self._zygote_log(), self.scratch))
 
     def _take(self, zygote: ZygoteLink) -> ZygoteLink:
         zygote.serve(self._exited, self._zygote_died, self._zygote_log(), self._code or self.scratch, self._code)

@@ -84,6 +84,15 @@ def secret(name: str, source: Mapping[str, Any]) -> str:
         raise SecretMissing(f"secret {name}: file {file} on node {platform.node()}: {error.strerror}") from error
 
 
+def secret_values(secrets: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The values of all of them, to be looked for where they must not be.
+
+    Raises:
+        SecretMissing: one is not there.
+    """
+    return [secret(name, source) for name, source in secrets.items()]
+
+
 def bind_listener(host: str, ports: range | None) -> socket.socket:
     """A listening socket on `host`, on a free port, or on a free one of `ports`.
 

@@ -9,21 +9,28 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from regroup.workers.state import order_slowly
 from regroup.workers.state.token_file import DataError, TokenFile
+
+try:
+    import numpy as np
+except ModuleNotFoundError:  # a job's own Python may have torch and no numpy
+    np = None
+if TYPE_CHECKING:
+    from numpy import uint64
+    from numpy.typing import NDArray
+
+    Words = NDArray[uint64]
 
 IGNORED = -100
 """Label that the loss leaves out."""
-_ROUNDS = 6
 _MASK = (1 << 64) - 1
 _LIMB = 1 << 32
-Words = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -178,21 +185,26 @@ def record_numbers(ids: Sequence[SampleId], records: int, seed: int) -> list[int
     numbers = [0] * len(ids)
     for epoch in {sample.epoch for sample in ids}:
         at = [k for k, sample in enumerate(ids) if sample.epoch == epoch]
-        shuffled = permute(np.array([ids[k].index for k in at], np.uint64), records, seed, epoch)
-        for k, number in zip(at, shuffled.tolist(), strict=True):
+        indexes = [ids[k].index for k in at]
+        if np is None:
+            shuffled = order_slowly.permute(indexes, records, seed, epoch)
+        else:
+            shuffled = permute(np.array(indexes, np.uint64), records, seed, epoch).tolist()
+        for k, number in zip(at, shuffled, strict=True):
             numbers[k] = number
     return numbers
 
 
-def permute(indexes: Words, size: int, seed: int, epoch: int) -> Words:
+def permute(indexes: "Words", size: int, seed: int, epoch: int) -> "Words":
     """A bijection of [0, size), keyed by seed and epoch: a Feistel network over the next even number of bits.
 
     Values that leave the range walk on along their cycle until they are back in it (Black and Rogaway 2002), so no
     permutation is stored however many records there are.
     """
+    assert np is not None, "order_slowly does without"
     half = np.uint64(max(1, math.ceil((size - 1).bit_length() / 2)))
     low = np.uint64((1 << int(half)) - 1)
-    keys = np.frombuffer(hashlib.sha512(f"{seed}:{epoch}".encode()).digest(), np.uint64)[:_ROUNDS]
+    keys = np.array(order_slowly.round_keys(seed, epoch), np.uint64)
     values = indexes.astype(np.uint64)
     outside = np.ones(values.shape, np.bool_)
     while outside.any():
@@ -208,6 +220,8 @@ def samples_hash_of(ids: Sequence[SampleId]) -> int:
     """Sum modulo 2**64 of hash(epoch, index): the same in any order and dealing, different if one is missing."""
     if not ids:
         return 0
+    if np is None:
+        return order_slowly.hash_of((sample.epoch, sample.index) for sample in ids)
     epochs = np.array([sample.epoch for sample in ids], np.uint64)
     indexes = np.array([sample.index for sample in ids], np.uint64)
     return int(_mix(_mix(epochs) ^ indexes).sum(dtype=np.uint64))
@@ -228,8 +242,9 @@ def chain(digest: str, step: int, count: int, samples_hash: int) -> str:
     return hashlib.sha256(f"{digest}:{step}:{count}:{samples_hash}".encode()).hexdigest()
 
 
-def _mix(words: Words) -> Words:
-    # The finaliser of SplitMix64 (Steele, Lea and Flood 2014), with its increment.
+def _mix(words: "Words") -> "Words":
+    # As in order_slowly.
+    assert np is not None
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,24 +1,30 @@
 """The random generators that training code may draw from, as plain data."""
 
 import base64
+import ctypes
 import random
 from collections.abc import Mapping
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor
+
+try:
+    import numpy as np
+except ModuleNotFoundError:  # a job's own Python may have torch and no numpy
+    np = None
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
     """State of every generator a training function may draw from."""
     version, words, gauss = random.getstate()
-    kind, keys, position, has_gauss, cached = cast(tuple[str, Any, int, int, float], np.random.get_state())
-    found = {
+    found: dict[str, Any] = {
         "python": [version, list(words), gauss],
-        "numpy": [kind, base64.b64encode(keys.tobytes()).decode(), position, has_gauss, cached],
         "torch": _text(torch.get_rng_state()),
     }
+    if np is not None:
+        kind, keys, position, has_gauss, cached = cast(tuple[str, Any, int, int, float], np.random.get_state())
+        found["numpy"] = [kind, base64.b64encode(keys.tobytes()).decode(), position, has_gauss, cached]
     if device.type == "cuda":
         found["cuda"] = _text(torch.cuda.get_rng_state(device))
     return found
@@ -28,8 +34,9 @@ def set_random_state(state: Mapping[str, Any], device: torch.device) -> None:
     """Put `random_state` back."""
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
-    kind, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((kind, np.frombuffer(base64.b64decode(keys), np.uint32), position, has_gauss, cached))
+    if np is not None and "numpy" in state:
+        kind, keys, position, has_gauss, cached = state["numpy"]
+        np.random.set_state((kind, np.frombuffer(base64.b64decode(keys), np.uint32), position, has_gauss, cached))
     torch.set_rng_state(_words(state["torch"]))
     if "cuda" in state and device.type == "cuda":
         torch.cuda.set_rng_state(_words(state["cuda"]), device)
@@ -38,14 +45,15 @@ def set_random_state(state: Mapping[str, Any], device: torch.device) -> None:
 def seed_random(seed: int, device: torch.device) -> None:
     """Start every generator from a seed."""
     random.seed(seed)
-    np.random.seed(seed % 2**32)
+    if np is not None:
+        np.random.seed(seed % 2**32)
     torch.random.default_generator.manual_seed(seed % 2**63)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed % 2**63)
 
 
 def _text(words: Tensor) -> str:
-    return base64.b64encode(words.numpy().tobytes()).decode()
+    return base64.b64encode(ctypes.string_at(words.data_ptr(), words.nbytes)).decode()
 
 
 def _words(text: str) -> Tensor:

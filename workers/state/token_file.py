@@ -4,14 +4,16 @@ import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from regroup.workers.rank.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 META = "meta.json"
 
@@ -50,12 +52,16 @@ class TokenFile:
 
     def rows(self, numbers: Sequence[int], sequence: int) -> tuple[Tensor, Tensor]:
         """Tokens and labels of these records, each int64 (len(numbers), sequence)."""
+        import numpy as np  # a job's own Python need not have it, unless it reads token files
+
         rows = np.stack([self._tokens[n * sequence : (n + 1) * sequence + 1] for n in numbers]).astype(np.int64)
         whole = torch.from_numpy(rows)
         return whole[:, :-1].contiguous(), whole[:, 1:].contiguous()
 
     @cached_property
-    def _tokens(self) -> npt.NDArray[np.generic]:
+    def _tokens(self) -> "npt.NDArray[np.generic]":
+        import numpy as np
+
         return np.memmap(self._path, dtype=self._meta["dtype"], mode="r")
 
 
