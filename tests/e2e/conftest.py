@@ -15,7 +15,8 @@ from regroup.api.schemas import Job
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server for the whole session."""
-    server = Served(tmp_path_factory.mktemp("served") / "state")
+    folder = tmp_path_factory.mktemp("served")
+    server = Served(folder / "state", environment={"REGROUP_VENVS_DIR": str(folder / "venvs")})
     server.start()
     yield server
     server.down()
