@@ -83,6 +83,7 @@ class Gang:
         async def one(config: AgentConfig) -> None:
             await self.agents.start(config)
             if config.requirements:
+                self.on_phase("environment", None, f"installing requirements on {config.node_name}")
                 await self._ask(config.node_id, "make_environment", timeout_s=ENVIRONMENT_TIMEOUT_S)
             self.facts[config.node_id] = await self._ask(config.node_id, "prepare", timeout_s=timeout_s)
 

@@ -27,6 +27,8 @@ from regroup.workers.node.venvs import Stopped, canonical
 TIMEOUT_S = 3600.0
 _LAST_LINES = 30
 _LOOK_S = 0.5
+_STILL_S = 10.0
+"""After so long without news it is said what goes on still."""
 _OPTIONS = ("--no-input", "--disable-pip-version-check", "--progress-bar", "off")
 
 
@@ -92,7 +94,8 @@ class Installer:
     def _run(self, command: Sequence[str], venv: Path, lines: "PipLines | None" = None) -> None:
         """Run a command to its end, saying what it does."""
         last: deque[str] = deque(maxlen=_LAST_LINES)
-        deadline = time.monotonic() + self._timeout_s
+        began_s = time.monotonic()
+        deadline = began_s + self._timeout_s
         # What pip unpacks and builds lies in the environment's own folder, and goes with it.
         env = {**self._env, "TMPDIR": str(venv / "temporary")} if lines is not None else dict(self._env)
         with (
@@ -113,7 +116,7 @@ class Installer:
                         shown = self._hide(line)
                         last.append(shown)
                         print(shown, file=log, flush=True)
-                    if lines is not None and (told := lines.told(line)) is not None:
+                    if lines is not None and (told := lines.told(line, time.monotonic() - began_s)) is not None:
                         self._on_progress(told[0], self._hide(told[1]))
             except BaseException:
                 _end(process)
@@ -137,11 +140,22 @@ class PipLines:
         self._found: set[str] = set()
         self._installing: frozenset[str] = frozenset()
         self._done = -1
+        self._newest: tuple[float | None, str] = (None, "resolving requirements")
+        self._told_s = 0.0
 
-    def told(self, line: str | None) -> tuple[float | None, str] | None:
+    def told(self, line: str | None, elapsed_s: float) -> tuple[float | None, str] | None:
         """A fraction, if known, and words; None if there is nothing new. `line` is None when pip is silent."""
-        words = (line or "").split()
-        match words:
+        told = self._heard(line or "")
+        if told is not None:
+            self._newest, self._told_s = told, elapsed_s
+        elif elapsed_s - self._told_s >= _STILL_S:
+            self._told_s = elapsed_s
+            fraction, message = self._newest
+            told = fraction, f"{message}, after {elapsed_s:.0f} s"
+        return told
+
+    def _heard(self, line: str) -> tuple[float | None, str] | None:
+        match line.split():
             case ["Collecting", name, *_]:
                 self._found.add(name)
                 return None, f"resolving {name} ({len(self._found)} found)"

@@ -127,16 +127,19 @@ def test_a_build_that_prints_a_secret_gives_nothing_away(tmp_path: Path) -> None
 def test_progress_is_read_from_what_pip_prints(
     line: str | None, told: tuple[float | None, str] | None, tmp_path: Path
 ) -> None:
-    assert PipLines(tmp_path).told(line) == told
+    assert PipLines(tmp_path).told(line, 0.0) == told
 
 
 def test_while_pip_installs_silently_what_is_there_is_counted(tmp_path: Path) -> None:
     lines = PipLines(tmp_path)
-    assert lines.told("Installing collected packages: Some.Lib, other, last") == (0.0, "installing 0/3")
-    assert lines.told(None) is None
+    assert lines.told("Installing collected packages: Some.Lib, other, last", 1.0) == (0.0, "installing 0/3")
+    assert lines.told(None, 2.0) is None
     (tmp_path / "some_lib-1.0.dist-info").mkdir()
     (tmp_path / "not_ours-1.0.dist-info").mkdir()
-    assert lines.told(None) == (1 / 3, "installing 1/3")
+    assert lines.told(None, 3.0) == (1 / 3, "installing 1/3")
+    assert lines.told(None, 12.0) is None
+    assert lines.told(None, 13.0) == (1 / 3, "installing 1/3, after 13 s")
+    assert lines.told(None, 14.0) is None
 
 
 def test_secrets_are_taken_out_in_whole_and_in_part() -> None:
