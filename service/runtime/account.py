@@ -21,6 +21,8 @@ class Account:
     incidents: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     """By id, as told last."""
     checkpoint_seconds: list[float] = field(default_factory=list[float])
+    install_seconds: list[float] = field(default_factory=list[float])
+    """Of each Python that was made for the job."""
     world_size: int = 0
     """Of the newest generation."""
 
@@ -40,6 +42,8 @@ class Account:
             self.incidents[str(event.data["id"])] = event.data
         elif event.type == "checkpoint" and event.data.get("duration_s") is not None:
             self.checkpoint_seconds.append(float(event.data["duration_s"]))
+        elif event.type == "note" and event.data.get("kind") == "environment" and event.data["installed"]:
+            self.install_seconds.append(float(event.data["seconds"]))
         elif event.type == "generation":
             self.world_size = int(event.data["world_size"])
 

@@ -32,6 +32,10 @@ RECOVERY = Metric(
 )  # fmt: skip
 CHECKPOINT_BYTES = Metric("regroup_checkpoint_bytes", "gauge", "Checkpoints in storage now.")
 CHECKPOINT_SECONDS = Metric("regroup_checkpoint_seconds", "histogram", "From pin to manifest.", (), _SECONDS)
+INSTALL_SECONDS = Metric(
+    "regroup_environment_install_seconds", "histogram",
+    "Time to make a Python of a job's requirements on a node; those found made are not in it.", (), _SECONDS,
+)  # fmt: skip
 DEVICE_SECONDS = Metric(
     "regroup_device_seconds", "counter",
     "Seconds that jobs held devices, by what they were spent on; with device=\"cuda\" these are GPU-seconds.",

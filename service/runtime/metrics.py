@@ -74,6 +74,8 @@ def _families(totals: Totals, accounts: Sequence[Account], now: float) -> Iterab
     yield _gauge(names.CHECKPOINT_BYTES, [((), totals.checkpoint_bytes)])
     durations = [seconds for account in accounts for seconds in account.checkpoint_seconds]
     yield _histogram(names.CHECKPOINT_SECONDS, {(): durations})
+    installs = [seconds for account in accounts for seconds in account.install_seconds]
+    yield _histogram(names.INSTALL_SECONDS, {(): installs})
     yield _counter(names.DEVICE_SECONDS, _device_seconds(accounts, now))
     live = [account for account in accounts if account.job.state.holds_devices]
     for metric, value in _OF_A_JOB:

@@ -9,9 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regroup.workers.state import order_slowly
 from regroup.workers.state.data import (
     IGNORED,
     MicroBatch,
+    SampleId,
     TrainingData,
     chain,
     dealt,
@@ -158,3 +160,14 @@ def test_validation_sees_the_same_rows_on_every_layout(tokens: TokenFile, degree
 
     assert len(rows(degree)) == 10
     assert rows(degree) == rows(1)
+
+
+@given(size=st.integers(1, 10**12), seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 10**6), data=st.data())
+def test_the_order_and_the_hash_are_the_same_without_numpy(
+    size: int, seed: int, epoch: int, data: st.DataObject
+) -> None:
+    indexes = data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=20))
+    fast = permute(np.array(indexes, np.uint64), size, seed, epoch).tolist()
+    assert order_slowly.permute(indexes, size, seed, epoch) == fast
+    ids = [SampleId(epoch, index) for index in indexes]
+    assert order_slowly.hash_of((epoch, index) for index in indexes) == samples_hash_of(ids)

@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, MultiStepLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from regroup.workers.state import randomness
 from regroup.workers.state.buffer import ShardBuffer
 from regroup.workers.state.plain_data import StateError, lift, put_back
 from regroup.workers.state.randomness import random_state, seed_random, set_random_state
@@ -114,6 +115,21 @@ def test_random_state_is_put_back_for_every_generator() -> None:
     assert draw() == second
     seed_random(5, CPU)
     assert draw() == first
+
+
+def test_random_state_of_a_python_without_numpy_is_put_back_in_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device("cpu")
+    with_numpy = random_state(device)
+    monkeypatch.setattr(randomness, "np", None)
+    without = random_state(device)
+    assert set(with_numpy) - set(without) == {"numpy"}
+    drawn = torch.rand(3)
+    for state in (with_numpy, without):
+        set_random_state(state, device)
+        assert torch.equal(torch.rand(3), drawn)
+    monkeypatch.undo()
+    set_random_state(without, device)
+    assert torch.equal(torch.rand(3), drawn)
 
 
 def test_only_parameters_count_as_parameters() -> None:
