@@ -221,5 +221,8 @@ def _brief(kind: str, data: dict[str, Any]) -> str:
             return f"{data.get('cause')} rank {data.get('rank')} at step {data.get('at_step')}"
         case "checkpoint" | "checkpoint_removed":
             return f"step {data['step']}"
+        case "note" if "launcher" in data:
+            slower = f": {data['why']}" if data.get("why") else ""
+            return f"{data.get('host')} imported in {data['import_s']:.1f} s, ranks by {data['launcher']}{slower}"
         case _:
             return " ".join(f"{key}={value}" for key, value in data.items())[:120]

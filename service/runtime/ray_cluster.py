@@ -157,7 +157,7 @@ class RayCluster:
         try:
             found = await self._call(supervisor_name(job_id), "stacks", limit_s=2 * _CALL_S)
         except SupervisorGoneError as error:
-            raise NotFoundError(f"job {job_id} has no supervisor, and so no ranks") from error
+            raise NotFoundError(f"job {job_id} has no ranks: it has not begun, or is over") from error
         if not found:
             raise NotFoundError(f"job {job_id} has no ranks now")
         return found

@@ -219,7 +219,15 @@ def test_why_says_what_a_pending_job_waits_for(cli, server, job) -> None:
 
 def test_a_whole_life_as_each_verb_tells_it(cli, server, story, job) -> None:
     server.start_job(job)
+    node = {
+        "kind": "node",
+        "host": "n1",
+        "import_s": 2.51,
+        "launcher": "exec",
+        "why": "preload 'm' started 1 thread(s)",
+    }
     end = [
+        {"type": "note", "data": node},
         {"type": "checkpoint", "data": {"step": 150, "generation": 2, "uri": "file:///c/step-150.gen-2",
                                         "size_bytes": 3 * 2**20, "files": 5}},
         {"type": "result", "data": {"parameters": "ab", "samples": "cd", "parameter_count": 9, "step": 150}},
@@ -249,7 +257,9 @@ def test_a_whole_life_as_each_verb_tells_it(cli, server, story, job) -> None:
 
     events = [json.loads(line) for line in cli("events", job, "--json").out.splitlines()]
     assert [event["number"] for event in events] == list(range(1, len(events) + 1))
-    assert "SIGKILL rank 1 at step 149" in cli("events", job).out
+    history = cli("events", job).out
+    assert "SIGKILL rank 1 at step 149" in history
+    assert "n1 imported in 2.5 s, ranks by exec: preload 'm' started 1 thread(s)" in history
 
     assert [c["step"] for c in cli("checkpoints", job, "--json").json] == [150]
     assert "3 MiB" in cli("checkpoints", job).out
