@@ -30,6 +30,7 @@ _PHASES = ("forward", "optimizer")
 _FIGURES = ("submit_to_first_step_s", "kill_to_first_step_s", "kill_to_new_step_s", "steps_lost")
 _BUILTIN, _FUNCTION = ARMS = ("builtin", "function")
 _SEED = 3
+_SETTLE_S = 10.0
 
 
 def main() -> int:
@@ -55,9 +56,9 @@ def main() -> int:
                     except TrialError as error:
                         failures.append(f"{arm}: {error}")
                         print(f"FAILED {failures[-1]}", flush=True)
-    document = result(trials, failures, control)
-    document["workload"] = {**workload.to_json(), "text": "sources of the Python standard library"}
-    write_result(given.json, document)
+            document = result(trials, failures, control)
+            document["workload"] = {**workload.to_json(), "text": "sources of the Python standard library"}
+            write_result(given.json, document)  # after each, so that a run that is cut short keeps what it has
     return 1 if failures else 0
 
 
@@ -123,7 +124,7 @@ def _undisturbed(server: Served, spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _trial(server: Served, arm: str, spec: Mapping[str, Any], strike: Strike) -> Trial:
-    idle = settle()
+    idle = settle(patience_s=_SETTLE_S)
     submitted = time.time()
     done = server.finish(server.client.submit(spec).id)
     return read_trial(arm, strike, done, server.steps(done["id"]), submitted, idle)
