@@ -209,6 +209,16 @@ class StepRow:
 
 
 @dataclass(frozen=True)
+class Report:
+    """Numbers that a script's code reported of a step, after the row of that step."""
+
+    generation: int
+    step: int
+    time_s: float
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
 class Pinned:
     """This rank's snapshot of `step` is complete and held for a checkpoint until the agent releases it."""
 
@@ -315,6 +325,7 @@ Message = (
     | WantBuffers
     | Restored
     | StepRow
+    | Report
     | Pinned
     | FaultDue
     | Failed

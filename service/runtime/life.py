@@ -33,6 +33,7 @@ from regroup.workers.contract import (
     Message,
     Note,
     RankError,
+    Report,
     Restored,
     StepRow,
     from_json,
@@ -93,6 +94,8 @@ class Life:
         if isinstance(message, StepRow):
             self._telling.step(message)
             self._checkpoints.validation(message)
+        elif isinstance(message, Report):
+            self._telling.report(message)
         elif isinstance(message, Note):
             self._telling.note(node_id, message)
         elif isinstance(message, Restored) and message.rank == 0 and self.payload.script is not None:

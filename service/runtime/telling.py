@@ -9,7 +9,7 @@ from regroup.service.runtime.incidents import Incident
 from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.watch import Watch
 from regroup.service.states import JobState, Reason
-from regroup.workers.contract import Note, Restored, StepRow, to_json
+from regroup.workers.contract import Note, Report, Restored, StepRow, to_json
 
 
 class Telling:
@@ -51,6 +51,12 @@ class Telling:
         """A step was committed."""
         data = {key: value for key, value in to_json(row).items() if key not in ("type", "v")}
         self._journal.pass_on(f"step:{row.generation}:{row.step}", "step", row.generation, row.time_s, data)
+
+    def report(self, report: Report) -> None:
+        """Training code said more of a step than its row did."""
+        data = {"step": report.step, "metrics": report.metrics}
+        key = f"report:{report.generation}:{report.step}:{report.time_s}"
+        self._journal.pass_on(key, "report", report.generation, report.time_s, data)
 
     def note(self, node_id: str, note: Note) -> None:
         """Something of a node that a person may want to read."""

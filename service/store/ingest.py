@@ -101,7 +101,9 @@ async def _step(writer: JobWriter, event: Reported) -> None:
     step = int(data["step"])
     if event.generation != job.generation or step <= job.step:
         return
-    changes: dict[str, Any] = {"step": step, "loss": number(data, "loss")}
+    changes: dict[str, Any] = {"step": step}
+    if data.get("loss") is not None:  # a script's may be reported later
+        changes["loss"] = number(data, "loss")
     validation_loss, duration_s = number(data, "validation_loss"), number(data, "duration_s")
     if validation_loss is not None:
         changes["validation_loss"] = validation_loss
@@ -110,6 +112,20 @@ async def _step(writer: JobWriter, event: Reported) -> None:
         if data["tokens"] is not None:
             changes["tokens_per_s"] = _smooth(job.tokens_per_s, data["tokens"] / duration_s)
     await writer.set(**changes)
+
+
+async def _report(writer: JobWriter, event: Reported) -> None:
+    """Add to a step's row what its script reported of it."""
+    step, told = int(event.data["step"]), dict(event.data["metrics"])
+    row = sa.and_(steps.c.job_id == writer.job.id, steps.c.generation == event.generation, steps.c.step == step)
+    extra = (await writer.connection.execute(sa.select(steps.c.extra).where(row))).scalar()
+    if extra is None:  # nothing was trained yet
+        return
+    columns = {name: number(told, name) for name in ("loss", "validation_loss") if name in told}
+    others = {name: value for name, value in plain(told).items() if name not in columns}
+    await writer.connection.execute(steps.update().where(row).values(**columns, extra={**extra, **others}))
+    if columns and event.generation == writer.job.generation:
+        await writer.set(**columns)
 
 
 def _smooth(average: float | None, value: float) -> float:
@@ -240,6 +256,7 @@ async def _result(writer: JobWriter, event: Reported) -> None:
 
 _HANDLERS: Mapping[str, Callable[[JobWriter, Reported], Awaitable[None]]] = {
     "step": _step,
+    "report": _report,
     "state": _state,
     "generation": _generation,
     "resumed": _resumed,

@@ -16,6 +16,7 @@ from regroup.workers.contract import (
     Join,
     Message,
     Phase,
+    Report,
     StepRow,
     Stop,
     WantBuffers,
@@ -180,7 +181,7 @@ class Formation:
                 answer = self._loop.create_task(self._answer_fault(local, message))
                 self._answers.add(answer)
                 answer.add_done_callback(self._answers.discard)
-            case StepRow():
+            case StepRow() | Report():
                 self._on_message(message)
             case _:
                 self.said.append(message)

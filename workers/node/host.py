@@ -22,6 +22,7 @@ from regroup.workers.contract import (
     Join,
     Message,
     Note,
+    Report,
     Restore,
     StepRow,
     Stop,
@@ -352,8 +353,8 @@ class Host:
         if isinstance(message, StepRow):
             self._stepped = message.generation
         self.outbox.put(message)
-        if first or not isinstance(message, StepRow):
-            self._wake()  # other step rows travel with the beat
+        if first or not isinstance(message, StepRow | Report):
+            self._wake()  # other step rows, and what was reported of them, travel with the beat
 
     async def _end_ranks(self) -> list[int]:
         zygote = self._zygote

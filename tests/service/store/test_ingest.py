@@ -170,12 +170,35 @@ async def test_a_scripts_steps_say_only_what_is_known(store: Store, lease: Lease
     job_id = await queue()
     await walk(job_id, life)
     unknown = {"loss": None, "tokens": None, "samples": None, "samples_hash": None, "duration_s": 0.5}
+    before = (await store.job(job_id)).loss
     reports = [life.step(1, step, **unknown) for step in (3, 4, 5)]
     job = await store.ingest(lease, job_id, life.boot_id, reports, {})
-    assert (job.step, job.loss) == (5, None)
+    assert (job.step, job.loss) == (5, before)
     assert job.tokens_per_s == 64 / 0.5, "what earlier steps said"
     row = (await store.step_rows(job_id))[-1]
     assert (row.loss, row.tokens, row.samples, row.samples_hash) == (None, None, None, None)
+
+
+async def test_what_a_script_reports_joins_the_row_of_its_step(store: Store, lease: Lease, queue, walk, life):
+    job_id = await queue()
+    await walk(job_id, life)
+    unknown = {"loss": None, "tokens": None, "samples": None, "samples_hash": None}
+    reports = [
+        life.step(1, 3),
+        life.step(1, 4, **unknown),
+        life.report("report", "report:1:4:1", 1, step=4, metrics={"loss": 0.5, "accuracy": 0.9}),
+        life.report("report", "report:1:4:2", 1, step=4, metrics={"validation_loss": 0.7, "accuracy": math.nan}),
+    ]
+    job = await store.ingest(lease, job_id, life.boot_id, reports, {})
+    assert (job.loss, job.validation_loss) == (0.5, 0.7)
+    row = (await store.step_rows(job_id))[-1]
+    assert (row.step, row.loss, row.validation_loss, row.extra) == (4, 0.5, 0.7, {"accuracy": None})
+    assert not [event for event in await store.events(job_id) if event.type in ("report", "rejected")]
+    job = await store.ingest(lease, job_id, life.boot_id, [life.step(1, 5, **unknown)], {})
+    assert job.loss == 0.5, "the last that was heard of"
+    early = life.report("report", "report:1:9:1", 1, step=9, metrics={"loss": 0.1})
+    job = await store.ingest(lease, job_id, life.boot_id, [early], {})
+    assert job.loss == 0.5, "of a step that nobody has taken"
 
 
 async def test_a_generation_starts_where_its_script_says(store: Store, lease: Lease, queue, walk, life):
