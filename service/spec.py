@@ -15,7 +15,7 @@ from regroup.service.secret import SecretRef
 from regroup.service.workload import (
     LEFT_TO_A_SCRIPT,
     FunctionWorkload,
-    ScriptWorkload,
+    ProgramWorkload,
     Workload,
     check_fits,
     without_tag,
@@ -304,7 +304,7 @@ class JobSpec(Part):
     def rank_config(self) -> dict[str, Any]:
         """What a training function reads as `context.config`: plain data, no secrets, no storage."""
         whole = self.model_dump(mode="json")
-        if isinstance(self.workload, ScriptWorkload):
+        if isinstance(self.workload, ProgramWorkload):
             max_restarts = self.recovery.budgets.user_error
             return {"script": whole["workload"], "faults": whole["faults"], "max_restarts": max_restarts}
         keys = ("training", "seed", "determinism", "snapshot", "checkpoint", "faults", "args")

@@ -70,11 +70,9 @@ class BuiltinWorkload(Part):
     data: TextData
 
 
-class ScriptWorkload(Part):
-    """A program as torchrun runs it, unmodified: one process a rank, told its place by environment variables."""
+class ProgramWorkload(Part):
+    """A program, unmodified, that decides for itself what it computes and keeps."""
 
-    kind: Literal["script"]
-    """Which workload this is."""
     entrypoint: str | None = Field(default=None, min_length=1)
     """Path of a Python file that every node sees; a relative one is below `cwd`. Or give `module`."""
     module: str | None = Field(default=None, pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*$")
@@ -93,6 +91,20 @@ class ScriptWorkload(Part):
         return self
 
 
+class ScriptWorkload(ProgramWorkload):
+    """A program as torchrun runs it, unmodified: one process a rank, told its place by environment variables."""
+
+    kind: Literal["script"]
+    """Which workload this is."""
+
+
+class RayTrainWorkload(ProgramWorkload):
+    """A program that calls Ray Train, unmodified: `.fit()` trains on the job's ranks, without a Ray cluster."""
+
+    kind: Literal["ray_train"]
+    """Which workload this is."""
+
+
 class FunctionWorkload(Part):
     """A training function of one's own, handed a `regroup.Context`: its state survives, on any layout."""
 
@@ -102,7 +114,7 @@ class FunctionWorkload(Part):
     """`module:function`, found in the job's `code` or on the nodes' path."""
 
 
-_KINDS = ("builtin", "script", "function")
+_KINDS = ("builtin", "script", "ray_train", "function")
 
 
 def _known_kind(value: object) -> object:
@@ -114,9 +126,11 @@ def _known_kind(value: object) -> object:
 
 
 Workload = Annotated[
-    BuiltinWorkload | ScriptWorkload | FunctionWorkload, Field(discriminator="kind"), BeforeValidator(_known_kind)
+    BuiltinWorkload | ScriptWorkload | RayTrainWorkload | FunctionWorkload,
+    Field(discriminator="kind"),
+    BeforeValidator(_known_kind),
 ]
-"""A tagged union by `kind`; `ray_train` joins it."""
+"""A tagged union by `kind`."""
 
 LEFT_TO_A_SCRIPT: Mapping[str, str] = {
     "args": "its command line is workload.args",
@@ -133,7 +147,7 @@ _STEPS_OF_A_FUNCTION = frozenset({"steps", "global_batch", "micro_batch"})
 
 
 def check_fits(
-    workload: BuiltinWorkload | ScriptWorkload | FunctionWorkload, name: str, value: Any, default: Any
+    workload: BuiltinWorkload | ProgramWorkload | FunctionWorkload, name: str, value: Any, default: Any
 ) -> None:
     """Refuse a field's value that the workload needs otherwise, or that means nothing to it.
 

@@ -39,7 +39,8 @@ def render() -> str:
 
 def _section(model: type[BaseModel], path: str, title: str, sections: list[str]) -> None:
     """Append the table of `model` and, after it, those of the models in its fields."""
-    comments = _field_docs(model)
+    bases = [each for each in reversed(model.__mro__) if issubclass(each, BaseModel) and each is not BaseModel]
+    comments = {name: text for each in bases for name, text in _field_docs(each).items()}
     lines = [f"## {title}", "", inspect.getdoc(model) or "", ""]
     lines += ["| field | type | default | meaning |", "|---|---|---|---|"]
     inner: list[tuple[type[BaseModel], str]] = []

@@ -10,7 +10,13 @@ from regroup.service.policy.recovery import Saved
 from regroup.service.runtime.cluster import Node, supervisor_name
 from regroup.service.runtime.generations import Place
 from regroup.service.spec import JobSpec
-from regroup.service.workload import BuiltinWorkload, FunctionWorkload, ScriptWorkload, TransformerModel
+from regroup.service.workload import (
+    BuiltinWorkload,
+    FunctionWorkload,
+    ProgramWorkload,
+    RayTrainWorkload,
+    TransformerModel,
+)
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import Join, Restore
 
@@ -18,6 +24,7 @@ BUILTIN_ENTRY = "regroup.workers.trainer:train"
 FUNCTION_ENTRY = "regroup.workers.rank.function:train"
 _NEEDS = ("torch",)
 _PRELOADED_FOR_SCRIPTS = ("torch", "regroup.workers.rank.rank")
+_PRELOADED_FOR_RAY_TRAIN = (*_PRELOADED_FOR_SCRIPTS, "regroup.workers.rank.ray_train.fit")
 _ALWAYS_PRELOADED = (
     "torch",
     "regroup.workers.rank.rank",
@@ -132,9 +139,9 @@ class Payload:
         return rule_for(self.spec.workload.kind, after_s, None if hang.first_step == "auto" else hang.first_step)
 
     @property
-    def script(self) -> ScriptWorkload | None:
+    def script(self) -> ProgramWorkload | None:
         """The program the job runs, if that is what it runs: then its state and data are its own."""
-        return self.spec.workload if isinstance(self.spec.workload, ScriptWorkload) else None
+        return self.spec.workload if isinstance(self.spec.workload, ProgramWorkload) else None
 
     @property
     def sources(self) -> Mapping[str, Any] | None:
@@ -178,7 +185,7 @@ class Payload:
             store_port=0,
             restore=Restore("none"),
             entry=self._entry,
-            config=self.spec.rank_config(),
+            config=self._config,
         )
 
     def agent_configs(self) -> dict[str, AgentConfig]:
@@ -203,7 +210,7 @@ class Payload:
                 env=dict(spec.env),
                 secrets={name: ref.model_dump() for name, ref in spec.secrets.items()},
                 rehearsal=self._rehearsal,
-                preload=(*(_PRELOADED_FOR_SCRIPTS if self.script else _ALWAYS_PRELOADED), *spec.preload),
+                preload=(*self._preload, *spec.preload),
                 cpus=spec.resources.cpus,
                 ifname=self.ifname,
                 port_first=self.port_first,
@@ -211,6 +218,19 @@ class Payload:
             )
             for node in self.nodes
         }
+
+    @property
+    def _preload(self) -> tuple[str, ...]:
+        if isinstance(self.script, RayTrainWorkload):
+            return _PRELOADED_FOR_RAY_TRAIN
+        return _PRELOADED_FOR_SCRIPTS if self.script else _ALWAYS_PRELOADED
+
+    @property
+    def _config(self) -> dict[str, Any]:
+        config = self.spec.rank_config()
+        if isinstance(self.script, RayTrainWorkload):
+            config["storage_uri"] = f"{self.storage_uri}/ray-train"
+        return config
 
     @property
     def _entry(self) -> str:

@@ -21,8 +21,8 @@ def parsed(workload: Any, **fields: Any) -> JobSpec:
     ("workload", "fields", "path", "says"),
     [
         (BUILTIN, {}, "training", "the built-in trainer needs it"),
-        ({"data": {}}, {}, "workload", "kind must be one of builtin, script, function: None"),
-        ({"kind": "pipeline"}, {}, "workload", "kind must be one of builtin, script, function: pipeline"),
+        ({"data": {}}, {}, "workload", "kind must be one of builtin, script, ray_train, function: None"),
+        ({"kind": "pipeline"}, {}, "workload", "kind must be one of builtin, script, ray_train, function: pipeline"),
         ({"kind": "script"}, {}, "workload", "exactly one of entrypoint and module"),
         ({**SCRIPT, "module": "a.b"}, {}, "workload", "exactly one of entrypoint and module"),
         ({"kind": "script", "module": "a/b.py"}, {}, "workload.module", "should match pattern"),

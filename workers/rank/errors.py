@@ -38,6 +38,14 @@ class InputError(Exception):
     """The spec names something that is not so on this node: data, checkpoint, device."""
 
 
+class LoopFailed(BaseException):
+    """Carries an error past a program's code that would catch it: the job decides what follows."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 def classify(error: Exception) -> ErrorClass:
     """The class of an exception that left the training function."""
     if isinstance(error, InputError):

@@ -20,7 +20,7 @@ from regroup.workers.contract import Booted, Done, ErrorClass, Failed, Join, Joi
 from regroup.workers.rank import function, place, script
 from regroup.workers.rank.channel import AgentGone, Channel
 from regroup.workers.rank.context import Context
-from regroup.workers.rank.errors import classify
+from regroup.workers.rank.errors import LoopFailed, classify
 from regroup.workers.rank.progress import Progress
 
 _TRACEBACK_CHARACTERS = 16_000
@@ -65,7 +65,8 @@ def _run(join: Join, channel: Channel, progress: Progress) -> int:
             channel.send(Done(join.rank, join.generation, join.restore.step, stopped=False))
             return 0
         return error.code if isinstance(error.code, int) else EXIT_FAILED
-    except BaseException as error:
+    except BaseException as raised:
+        error = raised.error if isinstance(raised, LoopFailed) else raised
         traceback.print_exception(_without_our_frames(error))
         sys.stderr.flush()
         channel.send(Failed(join.rank, join.generation, _report(error, progress)))

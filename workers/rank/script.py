@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import types
+from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
@@ -40,11 +41,14 @@ def run(join: Join, channel: Channel, progress: Progress) -> int:
     channel.send(Joined(join.rank, join.generation, time.time()))
     steps = StepCount(join, channel, progress)
     steps.begin()
+    program = _program(join, asked.get("args") or [])
     try:
-        if join.entry.startswith(SCRIPT_MODULE):
-            _run_module(join.entry.removeprefix(SCRIPT_MODULE), asked.get("args") or [], join)
+        if asked.get("kind") == "ray_train":
+            from regroup.workers.rank.ray_train import fit  # ray is for such programs alone
+
+            fit.run(join, channel, progress, steps, program)
         else:
-            _run_file(join.entry.removeprefix(SCRIPT_FILE), asked.get("args") or [], join)
+            program()
     except SystemExit as error:
         if code := _exit_code(error):
             channel.send(Failed(join.rank, join.generation, _left(error, code, progress)))
@@ -76,13 +80,22 @@ def _enter(folder: str, join: Join) -> None:
             raise InputError(f"no folder {folder} on node {join.node_name}: {error.strerror}") from error
 
 
-def _run_file(path: str, args: list[str], join: Join) -> None:
+def _program(join: Join, args: list[str]) -> Callable[[], None]:
+    """What is left to do when `sys.argv` and `sys.path` are the program's."""
+    if join.entry.startswith(SCRIPT_MODULE):
+        _set_command_line(["-m", *args], str(Path.cwd()))
+        return lambda: _run_module(join.entry.removeprefix(SCRIPT_MODULE), join)
+    path = join.entry.removeprefix(SCRIPT_FILE)
     whole = Path(path).absolute()
+    _set_command_line([path, *args], str(whole.parent))
+    return lambda: _run_file(whole, join)
+
+
+def _run_file(whole: Path, join: Join) -> None:
     try:
         source = whole.read_bytes()
     except OSError as error:
         raise InputError(f"no script {whole} on node {join.node_name}: {error.strerror}") from error
-    _set_command_line([path, *args], str(whole.parent))
     main = types.ModuleType("__main__")
     main.__dict__.update(
         __file__=str(whole), __builtins__=builtins, __loader__=SourceFileLoader("__main__", str(whole)), __cached__=None
@@ -92,8 +105,7 @@ def _run_file(path: str, args: list[str], join: Join) -> None:
     exec(compile(source, str(whole), "exec", dont_inherit=True), main.__dict__)
 
 
-def _run_module(name: str, args: list[str], join: Join) -> None:
-    _set_command_line(["-m", *args], str(Path.cwd()))
+def _run_module(name: str, join: Join) -> None:
     try:
         found = importlib.util.find_spec(name)
     except ModuleNotFoundError:

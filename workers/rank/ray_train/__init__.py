@@ -1,0 +1,9 @@
+"""The adapter to Ray Train: the only files of a rank that know ray. They never connect to a cluster.
+
+Rests on private parts of ray 2.60, which tests/workers/rank/test_ray_train_contract.py lists.
+"""
+
+import os
+
+os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # read when ray is imported: no call of it starts a cluster
+os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # pyarrow's: with that thread nothing forks

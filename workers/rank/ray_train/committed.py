@@ -1,0 +1,73 @@
+"""Which of the reported checkpoints count, in Ray Train's own file, so that either goes on where the other was."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs
+import ray.train
+from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import CheckpointManager
+from ray.train.v2._internal.execution.storage import StorageContext
+from ray.train.v2._internal.execution.training_report import _TrainingReport  # pyright: ignore[reportPrivateUsage]
+
+_UNFINISHED = ".regroup-unfinished-checkpoint"
+"""In the run's folder, while a checkpoint is uploaded: the name of its folder."""
+
+
+class Committed(CheckpointManager):
+    """Which checkpoints count, as Ray Train's manager decides and writes it; a reader never finds half of that."""
+
+    def __init__(self, config: Any, storage: StorageContext) -> None:
+        super().__init__(checkpoint_config=config, storage_context=storage)
+        self._files, self._marker = storage.storage_filesystem, f"{storage.experiment_fs_path}/{_UNFINISHED}"
+        if self._files.get_file_info(self._marker).is_file:
+            with self._files.open_input_stream(self._marker) as file:
+                self._give_up(file.read().decode())
+
+    @property
+    def state(self) -> tuple[Any, list[ray.train.ReportedCheckpoint]]:
+        """The newest checkpoint, and all that are kept with their metrics."""
+        newest = self.latest_checkpoint_result
+        status = ray.train.ReportedCheckpointStatus.COMMITTED
+        kept = [ray.train.ReportedCheckpoint(each.checkpoint, each.metrics, status) for each in self._kept]
+        return (newest.checkpoint if newest else None), kept
+
+    def begin(self, name: str) -> None:
+        """Its files are about to be written."""
+        if name in self._names():
+            raise ValueError(f"checkpoint_dir_name {name!r} is that of a checkpoint already: give each its own")
+        write_whole(self._files, self._marker, name.encode())
+
+    def commit(self, checkpoint: Any, metrics: list[dict[str, Any]]) -> None:
+        """All files are there: from now on it counts, and what is surplus goes."""
+        self.after_report(_TrainingReport(checkpoint=checkpoint, metrics=metrics[0], validation=False), metrics)
+        if checkpoint is not None and self._files.get_file_info(self._marker).is_file:
+            self._files.delete_file(self._marker)
+
+    def _give_up(self, name: str) -> None:
+        path = self._storage_context.build_checkpoint_path_from_name(name)
+        if name not in self._names() and self._files.get_file_info(path).type is pyarrow.fs.FileType.Directory:
+            self._files.delete_dir(path)
+        self._files.delete_file(self._marker)
+
+    def _names(self) -> set[str]:
+        return {Path(each.checkpoint.path).name for each in self._kept}
+
+    @property
+    def _kept(self) -> list[Any]:
+        return self._checkpoint_results
+
+    def _write_state_to_storage(self) -> None:
+        path = self._storage_context.checkpoint_manager_snapshot_path
+        write_whole(self._storage_context.storage_filesystem, path, self._save_state().encode())
+
+    def _notify(self) -> None:
+        """Nobody waits: ranks go on when rank 0 says so."""
+
+
+def write_whole(files: Any, path: str, data: bytes) -> None:
+    """Whoever reads `path` finds the old or the new, whenever this process dies; object stores see to that alone."""
+    is_local = isinstance(files, pyarrow.fs.LocalFileSystem)
+    with files.open_output_stream(f"{path}.unfinished" if is_local else path) as file:
+        file.write(data)
+    if is_local:
+        files.move(f"{path}.unfinished", path)

@@ -1,0 +1,254 @@
+"""A program that calls Ray Train, on regroup's ranks.
+
+As under Ray Train, the program is the driver and runs once: on rank 0. What it gives to `.fit()` is pickled as Ray
+would pickle it, and every rank, rank 0 as well, calls the training loop of the copy.
+"""
+
+import contextlib
+import datetime
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import pyarrow.fs
+import ray
+import ray.cloudpickle as cloudpickle
+import ray.train
+import ray.train.torch
+import torch
+import torch.distributed as dist
+from ray.actor import ActorClass
+from ray.remote_function import RemoteFunction
+from ray.runtime_context import RuntimeContext
+from ray.train.backend import BackendConfig
+from ray.train.v2._internal import util as ray_util
+from ray.train.v2._internal.constants import is_v2_enabled
+from ray.train.v2._internal.execution.train_fn_utils import set_train_fn_utils
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+from regroup.workers.contract import Join
+from regroup.workers.rank.channel import Channel
+from regroup.workers.rank.errors import InputError, LoopFailed
+from regroup.workers.rank.meeting import Meeting
+from regroup.workers.rank.progress import Progress
+from regroup.workers.rank.ray_train.asked import Asked, of_budgets, refusal
+from regroup.workers.rank.ray_train.committed import Committed, write_whole
+from regroup.workers.rank.ray_train.functions import Functions, Worker
+from regroup.workers.rank.step_count import StepCount
+
+UNSERVED = (
+    "get", "put", "wait", "cancel", "kill", "get_actor", "nodes", "cluster_resources", "available_resources",
+)  # fmt: skip
+"""Functions of `ray` that need a cluster."""
+_BACKENDS = BackendConfig, ray.train.torch.TorchConfig
+
+
+def run(join: Join, channel: Channel, progress: Progress, steps: StepCount, program: Callable[[], None]) -> None:
+    """Take part in the program's training to the program's end: rank 0 runs it, the others hear of each `.fit()`.
+
+    Raises:
+        InputError: the program asks for what this job is not.
+        LoopFailed: around what the training loop raised.
+    """
+    if not is_v2_enabled():
+        raise InputError("kind: ray_train serves Ray Train v2: leave out RAY_TRAIN_V2_ENABLED=0")
+    ranks = _Ranks(Worker(join, channel, progress, steps, Meeting(join, "ray-train")))
+    _do_without_a_cluster(join)
+    if join.rank:
+        _replace(DataParallelTrainer, "fit", _nested)
+        ranks.follow()
+        return
+
+    def fit(trainer: Any) -> ray.train.Result:
+        return ranks.fit(trainer)
+
+    _give_names(join)
+    _replace(DataParallelTrainer, "fit", fit)
+    try:
+        program()
+    except SystemExit as left:
+        if not left.code:
+            ranks.dismiss()
+        raise
+    ranks.dismiss()
+
+
+def _do_without_a_cluster(join: Join) -> None:
+    def job_id(context: Any) -> str:
+        return join.job_id
+
+    for name in UNSERVED:
+        _replace(ray, name, _refusing(f"ray.{name}()"))
+    _replace(RemoteFunction, "_remote", _refusing("A remote function"))
+    _replace(ActorClass, "_remote", _refusing("An actor"))
+    _replace(ray, "init", _init)
+    _replace(RuntimeContext, "get_job_id", job_id)
+
+
+def _replace(owner: Any, name: str, value: Callable[..., Any]) -> None:
+    assert hasattr(owner, name), f"another ray than the one this was written for: {owner} has no {name}"
+    setattr(owner, name, value)
+
+
+def _init(*args: Any, **kwargs: Any) -> Any:
+    """Programs say `ray.init()` because Ray Train needs it; here nothing does."""
+    return contextlib.nullcontext()
+
+
+def _refusing(what: str) -> Callable[..., NoReturn]:
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise RuntimeError(
+            f"{what} needs a Ray cluster. This program runs on the ranks of a job of kind ray_train, which are in "
+            "none: what `.fit()` and ray.train do is served; tasks, actors and objects are not"
+        )
+
+    return refuse
+
+
+def _nested(trainer: Any) -> NoReturn:
+    raise RuntimeError("`.fit()` inside a training loop: a job of kind ray_train runs one loop at a time")
+
+
+def _give_names(join: Join) -> None:
+    """A run that is given no name or place has the same ones in every generation."""
+    original, unnamed = ray.train.RunConfig.__post_init__, iter(range(1, sys.maxsize))
+
+    def post_init(config: Any) -> None:
+        if config.name is None:
+            number = next(unnamed)
+            config.name = f"ray_train_run-{join.job_id}" + (f"-{number}" if number > 1 else "")
+        if config.storage_path is None:
+            config.storage_path = join.config["storage_uri"]
+        original(config)
+
+    _replace(ray.train.RunConfig, "__post_init__", post_init)
+
+
+class _Ranks:
+    """The ranks of this generation as Ray Train's workers, seen from one of them."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker, self._join, self._meeting = worker, worker.join, worker.meeting
+        self._fits = 0
+        self._fresh_randomness = torch.get_rng_state()
+
+    def follow(self) -> None:
+        """On every rank but 0: train whenever the program does, until it ends."""
+        while order := self._meeting.hear(b""):
+            self._train(order, None)
+
+    def dismiss(self) -> None:
+        """On rank 0: the program has ended, and so do the others."""
+        self._meeting.hear(b"")
+
+    def fit(self, trainer: Any) -> ray.train.Result:
+        """On rank 0: train `trainer` on all ranks.
+
+        Raises:
+            LoopFailed: around what the training loop raised, or an InputError for what the job is not.
+        """
+        asked = _asked(trainer)
+        if why := refusal(asked, self._join.world_size, self._join.device):
+            raise LoopFailed(InputError(why))
+        if note := of_budgets(asked, self._join.config["max_restarts"]):
+            _say(note)
+        self._settle(trainer.run_config)
+        storage = trainer.run_config.storage_context
+        committed = Committed(trainer.run_config.checkpoint_config, storage)
+        value = self._train(self._meeting.hear(cloudpickle.dumps((trainer, *committed.state))), committed)
+        result = ray.train.Result._from_checkpoint_manager(committed, storage)  # pyright: ignore[reportPrivateUsage]
+        result.return_value = value
+        return result
+
+    def _settle(self, run_config: Any) -> None:
+        """The name and place that the first generation had hold for all: a program may have made them from the date."""
+        try:
+            files, folder = pyarrow.fs.FileSystem.from_uri(self._join.config["storage_uri"])
+            files.create_dir(folder)
+            path = f"{folder}/fit-{self._fits + 1}.json"
+            if files.get_file_info(path).is_file:
+                with files.open_input_stream(path) as file:
+                    settled = json.loads(file.read())
+                run_config.name, run_config.storage_path = settled["name"], settled["storage_path"]
+            else:
+                settled = {"name": run_config.name, "storage_path": run_config.storage_path}
+                write_whole(files, path, json.dumps(settled).encode())
+        except OSError as error:
+            _say(f"cannot note the run's name in the job's storage ({error}): keep RunConfig(name, storage_path) fixed")
+
+    def _train(self, order: bytes, committed: Committed | None) -> Any:
+        """The training loop on this rank, between the beginning and the end of a process group."""
+        self._fits += 1
+        trainer, checkpoint, reported = cloudpickle.loads(order)
+        run_config = trainer.run_config
+        logging.getLogger("ray.train").setLevel(run_config.logging_config.log_level)
+        os.environ.update(run_config.worker_runtime_env.get("env_vars") or {})
+        set_train_fn_utils(Functions(self._worker, trainer, committed, checkpoint, reported))
+        _take_device(self._join, trainer.scaling_config.use_gpu)
+        if isinstance(trainer.backend_config, ray.train.torch.TorchConfig):
+            _form_process_group(self._join, trainer.backend_config, self._fits)
+        drivers_randomness = torch.get_rng_state()
+        torch.set_rng_state(self._fresh_randomness)  # a worker's process is another than the driver's
+        try:
+            value = trainer._get_train_func()()
+        except (Exception, SystemExit) as error:
+            for callback in run_config.callbacks:
+                callback.after_exception(trainer.train_run_context, {self._join.rank: error})
+            raise LoopFailed(_loops_own(error)) from None
+        self._meeting.wait()  # nobody closes a socket while a peer still reads from it
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        torch.set_rng_state(drivers_randomness)
+        set_train_fn_utils(None)
+        return value
+
+
+def _asked(trainer: Any) -> Asked:
+    scaling, run_config, backend = trainer.scaling_config, trainer.run_config, trainer.backend_config
+    callbacks = [type(each).__name__ for each in run_config.callbacks if not isinstance(each, ray.train.UserCallback)]
+    return Asked(
+        workers=(scaling.min_workers, scaling.max_workers),
+        use_gpu=bool(scaling.use_gpu),
+        gpus=float((scaling.resources_per_worker or {}).get("GPU", int(scaling.use_gpu))),
+        backend="" if type(backend) in _BACKENDS else type(backend).__name__,
+        datasets=tuple(trainer.datasets),
+        callbacks=tuple(callbacks),
+        environment=tuple(sorted(set(run_config.worker_runtime_env) - {"env_vars"})),
+        has_validation=trainer.validation_config is not None,
+        max_failures=run_config.failure_config.max_failures,
+    )
+
+
+def _take_device(join: Join, use_gpu: bool) -> None:
+    if use_gpu:
+        torch.cuda.set_device(join.local_rank)
+    os.environ["NODE_RANK"] = str(join.node_rank)
+    os.environ["ACCELERATE_TORCH_DEVICE"] = str(ray.train.torch.get_device())
+
+
+def _form_process_group(join: Join, config: Any, fit: int) -> None:
+    timeout = datetime.timedelta(seconds=config.timeout_s)
+    store = dist.TCPStore(join.store_host, join.store_port, is_master=False, timeout=timeout)
+    name = f"ray-train-fit-{fit}-{join.generation}"  # a second group must not meet the keys of the first
+    dist.init_process_group(
+        config.backend,
+        store=dist.PrefixStore(name, store),
+        rank=join.rank,
+        world_size=join.world_size,
+        timeout=timeout,
+    )
+
+
+def _loops_own(error: BaseException) -> BaseException:
+    """The error without the frames that led into the training loop."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next and frame.tb_frame.f_code.co_filename in (__file__, ray_util.__file__):
+        frame = frame.tb_next
+    return error.with_traceback(frame)
+
+
+def _say(text: str) -> None:
+    print(f"regroup: {text}", file=sys.stderr, flush=True)
