@@ -1,6 +1,7 @@
 """The verb run: a spec file, or a program with torchrun's flags; submitted, and followed to its end."""
 
 import secrets
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,11 +23,17 @@ What = Annotated[
     ),
 ]
 Nodes = Annotated[
-    str, typer.Option("--nnodes", metavar="N|MIN:MAX", help="Times --nproc-per-node: how many ranks, or from how many.")
+    str | None,
+    typer.Option("--nnodes", metavar="N|MIN:MAX", help="Times --nproc-per-node: how many ranks, or from how many. 1."),
 ]
-Ranks = Annotated[str, typer.Option("--nproc-per-node", metavar="N", help="Ranks for each of --nnodes.")]
+Ranks = Annotated[str | None, typer.Option("--nproc-per-node", metavar="N", help="Ranks for each of --nnodes. 1.")]
 Restarts = Annotated[
-    int, typer.Option("--max-restarts", metavar="N", min=0, help="Errors of the program that are tried again.")
+    int | None,
+    typer.Option("--max-restarts", metavar="N", min=0, help="Errors of the program that are tried again. 0."),
+]
+RayTrain = Annotated[
+    bool,
+    typer.Option("--ray-train", help="PROGRAM calls Ray Train: its source says how many ranks, unless a flag does."),
 ]
 Module = Annotated[bool, typer.Option("--module", "-m", help="PROGRAM is a module, as after `python -m`.")]
 Name = Annotated[
@@ -52,10 +59,11 @@ class RunCommand(TyperCommand):
 
 def run(
     what: What,
-    nnodes: Nodes = _DEFAULT.nnodes,
-    nproc_per_node: Ranks = _DEFAULT.nproc_per_node,
-    max_restarts: Restarts = _DEFAULT.max_restarts,
+    nnodes: Nodes = None,
+    nproc_per_node: Ranks = None,
+    max_restarts: Restarts = None,
     module: Module = False,
+    ray_train: RayTrain = False,
     name: Name = None,
     settings: Settings = None,
     working_dir: code.WorkingDir = None,
@@ -77,8 +85,14 @@ def run(
     from regroup.api.cli.specfile import read_spec, set_value
     from regroup.api.cli.watching import watch_to_the_end
 
-    flags = Flags(nnodes, nproc_per_node, max_restarts, module)
-    if is_spec(what[0]) and not module:
+    given: dict[str, Any] = {
+        "nnodes": nnodes,
+        "nproc_per_node": nproc_per_node,
+        "max_restarts": max_restarts,
+        "module": module or None,
+    }
+    flags = Flags(**{flag: value for flag, value in given.items() if value is not None})
+    if is_spec(what[0]) and not module and not ray_train:
         _refuse_beside_a_spec(what[1:], flags, name)
         spec = code.named(read_spec(Path(what[0]), settings or ()), working_dir, Path(what[0]).parent)
         spec = requirements.listed(spec, requirements_file, Path(what[0]).parent)
@@ -89,7 +103,10 @@ def run(
         if standalone or any(given is not None for given in rendezvous):
             say("--standalone, --rdzv-*, --node-rank and --master-* are ignored: the job's ranks find each other")
         named = name or job_name(what[0], flags, secrets.token_hex(3))
-        spec = script_spec(what, flags, cwd=Path.cwd(), name=named)
+        if ray_train:
+            spec = _of_ray_train(what, flags, given, settings or (), named)
+        else:
+            spec = script_spec(what, flags, cwd=Path.cwd(), name=named)
         for setting in settings or ():
             set_value(spec, setting)
         spec = requirements.listed(code.of_program(spec, working_dir, Path.cwd()), requirements_file, Path.cwd())
@@ -100,6 +117,23 @@ def run(
 def is_spec(word: str) -> bool:
     """Whether this names a spec file rather than a program."""
     return word.endswith(_SPEC_SUFFIXES)
+
+
+def _of_ray_train(
+    what: list[str], flags: Flags, given: Mapping[str, Any], settings: Sequence[str], name: str
+) -> dict[str, Any]:
+    from regroup.api.cli.ray_train import Wanted, ray_train_spec, wanted_by
+
+    told = [setting.partition("=")[0] for setting in settings]
+    if given["nnodes"] or given["nproc_per_node"]:
+        told.append("layout.dp")
+    if given["max_restarts"] is not None:
+        told.append("recovery")
+    try:
+        wanted = Wanted(None, None) if flags.module else wanted_by(Path(what[0]).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise typer.BadParameter(f"cannot read {what[0]}: {error.strerror}") from error
+    return ray_train_spec(what, wanted, flags, told, cwd=Path.cwd(), name=name)
 
 
 def _refuse_beside_a_spec(rest: list[str], flags: Flags, name: str | None) -> None:
