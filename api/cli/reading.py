@@ -224,5 +224,8 @@ def _brief(kind: str, data: dict[str, Any]) -> str:
         case "note" if "launcher" in data:
             slower = f": {data['why']}" if data.get("why") else ""
             return f"{data.get('host')} imported in {data['import_s']:.1f} s, ranks by {data['launcher']}{slower}"
+        case "note" if data.get("kind") == "environment":
+            how = "installed" if data["installed"] else "found"
+            return f"{data['node']} {how} {data['python']} in {data['seconds']:.1f} s"
         case _:
             return " ".join(f"{key}={value}" for key, value in data.items())[:120]

@@ -103,7 +103,7 @@ class Installer:
             subprocess.Popen(
                 command,
                 env=env,
-                cwd=self._log.parent,
+                cwd=venv.parent,  # it is on the path of what runs here
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -226,8 +226,16 @@ def test_a_whole_life_as_each_verb_tells_it(cli, server, story, job) -> None:
         "launcher": "exec",
         "why": "preload 'm' started 1 thread(s)",
     }
+    python = {
+        "kind": "environment",
+        "node": "n1",
+        "python": "/v/bin/python (3.11.7)",
+        "seconds": 5.8,
+        "installed": True,
+    }
     end = [
         {"type": "note", "data": node},
+        {"type": "note", "data": python},
         {"type": "checkpoint", "data": {"step": 150, "generation": 2, "uri": "file:///c/step-150.gen-2",
                                         "size_bytes": 3 * 2**20, "files": 5}},
         {"type": "result", "data": {"parameters": "ab", "samples": "cd", "parameter_count": 9, "step": 150}},
@@ -260,6 +268,7 @@ def test_a_whole_life_as_each_verb_tells_it(cli, server, story, job) -> None:
     history = cli("events", job).out
     assert "SIGKILL rank 1 at step 149" in history
     assert "n1 imported in 2.5 s, ranks by exec: preload 'm' started 1 thread(s)" in history
+    assert "n1 installed /v/bin/python (3.11.7) in 5.8 s" in history
 
     assert [c["step"] for c in cli("checkpoints", job, "--json").json] == [150]
     assert "3 MiB" in cli("checkpoints", job).out

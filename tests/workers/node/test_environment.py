@@ -26,7 +26,10 @@ def test_a_job_gets_what_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found["AWS_PROFILE"], found["KEY"], found["OMP_NUM_THREADS"]) == ("its own", "token", "3")
 
 
-@pytest.mark.parametrize("other", [{"env": {"A": "1"}}, {"cpus": 2}, {"ifname": "eth0"}, {"interpreter": "/p"}])
+@pytest.mark.parametrize(
+    "other",
+    [{"env": {"A": "1"}}, {"cpus": 2}, {"ifname": "eth0"}, {"interpreter": "/p"}, {"requirements": ("a",)}],
+)
 def test_a_zygote_serves_jobs_of_its_own_environment_only(other: dict[str, object]) -> None:
     assert is_same_environment(config(preload=("a",)), config(preload=("b",)))
     assert not is_same_environment(config(), config(**other))
