@@ -32,6 +32,8 @@ class StepCount:
         """Optimizers that have had their turn in the newest step."""
         self._first: tuple[float, bool] | None = None
         """When the first step of this generation began, and whether its optimizer had any state then."""
+        self._loaded: int | None = None
+        """Steps of the state that was loaded, if anybody said."""
         self._ended_s: float | None = None
         """Monotonic time of the newest step's end."""
 
@@ -41,6 +43,10 @@ class StepCount:
         register_optimizer_step_post_hook(self._after)
         self._progress.set(self.step + 1, Phase.BUILD)
         self._faults.strike(self.step + 1, Phase.FORWARD, self._channel)
+
+    def goes_on_after(self, step: int) -> None:
+        """The state that is being loaded has seen so many steps; an optimizer that counts is believed before that."""
+        self._loaded = step
 
     def end(self) -> None:
         """The program is done."""
@@ -78,9 +84,11 @@ class StepCount:
         is_new = not had_state and bool(optimizer.state)
         if taken is not None:
             self.step = taken - 1
+        elif self._loaded is not None:
+            self.step = self._loaded
         elif is_new:
             self.step = 0
-        is_known = taken is not None or is_new
+        is_known = taken is not None or is_new or self._loaded is not None
         self._channel.send(Restored(self._join.rank, self._join.generation, self.step, began_s, is_known))
 
 

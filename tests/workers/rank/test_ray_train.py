@@ -12,7 +12,19 @@ from typing import Any
 import pytest
 from torch.distributed import TCPStore
 
-from regroup.workers.contract import Done, ErrorClass, Failed, Join, Message, Report, Restore, decode, encode
+from regroup.workers.contract import (
+    Done,
+    ErrorClass,
+    Failed,
+    Join,
+    Message,
+    Report,
+    Restore,
+    Restored,
+    StepRow,
+    decode,
+    encode,
+)
 
 FORKS = """
 import json, os, selectors, socket, sys
@@ -246,6 +258,29 @@ def test_the_best_and_the_newest_are_kept(run: Start, tmp_path: Path) -> None:
     (zero,) = well(run(CHECKPOINTS.replace("WITH_KILL", "False") + fit(ranks="1", run=keep) + SHOWN, ranks=1))
     assert zero.out == "kept [0.3333333333333333, 0.5] 0.2 2\n"
     assert len(folders(tmp_path)) == 3, "the newest too, though it is not among the best"
+
+
+COUNTS_NOTHING = """
+def loop():
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    done = 4 if ray.train.get_checkpoint() else 0
+    for step in range(done + 1, 8):
+        model(torch.ones(1)).sum().backward()
+        optimizer.step()
+        if step == 4:
+            save({}, "x")
+        if step == 6 and not done:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_steps_are_known_from_the_checkpoint_where_the_optimizer_counts_none(run: Start) -> None:
+    assert run(COUNTS_NOTHING + fit(ranks="1"), ranks=1)[0].code == -9
+    (zero,) = well(run(COUNTS_NOTHING + fit(ranks="1"), ranks=1, generation=2, restore=Restore("none", 6)))
+    (restored,) = zero.of(Restored)
+    assert (restored.step, restored.is_known) == (4, True)
+    assert [row.step for row in zero.of(StepRow)] == [5, 6, 7]
 
 
 TORN = """

@@ -1,5 +1,6 @@
 """Which of the reported checkpoints count, in Ray Train's own file, so that either goes on where the other was."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from ray.train.v2._internal.execution.training_report import _TrainingReport  # 
 
 _UNFINISHED = ".regroup-unfinished-checkpoint"
 """In the run's folder, while a checkpoint is uploaded: the name of its folder."""
+_STEPS = ".regroup-steps.json"
+"""In the run's folder: how many steps the newest checkpoint has seen."""
 
 
 class Committed(CheckpointManager):
@@ -18,7 +21,8 @@ class Committed(CheckpointManager):
 
     def __init__(self, config: Any, storage: StorageContext) -> None:
         super().__init__(checkpoint_config=config, storage_context=storage)
-        self._files, self._marker = storage.storage_filesystem, f"{storage.experiment_fs_path}/{_UNFINISHED}"
+        self._files = storage.storage_filesystem
+        self._marker, self._steps_path = (f"{storage.experiment_fs_path}/{name}" for name in (_UNFINISHED, _STEPS))
         if self._files.get_file_info(self._marker).is_file:
             with self._files.open_input_stream(self._marker) as file:
                 self._give_up(file.read().decode())
@@ -37,8 +41,19 @@ class Committed(CheckpointManager):
             raise ValueError(f"checkpoint_dir_name {name!r} is that of a checkpoint already: give each its own")
         write_whole(self._files, self._marker, name.encode())
 
-    def commit(self, checkpoint: Any, metrics: list[dict[str, Any]]) -> None:
+    @property
+    def steps(self) -> int | None:
+        """Optimizer steps that the newest checkpoint has seen; None if it was not saved here."""
+        newest: Any = self.latest_checkpoint_result
+        if newest is None or not self._files.get_file_info(self._steps_path).is_file:
+            return None
+        with self._files.open_input_stream(self._steps_path) as file:
+            return json.loads(file.read()).get(Path(newest.checkpoint.path).name)
+
+    def commit(self, checkpoint: Any, metrics: list[dict[str, Any]], steps: int) -> None:
         """All files are there: from now on it counts, and what is surplus goes."""
+        if checkpoint is not None:
+            write_whole(self._files, self._steps_path, json.dumps({Path(checkpoint.path).name: steps}).encode())
         self.after_report(_TrainingReport(checkpoint=checkpoint, metrics=metrics[0], validation=False), metrics)
         if checkpoint is not None and self._files.get_file_info(self._marker).is_file:
             self._files.delete_file(self._marker)

@@ -158,7 +158,8 @@ class _Ranks:
         self._settle(trainer.run_config)
         storage = trainer.run_config.storage_context
         committed = Committed(trainer.run_config.checkpoint_config, storage)
-        value = self._train(self._meeting.hear(cloudpickle.dumps((trainer, *committed.state))), committed)
+        order = cloudpickle.dumps((trainer, *committed.state, committed.steps))
+        value = self._train(self._meeting.hear(order), committed)
         result = ray.train.Result._from_checkpoint_manager(committed, storage)  # pyright: ignore[reportPrivateUsage]
         result.return_value = value
         return result
@@ -182,11 +183,11 @@ class _Ranks:
     def _train(self, order: bytes, committed: Committed | None) -> Any:
         """The training loop on this rank, between the beginning and the end of a process group."""
         self._fits += 1
-        trainer, checkpoint, reported = cloudpickle.loads(order)
+        trainer, *found = cloudpickle.loads(order)
         run_config = trainer.run_config
         logging.getLogger("ray.train").setLevel(run_config.logging_config.log_level)
         os.environ.update(run_config.worker_runtime_env.get("env_vars") or {})
-        set_train_fn_utils(Functions(self._worker, trainer, committed, checkpoint, reported))
+        set_train_fn_utils(Functions(self._worker, trainer, committed, *found))
         _take_device(self._join, trainer.scaling_config.use_gpu)
         if isinstance(trainer.backend_config, ray.train.torch.TorchConfig):
             _form_process_group(self._join, trainer.backend_config, self._fits)

@@ -54,10 +54,16 @@ class Functions(TrainFnUtils):
     """Serves one training loop on one rank; rank 0 alone has `committed`."""
 
     def __init__(
-        self, worker: Worker, trainer: Any, committed: Committed | None, checkpoint: Any, reported: list[Any]
+        self,
+        worker: Worker,
+        trainer: Any,
+        committed: Committed | None,
+        checkpoint: Any,
+        reported: list[Any],
+        steps: int | None,
     ) -> None:
         self._worker, self._meeting, self._trainer, self._committed = worker, worker.meeting, trainer, committed
-        self._checkpoint, self._reported = checkpoint, reported
+        self._checkpoint, self._reported, self._steps = checkpoint, reported, steps
         self._storage: StorageContext = trainer.run_config.storage_context
         self._context = _Context(worker.join, trainer.run_config)
 
@@ -96,6 +102,8 @@ class Functions(TrainFnUtils):
             self._checkpoint, self._reported = cloudpickle.loads(self._meeting.hear(state))
 
     def get_checkpoint(self) -> Any:
+        if self._steps is not None:
+            self._worker.steps.goes_on_after(self._steps)
         return self._checkpoint
 
     def get_all_reported_checkpoints(self, consistency_mode: Any = None, timeout_s: float | None = None) -> list[Any]:
@@ -134,7 +142,7 @@ class Functions(TrainFnUtils):
         if len(paths := {each.path for each in stored}) > 1:
             raise ValueError(f"the ranks' parts of one checkpoint lie in different folders: {sorted(paths)}")
         newest = stored[0] if stored else None
-        self._committed.commit(newest, metrics)
+        self._committed.commit(newest, metrics, self._worker.steps.step)
         self._worker.show(metrics[0])
         for callback in self._trainer.run_config.callbacks:
             callback.after_report(self._trainer.train_run_context, metrics, newest)
