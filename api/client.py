@@ -135,6 +135,10 @@ class Client:
         headers = {} if etag is None else {"If-Match": etag}
         return self._call(schemas.Job, "POST", f"/v1/jobs/{job}/cancel", params={"project": project}, headers=headers)
 
+    def release(self, job: str, *, project: str = "default") -> schemas.Job:
+        """Let go of the nodes of a job that failed and is held."""
+        return self._call(schemas.Job, "POST", f"/v1/jobs/{job}/release", params={"project": project})
+
     def wait(self, job: str, *, timeout_s: float | None = None, project: str = "default") -> schemas.Job:
         """The job once it is over.
 

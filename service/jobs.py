@@ -125,6 +125,10 @@ class Jobs:
         """End a queued job at once, tell any other to stop. See `Store.cancel` for what it raises."""
         return await self._store.cancel(job.id, now=self._clock(), actor=actor, version=version)
 
+    async def release(self, job: JobRow, *, actor: str) -> JobRow:
+        """Hold a failed job no longer. See `Store.release` for what it raises."""
+        return await self._store.release(job.id, now=self._clock(), actor=actor)
+
     async def events(self, job: JobRow, after: int, limit: int) -> list[Event]:
         """Events numbered above `after`."""
         return await self._store.events(job.id, after, limit)

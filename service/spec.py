@@ -269,6 +269,8 @@ class JobSpec(Part):
     """`job@step` or `job@latest`: start from another job's checkpoint."""
     max_duration: Duration | None = None
     """The job is FAILED after this long since its first start."""
+    hold_on_failure: Annotated[Duration, Field(le=86400)] | None = None
+    """A job that goes wrong keeps its nodes and what its ranks left for so long, at most a day, to be looked at."""
     max_queue_time: Duration | None = None
     """The job is FAILED after waiting this long."""
     seed: int = Field(default=0, ge=0, lt=2**63)

@@ -90,6 +90,8 @@ def _summary(job: JobRow, queue_position: int | None, now: float) -> str:
         return f"It is starting: {job.phase.get('phase')} {job.phase.get('message') or ''}".rstrip()
     if job.state.is_terminal:
         return f"It ended {job.state} at {_step(job)} ({job.reason}){told}"
+    if job.is_held:
+        return f"It failed at {_step(job)} ({job.reason}){told}"
     if job.intents.get("cancel"):
         return f"It was told to stop and is {job.state}{told}"
     return f"It is {job.state} at {_step(job)}, generation {job.generation} ({job.reason}){told}"
@@ -107,7 +109,13 @@ def _advice(
     seconds: Mapping[TimeClass, float],
 ) -> list[str]:
     advice = [f"{condition.type}: {condition.message}" for condition in job.conditions if not condition.status]
-    if job.state.is_terminal:
+    if job.is_held:
+        advice += [
+            f"`regroup exec {job.id} --rank N -- CMD` runs a command where the rank ran; `regroup stacks {job.id}` "
+            "shows where the ranks were.",
+            f"`regroup release {job.id}` lets its nodes go.",
+        ]
+    if job.state.is_terminal or job.is_held:
         return advice + [text for reason, text in _ADVICE_BY_REASON.items() if job.reason == reason]
     gone_s = seconds[TimeClass.RECOVERING] + seconds[TimeClass.LOST]
     if incidents and gone_s > _HIGH_LOSS * held_s(seconds):

@@ -20,7 +20,7 @@ app = typer.Typer(
 
 VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Server", (serving.serve, serving.down, serving.demo)),
-    ("Jobs", (submitting.submit, running.run, submitting.validate, submitting.cancel)),
+    ("Jobs", (submitting.submit, running.run, submitting.validate, submitting.cancel, submitting.release)),
     ("Looking", (reading.ls, reading.get, reading.why, watching.watch, watching.logs, reading.stacks, executing.exec)),
     ("History", (reading.metrics, reading.events, reading.checkpoints, reading.export)),
 )

@@ -1,4 +1,4 @@
-"""Verbs that change something: submit, validate, cancel."""
+"""Verbs that change something: submit, validate, cancel, release."""
 
 from typing import Annotated
 
@@ -81,3 +81,15 @@ def cancel(job: Job, server: Server = None, as_json: AsJson = False) -> None:
             print_json(told)
         else:
             print(f"{told.id} {told.state}; told to stop")
+
+
+def release(job: Job, server: Server = None, as_json: AsJson = False) -> None:
+    """Let go of the nodes of a job that failed and is held (hold_on_failure)."""
+    from regroup.api.cli.connection import connect
+
+    with connect(server) as client:
+        told = client.release(job)
+        if as_json:
+            print_json(told)
+        else:
+            print(f"{told.id} {told.state}; its nodes are let go")

@@ -90,6 +90,12 @@ async def cancel(
     return whole(await jobs.detail(told))
 
 
+@router.post("/{job}/release", status_code=202, responses=responses("conflict"))
+async def release(job: NamedJob, jobs: TheJobs) -> Job:
+    """Let go of the nodes of a job that failed and is held (`hold_on_failure`)."""
+    return whole(await jobs.detail(await jobs.release(job, actor=ACTOR)))
+
+
 @router.get("/{job}/why")
 async def why(job: NamedJob, jobs: TheJobs) -> Why:
     """Why a job waits, failed or is slow, and what to do."""

@@ -20,6 +20,8 @@ class TimeClass(StrEnum):
     RESIZING = "resizing"
     DRAINING = "draining"
     SUSPENDED = "suspended"
+    HELD = "held"
+    """Kept after a failure, to be looked at."""
 
 
 CLASS_OF_STATE: Mapping[JobState, TimeClass] = {
@@ -43,6 +45,8 @@ class Mark:
 
     at_s: float
     state: JobState
+    is_held: bool = False
+    """The job has failed, and only its end is put off."""
 
 
 def seconds_by_class(timeline: Sequence[Mark], until_s: float, lost_s: float = 0.0) -> dict[TimeClass, float]:
@@ -54,8 +58,8 @@ def seconds_by_class(timeline: Sequence[Mark], until_s: float, lost_s: float = 0
         lost_s: seconds of training whose steps were done again; they move from TRAINING to LOST.
     """
     seconds = dict.fromkeys(TimeClass, 0.0)
-    for start_s, end_s, state in _spans(timeline, until_s):
-        seconds[CLASS_OF_STATE[state]] += end_s - start_s
+    for start_s, end_s, mark in _spans(timeline, until_s):
+        seconds[TimeClass.HELD if mark.is_held else CLASS_OF_STATE[mark.state]] += end_s - start_s
     moved = min(max(0.0, lost_s), seconds[TimeClass.TRAINING])
     seconds[TimeClass.TRAINING] -= moved
     seconds[TimeClass.LOST] += moved
@@ -81,10 +85,10 @@ def device_seconds(seconds: Mapping[TimeClass, float], devices: int) -> dict[Tim
 def queue_waits(timeline: Sequence[Mark]) -> list[float]:
     """Seconds of each finished stay in the queue."""
     spans = _spans(timeline, timeline[-1].at_s if timeline else 0.0)
-    return [end_s - start_s for start_s, end_s, state in spans if state is JobState.QUEUED]
+    return [end_s - start_s for start_s, end_s, mark in spans if mark.state is JobState.QUEUED]
 
 
-def _spans(timeline: Sequence[Mark], until_s: float) -> Iterable[tuple[float, float, JobState]]:
+def _spans(timeline: Sequence[Mark], until_s: float) -> Iterable[tuple[float, float, Mark]]:
     if not timeline:
         return
     start_s = timeline[0].at_s
@@ -92,5 +96,5 @@ def _spans(timeline: Sequence[Mark], until_s: float) -> Iterable[tuple[float, fl
         if mark.state.is_terminal:
             return
         end_s = max(start_s, following.at_s if following else until_s)
-        yield start_s, end_s, mark.state
+        yield start_s, end_s, mark
         start_s = end_s

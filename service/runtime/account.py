@@ -37,7 +37,10 @@ class Account:
         """Take in the next event."""
         self.number = event.number
         if event.type == "state":
-            self.timeline.append(Mark(event.time_s, JobState(event.data["to"])))
+            is_held = bool(self.timeline) and self.timeline[-1].is_held
+            self.timeline.append(Mark(event.time_s, JobState(event.data["to"]), is_held))
+        elif event.type == "held":
+            self.timeline.append(Mark(event.time_s, self.timeline[-1].state, is_held=True))
         elif event.type == "incident":
             self.incidents[str(event.data["id"])] = event.data
         elif event.type == "checkpoint" and event.data.get("duration_s") is not None:

@@ -272,6 +272,8 @@ async def _revive(leading: Leading, job: JobRow) -> None:
     try:
         if job.state is JobState.DRAINING and job.intents.get("cancel"):
             await leading.move(job, JobState.CANCELLED, Reason.CANCELLED_BY_USER, message)
+        elif job.is_held:
+            await leading.move(job, JobState.FAILED, Reason(job.reason), job.message)
         elif job.state is JobState.DRAINING:
             await leading.move(job, JobState.FAILED, Reason.PLATFORM_ERROR, message)
         else:

@@ -17,6 +17,7 @@ from regroup.service.policy.recovery import ZYGOTE_RANK, Source
 from regroup.service.runtime.checkpoints import Checkpoints
 from regroup.service.runtime.gang import STORAGE_UNAVAILABLE, AgentError, AgentLostError, Gang
 from regroup.service.runtime.generations import Generation, GenerationLog, SupersededError
+from regroup.service.runtime.holding import Holding
 from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.payload import Payload
 from regroup.service.runtime.pulse import Pulse
@@ -62,6 +63,7 @@ class Life:
         self._telling = Telling(journal, payload.attempt)
         self._pulse = Pulse()
         self._standstill = Standstill(gang, payload.hang_rule)
+        self.holding = Holding(payload.spec.hold_on_failure, gang, journal)
         self._checkpoints = Checkpoints(payload, gang, journal)
         self._recovering = Recovering(payload, gang, generations, self._checkpoints, self._telling)
         gang.on_phase = self._telling.enter
@@ -69,8 +71,10 @@ class Life:
     # ------------------------------------------------------------ what comes in
 
     def intend(self, intents: Mapping[str, Any]) -> None:
-        """Take the controller's intents: `cancel`, `end: {reason, message}`, `pins: [{step, generation}]`."""
+        """Take the controller's intents: `cancel`, `release`, `end: {reason, message}`, `pins: [{step, …}]`."""
         self._checkpoints.pinned = frozenset((pin["step"], pin["generation"]) for pin in intents.get("pins", ()))
+        if intents.get("cancel") or intents.get("release"):
+            self.holding.let_go()
         if self._end is None and intents.get("cancel"):
             self._end = Ended(Reason.CANCELLED_BY_USER, "cancelled on request")
         elif self._end is None and (end := intents.get("end")):
@@ -140,6 +144,8 @@ class Life:
             return  # it ended; the controller has yet to hear so
         self._recovering.recall(past)
         self._telling.recall(past)
+        if (held := self.holding.recall(past)) is not None:
+            raise held
         if not self._generations.past:
             await self._telling.change(JobState.STARTING, Reason.GRANTED, "devices are held")
         await self._gang_up()
@@ -243,6 +249,8 @@ class Life:
 
     async def _recover(self, watch: Watch) -> Watch:
         """The path from a broken generation to the next one."""
+        if self._recovering.gives_up(watch):
+            await self.holding.look()
         incident, verdict, lost = await self._recovering.end(watch)
         if not verdict.recover:
             raise Ended(verdict.reason, verdict.message, failure_of(incident))
@@ -285,9 +293,14 @@ class Life:
         if (incident := self._telling.incident) is not None and incident.rung != "fail":
             incident.end(time.time())
             await self._telling.revise(incident)
+        until = await self.holding.begin(end, number)
         if target is not JobState.SUCCEEDED:
-            await self._telling.change(JobState.DRAINING, end.reason, end.message, generation=number)
+            kept = f"; its nodes are kept until {until}" if until else ""
+            await self._telling.change(JobState.DRAINING, end.reason, end.message + kept, generation=number)
         await self.gang.end(max(1, number), ())
+        if until:
+            self._telling.phase = "held"
+            await self.holding.wait()
         self._telling.phase = "ended"
         await self._telling.change(target, end.reason, end.message, generation=number, error=end.error)
 

@@ -45,6 +45,10 @@ class Recovering:
             if (budget := budget_of(Reason(data["reason"]), self._payload.budgets)) is not None:
                 self._charges.append(Charge(budget, data["times"]["seen_s"], data["at_step"]))
 
+    def gives_up(self, watch: Watch) -> bool:
+        """Whether the job will not go on after this generation, as far as is known before its ranks are ended."""
+        return not self._judge(watch.cause(), time.time(), watch.step).recover
+
     async def end(self, watch: Watch) -> tuple[Incident, Verdict, Sequence[str]]:
         """End a broken generation with proof and open its incident; returns the lost nodes beside the verdict."""
         seen_s = time.time()

@@ -87,6 +87,8 @@ class SupervisorActor:
     async def stacks(self) -> dict[str, Any]:
         """Rank → where every thread of it is now; the ranks of a lost node are left out."""
         self._wake()
+        if self._life.status()["phase"] == "held":
+            return self._life.holding.stacks  # where they were before they were ended
         found: dict[str, Any] = {}
         for node in self._gang.configs:
             with contextlib.suppress(AgentLostError):

@@ -1,6 +1,8 @@
 """Takes in what a supervisor reports: each event once, by its key, in the order of its sequence numbers."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -8,7 +10,7 @@ import sqlalchemy as sa
 from regroup.service.errors import IllegalTransitionError
 from regroup.service.states import JobState, Reason
 from regroup.service.store.plain import number, plain
-from regroup.service.store.records import Reported
+from regroup.service.store.records import HELD, Condition, Reported
 from regroup.service.store.tables import checkpoints, events, generations, incidents, steps
 from regroup.service.store.writer import JobWriter
 
@@ -250,6 +252,16 @@ async def _phase(writer: JobWriter, event: Reported) -> None:
         await _record(writer, event, event.data, changes={"phase": data})
 
 
+async def _held(writer: JobWriter, event: Reported) -> None:
+    """A failed job keeps its nodes for a while: a condition, beside the others."""
+    until = datetime.fromtimestamp(float(event.data["until_s"]), UTC)
+    message = f"it failed; its nodes are kept until {until:%Y-%m-%d %H:%M:%S} UTC"
+    held = Condition(HELD, True, str(event.data["reason"]), message, event.time_s)
+    others = [condition for condition in writer.job.conditions if condition.type != HELD]
+    changes = {"conditions": [asdict(condition) for condition in (*others, held)], "error": plain(event.data["error"])}
+    await _record(writer, event, event.data, changes=changes)
+
+
 async def _result(writer: JobWriter, event: Reported) -> None:
     await _record(writer, event, event.data, changes={"result": plain(event.data)})
 
@@ -264,5 +276,6 @@ _HANDLERS: Mapping[str, Callable[[JobWriter, Reported], Awaitable[None]]] = {
     "checkpoint": _checkpoint,
     "checkpoint_removed": _checkpoint_removed,
     "phase": _phase,
+    "held": _held,
     "result": _result,
 }

@@ -8,6 +8,9 @@ from regroup.service.spec import JobSpec
 from regroup.service.states import JobState
 from regroup.service.workload import steps_of
 
+HELD = "Held"
+"""Condition of a job that failed and whose nodes are kept, to be looked at."""
+
 
 @dataclass(frozen=True)
 class Lease:
@@ -85,6 +88,11 @@ class JobRow:
     def labels(self) -> dict[str, str]:
         """Labels of the spec."""
         return dict(self.spec.get("labels", {}))
+
+    @property
+    def is_held(self) -> bool:
+        """It failed, and its nodes are kept for a while."""
+        return any(condition.type == HELD for condition in self.conditions)
 
     def parsed_spec(self) -> JobSpec:
         """The spec as its model."""

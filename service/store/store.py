@@ -178,6 +178,21 @@ class Store:
                 await writer.record("intent", {"cancel": True}, time_s=now, actor=actor, changes={"intents": intents})
         return writer.job
 
+    async def release(self, job_id: str, *, now: float, actor: str) -> JobRow:
+        """Write the intent to hold a failed job no longer. Asking again changes nothing.
+
+        Raises:
+            ConflictError: it is not held.
+        """
+        async with self._job(job_id) as writer:
+            job = writer.job
+            if not job.is_held:
+                raise ConflictError(f"job {job_id} is {job.state} and not held: there is nothing to let go")
+            if not job.intents.get("release"):
+                intents = {**job.intents, "release": True}
+                await writer.record("intent", {"release": True}, time_s=now, actor=actor, changes={"intents": intents})
+        return writer.job
+
     async def note(self, job_id: str, kind: str, data: Mapping[str, Any], *, now: float, actor: str) -> None:
         """Write into a job's history what somebody did that changes nothing of it; raises NotFoundError."""
         async with self._job(job_id) as writer:

@@ -114,8 +114,8 @@ class JobWriter:
         changes: dict[str, Any] = {"state": target, "reason": checked.reason, "message": checked.message}
         if error is not None:
             changes["error"] = plain(error)
-        if job.state is JobState.QUEUED:
-            changes["conditions"] = []  # they said why it waited
+        if job.state is JobState.QUEUED or target.is_terminal:
+            changes["conditions"] = []  # they said why it waited, or was held
         if target is JobState.QUEUED:
             changes |= {"queued_at": now, "layout": None}
         if target is JobState.STARTING and job.started_at is None:

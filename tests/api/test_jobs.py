@@ -190,3 +190,30 @@ async def test_why(live, say):
     failed = (await live.http.get(f"/v1/jobs/{job_id}/why")).json()
     assert "boom" in failed["summary"] and failed["error"] == error
     assert failed["advice"] and "Correct it" in failed["advice"][0]
+
+
+async def test_a_held_job_says_so_until_it_is_let_go(live, say):
+    job_id = (await live.submit())["id"]
+    await live.run(job_id)
+    refused = await live.http.post(f"/v1/jobs/{job_id}/release")
+    assert refused.status_code == 409 and "RUNNING and not held" in refused.json()["detail"]
+    error = {"kind": "ValueError", "message": "bad"}
+    held = {"until_s": 1.8e9, "reason": "user_error", "message": "bad", "error": error, "stacks": {}}
+    await live.report(job_id, ("held", 1, held), say.state("DRAINING", "user_error", message="bad; kept"))
+    job = (await live.http.get(f"/v1/jobs/{job_id}")).json()
+    (condition,) = job["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("Held", True, "user_error")
+    assert condition["message"] == "it failed; its nodes are kept until 2027-01-15 08:00:00 UTC"
+    assert (job["state"], job["error"]) == ("DRAINING", error)
+    why = (await live.http.get(f"/v1/jobs/{job_id}/why")).json()
+    assert why["summary"] == "It failed at step 1 of 10 (user_error): bad; kept"
+    assert f"regroup release {job_id}" in why["advice"][1] and "traceback" in why["advice"][-1]
+    assert why["seconds"]["held"] > 0
+    for _ in range(2):
+        assert (await live.http.post(f"/v1/jobs/{job_id}/release")).status_code == 202
+    events = await live.store.events(job_id)
+    assert [event.data for event in events if event.type == "intent"] == [{"release": True}]
+    await live.report(job_id, say.state("FAILED", "user_error", message="bad", error=error))
+    job = (await live.http.get(f"/v1/jobs/{job_id}")).json()
+    assert (job["state"], job["conditions"], job["message"]) == ("FAILED", [], "bad")
+    assert (await live.http.post(f"/v1/jobs/{job_id}/release")).status_code == 409

@@ -56,3 +56,15 @@ def test_classes_sum_to_wall_clock_whatever_the_clocks_said(
     wall_s = latest - timeline[0].at_s if timeline else 0.0
     assert sum(seconds.values()) == pytest.approx(wall_s, abs=1e-3)
     assert all(value >= 0 for value in seconds.values())
+
+
+def test_what_is_held_after_a_failure_is_a_class_of_its_own() -> None:
+    timeline = [
+        Mark(0, JobState.RUNNING),
+        Mark(10, JobState.RUNNING, is_held=True),
+        Mark(11, JobState.DRAINING, is_held=True),
+        Mark(70, JobState.FAILED, is_held=True),
+    ]
+    seconds = seconds_by_class(timeline, 100)
+    assert {kind: value for kind, value in seconds.items() if value} == {TimeClass.TRAINING: 10, TimeClass.HELD: 60}
+    assert device_seconds(seconds, 2)[TimeClass.HELD] == 120
