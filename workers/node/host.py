@@ -37,6 +37,7 @@ from regroup.workers.node.launch import Launch
 from regroup.workers.node.outbox import Outbox
 from regroup.workers.node.python import JobPython
 from regroup.workers.node.saving import Saving
+from regroup.workers.node.trackers import tracker_variables
 from regroup.workers.node.zygote_link import ZygoteDied, ZygoteLink
 
 RANK_NICE = 5
@@ -150,8 +151,9 @@ class Host:
             directory = await asyncio.to_thread(self.saving.fetch, self._restore.uri)
             joins = [replace(join, checkpoint_dir=str(directory)) for join in joins]
         formation = self._formation = Formation(generation, zygote, self._heard, self._lend, self._grant)
+        given = {*os.environ, *self.config.env, *self.config.secrets}
         self.places = {
-            join.rank: (join, {"REGROUP_DEVICE_INDEX": str(device)})
+            join.rank: (join, {"REGROUP_DEVICE_INDEX": str(device), **tracker_variables(self.config, join.rank, given)})
             for join, device in zip(joins, devices, strict=True)
         }
         for (join, env), device in zip(self.places.values(), devices, strict=True):
