@@ -43,6 +43,8 @@ from regroup.workers.contract import (
 GANG_TIMEOUT_S = 120.0
 _LOOK_S = 0.5
 """How often a watch looks for silence when nothing is said."""
+_WITHOUT_RANKS = frozenset({"recovering", "held", "ended", "released"})
+"""Phases in which the ranks of the newest generation have been ended."""
 _STORAGE_KINDS = frozenset({"storage", "StorageError"})
 _INPUT_KINDS = frozenset({"code", "preload", "secret", "environment", "data", "DataError", "FileNotFoundError",
                           "PermissionError", *_STORAGE_KINDS})  # fmt: skip
@@ -106,6 +108,11 @@ class Life:
             self._telling.resumed(message)
         if self._watch is not None and getattr(message, "generation", None) == self._watch.generation.number:
             self._watch.hear(node_id, message)
+
+    def has_ended(self, generation: int) -> bool:
+        """Whether the ranks of a generation are gone, and what they wrote is complete."""
+        newest = self._watch.generation.number if self._watch else 0
+        return generation < newest or self._telling.phase in _WITHOUT_RANKS
 
     def status(self) -> dict[str, Any]:
         """The present view, for the controller."""

@@ -77,10 +77,9 @@ class SupervisorActor:
                     node, "read_log", generation, rank, stream, offset, limit, timeout_s=10
                 )
                 if chunk["data"] is not None:
-                    status = self._life.status()
-                    running = status["generation"] == generation and status["phase"] == "training"
+                    is_ended = self._life.has_ended(generation)
                     return asdict(
-                        LogChunk.of(chunk["data"], chunk["offset"], chunk["size"], is_ended=not running, asked=offset)
+                        LogChunk.of(chunk["data"], chunk["offset"], chunk["size"], is_ended=is_ended, asked=offset)
                     )
         return None
 

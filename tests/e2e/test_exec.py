@@ -19,10 +19,11 @@ from regroup.api.execute import ExecExit, ExecOutput, ExecStarted
 from regroup.api.schemas import Job
 
 STANDS = """
-import os, time
+import os, sys, time
 import torch.distributed as dist
 dist.init_process_group("gloo")
 print("generation", os.environ["REGROUP_GENERATION"], flush=True)
+print("begun", file=sys.stderr, flush=True)
 time.sleep(1000)
 """
 LEAKS = """
@@ -128,9 +129,19 @@ def test_a_generation_forms_around_it_and_the_end_of_the_job_ends_it(served: Ser
     assert isinstance(next(events), ExecStarted)
     assert next(events) == ExecOutput.model_construct(stream="stdout", data=b"a\n")
     before = served.client.get(job.id)
+    heard: list[str] = []
+    of_one = served.client.logs(job.id, rank=1, generation=1, follow=True)
+    following = threading.Thread(target=lambda: heard.extend(of_one))
+    following.start()
+    eventually(lambda: heard)
+    time.sleep(1.0)
+    assert following.is_alive(), "the generation runs, and so more may come"
     os.kill(served.client.stacks(job.id)[1].pid, signal.SIGKILL)
     after = eventually(lambda: (now := served.client.get(job.id)).generation > before.generation and now)
     eventually(lambda: served.client.get(job.id).state == "RUNNING")
+    following.join(20)
+    assert not following.is_alive() and heard == ["generation 1\n"]
+    assert_kept(served, job)
     found: list[Any] = []
     reading = threading.Thread(target=lambda: found.extend(events))
     reading.start()
@@ -143,3 +154,14 @@ def test_a_generation_forms_around_it_and_the_end_of_the_job_ends_it(served: Ser
     reading.join(30)
     assert not reading.is_alive()
     assert isinstance(found[-1], ExecExit) and found[-1].why in ("ended", "lost"), found
+    served.client.wait(job.id, timeout_s=60)
+    eventually(lambda: not served.processes("ray::NodeAgent"), 30)
+    assert_kept(served, job)
+
+
+def assert_kept(served: Served, job: Job) -> None:
+    """What rank 1 wrote in each generation is told apart, by stream too."""
+    for generation in (1, 2):
+        said = "".join(served.client.logs(job.id, rank=1, generation=generation))
+        assert said == f"generation {generation}\n"
+        assert "begun\n" in "".join(served.client.logs(job.id, rank=1, generation=generation, stream="stderr"))

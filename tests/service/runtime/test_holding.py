@@ -13,7 +13,7 @@ from regroup.service.runtime.life import Life
 from regroup.service.runtime.payload import Payload
 from regroup.service.spec import parse_spec
 from regroup.workers.agent_config import AgentConfig
-from regroup.workers.contract import ErrorClass, Exited, Failed, Message, RankError
+from regroup.workers.contract import ErrorClass, Exited, Failed, Joined, Message, RankError
 
 BAD = Failed(1, 1, RankError(ErrorClass.USER, "ValueError", "bad", "Traceback …", 3, "forward", 5.0))
 
@@ -93,6 +93,22 @@ async def test_a_failure_is_held_with_its_evidence_until_somebody_lets_go() -> N
     last = (await told(journal))[-1]
     assert (last["state"], last["reason"], last["error"]["message"]) == ("FAILED", "user_error", "bad")
     assert last["message"] == "rank 1: ValueError: bad"
+
+
+async def test_what_ranks_wrote_is_complete_once_they_are_ended_and_not_before() -> None:
+    made, _ = life(Nodes(Joined(1, 1, 1.0)), Records())
+    running = asyncio.ensure_future(made.run())
+    async with asyncio.timeout(10):
+        while made.status()["phase"] != "forming":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert not made.has_ended(1) and not made.has_ended(2)
+    made.hear("node-1", BAD)
+    async with asyncio.timeout(10):
+        while made.status()["phase"] != "held":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert made.has_ended(1)
+    made.intend({"release": True})
+    await asyncio.wait_for(running, 5)
 
 
 async def test_a_supervisor_that_restarts_goes_on_with_the_hold_and_no_longer() -> None:
