@@ -184,6 +184,7 @@ class Zygote:
 
     def _kill(self, token: int, spare_ids: frozenset[int]) -> None:
         spare = frozenset(pid for pid in self._tasks if self._ids.get(pid) in spare_ids)
+        self._reap()  # what died by itself did so before what is killed now
         stuck = self._end(spare)
         self._say({"op": "gone", "token": token, "stuck": stuck})
 

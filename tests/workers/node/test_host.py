@@ -177,6 +177,30 @@ async def test_a_killed_rank_is_seen_and_everything_below_dies(nodes: list[Node]
         nodes[0].host.open_store(0)
 
 
+async def test_who_died_by_itself_is_told_before_those_that_are_killed_for_it(
+    nodes: list[Node], tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace('os.environ["HOLD"] == "1"', "True"))
+    await asyncio.gather(*(node.host.prepare() for node in nodes))
+    await form(nodes, 1, script)
+    marks, end = [tmp_path / f"mark{rank}" for rank in range(4)], time.monotonic() + 30
+    while not all(mark.exists() and mark.read_text() for mark in marks):
+        assert time.monotonic() < end, nodes[0].host.log_path(1, 0, "stderr").read_text()
+        await asyncio.sleep(0.01)
+    zygote, victim = nodes[0].host.pids()["zygote"], int(marks[1].read_text())
+    os.kill(zygote, signal.SIGSTOP)  # as on a busy machine: it hears of the death and of the end of all at once
+    os.kill(victim, signal.SIGKILL)
+    while alive(victim):
+        await asyncio.sleep(0.001)
+    ending = asyncio.ensure_future(nodes[0].host.end(1))
+    await asyncio.sleep(0)
+    os.kill(zygote, signal.SIGCONT)
+    await ending
+    exits = await nodes[0].until(Exited, 3)
+    assert min(exits, key=lambda exited: exited.time_s).rank == 1, exits
+
+
 def sleepers(root: int) -> list[int]:
     """Processes called sleep below `root`."""
     from regroup.workers.node.processes import descendants_by_scan
