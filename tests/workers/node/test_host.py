@@ -191,7 +191,7 @@ async def test_who_died_by_itself_is_told_before_those_that_are_killed_for_it(
     zygote, victim = nodes[0].host.pids()["zygote"], int(marks[1].read_text())
     os.kill(zygote, signal.SIGSTOP)  # as on a busy machine: it hears of the death and of the end of all at once
     os.kill(victim, signal.SIGKILL)
-    while alive(victim):
+    while alive(victim):  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     ending = asyncio.ensure_future(nodes[0].host.end(1))
     await asyncio.sleep(0)
