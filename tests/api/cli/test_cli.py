@@ -149,6 +149,17 @@ def test_submit_json_is_the_job_with_what_was_set(cli, spec) -> None:
     assert done.json["state"] == "QUEUED" and done.json["steps"] == 7 and done.json["labels"] == {"team": "a"}
 
 
+def test_a_requirements_file_goes_along_as_lines(cli, spec, tmp_path) -> None:
+    file = tmp_path / "requirements.txt"
+    file.write_text("torch==2.13.0  # pinned\n")
+    done = cli("submit", spec, "--requirements", file, "--set", "environment.base=none", "--json")
+    environment = {"requirements": ["torch==2.13.0"], "base": "none", "interpreter": None}
+    assert done.json["spec"]["environment"] == environment
+    for arguments in ((spec, "--requirements", "nowhere.txt"), ("--requirements", "nowhere.txt", "train.py")):
+        done = cli("run", *arguments)
+        assert done.code == 3 and "--requirements: cannot read it: No such file" in done.err
+
+
 def test_one_idempotency_key_makes_one_job(cli, spec) -> None:
     first, second = (cli("submit", spec, "--idempotency-key", spec.parent.name).out for _ in range(2))
     assert first == second
