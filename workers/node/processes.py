@@ -11,6 +11,9 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_JANITORS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
+"""In the command lines of processes that remove named semaphores and shared memory when their users are gone."""
+_JANITORS_END_S = 1.0
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -104,18 +107,46 @@ def kill_subtree(root: int, spare: frozenset[int], deadline_s: float) -> list[in
 
     Repeats until a look finds nothing alive: a process that forks while it is being killed leaves a child, which the
     next look finds under the subreaper. What `spare` have forked is never looked at, so that nobody is taken for
-    another's whom they fork during the look; it stays below them if they are subreapers. The caller reaps its own
-    children.
+    another's whom they fork during the look; it stays below them if they are subreapers. Processes that only clean up after
+    others, and end with them, come last: what they would remove from shared memory is left for ever otherwise. The
+    caller reaps its own children.
     """
     end = time.monotonic() + deadline_s
+    patience = _Patience(min(_JANITORS_END_S, deadline_s / 2))
     while True:
         alive = [pid for pid in descendants(root, spare) if not is_zombie(pid)]
         if not alive:
             alive = [pid for pid in descendants_by_scan(root, spare) if not is_zombie(pid)]
         if not alive or time.monotonic() > end:
             return alive
-        kill(alive)
+        kill(patience.without_janitors(alive))
         time.sleep(0.001)
+
+
+class _Patience:
+    """Leaves janitors alone for a while after all others are dead."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._known: dict[int, bool] = {}
+        self._alone_since_s: float | None = None
+
+    def without_janitors(self, alive: list[int]) -> list[int]:
+        others = [pid for pid in alive if not self._is_janitor(pid)]
+        if others:
+            return others
+        now_s = time.monotonic()
+        self._alone_since_s = self._alone_since_s or now_s
+        return alive if now_s - self._alone_since_s > self._patience_s else []
+
+    def _is_janitor(self, pid: int) -> bool:
+        if pid not in self._known:
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            except OSError:
+                command = b""
+            self._known[pid] = any(name in command for name in _JANITORS)
+        return self._known[pid]
 
 
 def thread_count() -> int:
