@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -41,6 +41,8 @@ from regroup.workers.contract import (
 )
 
 GANG_TIMEOUT_S = 120.0
+FENCE_S = 60.0
+"""Ranks on a node that is silent without proof of death may go on writing files for so long."""
 _LOOK_S = 0.5
 """How often a watch looks for silence when nothing is said."""
 _WITHOUT_RANKS = frozenset({"recovering", "held", "ended", "released"})
@@ -266,7 +268,7 @@ class Life:
             await self._unless_ended(asyncio.sleep(verdict.backoff_s))
         if lost:
             await asyncio.gather(*(self.gang.agents.kill(node) for node in lost))
-            await self._gang_up()
+            await self._succeed(lost)
             await self._prepare_data()
         source = await self._unless_ended(self._recovering.choose((), watch.step))
         if self.payload.script is not None:
@@ -277,6 +279,20 @@ class Life:
         following = await self._next_generation(incident.cause.reason.value, source)
         await self._telling.revise(incident)
         return following
+
+    async def _succeed(self, lost: Sequence[str]) -> None:
+        """Bring agents up where they were lost: each ends what its predecessor left, which proves it dead. Where none
+        comes up, a job that writes files itself is not given away before what is left there must have stopped."""
+        since_s = time.monotonic()
+        try:
+            await self._gang_up()
+        except AgentLostError:
+            left_s = FENCE_S - (time.monotonic() - since_s)
+            if self.payload.script is not None and left_s > 0:
+                names = ", ".join(self.gang.configs[node].node_name for node in lost)
+                self._telling.enter("fence", None, f"waiting {left_s:.0f} s: what ran on {names} may still write files")
+                await self._unless_ended(asyncio.sleep(left_s))
+            raise
 
     async def _adopt(self, last: Generation) -> Watch | None:
         """Take up a generation that is alive and whole, or broken with evidence; None if it had been ended."""

@@ -29,7 +29,7 @@ from regroup.workers.contract import (
     WantBuffers,
     to_json,
 )
-from regroup.workers.node import code, logs, probes, processes, stacks, storage
+from regroup.workers.node import code, logs, probes, processes, remains, stacks, storage
 from regroup.workers.node.buffers import BufferPool
 from regroup.workers.node.execute import Executions
 from regroup.workers.node.formation import Formation, stacks_path
@@ -70,6 +70,8 @@ class Host:
         self.buffers = BufferPool()
         # One name per job and node: an agent that was killed leaves nothing that its successor does not clear.
         self.scratch = Path(tempfile.gettempdir()) / f"regroup-{config.job_id}-{config.node_id[:8]}"
+        self._succeeds = self.scratch.exists()
+        """An agent was here before, and did not end as it should."""
         storage.remove_local(self.scratch)
         self.scratch.mkdir(mode=0o700)
         self.log_dir = Path(config.log_dir) if config.log_dir else probes.session_log_dir() or self.scratch
@@ -107,6 +109,10 @@ class Host:
             ZygoteDied: it ended for another reason.
         """
         processes.become_subreaper()
+        if self._succeeds:
+            self._succeeds = False
+            if stuck := await asyncio.to_thread(remains.end_remains, self.scratch):
+                self.note("stuck", {"pids": stuck, "node": self.config.node_name})
         await self.python.made()
         if self.config.code:
             self._code = await asyncio.to_thread(
@@ -153,7 +159,14 @@ class Host:
         formation = self._formation = Formation(generation, zygote, self._heard, self._lend, self._grant)
         given = {*os.environ, *self.config.env, *self.config.secrets}
         self.places = {
-            join.rank: (join, {"REGROUP_DEVICE_INDEX": str(device), **tracker_variables(self.config, join.rank, given)})
+            join.rank: (
+                join,
+                {
+                    "REGROUP_DEVICE_INDEX": str(device),
+                    remains.VARIABLE: str(self.scratch),
+                    **tracker_variables(self.config, join.rank, given),
+                },
+            )
             for join, device in zip(joins, devices, strict=True)
         }
         for (join, env), device in zip(self.places.values(), devices, strict=True):

@@ -1,14 +1,17 @@
 """The life of a job that runs a script, over agents in memory: no data, no snapshots, and steps it numbers itself."""
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from house.records import Records
 
+from regroup.service.runtime import life as lives
 from regroup.service.runtime.cluster import SupervisorEvent
-from regroup.service.runtime.gang import Gang
+from regroup.service.runtime.gang import AgentLostError, Gang
 from regroup.service.runtime.generations import GenerationLog
 from regroup.service.runtime.incidents import Incident
 from regroup.service.runtime.journal import Journal
@@ -43,15 +46,19 @@ class Nodes:
         self.calls: list[str] = []
         self.joins: list[dict[str, Any]] = []
         self.stacks: dict[str, Any] = {}
+        self.gone: set[str] = set()
+        """Nodes on which no agent comes up."""
 
     async def start(self, config: AgentConfig) -> None:
         self.config = config
 
     async def kill(self, node_id: str) -> None:
-        raise AssertionError("no agent is lost")
+        self.calls.append("kill")
 
     async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
         self.calls.append(method)
+        if method == "prepare" and node_id in self.gone:
+            raise AgentLostError(node_id, "gone")
         if method == "stacks":
             return self.stacks.get(node_id, {})
         if method == "open_store":
@@ -173,3 +180,34 @@ async def test_ranks_that_stand_still_are_looked_at_and_then_started_anew() -> N
     assert incident["evidence"]["ranks"]["1"]["stack"] == "File x in sleep\n"
     assert Incident.from_json(incident).to_json()["evidence"] == incident["evidence"]
     assert incident["times"]["ended_s"] >= incident["times"]["formed_s"], "it took no further step"
+
+
+async def lose(nodes: Nodes, node: str) -> None:
+    """As its pulse would, once a step was heard of."""
+    while nodes.life is None or nodes.life.status()["step"] != 1:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    watch = nodes.life._watch
+    assert watch is not None
+    watch.lose(node, 5.0)
+
+
+async def test_where_no_agent_comes_up_again_its_files_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lives, "FENCE_S", 0.6)
+    nodes = Nodes({1: [row(1, 1)]})
+    running = asyncio.create_task(run(nodes))
+    await lose(nodes, "node-1")
+    nodes.gone.add("node-1")
+    began = time.monotonic()
+    events = await running
+    assert time.monotonic() - began >= 0.6
+    assert states(events)[-2:] == [("RECOVERING", "agent_lost"), ("QUEUED", "released")]
+    said = [event.data["message"] for event in events if event.type == "phase" and event.data["phase"] == "fence"]
+    assert said == ["waiting 1 s: what ran on n1 may still write files"]
+
+
+async def test_an_agent_that_comes_up_again_has_proven_that_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lives, "FENCE_S", 3600.0)
+    nodes = Nodes({1: [row(1, 1)], 2: ended(2, 0)})
+    running = asyncio.create_task(run(nodes))
+    await lose(nodes, "node-1")
+    assert states(await running)[-1] == ("SUCCEEDED", "completed")

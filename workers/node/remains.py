@@ -1,0 +1,52 @@
+"""What an agent that died left running on this node: its successor ends it, which is the proof that it is dead."""
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from regroup.workers.node import processes
+
+VARIABLE = "REGROUP_SCRATCH"
+"""In the environment of every rank: the scratch folder of its job on its node. Programs that ranks start inherit it."""
+
+
+def end_remains(scratch: Path, deadline_s: float = 5.0) -> list[int]:
+    """End every process of this job and node that is not below this one; returns those that outlive the deadline.
+
+    They are known by the scratch folder: as working folder, in an open file, or in the environment.
+    """
+    end = time.monotonic() + deadline_s
+    while True:
+        left = [pid for pid in _pids() if _is_of(pid, str(scratch)) and not processes.is_zombie(pid)]
+        ours = {
+            os.getpid(),
+            *processes.descendants_by_scan(os.getpid()),
+        }  # after the look: what began meanwhile is ours
+        left = [pid for pid in left if pid not in ours]
+        if not left or time.monotonic() > end:
+            return left
+        processes.kill(left)
+        time.sleep(0.005)
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _is_of(pid: int, scratch: str) -> bool:
+    process = Path("/proc", str(pid))
+    with contextlib.suppress(OSError):  # it has ended, or is another user's
+        if f"{VARIABLE}={scratch}".encode() in (process / "environ").read_bytes().split(b"\0"):
+            return True
+        if _is_below(os.readlink(process / "cwd"), scratch):
+            return True
+        for fd in os.listdir(process / "fd"):
+            with contextlib.suppress(OSError):
+                if _is_below(os.readlink(process / "fd" / fd), scratch):
+                    return True
+    return False
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith((f"{folder}/", f"{folder} (deleted)"))
