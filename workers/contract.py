@@ -269,6 +269,8 @@ class Exited:
     generation: int
     code: int
     time_s: float
+    out_of_memory: bool = False
+    """The kernel has killed a process here for want of memory meanwhile."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from regroup.service.states import BUDGET_BY_REASON, Reason
 STORE_RANK = -1
 ZYGOTE_RANK = -2
 _REASON_BY_ERROR_CLASS = {"user": Reason.USER_ERROR, "io": Reason.IO_ERROR, "input": Reason.INVALID_INPUT}
+_OUT_OF_MEMORY = ": its node was out of memory; take smaller batches, fewer loader workers, or more resources.memory"
 _BACKOFF_CAP_S = 30.0
 _BACKOFF_FROM = {Reason.IO_ERROR: 1}
 """Storage and connections come back later than processes do: it waits after the first such failure, else the third."""
@@ -37,6 +38,8 @@ class Exit:
     code: int
     time_s: float
     node_id: str
+    out_of_memory: bool = False
+    """Its node was out of memory then."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +95,8 @@ def classify(
                 Cause(Reason.STORE_EXIT, f"store process {_ended(exit.code)}", exit.time_s, None, exit.node_id)
             )
         elif exit.rank not in reported and exit.node_id not in zygotes:
-            candidates.append(
-                Cause(Reason.RANK_EXIT, f"rank {exit.rank} {_ended(exit.code)}", exit.time_s, exit.rank, exit.node_id)
-            )
+            why = f"{_ended(exit.code)}{_OUT_OF_MEMORY if exit.out_of_memory else ''}"
+            candidates.append(Cause(Reason.RANK_EXIT, f"rank {exit.rank} {why}", exit.time_s, exit.rank, exit.node_id))
     if candidates:
         return min(candidates, key=lambda cause: cause.time_s)
     if failures:

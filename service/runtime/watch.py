@@ -63,7 +63,7 @@ class Watch:
                 )
             case Exited():
                 if not (message.code == 0 and message.rank in self.done):
-                    self.exits.append(Exit(message.rank, message.code, message.time_s, node_id))
+                    self.exits.append(Exit(message.rank, message.code, message.time_s, node_id, message.out_of_memory))
             case _:
                 return
         self.changed.set()

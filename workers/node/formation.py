@@ -11,6 +11,7 @@ from typing import Any
 from regroup.workers.contract import (
     Booted,
     Buffers,
+    Done,
     FaultDue,
     FaultGranted,
     Join,
@@ -44,6 +45,8 @@ class LocalRank:
     progress: Progress
     log: Path
     """Path stem of its output."""
+    is_program: bool
+    """It is done when it ends with code 0, whether it says so or not."""
     exit_code: int | None = None
 
 
@@ -91,7 +94,7 @@ class Formation:
         )
         child = self._zygote.fork(launch)
         theirs.close()
-        local = LocalRank(join.rank, child, ours, Progress(page), log)
+        local = LocalRank(join.rank, child, ours, Progress(page), log, join.entry.startswith("script"))
         local.progress.set(join.restore.step, Phase.BOOT)
         os.close(page)
         self.ranks[join.rank] = local
@@ -104,6 +107,7 @@ class Formation:
             if local.child == child:
                 self._read(local)
                 local.exit_code = code
+                self._is_done(local)
                 return local
         return None
 
@@ -156,6 +160,13 @@ class Formation:
             self._read(local)
             self._loop.remove_reader(local.sock)
             local.sock.close()
+
+    def _is_done(self, local: LocalRank) -> None:
+        """A program may leave by `os._exit(0)`, past everything that would have said so."""
+        has_said = any(isinstance(message, Done) and message.rank == local.rank for message in self.said)
+        if local.is_program and local.exit_code == 0 and not has_said:
+            step, _ = local.progress.read()
+            self._handle(local, Done(local.rank, self.generation, max(0, step - 1), stopped=False))
 
     def _read(self, local: LocalRank) -> None:
         while local.sock.fileno() >= 0:

@@ -91,6 +91,7 @@ class Host:
         self._stepped = 0
         """Generation that has committed a step on this node."""
         self._restore = Restore("none")
+        self._oom_kills = probes.oom_kills()
         self.dataset: dict[str, Any] = {}
         """Prepared data as this node reads it."""
         self._spare = zygote
@@ -356,9 +357,13 @@ class Host:
             self._store = None
             self._tell(Exited(STORE_RANK, self.generation, code, time_s))
         elif self._formation is not None and (local := self._formation.exited(child, code)):
-            exited = Exited(local.rank, self._formation.generation, code, time_s)
+            exited = Exited(local.rank, self._formation.generation, code, time_s, self._was_out_of_memory(code))
             self._formation.said.append(exited)
             self._tell(exited)
+
+    def _was_out_of_memory(self, code: int) -> bool:
+        before, self._oom_kills = self._oom_kills, probes.oom_kills()
+        return code == -signal.SIGKILL and self._oom_kills > before
 
     def _zygote_died(self) -> None:
         self._tell(Exited(ZYGOTE_RANK, self.generation, -signal.SIGKILL, time.time()))

@@ -84,6 +84,18 @@ def secret(name: str, source: Mapping[str, Any]) -> str:
         raise SecretMissing(f"secret {name}: file {file} on node {platform.node()}: {error.strerror}") from error
 
 
+def oom_kills(cgroup: Path = Path("/sys/fs/cgroup/memory.events"), kernel: Path = Path("/proc/vmstat")) -> int:
+    """How often the kernel has killed for want of memory: in this container, or on the whole machine."""
+    for path in (cgroup, kernel):
+        try:
+            words = dict(line.split() for line in path.read_text().splitlines())
+        except (OSError, ValueError):
+            continue
+        if "oom_kill" in words:
+            return int(words["oom_kill"])
+    return 0
+
+
 def secret_values(secrets: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The values of all of them, to be looked for where they must not be.
 

@@ -36,6 +36,23 @@ def test_a_signal_beats_the_collateral_it_caused_even_if_heard_later() -> None:
     assert (cause.reason, cause.rank, cause.summary) == (Reason.RANK_EXIT, 1, "rank 1 killed by signal 9")
 
 
+def test_every_way_a_program_ends_has_its_reason() -> None:
+    said = Failure(0, "user", "SystemExit", "the script exited with code 137", "", 3, "forward", 1.0)
+    for code in (1, 3, 130, 137):  # a code that it chose itself was said before
+        assert classify([said], [Exit(0, code, 1.1, "a")], []).reason is Reason.USER_ERROR
+    for signal in (2, 6, 9, 11, 15):
+        cause = classify([], [Exit(0, -signal, 1.0, "a")], [])
+        assert (cause.reason, cause.summary) == (Reason.RANK_EXIT, f"rank 0 killed by signal {signal}")
+    assert classify([], [Exit(0, 3, 1.0, "a")], []).summary == "rank 0 exited with code 3", "os._exit says nothing"
+    out_of_memory = classify([], [Exit(0, -9, 1.0, "a", out_of_memory=True)], [])
+    assert out_of_memory.summary.startswith("rank 0 killed by signal 9: its node was out of memory; take smaller")
+
+
+def test_a_hang_explains_what_came_of_ending_it() -> None:
+    hang = Cause(Reason.HANG, "no rank moved on", 5.0)
+    assert classify([failure(0, "user", 1.0)], [Exit(1, -9, 2.0, "a")], [], hang) is hang
+
+
 def test_a_lost_agent_explains_the_exits_of_its_node() -> None:
     cause = classify([], [Exit(0, -9, 1.0, "a")], [Loss("a", 2.0)])
     assert (cause.reason, cause.node_id) == (Reason.AGENT_LOST, "a")

@@ -151,6 +151,19 @@ async def test_an_unmodified_script_runs_through_generations(nodes: list[Node], 
     assert out == "sum [6.0, 6.0, 6.0] restart 1\n"
 
 
+async def test_a_program_that_leaves_by_the_back_door_is_done_if_its_code_is_0(
+    nodes: list[Node], tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import os\nos._exit(3 if os.environ['RANK'] == '3' else 0)")
+    await asyncio.gather(*(node.host.prepare() for node in nodes))
+    await form(nodes, 1, script)
+    for node, done in zip(nodes, ([0, 1], [2]), strict=True):
+        exits = await node.until(Exited, 2)
+        assert sorted(message.rank for message in node.messages if isinstance(message, Done)) == done
+        assert {exit.rank: exit.code for exit in exits if exit.code} == ({} if len(done) == 2 else {3: 3})
+
+
 async def test_a_killed_rank_is_seen_and_everything_below_dies(nodes: list[Node], tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.replace('os.environ["HOLD"] == "1"', "True"))

@@ -1,4 +1,4 @@
-"""Where a node finds the values of secrets."""
+"""What a node knows of itself: where it finds the values of secrets, whether it was out of memory."""
 
 from pathlib import Path
 from typing import Any
@@ -40,3 +40,13 @@ def test_a_secret_that_is_not_mounted_is_named_with_node_and_place(
     monkeypatch.delenv("REGROUP_SECRETS_DIR")
     with pytest.raises(probes.SecretMissing, match="/var/run/secrets/regroup/tracker/token"):
         probes.secret("TOKEN", TOKEN)
+
+
+def test_kills_for_want_of_memory_are_counted_in_the_container_else_on_the_machine(tmp_path: Path) -> None:
+    container, machine = tmp_path / "memory.events", tmp_path / "vmstat"
+    assert probes.oom_kills(container, machine) == 0
+    machine.write_text("nr_free_pages 12\noom_kill 7\n")
+    assert probes.oom_kills(container, machine) == 7
+    container.write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
+    assert probes.oom_kills(container, machine) == 2
+    assert probes.oom_kills() >= 0
