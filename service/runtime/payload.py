@@ -245,7 +245,7 @@ class Payload:
         workload = self.spec.workload
         if isinstance(workload, BuiltinWorkload):
             return (*_NEEDS, "numpy", "fsspec", *(() if workload.data.tokenizer == "byte" else ("tokenizers",)))
-        return _NEEDS
+        return (*_NEEDS, "ray") if isinstance(workload, RayTrainWorkload) else _NEEDS
 
     @property
     def _rehearsal(self) -> dict[str, Any]:

@@ -1,0 +1,49 @@
+"""What the agents of a job are told of its Python."""
+
+from typing import Any
+
+import pytest
+
+from regroup.service.runtime.payload import Payload
+
+BUILTIN = {"workload": {"kind": "builtin", "data": {"train": ["/data"]}},
+           "training": {"global_batch": 2, "micro_batch": 1, "sequence": 8, "steps": 2}}  # fmt: skip
+SCRIPT = {"workload": {"kind": "script", "entrypoint": "/train.py"}}
+RAY_TRAIN = {"workload": {"kind": "ray_train", "entrypoint": "/train.py"}}
+FUNCTION = {"workload": {"kind": "function", "function": "mine:train"},
+            "training": {"global_batch": 2, "micro_batch": 1, "steps": 2}}  # fmt: skip
+
+
+def payload(spec: dict[str, Any]) -> Payload:
+    """Of a job on one node."""
+    return Payload.from_json(
+        {
+            "job_id": "job",
+            "spec": {"name": "job", **spec},
+            "nodes": [{"node_id": "n", "name": "n", "address": "127.0.0.1", "ranks": 1}],
+            "layout": {},
+            "storage_uri": "file:///storage",
+            "datasets_uri": "file:///datasets",
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "needs"),
+    [
+        (SCRIPT, {"torch"}),
+        (FUNCTION, {"torch"}),
+        (RAY_TRAIN, {"torch", "ray"}),
+        (BUILTIN, {"torch", "numpy", "fsspec"}),
+    ],
+)
+def test_a_python_of_its_own_needs_what_the_workload_does(spec: dict[str, Any], needs: set[str]) -> None:
+    environment = {"base": "none", "requirements": ["torch==2.13.0"]}
+    (config,) = payload({**spec, "environment": environment}).agent_configs().values()
+    assert set(config.needs) == needs
+    assert (config.requirements, config.base, config.interpreter) == (("torch==2.13.0",), "none", "")
+
+
+def test_an_interpreter_is_passed_on() -> None:
+    (config,) = payload({**SCRIPT, "environment": {"interpreter": "/opt/bin/python"}}).agent_configs().values()
+    assert (config.interpreter, config.requirements) == ("/opt/bin/python", ())
