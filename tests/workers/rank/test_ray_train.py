@@ -206,6 +206,25 @@ def test_the_program_runs_once_and_its_loop_on_every_rank(run: Start) -> None:
     assert not zero.err and not one.err
 
 
+TWICE = """
+def loop(config):
+    total = torch.tensor([float(config["add"])])
+    dist.all_reduce(total)
+    print("total", total.item())
+
+for add in (1, 2):
+    scaling = ray.train.ScalingConfig(num_workers=2)
+    print(ray.train.torch.TorchTrainer(loop, train_loop_config={"add": add}, scaling_config=scaling).fit().path[-2:])
+sys.exit()
+"""
+
+
+def test_a_program_may_fit_twice_and_leave_by_exit(run: Start) -> None:
+    zero, one = well(run(TWICE))
+    assert zero.out.splitlines() == ["total 2.0", "-j", "total 4.0", "-2"]
+    assert one.out.splitlines() == ["total 2.0", "total 4.0"]
+
+
 CHECKPOINTS = """
 def loop():
     newest = ray.train.get_checkpoint()
