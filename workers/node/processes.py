@@ -107,8 +107,8 @@ def kill_subtree(root: int, spare: frozenset[int], deadline_s: float) -> list[in
 
     Repeats until a look finds nothing alive: a process that forks while it is being killed leaves a child, which the
     next look finds under the subreaper. What `spare` have forked is never looked at, so that nobody is taken for
-    another's whom they fork during the look; it stays below them if they are subreapers. Processes that only clean up after
-    others, and end with them, come last: what they would remove from shared memory is left for ever otherwise. The
+    another's whom they fork during the look; it stays below them if they are subreapers. Processes that only clean up
+    after others, and end with them, come last: what they would remove from shared memory would be left for ever. The
     caller reaps its own children.
     """
     end = time.monotonic() + deadline_s
