@@ -3,6 +3,7 @@
 Both run `begin` with the same `Launch`, so that nothing a process does depends on how it was started.
 """
 
+import contextlib
 import importlib
 import json
 import os
@@ -61,7 +62,8 @@ def start_child(launch: Launch, launcher: str) -> int:
             os.execv(sys.executable, [sys.executable, "-c", f"from {__name__} import main; main()"])
         _exit(begin(launch))
     except BaseException:
-        traceback.print_exc()
+        with contextlib.suppress(OSError, ValueError):
+            traceback.print_exc()
         _exit(1)
 
 
@@ -131,7 +133,8 @@ def _redirect(stem: str) -> None:
 def _exit(code: int) -> NoReturn:
     """Leave without running the zygote's atexit handlers or flushing what it had buffered."""
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        with contextlib.suppress(OSError, ValueError):  # a full disk keeps nobody from leaving
+            stream.flush()
     os._exit(code)
 
 

@@ -3,6 +3,7 @@
 Nothing before JOIN depends on rank, world size or generation, so a booted rank may wait as a standby.
 """
 
+import contextlib
 import datetime
 import importlib
 import os
@@ -67,8 +68,9 @@ def _run(join: Join, channel: Channel, progress: Progress) -> int:
         return error.code if isinstance(error.code, int) else EXIT_FAILED
     except BaseException as raised:
         error = raised.error if isinstance(raised, LoopFailed) else raised
-        traceback.print_exception(_without_our_frames(error))
-        sys.stderr.flush()
+        with contextlib.suppress(OSError, ValueError):  # where its output goes the disk may be full, or it was closed
+            traceback.print_exception(_without_our_frames(error))
+            sys.stderr.flush()
         channel.send(Failed(join.rank, join.generation, _report(error, progress)))
         if place.is_script(join.entry):
             script.wind_up()

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from house.disks import needs_root, small_disk
 
 from regroup.workers.agent_config import AgentConfig
-from regroup.workers.contract import Done, Exited, FaultDue, Join, Message, Restore, from_json
+from regroup.workers.contract import Done, Exited, Failed, FaultDue, Join, Message, Restore, from_json
 from regroup.workers.node.host import STORE_RANK, ZYGOTE_RANK, Host, StaleGeneration
 from regroup.workers.node.zygote_link import ZygoteRefused
 
@@ -261,6 +262,34 @@ async def lone_node(folder: Path, module: str, source: str) -> AsyncGenerator[No
         yield node
     finally:
         await node.host.close()
+
+
+@pytest.fixture
+def full_soon(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a disk of a megabyte."""
+    with small_disk(tmp_path / "logs", "1m") as folder:
+        yield folder
+
+
+@needs_root
+async def test_a_rank_whose_output_fills_the_disk_says_so_and_nothing_waits(full_soon: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("while True: print('x' * 999)")
+    node = Node(config(tmp_path, "n", log_dir=str(full_soon), preload=("torch", "regroup.workers.rank.rank")))
+    try:
+        await node.host.prepare()
+        store = node.host.open_store(1)
+        join = Join("job", 1, 0, 1, 0, 1, 0, 1, {}, "cpu", *store, Restore("none"), f"script:{script}", {})
+        await node.host.form([join], [0])
+        (failed,) = await node.until(Failed)
+        assert (failed.error.error_class, failed.error.message) == ("io", "[Errno 28] No space left on device")
+        (exited,) = await node.until(Exited)
+        assert exited.code == 1
+        assert await node.host.end(1) == {"stuck": []}
+    finally:
+        await node.host.close()
+    archived = tmp_path / "storage" / "logs" / "g1-rank0.out"
+    assert archived.read_bytes().startswith(b"x" * 999 + b"\n")
 
 
 async def test_a_failing_preload_is_named(tmp_path: Path) -> None:

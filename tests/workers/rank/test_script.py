@@ -173,3 +173,26 @@ def test_ranks_do_not_draw_what_the_zygote_would_have_drawn(run: Start) -> None:
     code = preloaded + "from regroup.workers.rank.script import _forget_shared_randomness as f; f()\n" + draw
     forgot = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert float(seen) != float(forgot)
+
+
+SPAWNS = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        return torch.tensor([index])
+
+if __name__ == "__main__":
+    loader = DataLoader(Numbers(), batch_size=4, num_workers=2, multiprocessing_context="spawn")
+    print([batch.flatten().tolist() for batch in loader])
+"""
+
+
+@pytest.mark.parametrize("entry", ["", "script-module:train"])
+def test_spawned_loader_workers_find_what_the_program_defines(run: Start, tmp_path: Path, entry: str) -> None:
+    by_module = {"entry": entry, "config": {"script": {"cwd": str(tmp_path)}}} if entry else {}
+    ended = run(SPAWNS, **by_module)
+    assert (ended.code, ended.out) == (0, "[[0, 1, 2, 3], [4, 5, 6, 7]]\n"), ended.err
