@@ -385,20 +385,4 @@ class Host:
         except (ZygoteDied, TimeoutError):
             zygote.close()
             self._zygote = None
-            return await asyncio.to_thread(_end_orphans, zygote.process.pid, self._not_ours)
-
-
-def _end_orphans(zygote_pid: int, spare: frozenset[int]) -> list[int]:
-    """After a zygote's death: what was below it is below this process now (a subreaper), and must die too."""
-    deadline = time.monotonic() + 5
-    processes.kill([zygote_pid])
-    stuck: list[int] = []
-    while time.monotonic() < deadline:
-        stuck = processes.kill_subtree(os.getpid(), spare, 1.0)
-        below = [pid for pid in processes.children(os.getpid()) if pid not in spare]
-        for pid in below:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
-        if not stuck and not below:
-            return []
-    return stuck
+            return await asyncio.to_thread(remains.end_orphans, zygote.process.pid, self._not_ours)

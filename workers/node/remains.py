@@ -1,4 +1,4 @@
-"""What an agent that died left running on this node: its successor ends it, which is the proof that it is dead."""
+"""What a zygote or an agent that died left running on this node: ended, which is the proof that it is dead."""
 
 import contextlib
 import os
@@ -19,15 +19,29 @@ def end_remains(scratch: Path, deadline_s: float = 5.0) -> list[int]:
     end = time.monotonic() + deadline_s
     while True:
         left = [pid for pid in _pids() if _is_of(pid, str(scratch)) and not processes.is_zombie(pid)]
-        ours = {
-            os.getpid(),
-            *processes.descendants_by_scan(os.getpid()),
-        }  # after the look: what began meanwhile is ours
+        # After the look: what began meanwhile is ours.
+        ours = {os.getpid(), *processes.descendants_by_scan(os.getpid())}
         left = [pid for pid in left if pid not in ours]
         if not left or time.monotonic() > end:
             return left
         processes.kill(left)
         time.sleep(0.005)
+
+
+def end_orphans(zygote_pid: int, spare: frozenset[int]) -> list[int]:
+    """After a zygote's death: what was below it is below this process now (a subreaper), and must die too."""
+    deadline = time.monotonic() + 5
+    processes.kill([zygote_pid])
+    stuck: list[int] = []
+    while time.monotonic() < deadline:
+        stuck = processes.kill_subtree(os.getpid(), spare, 1.0)
+        below = [pid for pid in processes.children(os.getpid()) if pid not in spare]
+        for pid in below:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        if not stuck and not below:
+            return []
+    return stuck
 
 
 def _pids() -> list[int]:
