@@ -14,9 +14,9 @@ from regroup.service.states import Reason
 from regroup.workers.contract import AgentReport, Dwell
 
 _STACKS_TIMEOUT_S = 5.0
-_STACK_CHARACTERS = 6_000
-_STACKS_CHARACTERS = 48_000
-"""Of all ranks together, those that stand out first: an incident is kept in the database."""
+_STACK_CHARACTERS = 4_000
+_STACKS_CHARACTERS = 24_000
+"""Of all ranks together, those that stand out first: an incident is kept in the database, and shown with its job."""
 
 
 class Standstill:
@@ -92,7 +92,8 @@ def _evidence(
     left, ranks = _STACKS_CHARACTERS, dict[str, Any]()
     for rank in [*odd, *(rank for rank in sorted(dwells) if rank not in odd)]:
         dwell, place = dwells[rank], places.get(rank, {})
-        stack = str(place.get("text", ""))[: min(left, _STACK_CHARACTERS)]
+        text = str(place.get("text", ""))
+        stack = text[max(0, len(text) - min(left, _STACK_CHARACTERS)) :]  # the main thread comes last
         left -= len(stack)
         ranks[str(rank)] = {
             "node": place.get("node", ""),
