@@ -28,6 +28,7 @@ from regroup.workers.dwell import Dwell
 from regroup.workers.node.dwelling import Dwelling, Standing
 from regroup.workers.node.launch import Launch
 from regroup.workers.node.zygote_link import ZygoteLink
+from regroup.workers.rank.place import is_script
 from regroup.workers.rank.progress import Progress, new_page
 
 _PACKET_BYTES = 160 * 1024
@@ -94,7 +95,7 @@ class Formation:
         )
         child = self._zygote.fork(launch)
         theirs.close()
-        local = LocalRank(join.rank, child, ours, Progress(page), log, join.entry.startswith("script"))
+        local = LocalRank(join.rank, child, ours, Progress(page), log, is_script(join.entry))
         local.progress.set(join.restore.step, Phase.BOOT)
         os.close(page)
         self.ranks[join.rank] = local
