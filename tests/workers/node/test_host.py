@@ -19,6 +19,8 @@ from regroup.workers.contract import Done, Exited, Failed, FaultDue, Join, Messa
 from regroup.workers.node.host import STORE_RANK, ZYGOTE_RANK, Host, StaleGeneration
 from regroup.workers.node.zygote_link import ZygoteRefused
 
+JOB = uuid.uuid4().hex[:16]
+"""Of these tests alone, however many run on this machine: its folders and processes are known by it."""
 SCRIPT = """
 import os
 import torch, torch.distributed as dist
@@ -72,7 +74,7 @@ class Node:
 def config(folder: Path, node: str, **fields: Any) -> AgentConfig:
     """Of a node of a job that keeps all it has in `folder`."""
     return AgentConfig(
-        job_id="0123456789abcdef",
+        job_id=JOB,
         job_name="t",
         node_id=node,
         node_name=node,
