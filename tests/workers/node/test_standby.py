@@ -3,6 +3,7 @@
 import hashlib
 import os
 import tarfile
+import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +41,7 @@ def platform(tmp_path: Path) -> AgentConfig:
 @pytest.fixture
 def job(platform: AgentConfig, tmp_path: Path) -> AgentConfig:
     storage = tmp_path.as_uri()
-    return replace(platform, job_id="1" * 16, job_name="gpt", storage_uri=storage, datasets_uri=storage)
+    return replace(platform, job_id=uuid.uuid4().hex[:16], job_name="gpt", storage_uri=storage, datasets_uri=storage)
 
 
 @pytest.fixture
