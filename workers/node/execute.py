@@ -55,6 +55,7 @@ class Executions:
         """
         if at is None:
             raise ExecutionRefused(f"this node has not formed rank {order['rank']} so far")
+        self._known = {key: known for key, known in self._known.items() if not known.is_left}
         if order["key"] not in self._known:
             if len(self._known) >= MOST:
                 raise ExecutionRefused(f"{MOST} commands run on this node already; end one of them first")
@@ -134,6 +135,11 @@ class _Execution:
         for fd in theirs:
             os.close(fd)
         return execution
+
+    @property
+    def is_left(self) -> bool:
+        """It has ended, and nobody comes to hear how."""
+        return self._watching.done() and time.monotonic() - self._read_s > UNREAD_S
 
     async def read(self, limit_bytes: int, wait_s: float) -> dict[str, Any]:
         """See `Executions.read`."""

@@ -184,11 +184,20 @@ class ZygoteLink:
         self._send({"op": "lease", "until_s": until_s})
 
     def close(self) -> None:
-        """Let the zygote end: it kills everything below it when it sees the socket closed."""
-        if not self.dead:
-            self.dead = True
-            self._loop.remove_reader(self._sock)
-            self._sock.close()
+        """Let the zygote end: it kills everything below it when it sees the socket closed. Nobody waits for it then."""
+        if self.dead:
+            return
+        self.dead = True
+        self._loop.remove_reader(self._sock)
+        self._sock.close()
+        error = ZygoteDied("the zygote is gone")
+        for future in (*self._prepared.values(), *self._gone.values()):
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # seen: nobody may be waiting
+        for future in self._ended.values():
+            if not future.done():
+                future.set_result(-9)
 
     def _send(self, request: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
         if self.dead:
@@ -245,16 +254,10 @@ class ZygoteLink:
     def _die(self) -> None:
         if self.dead:
             return
+        running = [child for child, future in self._ended.items() if not future.done()]
         self.close()
-        error = ZygoteDied("the zygote is gone")
-        for future in (*self._prepared.values(), *self._gone.values()):
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # seen: nobody may be waiting
-        for child, future in self._ended.items():
-            if not future.done():
-                future.set_result(-9)
-                if self._on_exit is not None:
-                    self._on_exit(child, -9, time.time())
+        for child in running:
+            if self._on_exit is not None:
+                self._on_exit(child, -9, time.time())
         if self._on_death is not None:
             self._on_death()

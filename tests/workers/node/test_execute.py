@@ -179,6 +179,30 @@ async def test_without_a_reader_it_ends(host: Host, monkeypatch: pytest.MonkeyPa
     await gone(title)
 
 
+async def test_what_its_zygote_leaves_is_ended_with_the_ranks(host: Host) -> None:
+    title = f"left-{uuid.uuid4().hex}"
+    key = await begin(host, "python", "-c", LEAKS, title, "stay")
+    await started(host, key)
+    zygote = host.zygote().process
+    zygote.kill()
+    zygote.wait()  # the host finds out when it speaks to it, not by hearing of it
+    assert await host.end(1) == {"stuck": []}
+    assert not called(title)
+    _, ended = await asyncio.wait_for(read(host, key), 10)
+    assert ended["why"] == "lost"
+    assert (await run(host, "true"))[1]["code"] == 0, "on the next zygote"
+
+
+async def test_commands_that_were_left_take_nobodys_place(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(execute.MOST):
+        await begin(host, "true")
+    monkeypatch.setattr(execute, "UNREAD_S", 0.1)
+    watching = [execution._watching for execution in host.executions._known.values()]
+    await asyncio.wait_for(asyncio.gather(*watching), 10)
+    await asyncio.sleep(0.2)  # so long nobody read
+    assert (await run(host, "echo", "a"))[0]["stdout"] == b"a\n"
+
+
 async def test_no_more_run_at_once_than_a_node_bears(host: Host) -> None:
     keys = [await begin(host, "sleep", "100") for _ in range(execute.MOST)]
     with pytest.raises(ExecutionRefused, match="8 commands"):
