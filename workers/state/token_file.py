@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from regroup.workers.rank.errors import InputError
+from regroup.workers.state.sources import DataError
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
 META = "meta.json"
-
-
-class DataError(InputError):
-    """Data that the spec names is missing, unreadable, empty or too short. The message names it."""
 
 
 class TokenFile:

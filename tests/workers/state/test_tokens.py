@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from regroup.workers.state.sources import find
 from regroup.workers.state.token_file import DataError, TokenFile
-from regroup.workers.state.tokens import find, list_sources, prepare
+from regroup.workers.state.tokens import list_sources, prepare
 
 
 @pytest.fixture
