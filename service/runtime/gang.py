@@ -69,6 +69,8 @@ class Gang:
     """Node id → its agent's config."""
     on_phase: Callable[[str, float | None, str], None] = lambda phase, fraction, message: None
     """Hears how far starting is."""
+    prepared: dict[str, Any] | None = None
+    """What was made of the job's data: a node that comes anew finds it instead of reading all sources again."""
     datasets: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     facts: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
@@ -98,30 +100,20 @@ class Gang:
         await self.call_all("check_storage", timeout_s=60)
 
     async def prepare_data(self, sources: Mapping[str, Any]) -> None:
-        """Compare what the nodes see, make the token files once, find them on every node.
+        """Compare what the nodes see, make token files or records once, find them on every node.
 
         Raises:
             AgentError: naming node and path of what is missing.
         """
-        nodes = list(self.configs)
-        listings = await _all(self._ask(node, "list_sources", dict(sources), timeout_s=120) for node in nodes)
-        for node, listing in zip(nodes, listings, strict=True):
-            differing = sorted(set(listings[0]["files"].items()) ^ set(listing["files"].items()))
-            if differing:
-                raise AgentError(
-                    node,
-                    self.configs[node].node_name,
-                    "data",
-                    f"node does not see the same {differing[0][0]!r} as node "
-                    f"{self.configs[nodes[0]].node_name}; put data where every node reads it",
-                    "",
-                )
-        self.on_phase("data", None, "preparing data")
-        prepared = await self._ask(nodes[0], "prepare_data", dict(sources), timeout_s=24 * 3600)
-        for node, local in zip(
-            nodes, await _all(self._ask(node, "localise_data", prepared, timeout_s=3600) for node in nodes), strict=True
-        ):
-            self.datasets[node] = local
+        if self.prepared is None:
+            self.prepared = await self._prepared(sources)
+        nodes, prepared = list(self.configs), self.prepared
+        try:
+            found = await _all(self._ask(node, "localise_data", prepared, timeout_s=3600) for node in nodes)
+        except AgentError:
+            self.prepared = None  # it may be gone: the next try makes it again
+            raise
+        self.datasets = dict(zip(nodes, found, strict=True))
 
     async def form(self, generation: Generation, join: Join) -> None:
         """Start a generation's ranks on all nodes; `join` holds what is the same for all of them.
@@ -262,6 +254,28 @@ class Gang:
                 await self.agents.kill(node)
 
         await asyncio.gather(*(one(node) for node in self.configs))
+
+    async def _prepared(self, sources: Mapping[str, Any]) -> dict[str, Any]:
+        """Let one node prepare what all of them see alike."""
+        nodes = list(self.configs)
+        listings = await _all(self._ask(node, "list_sources", dict(sources), timeout_s=120) for node in nodes)
+        for node, listing in zip(nodes, listings, strict=True):
+            differing = sorted(set(listings[0]["files"].items()) ^ set(listing["files"].items()))
+            if differing:
+                raise AgentError(
+                    node,
+                    self.configs[node].node_name,
+                    "data",
+                    f"node does not see the same {differing[0][0]!r} as node "
+                    f"{self.configs[nodes[0]].node_name}; put data where every node reads it",
+                    "",
+                )
+        self.on_phase("data", None, "preparing data")
+        order = dict(sources)
+        if grants := sources.get("grants"):
+            places = zip(nodes, listings, strict=True)
+            order["places"] = {node: {**listing["place"], **grants[node]} for node, listing in places}
+        return await self._ask(nodes[0], "prepare_data", order, timeout_s=24 * 3600)
 
     @property
     def _first(self) -> str:

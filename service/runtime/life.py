@@ -182,7 +182,7 @@ class Life:
         try:
             await self._unless_ended(self.gang.check_storage())
             if sources is not None:
-                await self._unless_ended(self.gang.prepare_data(sources))
+                await self._unless_ended(self._unless_silent(self.gang.prepare_data(sources)))
         except AgentError as error:
             if error.kind not in _STORAGE_KINDS or not self._generations.past:
                 raise _input_error(error) from error
@@ -333,6 +333,25 @@ class Life:
         await self._telling.change(
             JobState.QUEUED, Reason.RELEASED, f"the gang could not be held: {message}", generation=number
         )
+
+    async def _unless_silent(self, work: Any) -> Any:
+        """Wait for `work` that one agent does with the help of all nodes, while all agents are heard of.
+
+        Raises:
+            AgentLostError: one fell silent: what waits for its node would wait for ever.
+        """
+        self._pulse.expect(self.gang.configs)
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done():
+                await asyncio.wait({task}, timeout=_LOOK_S)
+                if silent := [] if task.done() else self._pulse.silent():
+                    raise AgentLostError(
+                        silent[0], f"agent on node {silent[0][:8]} fell silent during data preparation"
+                    )
+            return await task
+        finally:
+            task.cancel()
 
     async def _unless_ended(self, work: Any) -> Any:
         """Wait for `work`, but not longer than until the job is told to end."""

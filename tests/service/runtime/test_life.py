@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from regroup.service.runtime.generations import GenerationLog
 from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.life import Life
 from regroup.service.runtime.payload import Payload
+from regroup.service.runtime.pulse import Pulse
 from regroup.service.spec import parse_spec
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import (
@@ -50,6 +51,7 @@ class FakeNodes:
         self.generation: dict[str, int] = {}
         self.dead: set[str] = set()
         self.refuse: Mapping[str, Any] = {}
+        self.stuck = ""
         self.said: dict[str, list[Message]] = {}
         self.running: dict[str, list[int]] = {}
         self.manifests: list[dict[str, Any]] = []
@@ -71,6 +73,8 @@ class FakeNodes:
         self.calls.append((node_id, method))
         if node_id in self.dead:
             raise AgentLostError(node_id, f"agent on {node_id} is gone")
+        if method == self.stuck:
+            await asyncio.Event().wait()
         if method in self.refuse:
             return {"error": {"kind": "data", "message": str(self.refuse[method]), "traceback": ""}}
         return getattr(self, f"_{method}", lambda *_: {})(node_id, *args)
@@ -311,6 +315,18 @@ async def test_wrong_data_is_the_persons_error() -> None:
     last = (await journal.since("", 0, 0))[-1]
     assert (last.data["state"], last.data["reason"]) == ("FAILED", "invalid_input")
     assert "no such file /x (node n0)" in last.data["message"]
+
+
+async def test_a_node_silent_while_data_is_prepared_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = FakeNodes({})
+    nodes.stuck = "prepare_data"  # its tasks wait for a node that is gone
+    made, journal = life(nodes, Records())
+    monkeypatch.setattr("regroup.service.runtime.life._LOOK_S", 0.001)
+    made._pulse = Pulse(count().__next__)  # a second passes at every look
+    await asyncio.wait_for(made.run(), 20)
+    last = (await journal.since("", 0, 0))[-1]
+    assert (last.data["state"], last.data["reason"]) == ("QUEUED", "released")
+    assert "fell silent during data preparation" in last.data["message"]
 
 
 async def test_a_second_supervisor_that_finds_the_number_taken_says_nothing_more() -> None:
