@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
+from regroup.service.prepare import WHICH_DATA, AsPrepared, PreparedData
 from regroup.service.quantities import AbsolutePath, Part, Positive
 
 
@@ -67,7 +68,7 @@ class BuiltinWorkload(Part):
     kind: Literal["builtin"]
     """Which workload this is."""
     model: TransformerModel = TransformerModel()
-    data: TextData
+    data: Annotated[Annotated[TextData, Tag("text")] | AsPrepared, WHICH_DATA]
 
 
 class ProgramWorkload(Part):
@@ -112,6 +113,14 @@ class FunctionWorkload(Part):
     """Which workload this is."""
     function: str = Field(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$")
     """`module:function`, found in the job's `code` or on the nodes' path."""
+    data: PreparedData | None = None
+    """What is prepared for it, for `run.records`; a function may as well read its own."""
+
+    @model_validator(mode="after")
+    def _knows_its_records(self) -> Self:
+        if self.data is not None and self.data.prepare.function is None and self.data.prepare.sequence is None:
+            raise PydanticCustomError("sequence", "data.prepare.sequence is needed: how many tokens is a record?")
+        return self
 
 
 _KINDS = ("builtin", "script", "ray_train", "function")
@@ -157,10 +166,21 @@ def check_fits(
     if isinstance(workload, BuiltinWorkload):
         if name == "training" and (value is None or value.sequence is None):
             raise PydanticCustomError("missing", "the built-in trainer needs it, with its sequence")
+        if name == "training" and isinstance(workload.data, PreparedData):
+            _check_sequence(workload.data, value.sequence)
     elif isinstance(workload, FunctionWorkload):
         _check_fits_function(name, value)
     elif instead := _instead(name, value, default):
         raise PydanticCustomError("not_of_a_script", "does not apply to a script: {instead}", {"instead": instead})
+
+
+def _check_sequence(data: PreparedData, sequence: int) -> None:
+    if data.prepare.sequence not in (None, sequence):
+        raise PydanticCustomError(
+            "sequence",
+            "sequence {sequence} is not that of workload.data.prepare, {prepared}: leave the latter out",
+            {"sequence": sequence, "prepared": data.prepare.sequence},
+        )
 
 
 def _check_fits_function(name: str, value: Any) -> None:
@@ -204,4 +224,6 @@ def without_tag(location: Sequence[str | int]) -> list[str]:
     parts = [str(part) for part in location]
     if parts[:1] == ["workload"] and parts[1:2] and parts[1] in _KINDS:
         del parts[1]
+    if parts[:2] == ["workload", "data"] and parts[2:3] and parts[2] in ("text", "prepared"):
+        del parts[2]
     return parts

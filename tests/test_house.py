@@ -188,7 +188,8 @@ def test_the_control_plane_imports_without_what_only_workers_have(installed: Pat
 
 def test_the_ranks_import_without_what_only_the_control_plane_has(installed: Path) -> None:
     absent = "ray,fastapi,pydantic,sqlalchemy,alembic,structlog,typer,httpx2,uvicorn"
-    # The Ray actors of the workers, and the adapter to Ray Train.
-    skipped = "regroup.workers.node.agent,regroup.workers.node.standby,regroup.workers.rank.ray_train."
+    # The Ray actors of the workers, the adapter to Ray Train, and what drives Ray Data.
+    actors = "regroup.workers.node.agent,regroup.workers.node.standby"
+    skipped = f"{actors},regroup.workers.rank.ray_train.,regroup.workers.prepare.pipeline"
     imported = run(installed / "bin" / "python", "-c", IMPORT_ALL, absent, skipped, "regroup.workers", cwd=installed)
     assert "regroup.workers.contract" in imported.stdout

@@ -6,7 +6,6 @@ step, gradients are summed and never averaged, samples and initial values do not
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,7 +33,7 @@ from regroup.workers.state.data import (
     samples_hash_of,
     validation_batches,
 )
-from regroup.workers.state.token_file import TokenFile
+from regroup.workers.state.record_files import open_tokens
 
 _VALIDATION_RECORDS = 256
 """Held-out samples of one validation, evenly spaced over the file; fewer if it has fewer."""
@@ -50,7 +49,8 @@ class _Training:
         context.phase(Phase.BUILD)
         config, training = context.config, context.config["training"]
         _be_deterministic(config["determinism"] == "strict")
-        tokens = TokenFile(Path(context.dataset["train"]))
+        tokens = open_tokens(context.dataset, "train")
+        assert tokens is not None, "a spec has data to train on"
         self._context = context
         self._training = training
         self._data = TrainingData(
@@ -165,12 +165,12 @@ class _Training:
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum")
 
     def _held_out(self) -> list[MicroBatch]:
-        path = self._context.dataset.get("validation")
-        if not path:
+        tokens = open_tokens(self._context.dataset, "validation")
+        if tokens is None:
             return []
         place = self._context.data_place
         return validation_batches(
-            TokenFile(Path(path)),
+            tokens,
             sequence=self._training["sequence"],
             micro_batch=self._training["micro_batch"],
             most=_VALIDATION_RECORDS,

@@ -7,6 +7,7 @@ from typing import Any
 from regroup.service.layout import Layout
 from regroup.service.policy.hang import Rule, rule_for
 from regroup.service.policy.recovery import Saved
+from regroup.service.prepare import PreparedData
 from regroup.service.runtime.cluster import Node, supervisor_name
 from regroup.service.runtime.generations import Place
 from regroup.service.spec import JobSpec
@@ -59,6 +60,8 @@ class Allotted:
     address: str
     ranks: int
     devices: tuple[int, ...]
+    grant: str
+    """Name of the grant that holds them."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ class Payload:
                 node["address"],
                 node["ranks"],
                 tuple(node.get("devices") or range(node["ranks"])),
+                node.get("grant") or "",
             )
             for node in data["nodes"]
         )
@@ -147,9 +151,17 @@ class Payload:
     def sources(self) -> Mapping[str, Any] | None:
         """The data to prepare, if the workload has any."""
         workload, training = self.spec.workload, self.spec.training
-        if not isinstance(workload, BuiltinWorkload) or training is None:
+        if not isinstance(workload, BuiltinWorkload | FunctionWorkload) or training is None or workload.data is None:
             return None
         data = workload.data
+        if isinstance(data, PreparedData):
+            code = self.spec.code.archive if self.spec.code else ""
+            is_builtin = isinstance(workload, BuiltinWorkload)
+            cpus = self.spec.resources.cpus
+            return {
+                "prepare": data.recipe(training.sequence, code=code, for_trainer=is_builtin),
+                "grants": {node.node_id: {"grant": node.grant, "cpus": cpus * node.ranks} for node in self.nodes},
+            }
         return {
             "train": data.train,
             "validation": data.validation,

@@ -19,7 +19,7 @@ def installed_extras(stage: str) -> set[str]:
 
 def test_the_control_plane_has_no_torch_and_the_worker_has() -> None:
     assert installed_extras("control") == {"s3"}
-    assert installed_extras("worker") == {"worker", "s3"}
+    assert installed_extras("worker") == {"worker", "data", "s3"}
     assert installed_extras("worker") <= set(EXTRAS)
     assert "torch" not in STAGES["control"]
 

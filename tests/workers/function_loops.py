@@ -48,6 +48,20 @@ def train(run: regroup.Context) -> None:
     run.result["rate"] = schedule.get_last_lr()
 
 
+def of_records(run: regroup.Context) -> None:
+    model = DistributedDataParallel(nn.Linear(17, 3).double(), find_unused_parameters=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    run.track(model=model, optimizer=optimizer)
+    for _ in run.steps():
+        for batch in run.micro_batches():
+            tokens = run.records[batch.indices]["tokens"]
+            losses = F.cross_entropy(model(tokens.double() / 256), tokens[:, 0] % 3, reduction="none")
+            (losses * batch.weights).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    run.result["length"] = len(run.records)
+
+
 class Seen:
     """Sums random numbers: restored wrongly, either it or the generator, it ends otherwise."""
 

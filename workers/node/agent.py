@@ -1,4 +1,4 @@
-"""The node agent: the Ray actor around a `Host`. The only file of the nodes that imports ray.
+"""The node agent: the Ray actor around a `Host`. With prepare/pipeline.py the only file of the nodes that imports ray.
 
 It holds no devices, reports news at once and beats every second, and is found by name.
 """
@@ -13,12 +13,14 @@ from ray.exceptions import RayError
 
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import FaultDue, Join, from_json, to_json
-from regroup.workers.node import data, logs, processes, storage
+from regroup.workers.node import data, logs, prepared, processes, storage
 from regroup.workers.node.code import CodeError
 from regroup.workers.node.host import Host, StaleGeneration
 from regroup.workers.node.probes import SecretMissing
 from regroup.workers.node.python import PythonUnfit
 from regroup.workers.node.zygote_link import TaskFailed, ZygoteDied, ZygoteLink, ZygoteRefused
+from regroup.workers.prepare.pipeline import Pipeline
+from regroup.workers.rank.errors import DataError
 
 BEAT_S = 1.0
 REPORT_TIMEOUT_S = 5.0
@@ -33,6 +35,7 @@ class NodeAgent:
         assert isinstance(known, AgentConfig)
         self._config = known
         self._host: Host | None = None
+        self._pipeline = Pipeline()
         self._supervisor: Any = None
         self._heard_s = processes.boottime_s()
         self._news = asyncio.Event()
@@ -71,17 +74,24 @@ class NodeAgent:
 
     async def list_sources(self, sources: dict[str, Any]) -> dict[str, Any]:
         """What this node sees of the job's data, so that nodes can be compared. Error: `data`."""
-        return await self._guarded(data.list_sources(self._started().zygote(), sources))
+        host = self._started()
+        if recipe := sources.get("prepare"):
+            return await self._guarded(asyncio.to_thread(prepared.list_sources, self._config, host.scratch, recipe))
+        return await self._guarded(data.list_sources(host.zygote(), sources))
 
     async def prepare_data(self, sources: dict[str, Any]) -> dict[str, Any]:
-        """Turn sources into token files once; returns where. Error: `data`."""
+        """Turn sources into token files or records once; returns where. Error: `data`."""
         host = self._started()
+        if recipe := sources.get("prepare"):
+            order = {"data": recipe, "datasets_uri": self._config.datasets_uri, "agent": to_json(self._config)}
+            return await self._guarded(self._pipeline.run({**order, "places": sources["places"]}, host.note))
         return await self._guarded(data.prepare(host.zygote(), self._config, host.scratch, sources, host.note))
 
-    async def localise_data(self, prepared: dict[str, Any]) -> dict[str, Any]:
+    async def localise_data(self, made: dict[str, Any]) -> dict[str, Any]:
         """Make prepared data readable on this node; returns its paths here. Error: `data`."""
         host = self._started()
-        reply = await self._guarded(asyncio.to_thread(data.localise, self._config, host.scratch, prepared))
+        localise = prepared.localise if made.get("kind") == "records" else data.localise
+        reply = await self._guarded(asyncio.to_thread(localise, self._config, host.scratch, made))
         host.dataset = {} if "error" in reply else reply
         return reply
 
@@ -188,6 +198,7 @@ class NodeAgent:
         """End everything here; the caller kills the actor when this has returned."""
         if self._beating is not None:
             self._beating.cancel()
+        await self._pipeline.cancel()
         if self._host is not None:
             await self._host.close()
             self._host = None
@@ -257,6 +268,8 @@ class NodeAgent:
             return (await work) or {}
         except StaleGeneration as error:
             return {"error": {"kind": "stale", "message": str(error), "traceback": ""}}
+        except DataError as error:
+            return {"error": {"kind": "data", "message": str(error), "traceback": ""}}
         except storage.StorageError as error:
             return {"error": {"kind": "storage", "message": str(error), "traceback": ""}}
         except TaskFailed as error:

@@ -38,6 +38,24 @@ def zygote_environment(config: AgentConfig) -> dict[str, str]:
     )
 
 
+def data_function_environment(config: AgentConfig) -> dict[str, str]:
+    """Variables of the process in which a job's data function runs: those of its ranks, but for their collectives.
+
+    Raises:
+        SecretMissing: a secret's source is not on this node, or is not for ranks.
+    """
+    return scrubbed_environment(
+        {
+            "OMP_NUM_THREADS": "1",  # as many of them run as the grant has processors
+            "MKL_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "PYTHONUNBUFFERED": "1",
+            **config.env,
+            **{name: _secret(name, source) for name, source in config.secrets.items()},
+        }
+    )
+
+
 def is_same_environment(one: AgentConfig, other: AgentConfig) -> bool:
     """Whether a zygote that was started for one config can serve the other: interpreter and variables are equal."""
     return _started_with(one) == _started_with(other)

@@ -1,7 +1,9 @@
 """Moves files between a node and durable storage (file, s3, gs by fsspec), with checksums. Blocking."""
 
+import os
 import posixpath
 import shutil
+import tempfile
 import uuid
 import zlib
 from collections.abc import Generator, Iterable, Mapping
@@ -77,6 +79,42 @@ def writing(uri: str) -> Generator[Any]:
         yield file
 
 
+def publish(source: Path, uri: str) -> None:
+    """Copy a file to `uri`, where it appears whole or not at all.
+
+    Raises:
+        StorageError: with the reason the storage gave.
+    """
+    try:
+        fs, path = url_to_fs(uri)
+        _make_folder(fs, posixpath.dirname(path))
+        if "file" not in _protocols(fs):
+            fs.put_file(str(source), path)  # object storage shows an object when all of it is there
+            return
+        draft = Path(path).with_name(f".{posixpath.basename(path)}.{uuid.uuid4().hex}")
+        try:
+            shutil.copyfile(source, draft)
+            with draft.open("rb+") as file:
+                os.fsync(file.fileno())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except Exception as error:
+        raise StorageError(f"{uri} cannot be written: {type(error).__name__}: {error}") from error
+
+
+def publish_bytes(uri: str, data: bytes) -> None:
+    """Write one small file, which appears whole or not at all.
+
+    Raises:
+        StorageError: with the reason the storage gave.
+    """
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        publish(Path(file.name), uri)
+
+
 def read_bytes(uri: str) -> bytes | None:
     """A small file's content, or None where it does not exist."""
     fs, path = url_to_fs(uri)
@@ -131,6 +169,19 @@ def download(uri: str, target: Path, files: Iterable[Mapping[str, Any]]) -> None
                 f"{join(uri, entry['name'])} is damaged: {size} bytes with crc32 {crc}, "
                 f"the manifest says {entry['size_bytes']} with {entry['crc32']}"
             )
+
+
+def fetch(uri: str, target: Path) -> None:
+    """Copy one file to this node.
+
+    Raises:
+        StorageError: with the reason the storage gave.
+    """
+    try:
+        fs, path = url_to_fs(uri)
+        fs.get_file(path, str(target))
+    except Exception as error:
+        raise StorageError(f"{uri} cannot be read: {type(error).__name__}: {error}") from error
 
 
 def folders(uri: str) -> list[str]:

@@ -45,6 +45,7 @@ from regroup.workers.rank.saving import Snapshots
 from regroup.workers.state.buffer import ShardBuffer
 from regroup.workers.state.checkpoint import CheckpointSource
 from regroup.workers.state.randomness import seed_random
+from regroup.workers.state.record_files import RecordFiles, open_records
 from regroup.workers.state.records import RecordBatch
 from regroup.workers.state.snapshot import ShardSource
 from regroup.workers.state.training_state import TrainingState
@@ -186,8 +187,26 @@ class Context:
         """
         return self._loop.steps(total)
 
-    def micro_batches(self, records: int) -> Iterator[RecordBatch]:
+    @cached_property
+    def records(self) -> RecordFiles:
+        """The records that the spec's `data.prepare` made: `records[batch.indices]` is field → tensor.
+
+        Raises:
+            RuntimeError: the spec has no `data.prepare`.
+        """
+        if (found := open_records(self.dataset, "train")) is None:
+            raise RuntimeError("run.records needs workload.data.prepare in the spec")
+        return found
+
+    @cached_property
+    def validation_records(self) -> RecordFiles | None:
+        """Held-out records, if `data.prepare` names any."""
+        return open_records(self.dataset, "validation")
+
+    def micro_batches(self, records: int | None = None) -> Iterator[RecordBatch]:
         """This rank's micro-batches of the current step, by record number of a dataset of so many records.
+
+        Without a number it is `records`, the prepared ones.
 
         The order is a keyed shuffle of each epoch and does not depend on the layout; where it stands is part of the
         state. Every rank gets equally many, if need be dummies (`valid` false, weights 0). Go through all of them,

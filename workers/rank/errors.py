@@ -46,6 +46,10 @@ class LoopFailed(BaseException):
         self.error = error
 
 
+class DataError(InputError):
+    """Data that the spec names is missing, unreadable, empty or too short. The message names it."""
+
+
 def classify(error: Exception) -> ErrorClass:
     """The class of an exception that left the training function."""
     if isinstance(error, InputError):

@@ -34,6 +34,7 @@ class StepLoop:
                 global_batch=training["global_batch"],
                 micro_batch=training["micro_batch"],
                 seed=context.config.get("seed", 0),
+                fingerprint=context.dataset.get("fingerprint", ""),
             )
         self._step = _Step()
         self._began = False
@@ -65,9 +66,10 @@ class StepLoop:
             for hook in hooks:
                 hook.remove()
 
-    def micro_batches(self, records: int) -> Iterator[RecordBatch]:
+    def micro_batches(self, records: int | None) -> Iterator[RecordBatch]:
         """This rank's micro-batches of the step."""
         stream, context = self._stream, self._context
+        records = len(context.records) if records is None else records
         if stream is None:
             raise RuntimeError("run.micro_batches() needs training.global_batch and training.micro_batch in the spec")
         if self._step.is_dealt:

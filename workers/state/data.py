@@ -9,13 +9,13 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
+from regroup.workers.rank.errors import DataError
 from regroup.workers.state import order_slowly
-from regroup.workers.state.token_file import DataError, TokenFile
 
 try:
     import numpy as np
@@ -98,10 +98,30 @@ class SampleStream:
         self.samples_digest = chain(self.samples_digest, step, samples, samples_hash)
 
 
-class TrainingData(SampleStream):
-    """The samples of a token file. `Context.track` saves and restores it; it refuses to go on with other data."""
+class Tokens(Protocol):
+    """Samples by number: a token file, or prepared records."""
 
-    def __init__(self, tokens: TokenFile, *, sequence: int, global_batch: int, micro_batch: int, seed: int) -> None:
+    @property
+    def fingerprint(self) -> str:
+        """Hash of what they were made of."""
+        ...
+
+    def records(self, sequence: int) -> int:
+        """How many samples of `sequence` tokens there are."""
+        ...
+
+    def rows(self, numbers: Sequence[int], sequence: int) -> tuple[Tensor, Tensor]:
+        """Tokens and labels of these, each int64 (len(numbers), sequence)."""
+        ...
+
+
+class TrainingData(SampleStream):
+    """The samples of a token file, or prepared ones.
+
+    `Context.track` saves and restores it; it refuses to go on with other data.
+    """
+
+    def __init__(self, tokens: Tokens, *, sequence: int, global_batch: int, micro_batch: int, seed: int) -> None:
         super().__init__(tokens.records(sequence), global_batch=global_batch, micro_batch=micro_batch, seed=seed)
         self._tokens = tokens
         self._sequence = sequence
@@ -142,7 +162,7 @@ class TrainingData(SampleStream):
 
 
 def validation_batches(
-    tokens: TokenFile, *, sequence: int, micro_batch: int, most: int, index: int, degree: int
+    tokens: Tokens, *, sequence: int, micro_batch: int, most: int, index: int, degree: int
 ) -> list[MicroBatch]:
     """Held-out records for data rank `index` of `degree`: at most `most`, evenly spaced, the same on every layout.
 

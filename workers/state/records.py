@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
+from regroup.workers.rank.errors import DataError
 from regroup.workers.state.data import SampleId, SampleStream
-from regroup.workers.state.token_file import DataError
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,10 @@ class RecordBatch:
 class RecordStream(SampleStream):
     """Samples of a dataset of which only the length is known, and that not before the first step."""
 
-    def __init__(self, *, global_batch: int, micro_batch: int, seed: int) -> None:
+    def __init__(self, *, global_batch: int, micro_batch: int, seed: int, fingerprint: str = "") -> None:
+        """`fingerprint`: of the job's prepared records, if it has any."""
         super().__init__(0, global_batch=global_batch, micro_batch=micro_batch, seed=seed)
+        self._fingerprint = fingerprint
 
     def deal(self, records: int, index: int, degree: int) -> list[tuple[SampleId, ...]]:
         """Samples of each micro-batch of the next step for data rank `index` of `degree`; none in a dummy.
@@ -51,11 +53,25 @@ class RecordStream(SampleStream):
         return self.dealt_ids(index, degree)
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain data: position, digest, and the number of records they were counted in."""
-        return {"cursor": self.cursor, "samples_digest": self.samples_digest, "records": self.records}
+        """Plain data: position, digest, and what they were counted in."""
+        return {
+            "cursor": self.cursor,
+            "samples_digest": self.samples_digest,
+            "records": self.records,
+            "fingerprint": self._fingerprint,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the state stands."""
+        """Go on where the state stands.
+
+        Raises:
+            DataError: the state counts in other prepared records.
+        """
+        if state.get("fingerprint", "") != self._fingerprint:
+            raise DataError(
+                f"the saved position belongs to prepared data {state.get('fingerprint', '') or 'of no preparation'!r}, "
+                f"but this job reads {self._fingerprint!r}; resume with the same data and recipe"
+            )
         self.cursor = int(state["cursor"])
         self.samples_digest = str(state["samples_digest"])
         self.records = int(state["records"])

@@ -11,15 +11,11 @@ from typing import cast
 
 from fsspec.core import url_to_fs
 
-from regroup.workers.rank.errors import InputError
+from regroup.workers.rank.errors import DataError
 
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".py")
 _BLOCK_BYTES = 16 << 20
 _EDGE_BYTES = 64 << 10
-
-
-class DataError(InputError):
-    """Data that the spec names is missing, unreadable, empty or too short. The message names it."""
 
 
 @dataclass(frozen=True)

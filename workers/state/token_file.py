@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from regroup.workers.state.sources import DataError
+from regroup.workers.rank.errors import DataError
 
 if TYPE_CHECKING:
     import numpy as np

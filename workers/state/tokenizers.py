@@ -6,7 +6,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from regroup.workers.state.sources import DataError, find
+from regroup.workers.rank.errors import DataError
+from regroup.workers.state.sources import find
 
 END_OF_DOCUMENT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]")
 """What the end-of-document id is called in a `tokenizers` file; an id of its own is added if none is there."""

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from regroup.workers.node.launch import progress
-from regroup.workers.state.sources import DataError, SourceFile, find, mark, split
+from regroup.workers.rank.errors import DataError
+from regroup.workers.state.sources import SourceFile, find, mark, split
 from regroup.workers.state.token_file import META, too_short
 from regroup.workers.state.tokenizers import Tokenizer, token_dtype, tokenizer_of
 

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regroup.workers.rank.errors import DataError
 from regroup.workers.state import order_slowly
 from regroup.workers.state.data import (
     IGNORED,
@@ -25,7 +26,7 @@ from regroup.workers.state.data import (
     samples_hash_of,
     validation_batches,
 )
-from regroup.workers.state.token_file import DataError, TokenFile
+from regroup.workers.state.token_file import TokenFile
 
 SEQUENCE, GLOBAL, MICRO = 16, 16, 2
 ORDER_OF_SEED_42_EPOCH_1 = [7, 6, 4, 0, 2, 3, 1, 9, 5, 8]

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from regroup.workers.rank.errors import DataError
 from regroup.workers.state.sources import find
-from regroup.workers.state.token_file import DataError, TokenFile
+from regroup.workers.state.token_file import TokenFile
 from regroup.workers.state.tokens import list_sources, prepare
 
 
