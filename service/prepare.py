@@ -49,10 +49,11 @@ class PreparedData(Part):
 
     prepare: Prepare
 
-    def recipe(self, sequence: int | None, *, code: str, for_trainer: bool) -> dict[str, Any]:
+    def recipe(self, sequence: int | None, *, code: str, python: str, for_trainer: bool) -> dict[str, Any]:
         """All that the records depend on, beside the files, as plain data for the nodes."""
-        known = {"code": code if self.prepare.function else "", "for_trainer": for_trainer}
-        return {**self.prepare.model_dump(), "sequence": self.prepare.sequence or sequence, **known}
+        of_function = {"code": code, "python": python} if self.prepare.function else {"code": "", "python": ""}
+        sequence = self.prepare.sequence or sequence
+        return {**self.prepare.model_dump(), **of_function, "sequence": sequence, "for_trainer": for_trainer}
 
 
 def which_data(value: object) -> str:

@@ -155,11 +155,14 @@ class Payload:
             return None
         data = workload.data
         if isinstance(data, PreparedData):
-            code = self.spec.code.archive if self.spec.code else ""
-            is_builtin = isinstance(workload, BuiltinWorkload)
             cpus = self.spec.resources.cpus
             return {
-                "prepare": data.recipe(training.sequence, code=code, for_trainer=is_builtin),
+                "prepare": data.recipe(
+                    training.sequence,
+                    code=self.spec.code.archive if self.spec.code else "",
+                    python=self.spec.environment.model_dump_json(),
+                    for_trainer=isinstance(workload, BuiltinWorkload),
+                ),
                 "grants": {node.node_id: {"grant": node.grant, "cpus": cpus * node.ranks} for node in self.nodes},
             }
         return {

@@ -48,11 +48,12 @@ def test_text_and_preparation_are_told_apart() -> None:
 def test_a_recipe_has_the_trainers_sequence_and_the_functions_code() -> None:
     workload = builtin({"prepare": PREPARE}).workload
     assert isinstance(workload, BuiltinWorkload) and isinstance(workload.data, PreparedData)
-    made = workload.data.recipe(8, code="sha256:x", for_trainer=True)
+    made = workload.data.recipe(8, code="sha256:x", python="p", for_trainer=True)
     assert (made["sequence"], made["code"], made["for_trainer"]) == (8, "", True)
     workload = function(function="a:make").workload
     assert isinstance(workload, FunctionWorkload) and workload.data is not None
-    assert workload.data.recipe(None, code="sha256:x", for_trainer=False)["code"] == "sha256:x"
+    made = workload.data.recipe(None, code="sha256:x", python="p", for_trainer=False)
+    assert (made["code"], made["python"]) == ("sha256:x", "p")
 
 
 @pytest.mark.parametrize(

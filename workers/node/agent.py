@@ -76,7 +76,8 @@ class NodeAgent:
         """What this node sees of the job's data, so that nodes can be compared. Error: `data`."""
         host = self._started()
         if recipe := sources.get("prepare"):
-            return await self._guarded(asyncio.to_thread(prepared.list_sources, self._config, host.scratch, recipe))
+            look = (self._config, host.scratch, host.python.place, recipe)
+            return await self._guarded(asyncio.to_thread(prepared.list_sources, *look))
         return await self._guarded(data.list_sources(host.zygote(), sources))
 
     async def prepare_data(self, sources: dict[str, Any]) -> dict[str, Any]:

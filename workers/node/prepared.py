@@ -13,14 +13,16 @@ from regroup.workers.prepare import preparation
 from regroup.workers.prepare.preparation import META
 
 
-def list_sources(config: AgentConfig, scratch: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
+def list_sources(
+    config: AgentConfig, scratch: Path, python: Mapping[str, str], recipe: Mapping[str, Any]
+) -> dict[str, Any]:
     """`files`: what this node sees, to compare nodes; `place`: what a task that prepares here must know.
 
     Raises:
         DataError: a source is missing or unreadable.
     """
     code = str(scratch / DIRECTORY) if config.code else ""
-    place = {"scratch": str(scratch), "code": code, "interpreter": config.interpreter}
+    place = {"scratch": str(scratch), "code": code, "python": dict(python)}
     return {"files": preparation.list_sources(recipe), "place": place}
 
 

@@ -44,6 +44,19 @@ class PythonUnfit(Exception):
         self.details = details
 
 
+def activated(env: Mapping[str, str], place: Mapping[str, str], config: AgentConfig) -> dict[str, str]:
+    """An environment in which processes use the Python at `place`; the platform's needs nothing."""
+    if not place["ours"]:
+        return dict(env)
+    env = {key: value for key, value in env.items() if key not in _OF_THE_PLATFORM}
+    path = [config.env.get("PYTHONPATH"), place["ours"]]
+    # As `activate` does: programs that ranks start find the same Python.
+    env["PATH"] = os.pathsep.join((str(Path(place["executable"]).parent), env.get("PATH", os.defpath)))
+    if place["venv"]:
+        env["VIRTUAL_ENV"] = place["venv"]
+    return {**env, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+
+
 class JobPython:
     """What `executable` and `environment` say is true once `made` has returned."""
 
@@ -75,16 +88,14 @@ class JobPython:
         Raises:
             SecretMissing: a secret's source is not on this node, or is not for ranks.
         """
-        env = zygote_environment(self._config)
-        if not self.is_own:
-            return env
-        env = {key: value for key, value in env.items() if key not in _OF_THE_PLATFORM}
-        path = [self._config.env.get("PYTHONPATH"), str(self._ours)]
-        # As `activate` does: programs that ranks start find the same Python.
-        env["PATH"] = os.pathsep.join((str(Path(self.executable).parent), env.get("PATH", os.defpath)))
-        if self._hold is not None:
-            env["VIRTUAL_ENV"] = str(self._hold.path)
-        return {**env, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+        return activated(zygote_environment(self._config), self.place, self._config)
+
+    @property
+    def place(self) -> dict[str, str]:
+        """Where it is on this node, for processes that others start: what `activated` must know. Nothing secret."""
+        venv = str(self._hold.path) if self._hold is not None else ""
+        ours = str(self._ours) if self.is_own else ""
+        return {"executable": self.executable, "venv": venv, "ours": ours}
 
     async def made(self) -> dict[str, Any]:
         """Make it, once, or find it made; returns what a person wants to know of it.

@@ -6,7 +6,6 @@ import os
 import pickle
 import re
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -64,7 +63,7 @@ class DataFunction:
         self, name: str, batch_format: str, *, interpreter: str, cwd: Path, env: Mapping[str, str], log: Path
     ) -> None:
         self.name, self._batch_format, self._log = name, batch_format, log
-        self._command = [interpreter or sys.executable, "-m", "regroup.workers.prepare.function_process", name]
+        self._command = [interpreter, "-m", "regroup.workers.prepare.function_process", name]
         self._cwd, self._env = cwd, env
         self._process: subprocess.Popen[bytes] | None = None
         self._batches: BinaryIO

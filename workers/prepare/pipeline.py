@@ -44,7 +44,7 @@ class Pipeline:
 
         Args:
             order: `data` (a `Recipe` as plain data), `datasets_uri`, `agent` (`AgentConfig` as plain data), and
-                `places`: node id → `grant` (name), `cpus` of it, `scratch`, `code`, `interpreter`.
+                `places`: node id → `grant` (name), `cpus` of it, `scratch`, `code`, `python`.
             note: hears `progress`.
 
         Returns:

@@ -32,6 +32,8 @@ class Recipe:
     batch_rows: int
     code: str
     """Content address of the code that the function is in."""
+    python: str
+    """What the spec says of the Python that runs the function."""
     for_trainer: bool
     """The built-in trainer reads the records."""
 

@@ -16,6 +16,7 @@ from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import from_json
 from regroup.workers.node import storage
 from regroup.workers.node.environment import data_function_environment
+from regroup.workers.node.python import activated
 from regroup.workers.prepare import formats
 from regroup.workers.prepare.function import Batch, DataFunction
 from regroup.workers.prepare.pack import Packer
@@ -35,7 +36,8 @@ def make_unit(order: Mapping[str, Any], place: Mapping[str, Any]) -> dict[str, A
 
     Args:
         order: `recipe`, `folder` (URI), `unit` (its name), `pieces`, `agent` (the job's `AgentConfig` as plain data).
-        place: of the node it is made on: `scratch` and `code`, folders of the job there, and `interpreter`.
+        place: of the node it is made on: `scratch` and `code`, folders of the job there, and
+            `python`, where the job's is (`JobPython.place`).
 
     Returns:
         `unit`, `file` (None without records), `tokens`, `dropped`, and what `RecordFile.close` says.
@@ -114,9 +116,9 @@ def _map(
     function = DataFunction(
         recipe.function,
         recipe.batch_format,
-        interpreter=place["interpreter"],
+        interpreter=place["python"]["executable"],
         cwd=Path(place["code"] or to),
-        env=data_function_environment(config),
+        env=activated(data_function_environment(config), place["python"], config),
         log=to / "function.log",
     )
     with function:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,7 +45,12 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
 def order(data: dict[str, Any], nodes: list[str], tmp_path: Path, code: str = "") -> dict[str, Any]:
     scratch = tmp_path / "scratch"
     scratch.mkdir(exist_ok=True)
-    place = {"cpus": 2, "scratch": str(scratch), "code": code, "interpreter": ""}
+    place = {
+        "cpus": 2,
+        "scratch": str(scratch),
+        "code": code,
+        "python": {"executable": sys.executable, "venv": "", "ours": ""},
+    }
     return {
         "data": data,
         "datasets_uri": str(tmp_path / "out"),
