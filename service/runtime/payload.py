@@ -257,10 +257,12 @@ class Payload:
     @property
     def _needs(self) -> tuple[str, ...]:
         """What a Python of the job's own must have."""
-        workload = self.spec.workload
-        if isinstance(workload, BuiltinWorkload):
-            return (*_NEEDS, "numpy", "fsspec", *(() if workload.data.tokenizer == "byte" else ("tokenizers",)))
-        return (*_NEEDS, "ray") if isinstance(workload, RayTrainWorkload) else _NEEDS
+        data = self.spec.workload.data if isinstance(self.spec.workload, BuiltinWorkload | FunctionWorkload) else None
+        if isinstance(data, PreparedData):
+            return (*_NEEDS, "numpy")
+        if data is not None:
+            return (*_NEEDS, "numpy", "fsspec", *(() if data.tokenizer == "byte" else ("tokenizers",)))
+        return (*_NEEDS, "ray") if isinstance(self.spec.workload, RayTrainWorkload) else _NEEDS
 
     @property
     def _rehearsal(self) -> dict[str, Any]:
