@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from house.disks import needs_root, small_disk
-from house.job_leaks import nothing_left_by_jobs
+from house.job_leaks import nothing_named_by_jobs
 from house.served import Served, called, eventually
 
 from regroup.api.schemas import Job
@@ -19,19 +19,9 @@ from regroup.api.schemas import Job
 GROWTH_KIB = 60 * 1024
 
 
-@pytest.fixture(scope="module")
-def warm(served: Served, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What the server opens once, it has."""
-    path = tmp_path_factory.mktemp("warm") / "warm.py"
-    path.write_text("print('warm')")
-    job = served.run(script("warm", path), 120)
-    assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
-    assert "warm" in "".join(served.client.logs(job.id, rank=0))
-
-
 @pytest.fixture(autouse=True)
-def nothing_left(served: Served, warm: None) -> Iterator[None]:
-    with nothing_left_by_jobs(served):
+def nothing_left(served: Served) -> Iterator[None]:
+    with nothing_named_by_jobs(served):
         yield
 
 
