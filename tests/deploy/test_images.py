@@ -13,13 +13,13 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["option
 
 
 def installed_extras(stage: str) -> set[str]:
-    (extras,) = re.findall(r"regroup-\*\.whl\)\[([\w,]+)\]", STAGES[stage])
+    (extras,) = re.findall(r"regroup-\*\.whl\)\[([\w,-]+)\]", STAGES[stage])
     return set(extras.split(","))
 
 
 def test_the_control_plane_has_no_torch_and_the_worker_has() -> None:
     assert installed_extras("control") == {"s3"}
-    assert installed_extras("worker") == {"worker", "data", "s3"}
+    assert installed_extras("worker") == {"worker", "data", "ray-train", "s3"}
     assert installed_extras("worker") <= set(EXTRAS)
     assert "torch" not in STAGES["control"]
 
