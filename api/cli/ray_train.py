@@ -89,7 +89,7 @@ def _resources(use_gpu: bool, of_a_worker: Mapping[str, float]) -> dict[str, Any
 
 def _needed(value: Any, argument: str, flag: str) -> Any:
     if value is None:
-        say = f"ScalingConfig({argument}) is not a plain value in the program's source: say {flag}"
+        say = f"the program's source does not say it in plain values: give {flag}"
         raise SpecError([FieldIssue(f"ScalingConfig({argument})", say)])
     return value
 

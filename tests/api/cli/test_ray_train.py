@@ -1,11 +1,12 @@
 """What a Ray Train program's source says of its size, and what has to be said where it does not."""
 
 from collections.abc import Collection
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 
+from regroup.api.cli import main
 from regroup.api.cli.ray_train import WITHOUT_END, Wanted, ray_train_spec, wanted_by
 from regroup.api.cli.torchrun import Flags
 from regroup.service.errors import SpecError
@@ -75,3 +76,14 @@ def test_flags_and_settings_go_before_the_source() -> None:
 def test_what_the_source_does_not_say_names_the_flag(wanted: Wanted, said: str) -> None:
     with pytest.raises(SpecError, match=said):
         spec_of(wanted)
+
+
+def test_run_says_which_flag_the_program_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.py").write_text("ScalingConfig(num_workers=workers)")
+    with pytest.raises(SystemExit) as left:
+        main(["run", "--server", "http://127.0.0.1:1", "--ray-train", str(tmp_path / "train.py"), "--lr", "1"])
+    assert left.value.code == 3
+    assert "ScalingConfig(num_workers): the program's source does not say it" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["run", "--ray-train", str(tmp_path / "nowhere.py")])
+    assert "cannot read" in capsys.readouterr().err
