@@ -395,7 +395,7 @@ def test_what_the_job_is_not_is_refused_as_wrong_input(run: Start, end: str, sai
 @pytest.mark.parametrize(
     ("does", "said"),
     [
-        ("ray.train.get_dataset_shard('train')", "prepare the data beforehand (data.prepare)"),
+        ("ray.train.get_dataset_shard('train')", "whose data Ray Data prepares beforehand (data.prepare)"),
         ("ray.put(1)", "ray.put() needs a Ray cluster"),
         ("ray.remote(save).remote()", "A remote function needs a Ray cluster"),
         ("ray.train.report({'loss': torch.ones(1)})", "metrics are plain numbers, not tensors"),
