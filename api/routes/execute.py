@@ -20,7 +20,11 @@ _STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": {"type": 
 router = APIRouter(prefix="/v1/jobs/{job}", tags=["exec"], responses=responses())
 
 
-@router.post("/exec", response_class=StreamingResponse, responses={200: _STREAM, **responses("conflict")})
+@router.post(
+    "/exec",
+    response_class=StreamingResponse,
+    responses={200: _STREAM, **responses("conflict", "body_too_large", "malformed_json")},
+)
 async def run(job: NamedJob, command: ExecRequest, services: TheServices) -> StreamingResponse:
     """Run a command on the node of a rank, with the rank's environment and folder, beside its generation.
 
