@@ -2,8 +2,8 @@
 
 usage: python -m benchmarks.functions --json PATH [--trials N]
 
-Both jobs train the same model on the same text with a snapshot every step. In a trial both run one after the other on
-one fresh server, in turns which is first, and both are struck at the same place.
+All jobs train the same model on the same text with a snapshot every step. In a trial they run one after the other on
+one fresh server, in an order that rotates, and all are struck at the same place.
 """
 
 import random
@@ -28,7 +28,7 @@ _FIRST_STRIKE, _LAST_STRIKE = 8, 20
 _PHASES = ("forward", "optimizer")
 """Those that a function has, too."""
 _FIGURES = ("submit_to_first_step_s", "kill_to_first_step_s", "kill_to_new_step_s", "steps_lost")
-_BUILTIN, _FUNCTION = ARMS = ("builtin", "function")
+_BUILTIN, _FUNCTION, _ON_SHARDS = ARMS = ("builtin", "function", "function-on-shards")
 _SEED = 3
 _SETTLE_S = 10.0
 
@@ -49,7 +49,7 @@ def main() -> int:
         for number in range(given.trials):
             strike = draw_strike(draw, _FIRST_STRIKE, _LAST_STRIKE, _PHASES)
             with served(root / str(number)) as server:
-                for arm in ARMS if number % 2 == 0 else ARMS[::-1]:
+                for arm in (*ARMS[number % len(ARMS) :], *ARMS[: number % len(ARMS)]):
                     try:
                         trials.append(_trial(server, arm, _spec(arm, workload, _fault(strike)), strike))
                         print(f"{arm}: back after {trials[-1].kill_to_first_step_s:.2f} s", flush=True)
@@ -75,19 +75,20 @@ def result(trials: Sequence[Trial], failures: Sequence[str], control: Mapping[st
         "bitwise_equal": {
             arm: bool(some)
             and all(trial.details["digest"] == control[arm]["digest"] for trial in some)
-            and not any(failure.startswith(arm) for failure in failures)
+            and not any(failure.startswith(f"{arm}:") for failure in failures)
             for arm, some in by_arm.items()
         },
         "trials": [asdict(trial) for trial in trials],
         "failures": list(failures),
         "control": dict(control),
     }
-    if len(arms) == len(ARMS):
-        document["ratio"] = {
-            figure.removesuffix("_s"): arms[_FUNCTION][figure]["p50"] / arms[_BUILTIN][figure]["p50"]
-            for figure in _FIGURES
-            if figure != "steps_lost"
-        }
+    for key, arm in (("ratio", _FUNCTION), ("ratio_on_shards", _ON_SHARDS)):
+        if {arm, _BUILTIN} <= arms.keys():
+            document[key] = {
+                figure.removesuffix("_s"): arms[arm][figure]["p50"] / arms[_BUILTIN][figure]["p50"]
+                for figure in _FIGURES
+                if figure != "steps_lost"
+            }
     return document
 
 
@@ -101,7 +102,11 @@ def _spec(arm: str, workload: Workload, faults: Sequence[Mapping[str, Any]] = ()
         "workload": {"kind": "function", "function": "function_loop:train"},
         "code": {"working_dir": str(Path(__file__).parent / "peers")},
         "preload": ["function_loop"],
-        "args": {"model": workload.model, **{name: workload.to_json()[name] for name in names}},
+        "args": {
+            "model": workload.model,
+            "on_shards": arm == _ON_SHARDS,
+            **{name: workload.to_json()[name] for name in names},
+        },
         "training": {name: spec["training"][name] for name in ("steps", "global_batch", "micro_batch")},
         "layout": {"dp": RANKS},
     }

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from regroup.api.functions import submit
     from regroup.api.job_handle import Job
+    from regroup.workers.parallel.update import ShardAdamW, clip_grad_norm_
     from regroup.workers.rank.context import Context
 
-__all__ = ["Context", "Job", "__version__", "submit"]
+__all__ = ["Context", "Job", "ShardAdamW", "__version__", "clip_grad_norm_", "submit"]
 __version__ = "0.1.0"
 
 _HOMES = {
     "Context": "regroup.workers.rank.context",
     "Job": "regroup.api.job_handle",
+    "ShardAdamW": "regroup.workers.parallel.update",
+    "clip_grad_norm_": "regroup.workers.parallel.update",
     "submit": "regroup.api.functions",
 }
 

@@ -1,6 +1,7 @@
 """The benchmarks' model and step as a training function of one's own: torch's FSDP, AdamW and clipping, and `run`.
 
-It travels as a user's file does, alone, and is preloaded: `workload.function` is `function_loop:train`.
+With `on_shards`, clipping and AdamW are regroup's, which stay out of DTensor's dispatch. The file travels as a user's
+does, alone, and is preloaded: `workload.function` is `function_loop:train`.
 """
 
 from pathlib import Path
@@ -23,7 +24,8 @@ def train(run: regroup.Context) -> None:
     model = build(given["model"])
     for module in [*model.layers.values(), model]:
         fully_shard(module, mesh=run.mesh)
-    optimizer = torch.optim.AdamW(
+    on_shards = given["on_shards"]
+    optimizer = (regroup.ShardAdamW if on_shards else torch.optim.AdamW)(
         model.parameters(), lr=given["lr"], betas=given["betas"], eps=given["eps"],
         weight_decay=given["weight_decay"], fused=True,
     )  # fmt: skip
@@ -36,7 +38,7 @@ def train(run: regroup.Context) -> None:
             loss = (losses.view(len(rows), length).mean(1) * batch.weights).sum()
             loss.backward()
             total += loss.item()
-        norm = clip_grad_norm_(model.parameters(), given["clip_norm"])
+        norm = (regroup.clip_grad_norm_ if on_shards else clip_grad_norm_)(model.parameters(), given["clip_norm"])
         optimizer.step()
         optimizer.zero_grad()
-        run.report(loss=total, grad_norm=norm.full_tensor())
+        run.report(loss=total, grad_norm=norm if isinstance(norm, float) else norm.full_tensor())

@@ -4,7 +4,7 @@ from benchmarks.functions import result
 from benchmarks.trial import Strike, Trial
 
 STRIKE = Strike(rank=1, step=9, phase="optimizer")
-CONTROL = {"builtin": {"digest": "b"}, "function": {"digest": "f"}}
+CONTROL = {"builtin": {"digest": "b"}, "function": {"digest": "f"}, "function-on-shards": {"digest": "s"}}
 
 
 def trial(arm: str, kill: float, digest: str) -> Trial:
@@ -14,13 +14,16 @@ def trial(arm: str, kill: float, digest: str) -> Trial:
 def test_ratios_are_of_medians_over_the_built_in_trainers() -> None:
     trials = [trial("builtin", kill, "b") for kill in (0.5, 1.0, 9.0)]
     trials += [trial("function", kill, "f") for kill in (1.0, 1.2, 1.3)]
+    trials += [trial("function-on-shards", 1.1, "s")]
     document = result(trials, [], CONTROL)
+    assert document["ratio_on_shards"]["kill_to_first_step"] == 1.1
     assert document["ratio"] == {"submit_to_first_step": 1.0, "kill_to_first_step": 1.2, "kill_to_new_step": 1.2}
-    assert document["bitwise_equal"] == {"builtin": True, "function": True}
+    assert document["bitwise_equal"] == dict.fromkeys(CONTROL, True)
 
 
 def test_another_digest_a_failure_or_no_trial_is_not_equal() -> None:
     mixed = [trial("function", 1.0, "f"), trial("function", 1.0, "other"), trial("builtin", 1.0, "b")]
-    assert result(mixed, [], CONTROL)["bitwise_equal"] == {"builtin": True, "function": False}
+    equal = {"builtin": True, "function": False, "function-on-shards": False}
+    assert result(mixed, [], CONTROL)["bitwise_equal"] == equal
     failed = result([trial("builtin", 1.0, "b")], ["builtin: job ended FAILED"], CONTROL)
-    assert failed["bitwise_equal"] == {"builtin": False, "function": False} and "ratio" not in failed
+    assert failed["bitwise_equal"] == dict.fromkeys(CONTROL, False) and "ratio" not in failed

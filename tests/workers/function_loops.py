@@ -97,6 +97,30 @@ def averaged(run: regroup.Context) -> None:
         ema.update_parameters(encoder)
 
 
+def clipped(run: regroup.Context) -> None:
+    """Clipping and AdamW of torch, or those that work on the shards."""
+    x, y = data()
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    if run.args.get("wrap") == "fsdp":
+        fully_shard(model, mesh=run.mesh)
+    else:
+        model = DistributedDataParallel(model, find_unused_parameters=True)
+    on_shards = run.args["on_shards"]
+    optimizer = (regroup.ShardAdamW if on_shards else torch.optim.AdamW)(model.parameters(), lr=0.05, weight_decay=0.1)
+    run.track(model=model, optimizer=optimizer)
+    for _ in run.steps():
+        for batch in run.micro_batches(RECORDS):
+            loss = (F.cross_entropy(model(x[batch.indices]), y[batch.indices], reduction="none") * batch.weights).sum()
+            loss.backward()
+            run.report(loss=loss.detach())
+        norm = (regroup.clip_grad_norm_ if on_shards else nn.utils.clip_grad_norm_)(model.parameters(), 0.3)
+        if isinstance(norm, torch.Tensor):
+            norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        optimizer.step()
+        optimizer.zero_grad()
+        run.report(grad_norm=norm)
+
+
 def own_data(run: regroup.Context) -> None:
     model = nn.Linear(2, 1)
     run.track(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))

@@ -5,16 +5,19 @@ a second at its first step and some of every later one. Only the squared norm cr
 all-reduce.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import AdamW
 from torch.optim.adamw import adamw
 
 from regroup.workers.parallel.mesh import box_of, local, zeros_like
 
+_NOT_OF_SHARDS = frozenset({"amsgrad", "maximize", "foreach", "capturable", "differentiable"})
 _CLIP_EPS = 1e-6  # as torch.nn.utils.clip_grad_norm_ has it
 
 
@@ -44,8 +47,34 @@ def clip_factor(norm: float, limit: float | None) -> float:
     return 1.0 if limit is None else min(1.0, limit / (norm + _CLIP_EPS))
 
 
+def clip_grad_norm_(parameters: Iterable[nn.Parameter], max_norm: float) -> float:
+    """What `torch.nn.utils.clip_grad_norm_` does to sharded and to replicated gradients; returns their 2-norm.
+
+    A collective: all ranks call it, once their gradients are those of the whole batch.
+    """
+    trained = [parameter for parameter in parameters if parameter.grad is not None]
+    gradients = [parameter.grad for parameter in trained if parameter.grad is not None]
+    if not gradients:
+        return 0.0
+    total = torch.tensor(squared_norm(gradients, copies_of(trained)), dtype=torch.float64, device=gradients[0].device)
+    dist.all_reduce(total)
+    norm = math.sqrt(float(total))
+    scale(gradients, clip_factor(norm, max_norm))
+    return norm
+
+
 class ShardAdamW(AdamW):
-    """AdamW (Loshchilov and Hutter 2019) that updates local shards; its state has the parameters' sharding."""
+    """AdamW (Loshchilov and Hutter 2019) that updates local shards; its state has the parameters' sharding.
+
+    Raises:
+        ValueError: an option that it has not.
+    """
+
+    def __init__(self, params: Any, **options: Any) -> None:
+        if odd := sorted(name for name in options.keys() & _NOT_OF_SHARDS if options[name]):
+            raise ValueError(f"{odd[0]}={options[odd[0]]!r} is not offered here: use torch.optim.AdamW for that")
+        options["fused"] = True
+        super().__init__(params, **options)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]

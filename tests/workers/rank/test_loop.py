@@ -57,6 +57,20 @@ def test_a_killed_rank_costs_no_step_and_no_bit(run: Any, config: Config, wrap: 
         assert after.losses == whole.losses[3:]
 
 
+@pytest.mark.parametrize("wrap", ["fsdp", "ddp"])
+def test_clipping_and_adamw_on_shards_compute_what_torchs_do(run: Any, config: Config, wrap: str) -> None:
+    config["function"] = "function_loops:clipped"
+    both = []
+    for on_shards in (False, True):
+        config["args"] = {"wrap": wrap, "on_shards": on_shards}
+        both.append(run(config, 2, f"clipped-{wrap}-{on_shards}"))
+    torchs, ours = both
+    assert torchs.codes == ours.codes == [0, 0]
+    assert ours.losses == pytest.approx(torchs.losses, rel=1e-10)
+    norms = [[row["grad_norm"] for row in done.rows] for done in both]
+    assert norms[1] == pytest.approx(norms[0], rel=1e-10) and max(norms[0]) > 0.3
+
+
 def test_a_stop_ends_the_loop_after_a_step_that_survives(run: Any, config: Config) -> None:
     whole = run(config, 3, "not-stopped")
     before = run(config, 3, "stopped", stop_at=2)
