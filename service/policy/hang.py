@@ -119,14 +119,16 @@ def _first_bound_s(phase: str, rule: Rule, firsts: Mapping[str, float]) -> float
     return rule.first_s if known_s is None else min(rule.first_s, max(_FIRST_FLOOR_S, _FIRST_FACTOR * known_s))
 
 
-def odd_ones_out(dwells: Mapping[int, Dwell], stacks: Mapping[int, str]) -> tuple[int, ...]:
+def odd_ones_out(dwells: Mapping[int, Dwell], stacks: Mapping[int, str], done: Collection[int] = ()) -> tuple[int, ...]:
     """The ranks that the others seem to wait for, by the strongest sign that tells some from the rest; else nobody.
 
-    Signs: a process that cannot answer; an earlier step; not being in a collective while others are; an earlier phase
+    Signs: not to have ended while most have (`done`); a process that cannot answer; an earlier step; not being in a collective while others are; an earlier phase
     of the step.
     """
     order = [phase.value for phase in Phase]
-    standing = {rank: dwell for rank, dwell in dwells.items() if dwell.phase != Phase.DONE}
+    standing = {rank: dwell for rank, dwell in dwells.items() if dwell.phase != Phase.DONE and rank not in done}
+    if len(standing) <= len(dwells) - len(standing):
+        return tuple(sorted(standing))
     silent = {rank for rank in standing if _SILENT in stacks.get(rank, "").partition("\n")[0]}
     newest = max((dwell.step for dwell in standing.values()), default=0)
     behind = {rank for rank, dwell in standing.items() if dwell.step < newest}

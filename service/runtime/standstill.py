@@ -52,7 +52,7 @@ class Standstill:
         number = watch.generation.number
         dwells = self._dwells[number]
         stacks = {rank: place["text"] for rank, place in places.items()}
-        odd = odd_ones_out(dwells, stacks)
+        odd = odd_ones_out(dwells, stacks, watch.done)
         rank = odd[0] if len(odd) == 1 else None
         return Cause(
             Reason.HANG,

@@ -97,6 +97,14 @@ def test_who_cannot_answer_stands_out_then_who_is_behind_then_who_is_in_no_colle
     assert odd_ones_out(earlier, {}) == (2,)
 
 
+def test_who_is_left_when_most_have_ended_stands_out() -> None:
+    alike = {rank: dwell(9) for rank in range(4)}
+    assert odd_ones_out(alike, {3: WAITS}, done={0, 1, 2}) == (3,)
+    finished = {**alike, 0: dwell(9, Phase.DONE), 1: dwell(9, Phase.DONE)}
+    assert odd_ones_out(finished, {2: WAITS, 3: WAITS}) == (2, 3)
+    assert odd_ones_out(alike, {1: WAITS, 2: WAITS, 3: WAITS}, done={0}) == (), "those who wait are not at fault"
+
+
 def test_nobody_stands_out_where_all_are_alike() -> None:
     alike = {rank: dwell(9) for rank in range(2)}
     for text in (WAITS, SLEEPS, "process 5 does not answer: it is stopped by a signal"):
