@@ -122,8 +122,8 @@ def _first_bound_s(phase: str, rule: Rule, firsts: Mapping[str, float]) -> float
 def odd_ones_out(dwells: Mapping[int, Dwell], stacks: Mapping[int, str], done: Collection[int] = ()) -> tuple[int, ...]:
     """The ranks that the others seem to wait for, by the strongest sign that tells some from the rest; else nobody.
 
-    Signs: not to have ended while most have (`done`); a process that cannot answer; an earlier step; not being in a collective while others are; an earlier phase
-    of the step.
+    Signs: not to have ended while most have (`done`); a process that cannot answer; an earlier step; not being in a
+    collective while others are; an earlier phase of the step.
     """
     order = [phase.value for phase in Phase]
     standing = {rank: dwell for rank, dwell in dwells.items() if dwell.phase != Phase.DONE and rank not in done}
