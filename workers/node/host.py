@@ -179,11 +179,11 @@ class Host:
         Returns `stuck`: pids that outlived SIGKILL, whose devices must not be used again.
         """
         self._accept(generation)
+        self._store = None  # it dies by our hand now, maybe before whoever is the cause: that is no news
         stuck = await self._end_ranks()
         if self._formation is not None:
             self._formation.close()
             self._formation = None
-        self._store = None
         if not self.saving.busy:
             self.buffers.release_all()
         return {"stuck": stuck}

@@ -213,8 +213,9 @@ async def test_who_died_by_itself_is_told_before_those_that_are_killed_for_it(
     await asyncio.sleep(0)
     os.kill(zygote, signal.SIGCONT)
     await ending
-    exits = await nodes[0].until(Exited, 3)
+    exits = await nodes[0].until(Exited, 2)
     assert min(exits, key=lambda exited: exited.time_s).rank == 1, exits
+    assert STORE_RANK not in [exited.rank for exited in exits]  # on another node than the cause it may be dead first
 
 
 def sleepers(root: int) -> list[int]:
