@@ -55,7 +55,10 @@ for line in sys.stdin:
         codes = {}
         while selector.get_map():
             for key, _ in selector.select():
-                data = key.fileobj.recv(1 << 20)
+                try:
+                    data = key.fileobj.recv(1 << 20)
+                except ConnectionResetError:  # it was killed before it read what it was sent
+                    data = b""
                 if data:
                     heard[key.data].append(data.decode())
                     continue

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 NO_DATASETS = (
-    "Ray Data runs on a Ray cluster, and a job of kind ray_train is in none: read the files in the training loop with a "
-    "DataLoader, or make it a job of kind function, whose data Ray Data prepares beforehand (data.prepare)"
+    "Ray Data runs on a Ray cluster, and a job of kind ray_train is in none: read the files in the training loop with "
+    "a DataLoader, or make it a job of kind function, whose data Ray Data prepares beforehand (data.prepare)"
 )
 
 
