@@ -124,13 +124,26 @@ def test_whoever_leaves_takes_the_command_and_all_it_started_along(served: Serve
     eventually(lambda: not called(title), 15)
 
 
+def test_an_agent_that_is_killed_leaves_no_command(served: Served, job: Job) -> None:
+    title = f"leaked-{uuid.uuid4().hex}"
+    events = served.client.exec(job.id, ["python", "-c", LEAKS, title], rank=1)
+    assert next(event for event in events if isinstance(event, ExecOutput)).data.startswith(b"started")
+    before = served.client.get(job.id).generation
+    for pid in served.processes("ray::NodeAgent"):
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not called(title), 15)
+    last = list(events)[-1]
+    assert isinstance(last, ExecExit) and last.why == "lost", last
+    eventually(lambda: (now := served.client.get(job.id)).generation > before and now.state == "RUNNING")
+
+
 def test_a_generation_forms_around_it_and_the_end_of_the_job_ends_it(served: Served, job: Job) -> None:
     events = served.client.exec(job.id, ["sh", "-c", "echo a; while :; do (exec /bin/true) || echo lost; done"], rank=1)
     assert isinstance(next(events), ExecStarted)
     assert next(events) == ExecOutput.model_construct(stream="stdout", data=b"a\n")
     before = served.client.get(job.id)
     heard: list[str] = []
-    of_one = served.client.logs(job.id, rank=1, generation=1, follow=True)
+    of_one = served.client.logs(job.id, rank=1, generation=before.generation, follow=True)
     following = threading.Thread(target=lambda: heard.extend(of_one))
     following.start()
     eventually(lambda: heard)
@@ -140,8 +153,8 @@ def test_a_generation_forms_around_it_and_the_end_of_the_job_ends_it(served: Ser
     after = eventually(lambda: (now := served.client.get(job.id)).generation > before.generation and now)
     eventually(lambda: served.client.get(job.id).state == "RUNNING")
     following.join(20)
-    assert not following.is_alive() and heard == ["generation 1\n"]
-    assert_kept(served, job)
+    assert not following.is_alive() and heard == [f"generation {before.generation}\n"]
+    assert_kept(served, job, before.generation)
     found: list[Any] = []
     reading = threading.Thread(target=lambda: found.extend(events))
     reading.start()
@@ -156,12 +169,12 @@ def test_a_generation_forms_around_it_and_the_end_of_the_job_ends_it(served: Ser
     assert isinstance(found[-1], ExecExit) and found[-1].why in ("ended", "lost"), found
     served.client.wait(job.id, timeout_s=60)
     eventually(lambda: not served.processes("ray::NodeAgent"), 30)
-    assert_kept(served, job)
+    assert_kept(served, job, before.generation)
 
 
-def assert_kept(served: Served, job: Job) -> None:
-    """What rank 1 wrote in each generation is told apart, by stream too."""
-    for generation in (1, 2):
+def assert_kept(served: Served, job: Job, first: int) -> None:
+    """What rank 1 wrote in each of two generations is told apart, by stream too."""
+    for generation in (first, first + 1):
         said = "".join(served.client.logs(job.id, rank=1, generation=generation))
         assert said == f"generation {generation}\n"
         assert "begun\n" in "".join(served.client.logs(job.id, rank=1, generation=generation, stream="stderr"))
