@@ -17,3 +17,7 @@ class Dwell:
     """How often it has left this phase before, in this generation."""
     usual_s: float
     """The longest it was in this phase of late, without the first time; 0 if there was none."""
+    paced: int = 0
+    """Steps of this generation whose work was measured."""
+    work_s: float = 0.0
+    """What its training thread usually works for a step: the median of the newest, without waiting for others."""

@@ -221,6 +221,9 @@ def _brief(kind: str, data: dict[str, Any]) -> str:
             return f"{data.get('cause')} rank {data.get('rank')} at step {data.get('at_step')}"
         case "checkpoint" | "checkpoint_removed":
             return f"step {data['step']}"
+        case "stragglers":
+            named = [f"rank {each['rank']} {each['work_s']:.3g} s a step" for each in data["ranks"]]
+            return ", ".join(named) + f", others {data['ranks'][0]['usual_s']:.3g} s" if named else "nobody any more"
         case "note" if "launcher" in data:
             slower = f": {data['why']}" if data.get("why") else ""
             return f"{data.get('host')} imported in {data['import_s']:.1f} s, ranks by {data['launcher']}{slower}"

@@ -180,13 +180,16 @@ ROWS = (
     Row(
         "Accounts",
         (
-            Panel("Goodput", "By job.", "percentunit", [Query("regroup_job_goodput_ratio", LEGEND)], width=12),
+            Panel("Goodput", "By job.", "percentunit", [Query("regroup_job_goodput_ratio", LEGEND)], width=8),
+            Panel(
+                "Stragglers", "Ranks that others wait for.", "short", [Query("regroup_job_stragglers", LEGEND)], width=8
+            ),
             Panel(
                 "Device seconds by class",
                 "Where the held devices' time went.",
                 "s",
                 [Query("sum by (class) (regroup_device_seconds_total)", "{{class}}")],
-                width=12,
+                width=8,
                 stacked=True,
             ),
         ),

@@ -25,6 +25,8 @@ class Account:
     """Of each Python that was made for the job."""
     world_size: int = 0
     """Of the newest generation."""
+    stragglers: int = 0
+    """Its ranks that keep the others waiting."""
 
     async def catch_up(self, store: Store, job: JobRow) -> None:
         """Take in the job's events up to its row's version."""
@@ -47,6 +49,8 @@ class Account:
             self.checkpoint_seconds.append(float(event.data["duration_s"]))
         elif event.type == "note" and event.data.get("kind") == "environment" and event.data["installed"]:
             self.install_seconds.append(float(event.data["seconds"]))
+        elif event.type == "stragglers":
+            self.stragglers = len(event.data["ranks"])
         elif event.type == "generation":
             self.world_size = int(event.data["world_size"])
 

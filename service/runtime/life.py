@@ -19,6 +19,7 @@ from regroup.service.runtime.gang import STORAGE_UNAVAILABLE, AgentError, AgentL
 from regroup.service.runtime.generations import Generation, GenerationLog, SupersededError
 from regroup.service.runtime.holding import Holding
 from regroup.service.runtime.journal import Journal
+from regroup.service.runtime.pacing import Pacing
 from regroup.service.runtime.payload import Payload
 from regroup.service.runtime.pulse import Pulse
 from regroup.service.runtime.recovering import Ended, Recovering, failure_of
@@ -67,6 +68,7 @@ class Life:
         self._telling = Telling(journal, payload.attempt)
         self._pulse = Pulse()
         self._standstill = Standstill(gang, payload.hang_rule)
+        self._pacing = Pacing(journal)
         self.holding = Holding(payload.spec.hold_on_failure, gang, journal)
         self._checkpoints = Checkpoints(payload, gang, journal)
         self._recovering = Recovering(payload, gang, generations, self._checkpoints, self._telling)
@@ -241,6 +243,7 @@ class Life:
                 return False
             if watch.complete:
                 await self._complete(watch)
+            self._pacing.look(watch.generation, self._standstill.dwells(watch.generation.number))
             if (hang := await self._standstill.look(watch)) is not None:
                 watch.hang = hang
                 continue

@@ -53,6 +53,7 @@ JOB_GOODPUT = Metric(
     "regroup_job_goodput_ratio", "gauge", "Share of a live job's time with devices that went into steps that count.",
     _JOB,
 )  # fmt: skip
+JOB_STRAGGLERS = Metric("regroup_job_stragglers", "gauge", "Ranks of a live job that keep the others waiting.", _JOB)
 
 METRICS = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 """All of them, in the order above."""

@@ -41,6 +41,10 @@ class Standstill:
         for phase, first_s in report.firsts.items():
             firsts[phase] = max(first_s, firsts.get(phase, 0.0))
 
+    def dwells(self, generation: int) -> Mapping[int, Dwell]:
+        """Rank → how long it has been where it is, as its agent last said."""
+        return self._dwells.get(generation, {})
+
     async def look(self, watch: Watch) -> Cause | None:
         """The hang of this generation, with its evidence; None if there is none, or it went on meanwhile."""
         if self._find(watch) is None:

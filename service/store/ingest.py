@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from regroup.service.errors import IllegalTransitionError
 from regroup.service.states import JobState, Reason
 from regroup.service.store.plain import number, plain
-from regroup.service.store.records import HELD, Condition, Reported
+from regroup.service.store.records import EVEN_PACE, HELD, Condition, Reported
 from regroup.service.store.tables import checkpoints, events, generations, incidents, steps
 from regroup.service.store.writer import JobWriter
 
@@ -262,6 +262,21 @@ async def _held(writer: JobWriter, event: Reported) -> None:
     await _record(writer, event, event.data, changes=changes)
 
 
+async def _stragglers(writer: JobWriter, event: Reported) -> None:
+    """Ranks that keep the others waiting, or that nobody does any more: a condition, beside the others."""
+    others = [condition for condition in writer.job.conditions if condition.type != EVEN_PACE]
+    named = event.data["ranks"]
+    if not named and len(others) == len(writer.job.conditions):
+        return
+    told = "; ".join(
+        f"rank {each['rank']} on node {each['node']} works {each['work_s']:.3g} s a step, "
+        f"the others {each['usual_s']:.3g} s"
+        for each in named
+    )
+    uneven = [Condition(EVEN_PACE, False, "straggler", told, event.time_s)] if named else []
+    await _record(writer, event, event.data, changes={"conditions": [asdict(each) for each in (*others, *uneven)]})
+
+
 async def _result(writer: JobWriter, event: Reported) -> None:
     await _record(writer, event, event.data, changes={"result": plain(event.data)})
 
@@ -277,5 +292,6 @@ _HANDLERS: Mapping[str, Callable[[JobWriter, Reported], Awaitable[None]]] = {
     "checkpoint_removed": _checkpoint_removed,
     "phase": _phase,
     "held": _held,
+    "stragglers": _stragglers,
     "result": _result,
 }

@@ -10,6 +10,8 @@ from regroup.service.workload import steps_of
 
 HELD = "Held"
 """Condition of a job that failed and whose nodes are kept, to be looked at."""
+EVEN_PACE = "EvenPace"
+"""Condition of a job that trains; false while some rank keeps the others waiting."""
 
 
 @dataclass(frozen=True)

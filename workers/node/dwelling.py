@@ -58,7 +58,7 @@ class Dwelling:
         visits, usual_s = standing.progress.usual()
         quiet_s = max(0.0, min(standing.progress.age_s(), now_s - self._awake_s))
         idle_s = min(quiet_s, self._idle_s(standing, quiet_s, now_s))
-        return Dwell(step, phase, quiet_s, idle_s, visits, usual_s)
+        return Dwell(step, phase, quiet_s, idle_s, visits, usual_s, *standing.progress.pace.read())
 
     def _idle_s(self, standing: Standing, quiet_s: float, now_s: float) -> float:
         rank = standing.rank

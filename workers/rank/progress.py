@@ -10,11 +10,13 @@ import time
 from collections.abc import Mapping
 
 from regroup.workers.contract import Phase
+from regroup.workers.rank.pace import Pace
 
 PAGE_BYTES = 4096
 _NOW = struct.Struct("<QQd")
 _PAST = struct.Struct("<Qdd")
 _PAST_OFFSET = 64
+_PACE_OFFSET = 2048
 _FORGETS = 0.99
 """What is usual shrinks by so much with every visit: one slow step is forgotten within some hundred."""
 _PHASES = tuple(Phase)
@@ -26,11 +28,14 @@ class Progress:
 
     def __init__(self, fd: int) -> None:
         self._page = mmap.mmap(fd, PAGE_BYTES)
+        self.pace = Pace(self._page, _PACE_OFFSET)
 
     def set(self, step: int, phase: str) -> None:
         """Write where this rank is: `step` is the one in work, or the last committed one between steps."""
         now_s = time.monotonic()
-        _, left, since_s = _NOW.unpack_from(self._page, 0)
+        last, left, since_s = _NOW.unpack_from(self._page, 0)
+        if step > last:
+            self.pace.step_ended()
         if since_s:
             place = _PAST_OFFSET + left * _PAST.size
             visits, first_s, usual_s = _PAST.unpack_from(self._page, place)

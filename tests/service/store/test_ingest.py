@@ -213,3 +213,17 @@ async def test_a_generation_starts_where_its_script_says(store: Store, lease: Le
     assert [row.step for row in await store.committed_steps(job_id)][-1] == reached - 2
     job = await store.ingest(lease, job_id, life.boot_id, [life.step(2, reached - 1)], {})
     assert job.step == reached - 1
+
+
+async def test_who_straggles_is_a_condition_as_long_as_it_lasts(store: Store, lease: Lease, queue, walk, life):
+    job_id = await queue()
+    await walk(job_id, life)
+    slow = {"rank": 2, "node": "local-2", "work_s": 0.3, "usual_s": 0.1}
+    events = [life.report("stragglers", f"stragglers:b:{n}", ranks=ranks) for n, ranks in enumerate(([], [slow], []))]
+    version = (await store.ingest(lease, job_id, life.boot_id, events[:1], {})).version
+    job = await store.ingest(lease, job_id, life.boot_id, events[1:2], {})
+    (condition,) = job.conditions
+    assert (condition.type, condition.status, condition.reason) == ("EvenPace", False, "straggler")
+    assert condition.message == "rank 2 on node local-2 works 0.3 s a step, the others 0.1 s"
+    job = await store.ingest(lease, job_id, life.boot_id, events[2:], {})
+    assert job.conditions == () and job.version == version + 2, "that nobody straggles is news only after somebody did"

@@ -1,0 +1,39 @@
+"""Tells who straggles in the running generation, and when nobody does any more."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from regroup.service.policy.straggler import Straggler, find_stragglers
+from regroup.service.runtime.generations import Generation
+from regroup.service.runtime.journal import Journal
+from regroup.workers.contract import Dwell
+
+
+class Pacing:
+    """What was told last. A supervisor that restarts does not know, and tells again."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._generation = 0
+        self._named: tuple[int, ...] | None = None
+        self._told = 0
+
+    def look(self, generation: Generation, dwells: Mapping[int, Dwell]) -> None:
+        """Decide anew from what agents say of the ranks, and tell a change."""
+        if generation.number != self._generation:
+            self._generation = generation.number
+            if self._named:
+                self._tell(generation, ())  # another generation, perhaps elsewhere
+        ranks = [place.rank for place in generation.ranks]
+        found = find_stragglers(dwells, ranks, self._named or ())
+        if found is not None and tuple(each.rank for each in found) != self._named:
+            self._tell(generation, found)
+
+    def _tell(self, generation: Generation, found: tuple[Straggler, ...]) -> None:
+        self._named = tuple(each.rank for each in found)
+        self._told += 1
+        nodes = {place.rank: place.node_name for place in generation.ranks}
+        key = f"stragglers:{self._journal.boot_id[:8]}:{self._told}"
+        data = {"ranks": [{**asdict(each), "node": nodes[each.rank]} for each in found]}
+        self._journal.pass_on(key, "stragglers", generation.number, time.time(), data)

@@ -1,0 +1,34 @@
+"""Who straggles is told when it changes, and no oftener."""
+
+from house.records import Records
+
+from regroup.service.layout import Layout
+from regroup.service.policy.recovery import Source
+from regroup.service.runtime.cluster import SupervisorEvent
+from regroup.service.runtime.generations import Generation, Place
+from regroup.service.runtime.journal import Journal
+from regroup.service.runtime.pacing import Pacing
+from regroup.workers.contract import Dwell
+
+
+def generation(number: int) -> Generation:
+    places = tuple(Place(rank, f"id-{rank}", f"node-{rank}", "10.0.0.1", 0, 0) for rank in range(3))
+    return Generation(number, Layout(dp_shard=3), places, Source("none"), "start")
+
+
+def works(*seconds: float) -> dict[int, Dwell]:
+    return {rank: Dwell(20, "forward", 0.0, 0.0, 9, 0.1, 12, work_s) for rank, work_s in enumerate(seconds)}
+
+
+def test_a_change_is_told_once_and_another_generation_begins_without_blame() -> None:
+    told: list[SupervisorEvent] = []
+    pacing = Pacing(Journal(Records(), "j", on_event=told.append))
+    slow, even = works(0.1, 0.1, 0.3), works(0.1, 0.1, 0.1)
+    for seen in ({}, slow, slow, even, even, slow):
+        pacing.look(generation(1), seen)
+    pacing.look(generation(2), {})
+    assert [(event.generation, [each["rank"] for each in event.data["ranks"]]) for event in told] == [
+        (1, [2]), (1, []), (1, [2]), (2, []),
+    ]  # fmt: skip
+    assert told[0].data["ranks"] == [{"rank": 2, "work_s": 0.3, "usual_s": 0.1, "node": "node-2"}]
+    assert len({event.key for event in told}) == 4

@@ -1,0 +1,47 @@
+"""The work of a thread by the kernel's account: it counts computing, and not waiting."""
+
+import threading
+import time
+
+import pytest
+
+from regroup.workers.contract import Phase
+from regroup.workers.rank.progress import Progress, new_page
+
+
+def compute(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def test_computing_is_work_and_waiting_is_not() -> None:
+    page = new_page()
+    rank, agent = Progress(page), Progress(page)
+    for step in range(1, 8):
+        rank.set(step, Phase.FORWARD)
+        compute(0.03)
+        rank.set(step, Phase.BACKWARD)
+        time.sleep(0.2)
+    measured, work_s = agent.pace.read()
+    assert measured == 6
+    assert 0.03 <= work_s < 0.15, "a fifth of a second a step was spent asleep"
+
+
+def test_only_the_newest_steps_count() -> None:
+    rank = Progress(new_page())
+    for step in range(1, 40):
+        rank.set(step, Phase.FORWARD)
+        compute(0.02 if step < 20 else 0.0)
+    assert rank.pace.read() == (38, pytest.approx(0.0, abs=0.01))
+
+
+def test_a_step_that_another_thread_ends_is_left_out() -> None:
+    rank = Progress(new_page())
+    for step in (1, 2):
+        compute(0.01)
+        rank.set(step, Phase.FORWARD)
+    other = threading.Thread(target=rank.set, args=(3, Phase.FORWARD))
+    other.start()
+    other.join()
+    assert rank.pace.read()[0] == 1
