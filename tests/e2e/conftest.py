@@ -1,5 +1,6 @@
 """One server for all tests of this folder, and the undisturbed run that disturbed ones are compared with."""
 
+import contextlib
 import shutil
 import sysconfig
 from collections.abc import Callable, Iterator
@@ -9,7 +10,10 @@ from typing import Any
 import pytest
 from house.served import Served
 
+from regroup.api.client import ServerUnreachableError
 from regroup.api.schemas import Job
+
+ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +24,21 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     server.start()
     yield server
     server.down()
+
+
+@pytest.fixture(autouse=True)
+def no_job_outlives_its_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A job that a failed test leaves behind would hold the nodes that the next tests need."""
+    server = request.getfixturevalue("served") if "served" in request.fixturenames else None
+    yield
+    if server is None:
+        return
+    with contextlib.suppress(ServerUnreachableError):  # the test ended it
+        left = [job.id for job in server.client.jobs() if job.state not in ENDED]
+        for job in left:
+            server.client.cancel(job)
+        for job in left:
+            server.client.wait(job, timeout_s=60)
 
 
 @pytest.fixture(scope="session")

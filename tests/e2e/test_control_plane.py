@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from house.gates import Gates
+from house.job_leaks import processes_naming
 from house.served import Served, assert_same_result, end, eventually
 
 from regroup.api.schemas import Job
@@ -130,11 +131,11 @@ def killed_supervisor(served: Served) -> int:
 def test_cancel_ends_everything(served: Served, spec: Spec) -> None:
     job = served.client.submit(spec("cancelled", steps=100000))
     eventually(lambda: served.client.get(job.id).step >= 2)
-    assert len(served.processes("ray::NodeAgent")) >= 2, "one agent a node"
+    assert len(list(processes_naming([job.id]))) >= len(RANKS), "its ranks, and what is above them"
     served.client.cancel(job.id)
     done = served.client.wait(job.id, timeout_s=60)
     assert (done.state, done.reason) == ("CANCELLED", "cancelled_by_user")
-    eventually(lambda: not served.processes("ray::NodeAgent"), 30)
+    eventually(lambda: not list(processes_naming([job.id])), 30)
 
 
 def test_a_job_without_room_waits_and_says_why(served: Served, spec: Spec) -> None:
