@@ -3,7 +3,7 @@
 import contextlib
 import shutil
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from house.served import Served
 from regroup.api.client import ServerUnreachableError
 from regroup.api.schemas import Job
 
-ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
+LIVE = ("QUEUED", "PLACING", "STARTING", "RUNNING", "RECOVERING", "RESIZING", "DRAINING", "SUSPENDED")
+_failed = pytest.StashKey[bool]()
 
 
 @pytest.fixture(scope="session")
@@ -26,15 +27,23 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     server.down()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash[_failed] = item.stash.get(_failed, False) or report.failed
+    return report
+
+
 @pytest.fixture(autouse=True)
-def no_job_outlives_its_test(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A job that a failed test leaves behind would hold the nodes that the next tests need."""
+def no_job_outlives_a_failed_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """It would hold the nodes that the next tests need."""
     server = request.getfixturevalue("served") if "served" in request.fixturenames else None
+    before = {job.id for job in server.client.jobs(state=LIVE)} if server is not None else set[str]()
     yield
-    if server is None:
+    if server is None or not request.node.stash[_failed]:
         return
     with contextlib.suppress(ServerUnreachableError):  # the test ended it
-        left = [job.id for job in server.client.jobs() if job.state not in ENDED]
+        left = [job.id for job in server.client.jobs(state=LIVE) if job.id not in before]
         for job in left:
             server.client.cancel(job)
         for job in left:
