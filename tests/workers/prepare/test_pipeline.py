@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +14,11 @@ from typing import Any
 import pytest
 import ray
 from house.prepare_inputs import DOCUMENTS, planned, prepared, recipe, write
-from ray.cluster_utils import Cluster
 from ray.util.placement_group import placement_group
 
+from regroup.service.runtime import local_ray
+from regroup.service.runtime.ray_cluster import RayCluster
+from regroup.service.settings import Settings
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import to_json
 from regroup.workers.prepare.pipeline import Pipeline
@@ -23,13 +27,16 @@ GRANTS = ("grant-0", "grant-1")
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """Two nodes of two processors, all of them held by the grants of one job."""
-    memory = 80 << 20
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": memory})
-    for _ in GRANTS:
-        cluster.add_node(num_cpus=2, object_store_memory=memory)
-    ray.init(address=cluster.address, namespace="test", log_to_driver=False)
+def nodes() -> Iterator[list[str]]:
+    """Two nodes of two processors, all of them held by the grants of one job.
+
+    With a token, like every cluster of ours: what of Ray is in this process keeps to the kind it has met first.
+    """
+    state, before = Path(tempfile.mkdtemp(prefix="rgp-", dir="/tmp")), dict(os.environ)
+    settings = Settings(state_dir=state, local_nodes=2, slots_per_node=2)
+    local = local_ray.start(settings)
+    os.environ.update(local_ray.ray_environment(settings.ray_token_path))
+    asyncio.run(RayCluster.connect(local.address))
     ids = [node["NodeID"] for node in ray.nodes() if node["Resources"].get("CPU")]
     for name, node in zip(GRANTS, ids, strict=True):
         group = placement_group(
@@ -39,7 +46,10 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     assert not ray.available_resources().get("CPU")
     yield ids
     ray.shutdown()
-    cluster.shutdown()
+    local_ray.stop(state)
+    shutil.rmtree(state)
+    os.environ.clear()
+    os.environ.update(before)
 
 
 def order(data: dict[str, Any], nodes: list[str], tmp_path: Path, code: str = "") -> dict[str, Any]:
