@@ -103,7 +103,7 @@ def test_a_function_trains_on_records_that_a_function_made(served: Served, folde
     assert_same_result(served, struck, control)
     seen = [json.loads(path.read_text()) for path in manifests(served)]
     eventually(lambda: not naming(served, [struck.id, control.id]))  # driver, tasks and their scratch are gone
-    (meta,) = [meta for meta in seen if meta["recipe"]["function"] == "mine:make"]
+    (meta,) = [meta for meta in seen if meta.get("recipe", {}).get("function") == "mine:make"]
     assert (meta["splits"]["train"]["records"], len(meta["fields"])) == (100, 2)
 
 
