@@ -1,7 +1,6 @@
 """A program as a rank, in a process of its own: what it finds, how it ends, and what its agent hears."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from house.forks import forking
 
 from regroup.workers.contract import Done, Failed, Join, Joined, Message, Restore, decode, encode
 
@@ -60,18 +60,8 @@ Start = Callable[..., Ended]
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """The process that forks ranks, and its working directory."""
     folder = tmp_path_factory.mktemp("forks")
-    process = subprocess.Popen(
-        [sys.executable, "-c", FORKS],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
+    with forking(FORKS, folder) as process:
         yield process, folder
-        assert process.stdin is not None
-        process.stdin.close()
 
 
 @pytest.fixture
