@@ -89,7 +89,7 @@ def test_input_errors_and_limits_are_those_of_a_shell(served: Served, job: Job) 
 
 def test_a_hundred_megabytes_pass_through_and_stay_nowhere(served: Served, job: Job) -> None:
     size = 100_000_000
-    agents = [f"/proc/{pid}/status" for pid in served.processes("ray::NodeAgent")]
+    agents = [f"/proc/{pid}/status" for pid in served.agents()]
     watched = [*agents, f"/proc/{served.pid}/status"]
     assert len(watched) == 3
     before = [resident(path) for path in watched]
@@ -129,7 +129,9 @@ def test_an_agent_that_is_killed_leaves_no_command(served: Served, job: Job) -> 
     events = served.client.exec(job.id, ["python", "-c", LEAKS, title], rank=1)
     assert next(event for event in events if isinstance(event, ExecOutput)).data.startswith(b"started")
     before = served.client.get(job.id).generation
-    for pid in served.processes("ray::NodeAgent"):
+    agents = served.agents()
+    assert len(agents) == 2, agents
+    for pid in agents:
         os.kill(pid, signal.SIGKILL)
     eventually(lambda: not called(title), 15)
     last = list(events)[-1]
@@ -168,7 +170,7 @@ def test_a_generation_forms_around_it_and_the_end_of_the_job_ends_it(served: Ser
     assert not reading.is_alive()
     assert isinstance(found[-1], ExecExit) and found[-1].why in ("ended", "lost"), found
     served.client.wait(job.id, timeout_s=60)
-    eventually(lambda: not served.processes("ray::NodeAgent"), 30)
+    eventually(lambda: not served.agents(), 30)
     assert_kept(served, job, before.generation)
 
 

@@ -69,7 +69,7 @@ def test_a_failed_job_can_be_looked_at_until_it_is_let_go(served: Served, tmp_pa
     assert (ended.state, ended.reason, ended.message) == ("FAILED", "user_error", "rank 1: ValueError: broken")
     assert ended.error is not None and "ValueError: broken" in ended.error["traceback"]
     assert not ended.conditions
-    eventually(lambda: not served.processes("ray::NodeAgent"), 30)
+    eventually(lambda: not served.agents(), 30)
     assert served.client.why(job.id).seconds["held"] > 1
 
 
@@ -81,4 +81,4 @@ def test_a_hold_ends_by_itself_and_leaves_nothing(served: Served, spec: Callable
     ended = served.client.wait(job.id, timeout_s=30)
     assert (ended.state, ended.reason) == ("FAILED", "user_error")
     assert 2.5 < served.client.why(job.id).seconds["held"] < 15
-    eventually(lambda: not served.processes("ray::NodeAgent"), 30)
+    eventually(lambda: not served.agents(), 30)

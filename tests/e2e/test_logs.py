@@ -38,7 +38,7 @@ def test_output_is_followed_live_and_read_again_after_the_end(served: Served, sp
     following.join(60)
     assert not following.is_alive(), "a follower goes on after the job's end"
     assert served.client.wait(job.id, timeout_s=60).state == "CANCELLED"
-    eventually(lambda: not served.processes("ray::NodeAgent"), 30)
+    eventually(lambda: not served.agents(), 30)
     assert "".join(served.client.logs(job.id, rank=2)) == "".join(heard) == "spoken by rank2.out\n"
     assert "".join(served.client.logs(job.id, rank=2, follow=True)) == "spoken by rank2.out\n"
     assert list(served.client.logs(job.id, rank=2, stream="stderr", follow=True)) == [], "it printed nothing there"
@@ -51,6 +51,6 @@ def test_a_later_job_of_the_same_name_has_its_own_output(served: Served, spec: S
     (tmp_path / "talking.py").write_text(TALKING)
     parts: dict[str, Any] = {"env": {"PYTHONPATH": str(tmp_path)}, "preload": ["talking"], "steps": 2}
     jobs = [served.run(spec("again", **parts)) for _ in range(2)]
-    eventually(lambda: not served.processes("ray::NodeAgent"), 30)
+    eventually(lambda: not served.agents(), 30)
     for job in jobs:
         assert "".join(served.client.logs(job.id, rank=1)) == "spoken by rank1.out\n"

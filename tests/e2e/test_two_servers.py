@@ -70,4 +70,4 @@ def test_the_leader_dies_and_the_other_leads_on(pair: tuple[Served, Served], spe
         assert [row.step for row in server.client.steps(job.id)] == list(range(1, done.step + 1))
         ledger = server.client.ledger(job.id)
         assert ledger.exact, ledger.problems
-    eventually(lambda: not first.processes("ray::NodeAgent"), 30)
+    eventually(lambda: not first.agents(), 30)
