@@ -44,6 +44,7 @@ def test_a_job_goes_on_from_a_step_of_another(served: Served, spec: Spec, contro
     assert ledger.exact, ledger.problems
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_from_the_latest_of_one_that_failed(
     served: Served, spec: Spec, control: Job, tmp_path: Path
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_job_does_not_start_from_a_damaged_checkpoint_and_says_so(served: Serv
     assert "step-2.gen-1" in job.message and "damaged" in job.message
 
 
+@pytest.mark.slow
 def test_a_pinned_checkpoint_survives_retention(served: Served, spec: Spec, tmp_path: Path) -> None:
     gates = Gates(tmp_path, 12)
     job = served.client.submit(spec("pinned", checkpoint={"every_steps": 8, "keep_last": 1}, **gates.parts))
@@ -100,6 +102,7 @@ def test_what_a_dead_saver_left_is_collected(served: Served, spec: Spec, tmp_pat
     assert sorted(path.name for path in folder.iterdir()) == ["step-16.gen-1", "step-24.gen-1"]
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(
     served: Served, spec: Spec, control: Job, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 from pathlib import Path
 
+import pytest
 from house.scripts import digest, output, torchrun
 from house.served import Served
 from house.wheel import ROOT
@@ -55,6 +56,7 @@ def test_transformers_with_accelerate(served: Served, tmp_path: Path) -> None:
     assert_back(served, job)
 
 
+@pytest.mark.slow
 def test_lightning(served: Served, tmp_path: Path) -> None:
     job, again = lose_a_rank(served, tmp_path, "lightning-ddp", "lightning_ddp.py")
     assert again.startswith("step 35 loss "), "the epochs before are done"
