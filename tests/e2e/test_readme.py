@@ -7,72 +7,30 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
-from house.served import eventually
+from house.typed import TIME, Shell, blocks, commands, own_state
 from house.wheel import ROOT
 
 from regroup.api.cli.specfile import read_spec
 
-Run: TypeAlias = Callable[[str], str]
-
-README, SCRIPTS = ((ROOT / path).read_text() for path in ("README.md", "docs/guides/torchrun.md"))
+README, SCRIPTS = "README.md", "docs/guides/torchrun.md"
 SETUP = "make setup && . .venv/bin/activate"
-TIME = r"^\[ *\d+\.\d s\] "
-"""How a line of `watch` and of the demo begins, without a terminal."""
-_SAID_WHEN_UP = {"serve": "^regroup serves at", "run": rf"{TIME}step 20\b"}
-"""What to wait for after a command that goes on behind the shell."""
-_START_S = 120.0
-_COMMAND_S = 600.0
 _DEMO_S = 900.0
 
 
-def blocks(language: str, heading: str, page: str = README) -> list[str]:
-    """A page's fenced blocks of a language below a heading."""
-    section = page.split(f"## {heading}\n")[1].split("\n## ")[0]
-    return re.findall(rf"^```{language}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
-
-
-def commands(heading: str, page: str = README) -> list[str]:
-    """The lines below a heading, without their comments."""
-    (block,) = blocks("sh", heading, page)
-    return [line.partition(" # ")[0].strip() for line in block.splitlines()]
-
-
 @pytest.fixture
-def environment(tmp_path: Path, no_leaks: None) -> Iterator[dict[str, str]]:
-    """What activating the environment gives, with a state folder and port that are nobody else's."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    own = {**os.environ, "PATH": path, "REGROUP_STATE_DIR": str(tmp_path / "state"), "REGROUP_PORT": "0"}
-    yield own
-    subprocess.run(["regroup", "down"], env=own, check=True, capture_output=True, timeout=90)
-
-
-@pytest.fixture
-def run(environment: dict[str, str], tmp_path: Path) -> Run:
-    """Type a command into a shell in the README's folder; returns what it printed. It must exit 0."""
-
-    def typed(command: str) -> str:
-        output = tmp_path / f"output-{uuid.uuid4().hex}"
-        with output.open("wb") as file:  # a pipe would stay open in what `&` leaves behind
-            done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
-                                  stdout=file, stderr=file, timeout=_COMMAND_S, check=False)  # fmt: skip
-        assert done.returncode == 0, f"{command} exited {done.returncode}: {output.read_text()}"
-        if command.endswith("&"):
-            said = _SAID_WHEN_UP[shlex.split(command)[1]]
-            eventually(lambda: re.search(said, output.read_text(), re.MULTILINE), _START_S)
-        return output.read_text()
-
-    return typed
+def run(tmp_path: Path, no_leaks: None) -> Iterator[Shell]:
+    """A shell in the README's folder, with a state folder of its own."""
+    with own_state(tmp_path) as environment:
+        yield Shell(ROOT, environment, tmp_path)
 
 
 @pytest.mark.slow
-def test_the_commands_of_use_it(run: Run, environment: dict[str, str], tmp_path: Path) -> None:
-    setup, *others = commands("Use it")
+def test_the_commands_of_use_it(run: Shell, tmp_path: Path) -> None:
+    setup, *others = commands(README, "Use it")
     assert setup == SETUP, "whoever runs this has done it; all others are typed as they stand"
     verbs = [shlex.split(command)[1] for command in others]
     assert verbs[0] == "serve" and verbs[-1] == "down" and len(set(verbs)) == len(verbs)
@@ -92,9 +50,9 @@ def test_the_commands_of_use_it(run: Run, environment: dict[str, str], tmp_path:
 
 
 @pytest.mark.slow
-def test_the_commands_that_kill_a_rank_of_a_script(run: Run, tmp_path: Path) -> None:
+def test_the_commands_that_kill_a_rank_of_a_script(run: Shell, tmp_path: Path) -> None:
     typed = [
-        command.replace("/tmp/mine", str(tmp_path / "mine")) for command in commands("See it lose a rank", SCRIPTS)
+        command.replace("/tmp/mine", str(tmp_path / "mine")) for command in commands(SCRIPTS, "See it lose a rank")
     ]
     assert [command.split()[:2] for command in typed] == [
         *(["regroup", verb] for verb in ("serve", "run", "stacks")),
@@ -109,12 +67,12 @@ def test_the_commands_that_kill_a_rank_of_a_script(run: Run, tmp_path: Path) -> 
     assert "rank 0 goes on after step " in logs
 
 
-def said_by_the_python_example(run: Run, tmp_path: Path) -> str:
+def said_by_the_python_example(run: Shell, tmp_path: Path) -> str:
     """Run the README's Python with this server's address, and with parts of a small job in place of its ellipses."""
-    (source,) = blocks("python", "Use it")
+    (source,) = blocks(README, "python", heading="Use it")
     url = json.loads((tmp_path / "state/server.json").read_text())["url"]
     spec = read_spec(ROOT / "examples/pretrain-cpython.yaml", ["training.steps=30"])
-    filled = source.replace("http://127.0.0.1:8500", url)
+    filled = source.text.replace("http://127.0.0.1:8500", url)
     for part in ("workload", "training"):
         filled = filled.replace(f'"{part}": {{...}}', f'"{part}": {spec[part]!r}')
     assert "..." not in filled and url in filled
