@@ -3,7 +3,7 @@
 Nothing here knows of regroup.
 
 torchrun --standalone --nproc-per-node 2 examples/lightning_ddp.py --folder /tmp/lightning
-regroup run --nproc-per-node 2 examples/lightning_ddp.py --folder /tmp/lightning
+regroup run --nproc-per-node 2 examples/lightning_ddp.py --folder /tmp/lightning-too
 """
 
 import argparse

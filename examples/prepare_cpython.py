@@ -1,6 +1,6 @@
 """Makes the input of prepare-cpython.yaml: the modules of the Python standard library, a line of jsonl for each.
 
-python examples/prepare_cpython.py cpython.jsonl
+python examples/prepare_cpython.py examples/cpython.jsonl
 """
 
 import json

@@ -1,6 +1,6 @@
 """Plain Ray Train: a TorchTrainer with checkpoints of its own, on digits it draws. Nothing here knows of regroup.
 
-python examples/ray_train_digits.py --folder /tmp/ray-train
+python examples/ray_train_digits.py --folder /tmp/ray-train-itself
 regroup run --ray-train examples/ray_train_digits.py --folder /tmp/ray-train
 """
 

@@ -1,7 +1,7 @@
 """Plain PyTorch: DistributedDataParallel under torchrun, with checkpoints of its own. Nothing here knows of regroup.
 
 torchrun --standalone --nproc-per-node 4 examples/torchrun_ddp.py --folder /tmp/ddp
-regroup run --nproc-per-node 4 examples/torchrun_ddp.py --folder /tmp/ddp
+regroup run --nproc-per-node 4 examples/torchrun_ddp.py --folder /tmp/ddp-too
 """
 
 import argparse

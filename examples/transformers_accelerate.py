@@ -3,7 +3,7 @@
 Nothing here knows of regroup, and nothing is downloaded: the text is the Python standard library's, a token is a byte.
 
 torchrun --standalone --nproc-per-node 2 examples/transformers_accelerate.py --folder /tmp/transformers
-regroup run --nproc-per-node 2 examples/transformers_accelerate.py --folder /tmp/transformers
+regroup run --nproc-per-node 2 examples/transformers_accelerate.py --folder /tmp/transformers-too
 """
 
 import argparse

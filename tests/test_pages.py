@@ -1,14 +1,16 @@
-"""What the pages show in YAML is taken by the job spec, and what they show in Python compiles."""
+"""What the pages show in YAML is taken by the job spec, in Python compiles, and of commands has verbs and options."""
 
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import typer.main
 import yaml
 from house.typed import Block, blocks
 from house.wheel import ROOT
 
-from regroup.api.cli import requirements
+from regroup.api.cli import app, requirements
 from regroup.api.cli.specfile import read_spec
 from regroup.api.uploading import with_code_uploaded
 from regroup.service.spec import JobSpec, parse_spec
@@ -66,6 +68,15 @@ def test_an_example_is_taken(path: Path) -> None:
 @pytest.mark.parametrize("block", found("python"), ids=str)
 def test_what_a_page_shows_in_python_compiles(block: Block) -> None:
     compile(block.text, str(block), "exec")
+
+
+@pytest.mark.parametrize("page", ["README.md", "examples/README.md", *PAGES])
+def test_commands_within_the_text_have_verbs_and_options_that_there_are(page: str) -> None:
+    verbs = {name: cast(Any, verb) for name, verb in cast(Any, typer.main.get_command(app)).commands.items()}
+    for verb, rest in re.findall(r"`regroup ([a-z-]+)([^`]*)`", (ROOT / page).read_text()):
+        assert verb in verbs, f"regroup {verb}{rest}"
+        options = set(re.findall(r"(?<!\S)--?\w[\w-]*", rest.partition(" -- ")[0]))
+        assert options <= {name for option in verbs[verb].params for name in option.opts}, f"regroup {verb}{rest}"
 
 
 def test_there_are_blocks_to_look_at() -> None:
