@@ -10,14 +10,16 @@ from typing import Any
 
 import torch
 from torch import distributed as dist
-from torch import nn
 from torch._C._distributed_c10d import FakeProcessGroup  # registers the backend that pretends
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from regroup.workers.models import build_model
+from regroup.workers.parallel.loss import token_loss
+from regroup.workers.parallel.mesh import Meshes
 from regroup.workers.parallel.parallelize import gradients, initialise, parallelize
 from regroup.workers.parallel.precision import autocast
+from regroup.workers.parallel.strategy import strategy_of
 from regroup.workers.parallel.update import copies_of, scale, squared_norm
 from regroup.workers.state.training_state import TrainingState
 from regroup.workers.trainer import make_optimizer
@@ -46,20 +48,15 @@ def rehearse(config: dict[str, Any]) -> None:
 
 def _step(config: dict[str, Any]) -> None:
     training, device = config["training"], torch.device("cpu")
-    model = parallelize(
-        build_model({**config["model"], **_TINY}, _VOCABULARY),
-        init_device_mesh(device.type, (_WORLD_SIZE,), mesh_dim_names=(_AXIS,)),
-        device,
-        data_parallel=config["data_parallel"],
-        precision=training["precision"],
-        activation_checkpointing=training["activation_checkpointing"],
-    )
+    strategy = strategy_of(config)
+    mesh = init_device_mesh(device.type, (_WORLD_SIZE,), mesh_dim_names=(_AXIS,))
+    meshes = Meshes(mesh, is_sharded=strategy.is_sharded)
+    model = parallelize(build_model({**config["model"], **_TINY}, _VOCABULARY), meshes, device, strategy)
     optimizer = make_optimizer(model, training["optimizer"])
     initialise(model, 0)
     tokens = torch.zeros((1, _TOKENS), dtype=torch.int64)
-    with gradients(model, summed=True), autocast(training["precision"], config["data_parallel"], device.type):
-        loss = nn.functional.cross_entropy(model(tokens).float().flatten(0, 1), tokens.flatten(), reduction="sum")
-        loss.backward()
+    with gradients(model, summed=True), autocast(strategy.precision, meshes, device.type):
+        token_loss(model(tokens), tokens).backward()
     trained = list(model.parameters())
     gradients_now = [parameter.grad for parameter in trained if parameter.grad is not None]
     squared_norm(gradients_now, copies_of(trained))

@@ -6,6 +6,7 @@ step, gradients are summed and never averaged, samples and initial values do not
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,18 +15,19 @@ import torch
 import torch._dynamo  # pyright: ignore[reportUnusedImport]
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
-from torch.nn import functional as F  # noqa: N812
 
 from regroup.workers.contract import Phase
 from regroup.workers.models import build_model
 from regroup.workers.parallel.digest import parameters_digest
+from regroup.workers.parallel.loss import loss_scope, token_loss, value_of
+from regroup.workers.parallel.mesh import meshes_of
 from regroup.workers.parallel.names import parameters_of
 from regroup.workers.parallel.parallelize import gradients, initialise, parallelize
 from regroup.workers.parallel.precision import autocast
+from regroup.workers.parallel.strategy import strategy_of
 from regroup.workers.parallel.update import ShardAdamW, clip_factor, copies_of, scale, squared_norm
 from regroup.workers.rank.context import Context
 from regroup.workers.state.data import (
-    IGNORED,
     MicroBatch,
     TrainingData,
     hash_from_limbs,
@@ -60,14 +62,11 @@ class _Training:
             micro_batch=training["micro_batch"],
             seed=config["seed"],
         )
-        self._model = parallelize(
-            build_model(config["model"], tokens.vocab_size),
-            context.mesh,
-            context.device,
-            data_parallel=config["data_parallel"],
-            precision=training["precision"],
-            activation_checkpointing=training["activation_checkpointing"],
-        )
+        strategy = strategy_of(config)
+        self._meshes = meshes_of(context.layout, context.device.type, sharded=strategy.is_sharded)
+        model = build_model(config["model"], tokens.vocab_size)
+        self._model = parallelize(model, self._meshes, context.device, strategy)
+        self._autocast = partial(autocast, strategy.precision, self._meshes, context.device.type)
         self._optimizer = make_optimizer(self._model, training["optimizer"])
         self._trained = list(self._model.parameters())
         self._copies = copies_of(self._trained)
@@ -91,13 +90,15 @@ class _Training:
         rate = learning_rate(step, self._training)
         batches = self._data.deal(place.index, place.degree)
         loss_sum = self._gradients(batches)
-        ids = [sample for batch in batches for sample in batch.ids]
+        # Ranks that split a model between them see the same samples: one of them counts.
+        counted = batches if place.speaks else []
+        ids = [sample for batch in counted for sample in batch.ids]
         low, high = hash_limbs(samples_hash_of(ids))
         gradients_now = [parameter.grad for parameter in self._trained if parameter.grad is not None]
         total = context.agree(
             {
-                "loss": loss_sum,
-                "tokens": sum(batch.valid_tokens for batch in batches),
+                "loss": loss_sum if place.speaks or not math.isfinite(loss_sum) else 0.0,
+                "tokens": sum(batch.valid_tokens for batch in counted),
                 "samples": len(ids),
                 "hash_low": low,
                 "hash_high": high,
@@ -130,12 +131,12 @@ class _Training:
         self._optimizer.zero_grad()
         total = torch.zeros((), dtype=torch.float64, device=self._context.device)
         for number, batch in enumerate(batches):
-            with gradients(self._model, summed=number == len(batches) - 1):
+            with gradients(self._model, summed=number == len(batches) - 1), loss_scope(self._meshes):
                 self._context.phase(Phase.FORWARD)
                 loss = self._loss(batch)
                 self._context.phase(Phase.BACKWARD)
                 (loss / self._nominal_tokens).backward()
-            total += loss.detach()
+            total += value_of(loss)
         return float(total)
 
     def _update(
@@ -159,10 +160,9 @@ class _Training:
     def _loss(self, batch: MicroBatch) -> Tensor:
         device = self._context.device
         tokens, labels = batch.tokens.to(device), batch.labels.to(device)
-        with autocast(self._training["precision"], self._context.config["data_parallel"], device.type):
+        with self._autocast():
             logits = self._model(tokens)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum")
+        return token_loss(logits, labels)
 
     def _held_out(self) -> list[MicroBatch]:
         tokens = open_tokens(self._context.dataset, "validation")
@@ -183,7 +183,8 @@ class _Training:
         loss = 0.0
         for batch in self._validation:
             self._context.phase(Phase.VALIDATION)
-            loss += float(self._loss(batch))
+            with loss_scope(self._meshes):
+                loss += float(value_of(self._loss(batch)))
         tokens = sum(batch.valid_tokens for batch in self._validation)
         if isinstance(self._model, FSDPModule):
             # A forward without a backward leaves the root's parameters gathered: the next step would use old ones.

@@ -6,8 +6,10 @@ import torch
 from torch import nn
 
 from regroup.workers.models import build_model
+from regroup.workers.parallel.mesh import meshes_of
 from regroup.workers.parallel.names import parameters_of
 from regroup.workers.parallel.parallelize import initialise, parallelize
+from regroup.workers.parallel.strategy import strategy_of
 
 
 def train(context):
@@ -29,15 +31,9 @@ def train(context):
 
 def initial_values(context):
     """Draw the initial parameters on this layout and report them whole."""
-    training = context.config["training"]
-    model = parallelize(
-        build_model(context.config["model"], 11),
-        context.mesh,
-        context.device,
-        data_parallel=context.config["data_parallel"],
-        precision=training["precision"],
-        activation_checkpointing=training["activation_checkpointing"],
-    )
+    strategy = strategy_of(context.config)
+    meshes = meshes_of(context.layout, context.device.type, sharded=strategy.is_sharded)
+    model = parallelize(build_model(context.config["model"], 11), meshes, context.device, strategy)
     initialise(model, context.config["seed"])
     whole = {
         name: value.full_tensor() if hasattr(value, "full_tensor") else value for name, value in parameters_of(model)

@@ -7,6 +7,8 @@ from typing import Any, Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from regroup.workers.models.roles import Plan
+
 _FAMILIES = {"transformer": "regroup.workers.models.transformer:build"}
 
 
@@ -16,6 +18,9 @@ class Model(Protocol):
 
     layers: nn.ModuleDict
     """Blocks by absolute index: the unit of sharding and activation checkpointing."""
+
+    tensor_plan: Plan
+    """What each module is to tensor parallelism."""
 
     def initial(self, name: str, shape: torch.Size, generator: torch.Generator) -> Tensor:
         """The first value of the parameter with this canonical name, whole, in float32 on the CPU."""

@@ -12,7 +12,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  (the name everybody reads)
 
+from regroup.workers.models.roles import Role
+
 _INIT_STD = 0.02
+_TENSOR_PLAN = {
+    "embed": Role.EMBEDDING,
+    "layers.*.*_norm": Role.STREAM,
+    "layers.*.attention": Role.SPLIT,
+    "layers.*.attention.query": Role.COLUMN,
+    "layers.*.attention.key": Role.COLUMN,
+    "layers.*.attention.value": Role.COLUMN,
+    "layers.*.attention.out": Role.ROW,
+    "layers.*.ffn": Role.SPLIT,
+    "layers.*.ffn.gate": Role.COLUMN,
+    "layers.*.ffn.up": Role.COLUMN,
+    "layers.*.ffn.down": Role.ROW,
+    "norm": Role.STREAM,
+}
 
 
 def build(config: Mapping[str, Any]) -> "Transformer":
@@ -56,7 +72,8 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleDict({str(i): Block(dim, heads, kv_heads, hidden, norm_eps) for i in range(layers)})
         self.norm = nn.RMSNorm(dim, eps=norm_eps)
         # Tied, the head is the embedding used twice and not a second name for it: nothing can untie it.
-        self.head = None if tie_embeddings else nn.Linear(dim, vocab_size, bias=False)
+        self.head = TiedHead() if tie_embeddings else nn.Linear(dim, vocab_size, bias=False)
+        self.tensor_plan = {**_TENSOR_PLAN, "head": Role.TIED_HEAD if tie_embeddings else Role.HEAD}
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits of the next token at every position."""
@@ -65,7 +82,7 @@ class Transformer(nn.Module):
         for block in self.layers.values():
             x = block(x, rotation)
         x = self.norm(x)
-        return F.linear(x, self.embed.weight) if self.head is None else self.head(x)
+        return self.head(x, self.embed.weight) if isinstance(self.head, TiedHead) else self.head(x)
 
     def initial(self, name: str, shape: torch.Size, generator: torch.Generator) -> Tensor:
         """Norms start at one; matrices are normal, those that write to the residual stream scaled by its depth."""
@@ -75,6 +92,14 @@ class Transformer(nn.Module):
         if name.endswith(("attention.out.weight", "ffn.down.weight")):
             std /= math.sqrt(2 * len(self.layers))
         return torch.empty(shape).normal_(0.0, std, generator=generator)
+
+
+class TiedHead(nn.Module):
+    """Logits by the embedding's weights."""
+
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        """x: (batch, sequence, dim); weight: (vocabulary, dim)."""
+        return F.linear(x, weight)
 
 
 class Block(nn.Module):

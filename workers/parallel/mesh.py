@@ -21,18 +21,45 @@ def build_mesh(layout: Mapping[str, int], device_type: str) -> DeviceMesh:
 
 
 @dataclass(frozen=True)
+class Meshes:
+    """What the engine spreads a model over."""
+
+    data: DeviceMesh
+    """(dp_replicate), (dp_shard) or (dp_replicate, dp_shard)."""
+    tensor: DeviceMesh | None = None
+    is_sharded: bool = True
+    """The last axis of `data` is for shards, be it of degree 1."""
+
+
+def meshes_of(layout: Mapping[str, int], device_type: str, *, sharded: bool) -> Meshes:
+    """The meshes of a layout.
+
+    Where a model is split in any way, there is an axis of shards even if `sharded` does not ask for one: then gradients
+    of replicas and of split tensors are summed in one manner, and computation has one type.
+    """
+    sharded = sharded or layout.get("tp", 1) > 1
+    kept = "dp_shard" if sharded else "dp_replicate"
+    axes = [axis for axis in AXES if layout.get(axis, 1) > 1 or axis == kept]
+    mesh = init_device_mesh(device_type, tuple(layout.get(axis, 1) for axis in axes), mesh_dim_names=tuple(axes))
+    data = tuple(axis for axis in axes if axis in ("dp_replicate", "dp_shard"))
+    return Meshes(mesh[data], mesh["tp"] if "tp" in axes else None, sharded)
+
+
+@dataclass(frozen=True)
 class Place:
     """Where a rank stands in the data-parallel dimension."""
 
     index: int
     degree: int
+    speaks: bool = True
+    """Of the ranks that see the same samples, this one counts them."""
 
 
 def data_place(layout: Mapping[str, int], rank: int) -> Place:
     """Which of the data ranks this is: those that differ in dp_replicate or dp_shard see different samples."""
     inner = layout.get("cp", 1) * layout.get("tp", 1)
     degree = layout.get("dp_replicate", 1) * layout.get("dp_shard", 1)
-    return Place(rank // inner % degree, degree)
+    return Place(rank // inner % degree, degree, rank % inner == 0)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Data parallelism and activation checkpointing, put on a model that was built on the meta device."""
+"""Tensor and data parallelism and activation checkpointing, put on a model that was built on the meta device."""
 
 import hashlib
 import warnings
@@ -15,30 +15,30 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from regroup.workers.models import Model
-from regroup.workers.parallel.mesh import fill
+from regroup.workers.parallel.mesh import Meshes, fill
 from regroup.workers.parallel.names import buffers_of, parameters_of
 from regroup.workers.parallel.precision import fsdp_policy, master_dtype
+from regroup.workers.parallel.strategy import Strategy
+from regroup.workers.parallel.tensor import apply_plan
 
 
-def parallelize(
-    model: nn.Module,
-    mesh: DeviceMesh,
-    device: torch.device,
-    *,
-    data_parallel: str,
-    precision: str,
-    activation_checkpointing: str,
-) -> nn.Module:
-    """The model spread over the mesh, with memory on `device` that holds nothing yet: `initialise` or restore it."""
-    model = model.to(master_dtype(precision))
-    blocks = cast(Model, model).layers
-    if activation_checkpointing == "full":
+def parallelize(model: nn.Module, meshes: Meshes, device: torch.device, strategy: Strategy) -> nn.Module:
+    """The model spread over the meshes, with memory on `device` that holds nothing yet: `initialise` or restore it.
+
+    From the inside out: tensor parallelism splits modules, checkpointing wraps blocks, data parallelism wraps all.
+    """
+    model = model.to(master_dtype(strategy.precision))
+    bare = cast(Model, model)
+    if meshes.tensor is not None:
+        apply_plan(model, bare.tensor_plan, meshes.tensor, sequence_parallel=strategy.sequence_parallel)
+    blocks = bare.layers
+    if strategy.activation_checkpointing == "full":
         for key, block in blocks.items():
             # No dropout anywhere: saving random state for the second forward would only cost time.
             blocks[key] = checkpoint_wrapper(block, preserve_rng_state=False)
-    if data_parallel == "ddp":
-        return _replicate(model.to_empty(device=device), mesh)
-    _shard(model, blocks, mesh, precision)
+    if not meshes.is_sharded:
+        return _replicate(model.to_empty(device=device), meshes.data)
+    _shard(model, blocks, meshes.data, strategy)
     return model.to_empty(device=device)
 
 
@@ -69,10 +69,11 @@ def gradients(model: nn.Module, *, summed: bool) -> Generator[None]:
     yield
 
 
-def _shard(model: nn.Module, blocks: nn.ModuleDict, mesh: DeviceMesh, precision: str) -> None:
-    policy = fsdp_policy(precision)
-    for module in [*blocks.values(), model]:
-        fully_shard(module, mesh=mesh, mp_policy=policy)
+def _shard(model: nn.Module, blocks: nn.ModuleDict, mesh: DeviceMesh, strategy: Strategy) -> None:
+    policy = fsdp_policy(strategy.precision)
+    for block in blocks.values():
+        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=strategy.resharding)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
     for module in model.modules():
         if isinstance(module, FSDPModule):
             # The loss is already divided by the tokens of the whole step: gradients are summed, never averaged.

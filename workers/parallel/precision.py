@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
+from regroup.workers.parallel.mesh import Meshes
+
 _MASTER = {"fp32": torch.float32, "bf16": torch.float32, "fp64": torch.float64}
 """fp64 is not offered by the spec: it is how layouts are proven equal, far below what fp32 reordering hides."""
 
@@ -24,8 +26,8 @@ def fsdp_policy(precision: str) -> MixedPrecisionPolicy:
     return MixedPrecisionPolicy(cast_forward_inputs=False)
 
 
-def autocast(precision: str, data_parallel: str, device_type: str) -> AbstractContextManager[object]:
+def autocast(precision: str, meshes: Meshes, device_type: str) -> AbstractContextManager[object]:
     """Around a forward: DDP keeps full parameters and casts per operation, where FSDP casts when it gathers."""
-    if precision == "bf16" and data_parallel == "ddp":
+    if precision == "bf16" and not meshes.is_sharded:
         return torch.autocast(device_type, torch.bfloat16)
     return nullcontext()

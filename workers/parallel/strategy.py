@@ -1,0 +1,39 @@
+"""How a model is spread over its mesh, beside the degrees: the part of a spec that parallelism reads."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """What is chosen for a layout. Degrees are the layout's."""
+
+    data_parallel: str
+    """`ddp` replicates, `zero1` shards the optimizer's state too, `zero2` gradients too, `fsdp` parameters too."""
+    precision: str
+    activation_checkpointing: str
+    reshard_after_forward: bool | int = True
+    """Of `fsdp`: gather parameters again in backward; a number keeps them sharded over so many ranks until then."""
+    sequence_parallel: bool = True
+    """Between the parts that tensor parallelism splits, a rank holds a part of the sequence and not all of it."""
+
+    @property
+    def is_sharded(self) -> bool:
+        """Parameters are sharded between steps."""
+        return self.data_parallel in ("zero2", "fsdp")
+
+    @property
+    def resharding(self) -> bool | int:
+        """What `fully_shard` is told."""
+        return False if self.data_parallel == "zero2" else self.reshard_after_forward
+
+
+def strategy_of(config: Mapping[str, Any]) -> Strategy:
+    """The strategy of a rank's configuration."""
+    return Strategy(
+        data_parallel=config["data_parallel"],
+        precision=config["training"]["precision"],
+        activation_checkpointing=config["training"]["activation_checkpointing"],
+        **config.get("strategy", {}),
+    )

@@ -1,0 +1,93 @@
+"""Tensor parallelism, applied by the plan that a model's family declares (Shoeybi et al. 2019).
+
+With sequence parallelism (Korthikanti et al. 2022) the residual stream between the split parts is split along the
+sequence, and what would be an all-reduce is a reduce-scatter and an all-gather.
+"""
+
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+from torch.distributed.tensor.placement_types import Placement
+
+from regroup.workers.models.roles import Plan, Role
+
+
+def apply_plan(model: nn.Module, plan: Plan, mesh: DeviceMesh, *, sequence_parallel: bool) -> None:
+    """Split a model on the meta device over the `tp` mesh, in place."""
+    unmet = set(plan)
+    styles: dict[str, ParallelStyle] = {}
+    for name, _ in model.named_modules():
+        for pattern, role in plan.items():
+            if fnmatchcase(name, pattern):
+                unmet.discard(pattern)
+                styles[name] = _style(role, sequence_parallel)
+    assert not unmet, f"the plan names modules that the model has not: {sorted(unmet)}"
+    # Values come later and are the same on every rank: nothing is to be sent.
+    parallelize_module(model, mesh, styles, src_data_rank=None)
+
+
+def _style(role: Role, sequence_parallel: bool) -> ParallelStyle:
+    stream: Placement = Shard(1) if sequence_parallel else Replicate()
+    match role:
+        case Role.EMBEDDING:
+            return RowwiseParallel(input_layouts=Replicate(), output_layouts=stream)
+        case Role.STREAM:
+            return SequenceParallel() if sequence_parallel else _Replicated()
+        case Role.SPLIT | Role.TIED_HEAD:
+            return _Gathered(stream)
+        case Role.COLUMN:
+            return ColwiseParallel()
+        case Role.ROW:
+            return RowwiseParallel(output_layouts=stream)
+        case Role.HEAD:
+            return ColwiseParallel(input_layouts=stream, output_layouts=Shard(-1), use_local_output=False)
+
+
+class _Gathered(ParallelStyle):
+    """The whole residual stream comes in, whatever part of it a rank holds; other arguments stay as they are."""
+
+    def __init__(self, stream: Placement) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        # Not distribute_module, which would make all parameters below replicas.
+        module.register_forward_pre_hook(partial(self._enter, device_mesh))
+        return module
+
+    def _enter(self, mesh: DeviceMesh, _: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        x, *others = inputs
+        if not isinstance(x, DTensor):
+            x = DTensor.from_local(x, mesh, [self._stream], run_check=False)
+        return (x.redistribute(placements=[Replicate()]), *others)
+
+
+class _Replicated(ParallelStyle):
+    """Parameters alike on all ranks of the mesh, known as such: a snapshot then keeps one copy."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        for name, parameter in module.named_parameters(recurse=False):
+            whole = distribute_tensor(parameter.detach(), device_mesh, [Replicate()], src_data_rank=None)
+            module.register_parameter(name, nn.Parameter(whole))
+        module.register_forward_pre_hook(partial(self._enter, device_mesh))
+        module.register_forward_hook(self._leave)
+        return module
+
+    @staticmethod
+    def _enter(mesh: DeviceMesh, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (DTensor.from_local(inputs[0], mesh, [Replicate()], run_check=False),)
+
+    @staticmethod
+    def _leave(_: nn.Module, __: tuple[Tensor, ...], output: DTensor) -> Tensor:
+        return output.to_local()
