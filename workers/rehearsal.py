@@ -20,9 +20,8 @@ from regroup.workers.parallel.mesh import Meshes
 from regroup.workers.parallel.parallelize import gradients, initialise, parallelize
 from regroup.workers.parallel.precision import autocast
 from regroup.workers.parallel.strategy import strategy_of
-from regroup.workers.parallel.update import copies_of, scale, squared_norm
+from regroup.workers.parallel.update import copies_of, make_optimizer, scale, squared_norm
 from regroup.workers.state.training_state import TrainingState
-from regroup.workers.trainer import make_optimizer
 
 _WORLD_SIZE = 2
 _AXIS = "rehearsal"

@@ -6,30 +6,23 @@ step, gradients are summed and never averaged, samples and initial values do not
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import torch
 
 # Not used here. The first sharded forward would import it: a second of every rank, if the zygote had not.
 import torch._dynamo  # pyright: ignore[reportUnusedImport]
-from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 
 from regroup.workers.contract import Phase
-from regroup.workers.models import build_model
-from regroup.workers.parallel.digest import parameters_digest
-from regroup.workers.parallel.loss import loss_scope, token_loss, value_of
-from regroup.workers.parallel.mesh import meshes_of
+from regroup.workers.parallel.digest import digest_of, digests
+from regroup.workers.parallel.engine import Engine
 from regroup.workers.parallel.names import parameters_of
-from regroup.workers.parallel.parallelize import gradients, initialise, parallelize
-from regroup.workers.parallel.precision import autocast
 from regroup.workers.parallel.strategy import strategy_of
-from regroup.workers.parallel.update import ShardAdamW, clip_factor, copies_of, scale, squared_norm
 from regroup.workers.rank.context import Context
 from regroup.workers.state.data import (
     MicroBatch,
     TrainingData,
+    dealt,
     hash_from_limbs,
     hash_limbs,
     samples_hash_of,
@@ -62,23 +55,28 @@ class _Training:
             micro_batch=training["micro_batch"],
             seed=config["seed"],
         )
-        strategy = strategy_of(config)
-        self._meshes = meshes_of(context.layout, context.device.type, sharded=strategy.is_sharded)
-        model = build_model(config["model"], tokens.vocab_size)
-        self._model = parallelize(model, self._meshes, context.device, strategy)
-        self._autocast = partial(autocast, strategy.precision, self._meshes, context.device.type)
-        self._optimizer = make_optimizer(self._model, training["optimizer"])
-        self._trained = list(self._model.parameters())
-        self._copies = copies_of(self._trained)
+        place = context.data_place
+        self._engine = Engine(
+            config["model"],
+            tokens.vocab_size,
+            context.layout,
+            context.device,
+            strategy_of(config),
+            training["optimizer"],
+            micro_batches=len(dealt(training["global_batch"] // training["micro_batch"], place.index, place.degree)),
+            shape=(training["micro_batch"], training["sequence"]),
+            loss_scale=1 / self._nominal_tokens,
+            phase=context.phase,
+        )
         self._validation = self._held_out()
 
     def run(self) -> None:
         """Restore or begin, then step."""
-        context, steps = self._context, int(self._training["steps"])
-        context.track(model=self._model, optimizer=self._optimizer, data=self._data)
+        context, steps, engine = self._context, int(self._training["steps"]), self._engine
+        context.track(model=engine.model, optimizer=engine.optimizer, data=self._data)
         done = context.restore()
         if done == 0:
-            initialise(self._model, context.config["seed"])
+            engine.initialise(context.config["seed"])
         for step in range(done + 1, steps + 1):
             if not self._step(step, last=step == steps):
                 return
@@ -89,20 +87,19 @@ class _Training:
         place = context.data_place
         rate = learning_rate(step, self._training)
         batches = self._data.deal(place.index, place.degree)
-        loss_sum = self._gradients(batches)
+        loss_sum = self._engine.gradients(batches)
         # Ranks that split a model between them see the same samples: one of them counts.
         counted = batches if place.speaks else []
         ids = [sample for batch in counted for sample in batch.ids]
         low, high = hash_limbs(samples_hash_of(ids))
-        gradients_now = [parameter.grad for parameter in self._trained if parameter.grad is not None]
         total = context.agree(
             {
-                "loss": loss_sum if place.speaks or not math.isfinite(loss_sum) else 0.0,
+                "loss": loss_sum,
                 "tokens": sum(batch.valid_tokens for batch in counted),
                 "samples": len(ids),
                 "hash_low": low,
                 "hash_high": high,
-                "squared_norm": squared_norm(gradients_now, self._copies),
+                "squared_norm": self._engine.squared_norm(),
             }
         )
         tokens, samples = int(total["tokens"]), int(total["samples"])
@@ -110,14 +107,19 @@ class _Training:
         context.phase(Phase.OPTIMIZER)
         # Known only after the backward: labels that are ignored make the step smaller than its nominal size.
         correction = self._nominal_tokens / max(tokens, 1)
-        norm = correction * math.sqrt(total["squared_norm"])
-        self._update(step, rate, gradients_now, total["loss"] / max(tokens, 1), norm, correction)
+        loss, norm = total["loss"] / max(tokens, 1), correction * math.sqrt(total["squared_norm"])
+        if not math.isfinite(loss) or not math.isfinite(norm):
+            raise FloatingPointError(
+                f"step {step}: loss {loss}, gradient norm {norm}; lower training.optimizer.lr, lengthen "
+                "training.schedule.warmup_steps, or look at the data of this step"
+            )
+        self._engine.update(rate, norm, correction)
         self._data.advance(step, samples, samples_hash)
         every = self._training["validate_every"]
         validates = self._validation and (last or (every is not None and step % every == 0))
         return context.commit(
             step,
-            loss=total["loss"] / max(tokens, 1),
+            loss=loss,
             tokens=tokens,
             samples=samples,
             samples_hash=samples_hash,
@@ -125,44 +127,6 @@ class _Training:
             grad_norm=norm,
             validation_loss=self._validation_loss() if validates else None,
         )
-
-    def _gradients(self, batches: list[MicroBatch]) -> float:
-        """Forward and backward of this rank's micro-batches; the sum of its token losses."""
-        self._optimizer.zero_grad()
-        total = torch.zeros((), dtype=torch.float64, device=self._context.device)
-        for number, batch in enumerate(batches):
-            with gradients(self._model, summed=number == len(batches) - 1), loss_scope(self._meshes):
-                self._context.phase(Phase.FORWARD)
-                loss = self._loss(batch)
-                self._context.phase(Phase.BACKWARD)
-                (loss / self._nominal_tokens).backward()
-            total += value_of(loss)
-        return float(total)
-
-    def _update(
-        self, step: int, rate: float, gradients_now: list[Tensor], loss: float, norm: float, correction: float
-    ) -> None:
-        """Scale, clip, and update.
-
-        Raises:
-            FloatingPointError: loss or gradient is not finite.
-        """
-        if not math.isfinite(loss) or not math.isfinite(norm):
-            raise FloatingPointError(
-                f"step {step}: loss {loss}, gradient norm {norm}; lower training.optimizer.lr, lengthen "
-                "training.schedule.warmup_steps, or look at the data of this step"
-            )
-        scale(gradients_now, correction * clip_factor(norm, self._training["optimizer"]["clip_norm"]))
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-        self._optimizer.step()
-
-    def _loss(self, batch: MicroBatch) -> Tensor:
-        device = self._context.device
-        tokens, labels = batch.tokens.to(device), batch.labels.to(device)
-        with self._autocast():
-            logits = self._model(tokens)
-        return token_loss(logits, labels)
 
     def _held_out(self) -> list[MicroBatch]:
         tokens = open_tokens(self._context.dataset, "validation")
@@ -178,25 +142,18 @@ class _Training:
             degree=place.degree,
         )
 
-    @torch.no_grad()
     def _validation_loss(self) -> float:
-        loss = 0.0
-        for batch in self._validation:
-            self._context.phase(Phase.VALIDATION)
-            with loss_scope(self._meshes):
-                loss += float(value_of(self._loss(batch)))
-        tokens = sum(batch.valid_tokens for batch in self._validation)
-        if isinstance(self._model, FSDPModule):
-            # A forward without a backward leaves the root's parameters gathered: the next step would use old ones.
-            self._model.reshard()
-        loss, tokens = self._context.sum([loss, tokens])
+        loss = self._engine.evaluate(self._validation)
+        counted = self._validation if self._context.data_place.speaks else []
+        loss, tokens = self._context.sum([loss, sum(batch.valid_tokens for batch in counted)])
         return loss / tokens
 
     def _result(self) -> dict[str, Any]:
+        parameters = digests(parameters_of(self._engine.model))
         return {
-            "parameters": parameters_digest(parameters_of(self._model)),
+            "parameters": digest_of(parameters),
             "samples": self._data.samples_digest,
-            "parameter_count": sum(parameter.numel() for parameter in self._model.parameters()),
+            "parameter_count": sum(found.count for found in parameters.values()),
         }
 
     @property
@@ -215,21 +172,6 @@ def learning_rate(step: int, training: Mapping[str, Any]) -> float:
     way = (step - warmup) / max(1, int(training["steps"]) - warmup)
     floor = float(schedule["min_lr_ratio"])
     return peak * (floor + (1 - floor) * (1 + math.cos(math.pi * way)) / 2)
-
-
-def make_optimizer(model: nn.Module, config: Mapping[str, Any]) -> ShardAdamW:
-    """AdamW as the spec has it; norms and other vectors are not decayed."""
-    parameters = list(model.parameters())
-    return ShardAdamW(
-        [
-            {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config["weight_decay"]},
-            {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
-        ],
-        lr=config["lr"],
-        betas=tuple(config["betas"]),
-        eps=config["eps"],
-        fused=True,
-    )
 
 
 def _be_deterministic(strict: bool) -> None:

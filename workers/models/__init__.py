@@ -14,13 +14,21 @@ _FAMILIES = {"transformer": "regroup.workers.models.transformer:build"}
 
 @runtime_checkable
 class Model(Protocol):
-    """What a family's module offers beside `forward(tokens) -> logits`."""
+    """What a family's module offers beside `forward(tokens) -> logits`. Cut, a stage gives and takes the residual
+    stream, (batch, sequence, `dim`)."""
 
     layers: nn.ModuleDict
     """Blocks by absolute index: the unit of sharding and activation checkpointing."""
 
     tensor_plan: Plan
     """What each module is to tensor parallelism."""
+
+    stream_parts: int
+    """So many ranks share the residual stream along the sequence: what comes into a pipeline stage is one part."""
+
+    def cut(self, blocks: range) -> None:
+        """Become a pipeline stage of these blocks, and of what stands before the first and behind the last of all."""
+        ...
 
     def initial(self, name: str, shape: torch.Size, generator: torch.Generator) -> Tensor:
         """The first value of the parameter with this canonical name, whole, in float32 on the CPU."""

@@ -67,22 +67,43 @@ class Transformer(nn.Module):
         super().__init__()
         self._theta = rope_theta
         self._head_dim = dim // heads
-        self.embed = nn.Embedding(vocab_size, dim)
+        self._depth = layers
+        self.stream_parts = 1
+        self.embed: nn.Module | None = nn.Embedding(vocab_size, dim)
         # A dict with absolute keys: names stay the same when a pipeline stage holds only some of the blocks.
         self.layers = nn.ModuleDict({str(i): Block(dim, heads, kv_heads, hidden, norm_eps) for i in range(layers)})
-        self.norm = nn.RMSNorm(dim, eps=norm_eps)
+        self.norm: nn.Module | None = nn.RMSNorm(dim, eps=norm_eps)
         # Tied, the head is the embedding used twice and not a second name for it: nothing can untie it.
-        self.head = TiedHead() if tie_embeddings else nn.Linear(dim, vocab_size, bias=False)
+        self.head: nn.Module | None = TiedHead() if tie_embeddings else nn.Linear(dim, vocab_size, bias=False)
         self.tensor_plan = {**_TENSOR_PLAN, "head": Role.TIED_HEAD if tie_embeddings else Role.HEAD}
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Logits of the next token at every position."""
-        rotation = rotary(tokens.shape[1], self._head_dim, self._theta, tokens.device)
-        x = self.embed(tokens)
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of the next token at every position. A stage takes and gives the residual stream instead."""
+        if self.embed is not None:
+            length = x.shape[1]
+            x = self.embed(x)
+        else:
+            length = x.shape[1] * self.stream_parts
+        rotation = rotary(length, self._head_dim, self._theta, x.device)
         for block in self.layers.values():
             x = block(x, rotation)
+        if self.norm is None or self.head is None:
+            return x
         x = self.norm(x)
-        return self.head(x, self.embed.weight) if isinstance(self.head, TiedHead) else self.head(x)
+        if isinstance(self.head, TiedHead):
+            assert self.embed is not None, "a pipeline does not cut a model with tied embeddings"
+            return self.head(x, self.embed.weight)
+        return self.head(x)
+
+    def cut(self, blocks: range) -> None:
+        """Become a pipeline stage: only these blocks stay, with the embedding if the first is among them, and norm
+        and head if the last is."""
+        if 0 not in blocks:
+            self.embed = None
+        if self._depth - 1 not in blocks:
+            self.norm = self.head = None
+        for index in set(range(self._depth)) - set(blocks):
+            del self.layers[str(index)]
 
     def initial(self, name: str, shape: torch.Size, generator: torch.Generator) -> Tensor:
         """Norms start at one; matrices are normal, those that write to the residual stream scaled by its depth."""
@@ -90,7 +111,7 @@ class Transformer(nn.Module):
             return torch.ones(shape)
         std = _INIT_STD
         if name.endswith(("attention.out.weight", "ffn.down.weight")):
-            std /= math.sqrt(2 * len(self.layers))
+            std /= math.sqrt(2 * self._depth)
         return torch.empty(shape).normal_(0.0, std, generator=generator)
 
 

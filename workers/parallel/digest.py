@@ -2,21 +2,43 @@
 
 import ctypes
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from torch import Tensor, nn
+from torch import distributed as dist
 from torch.distributed.tensor import DTensor
 
 
-def parameters_digest(parameters: Iterable[tuple[str, nn.Parameter]]) -> str:
-    """sha256 over parameters by sorted canonical name, gathered one at a time. Collective; alike on all ranks."""
-    digest = hashlib.sha256()
+class ParameterDigest(NamedTuple):
+    """Of one whole parameter."""
+
+    sha256: str
+    count: int
+    """Of its values."""
+
+
+def digests(parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, ParameterDigest]:
+    """Every parameter of the model by canonical name, those of other pipeline stages too. Collective; alike on all
+    ranks. Parameters are gathered one at a time."""
+    own: dict[str, ParameterDigest] = {}
     for name, parameter in sorted(parameters, key=lambda named: named[0]):
         value = _whole(parameter.detach()).cpu().contiguous()
-        digest.update(f"{name}:{value.dtype}:{tuple(value.shape)};".encode())
+        digest = hashlib.sha256(f"{value.dtype}:{tuple(value.shape)};".encode())
         if value.nbytes:  # as memory: a job's own Python need not have numpy
             digest.update((ctypes.c_char * value.nbytes).from_address(value.data_ptr()))
-    return digest.hexdigest()
+        own[name] = ParameterDigest(digest.hexdigest(), value.numel())
+    if not dist.is_initialized():
+        return own
+    found: list[dict[str, ParameterDigest]] = [{}] * dist.get_world_size()
+    dist.all_gather_object(found, own)
+    return {name: digest for some in found for name, digest in some.items()}
+
+
+def digest_of(parameters: Mapping[str, ParameterDigest]) -> str:
+    """sha256 over the parameters' own."""
+    lines = [f"{name}:{found.sha256}" for name, found in sorted(parameters.items())]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def _whole(tensor: Tensor) -> Tensor:

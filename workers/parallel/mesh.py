@@ -27,6 +27,7 @@ class Meshes:
     data: DeviceMesh
     """(dp_replicate), (dp_shard) or (dp_replicate, dp_shard)."""
     tensor: DeviceMesh | None = None
+    pipeline: DeviceMesh | None = None
     is_sharded: bool = True
     """The last axis of `data` is for shards, be it of degree 1."""
 
@@ -37,12 +38,13 @@ def meshes_of(layout: Mapping[str, int], device_type: str, *, sharded: bool) -> 
     Where a model is split in any way, there is an axis of shards even if `sharded` does not ask for one: then gradients
     of replicas and of split tensors are summed in one manner, and computation has one type.
     """
-    sharded = sharded or layout.get("tp", 1) > 1
+    sharded = sharded or layout.get("tp", 1) > 1 or layout.get("pp", 1) > 1
     kept = "dp_shard" if sharded else "dp_replicate"
     axes = [axis for axis in AXES if layout.get(axis, 1) > 1 or axis == kept]
     mesh = init_device_mesh(device_type, tuple(layout.get(axis, 1) for axis in axes), mesh_dim_names=tuple(axes))
     data = tuple(axis for axis in axes if axis in ("dp_replicate", "dp_shard"))
-    return Meshes(mesh[data], mesh["tp"] if "tp" in axes else None, sharded)
+    tensor, pipeline = (mesh[axis] if axis in axes else None for axis in ("tp", "pp"))
+    return Meshes(mesh[data], tensor, pipeline, sharded)
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def data_place(layout: Mapping[str, int], rank: int) -> Place:
     """Which of the data ranks this is: those that differ in dp_replicate or dp_shard see different samples."""
     inner = layout.get("cp", 1) * layout.get("tp", 1)
     degree = layout.get("dp_replicate", 1) * layout.get("dp_shard", 1)
-    return Place(rank // inner % degree, degree, rank % inner == 0)
+    return Place(rank // inner % degree, degree, rank % inner == 0 and rank < inner * degree)
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,28 @@ class Box:
     copies: int = 1
 
 
-def box_of(tensor: Tensor) -> Box:
-    """The box of a tensor that this rank holds: all of it, like every other rank, unless it is sharded."""
+@dataclass(frozen=True)
+class Alike:
+    """Ranks that hold alike whatever is not sharded: all of them, or those of one pipeline stage."""
+
+    index: int
+    """Which of them this one is."""
+    count: int
+
+
+def alike_in(layout: Mapping[str, int], rank: int, world_size: int) -> Alike:
+    """The ranks of this rank's pipeline stage."""
+    count = world_size // layout.get("pp", 1)
+    return Alike(rank % count, count)
+
+
+def box_of(tensor: Tensor, alike: Alike | None = None) -> Box:
+    """The box of a tensor that this rank holds: all of it, like the ranks `alike` (all, if absent), unless it is
+    sharded."""
     whole = tuple(tensor.shape)
     if not isinstance(tensor, DTensor):
-        return Box(whole, (0,) * len(whole), whole, _rank(), _world_size())
+        alike = alike or Alike(_rank(), _world_size())
+        return Box(whole, (0,) * len(whole), whole, alike.index, alike.count)
     mesh = tensor.device_mesh
     shape, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, tensor.placements)
     copy, copies = 0, 1

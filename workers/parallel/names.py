@@ -7,6 +7,10 @@ from torch import Tensor, nn
 _WRAPPERS = frozenset({"module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"})
 
 
+class Stages(nn.ModuleList):
+    """The pipeline stages of a model that one rank holds. A parameter is called as in the whole model."""
+
+
 def canonical(name: str) -> str:
     """`module.layers.0._checkpoint_wrapped_module.norm.weight` → `layers.0.norm.weight`."""
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
@@ -15,7 +19,7 @@ def canonical(name: str) -> str:
 def parameters_of(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     """Parameters by canonical name, each once, in the order of the model."""
     for name, parameter in model.named_parameters():
-        yield canonical(name), parameter
+        yield _name_in(model, name), parameter
 
 
 def buffers_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -23,4 +27,8 @@ def buffers_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     kept = model.state_dict(keep_vars=True).keys()
     for name, buffer in model.named_buffers():
         if name in kept:
-            yield canonical(name), buffer
+            yield _name_in(model, name), buffer
+
+
+def _name_in(model: nn.Module, name: str) -> str:
+    return canonical(name.partition(".")[2] if isinstance(model, Stages) else name)

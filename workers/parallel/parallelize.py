@@ -31,6 +31,7 @@ def parallelize(model: nn.Module, meshes: Meshes, device: torch.device, strategy
     bare = cast(Model, model)
     if meshes.tensor is not None:
         apply_plan(model, bare.tensor_plan, meshes.tensor, sequence_parallel=strategy.sequence_parallel)
+        bare.stream_parts = meshes.tensor.size() if strategy.sequence_parallel else 1
     blocks = bare.layers
     if strategy.activation_checkpointing == "full":
         for key, block in blocks.items():
@@ -38,7 +39,7 @@ def parallelize(model: nn.Module, meshes: Meshes, device: torch.device, strategy
             blocks[key] = checkpoint_wrapper(block, preserve_rng_state=False)
     if not meshes.is_sharded:
         return _replicate(model.to_empty(device=device), meshes.data)
-    _shard(model, blocks, meshes.data, strategy)
+    _shard(model, blocks, meshes, strategy)
     return model.to_empty(device=device)
 
 
@@ -69,11 +70,13 @@ def gradients(model: nn.Module, *, summed: bool) -> Generator[None]:
     yield
 
 
-def _shard(model: nn.Module, blocks: nn.ModuleDict, mesh: DeviceMesh, strategy: Strategy) -> None:
+def _shard(model: nn.Module, blocks: nn.ModuleDict, meshes: Meshes, strategy: Strategy) -> None:
     policy = fsdp_policy(strategy.precision)
+    # A pipeline would gather them again for every micro-batch.
+    reshard = strategy.resharding if meshes.pipeline is None else False
     for block in blocks.values():
-        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=strategy.resharding)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
+        fully_shard(block, mesh=meshes.data, mp_policy=policy, reshard_after_forward=reshard)
+    fully_shard(model, mesh=meshes.data, mp_policy=policy)
     for module in model.modules():
         if isinstance(module, FSDPModule):
             # The loss is already divided by the tokens of the whole step: gradients are summed, never averaged.

@@ -16,6 +16,11 @@ def master_dtype(precision: str) -> torch.dtype:
     return _MASTER[precision]
 
 
+def stream_dtype(precision: str) -> torch.dtype:
+    """Type of activations between blocks of a sharded model."""
+    return torch.bfloat16 if precision == "bf16" else master_dtype(precision)
+
+
 def fsdp_policy(precision: str) -> MixedPrecisionPolicy:
     """Parameters are gathered in the type of computation, gradients summed in full precision.
 

@@ -18,6 +18,9 @@ class Strategy:
     sequence_parallel: bool = True
     """Between the parts that tensor parallelism splits, a rank holds a part of the sequence and not all of it."""
 
+    schedule: str = "1f1b"
+    """Of a pipeline: see `stages.py`."""
+
     @property
     def is_sharded(self) -> bool:
         """Parameters are sharded between steps."""

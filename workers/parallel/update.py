@@ -6,7 +6,7 @@ all-reduce.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -61,6 +61,21 @@ def clip_grad_norm_(parameters: Iterable[nn.Parameter], max_norm: float) -> floa
     norm = math.sqrt(float(total))
     scale(gradients, clip_factor(norm, max_norm))
     return norm
+
+
+def make_optimizer(model: nn.Module, config: Mapping[str, Any]) -> "ShardAdamW":
+    """AdamW as the spec has it; norms and other vectors are not decayed."""
+    parameters = list(model.parameters())
+    return ShardAdamW(
+        [
+            {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config["weight_decay"]},
+            {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+        ],
+        lr=config["lr"],
+        betas=tuple(config["betas"]),
+        eps=config["eps"],
+        fused=True,
+    )
 
 
 class ShardAdamW(AdamW):

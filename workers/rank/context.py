@@ -38,7 +38,7 @@ from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from regroup.workers.contract import Buffers, Join, Message, Phase, Pinned, Restored, StepRow, Stop, WantBuffers
-from regroup.workers.parallel.mesh import Place, build_mesh, data_place
+from regroup.workers.parallel.mesh import Place, alike_in, build_mesh, data_place
 from regroup.workers.rank.faults import Faults
 from regroup.workers.rank.loop import StepLoop
 from regroup.workers.rank.saving import Snapshots
@@ -384,7 +384,8 @@ class Context:
         if not self._things:
             raise RuntimeError("call context.track(model=…, optimizer=…) before restore, steps and commit")
         if self._state is None:
-            self._state = TrainingState(self._things, self.device)
+            alike = alike_in(self.layout, self.rank, self.world_size)
+            self._state = TrainingState(self._things, self.device, alike)
         return self._state
 
 

@@ -10,7 +10,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
 from regroup.workers.contract import Phase
-from regroup.workers.parallel.digest import parameters_digest
+from regroup.workers.parallel.digest import digest_of, digests
 from regroup.workers.state.data import SampleId, hash_from_limbs, hash_limbs, samples_hash_of
 from regroup.workers.state.records import RecordBatch, RecordStream
 
@@ -155,7 +155,7 @@ class StepLoop:
     def _result(self) -> dict[str, Any]:
         parameters = self._context.parameters
         found: dict[str, Any] = {
-            "parameters": parameters_digest(parameters.items()),
+            "parameters": digest_of(digests(parameters.items())),
             "parameter_count": sum(parameter.numel() for parameter in parameters.values()),
         }
         if self._stream is not None:

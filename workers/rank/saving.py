@@ -51,7 +51,7 @@ class Snapshots:
     def take(self, state: TrainingState, step: int, place: Mapping[str, int], layout_hash: str, *, pin: bool) -> None:
         """Start copying the state of `step`. `place` is this rank's generation, rank and world_size."""
         tensors = state.tensors()
-        plan = self._copier.plan(tensors)
+        plan = self._copier.plan(tensors, state.alike)
         number = buffer_to_write([buffer.header() for buffer in self._buffers], self._protected)
         buffer = self._buffers[number]
         buffer.begin(plan, state.facts(step), step=step, layout_hash=layout_hash, **place)

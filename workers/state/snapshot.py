@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import torch
 from torch import Tensor
 
-from regroup.workers.parallel.mesh import Box, box_of, local, shard
+from regroup.workers.parallel.mesh import Alike, Box, box_of, local, shard
 from regroup.workers.state.buffer import Entry, Plan, ShardBuffer
 from regroup.workers.state.plain_data import StateError
 
@@ -49,11 +49,11 @@ class Copier:
         """A copy goes on while training does; otherwise it is whole when `copy` returns."""
         return self._stream is not None
 
-    def plan(self, tensors: Mapping[str, Tensor]) -> Plan:
+    def plan(self, tensors: Mapping[str, Tensor], alike: Alike | None = None) -> Plan:
         """Where these tensors go, made again only if there are other ones than last time."""
         shape = tuple((name, tensor.shape) for name, tensor in tensors.items())
         if self._plan is None or shape != self._shape:
-            self._plan, self._shape = plan_of(tensors), shape
+            self._plan, self._shape = plan_of(tensors, alike), shape
         return self._plan
 
     def copy(self, buffer: ShardBuffer, plan: Plan, tensors: Mapping[str, Tensor]) -> None:
@@ -168,11 +168,11 @@ def intersect(
     return common if all(start < stop for start, stop in common) else None
 
 
-def plan_of(tensors: Mapping[str, Tensor]) -> Plan:
-    """One entry a tensor: the box of it that this rank holds."""
+def plan_of(tensors: Mapping[str, Tensor], alike: Alike | None = None) -> Plan:
+    """One entry a tensor: the box of it that this rank holds; what is not sharded, like the ranks `alike`."""
     entries: list[Entry] = []
     for name, tensor in tensors.items():
-        box, part = box_of(tensor), local(tensor)
+        box, part = box_of(tensor, alike), local(tensor)
         entries.append(
             Entry(
                 name,

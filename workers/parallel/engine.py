@@ -1,0 +1,142 @@
+"""A model on a layout: built, spread, initialised; forward and backward of a step; norm and update."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from regroup.workers.models import Model, build_model
+from regroup.workers.parallel.costs import block_costs
+from regroup.workers.parallel.direct import Direct, reshard
+from regroup.workers.parallel.mesh import Meshes, meshes_of
+from regroup.workers.parallel.names import Stages
+from regroup.workers.parallel.parallelize import initialise, parallelize
+from regroup.workers.parallel.pipeline import Pipeline
+from regroup.workers.parallel.precision import stream_dtype
+from regroup.workers.parallel.stages import cut, rank_of_last, stage_count, stages_of
+from regroup.workers.parallel.strategy import Strategy
+from regroup.workers.parallel.update import clip_factor, copies_of, make_optimizer, scale, squared_norm
+from regroup.workers.state.data import MicroBatch
+
+
+class _Passes(Protocol):
+    def train(self, batches: Sequence[MicroBatch]) -> Tensor: ...
+
+    def evaluate(self, batches: Sequence[MicroBatch]) -> Tensor: ...
+
+
+class Engine:
+    """This rank's part of a model, and what is done to it in a step.
+
+    The loss is the sum over tokens, multiplied by one number that is the same on all ranks and for all micro-batches;
+    gradients are summed over ranks and micro-batches and never averaged. So they are those of the whole batch on any
+    layout.
+    """
+
+    def __init__(
+        self,
+        model: Mapping[str, Any],
+        vocab_size: int,
+        layout: Mapping[str, int],
+        device: torch.device,
+        strategy: Strategy,
+        optimizer: Mapping[str, Any],
+        *,
+        micro_batches: int,
+        shape: tuple[int, int],
+        loss_scale: float,
+        phase: Callable[[str], None],
+    ) -> None:
+        """
+        Args:
+            model: configuration of the model.
+            micro_batches: of one step and rank.
+            shape: (batch, sequence) of a micro-batch.
+            loss_scale: what losses are multiplied with for the backward.
+            phase: told what comes next.
+        """
+        self._meshes = meshes = meshes_of(layout, device.type, sharded=strategy.is_sharded)
+        self._passes: _Passes
+        if meshes.pipeline is None:
+            self.model = parallelize(build_model(model, vocab_size), meshes, device, strategy)
+            self._passes = Direct(self.model, meshes, device, strategy.precision, scale=loss_scale, phase=phase)
+        else:
+            self.model = _stages(model, vocab_size, shape, meshes, device, strategy)
+            self._passes = Pipeline(
+                list(self.model),
+                meshes,
+                device,
+                strategy.schedule,
+                micro_batches=micro_batches,
+                shape=shape,
+                stream=(int(model["dim"]), stream_dtype(strategy.precision)),
+                scale=loss_scale,
+                phase=phase,
+            )
+        self.optimizer = make_optimizer(self.model, optimizer)
+        self._clip_norm = optimizer["clip_norm"]
+        self._trained = list(self.model.parameters())
+        self._copies = copies_of(self._trained)
+        self._counts_loss = _counts_loss(meshes, strategy.schedule)
+
+    def initialise(self, seed: int) -> None:
+        """Draw the first values of the parameters."""
+        for module in self.model if isinstance(self.model, Stages) else [self.model]:
+            initialise(module, seed)
+
+    def gradients(self, batches: Sequence[MicroBatch]) -> float:
+        """Forward and backward; the sum of token losses, 0 on ranks that compute what another one counts."""
+        self.optimizer.zero_grad()
+        return self._counted(self._passes.train(batches))
+
+    def evaluate(self, batches: Sequence[MicroBatch]) -> float:
+        """The sum of token losses without gradients, 0 on ranks that compute what another one counts."""
+        loss = self._counted(self._passes.evaluate(batches))
+        reshard(self.model)
+        return loss
+
+    def squared_norm(self) -> float:
+        """This rank's share of the squared norm of the gradient."""
+        return squared_norm(self._gradients, self._copies)
+
+    def update(self, rate: float, norm: float, correction: float) -> None:
+        """Scale by `correction`, clip what then has norm `norm`, update with this learning rate."""
+        scale(self._gradients, correction * clip_factor(norm, self._clip_norm))
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+
+    def _counted(self, loss: Tensor) -> float:
+        return float(loss) if self._counts_loss else 0.0
+
+    @property
+    def _gradients(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self._trained if parameter.grad is not None]
+
+
+def _stages(
+    config: Mapping[str, Any],
+    vocab_size: int,
+    shape: tuple[int, int],
+    meshes: Meshes,
+    device: torch.device,
+    strategy: Strategy,
+) -> Stages:
+    assert meshes.pipeline is not None
+    ranks, rank = meshes.pipeline.size(), meshes.pipeline.get_local_rank()
+    costs = block_costs(build_model(config, vocab_size), shape)
+    cuts = cut(costs, stage_count(strategy.schedule, ranks))
+    made: list[nn.Module] = []
+    for index in stages_of(strategy.schedule, ranks, rank):
+        module = build_model(config, vocab_size)
+        cast(Model, module).cut(cuts[index])
+        made.append(parallelize(module, meshes, device, strategy))
+    return Stages(made)
+
+
+def _counts_loss(meshes: Meshes, schedule: str) -> bool:
+    if meshes.tensor is not None and meshes.tensor.get_local_rank() > 0:
+        return False
+    pipeline = meshes.pipeline
+    return pipeline is None or pipeline.get_local_rank() == rank_of_last(schedule, pipeline.size())
