@@ -3,17 +3,21 @@
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from regroup.service.code import Code
+from regroup.service.combinations import Choice, violations
 from regroup.service.environment import Environment
 from regroup.service.errors import FieldIssue, SpecError
 from regroup.service.layout import Layout
+from regroup.service.layout_spec import LayoutSpec
 from regroup.service.quantities import AutoDuration, AutoOrOffDuration, Bytes, Duration, Name, Part, Positive
 from regroup.service.secret import SecretRef
 from regroup.service.workload import (
     LEFT_TO_A_SCRIPT,
+    NO_MODEL,
+    BuiltinWorkload,
     FunctionWorkload,
     ProgramWorkload,
     Workload,
@@ -33,68 +37,21 @@ class Resources(Part):
     """Host memory to reserve; not reserved if absent."""
 
 
-class DataParallel(Part):
-    """Smallest, wanted and largest data-parallel degree."""
-
-    min: Positive
-    """Smallest degree the job may run at."""
-    target: Positive
-    """Degree it asks for."""
-    max: Positive
-    """Largest degree it may grow to."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if not self.min <= self.target <= self.max:
-            raise PydanticCustomError(
-                "dp", "needs min <= target <= max: min={min}, target={target}, max={max}", self.model_dump()
-            )
-        return self
-
-
-def _data_parallel(value: object) -> object:
-    return {"min": value, "target": value, "max": value} if isinstance(value, int) else value
-
-
-class LayoutSpec(Part):
-    """The parallel layout and the range in which it may move."""
-
-    dp: Annotated[DataParallel, BeforeValidator(_data_parallel)] = DataParallel(min=1, target=1, max=1)
-    """A number, or {min, target, max}."""
-    data_parallel: Literal["fsdp", "ddp"] = "fsdp"
-    """`fsdp` shards parameters, gradients and optimizer; `ddp` replicates them."""
-    tp: Literal[1] = 1
-    """Tensor-parallel degree."""
-    cp: Literal[1] = 1
-    """Context-parallel degree."""
-    pp: Literal[1] = 1
-    """Pipeline-parallel degree."""
-
-    def at(self, dp: int) -> Layout:
-        """The layout at data-parallel degree `dp`."""
-        if self.data_parallel == "ddp":
-            return Layout(dp_replicate=dp, cp=self.cp, tp=self.tp, pp=self.pp)
-        return Layout(dp_shard=dp, cp=self.cp, tp=self.tp, pp=self.pp)
-
-    @property
-    def ladder(self) -> tuple[Layout, ...]:
-        """Legal layouts from the smallest to the largest."""
-        return tuple(self.at(dp) for dp in range(self.dp.min, self.dp.max + 1))
-
-
 class Optimizer(Part):
-    """AdamW (Loshchilov and Hutter 2019)."""
+    """AdamW (Loshchilov and Hutter 2019), or SGD with momentum."""
 
-    name: Literal["adamw"] = "adamw"
+    name: Literal["adamw", "sgd"] = "adamw"
     """Which optimizer."""
     lr: float = Field(default=3e-4, gt=0)
     """Peak learning rate."""
     betas: tuple[float, float] = (0.9, 0.95)
-    """Decay of the first and second moment."""
+    """Of adamw: decay of the first and second moment."""
     eps: float = Field(default=1e-8, gt=0)
     """Added to the root of the second moment."""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Of sgd."""
     weight_decay: float = Field(default=0.1, ge=0)
-    """Decoupled weight decay."""
+    """Decoupled for adamw; of sgd it is added to the gradient."""
     clip_norm: float | None = Field(default=1.0, gt=0)
     """Gradients are scaled down to this norm; null leaves them."""
 
@@ -288,20 +245,37 @@ class JobSpec(Part):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.training is not None:
-            micro_batches = self.training.global_batch // self.training.micro_batch
-            if self.layout.dp.max > micro_batches:
-                raise PydanticCustomError(
-                    "layout",
-                    "layout.dp.max must not exceed the {n} micro-batches of a step (global_batch/micro_batch): {dp}",
-                    {"n": micro_batches, "dp": self.layout.dp.max},
-                )
+        if isinstance(self.workload, FunctionWorkload) and (odd := _split_by_more_than_data(self.layout)):
+            raise PydanticCustomError(
+                "layout", "layout.{field}: a function is data parallel; what it splits otherwise is its own", odd
+            )
+        wrong = {dp: self._violations(dp) for dp in (self.layout.dp.min, self.layout.dp.target, self.layout.dp.max)}
+        if messages := list(dict.fromkeys(message for found in wrong.values() for message in found)):
+            raise PydanticCustomError("layout", "{messages}", {"messages": "; ".join(messages)})
         for fault in self.faults:
             if fault.at.rank >= self.layout.at(self.layout.dp.max).world_size:
                 raise PydanticCustomError(
                     "faults", "a fault's rank is below the largest world size: {rank}", {"rank": fault.at.rank}
                 )
         return self
+
+    @property
+    def ladder(self) -> tuple[Layout, ...]:
+        """Legal layouts from the smallest to the largest."""
+        return tuple(self.layout.at(dp) for dp in self.layout.sizes if not self._violations(dp))
+
+    def _violations(self, dp: int) -> list[str]:
+        if self.training is None:
+            return []
+        choice = Choice(
+            dp=dp,
+            stages=self.layout.stages,
+            sequence=self.training.sequence or 1,
+            micro_batches=self.training.global_batch // self.training.micro_batch,
+            model=self.workload.sizes if isinstance(self.workload, BuiltinWorkload) else NO_MODEL,
+            **self.layout.model_dump(exclude={"dp"}),
+        )
+        return violations(choice)
 
     def rank_config(self) -> dict[str, Any]:
         """What a training function reads as `context.config`: plain data, no secrets, no storage."""
@@ -315,7 +289,13 @@ class JobSpec(Part):
             **{key: whole[key] for key in keys},
             own: whole["workload"][own],
             "data_parallel": self.layout.data_parallel,
+            "strategy": self.layout.strategy(),
         }
+
+
+def _split_by_more_than_data(layout: LayoutSpec) -> dict[str, Any]:
+    odd = [field for field in ("tp", "cp", "pp") if getattr(layout, field) != 1]
+    return {"field": odd[0]} if odd else {}
 
 
 def parse_spec(source: str | bytes | dict[str, Any]) -> JobSpec:

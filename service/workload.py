@@ -6,8 +6,14 @@ from typing import Annotated, Any, Literal, Self, cast
 from pydantic import BeforeValidator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
+from regroup.service.combinations import Model
 from regroup.service.prepare import WHICH_DATA, AsPrepared, PreparedData
 from regroup.service.quantities import AbsolutePath, Part, Positive
+
+_BYTE_VOCABULARY = 257
+"""Tokens of the `byte` tokenizer: bytes, and the end of a document."""
+NO_MODEL = Model(heads=1, kv_heads=1, ffn_dim=1, layers=1, vocab_size=None, tie_embeddings=False)
+"""Of a function: what it computes is its own."""
 
 
 class TransformerModel(Part):
@@ -33,6 +39,17 @@ class TransformerModel(Part):
     """Added under the root of RMSNorm."""
     tie_embeddings: bool = False
     """The output head shares the embedding's weights."""
+
+    def sizes(self, vocab_size: int | None) -> Model:
+        """What a layout must divide. `vocab_size` is the tokenizer's, None where only the nodes can see it."""
+        return Model(
+            heads=self.heads,
+            kv_heads=self.kv_heads or self.heads,
+            ffn_dim=self.ffn_dim or -(-self.dim * 8 // 3 // 32) * 32,
+            layers=self.layers,
+            vocab_size=self.vocab_size or vocab_size,
+            tie_embeddings=self.tie_embeddings,
+        )
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
@@ -69,6 +86,12 @@ class BuiltinWorkload(Part):
     """Which workload this is."""
     model: TransformerModel = TransformerModel()
     data: Annotated[Annotated[TextData, Tag("text")] | AsPrepared, WHICH_DATA]
+
+    @property
+    def sizes(self) -> Model:
+        """What a layout must divide."""
+        tokenizer = self.data.prepare.tokenizer if isinstance(self.data, PreparedData) else self.data.tokenizer
+        return self.model.sizes(_BYTE_VOCABULARY if tokenizer == "byte" else None)
 
 
 class ProgramWorkload(Part):
@@ -143,7 +166,7 @@ Workload = Annotated[
 
 LEFT_TO_A_SCRIPT: Mapping[str, str] = {
     "args": "its command line is workload.args",
-    "layout": "leave out layout.data_parallel; layout.dp is its number of ranks",
+    "layout": "leave out all but layout.dp, its number of ranks",
     "determinism": "it decides that itself",
     "snapshot": "its state is its own",
     "checkpoint": "it saves its own",
@@ -208,7 +231,9 @@ def _instead(name: str, value: Any, default: Any) -> str:
             odd = [fault for fault in value if fault.at.phase not in _SCRIPT_PHASES or fault.do == "kill_saver"]
             return f"its faults strike in {' or '.join(_SCRIPT_PHASES)}, and it has no saver" if odd else ""
         case "layout":
-            return LEFT_TO_A_SCRIPT[name] if value.data_parallel != default.data_parallel else ""
+            return (
+                LEFT_TO_A_SCRIPT[name] if value.model_dump(exclude={"dp"}) != default.model_dump(exclude={"dp"}) else ""
+            )
         case _:
             return LEFT_TO_A_SCRIPT[name] if value != default else ""
 

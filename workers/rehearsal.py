@@ -15,12 +15,14 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from regroup.workers.models import build_model
-from regroup.workers.parallel.loss import token_loss
+from regroup.workers.parallel.loss import loss_scope, token_loss
 from regroup.workers.parallel.mesh import Meshes
+from regroup.workers.parallel.optimizers import make_optimizer
 from regroup.workers.parallel.parallelize import gradients, initialise, parallelize
 from regroup.workers.parallel.precision import autocast
+from regroup.workers.parallel.rows import Rows
 from regroup.workers.parallel.strategy import strategy_of
-from regroup.workers.parallel.update import copies_of, make_optimizer, scale, squared_norm
+from regroup.workers.parallel.update import copies_of, scale, squared_norm
 from regroup.workers.state.training_state import TrainingState
 
 _WORLD_SIZE = 2
@@ -47,14 +49,13 @@ def rehearse(config: dict[str, Any]) -> None:
 
 def _step(config: dict[str, Any]) -> None:
     training, device = config["training"], torch.device("cpu")
-    strategy = strategy_of(config)
-    mesh = init_device_mesh(device.type, (_WORLD_SIZE,), mesh_dim_names=(_AXIS,))
-    meshes = Meshes(mesh, is_sharded=strategy.is_sharded)
+    strategy, meshes = strategy_of(config), _meshes(config)
     model = parallelize(build_model({**config["model"], **_TINY}, _VOCABULARY), meshes, device, strategy)
-    optimizer = make_optimizer(model, training["optimizer"])
+    rows = Rows(meshes.data) if strategy.data_parallel == "zero1" else None
+    optimizer = make_optimizer(model, training["optimizer"], rows)
     initialise(model, 0)
     tokens = torch.zeros((1, _TOKENS), dtype=torch.int64)
-    with gradients(model, summed=True), autocast(strategy.precision, meshes, device.type):
+    with gradients(model, summed=True), loss_scope(meshes), autocast(strategy.precision, meshes, device.type):
         token_loss(model(tokens), tokens).backward()
     trained = list(model.parameters())
     gradients_now = [parameter.grad for parameter in trained if parameter.grad is not None]
@@ -63,3 +64,12 @@ def _step(config: dict[str, Any]) -> None:
     optimizer.step()
     optimizer.zero_grad()
     TrainingState({"model": model, "optimizer": optimizer}, device).buffer_bytes()
+
+
+def _meshes(config: dict[str, Any]) -> Meshes:
+    """Those of the strategy, with axes of other names. A pipeline's stages are rehearsed as a model of their own."""
+    if config.get("splits_tensors"):
+        mesh = init_device_mesh("cpu", (1, _WORLD_SIZE), mesh_dim_names=(_AXIS, f"{_AXIS}_tensor"))
+        return Meshes(mesh[_AXIS], mesh[f"{_AXIS}_tensor"])
+    mesh = init_device_mesh("cpu", (_WORLD_SIZE,), mesh_dim_names=(_AXIS,))
+    return Meshes(mesh, is_sharded=strategy_of(config).is_sharded)

@@ -61,7 +61,7 @@ def validate(spec: Spec, settings: Settings = None, server: Server = None, as_js
     checked: object
     if address(server) is None:
         spec_with_defaults = parse_spec(data)
-        checked = {"spec": spec_with_defaults, "ladder": spec_with_defaults.layout.ladder}
+        checked = {"spec": spec_with_defaults, "ladder": spec_with_defaults.ladder}
     else:
         with connect(server) as client:
             checked = client.validate(data)

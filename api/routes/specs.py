@@ -20,4 +20,4 @@ async def schema() -> dict[str, Any]:
 @router.post("/validate")
 async def validate(spec: JobSpec) -> ValidatedSpec:
     """Check a spec and fill in its defaults; nothing is submitted."""
-    return ValidatedSpec(spec=spec, ladder=list(spec.layout.ladder))
+    return ValidatedSpec(spec=spec, ladder=list(spec.ladder))

@@ -60,7 +60,7 @@ def decide(queue: Sequence[Waiting], nodes: Sequence[Node]) -> list[Turn | Wait]
 
 def wanted_layout(spec: JobSpec, nodes: Sequence[Node]) -> Layout:
     """The target layout, or the largest below it that the cluster could hold if nothing else ran."""
-    ladder = [layout for layout in spec.layout.ladder if layout.world_size <= _target(spec).world_size]
+    ladder = [layout for layout in spec.ladder if layout.world_size <= _target(spec).world_size]
     holdable = [layout for layout in ladder if fits_empty(demand_of(spec, layout), nodes)]
     return holdable[-1] if holdable else ladder[0]
 

@@ -53,7 +53,7 @@ def test_a_script_needs_nothing_but_its_program_and_reads_back_as_it_was() -> No
     spec = parsed(SCRIPT, layout={"dp": {"min": 2, "target": 4, "max": 4}})
     assert parse_spec(spec.model_dump(mode="json")) == spec
     assert spec.training is None
-    assert [layout.world_size for layout in spec.layout.ladder] == [2, 3, 4]
+    assert [layout.world_size for layout in spec.ladder] == [2, 3, 4]
 
 
 def test_how_many_steps_is_known_of_training_and_of_a_script_that_says_so() -> None:

@@ -11,12 +11,14 @@ from regroup.workers.parallel.costs import block_costs
 from regroup.workers.parallel.direct import Direct, reshard
 from regroup.workers.parallel.mesh import Meshes, meshes_of
 from regroup.workers.parallel.names import Stages
+from regroup.workers.parallel.optimizers import make_optimizer
 from regroup.workers.parallel.parallelize import initialise, parallelize
 from regroup.workers.parallel.pipeline import Pipeline
 from regroup.workers.parallel.precision import stream_dtype
+from regroup.workers.parallel.rows import Rows
 from regroup.workers.parallel.stages import cut, rank_of_last, stage_count, stages_of
 from regroup.workers.parallel.strategy import Strategy
-from regroup.workers.parallel.update import clip_factor, copies_of, make_optimizer, scale, squared_norm
+from regroup.workers.parallel.update import clip_factor, copies_of, scale, squared_norm
 from regroup.workers.state.data import MicroBatch
 
 
@@ -56,6 +58,7 @@ class Engine:
             loss_scale: what losses are multiplied with for the backward.
             phase: told what comes next.
         """
+        _check_vocabulary(int(model.get("vocab_size") or vocab_size), layout)
         self._meshes = meshes = meshes_of(layout, device.type, sharded=strategy.is_sharded)
         self._passes: _Passes
         if meshes.pipeline is None:
@@ -74,7 +77,8 @@ class Engine:
                 scale=loss_scale,
                 phase=phase,
             )
-        self.optimizer = make_optimizer(self.model, optimizer)
+        rows = Rows(meshes.data) if strategy.data_parallel == "zero1" else None
+        self.optimizer = make_optimizer(self.model, optimizer, rows)
         self._clip_norm = optimizer["clip_norm"]
         self._trained = list(self.model.parameters())
         self._copies = copies_of(self._trained)
@@ -133,6 +137,12 @@ def _stages(
         cast(Model, module).cut(cuts[index])
         made.append(parallelize(module, meshes, device, strategy))
     return Stages(made)
+
+
+def _check_vocabulary(rows: int, layout: Mapping[str, int]) -> None:
+    # The spec's own rules know it only of the tokenizer that needs no file.
+    if rows % (tp := layout.get("tp", 1)):
+        raise ValueError(f"a vocabulary of {rows} does not divide by tp={tp}; set model.vocab_size to a multiple")
 
 
 def _counts_loss(meshes: Meshes, schedule: str) -> bool:

@@ -1,4 +1,4 @@
-"""Norm, clipping and AdamW on the memory a rank holds.
+"""Norm and clipping on the memory a rank holds.
 
 All of it is elementwise or a sum, so nothing has to go through DTensor's dispatch, which costs every rank a quarter of
 a second at its first step and some of every later one. Only the squared norm crosses ranks, with the control
@@ -6,18 +6,14 @@ all-reduce.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.optim import AdamW
-from torch.optim.adamw import adamw
 
-from regroup.workers.parallel.mesh import box_of, local, zeros_like
+from regroup.workers.parallel.mesh import box_of, local
 
-_NOT_OF_SHARDS = frozenset({"amsgrad", "maximize", "foreach", "capturable", "differentiable"})
 _CLIP_EPS = 1e-6  # as torch.nn.utils.clip_grad_norm_ has it
 
 
@@ -61,65 +57,3 @@ def clip_grad_norm_(parameters: Iterable[nn.Parameter], max_norm: float) -> floa
     norm = math.sqrt(float(total))
     scale(gradients, clip_factor(norm, max_norm))
     return norm
-
-
-def make_optimizer(model: nn.Module, config: Mapping[str, Any]) -> "ShardAdamW":
-    """AdamW as the spec has it; norms and other vectors are not decayed."""
-    parameters = list(model.parameters())
-    return ShardAdamW(
-        [
-            {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config["weight_decay"]},
-            {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
-        ],
-        lr=config["lr"],
-        betas=tuple(config["betas"]),
-        eps=config["eps"],
-        fused=True,
-    )
-
-
-class ShardAdamW(AdamW):
-    """AdamW (Loshchilov and Hutter 2019) that updates local shards; its state has the parameters' sharding.
-
-    Raises:
-        ValueError: an option that it has not.
-    """
-
-    def __init__(self, params: Any, **options: Any) -> None:
-        if odd := sorted(name for name in options.keys() & _NOT_OF_SHARDS if options[name]):
-            raise ValueError(f"{odd[0]}={options[odd[0]]!r} is not offered here: use torch.optim.AdamW for that")
-        options["fused"] = True
-        super().__init__(params, **options)
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """One update from the gradients that are there."""
-        assert closure is None, "closures would need gradients here"
-        for group in self.param_groups:
-            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-            states = [self._state_of(parameter) for parameter in parameters]
-            if parameters:
-                adamw(
-                    [local(parameter) for parameter in parameters],
-                    [local(parameter.grad) for parameter in parameters],
-                    [local(state["exp_avg"]) for state in states],
-                    [local(state["exp_avg_sq"]) for state in states],
-                    [],
-                    [state["step"] for state in states],
-                    fused=True,
-                    amsgrad=False,
-                    beta1=group["betas"][0],
-                    beta2=group["betas"][1],
-                    lr=group["lr"],
-                    weight_decay=group["weight_decay"],
-                    eps=group["eps"],
-                    maximize=False,
-                )
-
-    def _state_of(self, parameter: nn.Parameter) -> dict[str, Any]:
-        state: dict[str, Any] = self.state[parameter]
-        if not state:
-            state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
-            state["exp_avg"] = zeros_like(parameter)
-            state["exp_avg_sq"] = zeros_like(parameter)
-        return state

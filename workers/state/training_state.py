@@ -44,6 +44,13 @@ class Stateful(Protocol):
         ...
 
 
+@runtime_checkable
+class _Sharding(Protocol):
+    """An optimizer whose state may be sharded otherwise than its parameters."""
+
+    def state_like(self, parameter: Tensor, dtype: torch.dtype | None = None) -> Tensor: ...
+
+
 class TrainingState:
     """Modules, optimizers and other stateful things by the names they were tracked under."""
 
@@ -247,7 +254,7 @@ class TrainingState:
                 parameter = self.parameters[owner]
                 like_parameter = shape == tuple(parameter.shape) and len(shape) > 0
                 value = (
-                    zeros_like(parameter, dtype)
+                    _like(optimizer, parameter, dtype)
                     if like_parameter
                     else torch.empty(shape, dtype=dtype, device=self._scalar_device(optimizer))
                 )
@@ -291,6 +298,10 @@ def is_parameter(name: str) -> bool:
 def may_differ(name: str) -> bool:
     """Whether ranks that hold a tensor of a state whole may hold different values: buffers, metrics."""
     return name.startswith((_BUFFER, _STATE))
+
+
+def _like(optimizer: Optimizer, parameter: Tensor, dtype: torch.dtype) -> Tensor:
+    return optimizer.state_like(parameter, dtype) if isinstance(optimizer, _Sharding) else zeros_like(parameter, dtype)
 
 
 def _prefix(optimizer_name: str) -> str:

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from regroup.workers.parallel.update import ShardAdamW, clip_grad_norm_
+from regroup.workers.parallel.optimizers import ShardAdamW
+from regroup.workers.parallel.update import clip_grad_norm_
 
 
 @pytest.mark.parametrize("option", ["amsgrad", "maximize", "foreach", "capturable", "differentiable"])

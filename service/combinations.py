@@ -1,0 +1,193 @@
+"""What a layout must keep to, as data: spec validation, documentation and tests read the one table."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Model:
+    """Sizes of a model that a layout must divide; None where the tokenizer decides."""
+
+    heads: int
+    kv_heads: int
+    ffn_dim: int
+    layers: int
+    vocab_size: int | None
+    tie_embeddings: bool
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Everything that rules look at, at one data-parallel degree."""
+
+    dp: int
+    tp: int
+    cp: int
+    pp: int
+    data_parallel: str
+    dp_shard: int | None
+    reshard_after_forward: bool | int
+    sequence_parallel: bool
+    schedule: str
+    stages: int
+    """Of the whole pipeline."""
+    sequence: int
+    micro_batches: int
+    """Of one step, all ranks together."""
+    model: Model
+
+    @property
+    def micro_batches_of_a_rank(self) -> int:
+        """Of one step, with dummies."""
+        return -(-self.micro_batches // self.dp)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One thing that must hold."""
+
+    field: str
+    """The field of the spec to change first."""
+    law: str
+    """What must hold, for people."""
+    reason: str
+    """Why."""
+    holds: Callable[[Choice], bool]
+    values: Callable[[Choice], Mapping[str, Any]]
+    """What the message of a violation shows."""
+
+    def message(self, choice: Choice) -> str:
+        """What is wrong, the values, and why."""
+        values = ", ".join(f"{name}={value}" for name, value in self.values(choice).items())
+        return f"{self.field}: {self.law}: {values}; {self.reason}"
+
+
+def violations(choice: Choice) -> list[str]:
+    """A message for each rule that does not hold."""
+    return [rule.message(choice) for rule in RULES if not rule.holds(choice)]
+
+
+def rules_doc() -> str:
+    """The table for people."""
+    lines = ["| field | what must hold | why |", "|---|---|---|"]
+    return "\n".join([*lines, *(f"| `{rule.field}` | {rule.law} | {rule.reason} |" for rule in RULES)])
+
+
+def _of_model(size: str, reason: str = "every rank of a tensor-parallel group computes an equal part") -> Rule:
+    def holds(choice: Choice) -> bool:
+        value = getattr(choice.model, size)
+        return value is None or value % choice.tp == 0
+
+    return Rule(
+        "layout.tp",
+        f"divides the model's {size}",
+        reason,
+        holds,
+        lambda choice: {"tp": choice.tp, size: getattr(choice.model, size)},
+    )
+
+
+def _rounds(choice: Choice) -> int:
+    return max(1, choice.micro_batches_of_a_rank // choice.pp)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "layout.dp",
+        "at most as many as a step has micro-batches",
+        "a data rank computes whole micro-batches (training.global_batch / training.micro_batch)",
+        lambda choice: choice.dp <= choice.micro_batches,
+        lambda choice: {"dp": choice.dp, "micro-batches": choice.micro_batches},
+    ),
+    Rule(
+        "layout.dp_shard",
+        "divides layout.dp",
+        "copies of the parameters are spread over groups of equal size",
+        lambda choice: choice.dp_shard is None or choice.dp % choice.dp_shard == 0,
+        lambda choice: {"dp": choice.dp, "dp_shard": choice.dp_shard},
+    ),
+    Rule(
+        "layout.dp_shard",
+        "only with data_parallel fsdp or zero2",
+        "ddp and zero1 have a whole copy of the parameters on each data rank",
+        lambda choice: choice.dp_shard is None or choice.data_parallel in ("fsdp", "zero2"),
+        lambda choice: {"data_parallel": choice.data_parallel, "dp_shard": choice.dp_shard},
+    ),
+    Rule(
+        "layout.data_parallel",
+        "zero1 only with tp 1 and pp 1",
+        "the optimizer's state is spread over ranks that hold all parameters; fsdp spreads more and joins with both",
+        lambda choice: choice.data_parallel != "zero1" or choice.tp == choice.pp == 1,
+        lambda choice: {"data_parallel": choice.data_parallel, "tp": choice.tp, "pp": choice.pp},
+    ),
+    Rule(
+        "layout.reshard_after_forward",
+        "other than true only with data_parallel fsdp and pp 1",
+        "zero2 never reshards between forward and backward, nor does a pipeline, which would gather again for every "
+        "micro-batch",
+        lambda choice: choice.reshard_after_forward is True or (choice.data_parallel == "fsdp" and choice.pp == 1),
+        lambda choice: {"reshard_after_forward": choice.reshard_after_forward, "data_parallel": choice.data_parallel,
+                        "pp": choice.pp},
+    ),
+    Rule(
+        "layout.reshard_after_forward",
+        "a number is a divisor of the ranks that share one copy, above 1 and below all of them",
+        "parameters stay spread over so many neighbouring ranks until the backward",
+        lambda choice: isinstance(choice.reshard_after_forward, bool)
+        or (1 < choice.reshard_after_forward < (choice.dp_shard or choice.dp)
+            and (choice.dp_shard or choice.dp) % choice.reshard_after_forward == 0),
+        lambda choice: {"reshard_after_forward": choice.reshard_after_forward, "ranks": choice.dp_shard or choice.dp},
+    ),
+    _of_model("heads"),
+    _of_model("kv_heads"),
+    _of_model("ffn_dim"),
+    _of_model("vocab_size", "each rank holds an equal part of its rows: set model.vocab_size to a multiple"),
+    Rule(
+        "layout.tp",
+        "divides training.sequence where sequence_parallel is on",
+        "every rank of the group keeps an equal part of the sequence between split layers",
+        lambda choice: not choice.sequence_parallel or choice.sequence % choice.tp == 0,
+        lambda choice: {"tp": choice.tp, "sequence": choice.sequence},
+    ),
+    Rule(
+        "layout.cp",
+        "is 1",
+        "context parallelism has no kernel on CPUs and was not proven on a GPU yet",
+        lambda choice: choice.cp == 1,
+        lambda choice: {"cp": choice.cp},
+    ),
+    Rule(
+        "layout.pp",
+        "has a block at least for each stage",
+        "interleaved and zero-bubble schedules have two stages on a rank",
+        lambda choice: choice.stages <= choice.model.layers,
+        lambda choice: {"stages": choice.stages, "layers": choice.model.layers},
+    ),
+    Rule(
+        "layout.pp",
+        "is 1 with tie_embeddings",
+        "the first and the last stage would hold the same parameter",
+        lambda choice: choice.pp == 1 or not choice.model.tie_embeddings,
+        lambda choice: {"pp": choice.pp, "tie_embeddings": choice.model.tie_embeddings},
+    ),
+    Rule(
+        "layout.schedule",
+        "but for gpipe, a rank has at least as many micro-batches as the pipeline has ranks",
+        "the schedule is not defined for fewer",
+        lambda choice: choice.pp == 1 or choice.schedule == "gpipe" or choice.micro_batches_of_a_rank >= choice.pp,
+        lambda choice: {"schedule": choice.schedule, "pp": choice.pp,
+                        "micro-batches of a rank": choice.micro_batches_of_a_rank},
+    ),
+    Rule(
+        "layout.schedule",
+        "interleaved schedules need micro-batches in whole rounds of as many as the pipeline has ranks",
+        "a rank turns to its next stage after each round",
+        lambda choice: choice.pp == 1
+        or not choice.schedule.startswith("interleaved")
+        or choice.micro_batches_of_a_rank % _rounds(choice) == 0,
+        lambda choice: {"schedule": choice.schedule, "pp": choice.pp,
+                        "micro-batches of a rank": choice.micro_batches_of_a_rank},
+    ),
+)  # fmt: skip
+"""Legal layouts keep all of them."""

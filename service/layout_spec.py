@@ -1,0 +1,81 @@
+"""The part of a spec that says how a job is spread over ranks."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from regroup.service.layout import Layout
+from regroup.service.quantities import Part, Positive
+
+_ONE_STAGE = ("gpipe", "1f1b")
+
+
+class DataParallel(Part):
+    """Smallest, wanted and largest data-parallel degree."""
+
+    min: Positive
+    """Smallest degree the job may run at."""
+    target: Positive
+    """Degree it asks for."""
+    max: Positive
+    """Largest degree it may grow to."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.min <= self.target <= self.max:
+            raise PydanticCustomError(
+                "dp", "needs min <= target <= max: min={min}, target={target}, max={max}", self.model_dump()
+            )
+        return self
+
+
+def _data_parallel(value: object) -> object:
+    return {"min": value, "target": value, "max": value} if isinstance(value, int) else value
+
+
+class LayoutSpec(Part):
+    """The parallel layout and the range in which it may move."""
+
+    dp: Annotated[DataParallel, BeforeValidator(_data_parallel)] = DataParallel(min=1, target=1, max=1)
+    """A number, or {min, target, max}."""
+    data_parallel: Literal["fsdp", "zero2", "zero1", "ddp"] = "fsdp"
+    """`ddp` replicates all; `zero1` shards the optimizer, `zero2` gradients too, `fsdp` parameters too."""
+    dp_shard: Positive | None = None
+    """One copy of the parameters on so many data ranks, replicated between groups of them (HSDP); all if absent."""
+    reshard_after_forward: bool | Annotated[int, Field(gt=1)] = True
+    """Of fsdp: gather again in backward; false holds what was gathered, a number spreads it over so many ranks."""
+    tp: Positive = 1
+    """Tensor-parallel degree."""
+    sequence_parallel: bool = True
+    """With tp: between split layers each rank holds a part of the sequence."""
+    cp: Positive = 1
+    """Context-parallel degree."""
+    pp: Positive = 1
+    """Pipeline-parallel degree."""
+    schedule: Literal["gpipe", "1f1b", "interleaved_1f1b", "interleaved_zero_bubble", "zbv"] = "1f1b"
+    """Of a pipeline: order of forwards and backwards, and stages on a rank."""
+
+    def at(self, dp: int) -> Layout:
+        """The layout at data-parallel degree `dp`."""
+        split = {"cp": self.cp, "tp": self.tp, "pp": self.pp}
+        if self.data_parallel in ("ddp", "zero1"):
+            return Layout(dp_replicate=dp, **split)
+        shard = self.dp_shard or dp
+        return Layout(dp_replicate=dp // shard, dp_shard=shard, **split)
+
+    @property
+    def stages(self) -> int:
+        """Of the whole pipeline."""
+        return self.pp if self.pp == 1 or self.schedule in _ONE_STAGE else 2 * self.pp
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Data-parallel degrees from the smallest to the largest whose ranks share copies evenly."""
+        every = self.dp_shard or 1
+        return tuple(dp for dp in range(self.dp.min, self.dp.max + 1) if dp % every == 0)
+
+    def strategy(self) -> dict[str, Any]:
+        """What ranks need to know beside the degrees."""
+        fields = {"reshard_after_forward", "sequence_parallel", "schedule"}
+        return self.model_dump(mode="json", include=fields)

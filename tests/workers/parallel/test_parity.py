@@ -1,0 +1,116 @@
+"""Every strategy, alone and combined, computes what one process of plain torch does."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Config = dict[str, Any]
+LIMIT, SCALAR_LIMIT = 1e-11, 1e-12
+"""In float64: of a tensor's norm, and of the loss and the gradient's norm."""
+TENSORS = 3 + 9 * 4
+
+LAYOUTS: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
+    "ddp2": ("ddp", {"dp_replicate": 2}, {}),
+    "zero1-2": ("zero1", {"dp_replicate": 2}, {}),
+    "zero1-3, uneven": ("zero1", {"dp_replicate": 3}, {}),
+    "zero2-2": ("zero2", {"dp_shard": 2}, {}),
+    "fsdp2": ("fsdp", {"dp_shard": 2}, {}),
+    "fsdp3, uneven": ("fsdp", {"dp_shard": 3}, {}),
+    "fsdp4, kept by two": ("fsdp", {"dp_shard": 4}, {"reshard_after_forward": 2}),
+    "fsdp2, recomputed": ("fsdp", {"dp_shard": 2}, {"activation_checkpointing": "full"}),
+    "hsdp2x2": ("fsdp", {"dp_replicate": 2, "dp_shard": 2}, {}),
+    "tp2": ("fsdp", {"tp": 2}, {}),
+    "tp2, whole sequences": ("fsdp", {"tp": 2}, {"sequence_parallel": False}),
+    "tp2, tied": ("fsdp", {"tp": 2}, {"tie_embeddings": True}),
+    "tp2 x ddp2": ("ddp", {"dp_replicate": 2, "tp": 2}, {}),
+    "tp2 x fsdp3, uneven": ("fsdp", {"dp_shard": 3, "tp": 2}, {}),
+    "pp2": ("fsdp", {"pp": 2}, {}),
+    "pp2, gpipe": ("fsdp", {"pp": 2}, {"schedule": "gpipe"}),
+    "pp2, recomputed": ("fsdp", {"pp": 2}, {"activation_checkpointing": "full"}),
+    "pp2, interleaved": ("fsdp", {"pp": 2}, {"schedule": "interleaved_1f1b"}),
+    "pp2, interleaved zero bubble": ("fsdp", {"pp": 2}, {"schedule": "interleaved_zero_bubble"}),
+    "pp2, zbv": ("fsdp", {"pp": 2}, {"schedule": "zbv"}),
+    "pp4": ("fsdp", {"pp": 4}, {}),
+    "pp2 x ddp2": ("ddp", {"dp_replicate": 2, "pp": 2}, {}),
+    "pp2 x fsdp3, uneven": ("fsdp", {"dp_shard": 3, "pp": 2}, {}),
+    "pp2 x tp2, zbv": ("fsdp", {"pp": 2, "tp": 2}, {"schedule": "zbv"}),
+    "pp2 x tp2 x fsdp2": ("fsdp", {"dp_shard": 2, "tp": 2, "pp": 2}, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def references(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("references")
+    return {kind: folder / kind for kind in ("fp64", "fp32", "fp64-tied")}
+
+
+@pytest.fixture
+def exact(config: Config) -> Config:
+    """Four blocks of a model that divides by two, in float64; its gradients are clipped."""
+    config["training"] |= {"precision": "fp64"}
+    config["training"]["optimizer"] |= {"momentum": 0.9, "clip_norm": 0.5}
+    config["model"] |= {"dim": 16, "layers": 4, "heads": 4, "kv_heads": 2, "ffn_dim": 24}
+    return config
+
+
+def spread(agent: Any, config: Config, references: dict[str, Path], name: str, **args: Any) -> dict[str, Any]:
+    """Errors of a layout against the reference, which is made when it is first needed."""
+    data_parallel, layout, options = LAYOUTS[name]
+    options = dict(options)
+    config["training"]["activation_checkpointing"] = options.pop("activation_checkpointing", "none")
+    tied = config["model"]["tie_embeddings"] = options.pop("tie_embeddings", False)
+    config |= {"data_parallel": data_parallel, "strategy": options}
+    reference = references[config["training"]["precision"] + ("-tied" if tied else "")]
+    config["args"] = {"reference": str(reference), **args}
+    if not reference.exists():
+        assert agent.run(config, 1, "dense", entry="parity_loop:dense").codes == [0]
+    ranks = 1
+    for degree in layout.values():
+        ranks *= degree
+    run = agent.run(config, ranks, f"parity-{ranks}", entry="parity_loop:spread", layout=layout)
+    assert run.codes == [0] * ranks, run.errors
+    return run.result
+
+
+def beyond(errors: dict[str, Any], limit: float, scalar_limit: float) -> list[str]:
+    """What exceeds the limits."""
+    limits = {"loss": scalar_limit, "norm": scalar_limit, "gradients": limit, "parameters": limit}
+    return [
+        f"{kind} of {when}: {found[kind]:.1e}"
+        for when, found in errors.items()
+        for kind, most in limits.items()
+        if not found[kind] <= most
+    ]
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_gradients_and_parameters_are_those_of_one_process(
+    agent: Any, exact: Config, references: dict[str, Path], name: str
+) -> None:
+    errors = spread(agent, exact, references, name)
+    assert beyond(errors, LIMIT, SCALAR_LIMIT) == []
+    assert list(errors) == ["adamw after 1", "adamw after 5", "sgd after 1", "sgd after 5"]
+    tensors = TENSORS - exact["model"]["tie_embeddings"]
+    assert {found["compared gradients"] for found in errors.values()} == {tensors}
+
+
+@pytest.mark.parametrize(
+    ("mutant", "name"),
+    [("wrong shard axis", "tp2"), ("missing reduce", "ddp2"), ("dropped token", "fsdp2"), ("norm gradient", "pp2")],
+)
+def test_the_comparison_finds_what_is_wrong(
+    agent: Any, exact: Config, references: dict[str, Path], mutant: str, name: str
+) -> None:
+    errors = spread(agent, exact, references, name, mutant=mutant, optimizers=["sgd"])
+    assert any(found.startswith("gradients of sgd after 1") for found in beyond(errors, LIMIT, SCALAR_LIMIT))
+
+
+@pytest.mark.parametrize("name", ["ddp2", "fsdp2", "tp2", "pp2", "pp2 x tp2 x fsdp2"])
+def test_in_float32_the_first_step_is_within_reordering(
+    agent: Any, exact: Config, references: dict[str, Path], name: str
+) -> None:
+    exact["training"]["precision"] = "fp32"
+    found = spread(agent, exact, references, name, optimizers=["sgd"])["sgd after 1"]
+    assert found["loss"] <= 1e-6
+    assert max(found["all gradients"], found["all parameters"]) <= 2e-6

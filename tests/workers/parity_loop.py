@@ -1,0 +1,173 @@
+"""Steps of the engine on any layout, compared on the ranks with what one process of plain torch computes."""
+
+import math
+
+import torch
+from torch import distributed as dist
+from torch.distributed.tensor import DTensor
+from torch.nn import functional
+
+from regroup.workers.models import build_model
+from regroup.workers.parallel import parallelize as module
+from regroup.workers.parallel.engine import Engine
+from regroup.workers.parallel.mesh import local
+from regroup.workers.parallel.names import parameters_of
+from regroup.workers.parallel.parallelize import initialise
+from regroup.workers.parallel.strategy import strategy_of
+from regroup.workers.state.data import IGNORED, MicroBatch, dealt, dummy
+
+VOCABULARY, SEQUENCE, MICRO_BATCH, COUNT, STEPS, SEED = 24, 16, 2, 8, 5, 11
+COMPARED = (1, STEPS)
+
+
+def batches(step):
+    """The micro-batches of a step; some labels are ignored, as at the ends of documents."""
+    generator = torch.Generator().manual_seed(step)
+    made = []
+    for _ in range(COUNT):
+        tokens = torch.randint(VOCABULARY, (MICRO_BATCH, SEQUENCE), generator=generator)
+        labels = torch.randint(VOCABULARY, (MICRO_BATCH, SEQUENCE), generator=generator)
+        labels[torch.rand(labels.shape, generator=generator) < 0.1] = IGNORED
+        made.append(MicroBatch(tokens, labels, ()))
+    return made
+
+
+def dense(context):
+    """The reference: one process, the whole batch at once, torch's own optimizers and clipping. Saved to a file."""
+    config, dtype = context.config, DTYPES[context.config["training"]["precision"]]
+    found = {}
+    for name in ("adamw", "sgd"):
+        optimizer_config = {**config["training"]["optimizer"], "name": name}
+        model = build_model(config["model"], VOCABULARY).to(dtype).to_empty(device="cpu")
+        initialise(model, SEED)
+        optimizer = torch_optimizer(model, optimizer_config)
+        for step in range(1, STEPS + 1):
+            optimizer.zero_grad()
+            made = batches(step)
+            tokens, labels = torch.cat([b.tokens for b in made]), torch.cat([b.labels for b in made])
+            loss = functional.cross_entropy(model(tokens).flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
+            loss.backward()
+            gradients = {key: value.grad.clone() for key, value in model.named_parameters()}
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), optimizer_config["clip_norm"])
+            optimizer.step()
+            if step in COMPARED:
+                parameters = {key: value.detach().clone() for key, value in model.named_parameters()}
+                found[name, step] = (float(loss), float(norm), gradients, parameters)
+    torch.save(found, config["args"]["reference"])
+
+
+def spread(context):
+    """The same by the engine; `context.result` is what differs by how much."""
+    config = context.config
+    reference = torch.load(config["args"]["reference"], weights_only=True)
+    mutant, worst = config["args"].get("mutant"), {}
+    if mutant == "missing reduce":
+        module._sum_hook = unreduced
+    for name in config["args"].get("optimizers", ("adamw", "sgd")):
+        place = context.data_place
+        numbers = dealt(COUNT, place.index, place.degree)
+        engine = Engine(
+            config["model"], VOCABULARY, context.layout, context.device, strategy_of(config),
+            {**config["training"]["optimizer"], "name": name},
+            micro_batches=len(numbers), shape=(MICRO_BATCH, SEQUENCE), loss_scale=1 / 100, phase=lambda _: None,
+        )  # fmt: skip
+        engine.initialise(SEED)
+        if mutant == "wrong shard axis":
+            transpose_shard(dict(parameters_of(engine.model)))
+        for step in range(1, STEPS + 1):
+            made = batches(step)
+            if mutant == "dropped token" and step == 1:
+                made[0].labels[0, (made[0].labels[0] != IGNORED).nonzero()[0]] = IGNORED
+            mine = [made[number] if number < COUNT else dummy(MICRO_BATCH, SEQUENCE) for number in numbers]
+            loss = engine.gradients(mine)
+            if mutant == "norm gradient":
+                scale_one(dict(parameters_of(engine.model)))
+            tokens = sum(batch.valid_tokens for batch in mine) if place.speaks else 0
+            loss, tokens, squared = context.sum([loss, tokens, engine.squared_norm()])
+            correction = 100 / tokens
+            norm = correction * math.sqrt(squared)
+            gradients = whole({key: value.grad for key, value in parameters_of(engine.model)})
+            engine.update(config["training"]["optimizer"]["lr"], norm, correction)
+            if step in COMPARED:
+                parameters = whole(dict(parameters_of(engine.model)))
+                found = (loss / tokens, norm, {key: value * correction for key, value in gradients.items()}, parameters)
+                worst[f"{name} after {step}"] = compare(found, reference[name, step])
+    context.result = gathered(worst)
+
+
+def compare(found, reference):
+    """Relative errors; of tensors ‖g−r‖ / max(‖r‖, 1e-3·‖r_all‖·√(n_t/n)), so that one that hardly counts does not."""
+    loss, norm, *kinds = found
+    errors = {"loss": abs(loss / reference[0] - 1), "norm": abs(norm / reference[1] - 1)}
+    for kind, tensors, wanted in zip(("gradients", "parameters"), kinds, reference[2:], strict=True):
+        assert tensors.keys() <= wanted.keys()
+        total = math.sqrt(sum(float(value.double().square().sum()) for value in wanted.values()))
+        count = sum(value.numel() for value in wanted.values())
+        errors[kind] = {
+            key: float((value.double() - wanted[key].double()).norm())
+            / max(float(wanted[key].double().norm()), 1e-3 * total * math.sqrt(value.numel() / count))
+            for key, value in tensors.items()
+        }
+        errors[f"all {kind}"] = sum(float((v.double() - wanted[k].double()).square().sum()) for k, v in tensors.items())
+        errors[f"all {kind}"] = math.sqrt(errors[f"all {kind}"]) / total
+    return errors
+
+
+def gathered(worst):
+    """Over ranks: every tensor of the model was compared by somebody; the worst of each kind."""
+    every = [None] * dist.get_world_size()
+    dist.all_gather_object(every, worst)
+    result = {}
+    for key in worst:
+        result[key] = {}
+        for kind in worst[key]:
+            values = [some[key][kind] for some in every]
+            if isinstance(values[0], dict):
+                merged = {name: max(v.get(name, 0.0) for v in values) for v in values for name in v}
+                result[key]["compared " + kind] = len(merged)
+                result[key][kind] = max(merged.values())
+            else:
+                result[key][kind] = max(values)
+    return result
+
+
+def whole(tensors):
+    return {
+        key: (value.full_tensor() if isinstance(value, DTensor) else value).detach().clone()
+        for key, value in tensors.items()
+    }
+
+
+def torch_optimizer(model, config):
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config["weight_decay"]},
+        {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    if config["name"] == "sgd":
+        return torch.optim.SGD(groups, lr=config["lr"], momentum=config["momentum"])
+    return torch.optim.AdamW(groups, lr=config["lr"], betas=config["betas"], eps=config["eps"])
+
+
+def unreduced(_, bucket):
+    future = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
+def transpose_shard(parameters):
+    """What slicing the other axis would give: rows of the transposed matrix."""
+    query = parameters["layers.0.attention.query.weight"]
+    transposed = query.full_tensor().T
+    rows = local(query).shape[0]
+    rank = dist.get_rank()
+    with torch.no_grad():
+        local(query).copy_(transposed[rank * rows : (rank + 1) * rows])
+
+
+def scale_one(parameters):
+    if "norm.weight" in parameters:  # the stage that has it
+        local(parameters["norm.weight"].grad).mul_(1 + 1e-6)
+
+
+DTYPES = {"fp64": torch.float64, "fp32": torch.float32}
