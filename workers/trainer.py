@@ -153,7 +153,7 @@ class _Training:
         return {
             "parameters": digest_of(parameters),
             "samples": self._data.samples_digest,
-            "parameter_count": sum(found.count for found in parameters.values()),
+            "parameter_count": sum(found.numel for found in parameters.values()),
         }
 
     @property

@@ -270,4 +270,5 @@ class Payload:
             return {}
         # A function's first sharded step pays for the same imports and dispatch, whatever its model is.
         args = {"model": TransformerModel().model_dump(mode="json"), **self.spec.rank_config()}
+        args["splits_tensors"] = self.spec.layout.tp > 1
         return {"target": "regroup.workers.rehearsal:rehearse", "args": args}

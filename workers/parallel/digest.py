@@ -14,8 +14,7 @@ class ParameterDigest(NamedTuple):
     """Of one whole parameter."""
 
     sha256: str
-    count: int
-    """Of its values."""
+    numel: int
 
 
 def digests(parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, ParameterDigest]:

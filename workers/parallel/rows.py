@@ -35,7 +35,7 @@ class Rows:
             part = self.of(tensor)
             place[: part.numel()].view_as(part).copy_(part)
         every = own.new_empty(self._count * own.numel())
-        dist.all_gather_into_tensor(every, own, group=self._mesh.get_group())
+        dist.all_gather_single(every, own, group=self._mesh.get_group())
         for rank, parts in enumerate(every.chunk(self._count)):
             if rank != self._rank:
                 for tensor, place in zip(tensors, parts.split(sizes), strict=True):

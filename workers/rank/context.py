@@ -385,7 +385,7 @@ class Context:
             raise RuntimeError("call context.track(model=…, optimizer=…) before restore, steps and commit")
         if self._state is None:
             alike = alike_in(self.layout, self.rank, self.world_size)
-            self._state = TrainingState(self._things, self.device, alike)
+            self._state = TrainingState(self._things, self.device, alike, is_stage=self.layout.get("pp", 1) > 1)
         return self._state
 
 

@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from regroup.workers.parallel.mesh import Alike, zeros_like
-from regroup.workers.parallel.names import Stages, buffers_of, parameters_of
+from regroup.workers.parallel.names import buffers_of, parameters_of
 from regroup.workers.state.plain_data import Leaf, Lifted, StateError, leaves, lift, put_back
 from regroup.workers.state.randomness import random_state, set_random_state
 from regroup.workers.state.snapshot import Source, plan_of
@@ -54,11 +54,19 @@ class _Sharding(Protocol):
 class TrainingState:
     """Modules, optimizers and other stateful things by the names they were tracked under."""
 
-    def __init__(self, things: Mapping[str, object], device: torch.device, alike: Alike | None = None) -> None:
+    def __init__(
+        self,
+        things: Mapping[str, object],
+        device: torch.device,
+        alike: Alike | None = None,
+        *,
+        is_stage: bool = False,
+    ) -> None:
         self.alike = alike
         """Ranks that hold alike what is not sharded; all, if None."""
         self._device = device
-        self._is_part = any(isinstance(thing, Stages) for thing in things.values())
+        self._is_stage = is_stage
+        """The saved state has parameters of other pipeline stages."""
         self._optimizers = {name: thing for name, thing in things.items() if isinstance(thing, Optimizer)}
         self._stateful: dict[str, Stateful] = {}
         self._buffers: dict[str, Tensor] = {}
@@ -247,7 +255,7 @@ class TrainingState:
                 if not name.startswith(prefix):
                     continue
                 owner = next((known for known in by_length if name.startswith(f"{prefix}{known}.")), None)
-                if owner is None and self._is_part:
+                if owner is None and self._is_stage:
                     continue  # of another pipeline stage
                 if owner is None:
                     raise StateError(f"the saved state has {name!r} of a parameter this model does not have")

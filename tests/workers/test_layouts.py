@@ -1,0 +1,80 @@
+"""What splits a model is no matter to its state: killed and restored bitwise, carried from any layout to any other."""
+
+import math
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workers.state.test_checkpoint import save
+
+Config = dict[str, Any]
+SPLIT: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
+    "zero1": ("zero1", {"dp_replicate": 2}, {}),
+    "hsdp": ("fsdp", {"dp_replicate": 2, "dp_shard": 2}, {}),
+    "tp": ("fsdp", {"tp": 2}, {}),
+    "pp": ("fsdp", {"pp": 2}, {"schedule": "1f1b"}),
+    "zbv": ("fsdp", {"pp": 2, "dp_shard": 2}, {"schedule": "zbv"}),
+    "3d": ("fsdp", {"dp_shard": 2, "tp": 2, "pp": 2}, {}),
+    "fsdp3": ("fsdp", {"dp_shard": 3}, {}),
+}
+
+
+@pytest.fixture
+def divisible(config: Config) -> Config:
+    config["model"] |= {"layers": 4, "heads": 4, "kv_heads": 2, "vocab_size": 264}
+    return config
+
+
+def run(agent: Any, config: Config, name: str, memory: str, **options: Any) -> Any:
+    config["data_parallel"], layout, config["strategy"] = SPLIT[name]
+    return agent.run(config, math.prod(layout.values()), memory, layout=layout, **options)
+
+
+def resume(agent: Any, config: Config, name: str, memory: str, step: int, **options: Any) -> Any:
+    state = {"source": "memory", "step": step, "generation": 1}
+    return run(agent, config, name, memory, generation=2, restore=state, **options)
+
+
+@pytest.mark.parametrize(("name", "phase"), [("zero1", "optimizer"), ("tp", "forward"), ("pp", "backward"),
+                                              ("zbv", "snapshot"), ("3d", "backward")])  # fmt: skip
+def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, divisible: Config, name: str, phase: str) -> None:
+    whole = run(agent, divisible, name, f"whole-{name}")
+    divisible["faults"] = [{"at": {"rank": 1, "step": 3, "phase": phase}, "do": "sigkill"}]
+    struck = run(agent, divisible, name, f"struck-{name}", show_errors=False)
+    assert struck.codes[1] == -signal.SIGKILL
+    after = resume(agent, divisible, name, f"struck-{name}", 2, faults_fired=[0])
+    assert set(after.codes) == {0}
+    assert after.result == whole.result
+    assert [row["step"] for row in after.rows] == [3, 4]
+    assert [(row["loss"], row["samples_hash"]) for row in after.rows] == [
+        (row["loss"], row["samples_hash"]) for row in whole.rows[2:]
+    ]
+
+
+@pytest.mark.parametrize(("before", "after"), [("3d", "fsdp3"), ("fsdp3", "zbv"), ("zero1", "hsdp"), ("hsdp", "tp")])
+def test_the_state_in_memory_fits_any_other_layout(agent: Any, divisible: Config, before: str, after: str) -> None:
+    divisible["training"]["precision"] = "fp64"
+    memory = f"from-{before}-to-{after}"
+    whole = run(agent, divisible, before, memory)
+    ranks = math.prod(SPLIT[before][1].values())
+    resumed = resume(agent, divisible, after, memory, 3, source_world=ranks)
+    assert set(resumed.codes) == {0}, resumed.errors
+    assert resumed.losses == pytest.approx(whole.losses[3:], rel=1e-11)
+    assert resumed.result["samples"] == whole.result["samples"]
+    assert resumed.result["parameter_count"] == whole.result["parameter_count"]
+
+
+@pytest.mark.parametrize(("before", "after"), [("3d", "zero1"), ("zbv", "pp")])
+def test_so_does_a_checkpoint(agent: Any, divisible: Config, tmp_path: Path, before: str, after: str) -> None:
+    divisible["training"]["precision"] = "fp64"
+    memory = f"saved-{before}-for-{after}"
+    whole = run(agent, divisible, before, memory)
+    directory = save(agent, memory, math.prod(SPLIT[before][1].values()), 3, tmp_path / "checkpoint")
+    state = {"source": "checkpoint", "step": 3, "generation": 1}
+    resumed = run(
+        agent, divisible, after, f"{memory}-resumed", generation=2, checkpoint_dir=str(directory), restore=state
+    )
+    assert set(resumed.codes) == {0}, resumed.errors
+    assert resumed.losses == pytest.approx(whole.losses[3:], rel=1e-11)
