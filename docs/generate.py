@@ -7,6 +7,7 @@ from pathlib import Path
 
 from regroup.api.app import openapi
 from regroup.api.cli import cli_doc, spec_doc
+from regroup.service.combinations import rules_doc
 from regroup.service.states import state_diagram
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,6 +19,15 @@ Drawn from `TRANSITIONS` in [service/states.py](../service/states.py) by `make d
 {state_diagram()}
 ```
 """
+LAYOUTS = f"""# Legal layouts
+
+The rules that a spec's `layout` is checked by when it is submitted, written from
+[service/combinations.py](../service/combinations.py) by `make docs`. What each strategy does is in
+[Parallelism](guides/parallelism.md). Sizes between `layout.dp.min` and `max` that break a rule are left out of the
+job's ladder; `min`, `target` and `max` themselves must keep all.
+
+{rules_doc()}
+"""
 
 
 def main() -> int:
@@ -27,6 +37,7 @@ def main() -> int:
     ).stdout
     generated = {
         ROOT / "docs" / "states.md": STATES,
+        ROOT / "docs" / "layouts.md": LAYOUTS,
         ROOT / "docs" / "cli.md": cli_doc.render(),
         ROOT / "docs" / "job-spec.md": spec_doc.render(),
         ROOT / "docs" / "openapi.json": json.dumps(openapi(), indent=1, sort_keys=True) + "\n",

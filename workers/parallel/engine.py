@@ -60,13 +60,13 @@ class Engine:
         """
         _check_vocabulary(int(model.get("vocab_size") or vocab_size), layout)
         self._meshes = meshes = meshes_of(layout, device.type, sharded=strategy.is_sharded)
-        self._passes: _Passes
+        self.passes: _Passes
         if meshes.pipeline is None:
             self.model = parallelize(build_model(model, vocab_size), meshes, device, strategy)
-            self._passes = Direct(self.model, meshes, device, strategy.precision, scale=loss_scale, phase=phase)
+            self.passes = Direct(self.model, meshes, device, strategy.precision, scale=loss_scale, phase=phase)
         else:
             self.model = _stages(model, vocab_size, shape, meshes, device, strategy)
-            self._passes = Pipeline(
+            self.passes = Pipeline(
                 list(self.model),
                 meshes,
                 device,
@@ -92,11 +92,11 @@ class Engine:
     def gradients(self, batches: Sequence[MicroBatch]) -> float:
         """Forward and backward; the sum of token losses, 0 on ranks that compute what another one counts."""
         self.optimizer.zero_grad()
-        return self._counted(self._passes.train(batches))
+        return self._counted(self.passes.train(batches))
 
     def evaluate(self, batches: Sequence[MicroBatch]) -> float:
         """The sum of token losses without gradients, 0 on ranks that compute what another one counts."""
-        loss = self._counted(self._passes.evaluate(batches))
+        loss = self._counted(self.passes.evaluate(batches))
         reshard(self.model)
         return loss
 

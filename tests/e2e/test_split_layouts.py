@@ -1,0 +1,87 @@
+"""Jobs that split their model by tensors, layers and data at once lose ranks like any other, and no bit."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from house.served import Served, assert_same_result
+
+Spec = Callable[..., dict[str, Any]]
+
+MODEL = {"dim": 32, "layers": 4, "heads": 2, "vocab_size": 258}
+FOUR: dict[str, dict[str, Any]] = {
+    "tp2 x pp2": {"tp": 2, "pp": 2},
+    "tp2 x fsdp2": {"dp": 2, "tp": 2},
+    "pp2 x ddp2": {"dp": 2, "pp": 2, "data_parallel": "ddp", "schedule": "zbv"},
+}
+
+
+def fault(rank: int, step: int, phase: str = "forward", do: str = "sigkill") -> dict[str, Any]:
+    return {"at": {"rank": rank, "step": step, "phase": phase}, "do": do}
+
+
+def faults(ranks: int) -> list[dict[str, Any]]:
+    """A kill in every phase, of the first rank, of two at once, of the store and of the zygote."""
+    last = ranks - 1
+    return [
+        fault(1, 3, "forward"),
+        fault(2, 5, "backward"),
+        fault(last, 7, "optimizer"),
+        fault(1, 9, "snapshot"),
+        fault(0, 11),
+        fault(2, 13, "backward"),
+        fault(last, 13),
+        fault(2, 16, "checkpoint"),
+        fault(last, 18, do="kill_store"),
+        fault(1, 20, do="kill_zygote"),
+    ]
+
+
+def loses_ranks_and_no_bit(served: Served, spec: Spec, layout: dict[str, Any], ranks: int) -> None:
+    parts: dict[str, Any] = {"layout": layout}
+    undisturbed = served.run(of_four_blocks(spec(f"whole-{ranks}", **parts)))
+    assert undisturbed.state == "SUCCEEDED", (undisturbed.reason, undisturbed.message, undisturbed.error)
+    job = served.run(of_four_blocks(spec(f"struck-{ranks}", faults=faults(ranks), **parts)))
+    assert_same_result(served, job, undisturbed)
+    assert len(job.incidents) >= 9
+    assert {incident.rung for incident in job.incidents} == {"respawn"}
+    assert all(incident.steps_lost is not None and incident.steps_lost <= 1 for incident in job.incidents)
+
+
+def of_four_blocks(spec: dict[str, Any]) -> dict[str, Any]:
+    # A constant rate does not know how long the job is.
+    training = {**spec["training"], "schedule": {"name": "constant"}}
+    return {**spec, "workload": {**spec["workload"], "model": MODEL}, "training": training}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "tp2 x pp2" else pytest.mark.slow) for name in FOUR]
+)
+def test_on_four_ranks(served: Served, spec: Spec, name: str) -> None:
+    loses_ranks_and_no_bit(served, spec, FOUR[name], 4)
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server with room for eight ranks."""
+    server = Served(tmp_path_factory.mktemp("wide") / "state", arguments=["--slots-per-node", "4"])
+    server.start()
+    yield server
+    server.down()
+
+
+@pytest.mark.slow
+def test_on_eight_ranks_in_three_dimensions(wide: Served, spec: Spec) -> None:
+    loses_ranks_and_no_bit(wide, spec, {"dp": 2, "tp": 2, "pp": 2}, 8)
+
+
+def test_a_job_goes_on_from_a_checkpoint_of_another_layout(served: Served, spec: Spec) -> None:
+    begun = served.run(of_four_blocks(spec("begun", layout={"tp": 2, "pp": 2}, steps=16)))
+    assert begun.state == "SUCCEEDED", (begun.reason, begun.message, begun.error)
+    layout = {"dp": 3, "data_parallel": "zero1"}
+    job = served.run(of_four_blocks(spec("carried", layout=layout, resume_from=f"{begun.id}@8")))
+    assert (job.state, job.step) == ("SUCCEEDED", 24), (job.reason, job.message, job.error)
+    again = {row.step: row.loss for row in served.client.steps(job.id)}
+    first = {row.step: row.loss for row in served.client.steps(begun.id)}
+    assert min(again) == 9
+    assert [again[step] for step in range(9, 17)] == pytest.approx([first[step] for step in range(9, 17)], rel=1e-4)
