@@ -32,6 +32,7 @@ class Choice:
     schedule: str
     stages: int
     """Of the whole pipeline."""
+    activation_checkpointing: str | int
     sequence: int
     micro_batches: int
     """Of one step, all ranks together."""
@@ -188,6 +189,14 @@ RULES: tuple[Rule, ...] = (
         or choice.micro_batches_of_a_rank % _rounds(choice) == 0,
         lambda choice: {"schedule": choice.schedule, "pp": choice.pp,
                         "micro-batches of a rank": choice.micro_batches_of_a_rank},
+    ),
+    Rule(
+        "training.activation_checkpointing",
+        "not selective with zero-bubble schedules",
+        "they go backward through a block twice, and what selective checkpointing kept is given up after the first",
+        lambda choice: choice.activation_checkpointing != "selective" or choice.pp == 1
+        or choice.schedule not in ("interleaved_zero_bubble", "zbv"),
+        lambda choice: {"activation_checkpointing": choice.activation_checkpointing, "schedule": choice.schedule},
     ),
 )  # fmt: skip
 """Legal layouts keep all of them."""

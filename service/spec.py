@@ -82,10 +82,12 @@ class Training(Part):
     """The optimizer and its constants."""
     schedule: Schedule = Schedule()
     """The learning rate over the steps."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Of forward and backward; parameters and optimizer stay fp32."""
-    activation_checkpointing: Literal["none", "full"] = "none"
-    """`full` recomputes each block in backward."""
+    precision: Literal["fp64", "fp32", "bf16", "fp16"] = "fp32"
+    """Of forward and backward. In fp64 everything is; else parameters, sums of gradients and optimizer stay fp32. With
+    fp16 the loss is scaled, and a step that overflows is skipped on all ranks."""
+    activation_checkpointing: Literal["none", "full", "selective", "sqrt"] | Annotated[int, Field(gt=1)] = "none"
+    """Recompute in backward: `full` every block, `selective` what is cheap of each, a number k all blocks but every
+    k-th, `sqrt` with k the root of their number."""
     validate_every: Positive | None = None
     """Steps between validation losses; with held-out data, also at the last step."""
 
@@ -270,6 +272,7 @@ class JobSpec(Part):
         choice = Choice(
             dp=dp,
             stages=self.layout.stages,
+            activation_checkpointing=self.training.activation_checkpointing,
             sequence=self.training.sequence or 1,
             micro_batches=self.training.global_batch // self.training.micro_batch,
             model=self.workload.sizes if isinstance(self.workload, BuiltinWorkload) else NO_MODEL,

@@ -74,6 +74,8 @@ class _Training:
         """Restore or begin, then step."""
         context, steps, engine = self._context, int(self._training["steps"]), self._engine
         context.track(model=engine.model, optimizer=engine.optimizer, data=self._data)
+        if engine.scale.is_on:
+            context.track(scale=engine.scale)
         done = context.restore()
         if done == 0:
             engine.initialise(context.config["seed"])
@@ -108,23 +110,26 @@ class _Training:
         # Known only after the backward: labels that are ignored make the step smaller than its nominal size.
         correction = self._nominal_tokens / max(tokens, 1)
         loss, norm = total["loss"] / max(tokens, 1), correction * math.sqrt(total["squared_norm"])
-        if not math.isfinite(loss) or not math.isfinite(norm):
+        finite = math.isfinite(loss) and math.isfinite(norm)
+        if not finite and not self._engine.scale.can_fall:
             raise FloatingPointError(
                 f"step {step}: loss {loss}, gradient norm {norm}; lower training.optimizer.lr, lengthen "
                 "training.schedule.warmup_steps, or look at the data of this step"
             )
-        self._engine.update(rate, norm, correction)
+        if finite:
+            self._engine.update(rate, norm, correction)
+        self._engine.scale.judge(finite=finite)
         self._data.advance(step, samples, samples_hash)
         every = self._training["validate_every"]
         validates = self._validation and (last or (every is not None and step % every == 0))
         return context.commit(
             step,
-            loss=loss,
+            loss=loss if math.isfinite(loss) else None,
             tokens=tokens,
             samples=samples,
             samples_hash=samples_hash,
             learning_rate=rate,
-            grad_norm=norm,
+            grad_norm=norm if finite else None,
             validation_loss=self._validation_loss() if validates else None,
         )
 

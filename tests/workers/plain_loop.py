@@ -5,7 +5,9 @@ import hashlib
 import torch
 from torch import nn
 
+from regroup.workers import trainer
 from regroup.workers.models import build_model
+from regroup.workers.parallel import scaler
 from regroup.workers.parallel.mesh import meshes_of
 from regroup.workers.parallel.names import parameters_of
 from regroup.workers.parallel.parallelize import initialise, parallelize
@@ -41,6 +43,12 @@ def initial_values(context):
     context.result = {
         name: hashlib.sha256(value.detach().contiguous().numpy().tobytes()).hexdigest() for name, value in whole.items()
     }
+
+
+def begins_with_an_overflow(context):
+    """The built-in trainer, whose first losses are scaled beyond what float16 can hold."""
+    scaler.INITIAL = 2.0**24
+    trainer.train(context)
 
 
 def commits_out_of_order(context):

@@ -20,6 +20,8 @@ class Model(Protocol):
     layers: nn.ModuleDict
     """Blocks by absolute index: the unit of sharding and activation checkpointing."""
 
+    depth: int
+    """Blocks of the whole model, also where it is cut."""
     tensor_plan: Plan
     """What each module is to tensor parallelism."""
 

@@ -67,7 +67,7 @@ class Transformer(nn.Module):
         super().__init__()
         self._theta = rope_theta
         self._head_dim = dim // heads
-        self._depth = layers
+        self.depth = layers
         self.stream_parts = 1
         self.embed: nn.Module | None = nn.Embedding(vocab_size, dim)
         # A dict with absolute keys: names stay the same when a pipeline stage holds only some of the blocks.
@@ -100,9 +100,9 @@ class Transformer(nn.Module):
         and head if the last is."""
         if 0 not in blocks:
             self.embed = None
-        if self._depth - 1 not in blocks:
+        if self.depth - 1 not in blocks:
             self.norm = self.head = None
-        for index in set(range(self._depth)) - set(blocks):
+        for index in set(range(self.depth)) - set(blocks):
             del self.layers[str(index)]
 
     def initial(self, name: str, shape: torch.Size, generator: torch.Generator) -> Tensor:
@@ -111,7 +111,7 @@ class Transformer(nn.Module):
             return torch.ones(shape)
         std = _INIT_STD
         if name.endswith(("attention.out.weight", "ffn.down.weight")):
-            std /= math.sqrt(2 * self._depth)
+            std /= math.sqrt(2 * self.depth)
         return torch.empty(shape).normal_(0.0, std, generator=generator)
 
 

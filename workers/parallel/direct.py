@@ -25,12 +25,12 @@ class Direct:
         device: torch.device,
         precision: str,
         *,
-        scale: float,
+        scale: Callable[[], float],
         phase: Callable[[str], None],
     ) -> None:
         """
         Args:
-            scale: what losses are multiplied with for the backward.
+            scale: says what losses are multiplied with for the backward.
         """
         self._model, self._meshes, self._device, self._scale, self._phase = model, meshes, device, scale, phase
         self._autocast = partial(autocast, precision, meshes, device.type)
@@ -43,7 +43,7 @@ class Direct:
                 self._phase(Phase.FORWARD)
                 loss = self._loss(batch)
                 self._phase(Phase.BACKWARD)
-                (loss * self._scale).backward()
+                (loss * self._scale()).backward()
             total += value_of(loss)
         return total
 

@@ -16,6 +16,7 @@ from regroup.workers.parallel.parallelize import initialise, parallelize
 from regroup.workers.parallel.pipeline import Pipeline
 from regroup.workers.parallel.precision import stream_dtype
 from regroup.workers.parallel.rows import Rows
+from regroup.workers.parallel.scaler import LossScale
 from regroup.workers.parallel.stages import cut, rank_of_last, stage_count, stages_of
 from regroup.workers.parallel.strategy import Strategy
 from regroup.workers.parallel.update import clip_factor, copies_of, scale, squared_norm
@@ -55,15 +56,20 @@ class Engine:
             model: configuration of the model.
             micro_batches: of one step and rank.
             shape: (batch, sequence) of a micro-batch.
-            loss_scale: what losses are multiplied with for the backward.
+            loss_scale: what losses are multiplied with for the backward, in any precision.
             phase: told what comes next.
         """
         _check_vocabulary(int(model.get("vocab_size") or vocab_size), layout)
         self._meshes = meshes = meshes_of(layout, device.type, sharded=strategy.is_sharded)
+        self.scale = LossScale(on=strategy.precision == "fp16")
         self.passes: _Passes
+
+        def scaled() -> float:
+            return loss_scale * self.scale.value
+
         if meshes.pipeline is None:
             self.model = parallelize(build_model(model, vocab_size), meshes, device, strategy)
-            self.passes = Direct(self.model, meshes, device, strategy.precision, scale=loss_scale, phase=phase)
+            self.passes = Direct(self.model, meshes, device, strategy.precision, scale=scaled, phase=phase)
         else:
             self.model = _stages(model, vocab_size, shape, meshes, device, strategy)
             self.passes = Pipeline(
@@ -74,7 +80,7 @@ class Engine:
                 micro_batches=micro_batches,
                 shape=shape,
                 stream=(int(model["dim"]), stream_dtype(strategy.precision)),
-                scale=loss_scale,
+                scale=scaled,
                 phase=phase,
             )
         rows = Rows(meshes.data) if strategy.data_parallel == "zero1" else None
@@ -102,11 +108,12 @@ class Engine:
 
     def squared_norm(self) -> float:
         """This rank's share of the squared norm of the gradient."""
-        return squared_norm(self._gradients, self._copies)
+        return squared_norm(self._gradients, self._copies) / self.scale.value**2
 
     def update(self, rate: float, norm: float, correction: float) -> None:
-        """Scale by `correction`, clip what then has norm `norm`, update with this learning rate."""
-        scale(self._gradients, correction * clip_factor(norm, self._clip_norm))
+        """Scale by `correction`, clip what then has norm `norm`, update with this learning rate. To be called before
+        `scale` judges the step."""
+        scale(self._gradients, correction * clip_factor(norm, self._clip_norm) / self.scale.value)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()

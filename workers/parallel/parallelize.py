@@ -9,7 +9,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -18,6 +17,7 @@ from regroup.workers.models import Model
 from regroup.workers.parallel.mesh import Meshes, fill
 from regroup.workers.parallel.names import buffers_of, parameters_of
 from regroup.workers.parallel.precision import fsdp_policy, master_dtype
+from regroup.workers.parallel.recompute import recompute
 from regroup.workers.parallel.strategy import Strategy
 from regroup.workers.parallel.tensor import apply_plan
 
@@ -33,10 +33,7 @@ def parallelize(model: nn.Module, meshes: Meshes, device: torch.device, strategy
         apply_plan(model, bare.tensor_plan, meshes.tensor, sequence_parallel=strategy.sequence_parallel)
         bare.stream_parts = meshes.tensor.size() if strategy.sequence_parallel else 1
     blocks = bare.layers
-    if strategy.activation_checkpointing == "full":
-        for key, block in blocks.items():
-            # No dropout anywhere: saving random state for the second forward would only cost time.
-            blocks[key] = checkpoint_wrapper(block, preserve_rng_state=False)
+    recompute(blocks, strategy.activation_checkpointing, bare.depth)
     if not meshes.is_sharded:
         return _replicate(model.to_empty(device=device), meshes.data)
     _shard(model, blocks, meshes, strategy)

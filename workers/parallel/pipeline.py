@@ -41,7 +41,7 @@ class Pipeline:
         micro_batches: int,
         shape: tuple[int, int],
         stream: tuple[int, torch.dtype],
-        scale: float,
+        scale: Callable[[], float],
         phase: Callable[[str], None],
     ) -> None:
         """
@@ -50,7 +50,7 @@ class Pipeline:
             micro_batches: of one step and rank.
             shape: (batch, sequence) of a micro-batch.
             stream: width and type of the residual stream.
-            scale: what losses are multiplied with for the backward.
+            scale: says what losses are multiplied with for the backward.
         """
         assert meshes.pipeline is not None
         self._meshes, self._device = meshes, device
@@ -142,7 +142,7 @@ class Pipeline:
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         loss = token_loss(logits, labels)
         self._losses.append(value_of(loss).double())
-        return loss * self._scale
+        return loss * self._scale()
 
 
 class _Stage(PipelineStage):

@@ -7,8 +7,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from regroup.workers.parallel.mesh import Meshes
 
-_MASTER = {"fp32": torch.float32, "bf16": torch.float32, "fp64": torch.float64}
-"""fp64 is not offered by the spec: it is how layouts are proven equal, far below what fp32 reordering hides."""
+_MASTER = {"fp16": torch.float32, "bf16": torch.float32, "fp32": torch.float32, "fp64": torch.float64}
+_HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def master_dtype(precision: str) -> torch.dtype:
@@ -18,7 +18,7 @@ def master_dtype(precision: str) -> torch.dtype:
 
 def stream_dtype(precision: str) -> torch.dtype:
     """Type of activations between blocks of a sharded model."""
-    return torch.bfloat16 if precision == "bf16" else master_dtype(precision)
+    return _HALF.get(precision, master_dtype(precision))
 
 
 def fsdp_policy(precision: str) -> MixedPrecisionPolicy:
@@ -26,13 +26,13 @@ def fsdp_policy(precision: str) -> MixedPrecisionPolicy:
 
     Inputs of blocks are not cast: the rotary angles must stay in float32.
     """
-    if precision == "bf16":
-        return MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
+    if precision in _HALF:
+        return MixedPrecisionPolicy(_HALF[precision], torch.float32, cast_forward_inputs=False)
     return MixedPrecisionPolicy(cast_forward_inputs=False)
 
 
 def autocast(precision: str, meshes: Meshes, device_type: str) -> AbstractContextManager[object]:
     """Around a forward: DDP keeps full parameters and casts per operation, where FSDP casts when it gathers."""
-    if precision == "bf16" and not meshes.is_sharded:
-        return torch.autocast(device_type, torch.bfloat16)
+    if precision in _HALF and not meshes.is_sharded:
+        return torch.autocast(device_type, _HALF[precision])
     return nullcontext()

@@ -12,7 +12,8 @@ class Strategy:
     data_parallel: str
     """`ddp` replicates, `zero1` shards the optimizer's state too, `zero2` gradients too, `fsdp` parameters too."""
     precision: str
-    activation_checkpointing: str
+    activation_checkpointing: str | int
+    """See `recompute.py`."""
     reshard_after_forward: bool | int = True
     """Of `fsdp`: gather parameters again in backward; a number keeps them sharded over so many ranks until then."""
     sequence_parallel: bool = True

@@ -1,0 +1,58 @@
+"""Activation checkpointing: what a backward computes again instead of having kept it (Chen et al. 2016)."""
+
+import math
+from collections import Counter
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+_ATTENTION = frozenset({
+    torch.ops.aten._scaled_dot_product_flash_attention.default,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+    torch.ops.aten._scaled_dot_product_efficient_attention.default,
+    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
+})  # fmt: skip
+_COLLECTIVES = frozenset({
+    torch.ops._c10d_functional.all_reduce.default,
+    torch.ops._c10d_functional.reduce_scatter_tensor.default,
+    torch.ops._c10d_functional.all_gather_into_tensor.default,
+})  # fmt: skip
+_MATRIX_PRODUCTS = frozenset({torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.addmm.default})
+
+
+def recompute(blocks: nn.ModuleDict, policy: str | int, depth: int) -> None:
+    """Wrap blocks, in place.
+
+    Args:
+        blocks: by number in the whole model.
+        policy: `none`; `full`, every block; `selective`, every block but attention, collectives and every second
+            matrix product; a number k, all but every k-th block; `sqrt`, as k = √depth.
+        depth: blocks of the whole model.
+    """
+    if policy == "none":
+        return
+    every = round(math.sqrt(depth)) if policy == "sqrt" else policy
+    options: dict[str, Any] = {"context_fn": _selective} if policy == "selective" else {}
+    for key, block in blocks.items():
+        if isinstance(every, str) or int(key) % every:
+            # No dropout anywhere: saving random state for the second forward would only cost time.
+            blocks[key] = checkpoint_wrapper(block, preserve_rng_state=False, **options)
+
+
+def _selective() -> Any:
+    # A new count for each forward: products are told apart by their order, which the second forward repeats.
+    return create_selective_checkpoint_contexts(partial(_decide, Counter[bool]()))
+
+
+def _decide(seen: Counter[bool], context: Any, operation: Any, *args: Any, **options: Any) -> CheckpointPolicy:
+    if operation in _ATTENTION or operation in _COLLECTIVES:
+        return CheckpointPolicy.MUST_SAVE
+    if operation in _MATRIX_PRODUCTS:
+        seen[context.is_recompute] += 1
+        if seen[context.is_recompute] % 2:
+            return CheckpointPolicy.MUST_SAVE
+    return CheckpointPolicy.PREFER_RECOMPUTE
