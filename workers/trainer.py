@@ -102,6 +102,7 @@ class _Training:
                 "hash_low": low,
                 "hash_high": high,
                 "squared_norm": self._engine.squared_norm(),
+                **self._engine.times(),
             }
         )
         tokens, samples = int(total["tokens"]), int(total["samples"])
@@ -131,6 +132,7 @@ class _Training:
             learning_rate=rate,
             grad_norm=norm if finite else None,
             validation_loss=self._validation_loss() if validates else None,
+            extra=self._engine.facts(total, context.world_size),
         )
 
     def _held_out(self) -> list[MicroBatch]:

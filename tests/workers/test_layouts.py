@@ -78,3 +78,19 @@ def test_so_does_a_checkpoint(agent: Any, divisible: Config, tmp_path: Path, bef
     )
     assert set(resumed.codes) == {0}, resumed.errors
     assert resumed.losses == pytest.approx(whole.losses[3:], rel=1e-11)
+
+
+def test_a_pipeline_tells_how_idle_it_is_and_which_stage_is_slow(agent: Any, divisible: Config) -> None:
+    for row in run(agent, divisible, "pp", "told").rows:
+        assert 0 < row["extra"]["idle"] < 1 <= row["extra"]["slowest_stage"] <= 2
+        assert row["extra"]["bubble"] == pytest.approx(1 / (8 + 1))
+    assert run(agent, divisible, "tp", "told-nothing").rows[0]["extra"] == {}
+
+
+@pytest.mark.parametrize("name", ["tp", "zbv", "3d"])
+def test_in_bf16_every_layout_stays_near_float32(agent: Any, divisible: Config, name: str) -> None:
+    exact = run(agent, divisible, "fsdp3", "fp32")
+    divisible["training"]["precision"] = "bf16"
+    rough = run(agent, divisible, name, f"bf16-{name}")
+    assert rough.losses == pytest.approx(exact.losses, rel=0.02)
+    assert rough.losses != exact.losses

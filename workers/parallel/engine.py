@@ -17,7 +17,8 @@ from regroup.workers.parallel.pipeline import Pipeline
 from regroup.workers.parallel.precision import stream_dtype
 from regroup.workers.parallel.rows import Rows
 from regroup.workers.parallel.scaler import LossScale
-from regroup.workers.parallel.stages import cut, rank_of_last, stage_count, stages_of
+from regroup.workers.parallel.stages import bubble, cut, idle_share, rank_of_last, stage_count, stages_of
+from regroup.workers.parallel.stopwatch import Stopwatch
 from regroup.workers.parallel.strategy import Strategy
 from regroup.workers.parallel.update import clip_factor, copies_of, scale, squared_norm
 from regroup.workers.state.data import MicroBatch
@@ -86,6 +87,9 @@ class Engine:
         rows = Rows(meshes.data) if strategy.data_parallel == "zero1" else None
         self.optimizer = make_optimizer(self.model, optimizer, rows)
         self._clip_norm = optimizer["clip_norm"]
+        self._schedule, self._micro_batches = strategy.schedule, micro_batches
+        self._stages = stage_count(strategy.schedule, layout.get("pp", 1))
+        self._stopwatch = Stopwatch(device)
         self._trained = list(self.model.parameters())
         self._copies = copies_of(self._trained)
         self._counts_loss = _counts_loss(meshes, strategy.schedule)
@@ -98,7 +102,32 @@ class Engine:
     def gradients(self, batches: Sequence[MicroBatch]) -> float:
         """Forward and backward; the sum of token losses, 0 on ranks that compute what another one counts."""
         self.optimizer.zero_grad()
-        return self._counted(self.passes.train(batches))
+        self._stopwatch.reset()
+        with self._stopwatch:
+            loss = self.passes.train(batches)
+        return self._counted(loss)
+
+    def times(self) -> dict[str, float]:
+        """Seconds of the last `gradients` on this rank, to be summed over all ranks and handed to `facts`; nothing
+        without a pipeline."""
+        if not isinstance(self.passes, Pipeline):
+            return {}
+        busy = self.passes.busy_s()
+        return {"pass": self._stopwatch.total_s(), **{f"stage {i}": busy.get(i, 0.0) for i in range(self._stages)}}
+
+    def facts(self, times: Mapping[str, float], world_size: int) -> dict[str, float]:
+        """What the sums of `times` say of a pipeline: `idle`, beside it `bubble` by the formula, and
+        `slowest_stage`, its time over the mean's."""
+        if not isinstance(self.passes, Pipeline) or self._meshes.pipeline is None:
+            return {}
+        ranks = self._meshes.pipeline.size()
+        busy_s = [times[f"stage {i}"] / (world_size // ranks) for i in range(self._stages)]
+        theory = bubble(self._schedule, ranks, self._micro_batches)
+        return {
+            "idle": idle_share(busy_s, ranks, times["pass"] / world_size),
+            **({} if theory is None else {"bubble": theory}),
+            "slowest_stage": max(busy_s) * len(busy_s) / max(sum(busy_s), 1e-9),
+        }
 
     def evaluate(self, batches: Sequence[MicroBatch]) -> float:
         """The sum of token losses without gradients, 0 on ranks that compute what another one counts."""

@@ -16,6 +16,7 @@ from regroup.workers.contract import Phase
 from regroup.workers.parallel.loss import loss_scope, token_loss, value_of
 from regroup.workers.parallel.mesh import Meshes
 from regroup.workers.parallel.stages import rank_of_last, stage_count, stages_of
+from regroup.workers.parallel.stopwatch import Stopwatch
 from regroup.workers.state.data import MicroBatch
 
 _CLASSES = {
@@ -85,6 +86,10 @@ class Pipeline:
             self._schedule = cast("type[PipelineScheduleMulti]", kind)(cast(Any, made), **options)
         self._stages = made
 
+    def busy_s(self) -> dict[int, float]:
+        """Seconds that each stage of this rank computed in the last `train`."""
+        return {stage.stage_index: stage.busy_s() for stage in self._stages}
+
     @property
     def peak_live(self) -> int:
         """The most micro-batches whose activations one stage of this rank held at once so far."""
@@ -93,6 +98,8 @@ class Pipeline:
     def train(self, batches: Sequence[MicroBatch]) -> Tensor:
         """Gradients of a step; the sum of token losses, 0 where the last stage is not."""
         self._losses = []
+        for stage in self._stages:
+            stage.begin()
         inputs = [torch.cat([batch.tokens for batch in batches]).to(self._device)] if self._is_first else []
         labels = torch.cat([batch.labels for batch in batches]).to(self._device) if self._has_last else None
         with loss_scope(self._meshes):
@@ -161,16 +168,30 @@ class _Stage(PipelineStage):
     ) -> None:
         # Shapes are known: to find them out would cost every generation a forward and messages between stages.
         super().__init__(module, index, count, device, input_args=takes, output_args=gives, group=group)
-        self._phase = phase
+        self._phase, self._stopwatch = phase, Stopwatch(device)
         self._live = self.peak_live = 0
+
+    def begin(self) -> None:
+        """A new step."""
+        self._stopwatch.reset()
+
+    def busy_s(self) -> float:
+        """Seconds of computing since `begin`."""
+        return self._stopwatch.total_s()
 
     def forward_one_chunk(self, *args: Any, **options: Any) -> Any:
         self._phase(Phase.FORWARD)
         self._live += 1
         self.peak_live = max(self.peak_live, self._live)
-        return super().forward_one_chunk(*args, **options)
+        with self._stopwatch:
+            return super().forward_one_chunk(*args, **options)
 
     def backward_one_chunk(self, *args: Any, **options: Any) -> None:
         self._phase(Phase.BACKWARD)
-        super().backward_one_chunk(*args, **options)
+        with self._stopwatch:
+            super().backward_one_chunk(*args, **options)
         self._live -= 1
+
+    def backward_weight_one_chunk(self, *args: Any, **options: Any) -> None:
+        with self._stopwatch:
+            super().backward_weight_one_chunk(*args, **options)

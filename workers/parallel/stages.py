@@ -30,6 +30,25 @@ def rank_of_last(schedule: str, ranks: int) -> int:
     return 0 if schedule in V_SHAPED else ranks - 1
 
 
+def idle_share(busy_s: Sequence[float], ranks: int, pass_s: float) -> float:
+    """The part of forward and backward in which a rank of the pipeline computes nothing: its bubble, and waiting.
+
+    Args:
+        busy_s: seconds that each stage computed.
+        pass_s: seconds of all of it.
+    """
+    return 1 - sum(busy_s) / (ranks * pass_s)
+
+
+def bubble(schedule: str, ranks: int, micro_batches: int) -> float | None:
+    """The same in theory, of equal stages (Narayanan et al. 2021, §2.2); None for schedules that fill it with the
+    gradients of weights, whose rest depends on how long those take."""
+    if schedule not in SINGLE and schedule != "interleaved_1f1b":
+        return None
+    rounds = micro_batches * stage_count(schedule, ranks) // ranks
+    return (ranks - 1) / (rounds + ranks - 1)
+
+
 def cut(costs: Sequence[float], stages: int) -> tuple[range, ...]:
     """Consecutive blocks of each stage, so that the costliest stage costs as little as can be.
 

@@ -54,6 +54,13 @@ def test_shards_are_gathered_and_reduced_by_block(agent: Any, sized: Config, kin
         assert rank["bytes"]["reduce_scatter"] == pytest.approx(rank["parameters"] * 4, rel=0.05)
 
 
+def test_bf16_gathers_half_the_bytes_and_sums_in_float32(agent: Any, sized: Config) -> None:
+    sized["training"]["precision"] = "bf16"
+    for rank in ranks_of(agent, sized, "zero2", {"dp_shard": 2}, {"micro_batches": 2}):
+        assert rank["bytes"]["all_gather"] == pytest.approx(rank["parameters"] * 2, rel=0.05)
+        assert rank["bytes"]["reduce_scatter"] == pytest.approx(rank["parameters"] * 4, rel=0.05)
+
+
 def test_accumulation_reduces_once(agent: Any, sized: Config) -> None:
     for rank in ranks_of(agent, sized, "fsdp", {"dp_shard": 2}, {"micro_batches": 8}):
         assert rank["calls"]["reduce_scatter"] == LAYERS + 1

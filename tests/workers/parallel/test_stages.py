@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from regroup.workers.parallel.stages import cut, rank_of_last, stage_count, stages_of
+from regroup.workers.parallel.stages import bubble, cut, idle_share, rank_of_last, stage_count, stages_of
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved_1f1b", "interleaved_zero_bubble", "zbv")
 
@@ -35,3 +35,17 @@ def test_every_stage_is_on_one_rank_and_the_loss_where_the_last_is(schedule: str
     assert sorted(stage for stages in held for stage in stages) == list(range(stage_count(schedule, ranks)))
     assert stage_count(schedule, ranks) - 1 in held[rank_of_last(schedule, ranks)]
     assert all(stages == tuple(sorted(stages)) for stages in held)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "ranks", "micro_batches", "share"),
+    [("gpipe", 4, 4, 3 / 7), ("1f1b", 4, 16, 3 / 19), ("1f1b", 8, 32, 7 / 39), ("interleaved_1f1b", 8, 8, 7 / 23)],
+)
+def test_bubbles_are_those_of_the_literature(schedule: str, ranks: int, micro_batches: int, share: float) -> None:
+    assert bubble(schedule, ranks, micro_batches) == pytest.approx(share)
+    assert bubble("zbv", ranks, micro_batches) is None
+
+
+def test_what_is_not_busy_is_idle() -> None:
+    # Two stages that take 1 s and 2 s a micro-batch, three micro-batches: eight seconds until the last is done.
+    assert idle_share([3.0, 6.0], 2, 8.0) == pytest.approx(1 - 9 / 16)
