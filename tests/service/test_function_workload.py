@@ -25,7 +25,7 @@ def parsed(workload: Any, **fields: Any) -> JobSpec:
         (FUNCTION, {"training": {**STEPS, "sequence": 8}}, "training", "sequence does not apply to a function"),
         (FUNCTION, {"training": {**STEPS, "optimizer": {"lr": 1}}}, "training", "optimizer does not apply"),
         (FUNCTION, {"training": STEPS, "faults": [BACKWARD]}, "faults", "forward, optimizer, snapshot or checkpoint"),
-        (FUNCTION, {"training": STEPS, "layout": {"dp": 5}}, "", "must not exceed the 4 micro-batches"),
+        (FUNCTION, {"training": STEPS, "layout": {"dp": 5}}, "", "at most as many as a step has micro-batches"),
         ({**FUNCTION, "function": "train"}, {"training": STEPS}, "workload.function", "should match pattern"),
         ({**FUNCTION, "args": []}, {"training": STEPS}, "workload.args", "unknown field"),
     ],

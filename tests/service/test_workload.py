@@ -36,7 +36,7 @@ def parsed(workload: Any, **fields: Any) -> JobSpec:
         (SCRIPT, {"checkpoint": {"keep_last": 1}}, "checkpoint", "it saves its own"),
         (SCRIPT, {"resume_from": "a@latest"}, "resume_from", "it loads its own"),
         (SCRIPT, {"seed": 1}, "seed", "it seeds itself"),
-        (SCRIPT, {"layout": {"dp": 2, "data_parallel": "ddp"}}, "layout", "layout.dp is its number of ranks"),
+        (SCRIPT, {"layout": {"dp": 2, "data_parallel": "ddp"}}, "layout", "leave out all but layout.dp"),
         (SCRIPT, {"faults": [{"at": {"rank": 0, "step": 1, "phase": "backward"}}]}, "faults", "forward or optimizer"),
         (SCRIPT, {"faults": [{"at": {"rank": 9, "step": 1}}]}, "", "below the largest world size"),
     ],
