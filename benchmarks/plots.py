@@ -63,6 +63,21 @@ def overhead(rounds: Sequence[Mapping[str, float]], document: Mapping[str, Any],
     _save(figure, path)
 
 
+def layouts(document: Mapping[str, Any], path: Path) -> None:
+    """Tokens per second over a plain torch loop's, with intervals, a layout a row."""
+    found = document["layouts"]
+    figure, axis = plt.subplots(figsize=(7, 0.5 + 0.4 * len(found)), layout="constrained")
+    for row, (name, layout) in enumerate(found.items()):
+        axis.plot([layout["low"], layout["high"]], [row, row], color="#1b7f5c")
+        axis.plot(layout["value"], row, "o", color="#1b7f5c", label=name)
+    axis.axvline(1, color="#8c8c8c", linewidth=1)
+    axis.set_yticks(range(len(found)), list(found))
+    axis.invert_yaxis()
+    axis.set_xlabel("tokens per second of the trainer over a plain torch loop of the same layout")
+    axis.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
+
+
 def _save(figure: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)

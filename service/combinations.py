@@ -28,6 +28,9 @@ class Choice:
     data_parallel: str
     dp_shard: int | None
     reshard_after_forward: bool | int
+    prefetch: int
+    offload: bool
+    bucket_mib: int
     sequence_parallel: bool
     schedule: str
     stages: int
@@ -37,6 +40,11 @@ class Choice:
     micro_batches: int
     """Of one step, all ranks together."""
     model: Model
+
+    @property
+    def is_sharded(self) -> bool:
+        """Parameters are sharded between steps."""
+        return self.data_parallel in ("fsdp", "zero2")
 
     @property
     def micro_batches_of_a_rank(self) -> int:
@@ -112,7 +120,7 @@ RULES: tuple[Rule, ...] = (
         "layout.dp_shard",
         "only with data_parallel fsdp or zero2",
         "ddp and zero1 have a whole copy of the parameters on each data rank",
-        lambda choice: choice.dp_shard is None or choice.data_parallel in ("fsdp", "zero2"),
+        lambda choice: choice.dp_shard is None or choice.is_sharded,
         lambda choice: {"data_parallel": choice.data_parallel, "dp_shard": choice.dp_shard},
     ),
     Rule(
@@ -139,6 +147,21 @@ RULES: tuple[Rule, ...] = (
         or (1 < choice.reshard_after_forward < (choice.dp_shard or choice.dp)
             and (choice.dp_shard or choice.dp) % choice.reshard_after_forward == 0),
         lambda choice: {"reshard_after_forward": choice.reshard_after_forward, "ranks": choice.dp_shard or choice.dp},
+    ),
+    Rule(
+        "layout.prefetch",
+        "other than 1, and offload, only with data_parallel fsdp or zero2",
+        "ddp and zero1 gather no parameters and have whole ones on the device",
+        lambda choice: choice.is_sharded or (choice.prefetch == 1 and not choice.offload),
+        lambda choice: {"prefetch": choice.prefetch, "offload": choice.offload, "data_parallel": choice.data_parallel},
+    ),
+    Rule(
+        "layout.bucket_mib",
+        "other than 25 only with data_parallel ddp or zero1, tp 1 and pp 1",
+        "everything else sums gradients block by block",
+        lambda choice: choice.bucket_mib == 25 or (not choice.is_sharded and choice.tp == choice.pp == 1),
+        lambda choice: {"bucket_mib": choice.bucket_mib, "data_parallel": choice.data_parallel, "tp": choice.tp,
+                        "pp": choice.pp},
     ),
     _of_model("heads"),
     _of_model("kv_heads"),

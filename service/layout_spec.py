@@ -45,6 +45,12 @@ class LayoutSpec(Part):
     """One copy of the parameters on so many data ranks, replicated between groups of them (HSDP); all if absent."""
     reshard_after_forward: bool | Annotated[int, Field(gt=1)] = True
     """Of fsdp: gather again in backward; false holds what was gathered, a number spreads it over so many ranks."""
+    prefetch: Annotated[int, Field(ge=1, le=8)] = 1
+    """Of fsdp and zero2: parameters of so many blocks are gathered ahead of the one that computes."""
+    offload: bool = False
+    """Of fsdp and zero2: shards, their gradients and the optimizer live in host memory."""
+    bucket_mib: Positive = 25
+    """Of ddp and zero1: gradients are summed in buckets of this size, while the backward goes on."""
     tp: Positive = 1
     """Tensor-parallel degree."""
     sequence_parallel: bool = True
@@ -77,5 +83,5 @@ class LayoutSpec(Part):
 
     def strategy(self) -> dict[str, Any]:
         """What ranks need to know beside the degrees."""
-        fields = {"reshard_after_forward", "sequence_parallel", "schedule"}
+        fields = {"reshard_after_forward", "prefetch", "offload", "bucket_mib", "sequence_parallel", "schedule"}
         return self.model_dump(mode="json", include=fields)

@@ -1,7 +1,8 @@
 """A process that does what an agent and its zygote do for ranks: holds their buffers, forks them, answers them.
 
 Run by the fixture in conftest.py with a socket as descriptor number argv[1]; reads one JSON request a line. It imports
-torch once and never runs an operation itself, because a fork after an OpenMP region hangs.
+torch once, rehearses a step of one thread, and never runs an operation beside it, because a fork after an OpenMP
+region hangs.
 """
 
 import importlib
@@ -23,6 +24,7 @@ from regroup.workers import contract, trainer  # noqa: F401  (imported before th
 from regroup.workers.contract import Buffers, Done, FaultDue, FaultGranted, Join, Message, Pinned, StepRow, Stop
 from regroup.workers.rank.channel import Channel
 from regroup.workers.rank.context import Context
+from regroup.workers.rehearsal import rehearse
 from regroup.workers.state.buffer import ShardBuffer
 
 TIMEOUT = timedelta(seconds=60)
@@ -196,6 +198,16 @@ def rank_life(rank: int, request: dict[str, Any], sock: socket.socket, store: st
         return 1
 
 
+def rehearse_all() -> None:
+    """As the zygote does for its job: what the first step of a process costs, ranks then have behind them."""
+    optimizer = {"name": "adamw", "lr": 0.1, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "momentum": 0.9}
+    training = {"precision": "fp32", "activation_checkpointing": "none", "optimizer": optimizer}
+    model = {"family": "transformer", "rope_theta": 10000.0, "norm_eps": 1e-5, "tie_embeddings": False}
+    for splits_tensors in (False, True):
+        rehearse({"model": model, "training": training, "data_parallel": "fsdp", "splits_tensors": splits_tensors})
+
+
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
+    rehearse_all()
     serve(socket.socket(fileno=int(sys.argv[1])))

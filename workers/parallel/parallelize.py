@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from regroup.workers.models import Model
@@ -35,9 +35,9 @@ def parallelize(model: nn.Module, meshes: Meshes, device: torch.device, strategy
     blocks = bare.layers
     recompute(blocks, strategy.activation_checkpointing, bare.depth)
     if not meshes.is_sharded:
-        return _replicate(model.to_empty(device=device), meshes.data)
-    _shard(model, blocks, meshes, strategy)
-    return model.to_empty(device=device)
+        return _replicate(model.to_empty(device=device), meshes.data, strategy.bucket_mib)
+    _shard(model, blocks, meshes, device, strategy)
+    return model.to_empty(device=torch.device("cpu") if strategy.offload else device)
 
 
 def initialise(model: nn.Module, seed: int) -> None:
@@ -67,13 +67,17 @@ def gradients(model: nn.Module, *, summed: bool) -> Generator[None]:
     yield
 
 
-def _shard(model: nn.Module, blocks: nn.ModuleDict, meshes: Meshes, strategy: Strategy) -> None:
-    policy = fsdp_policy(strategy.precision)
+def _shard(model: nn.Module, blocks: nn.ModuleDict, meshes: Meshes, device: torch.device, strategy: Strategy) -> None:
+    options: dict[str, Any] = {"mesh": meshes.data, "mp_policy": fsdp_policy(strategy.precision)}
+    if strategy.offload:
+        options["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type == "cuda")
     # A pipeline would gather them again for every micro-batch.
     reshard = strategy.resharding if meshes.pipeline is None else False
     for block in blocks.values():
-        fully_shard(block, mesh=meshes.data, mp_policy=policy, reshard_after_forward=reshard)
-    fully_shard(model, mesh=meshes.data, mp_policy=policy)
+        fully_shard(block, reshard_after_forward=reshard, **options)
+    fully_shard(model, **options)
+    if strategy.prefetch > 1:  # one is torch's own way
+        _prefetch([cast(FSDPModule, block) for block in blocks.values()], strategy.prefetch)
     for module in model.modules():
         if isinstance(module, FSDPModule):
             # The loss is already divided by the tokens of the whole step: gradients are summed, never averaged.
@@ -82,7 +86,13 @@ def _shard(model: nn.Module, blocks: nn.ModuleDict, meshes: Meshes, strategy: St
             module.set_force_sum_reduction_for_comms(True)
 
 
-def _replicate(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+def _prefetch(blocks: list[FSDPModule], count: int) -> None:
+    for number, block in enumerate(blocks):
+        block.set_modules_to_forward_prefetch(blocks[number + 1 : number + 1 + count])
+        block.set_modules_to_backward_prefetch(blocks[max(0, number - count) : number][::-1])
+
+
+def _replicate(model: nn.Module, mesh: DeviceMesh, bucket_mib: int) -> nn.Module:
     # By default DDP regroups its buckets after the first iteration, in the order gradients arrived. A collective adds
     # the ranks' values in an order that depends on where in the bucket an element lies, so a restarted process (which
     # begins with the first grouping again) would sum differently from the control run and break bitwise equality.
@@ -95,6 +105,7 @@ def _replicate(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
         find_unused_parameters=True,
         init_sync=False,
         gradient_as_bucket_view=True,
+        bucket_cap_mb=bucket_mib,
     )
     replicated.register_comm_hook(None, _sum_hook)
     return replicated

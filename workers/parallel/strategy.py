@@ -16,6 +16,12 @@ class Strategy:
     """See `recompute.py`."""
     reshard_after_forward: bool | int = True
     """Of `fsdp`: gather parameters again in backward; a number keeps them sharded over so many ranks until then."""
+    prefetch: int = 1
+    """Of sharded parameters: so many blocks are gathered ahead."""
+    offload: bool = False
+    """Of sharded parameters: shards, gradients and the optimizer's state are in host memory."""
+    bucket_mib: int = 25
+    """Of replicas: gradients are summed in buckets of this size."""
     sequence_parallel: bool = True
     """Between the parts that tensor parallelism splits, a rank holds a part of the sequence and not all of it."""
 

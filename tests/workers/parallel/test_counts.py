@@ -38,6 +38,15 @@ def test_ddp_sums_each_gradient_once_a_step_however_many_micro_batches(agent: An
             assert sent == pytest.approx(2 * (2 - 1) / 2 * size, rel=0.01)
 
 
+def test_small_buckets_are_more_and_sum_no_more_bytes(agent: Any, sized: Config) -> None:
+    sized["model"] |= {"dim": 256, "ffn_dim": 512}  # 2.9 million parameters
+    few, many = (
+        ranks_of(agent, sized, "ddp", {"dp_replicate": 2}, {"micro_batches": 2}, bucket_mib=size)[0] for size in (25, 1)
+    )
+    assert many["calls"]["all_reduce"] > 2 * few["calls"]["all_reduce"]
+    assert many["bytes"] == few["bytes"]
+
+
 def test_zero1_also_gathers_what_it_updated(agent: Any, sized: Config) -> None:
     for rank in ranks_of(agent, sized, "zero1", {"dp_replicate": 2}):
         size = rank["parameters"] * 4

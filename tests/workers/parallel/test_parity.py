@@ -18,6 +18,7 @@ LAYOUTS: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
     "fsdp2": ("fsdp", {"dp_shard": 2}, {}),
     "fsdp3, uneven": ("fsdp", {"dp_shard": 3}, {}),
     "fsdp4, kept by two": ("fsdp", {"dp_shard": 4}, {"reshard_after_forward": 2}),
+    "fsdp2, two ahead, offloaded": ("fsdp", {"dp_shard": 2}, {"prefetch": 2, "offload": True}),
     "fsdp2, recomputed": ("fsdp", {"dp_shard": 2}, {"activation_checkpointing": "full"}),
     "fsdp2, recomputed but for cheap parts": ("fsdp", {"dp_shard": 2}, {"activation_checkpointing": "selective"}),
     "hsdp2x2": ("fsdp", {"dp_replicate": 2, "dp_shard": 2}, {}),

@@ -1,0 +1,92 @@
+"""The built-in trainer without a platform: a rank whose agent is a few lines, behind the benchmark's gate.
+
+usage: RANK=… WORLD_SIZE=… MASTER_ADDR=… MASTER_PORT=… BENCHMARK_GATE=… python -m benchmarks.peers.trainer_alone FILE
+
+All that a step costs inside a rank is there: control all-reduce, fault points, step row, snapshot into shared memory.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from benchmarks import gated_trainer
+from regroup.workers import trainer
+from regroup.workers.contract import Buffers, Join, Message, Restore, StepRow, WantBuffers
+from regroup.workers.node.buffers import BUFFERS_PER_RANK
+from regroup.workers.rank.context import Context
+from regroup.workers.rank.progress import PAGE_BYTES, Progress
+
+
+@dataclass(frozen=True)
+class AloneSettings:
+    """What the benchmark hands to a rank."""
+
+    config: dict[str, Any]
+    """As `JobSpec.rank_config` gives it."""
+    layout: dict[str, int]
+    dataset: dict[str, Any]
+    losses: str
+    """File to which rank 0 writes the loss of every step at its end."""
+
+
+class _Agent:
+    """Takes what the rank says; gives it buffers."""
+
+    def __init__(self) -> None:
+        self.losses: list[float | None] = []
+
+    def send(self, message: Message) -> None:
+        if isinstance(message, StepRow):
+            self.losses.append(message.loss)
+
+    def request(self, message: Message) -> tuple[Message, Sequence[int]]:
+        assert isinstance(message, WantBuffers)
+        return Buffers(BUFFERS_PER_RANK, -1), [os.memfd_create(f"buffer-{i}") for i in range(BUFFERS_PER_RANK)]
+
+    def poll(self) -> Message | None:
+        return None
+
+
+def main() -> None:
+    """Train to the last step."""
+    settings = AloneSettings(**json.loads(Path(sys.argv[1]).read_text()))
+    assert gated_trainer.GATE_VARIABLE in os.environ
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    join = Join(
+        job_id="benchmark",
+        generation=1,
+        rank=rank,
+        world_size=world_size,
+        local_rank=rank,
+        local_world_size=world_size,
+        node_rank=0,
+        node_count=1,
+        layout=settings.layout,
+        device="cpu",
+        store_host="",
+        store_port=0,
+        restore=Restore("none"),
+        entry="regroup.workers.trainer:train",
+        config=settings.config,
+        dataset=settings.dataset,
+    )
+    page = os.memfd_create("progress")
+    os.ftruncate(page, PAGE_BYTES)
+    agent = _Agent()
+    trainer.train(Context(join, agent, torch.device("cpu"), Progress(page)))
+    if rank == 0:
+        Path(settings.losses).write_text(json.dumps(agent.losses))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
