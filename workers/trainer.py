@@ -6,6 +6,7 @@ step, gradients are summed and never averaged, samples and initial values do not
 
 import math
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ import torch
 import torch._dynamo  # pyright: ignore[reportUnusedImport]
 
 from regroup.workers.contract import Phase
+from regroup.workers.parallel.counting import Collectives
 from regroup.workers.parallel.digest import digest_of, digests
 from regroup.workers.parallel.engine import Engine
 from regroup.workers.parallel.names import parameters_of
@@ -69,6 +71,7 @@ class _Training:
             phase=context.phase,
         )
         self._validation = self._held_out()
+        self._begun = 0
 
     def run(self) -> None:
         """Restore or begin, then step."""
@@ -76,7 +79,7 @@ class _Training:
         context.track(model=engine.model, optimizer=engine.optimizer, data=self._data)
         if engine.scale.is_on:
             context.track(scale=engine.scale)
-        done = context.restore()
+        self._begun = done = context.restore()
         if done == 0:
             engine.initialise(context.config["seed"])
         for step in range(done + 1, steps + 1):
@@ -89,7 +92,10 @@ class _Training:
         place = context.data_place
         rate = learning_rate(step, self._training)
         batches = self._data.deal(place.index, place.degree)
-        loss_sum = self._engine.gradients(batches)
+        # The first step of a generation also builds what it keeps; what the second one sends, all others send.
+        sent = Collectives()
+        with sent if step == self._begun + 2 else nullcontext():
+            loss_sum = self._engine.gradients(batches)
         # Ranks that split a model between them see the same samples: one of them counts.
         counted = batches if place.speaks else []
         ids = [sample for batch in counted for sample in batch.ids]
@@ -132,7 +138,7 @@ class _Training:
             learning_rate=rate,
             grad_norm=norm if finite else None,
             validation_loss=self._validation_loss() if validates else None,
-            extra=self._engine.facts(total, context.world_size),
+            extra={**self._engine.facts(total, context.world_size), **sent.facts()},
         )
 
     def _held_out(self) -> list[MicroBatch]:

@@ -26,7 +26,7 @@ class Straggler:
 
 
 def find_stragglers(
-    dwells: Mapping[int, Dwell], ranks: Collection[int], named: Collection[int]
+    dwells: Mapping[int, Dwell], ranks: Collection[int], named: Collection[int], stages: int = 1
 ) -> tuple[Straggler, ...] | None:
     """The ranks that straggle; None while it is too early to say.
 
@@ -36,13 +36,21 @@ def find_stragglers(
     Args:
         ranks: all of the generation.
         named: those that were found before.
+        stages: of the pipeline, each as many consecutive ranks; only ranks of one stage have the same work to do.
     """
-    if len(ranks) < 2 or any(rank not in dwells or dwells[rank].paced < _MEASURED for rank in ranks):
+    peers = {rank: _peers(rank, sorted(ranks), stages) for rank in ranks}
+    if not all(peers.values()) or any(rank not in dwells or dwells[rank].paced < _MEASURED for rank in ranks):
         return None
     found: list[Straggler] = []
     for rank in sorted(ranks):
         work_s = dwells[rank].work_s
-        usual_s = statistics.median(dwells[other].work_s for other in ranks if other != rank)
+        usual_s = statistics.median(dwells[other].work_s for other in peers[rank])
         if work_s > usual_s * (_STILL if rank in named else _FACTOR) and work_s - usual_s > _FLOOR_S:
             found.append(Straggler(rank, work_s, usual_s))
     return tuple(found)
+
+
+def _peers(rank: int, ranks: list[int], stages: int) -> list[int]:
+    size = len(ranks) // stages
+    begin = ranks.index(rank) // size * size
+    return [other for other in ranks[begin : begin + size] if other != rank]

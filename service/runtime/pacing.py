@@ -26,7 +26,7 @@ class Pacing:
             if self._named:
                 self._tell(generation, ())  # another generation, perhaps elsewhere
         ranks = [place.rank for place in generation.ranks]
-        found = find_stragglers(dwells, ranks, self._named or ())
+        found = find_stragglers(dwells, ranks, self._named or (), generation.layout.pp)
         if found is not None and tuple(each.rank for each in found) != self._named:
             self._tell(generation, found)
 

@@ -81,10 +81,18 @@ def test_so_does_a_checkpoint(agent: Any, divisible: Config, tmp_path: Path, bef
 
 
 def test_a_pipeline_tells_how_idle_it_is_and_which_stage_is_slow(agent: Any, divisible: Config) -> None:
-    for row in run(agent, divisible, "pp", "told").rows:
+    rows = run(agent, divisible, "pp", "told").rows
+    for row in rows:
         assert 0 < row["extra"]["idle"] < 1 <= row["extra"]["slowest_stage"] <= 2
         assert row["extra"]["bubble"] == pytest.approx(1 / (8 + 1))
-    assert run(agent, divisible, "tp", "told-nothing").rows[0]["extra"] == {}
+    assert rows[1]["extra"]["send"] == 8, "the first stage, of eight micro-batches"
+
+
+def test_the_second_step_tells_what_each_sends(agent: Any, divisible: Config) -> None:
+    before, told, after, _ = (row["extra"] for row in run(agent, divisible, "hsdp", "told-collectives").rows)
+    assert told["reduce_scatter"] == told["all_reduce"] == 4 + 1, "blocks, and the root"
+    assert told["reduce_scatter_bytes"] == 2 * told["all_reduce_bytes"], "a shard is summed over replicas"
+    assert before == after == {}
 
 
 @pytest.mark.parametrize("name", ["tp", "zbv", "3d"])

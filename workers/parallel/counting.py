@@ -25,6 +25,10 @@ class Collectives(TorchDispatchMode):
         self.calls: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
 
+    def facts(self) -> dict[str, float]:
+        """`all_reduce` and so on: how often, and `all_reduce_bytes`: how much."""
+        return {**self.calls, **{f"{kind}_bytes": count for kind, count in self.bytes.items()}}
+
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:

@@ -29,3 +29,10 @@ def test_it_is_too_early_until_every_rank_has_ten_steps_behind_it() -> None:
     assert find_stragglers(works(0.1, 0.1, 0.5, 0.1, paced=9), FOUR, ()) is None
     assert find_stragglers(works(0.1, 0.1, 0.5), FOUR, ()) is None
     assert find_stragglers(works(0.5), range(1), ()) is None
+
+
+def test_stages_of_a_pipeline_are_not_held_against_each_other() -> None:
+    # Ranks 2 and 3 have the head, which is most of the work.
+    assert find_stragglers(works(0.1, 0.1, 0.3, 0.3), FOUR, (), stages=2) == ()
+    assert find_stragglers(works(0.1, 0.1, 0.3, 0.5), FOUR, (), stages=2) == (Straggler(3, 0.5, 0.3),)
+    assert find_stragglers(works(0.1, 0.1, 0.3, 0.3), FOUR, (), stages=4) is None, "each is alone with its work"
