@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from regroup.workers.contract import Booted, Done, ErrorClass, Failed, Join, Joined, Phase, RankError
-from regroup.workers.rank import function, place, script
+from regroup.workers.rank import function, groups, place, script
 from regroup.workers.rank.channel import AgentGone, Channel
 from regroup.workers.rank.context import Context
 from regroup.workers.rank.errors import LoopFailed, classify
@@ -57,6 +57,7 @@ def _run(join: Join, channel: Channel, progress: Progress) -> int:
         progress.set(context.step, Phase.DONE)
         channel.send(Done(join.rank, join.generation, context.step, context.stopped, context.result))
         dist.barrier()  # nobody closes a socket while a peer still reads from it
+        groups.keep()
         dist.destroy_process_group()
         return 0
     except AgentGone:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from regroup.workers.contract import Done, ErrorClass, Failed, Join, Joined, RankError
-from regroup.workers.rank import place
+from regroup.workers.rank import groups, place
 from regroup.workers.rank.channel import Channel
 from regroup.workers.rank.errors import InputError
 from regroup.workers.rank.place import SCRIPT_FILE, SCRIPT_MODULE
@@ -41,6 +41,7 @@ def run(join: Join, channel: Channel, progress: Progress) -> int:
     channel.send(Joined(join.rank, join.generation, time.time()))
     steps = StepCount(join, channel, progress)
     steps.begin()
+    groups.keep_what_is_destroyed()
     program = _program(join, asked.get("args") or [])
     try:
         if asked.get("kind") == "ray_train":
