@@ -37,13 +37,15 @@ def faults(ranks: int) -> list[dict[str, Any]]:
     ]
 
 
-def loses_ranks_and_no_bit(served: Served, spec: Spec, layout: dict[str, Any], ranks: int) -> None:
-    parts: dict[str, Any] = {"layout": layout}
+def loses_ranks_and_no_bit(
+    served: Served, spec: Spec, layout: dict[str, Any], ranks: int, struck_by: list[dict[str, Any]]
+) -> None:
+    parts: dict[str, Any] = {"layout": layout, "steps": max(fault["at"]["step"] for fault in struck_by) + 2}
     undisturbed = served.run(of_four_blocks(spec(f"whole-{ranks}", **parts)))
     assert undisturbed.state == "SUCCEEDED", (undisturbed.reason, undisturbed.message, undisturbed.error)
-    job = served.run(of_four_blocks(spec(f"struck-{ranks}", faults=faults(ranks), **parts)))
+    job = served.run(of_four_blocks(spec(f"struck-{ranks}", faults=struck_by, **parts)))
     assert_same_result(served, job, undisturbed)
-    assert len(job.incidents) >= 9
+    assert len(job.incidents) >= len(struck_by) - 1, "two strike at once, if there are all"
     assert {incident.rung for incident in job.incidents} == {"respawn"}
     assert all(incident.steps_lost is not None and incident.steps_lost <= 1 for incident in job.incidents)
 
@@ -54,11 +56,14 @@ def of_four_blocks(spec: dict[str, Any]) -> dict[str, Any]:
     return {**spec, "workload": {**spec["workload"], "model": MODEL}, "training": training}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "tp2 x pp2" else pytest.mark.slow) for name in FOUR]
-)
+def test_in_every_phase_of_a_step(served: Served, spec: Spec) -> None:
+    loses_ranks_and_no_bit(served, spec, FOUR["tp2 x pp2"], 4, faults(4)[:5])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOUR)
 def test_on_four_ranks(served: Served, spec: Spec, name: str) -> None:
-    loses_ranks_and_no_bit(served, spec, FOUR[name], 4)
+    loses_ranks_and_no_bit(served, spec, FOUR[name], 4, faults(4))
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +77,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.mark.slow
 def test_on_eight_ranks_in_three_dimensions(wide: Served, spec: Spec) -> None:
-    loses_ranks_and_no_bit(wide, spec, {"dp": 2, "tp": 2, "pp": 2}, 8)
+    loses_ranks_and_no_bit(wide, spec, {"dp": 2, "tp": 2, "pp": 2}, 8, faults(8))
 
 
 def test_a_job_goes_on_from_a_checkpoint_of_another_layout(served: Served, spec: Spec) -> None:

@@ -16,7 +16,7 @@ from regroup.workers.parallel.parallelize import initialise
 from regroup.workers.parallel.strategy import strategy_of
 from regroup.workers.state.data import IGNORED, MicroBatch, dealt, dummy
 
-VOCABULARY, SEQUENCE, MICRO_BATCH, COUNT, STEPS, SEED = 24, 16, 2, 8, 5, 11
+VOCABULARY, SEQUENCE, MICRO_BATCH, COUNT, STEPS, SEED = 24, 16, 2, 4, 5, 11
 COMPARED = (1, STEPS)
 
 
@@ -93,6 +93,23 @@ def spread(context):
                 found = (loss / tokens, norm, {key: value * correction for key, value in gradients.items()}, parameters)
                 worst[f"{name} after {step}"] = compare(found, reference[name, step])
     context.result = gathered(worst)
+
+
+def breaks(context):
+    """A block of the second stage raises."""
+
+    def raises(*_):
+        raise ConnectionError("the network is gone")
+
+    engine = Engine(
+        context.config["model"], VOCABULARY, context.layout, context.device, strategy_of(context.config),
+        context.config["training"]["optimizer"], micro_batches=COUNT, shape=(MICRO_BATCH, SEQUENCE), loss_scale=1.0,
+        phase=lambda _: None,
+    )  # fmt: skip
+    engine.initialise(SEED)
+    if context.rank == 1:
+        engine.model[0].layers["3"].forward = raises
+    engine.gradients(batches(1))
 
 
 def compare(found, reference):

@@ -3,7 +3,8 @@
 References: Huang et al. 2019 (GPipe); Narayanan et al. 2021 (1F1B, interleaving); Qi et al. 2024 (zero bubble, ZBV).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -183,15 +184,26 @@ class _Stage(PipelineStage):
         self._phase(Phase.FORWARD)
         self._live += 1
         self.peak_live = max(self.peak_live, self._live)
-        with self._stopwatch:
+        with self._stopwatch, _as_raised():
             return super().forward_one_chunk(*args, **options)
 
     def backward_one_chunk(self, *args: Any, **options: Any) -> None:
         self._phase(Phase.BACKWARD)
-        with self._stopwatch:
+        with self._stopwatch, _as_raised():
             super().backward_one_chunk(*args, **options)
         self._live -= 1
 
     def backward_weight_one_chunk(self, *args: Any, **options: Any) -> None:
-        with self._stopwatch:
+        with self._stopwatch, _as_raised():
             super().backward_weight_one_chunk(*args, **options)
+
+
+@contextmanager
+def _as_raised() -> Generator[None]:
+    """torch wraps what a stage raises: a lost connection would be taken for an error of the model's."""
+    try:
+        yield
+    except RuntimeError as error:
+        if error.__cause__ is None:
+            raise
+        raise error.__cause__ from None

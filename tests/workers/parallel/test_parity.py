@@ -118,3 +118,9 @@ def test_in_float32_the_first_step_is_within_reordering(
     found = spread(agent, exact, references, name, optimizers=["sgd"])["sgd after 1"]
     assert found["loss"] <= 1e-6
     assert max(found["all gradients"], found["all parameters"]) <= 2e-6
+
+
+def test_what_a_stage_raises_is_not_wrapped(agent: Any, exact: Config) -> None:
+    exact |= {"data_parallel": "fsdp", "strategy": {"schedule": "1f1b"}, "args": {}}
+    run = agent.run(exact, 2, "breaks", entry="parity_loop:breaks", layout={"pp": 2}, show_errors=False)
+    assert run.errors[0] == "ConnectionError: the network is gone", "a RuntimeError would be the model's own fault"
