@@ -31,6 +31,7 @@ from typing import Any, NoReturn
 from regroup.workers.node import processes
 from regroup.workers.node.launch import Launch, start_child
 
+_LAST_THREADS_S = 0.2
 KILL_DEADLINE_S = 5.0
 """A process that outlives SIGKILL by this long is unkillable: its device is quarantined."""
 _PACKET_BYTES = 160 * 1024
@@ -184,7 +185,7 @@ class Zygote:
 
     def _kill(self, token: int, spare_ids: frozenset[int]) -> None:
         spare = frozenset(pid for pid in self._tasks if self._ids.get(pid) in spare_ids)
-        self._reap()  # what died by itself did so before what is killed now
+        self._reap_the_dead()  # what died by itself did so before what is killed now
         stuck = self._end(spare)
         self._say({"op": "gone", "token": token, "stuck": stuck})
 
@@ -199,6 +200,14 @@ class Zygote:
             left = [pid for pid in processes.children(os.getpid()) if pid not in spare]
             if not left or time.monotonic() > deadline:
                 return stuck
+
+    def _reap_the_dead(self) -> None:
+        """Also who is dead but for the last of its threads: it can be waited for some moments later."""
+        deadline = time.monotonic() + _LAST_THREADS_S
+        self._reap()
+        while any(processes.is_zombie(pid) for pid in self._ids) and time.monotonic() < deadline:
+            time.sleep(0.001)
+            self._reap()
 
     def _reap(self) -> None:
         while True:
