@@ -88,8 +88,12 @@ def test_ray_exports_the_job_beside_its_own_metrics(served: Served, training: Jo
         "ray_regroup_job_tokens_per_second", "ray_regroup_job_generation", "ray_regroup_incidents_total",
         "ray_regroup_recovery_seconds_count",
     }  # fmt: skip
-    samples = eventually(lambda: exported(served, tags, wanted), 60, 0.5)
-    assert samples["ray_regroup_job_step"][0][1] > 3
+
+    def beyond_the_kill() -> Samples | None:  # Ray tells every few seconds: at first of before it
+        found = exported(served, tags, wanted)
+        return found if found and found["ray_regroup_job_step"][0][1] > 3 else None
+
+    samples = eventually(beyond_the_kill, 60, 0.5)
     assert samples["ray_regroup_job_generation"] == [({}, 2.0)]
     assert samples["ray_regroup_incidents_total"] == [({"cause": "rank_exit"}, 1.0)]
     phases = {labels["phase"]: value for labels, value in samples["ray_regroup_recovery_seconds_count"]}
