@@ -8,19 +8,17 @@ steps; a round is one block of each, in an order that changes from round to roun
 """
 
 import json
-import os
-import socket
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import plots, processes, stats
+from benchmarks import plots, stats
+from benchmarks.bare_ranks import bare_ranks
 from benchmarks.costs import control_plane_s, idle_cores
 from benchmarks.gate import GateServer, rounds
 from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
@@ -99,7 +97,7 @@ def _trial(server: Served, workload: Workload, folder: Path, count: int, number:
         job = server.client.submit(spec)
         gate.admit(_SUPERVISED, RANKS)
         tokens = (folder / "gate.tokens").read_text()
-        with _bare_loop(_BARE, workload, tokens, folder), _bare_loop(_TWIN, workload, tokens, folder):
+        with _bare(_BARE, workload, tokens, folder), _bare(_TWIN, workload, tokens, folder):
             for arm in (_BARE, _TWIN):
                 gate.admit(arm, RANKS)
             for arm in (_SUPERVISED, _BARE, _TWIN):
@@ -128,27 +126,12 @@ def _trial(server: Served, workload: Workload, folder: Path, count: int, number:
     }
 
 
-@contextmanager
-def _bare_loop(arm: str, workload: Workload, tokens: str, folder: Path) -> Iterator[None]:
-    """Four ranks of the bare loop; at the end they are waited for, or ended if they do not end."""
-    settings = BareSettings(workload.to_json(), tokens, str(folder / "gate"), arm, str(folder / f"{arm}-losses.json"))
-    path = folder / f"{arm}.json"
-    path.write_text(json.dumps(asdict(settings)))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    common = {**os.environ, "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    common |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(_ROOT)}
-    command = [sys.executable, "-m", "benchmarks.peers.bare_loop", str(path)]
-    ranks = [subprocess.Popen(command, env={**common, "RANK": str(rank)}) for rank in range(RANKS)]
-    try:
-        yield
-        for rank in ranks:
-            rank.wait(30)
-    finally:
-        processes.end(rank.pid for rank in ranks if rank.poll() is None)
-        for rank in ranks:
-            rank.wait()
+def _bare(arm: str, workload: Workload, tokens: str, folder: Path) -> AbstractContextManager[None]:
+    settings = BareSettings(
+        workload.to_json(), workload.model, {"dp_shard": RANKS}, "fsdp", tokens,
+        str(folder / "gate"), arm, str(folder / f"{arm}-losses.json"),
+    )  # fmt: skip
+    return bare_ranks("bare_loop", arm, asdict(settings), folder)
 
 
 if __name__ == "__main__":

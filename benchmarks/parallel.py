@@ -8,22 +8,19 @@ is one block of each, in an order that changes from round to round.
 """
 
 import json
-import os
-import socket
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import plots, processes, stats
+from benchmarks import plots, stats
+from benchmarks.bare_ranks import bare_ranks
 from benchmarks.gate import GateServer, rounds
 from benchmarks.gated_trainer import ARM as TRAINER
 from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
-from benchmarks.peers.bare_layouts import LayoutSettings
+from benchmarks.peers.bare_loop import BareSettings
 from benchmarks.peers.trainer_alone import AloneSettings
 from benchmarks.peers.workload import RANKS, Workload, write_text
 from regroup.service.spec import JobSpec, parse_spec
@@ -42,7 +39,6 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 _BARE = "bare"
 _BLOCK_STEPS = 2
 _WARM_UP_STEPS = 6
-_ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> int:
@@ -97,14 +93,14 @@ def _trial(workload: Workload, name: str, folder: Path, count: int, number: int)
     dataset = prepare({**source, "directory": str(folder / "prepared")}, [])
     losses = {arm: folder / f"{arm}-losses.json" for arm in (TRAINER, _BARE)}
     alone = AloneSettings(spec.rank_config(), layout, dataset, str(losses[TRAINER]))
-    bare = LayoutSettings(
+    bare = BareSettings(
         workload.to_json(), spec.rank_config()["model"], layout, spec.layout.data_parallel, str(dataset["train"]),
         str(folder / "gate"), _BARE, str(losses[_BARE]),
     )  # fmt: skip
     with (
         GateServer(folder / "gate") as gate,
-        _ranks("trainer_alone", asdict(alone), folder),
-        _ranks("bare_layouts", asdict(bare), folder),
+        bare_ranks("trainer_alone", TRAINER, asdict(alone), folder, BENCHMARK_GATE=str(folder / "gate")),
+        bare_ranks("bare_loop", _BARE, asdict(bare), folder),
     ):
         for arm in (TRAINER, _BARE):
             gate.admit(arm, RANKS)
@@ -127,28 +123,6 @@ def _spec(workload: Workload, layout: Mapping[str, Any]) -> JobSpec:
     spec = workload.job_spec("parallel", layout=dict(layout))
     spec["workload"]["model"] = {**workload.model, "vocab_size": 260}
     return parse_spec(spec)
-
-
-@contextmanager
-def _ranks(module: str, settings: Mapping[str, Any], folder: Path) -> Iterator[None]:
-    """Four ranks of an arm; at the end they are waited for, or ended if they do not end."""
-    path = folder / f"{module}.json"
-    path.write_text(json.dumps(settings))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    common = {**os.environ, "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    common |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(_ROOT), "BENCHMARK_GATE": str(folder / "gate")}
-    command = [sys.executable, "-m", f"benchmarks.peers.{module}", str(path)]
-    ranks = [subprocess.Popen(command, env={**common, "RANK": str(rank)}) for rank in range(RANKS)]
-    try:
-        yield
-        for rank in ranks:
-            rank.wait(60)
-    finally:
-        processes.end(rank.pid for rank in ranks if rank.poll() is None)
-        for rank in ranks:
-            rank.wait()
 
 
 if __name__ == "__main__":

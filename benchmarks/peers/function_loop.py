@@ -21,7 +21,7 @@ def train(run: regroup.Context) -> None:
     length = given["sequence"]
     data = b"".join(path.read_bytes() for path in sorted(Path(given["text"]).iterdir()))
     text = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    model = build(given["model"])
+    model = build(given["model"], given["model"]["vocab_size"])
     for module in [*model.layers.values(), model]:
         fully_shard(module, mesh=run.mesh)
     on_shards = given["on_shards"]

@@ -69,7 +69,7 @@ def train(config: dict[str, Any]) -> None:
     torch.set_num_threads(1)
 
     torch.manual_seed(workload.seed)
-    model = build(workload.model)
+    model = build(workload.model, workload.model["vocab_size"])
     for layer in model.layers.values():
         fully_shard(layer)
     fully_shard(model)
