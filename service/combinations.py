@@ -7,14 +7,23 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Model:
-    """Sizes of a model that a layout must divide; None where the tokenizer decides."""
+    """What a layout must know of a model; sizes that it must divide are None where the model has none of them, or the
+    tokenizer decides."""
 
-    heads: int
-    kv_heads: int
-    ffn_dim: int
     layers: int
-    vocab_size: int | None
-    tie_embeddings: bool
+    heads: int | None = None
+    kv_heads: int | None = None
+    ffn_dim: int | None = None
+    vocab_size: int | None = None
+    classes: int | None = None
+    tie_embeddings: bool = False
+    has_sequence: bool = True
+    norm_over: str | None = None
+    """The batch that it normalises over, if it does."""
+
+
+NO_MODEL = Model(layers=1)
+"""Of a function: what it computes is its own."""
 
 
 @dataclass(frozen=True)
@@ -167,11 +176,36 @@ RULES: tuple[Rule, ...] = (
     _of_model("kv_heads"),
     _of_model("ffn_dim"),
     _of_model("vocab_size", "each rank holds an equal part of its rows: set model.vocab_size to a multiple"),
+    _of_model("classes", "each rank computes the logits of an equal part of them: set model.classes to a multiple"),
+    Rule(
+        "layout.sequence_parallel",
+        "false with tp above 1 where samples have no sequence",
+        "images are not split between ranks: a convolution looks beyond the edge of a part",
+        lambda choice: choice.model.has_sequence or choice.tp == 1 or not choice.sequence_parallel,
+        lambda choice: {"tp": choice.tp, "sequence_parallel": choice.sequence_parallel},
+    ),
+    Rule(
+        "layout.dp",
+        "divides the number of micro-batches of a step where the model has batch normalisation",
+        "ranks that would run fewer are filled up with empty micro-batches, which have statistics of their own",
+        lambda choice: choice.model.norm_over is None or choice.micro_batches % choice.dp == 0,
+        lambda choice: {"dp": choice.dp, "micro-batches": choice.micro_batches},
+    ),
+    Rule(
+        "layout.dp",
+        "is the number of micro-batches of a step where model.norm_over is global_batch, and tp is 1",
+        "statistics of all samples of a step are known only if all are computed at once, each rank one micro-batch; "
+        "they are not yet taken of channels that are split between ranks",
+        lambda choice: choice.model.norm_over != "global_batch"
+        or (choice.micro_batches == choice.dp and choice.tp == 1),
+        lambda choice: {"dp": choice.dp, "micro-batches": choice.micro_batches, "tp": choice.tp},
+    ),
     Rule(
         "layout.tp",
         "divides training.sequence where sequence_parallel is on",
         "every rank of the group keeps an equal part of the sequence between split layers",
-        lambda choice: not choice.sequence_parallel or choice.sequence % choice.tp == 0,
+        lambda choice: not (choice.sequence_parallel and choice.model.has_sequence)
+        or choice.sequence % choice.tp == 0,
         lambda choice: {"tp": choice.tp, "sequence": choice.sequence},
     ),
     Rule(

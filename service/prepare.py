@@ -49,11 +49,15 @@ class PreparedData(Part):
 
     prepare: Prepare
 
-    def recipe(self, sequence: int | None, *, code: str, python: str, for_trainer: bool) -> dict[str, Any]:
-        """All that the records depend on, beside the files, as plain data for the nodes."""
+    def recipe(self, sequence: int | None, *, code: str, python: str, reads: str) -> dict[str, Any]:
+        """All that the records depend on, beside the files, as plain data for the nodes.
+
+        Args:
+            reads: what the built-in trainer reads of them, `tokens` or `images`; empty where somebody else does.
+        """
         of_function = {"code": code, "python": python} if self.prepare.function else {"code": "", "python": ""}
         sequence = self.prepare.sequence or sequence
-        return {**self.prepare.model_dump(), **of_function, "sequence": sequence, "for_trainer": for_trainer}
+        return {**self.prepare.model_dump(), **of_function, "sequence": sequence, "reads": reads}
 
 
 def which_data(value: object) -> str:

@@ -7,7 +7,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from pydantic_core import PydanticCustomError
 
 from regroup.service.code import Code
-from regroup.service.combinations import Choice, violations
+from regroup.service.combinations import NO_MODEL, Choice, violations
 from regroup.service.environment import Environment
 from regroup.service.errors import FieldIssue, SpecError
 from regroup.service.layout import Layout
@@ -16,7 +16,6 @@ from regroup.service.quantities import AutoDuration, AutoOrOffDuration, Bytes, D
 from regroup.service.secret import SecretRef
 from regroup.service.workload import (
     LEFT_TO_A_SCRIPT,
-    NO_MODEL,
     BuiltinWorkload,
     FunctionWorkload,
     ProgramWorkload,
@@ -71,11 +70,11 @@ class Training(Part):
     """What is computed. The result is a function of this and `seed`, not of layout, failure or size."""
 
     global_batch: Positive
-    """Sequences per step, fixed for the job's life."""
+    """Samples per step, fixed for the job's life."""
     micro_batch: Positive
-    """Sequences per forward: the unit that is dealt to ranks."""
+    """Samples per forward: the unit that is dealt to ranks."""
     sequence: Positive | None = None
-    """Tokens per sequence; the built-in trainer needs it."""
+    """Tokens per sample; the built-in transformer needs it."""
     steps: Positive
     """Optimizer updates of the whole job."""
     optimizer: Optimizer = Optimizer()

@@ -7,65 +7,12 @@ from pydantic import BeforeValidator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from regroup.service.combinations import Model
+from regroup.service.models import FAMILIES, BuiltinModel, ConvnetModel, TransformerModel
 from regroup.service.prepare import WHICH_DATA, AsPrepared, PreparedData
 from regroup.service.quantities import AbsolutePath, Part, Positive
 
 _BYTE_VOCABULARY = 257
 """Tokens of the `byte` tokenizer: bytes, and the end of a document."""
-NO_MODEL = Model(heads=1, kv_heads=1, ffn_dim=1, layers=1, vocab_size=None, tie_embeddings=False)
-"""Of a function: what it computes is its own."""
-
-
-class TransformerModel(Part):
-    """Decoder-only transformer: RMSNorm, RoPE, grouped-query attention, SwiGLU."""
-
-    family: Literal["transformer"] = "transformer"
-    """Model family."""
-    dim: Positive = 128
-    """Width of the residual stream; divides by `heads` into an even head size."""
-    layers: Positive = 4
-    """Transformer blocks."""
-    heads: Positive = 4
-    """Attention heads."""
-    kv_heads: Positive | None = None
-    """Key and value heads; as many as `heads` if absent."""
-    ffn_dim: Positive | None = None
-    """Hidden width of SwiGLU; 8/3 of dim rounded up to a multiple of 32 if absent."""
-    vocab_size: Positive | None = None
-    """The tokenizer's if absent."""
-    rope_theta: float = Field(default=10_000.0, gt=0)
-    """Base of the rotary position frequencies."""
-    norm_eps: float = Field(default=1e-5, gt=0)
-    """Added under the root of RMSNorm."""
-    tie_embeddings: bool = False
-    """The output head shares the embedding's weights."""
-
-    def sizes(self, vocab_size: int | None) -> Model:
-        """What a layout must divide. `vocab_size` is the tokenizer's, None where only the nodes can see it."""
-        return Model(
-            heads=self.heads,
-            kv_heads=self.kv_heads or self.heads,
-            ffn_dim=self.ffn_dim or -(-self.dim * 8 // 3 // 32) * 32,
-            layers=self.layers,
-            vocab_size=self.vocab_size or vocab_size,
-            tie_embeddings=self.tie_embeddings,
-        )
-
-    @model_validator(mode="after")
-    def _divides(self) -> Self:
-        if self.dim % self.heads or (self.dim // self.heads) % 2:
-            raise PydanticCustomError(
-                "heads",
-                "dim must divide by heads into an even head size: dim={dim}, heads={heads}",
-                {"dim": self.dim, "heads": self.heads},
-            )
-        if self.heads % (self.kv_heads or self.heads):
-            raise PydanticCustomError(
-                "kv_heads",
-                "heads must divide by kv_heads: heads={heads}, kv_heads={kv_heads}",
-                {"heads": self.heads, "kv_heads": self.kv_heads},
-            )
-        return self
 
 
 class TextData(Part):
@@ -84,12 +31,29 @@ class BuiltinWorkload(Part):
 
     kind: Literal["builtin"]
     """Which workload this is."""
-    model: TransformerModel = TransformerModel()
+    model: BuiltinModel = TransformerModel()
     data: Annotated[Annotated[TextData, Tag("text")] | AsPrepared, WHICH_DATA]
+
+    @model_validator(mode="after")
+    def _reads_what_it_trains_on(self) -> Self:
+        makes = isinstance(self.data, PreparedData) and self.data.prepare.function is not None
+        if isinstance(self.model, ConvnetModel) and not makes:
+            raise PydanticCustomError(
+                "data",
+                "a convnet reads records of image and label: give data.prepare with a function that makes them",
+            )
+        return self
+
+    @property
+    def reads(self) -> str:
+        """What its samples are."""
+        return "images" if isinstance(self.model, ConvnetModel) else "tokens"
 
     @property
     def sizes(self) -> Model:
         """What a layout must divide."""
+        if isinstance(self.model, ConvnetModel):
+            return self.model.sizes()
         tokenizer = self.data.prepare.tokenizer if isinstance(self.data, PreparedData) else self.data.tokenizer
         return self.model.sizes(_BYTE_VOCABULARY if tokenizer == "byte" else None)
 
@@ -187,14 +151,24 @@ def check_fits(
         PydanticCustomError: saying what to do instead.
     """
     if isinstance(workload, BuiltinWorkload):
-        if name == "training" and (value is None or value.sequence is None):
-            raise PydanticCustomError("missing", "the built-in trainer needs it, with its sequence")
-        if name == "training" and isinstance(workload.data, PreparedData):
-            _check_sequence(workload.data, value.sequence)
+        if name == "training":
+            _check_fits_builtin(workload, value)
     elif isinstance(workload, FunctionWorkload):
         _check_fits_function(name, value)
     elif instead := _instead(name, value, default):
         raise PydanticCustomError("not_of_a_script", "does not apply to a script: {instead}", {"instead": instead})
+
+
+def _check_fits_builtin(workload: BuiltinWorkload, training: Any) -> None:
+    if isinstance(workload.model, ConvnetModel):
+        if training is None:
+            raise PydanticCustomError("missing", "the built-in trainer needs it")
+        if training.sequence is not None:
+            raise PydanticCustomError("sequence", "a convnet's samples are images: leave sequence out")
+    elif training is None or training.sequence is None:
+        raise PydanticCustomError("missing", "the built-in trainer needs it, with its sequence")
+    elif isinstance(workload.data, PreparedData):
+        _check_sequence(workload.data, training.sequence)
 
 
 def _check_sequence(data: PreparedData, sequence: int) -> None:
@@ -249,6 +223,7 @@ def without_tag(location: Sequence[str | int]) -> list[str]:
     parts = [str(part) for part in location]
     if parts[:1] == ["workload"] and parts[1:2] and parts[1] in _KINDS:
         del parts[1]
-    if parts[:2] == ["workload", "data"] and parts[2:3] and parts[2] in ("text", "prepared"):
-        del parts[2]
+    for part, tags in (("data", ("text", "prepared")), ("model", FAMILIES)):
+        if parts[:2] == ["workload", part] and parts[2:3] and parts[2] in tags:
+            del parts[2]
     return parts

@@ -14,8 +14,8 @@ from torch._C._distributed_c10d import FakeProcessGroup  # registers the backend
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from regroup.workers.models import build_model
-from regroup.workers.parallel.loss import loss_scope, token_loss
+from regroup.workers.models import build_model, tiny_of
+from regroup.workers.parallel.loss import label_loss, loss_scope
 from regroup.workers.parallel.mesh import Meshes
 from regroup.workers.parallel.optimizers import make_optimizer
 from regroup.workers.parallel.parallelize import gradients, initialise, parallelize
@@ -29,9 +29,6 @@ _WORLD_SIZE = 2
 _AXIS = "rehearsal"
 """No real mesh has an axis of this name. torch caches by mesh what depends on a rank's place in it, so nothing cached
 here may ever be found again by a rank."""
-_TOKENS = 8
-_VOCABULARY = 16
-_TINY = {"dim": 8, "layers": 1, "heads": 2, "kv_heads": None, "ffn_dim": 16, "vocab_size": _VOCABULARY}
 
 
 def rehearse(config: dict[str, Any]) -> None:
@@ -50,13 +47,13 @@ def rehearse(config: dict[str, Any]) -> None:
 def _step(config: dict[str, Any]) -> None:
     training, device = config["training"], torch.device("cpu")
     strategy, meshes = strategy_of(config), _meshes(config)
-    model = parallelize(build_model({**config["model"], **_TINY}, _VOCABULARY), meshes, device, strategy)
+    tiny = tiny_of(config["model"])
+    model = parallelize(build_model({**config["model"], **tiny.config}, tiny.symbols), meshes, device, strategy)
     rows = Rows(meshes.data) if strategy.data_parallel == "zero1" else None
     optimizer = make_optimizer(model, training["optimizer"], rows)
     initialise(model, 0)
-    tokens = torch.zeros((1, _TOKENS), dtype=torch.int64)
     with gradients(model, summed=True), loss_scope(meshes), autocast(strategy.precision, meshes, device.type):
-        token_loss(model(tokens), tokens).backward()
+        label_loss(model(tiny.inputs), tiny.labels).backward()
     trained = list(model.parameters())
     gradients_now = [parameter.grad for parameter in trained if parameter.grad is not None]
     squared_norm(gradients_now, copies_of(trained))

@@ -1,6 +1,6 @@
 """The built-in trainer: an ordinary training function, loaded by name like a user's.
 
-The result is a function of seed and spec: the loss is the sum over tokens divided by the valid tokens of the whole
+The result is a function of seed and spec: the loss is the sum over labels divided by the valid labels of the whole
 step, gradients are summed and never averaged, samples and initial values do not know the layout.
 """
 
@@ -30,7 +30,7 @@ from regroup.workers.state.data import (
     samples_hash_of,
     validation_batches,
 )
-from regroup.workers.state.record_files import open_tokens
+from regroup.workers.state.samples import open_samples
 
 _VALIDATION_RECORDS = 256
 """Held-out samples of one validation, evenly spaced over the file; fewer if it has fewer."""
@@ -46,13 +46,13 @@ class _Training:
         context.phase(Phase.BUILD)
         config, training = context.config, context.config["training"]
         _be_deterministic(config["determinism"] == "strict")
-        tokens = open_tokens(context.dataset, "train")
-        assert tokens is not None, "a spec has data to train on"
+        samples = open_samples(context.dataset, "train", training["sequence"])
+        assert samples is not None, "a spec has data to train on"
         self._context = context
         self._training = training
+        self._nominal_labels = training["global_batch"] * samples.labels_each
         self._data = TrainingData(
-            tokens,
-            sequence=training["sequence"],
+            samples,
             global_batch=training["global_batch"],
             micro_batch=training["micro_batch"],
             seed=config["seed"],
@@ -60,14 +60,14 @@ class _Training:
         place = context.data_place
         self._engine = Engine(
             config["model"],
-            tokens.vocab_size,
+            samples.symbols,
             context.layout,
             context.device,
             strategy_of(config),
             training["optimizer"],
             micro_batches=len(dealt(training["global_batch"] // training["micro_batch"], place.index, place.degree)),
-            shape=(training["micro_batch"], training["sequence"]),
-            loss_scale=1 / self._nominal_tokens,
+            example=samples.blank(training["micro_batch"])[0].to("meta"),
+            loss_scale=1 / self._nominal_labels,
             phase=context.phase,
         )
         self._validation = self._held_out()
@@ -103,7 +103,7 @@ class _Training:
         total = context.agree(
             {
                 "loss": loss_sum,
-                "tokens": sum(batch.valid_tokens for batch in counted),
+                "tokens": sum(batch.valid_labels for batch in counted),
                 "samples": len(ids),
                 "hash_low": low,
                 "hash_high": high,
@@ -115,7 +115,7 @@ class _Training:
         samples_hash = hash_from_limbs(total["hash_low"], total["hash_high"])
         context.phase(Phase.OPTIMIZER)
         # Known only after the backward: labels that are ignored make the step smaller than its nominal size.
-        correction = self._nominal_tokens / max(tokens, 1)
+        correction = self._nominal_labels / max(tokens, 1)
         loss, norm = total["loss"] / max(tokens, 1), correction * math.sqrt(total["squared_norm"])
         finite = math.isfinite(loss) and math.isfinite(norm)
         if not finite and not self._engine.scale.can_fall:
@@ -142,13 +142,12 @@ class _Training:
         )
 
     def _held_out(self) -> list[MicroBatch]:
-        tokens = open_tokens(self._context.dataset, "validation")
-        if tokens is None:
+        samples = open_samples(self._context.dataset, "validation", self._training["sequence"])
+        if samples is None:
             return []
         place = self._context.data_place
         return validation_batches(
-            tokens,
-            sequence=self._training["sequence"],
+            samples,
             micro_batch=self._training["micro_batch"],
             most=_VALIDATION_RECORDS,
             index=place.index,
@@ -158,7 +157,7 @@ class _Training:
     def _validation_loss(self) -> float:
         loss = self._engine.evaluate(self._validation)
         counted = self._validation if self._context.data_place.speaks else []
-        loss, tokens = self._context.sum([loss, sum(batch.valid_tokens for batch in counted)])
+        loss, tokens = self._context.sum([loss, sum(batch.valid_labels for batch in counted)])
         return loss / tokens
 
     def _result(self) -> dict[str, Any]:
@@ -168,10 +167,6 @@ class _Training:
             "samples": self._data.samples_digest,
             "parameter_count": sum(found.numel for found in parameters.values()),
         }
-
-    @property
-    def _nominal_tokens(self) -> int:
-        return self._training["global_batch"] * self._training["sequence"]
 
 
 def learning_rate(step: int, training: Mapping[str, Any]) -> float:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regroup.service.layout import Layout
+from regroup.service.models import TransformerModel
 from regroup.service.policy.hang import Rule, rule_for
 from regroup.service.policy.recovery import Saved
 from regroup.service.prepare import PreparedData
@@ -16,7 +17,6 @@ from regroup.service.workload import (
     FunctionWorkload,
     ProgramWorkload,
     RayTrainWorkload,
-    TransformerModel,
 )
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import Join, Restore
@@ -161,7 +161,7 @@ class Payload:
                     training.sequence,
                     code=self.spec.code.archive if self.spec.code else "",
                     python=self.spec.environment.model_dump_json(),
-                    for_trainer=isinstance(workload, BuiltinWorkload),
+                    reads=workload.reads if isinstance(workload, BuiltinWorkload) else "",
                 ),
                 "grants": {node.node_id: {"grant": node.grant, "cpus": cpus * node.ranks} for node in self.nodes},
             }

@@ -65,7 +65,8 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     folder, before = tmp_path_factory.mktemp("guides"), held()
     root, outputs = folder / "repository", folder / "outputs"
     outputs.mkdir()
-    shutil.copytree(ROOT / "examples", root / "examples", ignore=shutil.ignore_patterns("*.jsonl", "__pycache__"))
+    made = shutil.ignore_patterns("*.jsonl", "digits", "__pycache__")
+    shutil.copytree(ROOT / "examples", root / "examples", ignore=made)
     for spec in (root / "examples").glob("*.yaml"):
         spec.write_text(spec.read_text().replace("/tmp/", f"{outputs}/"))
     with own_state(folder) as environment:
@@ -171,6 +172,20 @@ def test_one_machine(typed: Typed, client: Client) -> None:
     assert re.match(r"job_\w+ SUCCEEDED \(completed\)", waited), waited
     (incident,) = client.get(waited.split()[0]).incidents
     assert (incident.reason, incident.rank) == ("rank_exit", 1)
+
+
+@pytest.mark.slow
+@types("docs/guides/models.md#0")
+def test_models(typed: Typed, shell: Shell, client: Client) -> None:
+    assert typed.next() == ""
+    assert len((shell.cwd / "examples/digits/train.jsonl").read_text().splitlines()) > 1000
+    job = lost_a_rank(client, typed.next())
+    assert job.incidents[0].steps_lost in (0, 1)
+    losses = [row.validation_loss for row in client.steps(job.id) if row.validation_loss is not None]
+    assert len(losses) == 4 and losses[-1] < 0.2
+    split = ended_well(client, typed.next())
+    assert split.layout is not None and split.layout.pp == 2
+    assert (split.digest.samples, split.step) == (job.digest.samples, job.step)
 
 
 @pytest.mark.slow

@@ -13,8 +13,17 @@ MODEL = {"dim": 48, "layers": 4, "heads": 6, "kv_heads": 6, "ffn_dim": 96, "voca
 TRAINING = {"global_batch": 24, "micro_batch": 2, "sequence": 12, "steps": 3}
 
 
+CONVNET = {"family": "convnet", "classes": 10, "dim": 6, "layers": 4}
+IMAGES = {"prepare": {"format": "jsonl", "train": ["/data"], "function": "mine:images"}}
+
+
 def parsed(layout: dict[str, Any], model: dict[str, Any] | None = None, **training: Any) -> JobSpec:
-    workload = {"kind": "builtin", "model": {**MODEL, **(model or {})}, "data": {"train": ["/data"]}}
+    workload: dict[str, Any] = {"kind": "builtin"}
+    if model and model.get("family") == "convnet":
+        workload |= {"model": model, "data": IMAGES}
+        training = {"sequence": None, **training}
+    else:
+        workload |= {"model": {**MODEL, **(model or {})}, "data": {"train": ["/data"]}}
     return parse_spec({"name": "a", "workload": workload, "layout": layout, "training": {**TRAINING, **training}})
 
 
@@ -39,6 +48,10 @@ BROKEN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "not selective with zero-bubble": (
         {"pp": 2, "schedule": "zbv"}, {}, {"activation_checkpointing": "selective"},
     ),
+    "divides the model's classes": ({"tp": 3, "sequence_parallel": False}, CONVNET, {}),
+    "false with tp above 1 where samples": ({"tp": 2}, CONVNET, {}),
+    "where the model has batch normalisation": ({"dp": 5}, CONVNET, {}),
+    "where model.norm_over is global_batch": ({"dp": 6}, CONVNET | {"norm_over": "global_batch"}, {}),
     "in whole rounds": ({"dp": 4, "pp": 2, "schedule": "interleaved_1f1b"}, {}, {"global_batch": 40}),
 }  # fmt: skip
 """A part of the law → layout, model and training that break it."""
@@ -108,3 +121,20 @@ def test_functions_and_scripts_are_data_parallel(field: str) -> None:
 def test_the_table_for_people_has_all_rules() -> None:
     table = rules_doc()
     assert all(rule.law in table and rule.reason in table for rule in RULES)
+
+
+@pytest.mark.parametrize(
+    ("layout", "model"),
+    [
+        ({"dp": 4, "tp": 2, "sequence_parallel": False}, {}),
+        ({"dp": 3, "pp": 4}, {}),
+        ({"dp": 12}, {"norm_over": "global_batch"}),
+    ],
+)
+def test_a_model_of_images_has_rules_of_its_own(layout: dict[str, Any], model: dict[str, Any]) -> None:
+    assert parsed(layout, CONVNET | model).training is not None
+
+
+def test_a_range_has_no_size_at_which_ranks_would_be_filled_up() -> None:
+    sizes = [layout.world_size for layout in parsed({"dp": {"min": 1, "target": 4, "max": 12}}, CONVNET).ladder]
+    assert sizes == [1, 2, 3, 4, 6, 12]

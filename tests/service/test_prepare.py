@@ -48,11 +48,11 @@ def test_text_and_preparation_are_told_apart() -> None:
 def test_a_recipe_has_the_trainers_sequence_and_the_functions_code() -> None:
     workload = builtin({"prepare": PREPARE}).workload
     assert isinstance(workload, BuiltinWorkload) and isinstance(workload.data, PreparedData)
-    made = workload.data.recipe(8, code="sha256:x", python="p", for_trainer=True)
-    assert (made["sequence"], made["code"], made["for_trainer"]) == (8, "", True)
+    made = workload.data.recipe(8, code="sha256:x", python="p", reads="tokens")
+    assert (made["sequence"], made["code"], made["reads"]) == (8, "", "tokens")
     workload = function(function="a:make").workload
     assert isinstance(workload, FunctionWorkload) and workload.data is not None
-    made = workload.data.recipe(None, code="sha256:x", python="p", for_trainer=False)
+    made = workload.data.recipe(None, code="sha256:x", python="p", reads="")
     assert (made["code"], made["python"]) == ("sha256:x", "p")
 
 

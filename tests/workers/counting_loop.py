@@ -1,13 +1,11 @@
 """What a step of the engine sends, holds and allocates, on any layout."""
 
-from parity_loop import MICRO_BATCH, SEQUENCE, VOCABULARY, batches
+from parity_loop import batches, engine_of
 from torch import distributed as dist
 
 from regroup.workers.parallel.counting import Collectives
-from regroup.workers.parallel.engine import Engine
 from regroup.workers.parallel.mesh import local
 from regroup.workers.parallel.pipeline import Pipeline
-from regroup.workers.parallel.strategy import strategy_of
 from regroup.workers.state.data import dealt
 
 
@@ -16,11 +14,7 @@ def counted(context):
     place = context.data_place
     count = config["args"].get("micro_batches", 8)
     numbers = dealt(count, place.index, place.degree)
-    engine = Engine(
-        config["model"], VOCABULARY, context.layout, context.device, strategy_of(config),
-        {**config["training"]["optimizer"], "name": "adamw"},
-        micro_batches=len(numbers), shape=(MICRO_BATCH, SEQUENCE), loss_scale=1 / 100, phase=lambda _: None,
-    )  # fmt: skip
+    engine = engine_of(context, len(numbers), {**config["training"]["optimizer"], "name": "adamw"})
     engine.initialise(0)
     made = (batches(1) * 4)[:count]
     for _ in range(2):  # the first step also builds what is kept

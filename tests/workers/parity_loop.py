@@ -8,32 +8,56 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 from regroup.workers.models import build_model
+from regroup.workers.models.batch_norm import batch_norms
 from regroup.workers.parallel import parallelize as module
 from regroup.workers.parallel.engine import Engine
 from regroup.workers.parallel.mesh import local
-from regroup.workers.parallel.names import parameters_of
+from regroup.workers.parallel.names import buffers_of, parameters_of
 from regroup.workers.parallel.parallelize import initialise
 from regroup.workers.parallel.strategy import strategy_of
-from regroup.workers.state.data import IGNORED, MicroBatch, dealt, dummy
+from regroup.workers.state.data import IGNORED, MicroBatch, dealt
 
-VOCABULARY, SEQUENCE, MICRO_BATCH, COUNT, STEPS, SEED = 24, 16, 2, 4, 5, 11
+VOCABULARY, SEQUENCE, IMAGE, MICRO_BATCH, COUNT, STEPS, SEED = 24, 16, (2, 6, 6), 2, 4, 5, 11
 COMPARED = (1, STEPS)
 
 
-def batches(step):
+def batches(step, family="transformer"):
     """The micro-batches of a step; some labels are ignored, as at the ends of documents."""
     generator = torch.Generator().manual_seed(step)
     made = []
     for _ in range(COUNT):
-        tokens = torch.randint(VOCABULARY, (MICRO_BATCH, SEQUENCE), generator=generator)
-        labels = torch.randint(VOCABULARY, (MICRO_BATCH, SEQUENCE), generator=generator)
-        labels[torch.rand(labels.shape, generator=generator) < 0.1] = IGNORED
-        made.append(MicroBatch(tokens, labels, ()))
+        if family == "convnet":
+            inputs, shape = torch.randn((MICRO_BATCH, *IMAGE), generator=generator), (MICRO_BATCH,)
+        else:
+            shape = (MICRO_BATCH, SEQUENCE)
+            inputs = torch.randint(VOCABULARY, shape, generator=generator)
+        labels = torch.randint(VOCABULARY, shape, generator=generator)
+        if family == "transformer":
+            labels[torch.rand(labels.shape, generator=generator) < 0.1] = IGNORED
+        made.append(MicroBatch(inputs, labels, ()))
     return made
 
 
+def dummy(family):
+    """As a rank has that would compute fewer than others."""
+    batch = batches(0, family)[0]
+    return MicroBatch(torch.zeros_like(batch.inputs), torch.full_like(batch.labels, IGNORED), ())
+
+
+def engine_of(context, count, optimizer, loss_scale=1 / 100):
+    config = context.config
+    return Engine(
+        config["model"], VOCABULARY, context.layout, context.device, strategy_of(config), optimizer,
+        micro_batches=count, example=dummy(config["model"]["family"]).inputs.to("meta"), loss_scale=loss_scale,
+        phase=lambda _: None,
+    )  # fmt: skip
+
+
 def dense(context):
-    """The reference: one process, the whole batch at once, torch's own optimizers and clipping. Saved to a file."""
+    """The reference: one process, torch's own optimizers and clipping. Saved to a file.
+
+    The whole batch at once, but for a model that normalises over micro-batches.
+    """
     config, dtype = context.config, DTYPES[context.config["training"]["precision"]]
     found = {}
     for name in ("adamw", "sgd"):
@@ -43,15 +67,20 @@ def dense(context):
         optimizer = torch_optimizer(model, optimizer_config)
         for step in range(1, STEPS + 1):
             optimizer.zero_grad()
-            made = batches(step)
-            tokens, labels = torch.cat([b.tokens for b in made]), torch.cat([b.labels for b in made])
-            loss = functional.cross_entropy(model(tokens).flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
+            made = batches(step, config["model"]["family"])
+            labels = torch.cat([batch.labels for batch in made])
+            if config["model"].get("norm_over") == "micro_batch":
+                logits = torch.cat([model(batch.inputs) for batch in made])
+            else:
+                logits = model(torch.cat([batch.inputs for batch in made]))
+            loss = functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED)
             loss.backward()
             gradients = {key: value.grad.clone() for key, value in model.named_parameters()}
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), optimizer_config["clip_norm"])
             optimizer.step()
+            track_statistics(model)
             if step in COMPARED:
-                parameters = {key: value.detach().clone() for key, value in model.named_parameters()}
+                parameters = {key: value.detach().clone() for key, value in model.state_dict().items()}
                 found[name, step] = (float(loss), float(norm), gradients, parameters)
     torch.save(found, config["args"]["reference"])
 
@@ -60,36 +89,32 @@ def spread(context):
     """The same by the engine; `context.result` is what differs by how much."""
     config = context.config
     reference = torch.load(config["args"]["reference"], weights_only=True)
-    mutant, worst = config["args"].get("mutant"), {}
+    mutant, worst, family = config["args"].get("mutant"), {}, config["model"]["family"]
     if mutant == "missing reduce":
         module._sum_hook = unreduced
     for name in config["args"].get("optimizers", ("adamw", "sgd")):
         place = context.data_place
         numbers = dealt(COUNT, place.index, place.degree)
-        engine = Engine(
-            config["model"], VOCABULARY, context.layout, context.device, strategy_of(config),
-            {**config["training"]["optimizer"], "name": name},
-            micro_batches=len(numbers), shape=(MICRO_BATCH, SEQUENCE), loss_scale=1 / 100, phase=lambda _: None,
-        )  # fmt: skip
+        engine = engine_of(context, len(numbers), {**config["training"]["optimizer"], "name": name})
         engine.initialise(SEED)
         if mutant == "wrong shard axis":
             transpose_shard(dict(parameters_of(engine.model)))
         for step in range(1, STEPS + 1):
-            made = batches(step)
+            made = batches(step, family)
             if mutant == "dropped token" and step == 1:
                 made[0].labels[0, (made[0].labels[0] != IGNORED).nonzero()[0]] = IGNORED
-            mine = [made[number] if number < COUNT else dummy(MICRO_BATCH, SEQUENCE) for number in numbers]
+            mine = [made[number] if number < COUNT else dummy(family) for number in numbers]
             loss = engine.gradients(mine)
             if mutant == "norm gradient":
                 scale_one(dict(parameters_of(engine.model)))
-            tokens = sum(batch.valid_tokens for batch in mine) if place.speaks else 0
+            tokens = sum(batch.valid_labels for batch in mine) if place.speaks else 0
             loss, tokens, squared = context.sum([loss, tokens, engine.squared_norm()])
             correction = 100 / tokens
             norm = correction * math.sqrt(squared)
             gradients = whole({key: value.grad for key, value in parameters_of(engine.model)})
             engine.update(config["training"]["optimizer"]["lr"], norm, correction)
             if step in COMPARED:
-                parameters = whole(dict(parameters_of(engine.model)))
+                parameters = whole({**dict(parameters_of(engine.model)), **dict(buffers_of(engine.model))})
                 found = (loss / tokens, norm, {key: value * correction for key, value in gradients.items()}, parameters)
                 worst[f"{name} after {step}"] = compare(found, reference[name, step])
     context.result = gathered(worst)
@@ -101,11 +126,7 @@ def breaks(context):
     def raises(*_):
         raise ConnectionError("the network is gone")
 
-    engine = Engine(
-        context.config["model"], VOCABULARY, context.layout, context.device, strategy_of(context.config),
-        context.config["training"]["optimizer"], micro_batches=COUNT, shape=(MICRO_BATCH, SEQUENCE), loss_scale=1.0,
-        phase=lambda _: None,
-    )  # fmt: skip
+    engine = engine_of(context, COUNT, context.config["training"]["optimizer"])
     engine.initialise(SEED)
     if context.rank == 1:
         engine.model[0].layers["3"].forward = raises
@@ -164,6 +185,14 @@ def torch_optimizer(model, config):
     if config["name"] == "sgd":
         return torch.optim.SGD(groups, lr=config["lr"], momentum=config["momentum"])
     return torch.optim.AdamW(groups, lr=config["lr"], betas=config["betas"], eps=config["eps"])
+
+
+def track_statistics(model):
+    """What batch normalisation keeps, by its definition: a mean over micro-batches moves what is kept."""
+    for norm in batch_norms(model):
+        for mean, variance in [torch.stack(norm.take_seen()).mean(0)]:
+            norm.running_mean.mul_(0.9).add_(0.1 * mean)
+            norm.running_var.mul_(0.9).add_(0.1 * variance)
 
 
 def unreduced(_, bucket):

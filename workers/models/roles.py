@@ -1,7 +1,11 @@
-"""What the modules of a model are to tensor parallelism: what a family declares, and `parallel/tensor.py` applies."""
+"""What a family declares beside its model: what modules are to tensor parallelism, and a tiny example."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
+
+from torch import Tensor
 
 
 class Role(StrEnum):
@@ -10,11 +14,13 @@ class Role(StrEnum):
     EMBEDDING = "embedding"
     """Token ids → residual stream; each rank holds some rows of the vocabulary, and adds nothing for others."""
     STREAM = "stream"
-    """Works on the residual stream position by position: a norm."""
+    """Works on the residual stream: a norm, or a convolution where ranks do not share the stream along a sequence."""
     SPLIT = "split"
     """Takes the whole residual stream, and its column and row parts are split: attention, feed-forward."""
     COLUMN = "column"
     """Linear; each rank computes some of its outputs, with no communication."""
+    CHANNELS = "channels"
+    """Works channel by channel on what column parts give; each rank has its channels' parameters and buffers."""
     ROW = "row"
     """Linear; each rank holds some of its inputs, and the sums are summed over ranks."""
     HEAD = "head"
@@ -25,3 +31,15 @@ class Role(StrEnum):
 
 Plan = Mapping[str, Role]
 """Patterns of module names, as fnmatch has them, to roles."""
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """The smallest model of a family that is worth a forward, and something to compute."""
+
+    config: Mapping[str, Any]
+    """What differs from the job's."""
+    inputs: Tensor
+    labels: Tensor
+    symbols: int
+    """Token ids, or classes, are below this."""

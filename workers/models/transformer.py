@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  (the name everybody reads)
 
-from regroup.workers.models.roles import Role
+from regroup.workers.models.roles import Role, Tiny
 
 _INIT_STD = 0.02
 _TENSOR_PLAN = {
@@ -31,12 +31,19 @@ _TENSOR_PLAN = {
 }
 
 
-def build(config: Mapping[str, Any]) -> "Transformer":
-    """A transformer with the fields of `spec.TransformerModel`; `vocab_size` must be set."""
+def build(config: Mapping[str, Any], symbols: int) -> "Transformer":
+    """A transformer with the fields of `models.TransformerModel`, for at least so many token ids.
+
+    Raises:
+        ValueError: fewer vocabulary rows than the tokenizer has tokens.
+    """
+    rows = int(config.get("vocab_size") or symbols)
+    if rows < symbols:
+        raise ValueError(f"model.vocab_size is {rows} but the tokenizer has {symbols} tokens; leave it out or raise it")
     dim, heads = int(config["dim"]), int(config["heads"])
     hidden = config.get("ffn_dim") or -(-dim * 8 // 3 // 32) * 32
     return Transformer(
-        vocab_size=int(config["vocab_size"]),
+        vocab_size=rows,
         dim=dim,
         layers=int(config["layers"]),
         heads=heads,
@@ -46,6 +53,13 @@ def build(config: Mapping[str, Any]) -> "Transformer":
         norm_eps=float(config["norm_eps"]),
         tie_embeddings=bool(config["tie_embeddings"]),
     )
+
+
+def tiny() -> Tiny:
+    """For a rehearsal."""
+    vocabulary, tokens = 16, torch.zeros((1, 8), dtype=torch.int64)
+    config = {"dim": 8, "layers": 1, "heads": 2, "kv_heads": None, "ffn_dim": 16, "vocab_size": vocabulary}
+    return Tiny(config, tokens, tokens, symbols=vocabulary)
 
 
 class Transformer(nn.Module):
@@ -67,7 +81,9 @@ class Transformer(nn.Module):
         super().__init__()
         self._theta = rope_theta
         self._head_dim = dim // heads
+        self._dim = dim
         self.depth = layers
+        self.outputs = vocab_size
         self.stream_parts = 1
         self.embed: nn.Module | None = nn.Embedding(vocab_size, dim)
         # A dict with absolute keys: names stay the same when a pipeline stage holds only some of the blocks.
@@ -94,6 +110,10 @@ class Transformer(nn.Module):
             assert self.embed is not None, "a pipeline does not cut a model with tied embeddings"
             return self.head(x, self.embed.weight)
         return self.head(x)
+
+    def stream_shape(self, inputs: torch.Size) -> tuple[int, ...]:
+        """(batch, sequence, dim); of the sequence a part, if ranks share it."""
+        return (inputs[0], inputs[1] // self.stream_parts, self._dim)
 
     def cut(self, blocks: range) -> None:
         """Become a pipeline stage: only these blocks stay, with the embedding if the first is among them, and norm

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from regroup.workers.contract import Phase
-from regroup.workers.parallel.loss import loss_scope, token_loss, value_of
+from regroup.workers.parallel.loss import label_loss, loss_scope, value_of
 from regroup.workers.parallel.mesh import Meshes
 from regroup.workers.parallel.parallelize import gradients
 from regroup.workers.parallel.precision import autocast
@@ -36,7 +36,7 @@ class Direct:
         self._autocast = partial(autocast, precision, meshes, device.type)
 
     def train(self, batches: Sequence[MicroBatch]) -> Tensor:
-        """Gradients of a step; the sum of token losses."""
+        """Gradients of a step; the sum of the labels' losses."""
         total = torch.zeros((), dtype=torch.float64, device=self._device)
         for number, batch in enumerate(batches):
             with gradients(self._model, summed=number == len(batches) - 1), loss_scope(self._meshes):
@@ -59,8 +59,8 @@ class Direct:
 
     def _loss(self, batch: MicroBatch) -> Tensor:
         with self._autocast():
-            logits = self._model(batch.tokens.to(self._device))
-        return token_loss(logits, batch.labels.to(self._device))
+            logits = self._model(batch.inputs.to(self._device))
+        return label_loss(logits, batch.labels.to(self._device))
 
 
 def reshard(model: nn.Module) -> None:

@@ -1,12 +1,14 @@
 """A model on a layout: built, spread, initialised; forward and backward of a step; norm and update."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from regroup.workers.models import Model, build_model
+from regroup.workers.models.batch_norm import batch_norms, forget, settle
 from regroup.workers.parallel.costs import block_costs
 from regroup.workers.parallel.direct import Direct, reshard
 from regroup.workers.parallel.mesh import Meshes, meshes_of
@@ -33,7 +35,7 @@ class _Passes(Protocol):
 class Engine:
     """This rank's part of a model, and what is done to it in a step.
 
-    The loss is the sum over tokens, multiplied by one number that is the same on all ranks and for all micro-batches;
+    The loss is the sum over labels, multiplied by one number that is the same on all ranks and for all micro-batches;
     gradients are summed over ranks and micro-batches and never averaged. So they are those of the whole batch on any
     layout.
     """
@@ -41,26 +43,26 @@ class Engine:
     def __init__(
         self,
         model: Mapping[str, Any],
-        vocab_size: int,
+        symbols: int,
         layout: Mapping[str, int],
         device: torch.device,
         strategy: Strategy,
         optimizer: Mapping[str, Any],
         *,
         micro_batches: int,
-        shape: tuple[int, int],
+        example: Tensor,
         loss_scale: float,
         phase: Callable[[str], None],
     ) -> None:
         """
         Args:
             model: configuration of the model.
+            symbols: token ids, or classes, are below this.
             micro_batches: of one step and rank.
-            shape: (batch, sequence) of a micro-batch.
+            example: inputs of a micro-batch, on the meta device.
             loss_scale: what losses are multiplied with for the backward, in any precision.
             phase: told what comes next.
         """
-        _check_vocabulary(int(model.get("vocab_size") or vocab_size), layout)
         self._meshes = meshes = meshes_of(layout, device.type, sharded=strategy.is_sharded)
         self.scale = LossScale(on=strategy.precision == "fp16")
         self.passes: _Passes
@@ -69,18 +71,18 @@ class Engine:
             return loss_scale * self.scale.value
 
         if meshes.pipeline is None:
-            self.model = parallelize(build_model(model, vocab_size), meshes, device, strategy)
+            self.model = parallelize(_build(model, symbols, layout), meshes, device, strategy)
             self.passes = Direct(self.model, meshes, device, strategy.precision, scale=scaled, phase=phase)
         else:
-            self.model = _stages(model, vocab_size, shape, meshes, device, strategy)
+            self.model = _stages(partial(_build, model, symbols, layout), example, meshes, device, strategy)
             self.passes = Pipeline(
                 list(self.model),
                 meshes,
                 device,
                 strategy.schedule,
                 micro_batches=micro_batches,
-                shape=shape,
-                stream=(int(model["dim"]), stream_dtype(strategy.precision)),
+                inputs=example,
+                stream=stream_dtype(strategy.precision),
                 scale=scaled,
                 phase=phase,
             )
@@ -93,6 +95,9 @@ class Engine:
         self._trained = list(self.model.parameters())
         self._copies = copies_of(self._trained)
         self._counts_loss = _counts_loss(meshes, strategy.schedule)
+        self._norms = batch_norms(self.model)
+        for norm in self._norms:
+            norm.group = meshes.data_group
 
     def initialise(self, seed: int) -> None:
         """Draw the first values of the parameters."""
@@ -100,8 +105,9 @@ class Engine:
             initialise(module, seed)
 
     def gradients(self, batches: Sequence[MicroBatch]) -> float:
-        """Forward and backward; the sum of token losses, 0 on ranks that compute what another one counts."""
+        """Forward and backward; the sum of the labels' losses, 0 on ranks that compute what another one counts."""
         self.optimizer.zero_grad()
+        forget(self._norms)
         self._stopwatch.reset()
         with self._stopwatch:
             loss = self.passes.train(batches)
@@ -131,7 +137,9 @@ class Engine:
 
     def evaluate(self, batches: Sequence[MicroBatch]) -> float:
         """The sum of token losses without gradients, 0 on ranks that compute what another one counts."""
+        self.model.eval()
         loss = self._counted(self.passes.evaluate(batches))
+        self.model.train()
         reshard(self.model)
         return loss
 
@@ -146,6 +154,7 @@ class Engine:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
+        settle(self._norms)
 
     def _counted(self, loss: Tensor) -> float:
         return float(loss) if self._counts_loss else 0.0
@@ -155,30 +164,27 @@ class Engine:
         return [parameter.grad for parameter in self._trained if parameter.grad is not None]
 
 
-def _stages(
-    config: Mapping[str, Any],
-    vocab_size: int,
-    shape: tuple[int, int],
-    meshes: Meshes,
-    device: torch.device,
-    strategy: Strategy,
-) -> Stages:
-    assert meshes.pipeline is not None
-    ranks, rank = meshes.pipeline.size(), meshes.pipeline.get_local_rank()
-    costs = block_costs(build_model(config, vocab_size), shape)
-    cuts = cut(costs, stage_count(strategy.schedule, ranks))
-    made: list[nn.Module] = []
-    for index in stages_of(strategy.schedule, ranks, rank):
-        module = build_model(config, vocab_size)
-        cast(Model, module).cut(cuts[index])
-        made.append(parallelize(module, meshes, device, strategy))
-    return Stages(made)
-
-
-def _check_vocabulary(rows: int, layout: Mapping[str, int]) -> None:
+def _build(config: Mapping[str, Any], symbols: int, layout: Mapping[str, int]) -> nn.Module:
+    model = build_model(config, symbols)
+    rows = cast(Model, model).outputs
     # The spec's own rules know it only of the tokenizer that needs no file.
     if rows % (tp := layout.get("tp", 1)):
         raise ValueError(f"a vocabulary of {rows} does not divide by tp={tp}; set model.vocab_size to a multiple")
+    return model
+
+
+def _stages(
+    build: Callable[[], nn.Module], example: Tensor, meshes: Meshes, device: torch.device, strategy: Strategy
+) -> Stages:
+    assert meshes.pipeline is not None
+    ranks, rank = meshes.pipeline.size(), meshes.pipeline.get_local_rank()
+    cuts = cut(block_costs(build, example), stage_count(strategy.schedule, ranks))
+    made: list[nn.Module] = []
+    for index in stages_of(strategy.schedule, ranks, rank):
+        module = build()
+        cast(Model, module).cut(cuts[index])
+        made.append(parallelize(module, meshes, device, strategy))
+    return Stages(made)
 
 
 def _counts_loss(meshes: Meshes, schedule: str) -> bool:

@@ -1,4 +1,4 @@
-"""The loss of a language model, from logits that may be split over ranks by vocabulary."""
+"""The loss, from logits that may be split over ranks by what they are of: tokens, or classes."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -23,10 +23,15 @@ def loss_scope(meshes: Meshes) -> Generator[None]:
         yield
 
 
-def token_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Sum of the cross entropies of (batch, sequence) labels, in at least float32; what is `IGNORED` does not count."""
+def label_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Sum of the labels' cross entropies, in at least float32; what is `IGNORED` does not count.
+
+    Args:
+        logits: one dimension more than the labels.
+        labels: (batch) or (batch, sequence).
+    """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum")
+    return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum")
 
 
 def value_of(loss: Tensor) -> Tensor:

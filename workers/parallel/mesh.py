@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -30,6 +31,11 @@ class Meshes:
     pipeline: DeviceMesh | None = None
     is_sharded: bool = True
     """The last axis of `data` is for shards, be it of degree 1."""
+
+    @cached_property
+    def data_group(self) -> dist.ProcessGroup:
+        """All data ranks. The first to ask for it makes it: a collective."""
+        return (self.data if self.data.ndim == 1 else self.data._flatten()).get_group()  # pyright: ignore[reportPrivateUsage]
 
 
 def meshes_of(layout: Mapping[str, int], device_type: str, *, sharded: bool) -> Meshes:

@@ -24,9 +24,10 @@ def parameters_of(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 def buffers_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Persistent buffers by canonical name."""
-    kept = model.state_dict(keep_vars=True).keys()
+    # A wrapper takes itself out of the names of a state_dict, and not out of these.
+    kept = {canonical(name) for name in model.state_dict(keep_vars=True)}
     for name, buffer in model.named_buffers():
-        if name in kept:
+        if canonical(name) in kept:
             yield _name_in(model, name), buffer
 
 

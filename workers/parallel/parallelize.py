@@ -41,17 +41,15 @@ def parallelize(model: nn.Module, meshes: Meshes, device: torch.device, strategy
 
 
 def initialise(model: nn.Module, seed: int) -> None:
-    """Draw every parameter from a generator of its own, keyed by seed and canonical name, and keep this rank's part.
+    """Draw every parameter and buffer from a generator of its own, keyed by seed and canonical name; keep this rank's.
 
     Whole tensors are drawn, one at a time, so that the values do not depend on the layout.
     """
     bare = cast(Model, model.module if isinstance(model, DistributedDataParallel) else model)
-    for name, parameter in parameters_of(model):
+    for name, tensor in (*parameters_of(model), *buffers_of(model)):
         key = hashlib.sha256(f"{seed}:{name}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(key[:8], "little"))
-        fill(parameter, bare.initial(name, parameter.shape, generator).to(parameter.dtype))
-    for name, _ in buffers_of(model):
-        raise ValueError(f"buffer {name!r} has no initial value: the family must not register persistent buffers")
+        fill(tensor, bare.initial(name, tensor.shape, generator).to(tensor.dtype))
 
 
 @contextmanager

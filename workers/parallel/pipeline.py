@@ -14,7 +14,8 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, PipelineScheduleSingle, get_schedule_class
 
 from regroup.workers.contract import Phase
-from regroup.workers.parallel.loss import loss_scope, token_loss, value_of
+from regroup.workers.models import Model
+from regroup.workers.parallel.loss import label_loss, loss_scope, value_of
 from regroup.workers.parallel.mesh import Meshes
 from regroup.workers.parallel.stages import rank_of_last, stage_count, stages_of
 from regroup.workers.parallel.stopwatch import Stopwatch
@@ -41,8 +42,8 @@ class Pipeline:
         schedule: str,
         *,
         micro_batches: int,
-        shape: tuple[int, int],
-        stream: tuple[int, torch.dtype],
+        inputs: Tensor,
+        stream: torch.dtype,
         scale: Callable[[], float],
         phase: Callable[[str], None],
     ) -> None:
@@ -50,8 +51,8 @@ class Pipeline:
         Args:
             stages: modules of this rank, in order.
             micro_batches: of one step and rank.
-            shape: (batch, sequence) of a micro-batch.
-            stream: width and type of the residual stream.
+            inputs: of a micro-batch, on the meta device.
+            stream: type of the residual stream.
             scale: says what losses are multiplied with for the backward.
         """
         assert meshes.pipeline is not None
@@ -60,12 +61,8 @@ class Pipeline:
         ranks, rank = meshes.pipeline.size(), meshes.pipeline.get_local_rank()
         self._is_first = rank == 0
         self._has_last = rank == rank_of_last(schedule, ranks)
-        parts = 1 if meshes.tensor is None else cast(Any, stages[0]).stream_parts
-        width, dtype = stream
-        self._between = between = torch.empty(
-            (shape[0], shape[1] // parts, width), dtype=dtype, device="meta", requires_grad=True
-        )
-        tokens = torch.empty(shape, dtype=torch.int64, device="meta")
+        shape = cast(Model, stages[0]).stream_shape(inputs.shape)
+        self._between = between = torch.empty(shape, dtype=stream, device="meta", requires_grad=True)
         total = stage_count(schedule, ranks)
         self._group, self._own = meshes.pipeline.get_group(), dist.get_rank()
         self._owners = {
@@ -75,7 +72,7 @@ class Pipeline:
         }
         """Stage → rank of the world."""
         made = [
-            _Stage(phase, module, index, total, device, tokens if index == 0 else between, between, self._group)
+            _Stage(phase, module, index, total, device, inputs if index == 0 else between, between, self._group)
             for index, module in zip(stages_of(schedule, ranks, rank), stages, strict=True)
         ]
         kind = get_schedule_class(_CLASSES[schedule])
@@ -97,11 +94,11 @@ class Pipeline:
         return max(stage.peak_live for stage in self._stages)
 
     def train(self, batches: Sequence[MicroBatch]) -> Tensor:
-        """Gradients of a step; the sum of token losses, 0 where the last stage is not."""
+        """Gradients of a step; the sum of the labels' losses, 0 where the last stage is not."""
         self._losses = []
         for stage in self._stages:
             stage.begin()
-        inputs = [torch.cat([batch.tokens for batch in batches]).to(self._device)] if self._is_first else []
+        inputs = [torch.cat([batch.inputs for batch in batches]).to(self._device)] if self._is_first else []
         labels = torch.cat([batch.labels for batch in batches]).to(self._device) if self._has_last else None
         with loss_scope(self._meshes):
             losses: list[Tensor] | None = [] if self._has_last else None
@@ -128,7 +125,7 @@ class Pipeline:
     def _forward(self, stage: "_Stage", batch: MicroBatch) -> list[tuple[dist.Work | None, Tensor]]:
         before, after = (self._owners.get(stage.stage_index + step) for step in (-1, 1))
         if before is None:
-            x = batch.tokens.to(self._device)
+            x = batch.inputs.to(self._device)
         elif before == self._own:
             x = self._handed
         else:
@@ -137,7 +134,7 @@ class Pipeline:
         with loss_scope(self._meshes):
             y = stage.submod(x)
             if after is None:
-                self._losses.append(value_of(token_loss(y, batch.labels.to(self._device))).double())
+                self._losses.append(value_of(label_loss(y, batch.labels.to(self._device))).double())
                 return []
         if after == self._own:
             self._handed = y
@@ -148,7 +145,7 @@ class Pipeline:
         return torch.stack([torch.zeros((), dtype=torch.float64, device=self._device), *self._losses]).sum()
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        loss = token_loss(logits, labels)
+        loss = label_loss(logits, labels)
         self._losses.append(value_of(loss).double())
         return loss * self._scale()
 

@@ -45,6 +45,8 @@ def _style(role: Role, sequence_parallel: bool) -> ParallelStyle:
             return _Gathered(stream)
         case Role.COLUMN:
             return ColwiseParallel()
+        case Role.CHANNELS:
+            return _Channels()
         case Role.ROW:
             return RowwiseParallel(output_layouts=stream)
         case Role.HEAD:
@@ -74,9 +76,7 @@ class _Replicated(ParallelStyle):
     """Parameters alike on all ranks of the mesh, known as such: a snapshot then keeps one copy."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        for name, parameter in module.named_parameters(recurse=False):
-            whole = distribute_tensor(parameter.detach(), device_mesh, [Replicate()], src_data_rank=None)
-            module.register_parameter(name, nn.Parameter(whole))
+        _spread(module, device_mesh, Replicate())
         module.register_forward_pre_hook(partial(self._enter, device_mesh))
         module.register_forward_hook(self._leave)
         return module
@@ -88,3 +88,30 @@ class _Replicated(ParallelStyle):
     @staticmethod
     def _leave(_: nn.Module, __: tuple[Tensor, ...], output: DTensor) -> Tensor:
         return output.to_local()
+
+
+class _Channels(ParallelStyle):
+    """Some channels of the last dimension, with their parameters and buffers."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        _spread(module, device_mesh, Shard(0))
+        module.register_forward_pre_hook(partial(self._enter, device_mesh))
+        module.register_forward_hook(self._leave)
+        return module
+
+    @staticmethod
+    def _enter(mesh: DeviceMesh, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (DTensor.from_local(inputs[0], mesh, [Shard(inputs[0].dim() - 1)], run_check=False),)
+
+    @staticmethod
+    def _leave(_: nn.Module, __: tuple[Tensor, ...], output: DTensor) -> Tensor:
+        return output.to_local()
+
+
+def _spread(module: nn.Module, mesh: DeviceMesh, placement: Placement) -> None:
+    """Parameters and buffers of the module itself, on the meta device."""
+    for name, parameter in list(module.named_parameters(recurse=False)):
+        spread = distribute_tensor(parameter.detach(), mesh, [placement], src_data_rank=None)
+        module.register_parameter(name, nn.Parameter(spread))
+    for name, buffer in list(module.named_buffers(recurse=False)):
+        module.register_buffer(name, distribute_tensor(buffer, mesh, [placement], src_data_rank=None))

@@ -16,7 +16,7 @@ from regroup.workers.node import storage
 from regroup.workers.prepare.pieces import SMALLEST_UNIT_BYTES, Piece, size_bytes, units
 from regroup.workers.prepare.recipe import Recipe
 from regroup.workers.prepare.records import described
-from regroup.workers.prepare.unit import LABELS, TOKENS
+from regroup.workers.prepare.unit import LABEL, LABELS, TOKENS
 from regroup.workers.rank.errors import DataError
 from regroup.workers.state.sources import SourceFile, find, mark
 from regroup.workers.state.tokenizers import tokenizer_of
@@ -113,7 +113,7 @@ def finish(plan: Plan, made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 if unit["file"]
             ],
         }
-    largest = [unit["largest"].get(field, 0) for _, unit in filled for field in (TOKENS, LABELS)]
+    largest = [unit["largest"].get(field, 0) for _, unit in filled for field in (TOKENS, LABELS, LABEL)]
     meta = {
         "kind": "records",
         "fingerprint": plan.fingerprint,

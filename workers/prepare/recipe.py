@@ -34,8 +34,8 @@ class Recipe:
     """Content address of the code that the function is in."""
     python: str
     """What the spec says of the Python that runs the function."""
-    for_trainer: bool
-    """The built-in trainer reads the records."""
+    reads: str
+    """What the built-in trainer reads of the records: `tokens` or `images`; empty if it does not read them."""
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> "Recipe":

@@ -28,6 +28,7 @@ from regroup.workers.state.sources import SourceFile
 from regroup.workers.state.tokenizers import token_dtype, tokenizer_of
 
 TOKENS, LABELS = "tokens", "labels"
+IMAGE, LABEL = "image", "label"
 _TAKE_TOKENS = 1 << 18
 
 
@@ -126,11 +127,11 @@ def _map(
             for batch in _batches(recipe, piece):
                 arrays = function(batch)
                 try:
-                    _check_for_trainer(recipe, arrays)
+                    _CHECKS[recipe.reads](recipe, arrays)
                     file.append(arrays)
                 except WrongRecord as error:
                     raise DataError(f"function {function.name}: {error} (data {batch.where})") from error
-    tokens = file.records * (recipe.sequence or 0) if recipe.for_trainer else 0
+    tokens = file.records * (recipe.sequence or 0) if recipe.reads == "tokens" else 0
     return {"tokens": tokens, "dropped": 0}
 
 
@@ -145,10 +146,25 @@ def _batches(recipe: Recipe, piece: Piece) -> Iterator[Batch]:
         yield Batch(piece.uri, rows)
 
 
-def _check_for_trainer(recipe: Recipe, arrays: Arrays) -> None:
+def _check_nothing(recipe: Recipe, arrays: Arrays) -> None:
+    """A function of somebody's own reads what it likes."""
+
+
+def _check_images(_: Recipe, arrays: Arrays) -> None:
+    """The built-in trainer reads `image` and `label`."""
+    shapes = {name: values.shape[1:] for name, values in arrays.items()}
+    if len(shapes.get(IMAGE, ())) != 3 or shapes.get(LABEL) != () or arrays[LABEL].dtype.kind not in "iu":
+        told = ", ".join(f"{name} {arrays[name].dtype} {shape}" for name, shape in sorted(shapes.items()))
+        raise WrongRecord(
+            f"the built-in trainer needs {IMAGE!r} of shape (channels, height, width) and {LABEL!r}, one integer; "
+            f"there are {told}"
+        )
+    if arrays[LABEL].size and int(arrays[LABEL].min()) < 0:
+        raise WrongRecord(f"field {LABEL!r} is negative in record {int(arrays[LABEL].argmin())} of the batch")
+
+
+def _check_tokens(recipe: Recipe, arrays: Arrays) -> None:
     """The built-in trainer reads `tokens` alone, with the last label, or `tokens` and `labels`."""
-    if not recipe.for_trainer:
-        return
     sequence = recipe.sequence or 0
     shapes = {name: values.shape[1:] for name, values in arrays.items()}
     if TOKENS not in shapes or any(arrays[name].dtype.kind not in "iu" for name in {TOKENS, LABELS} & shapes.keys()):
@@ -164,3 +180,7 @@ def _check_for_trainer(recipe: Recipe, arrays: Arrays) -> None:
                 f"field {name!r} has shape {shapes[name]}, and training.sequence {sequence} asks for {expected}: "
                 f"{TOKENS!r} of sequence + 1, or {TOKENS!r} and {LABELS!r} of sequence"
             )
+
+
+_CHECKS = {"": _check_nothing, "tokens": _check_tokens, "images": _check_images}
+"""What the built-in trainer reads → what records must be."""

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
 from torch import Tensor
 
 from regroup.workers.rank.errors import DataError
@@ -45,14 +44,14 @@ class SampleId:
 class MicroBatch:
     """Consecutive slots of the global batch. A dummy has no ids and only ignored labels."""
 
-    tokens: Tensor
-    """int64, (micro-batch, sequence)."""
+    inputs: Tensor
+    """Token ids, int64 (micro-batch, sequence), or images, float32 (micro-batch, channels, height, width)."""
     labels: Tensor
-    """The next token at every position, or `IGNORED`."""
+    """int64: the next token at every position, or the class of every image; or `IGNORED`."""
     ids: tuple[SampleId, ...]
 
     @property
-    def valid_tokens(self) -> int:
+    def valid_labels(self) -> int:
         """Labels that count in the loss."""
         return int((self.labels != IGNORED).sum())
 
@@ -98,33 +97,34 @@ class SampleStream:
         self.samples_digest = chain(self.samples_digest, step, samples, samples_hash)
 
 
-class Tokens(Protocol):
-    """Samples by number: a token file, or prepared records."""
+class Samples(Protocol):
+    """Samples by number: see `samples.py`."""
 
     @property
     def fingerprint(self) -> str:
         """Hash of what they were made of."""
         ...
 
-    def records(self, sequence: int) -> int:
-        """How many samples of `sequence` tokens there are."""
+    def __len__(self) -> int: ...
+
+    def rows(self, numbers: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Inputs and labels of these: a row of each for every number."""
         ...
 
-    def rows(self, numbers: Sequence[int], sequence: int) -> tuple[Tensor, Tensor]:
-        """Tokens and labels of these, each int64 (len(numbers), sequence)."""
+    def blank(self, count: int) -> tuple[Tensor, Tensor]:
+        """So many rows that count for nothing: inputs of zeros, labels ignored."""
         ...
 
 
 class TrainingData(SampleStream):
-    """The samples of a token file, or prepared ones.
+    """The samples of the built-in trainer.
 
     `Context.track` saves and restores it; it refuses to go on with other data.
     """
 
-    def __init__(self, tokens: Tokens, *, sequence: int, global_batch: int, micro_batch: int, seed: int) -> None:
-        super().__init__(tokens.records(sequence), global_batch=global_batch, micro_batch=micro_batch, seed=seed)
-        self._tokens = tokens
-        self._sequence = sequence
+    def __init__(self, samples: Samples, *, global_batch: int, micro_batch: int, seed: int) -> None:
+        super().__init__(len(samples), global_batch=global_batch, micro_batch=micro_batch, seed=seed)
+        self._samples = samples
 
     def deal(self, index: int, degree: int) -> list[MicroBatch]:
         """The micro-batches of the next step for data rank `index` of `degree`: equally many on every rank."""
@@ -135,7 +135,7 @@ class TrainingData(SampleStream):
         return {
             "cursor": self.cursor,
             "samples_digest": self.samples_digest,
-            "fingerprint": self._tokens.fingerprint,
+            "fingerprint": self._samples.fingerprint,
             "records": self.records,
         }
 
@@ -145,7 +145,7 @@ class TrainingData(SampleStream):
         Raises:
             DataError: the state counts in other data.
         """
-        for key, here in (("fingerprint", self._tokens.fingerprint), ("records", self.records)):
+        for key, here in (("fingerprint", self._samples.fingerprint), ("records", self.records)):
             if state[key] != here:
                 raise DataError(
                     f"the saved position belongs to data with {key} {state[key]!r}, but this job reads {here!r}; "
@@ -156,35 +156,31 @@ class TrainingData(SampleStream):
 
     def _batch(self, ids: tuple[SampleId, ...]) -> MicroBatch:
         if not ids:
-            return dummy(self.micro_batch, self._sequence)
-        tokens, labels = self._tokens.rows(self.record_numbers(ids), self._sequence)
-        return MicroBatch(tokens, labels, ids)
+            return dummy(self._samples, self.micro_batch)
+        return MicroBatch(*self._samples.rows(self.record_numbers(ids)), ids)
 
 
-def validation_batches(
-    tokens: Tokens, *, sequence: int, micro_batch: int, most: int, index: int, degree: int
-) -> list[MicroBatch]:
-    """Held-out records for data rank `index` of `degree`: at most `most`, evenly spaced, the same on every layout.
+def validation_batches(samples: Samples, *, micro_batch: int, most: int, index: int, degree: int) -> list[MicroBatch]:
+    """Held-out samples for data rank `index` of `degree`: at most `most`, evenly spaced, the same on every layout.
 
     The last micro-batch is filled up with ignored rows.
     """
-    records = tokens.records(sequence)
+    records = len(samples)
     chosen = [number * records // min(most, records) for number in range(min(most, records))]
     count = math.ceil(len(chosen) / micro_batch)
     batches: list[MicroBatch] = []
     for number in dealt(count, index, degree):
-        batch = dummy(micro_batch, sequence)
+        batch = dummy(samples, micro_batch)
         rows = chosen[number * micro_batch : (number + 1) * micro_batch] if number < count else []
         if rows:
-            batch.tokens[: len(rows)], batch.labels[: len(rows)] = tokens.rows(rows, sequence)
+            batch.inputs[: len(rows)], batch.labels[: len(rows)] = samples.rows(rows)
         batches.append(batch)
     return batches
 
 
-def dummy(micro_batch: int, sequence: int) -> MicroBatch:
+def dummy(samples: Samples, micro_batch: int) -> MicroBatch:
     """A micro-batch that adds nothing to loss and gradients, for ranks that would run fewer than others."""
-    shape = (micro_batch, sequence)
-    return MicroBatch(torch.zeros(shape, dtype=torch.int64), torch.full(shape, IGNORED, dtype=torch.int64), ())
+    return MicroBatch(*samples.blank(micro_batch), ())
 
 
 def dealt(count: int, index: int, degree: int) -> list[int]:

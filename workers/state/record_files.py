@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from regroup.workers.rank.errors import DataError
-from regroup.workers.state.token_file import META, TokenFile
+from regroup.workers.state.token_file import META
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,36 +79,6 @@ class RecordFiles:
             np.memmap(self._directory / file["name"], dtype=self._dtype, mode="r", shape=(file["records"],))
             for file in self._files
         ]
-
-
-class TokenRecords(RecordFiles):
-    """Prepared records as the built-in trainer reads a token file."""
-
-    def records(self, sequence: int) -> int:
-        """Samples of `sequence` tokens.
-
-        Raises:
-            DataError: they were prepared for another length.
-        """
-        has = self.fields.get("tokens")
-        if has != ((sequence,) if "labels" in self.fields else (sequence + 1,)):
-            raise DataError(f"the records hold tokens of shape {has}, and training.sequence is {sequence}")
-        return len(self)
-
-    def rows(self, numbers: Sequence[int], sequence: int) -> tuple[Tensor, Tensor]:
-        """Tokens and labels of these records, each int64 (len(numbers), sequence)."""
-        fields = self[numbers]
-        tokens = fields["tokens"].to(torch.int64)
-        if "labels" in fields:
-            return tokens, fields["labels"].to(torch.int64)
-        return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
-
-
-def open_tokens(dataset: Mapping[str, Any], part: str) -> TokenFile | TokenRecords | None:
-    """The tokens of a split as this node has them, however they were prepared; None without that split."""
-    if dataset.get("kind") == KIND:
-        return TokenRecords(Path(dataset["directory"]), part) if part in dataset["records"] else None
-    return TokenFile(Path(dataset[part])) if dataset.get(part) else None
 
 
 def open_records(dataset: Mapping[str, Any], part: str) -> RecordFiles | None:

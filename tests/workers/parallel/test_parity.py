@@ -1,5 +1,7 @@
 """Every strategy, alone and combined, computes what one process of plain torch does."""
 
+import json
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,12 @@ import pytest
 Config = dict[str, Any]
 LIMIT, SCALAR_LIMIT = 1e-11, 1e-12
 """In float64: of a tensor's norm, and of the loss and the gradient's norm."""
-TENSORS = 3 + 9 * 4
+TENSORS = {"transformer": 3 + 9 * 4, "convnet": 4 + 7 * 4}
+BUFFERS = {"transformer": 0, "convnet": 4 * 4}
+CONVNET = {
+    "family": "convnet", "channels": 2, "classes": 24, "dim": 8, "layers": 4, "ffn_dim": 16,
+    "norm_over": "micro_batch", "norm_eps": 1e-5, "norm_momentum": 0.1,
+}  # fmt: skip
 
 LAYOUTS: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
     "ddp2": ("ddp", {"dp_replicate": 2}, {}),
@@ -40,13 +47,22 @@ LAYOUTS: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
     "pp2 x fsdp3, uneven": ("fsdp", {"dp_shard": 3, "pp": 2}, {}),
     "pp2 x tp2, zbv": ("fsdp", {"pp": 2, "tp": 2}, {"schedule": "zbv"}),
     "pp2 x tp2 x fsdp2": ("fsdp", {"dp_shard": 2, "tp": 2, "pp": 2}, {}),
-}
+    "convnet, ddp2": ("ddp", {"dp_replicate": 2}, {"model": CONVNET}),
+    "convnet, ddp4, one batch": ("ddp", {"dp_replicate": 4}, {"model": CONVNET | {"norm_over": "global_batch"}}),
+    "convnet, zero1-2": ("zero1", {"dp_replicate": 2}, {"model": CONVNET}),
+    "convnet, hsdp2x2, recomputed": (
+        "fsdp", {"dp_replicate": 2, "dp_shard": 2}, {"model": CONVNET, "activation_checkpointing": "full"},
+    ),
+    "convnet, tp2 x fsdp2": ("fsdp", {"dp_shard": 2, "tp": 2}, {"model": CONVNET, "sequence_parallel": False}),
+    "convnet, pp2, zbv": ("fsdp", {"pp": 2}, {"model": CONVNET, "schedule": "zbv"}),
+    "convnet, pp2 x ddp2": ("ddp", {"dp_replicate": 2, "pp": 2}, {"model": CONVNET}),
+    "convnet, pp2 x tp2": ("fsdp", {"pp": 2, "tp": 2}, {"model": CONVNET, "sequence_parallel": False}),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def references(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("references")
-    return {kind: folder / kind for kind in ("fp64", "fp32", "fp64-tied")}
+    return defaultdict(lambda: tmp_path_factory.mktemp("reference") / "values")
 
 
 @pytest.fixture
@@ -63,9 +79,9 @@ def spread(agent: Any, config: Config, references: dict[str, Path], name: str, *
     data_parallel, layout, options = LAYOUTS[name]
     options = dict(options)
     config["training"]["activation_checkpointing"] = options.pop("activation_checkpointing", "none")
-    tied = config["model"]["tie_embeddings"] = options.pop("tie_embeddings", False)
+    config["model"] = options.pop("model", config["model"] | {"tie_embeddings": options.pop("tie_embeddings", False)})
     config |= {"data_parallel": data_parallel, "strategy": options}
-    reference = references[config["training"]["precision"] + ("-tied" if tied else "")]
+    reference = references[config["training"]["precision"] + json.dumps(config["model"])]
     config["args"] = {"reference": str(reference), **args}
     if not reference.exists():
         assert agent.run(config, 1, "dense", entry="parity_loop:dense").codes == [0]
@@ -95,8 +111,10 @@ def test_gradients_and_parameters_are_those_of_one_process(
     errors = spread(agent, exact, references, name)
     assert beyond(errors, LIMIT, SCALAR_LIMIT) == []
     assert list(errors) == ["adamw after 1", "adamw after 5", "sgd after 1", "sgd after 5"]
-    tensors = TENSORS - exact["model"]["tie_embeddings"]
+    family = exact["model"]["family"]
+    tensors = TENSORS[family] - exact["model"].get("tie_embeddings", False)
     assert {found["compared gradients"] for found in errors.values()} == {tensors}
+    assert {found["compared parameters"] for found in errors.values()} == {tensors + BUFFERS[family]}
 
 
 @pytest.mark.parametrize(

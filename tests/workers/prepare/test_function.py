@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from house.prepare_inputs import prepared, recipe
 
 from regroup.workers.prepare.function import FunctionFailed
 from regroup.workers.rank.errors import DataError
-from regroup.workers.state.record_files import RecordFiles, TokenRecords
+from regroup.workers.state.data import IGNORED
+from regroup.workers.state.record_files import RecordFiles
+from regroup.workers.state.samples import ImageSamples, TokenSamples
 
 ROWS = [{"x": [number, number + 0.5], "label": number % 3, "name": f"n{number}"} for number in range(20)]
 
@@ -53,9 +56,9 @@ def test_records_for_the_trainer_have_its_tokens(tmp_path: Path) -> None:
     code = (
         "import numpy\ndef make(batch):\n    n = len(batch['label'])\n    return {'tokens': numpy.full((n, 17), 5)}\n"
     )
-    meta = run(tmp_path, code, for_trainer=True)
+    meta = run(tmp_path, code, reads="tokens")
     assert meta["vocab_size"] == 6
-    tokens, labels = TokenRecords(tmp_path / "out" / meta["fingerprint"], "train").rows([3], 16)
+    tokens, labels = TokenSamples(RecordFiles(tmp_path / "out" / meta["fingerprint"], "train"), 16).rows([3])
     assert tokens.tolist() == labels.tolist() == [[5] * 16]
 
 
@@ -88,7 +91,7 @@ def test_what_is_no_record_is_refused_with_file_and_row(tmp_path: Path, body: st
 )
 def test_what_the_trainer_cannot_read_is_refused(tmp_path: Path, body: str, words: str) -> None:
     with pytest.raises(DataError, match=words):
-        run(tmp_path, f"def make(batch):\n    {body}\n", for_trainer=True)
+        run(tmp_path, f"def make(batch):\n    {body}\n", reads="tokens")
 
 
 def test_a_function_that_raises_is_shown_alone(tmp_path: Path) -> None:
@@ -146,3 +149,32 @@ def _is_ours(pid: str, folder: str) -> bool:
         return os.readlink(f"/proc/{pid}/cwd").startswith(folder)
     except OSError:
         return False
+
+
+def test_images_for_the_trainer_have_a_shape_and_a_class(tmp_path: Path) -> None:
+    code = (
+        "import numpy\ndef make(batch):\n    n = len(batch['label'])\n"
+        "    return {'image': numpy.ones((n, 1, 4, 4), numpy.float32), 'label': numpy.arange(n)}\n"
+    )
+    meta = run(tmp_path, code, reads="images")
+    assert meta["vocab_size"] == 8, "rows of a batch"
+    samples = ImageSamples(RecordFiles(tmp_path / "out" / meta["fingerprint"], "train"))
+    images, labels = samples.rows([3, 0])
+    assert (images.shape, images.dtype, labels.tolist()) == ((2, 1, 4, 4), torch.float32, [3, 0])
+    blank, ignored = samples.blank(2)
+    assert blank.shape == images.shape and ignored.tolist() == [IGNORED] * 2
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("return {'image': numpy.ones((n, 4, 4)), 'label': numpy.arange(n)}", r"needs 'image' of shape \(channels"),
+        ("return {'image': numpy.ones((n, 1, 4, 4)), 'label': numpy.ones(n)}", "there are image float64"),
+        ("return {'image': numpy.ones((n, 1, 4, 4))}", "'label', one integer"),
+        ("return {'image': numpy.ones((n, 1, 4, 4)), 'label': numpy.arange(n) - 2}", "negative in record 0"),
+    ],
+)
+def test_what_is_no_image_is_refused(tmp_path: Path, body: str, words: str) -> None:
+    code = f"import numpy\ndef make(batch):\n    n = len(batch['label'])\n    {body}\n"
+    with pytest.raises(DataError, match=words):
+        run(tmp_path, code, reads="images")

@@ -11,7 +11,8 @@ from house.prepare_inputs import DOCUMENTS, planned, prepared, recipe, write
 
 from regroup.workers.prepare.formats import SUFFIXES
 from regroup.workers.rank.errors import DataError
-from regroup.workers.state.record_files import RecordFiles, TokenRecords
+from regroup.workers.state.record_files import RecordFiles
+from regroup.workers.state.samples import TokenSamples
 
 FORMATS = sorted(SUFFIXES)
 
@@ -107,13 +108,14 @@ def test_a_text_in_an_object_is_found_by_its_path(tmp_path: Path) -> None:
 
 def test_the_trainer_reads_records_as_it_reads_a_token_file(tmp_path: Path) -> None:
     meta = prepared(recipe(write(tmp_path / "in", "jsonl"), "jsonl"), tmp_path / "out", unit_bytes=300)
-    records = TokenRecords(tmp_path / "out" / meta["fingerprint"], "train")
-    last = records.records(16) - 1
-    inputs, labels = records.rows([last, 0], 16)
+    records = RecordFiles(tmp_path / "out" / meta["fingerprint"], "train")
+    samples = TokenSamples(records, 16)
+    last = len(samples) - 1
+    inputs, labels = samples.rows([last, 0])
     assert inputs.shape == labels.shape == (2, 16)
     assert inputs[1].tolist() == stream(DOCUMENTS)[:16] and labels[1].tolist() == stream(DOCUMENTS)[1:17]
     with pytest.raises(DataError, match=r"training\.sequence is 8"):
-        records.records(8)
+        TokenSamples(records, 8)
     with pytest.raises(IndexError, match=f"record {last + 1} of {last + 1}"):
         records[[last + 1]]
 

@@ -20,7 +20,7 @@ FUNCTION = "regroup.workers.rank.function:train"
 def records(dataset: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
     """The text of the token file, prepared."""
     files = json.loads((Path(dataset["directory"]) / "meta.json").read_text())["files"]
-    data = recipe(files["train"][0], "text", validation=files["validation"], for_trainer=True)
+    data = recipe(files["train"][0], "text", validation=files["validation"], reads="tokens")
     meta = prepared(data, tmp_path / "out")
     return {**summary(meta), "directory": str(tmp_path / "out" / meta["fingerprint"])}
 

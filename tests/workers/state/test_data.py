@@ -1,6 +1,5 @@
 """Every sample of every step exactly once, in an order that knows nothing of ranks."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from regroup.workers.state.data import (
     IGNORED,
     MicroBatch,
     SampleId,
+    Samples,
     TrainingData,
     chain,
     dealt,
@@ -26,7 +26,7 @@ from regroup.workers.state.data import (
     samples_hash_of,
     validation_batches,
 )
-from regroup.workers.state.token_file import TokenFile
+from regroup.workers.state.samples import open_samples
 
 SEQUENCE, GLOBAL, MICRO = 16, 16, 2
 ORDER_OF_SEED_42_EPOCH_1 = [7, 6, 4, 0, 2, 3, 1, 9, 5, 8]
@@ -35,12 +35,14 @@ CHAIN = "7a9155b70af5ea51"
 
 
 @pytest.fixture
-def tokens(dataset: dict[str, Any]) -> TokenFile:
-    return TokenFile(Path(dataset["train"]))
+def samples(dataset: dict[str, Any]) -> Samples:
+    found = open_samples(dataset, "train", SEQUENCE)
+    assert found is not None
+    return found
 
 
-def new_data(tokens: TokenFile) -> TrainingData:
-    return TrainingData(tokens, sequence=SEQUENCE, global_batch=GLOBAL, micro_batch=MICRO, seed=3)
+def new_data(samples: Samples) -> TrainingData:
+    return TrainingData(samples, global_batch=GLOBAL, micro_batch=MICRO, seed=3)
 
 
 def batches_of_all(data: TrainingData, degree: int) -> list[list[MicroBatch]]:
@@ -92,29 +94,29 @@ def test_every_micro_batch_is_dealt_once_and_every_rank_runs_equally_many(count:
 
 
 @pytest.mark.parametrize("degree", [1, 2, 3, 5, 8])
-def test_the_same_rows_arrive_whatever_the_degree(tokens: TokenFile, degree: int) -> None:
-    alone = new_data(tokens).deal(0, 1)
-    spread = [batch for hand in batches_of_all(new_data(tokens), degree) for batch in hand]
+def test_the_same_rows_arrive_whatever_the_degree(samples: Samples, degree: int) -> None:
+    alone = new_data(samples).deal(0, 1)
+    spread = [batch for hand in batches_of_all(new_data(samples), degree) for batch in hand]
     real = sorted((batch for batch in spread if batch.ids), key=lambda batch: (batch.ids[0].epoch, batch.ids[0].index))
     assert [batch.ids for batch in real] == [batch.ids for batch in alone]
     for one, other in zip(alone, real, strict=True):
-        assert torch.equal(one.tokens, other.tokens)
+        assert torch.equal(one.inputs, other.inputs)
         assert torch.equal(one.labels, other.labels)
     for batch in spread:
-        assert batch.tokens.shape == batch.labels.shape == (MICRO, SEQUENCE)
+        assert batch.inputs.shape == batch.labels.shape == (MICRO, SEQUENCE)
         if not batch.ids:
-            assert batch.valid_tokens == 0
+            assert batch.valid_labels == 0
             assert (batch.labels == IGNORED).all()
 
 
-def test_labels_are_the_next_tokens(tokens: TokenFile) -> None:
-    batch = new_data(tokens).deal(0, 1)[0]
-    assert torch.equal(batch.tokens[:, 1:], batch.labels[:, :-1])
-    assert batch.valid_tokens == MICRO * SEQUENCE
+def test_labels_are_the_next_tokens(samples: Samples) -> None:
+    batch = new_data(samples).deal(0, 1)[0]
+    assert torch.equal(batch.inputs[:, 1:], batch.labels[:, :-1])
+    assert batch.valid_labels == MICRO * SEQUENCE
 
 
-def test_the_ledger_moves_on_only_with_exactly_the_samples_of_the_step(tokens: TokenFile) -> None:
-    data = new_data(tokens)
+def test_the_ledger_moves_on_only_with_exactly_the_samples_of_the_step(samples: Samples) -> None:
+    data = new_data(samples)
     ids = [sample for batch in data.deal(0, 1) for sample in batch.ids]
     for wrong in (ids[1:], [*ids, ids[0]], [*ids[1:], ids[1]]):
         with pytest.raises(RuntimeError, match="dealing of samples"):
@@ -132,9 +134,9 @@ def test_hashes_survive_being_summed_as_floats(hashes: list[int]) -> None:
     assert hash_from_limbs(low, high) == sum(hashes) % 2**64
 
 
-def test_state_goes_on_where_it_stood_and_refuses_other_data(tokens: TokenFile) -> None:
-    data, again = new_data(tokens), new_data(tokens)
-    data.advance(1, GLOBAL, samples_hash_of(sample_ids(0, GLOBAL, tokens.records(SEQUENCE))))
+def test_state_goes_on_where_it_stood_and_refuses_other_data(samples: Samples) -> None:
+    data, again = new_data(samples), new_data(samples)
+    data.advance(1, GLOBAL, samples_hash_of(sample_ids(0, GLOBAL, len(samples))))
     again.load_state_dict(data.state_dict())
     assert again.deal(0, 1)[0].ids == data.deal(0, 1)[0].ids
     assert again.samples_digest == data.samples_digest
@@ -143,19 +145,17 @@ def test_state_goes_on_where_it_stood_and_refuses_other_data(tokens: TokenFile) 
 
 
 @pytest.mark.parametrize("degree", [1, 2, 3])
-def test_validation_sees_the_same_rows_on_every_layout(tokens: TokenFile, degree: int) -> None:
+def test_validation_sees_the_same_rows_on_every_layout(samples: Samples, degree: int) -> None:
     def rows(degree: int) -> list[list[int]]:
         batches = [
             batch
             for index in range(degree)
-            for batch in validation_batches(
-                tokens, sequence=SEQUENCE, micro_batch=4, most=10, index=index, degree=degree
-            )
+            for batch in validation_batches(samples, micro_batch=4, most=10, index=index, degree=degree)
         ]
         return sorted(
             row.tolist()
             for batch in batches
-            for row, labels in zip(batch.tokens, batch.labels, strict=True)
+            for row, labels in zip(batch.inputs, batch.labels, strict=True)
             if (labels != IGNORED).any()
         )
 
