@@ -1,16 +1,12 @@
 """Wire models v1. Fields are added freely and never change their meaning; take enums as open. Times: Unix seconds."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from regroup.service.layout import Layout
 from regroup.service.spec import JobSpec
 from regroup.service.states import JobState
-
-if TYPE_CHECKING:  # clients read these models without the service behind them
-    from regroup.service.jobs import JobDetail
-    from regroup.service.store.records import JobRow
 
 
 class _Wire(BaseModel):
@@ -98,6 +94,12 @@ class JobSummary(_Wire):
     loss: float | None
     validation_loss: float | None
     tokens_per_s: float | None
+    mfu: float | None = None
+    """Model operations of the newest step over what its devices could have done in that time; null if not known."""
+    exposed: float | None = None
+    """Part of the newest forward and backward in which ranks waited for each other, on average; CPUs only."""
+    peak_bytes: float | None = None
+    """Most memory that a rank had in the newest step."""
     eta_s: float | None
     """Seconds to the last step at the present rate."""
     goodput: float | None
@@ -348,42 +350,3 @@ class Problem(_Wire):
     """Path of the request."""
     code: str
     errors: list[WrongField] = []
-
-
-_OWN_RESULTS = frozenset({"step", "parameters", "samples", "parameter_count"})
-
-
-def summary(job: "JobRow") -> JobSummary:
-    """A job as a list shows it."""
-    return JobSummary.model_validate(_summary_fields(job))
-
-
-def whole(detail: "JobDetail") -> Job:
-    """A job as its own page shows it."""
-    job, result = detail.job, detail.job.result or {}
-    return Job.model_validate(
-        {
-            **_summary_fields(job),
-            "error": job.error,
-            "digest": {"parameters": result.get("parameters"), "samples": result.get("samples")},
-            "parameter_count": result.get("parameter_count"),
-            "result": {key: value for key, value in result.items() if key not in _OWN_RESULTS},
-            "conditions": job.conditions,
-            "phase": job.phase,
-            "intents": job.intents,
-            "rank_phases": job.rank_phases,
-            "incidents": [incident.data for incident in detail.incidents],
-            "placement": detail.generation.ranks if detail.generation else [],
-            "storage_uri": job.storage_uri,
-            "resume_uri": job.resume_uri,
-            "spec": job.spec,
-        }
-    )
-
-
-def _summary_fields(job: "JobRow") -> dict[str, Any]:
-    names = JobSummary.model_fields.keys() - {"eta_s"}
-    eta_s = None
-    if job.state is JobState.RUNNING and job.step_duration_s and job.steps is not None:
-        eta_s = job.step_duration_s * max(0, job.steps - job.step)
-    return {**{name: getattr(job, name) for name in names}, "eta_s": eta_s}

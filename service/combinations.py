@@ -41,10 +41,14 @@ class Choice:
     offload: bool
     bucket_mib: int
     sequence_parallel: bool
+    async_tp: bool
     schedule: str
     stages: int
     """Of the whole pipeline."""
-    activation_checkpointing: str | int
+    activation_checkpointing: str | int | float
+    precision: str
+    reduce: str
+    compile: str
     sequence: int
     micro_batches: int
     """Of one step, all ranks together."""
@@ -216,6 +220,20 @@ RULES: tuple[Rule, ...] = (
         lambda choice: {"cp": choice.cp},
     ),
     Rule(
+        "layout.async_tp",
+        "is false",
+        "it needs symmetric memory of GPUs with NVLink, and was not proven on one yet",
+        lambda choice: not choice.async_tp,
+        lambda choice: {"async_tp": choice.async_tp},
+    ),
+    Rule(
+        "training.precision",
+        "is not float8",
+        "its products exist on GPUs from Ada on, and were not proven on one yet",
+        lambda choice: choice.precision != "float8",
+        lambda choice: {"precision": choice.precision},
+    ),
+    Rule(
         "layout.pp",
         "has a block at least for each stage",
         "interleaved and zero-bubble schedules have two stages on a rank",
@@ -246,6 +264,35 @@ RULES: tuple[Rule, ...] = (
         or choice.micro_batches_of_a_rank % _rounds(choice) == 0,
         lambda choice: {"schedule": choice.schedule, "pp": choice.pp,
                         "micro-batches of a rank": choice.micro_batches_of_a_rank},
+    ),
+    Rule(
+        "training.reduce",
+        "not bf16 with precision fp64",
+        "that is for truth, and rounding sums would spoil it",
+        lambda choice: choice.reduce == "fp32" or choice.precision != "fp64",
+        lambda choice: {"reduce": choice.reduce, "precision": choice.precision},
+    ),
+    Rule(
+        "training.compile",
+        "off with tp above 1",
+        "compiled, blocks whose tensors are split gave wrong gradients (torch 2.13)",
+        lambda choice: choice.compile == "off" or choice.tp == 1,
+        lambda choice: {"compile": choice.compile, "tp": choice.tp},
+    ),
+    Rule(
+        "training.compile",
+        "off with zero-bubble schedules",
+        "they go backward through a block in two parts, and what is compiled has only one",
+        lambda choice: choice.compile == "off" or choice.pp == 1
+        or choice.schedule not in ("interleaved_zero_bubble", "zbv"),
+        lambda choice: {"compile": choice.compile, "schedule": choice.schedule},
+    ),
+    Rule(
+        "training.activation_checkpointing",
+        "a share of memory only with training.compile",
+        "it is the compiler that decides what is kept within it",
+        lambda choice: not isinstance(choice.activation_checkpointing, float) or choice.compile != "off",
+        lambda choice: {"activation_checkpointing": choice.activation_checkpointing, "compile": choice.compile},
     ),
     Rule(
         "training.activation_checkpointing",

@@ -55,6 +55,8 @@ class LayoutSpec(Part):
     """Tensor-parallel degree."""
     sequence_parallel: bool = True
     """With tp: between split layers each rank holds a part of the sequence."""
+    async_tp: bool = False
+    """With tp: hide its communication behind products. Refused until it is proven on a GPU."""
     cp: Positive = 1
     """Context-parallel degree."""
     pp: Positive = 1

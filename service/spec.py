@@ -10,10 +10,12 @@ from regroup.service.code import Code
 from regroup.service.combinations import NO_MODEL, Choice, violations
 from regroup.service.environment import Environment
 from regroup.service.errors import FieldIssue, SpecError
+from regroup.service.hardware import peak_flops
 from regroup.service.layout import Layout
 from regroup.service.layout_spec import LayoutSpec
 from regroup.service.quantities import AutoDuration, AutoOrOffDuration, Bytes, Duration, Name, Part, Positive
 from regroup.service.secret import SecretRef
+from regroup.service.training_spec import Training
 from regroup.service.workload import (
     LEFT_TO_A_SCRIPT,
     BuiltinWorkload,
@@ -34,77 +36,6 @@ class Resources(Part):
     """CPU cores, also the number of threads of a rank."""
     memory: Bytes | None = None
     """Host memory to reserve; not reserved if absent."""
-
-
-class Optimizer(Part):
-    """AdamW (Loshchilov and Hutter 2019), or SGD with momentum."""
-
-    name: Literal["adamw", "sgd"] = "adamw"
-    """Which optimizer."""
-    lr: float = Field(default=3e-4, gt=0)
-    """Peak learning rate."""
-    betas: tuple[float, float] = (0.9, 0.95)
-    """Of adamw: decay of the first and second moment."""
-    eps: float = Field(default=1e-8, gt=0)
-    """Added to the root of the second moment."""
-    momentum: float = Field(default=0.9, ge=0, lt=1)
-    """Of sgd."""
-    weight_decay: float = Field(default=0.1, ge=0)
-    """Decoupled for adamw; of sgd it is added to the gradient."""
-    clip_norm: float | None = Field(default=1.0, gt=0)
-    """Gradients are scaled down to this norm; null leaves them."""
-
-
-class Schedule(Part):
-    """Linear warm-up, then cosine decay to `min_lr_ratio` of the peak at the last step."""
-
-    name: Literal["cosine", "constant"] = "cosine"
-    """What follows the warm-up."""
-    warmup_steps: int = Field(default=0, ge=0)
-    """Steps from zero to the peak."""
-    min_lr_ratio: float = Field(default=0.1, ge=0, le=1)
-    """Learning rate of the last step over the peak."""
-
-
-class Training(Part):
-    """What is computed. The result is a function of this and `seed`, not of layout, failure or size."""
-
-    global_batch: Positive
-    """Samples per step, fixed for the job's life."""
-    micro_batch: Positive
-    """Samples per forward: the unit that is dealt to ranks."""
-    sequence: Positive | None = None
-    """Tokens per sample; the built-in transformer needs it."""
-    steps: Positive
-    """Optimizer updates of the whole job."""
-    optimizer: Optimizer = Optimizer()
-    """The optimizer and its constants."""
-    schedule: Schedule = Schedule()
-    """The learning rate over the steps."""
-    precision: Literal["fp64", "fp32", "bf16", "fp16"] = "fp32"
-    """Of forward and backward. In fp64 everything is; else parameters, sums of gradients and optimizer stay fp32. With
-    fp16 the loss is scaled, and a step that overflows is skipped on all ranks."""
-    activation_checkpointing: Literal["none", "full", "selective", "sqrt"] | Annotated[int, Field(gt=1)] = "none"
-    """Recompute in backward: `full` every block, `selective` what is cheap of each, a number k all blocks but every
-    k-th, `sqrt` with k the root of their number."""
-    validate_every: Positive | None = None
-    """Steps between validation losses; with held-out data, also at the last step."""
-
-    @model_validator(mode="after")
-    def _whole_micro_batches(self) -> Self:
-        if self.global_batch % self.micro_batch:
-            raise PydanticCustomError(
-                "global_batch",
-                "global_batch must be whole micro-batches: {global_batch} % {micro_batch} != 0",
-                {"global_batch": self.global_batch, "micro_batch": self.micro_batch},
-            )
-        if self.schedule.warmup_steps >= self.steps:
-            raise PydanticCustomError(
-                "warmup_steps",
-                "schedule.warmup_steps must be less than steps: {warmup} >= {steps}",
-                {"warmup": self.schedule.warmup_steps, "steps": self.steps},
-            )
-        return self
 
 
 class Snapshot(Part):
@@ -232,7 +163,7 @@ class JobSpec(Part):
     max_queue_time: Duration | None = None
     """The job is FAILED after waiting this long."""
     seed: int = Field(default=0, ge=0, lt=2**63)
-    """Of initialisation, data order and dropout."""
+    """Of initialisation, data order and random generators."""
     faults: list[Fault] = []
     """Rehearsed failures; need a server with --allow-faults."""
 
@@ -253,12 +184,30 @@ class JobSpec(Part):
         wrong = {dp: self._violations(dp) for dp in (self.layout.dp.min, self.layout.dp.target, self.layout.dp.max)}
         if messages := list(dict.fromkeys(message for found in wrong.values() for message in found)):
             raise PydanticCustomError("layout", "{messages}", {"messages": "; ".join(messages)})
+        if self.training and self.training.batch != "fixed":
+            self._check_shares(self.training)
         for fault in self.faults:
             if fault.at.rank >= self.layout.at(self.layout.dp.max).world_size:
                 raise PydanticCustomError(
                     "faults", "a fault's rank is below the largest world size: {rank}", {"rank": fault.at.rank}
                 )
         return self
+
+    def _check_shares(self, training: Training) -> None:
+        target, count = self.layout.dp.target, training.global_batch // training.micro_batch
+        if count % target:
+            raise PydanticCustomError(
+                "batch",
+                "training.batch follows_world: at layout.dp.target every rank has as many micro-batches: "
+                "{count} micro-batches, target {target}",
+                {"count": count, "target": target},
+            )
+
+    def samples_of_a_step(self, layout: Layout) -> int | None:
+        """That a step has in a generation of this layout; None where it is the program's own matter."""
+        if self.training is None:
+            return None
+        return self.training.samples_at(layout.data_degree, self.layout.dp.target)
 
     @property
     def ladder(self) -> tuple[Layout, ...]:
@@ -272,8 +221,11 @@ class JobSpec(Part):
             dp=dp,
             stages=self.layout.stages,
             activation_checkpointing=self.training.activation_checkpointing,
+            precision=self.training.precision,
+            reduce=self.training.reduce,
+            compile=self.training.compile,
             sequence=self.training.sequence or 1,
-            micro_batches=self.training.global_batch // self.training.micro_batch,
+            micro_batches=self.training.samples_at(dp, self.layout.dp.target) // self.training.micro_batch,
             model=self.workload.sizes if isinstance(self.workload, BuiltinWorkload) else NO_MODEL,
             **self.layout.model_dump(exclude={"dp"}),
         )
@@ -287,9 +239,11 @@ class JobSpec(Part):
             return {"script": whole["workload"], "faults": whole["faults"], "max_restarts": max_restarts}
         keys = ("training", "seed", "determinism", "snapshot", "checkpoint", "faults", "args")
         own = "function" if isinstance(self.workload, FunctionWorkload) else "model"
+        whole["training"]["dp_target"] = self.layout.dp.target
         return {
             **{key: whole[key] for key in keys},
             own: whole["workload"][own],
+            "device_flops": peak_flops(whole["training"]["precision"]) if self.resources.device == "cuda" else {},
             "data_parallel": self.layout.data_parallel,
             "strategy": self.layout.strategy(),
         }

@@ -6,6 +6,7 @@ process group that only pretends keeps it within one process; one thread and tin
 must not have run before a fork.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -46,7 +47,8 @@ def rehearse(config: dict[str, Any]) -> None:
 
 def _step(config: dict[str, Any]) -> None:
     training, device = config["training"], torch.device("cpu")
-    strategy, meshes = strategy_of(config), _meshes(config)
+    # Ranks would not find again what is compiled for the tiny model.
+    strategy, meshes = replace(strategy_of(config), compile="off"), _meshes(config)
     tiny = tiny_of(config["model"])
     model = parallelize(build_model({**config["model"], **tiny.config}, tiny.symbols), meshes, device, strategy)
     rows = Rows(meshes.data) if strategy.data_parallel == "zero1" else None

@@ -5,7 +5,6 @@ step, gradients are summed and never averaged, samples and initial values do not
 """
 
 import math
-from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,9 +17,12 @@ from regroup.workers.contract import Phase
 from regroup.workers.parallel.counting import Collectives
 from regroup.workers.parallel.digest import digest_of, digests
 from regroup.workers.parallel.engine import Engine
+from regroup.workers.parallel.meter import Meter
 from regroup.workers.parallel.names import parameters_of
+from regroup.workers.parallel.precision import stream_dtype
 from regroup.workers.parallel.strategy import strategy_of
 from regroup.workers.rank.context import Context
+from regroup.workers.schedule import FOLLOWS, BatchSize, learning_rate
 from regroup.workers.state.data import (
     MicroBatch,
     TrainingData,
@@ -50,14 +52,12 @@ class _Training:
         assert samples is not None, "a spec has data to train on"
         self._context = context
         self._training = training
-        self._nominal_labels = training["global_batch"] * samples.labels_each
+        place, micro_batch = context.data_place, int(training["micro_batch"])
+        self._batch = BatchSize(training, place.degree)
+        self._nominal_labels = self._batch.samples * samples.labels_each
         self._data = TrainingData(
-            samples,
-            global_batch=training["global_batch"],
-            micro_batch=training["micro_batch"],
-            seed=config["seed"],
+            samples, global_batch=self._batch.samples, micro_batch=micro_batch, seed=config["seed"]
         )
-        place = context.data_place
         self._engine = Engine(
             config["model"],
             samples.symbols,
@@ -65,13 +65,18 @@ class _Training:
             context.device,
             strategy_of(config),
             training["optimizer"],
-            micro_batches=len(dealt(training["global_batch"] // training["micro_batch"], place.index, place.degree)),
-            example=samples.blank(training["micro_batch"])[0].to("meta"),
+            micro_batches=len(dealt(self._batch.samples // micro_batch, place.index, place.degree)),
+            example=samples.blank(micro_batch)[0].to("meta"),
             loss_scale=1 / self._nominal_labels,
             phase=context.phase,
         )
         self._validation = self._held_out()
-        self._begun = 0
+        precision = stream_dtype(training["precision"])
+        # A block that was compiled is not run as such where somebody listens to its operations: that step would have
+        # other last bits, and which step it is depends on failures.
+        self._may_count = training.get("compile", "off") == "off"
+        self._meter = Meter(context.device, precision, context.rank, context.world_size)
+        self._begun = self._flops = 0
 
     def run(self) -> None:
         """Restore or begin, then step."""
@@ -79,7 +84,10 @@ class _Training:
         context.track(model=engine.model, optimizer=engine.optimizer, data=self._data)
         if engine.scale.is_on:
             context.track(scale=engine.scale)
+        if self._training.get("batch") == FOLLOWS:
+            context.track(batch=self._batch)
         self._begun = done = context.restore()
+        self._batch.resumed_after(done)
         if done == 0:
             engine.initialise(context.config["seed"])
         for step in range(done + 1, steps + 1):
@@ -90,12 +98,17 @@ class _Training:
     def _step(self, step: int, *, last: bool) -> bool:
         context = self._context
         place = context.data_place
-        rate = learning_rate(step, self._training)
+        rate = learning_rate(step, self._training) * self._batch.factor(step)
         batches = self._data.deal(place.index, place.degree)
         # The first step of a generation also builds what it keeps; what the second one sends, all others send.
-        sent = Collectives()
-        with sent if step == self._begun + 2 else nullcontext():
+        sent, flops, is_measured = Collectives(), self._flops, step == self._begun + 2
+        self._meter.begin()
+        with sent if is_measured and self._may_count else nullcontext():
             loss_sum = self._engine.gradients(batches)
+        self._meter.end()
+        if is_measured:
+            self._meter.measure(context.config.get("device_flops", {}))
+            self._flops = self._engine.flops(self._batch.samples)
         # Ranks that split a model between them see the same samples: one of them counts.
         counted = batches if place.speaks else []
         ids = [sample for batch in counted for sample in batch.ids]
@@ -109,6 +122,7 @@ class _Training:
                 "hash_high": high,
                 "squared_norm": self._engine.squared_norm(),
                 **self._engine.times(),
+                **self._meter.own(),
             }
         )
         tokens, samples = int(total["tokens"]), int(total["samples"])
@@ -138,7 +152,11 @@ class _Training:
             learning_rate=rate,
             grad_norm=norm if finite else None,
             validation_loss=self._validation_loss() if validates else None,
-            extra={**self._engine.facts(total, context.world_size), **sent.facts()},
+            extra={
+                **self._meter.facts(total, flops),
+                **self._engine.facts(total, context.world_size),
+                **sent.facts(),
+            },
         )
 
     def _held_out(self) -> list[MicroBatch]:
@@ -167,19 +185,6 @@ class _Training:
             "samples": self._data.samples_digest,
             "parameter_count": sum(found.numel for found in parameters.values()),
         }
-
-
-def learning_rate(step: int, training: Mapping[str, Any]) -> float:
-    """Rate of step `step` (from 1): linear warm-up, then constant or cosine decay to `min_lr_ratio` at the last."""
-    peak, schedule = float(training["optimizer"]["lr"]), training["schedule"]
-    warmup = int(schedule["warmup_steps"])
-    if step <= warmup:
-        return peak * step / warmup
-    if schedule["name"] == "constant":
-        return peak
-    way = (step - warmup) / max(1, int(training["steps"]) - warmup)
-    floor = float(schedule["min_lr_ratio"])
-    return peak * (floor + (1 - floor) * (1 + math.cos(math.pi * way)) / 2)
 
 
 def _be_deterministic(strict: bool) -> None:

@@ -64,6 +64,8 @@ def _progress(view: JobView) -> RenderableType:
         facts.append(f"{duration(view.eta_s)} left")
     if view.tokens_per_s is not None:
         facts.append(f"{number(view.tokens_per_s)} tokens/s")
+    if view.mfu is not None:
+        facts.append(f"MFU {view.mfu:.0%}")
     if view.generation:
         facts += [layout_text(dict(view.layout)), f"generation {view.generation}"]
     total = None if view.steps_total is None else max(1, view.steps_total)

@@ -85,6 +85,7 @@ class Step:
     loss: float | None
     tokens: int | None
     validation_loss: float | None = None
+    mfu: float | None = None
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,11 @@ class JobView:
         if not tokens or recent[-1].time_s <= recent[0].time_s:
             return None
         return sum(tokens) / (recent[-1].time_s - recent[0].time_s)
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilisation of the newest step that tells."""
+        return self.steps[-1].mfu if self.steps else None
 
     @property
     def eta_s(self) -> float | None:
@@ -222,6 +228,7 @@ def _step(row: Mapping[str, Any]) -> Step:
         loss=None if loss is None else float(loss),
         tokens=tokens,
         validation_loss=row.get("validation_loss"),
+        mfu=(row.get("extra") or {}).get("mfu"),
     )
 
 

@@ -19,9 +19,8 @@ from regroup.api.schemas import (
     JobList,
     Ledger,
     Why,
-    summary,
-    whole,
 )
+from regroup.api.shown import summary, whole
 from regroup.api.stacks import Stacks, rank_stack
 from regroup.service.quantities import Name
 from regroup.service.spec import JobSpec

@@ -128,6 +128,16 @@ ROWS = (
                 [Query("regroup_job_step / regroup_job_steps", LEGEND)],
             ),
             Panel(
+                "Use of devices",
+                "Model operations over what the devices could have done; and the time that ranks wait for each other.",
+                "percentunit",
+                [
+                    Query("regroup_job_mfu_ratio", f"{LEGEND} MFU"),
+                    Query("regroup_job_exposed_ratio", f"{LEGEND} waiting"),
+                ],
+            ),
+            Panel("Memory", "The most that a rank had.", "bytes", [Query("regroup_job_peak_bytes", LEGEND)]),
+            Panel(
                 "Generation",
                 "One more after each failure or change of size.",
                 "short",

@@ -53,6 +53,15 @@ JOB_GOODPUT = Metric(
     "regroup_job_goodput_ratio", "gauge", "Share of a live job's time with devices that went into steps that count.",
     _JOB,
 )  # fmt: skip
+JOB_MFU = Metric(
+    "regroup_job_mfu_ratio", "gauge",
+    "Model operations of a step over what the devices could have done in its time: model FLOPs utilisation.", _JOB,
+)  # fmt: skip
+JOB_EXPOSED = Metric(
+    "regroup_job_exposed_ratio", "gauge",
+    "Part of forward and backward in which ranks waited for each other, on average; on CPUs.", _JOB,
+)  # fmt: skip
+JOB_PEAK_BYTES = Metric("regroup_job_peak_bytes", "gauge", "Most memory that a rank had in the newest step.", _JOB)
 JOB_STRAGGLERS = Metric("regroup_job_stragglers", "gauge", "Ranks of a live job that keep the others waiting.", _JOB)
 
 METRICS = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

@@ -93,6 +93,9 @@ _OF_A_JOB: Sequence[tuple[Metric, Callable[[Account, float], float | None]]] = (
     (names.JOB_GENERATION, lambda account, _: account.job.generation),
     (names.JOB_WORLD_SIZE, lambda account, _: account.world_size),
     (names.JOB_GOODPUT, lambda account, now: goodput(account.seconds(now))),
+    (names.JOB_MFU, lambda account, _: account.job.mfu),
+    (names.JOB_EXPOSED, lambda account, _: account.job.exposed),
+    (names.JOB_PEAK_BYTES, lambda account, _: account.job.peak_bytes),
     (names.JOB_STRAGGLERS, lambda account, _: account.stragglers),
 )
 

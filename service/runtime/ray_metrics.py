@@ -61,4 +61,7 @@ _OF_A_STEP: Mapping[Metric, Callable[[Mapping[str, Any]], float | None]] = {
     names.JOB_LOSS: lambda row: row["loss"],
     names.JOB_STEP_SECONDS: lambda row: row["duration_s"],
     names.JOB_TOKENS: lambda row: _tokens_per_s(row["tokens"], row["duration_s"]),
+    names.JOB_MFU: lambda row: row["extra"].get("mfu"),
+    names.JOB_EXPOSED: lambda row: row["extra"].get("exposed"),
+    names.JOB_PEAK_BYTES: lambda row: row["extra"].get("peak_bytes"),
 }

@@ -1,6 +1,6 @@
 """Reads a job's history: events, steps, generations, incidents, checkpoints; and the fold that proves the ledger."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -72,13 +72,15 @@ def usable(found: Iterable[Checkpoint], known: Sequence[Generation]) -> list[Che
     ]
 
 
-def fold(rows: Sequence[Step], known: Sequence[Generation], global_batch: int | None, committed: int) -> Ledger:
+def fold(
+    rows: Sequence[Step], known: Sequence[Generation], samples: Mapping[int, int | None], committed: int
+) -> Ledger:
     """Fold all of a job's rows into its account.
 
     Args:
         rows: every row of the job, in any order.
         known: its generations; the first one's start step is what the job began with (`resume_from`).
-        global_batch: samples that each step must have seen; None for a script, which keeps its own account of them.
+        samples: generation → what each of its steps must have seen; None for a script, which keeps its own account.
         committed: steps the job claims to have committed.
     """
     start_by_number = {generation.number: generation.start_step for generation in known}
@@ -101,12 +103,12 @@ def fold(rows: Sequence[Step], known: Sequence[Generation], global_batch: int | 
     beyond = [step for step in counted if step > committed or step <= began_at]
     if beyond:
         problems.append(f"{len(beyond)} rows lie outside steps {began_at + 1}..{committed}, e.g. {beyond[0]}")
-    if global_batch is None:
+    if None in samples.values():
         problems.append("a script does not say which samples its steps saw")
     problems += [
-        f"step {row.step} saw {row.samples} samples, not {global_batch}"
+        f"step {row.step} saw {row.samples} samples, not {expected}"
         for row in counted.values()
-        if global_batch is not None and row.samples != global_batch
+        if (expected := samples.get(row.generation)) is not None and row.samples != expected
     ]
     return Ledger(
         exact=not problems,

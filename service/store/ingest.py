@@ -17,6 +17,8 @@ from regroup.service.store.writer import JobWriter
 _SMOOTHING = 0.1  # weight of the newest step in the moving averages
 _SUPERVISOR = "supervisor"
 _COUNTS = ("tokens", "samples", "samples_hash")
+_FACTS = ("mfu", "exposed", "peak_bytes")
+"""Of what training code reports of a step: shown on the job, too."""
 """Whole numbers of a step row; None where training code does not count them."""
 
 
@@ -113,6 +115,8 @@ async def _step(writer: JobWriter, event: Reported) -> None:
         changes["step_duration_s"] = _smooth(job.step_duration_s, duration_s)
         if data["tokens"] is not None:
             changes["tokens_per_s"] = _smooth(job.tokens_per_s, data["tokens"] / duration_s)
+    extra = data.get("extra") or {}
+    changes |= {name: number(extra, name) for name in _FACTS if name in extra}
     await writer.set(**changes)
 
 

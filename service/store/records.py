@@ -73,6 +73,9 @@ class JobRow:
     tokens_per_s: float | None
     step_duration_s: float | None
     """Moving average."""
+    mfu: float | None
+    exposed: float | None
+    peak_bytes: float | None
     goodput: float | None
     result: dict[str, Any] | None
     rank_phases: dict[str, Any]

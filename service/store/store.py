@@ -25,6 +25,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from regroup.service.errors import ConflictError, NotFoundError
+from regroup.service.layout import Layout
 from regroup.service.states import JobState, Reason, Transition
 from regroup.service.store import history, jobs, leases
 from regroup.service.store.changes import Changes
@@ -295,8 +296,9 @@ class Store:
             job = await jobs.get(connection, job_id)
             rows = await history.step_rows_after(connection, job_id, 0, job.step_rows)
             known = await history.generations_of(connection, job_id)
-        training = job.spec.get("training")
-        return history.fold(rows, known, int(training["global_batch"]) if training else None, job.step)
+        spec = job.parsed_spec()
+        samples = {found.number: spec.samples_of_a_step(Layout(**found.layout)) for found in known}
+        return history.fold(rows, known, samples, job.step)
 
     async def totals(self, now: float) -> Totals:
         """Sums over the whole store, for the metrics."""

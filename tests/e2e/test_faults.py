@@ -152,11 +152,13 @@ def test_ranks_with_data_loader_workers_leave_nothing(served: Served, spec: Spec
 
 
 def born(pid: int) -> str:
-    """Start time of a process: with its pid, it is that one and no other; empty if there is none."""
+    """Start time of a process: with its pid, it is that one and no other; empty if there is none, or nothing of it but
+    its exit status, which holds no socket."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""
+    return "" if state in "ZX" else rest[18]
 
 
 # A loader with a generator of its own: the job's random numbers stay as they are.
@@ -175,9 +177,10 @@ class Numbers(Dataset):
 
 def born(pid):
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""
+    return "" if state in "ZX" else rest[18]
 
 def begin(context):
     folder = Path(os.environ["NOTES"])

@@ -1,10 +1,12 @@
 """Jobs that split their model by tensors, layers and data at once lose ranks like any other, and no bit."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from house.served import Served, assert_same_result
+from house.gates import Gates
+from house.served import Served, assert_same_result, eventually
 
 Spec = Callable[..., dict[str, Any]]
 
@@ -50,6 +52,24 @@ def loses_ranks_and_no_bit(
     assert all(incident.steps_lost is not None and incident.steps_lost <= 1 for incident in job.incidents)
 
 
+def loses_a_saver_and_an_agent_and_no_bit(
+    served: Served, spec: Spec, layout: dict[str, Any], ranks: int, tmp_path: Path
+) -> None:
+    parts: dict[str, Any] = {"layout": layout, "steps": 16}
+    undisturbed = served.run(of_four_blocks(spec(f"whole-for-agents-{ranks}", **parts)))
+    gates = Gates(tmp_path, 11)
+    struck_by = [fault(1, 5, do="kill_saver"), fault(2, 12, do="kill_agent")]
+    struck = spec(f"agents-{ranks}", faults=struck_by, **parts, **gates.parts)
+    job = served.client.submit(of_four_blocks(struck))
+    eventually(lambda: [saved.step for saved in served.client.checkpoints(job.id)] == [8], 120)
+    gates.open(11)
+    done = served.client.wait(job.id, timeout_s=240)
+    assert_same_result(served, done, undisturbed)
+    assert [formed.start_step for formed in served.client.generations(job.id)] == [0, 8]
+    (incident,) = done.incidents
+    assert (incident.reason, incident.rung) == ("agent_lost", "disk")
+
+
 def of_four_blocks(spec: dict[str, Any]) -> dict[str, Any]:
     # A constant rate does not know how long the job is.
     training = {**spec["training"], "schedule": {"name": "constant"}}
@@ -66,6 +86,12 @@ def test_on_four_ranks(served: Served, spec: Spec, name: str) -> None:
     loses_ranks_and_no_bit(served, spec, FOUR[name], 4, faults(4))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOUR)
+def test_a_saver_and_an_agent_die(served: Served, spec: Spec, name: str, tmp_path: Path) -> None:
+    loses_a_saver_and_an_agent_and_no_bit(served, spec, FOUR[name], 4, tmp_path)
+
+
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server with room for eight ranks."""
@@ -78,6 +104,11 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.mark.slow
 def test_on_eight_ranks_in_three_dimensions(wide: Served, spec: Spec) -> None:
     loses_ranks_and_no_bit(wide, spec, {"dp": 2, "tp": 2, "pp": 2}, 8, faults(8))
+
+
+@pytest.mark.slow
+def test_of_eight_ranks_a_saver_and_an_agent_die(wide: Served, spec: Spec, tmp_path: Path) -> None:
+    loses_a_saver_and_an_agent_and_no_bit(wide, spec, {"dp": 2, "tp": 2, "pp": 2}, 8, tmp_path)
 
 
 def test_a_job_goes_on_from_a_checkpoint_of_another_layout(served: Served, spec: Spec) -> None:

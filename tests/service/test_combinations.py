@@ -42,6 +42,8 @@ BROKEN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "divides the model's vocab_size": ({"tp": 2}, {"vocab_size": 259}, {}),
     "divides training.sequence": ({"tp": 2}, {}, {"sequence": 13}),
     "is 1; context": ({"cp": 2}, {}, {}),
+    "is false; it needs symmetric memory": ({"tp": 2, "async_tp": True}, {}, {}),
+    "is not float8": ({}, {}, {"precision": "float8"}),
     "has a block at least for each stage": ({"pp": 6}, {}, {}),
     "is 1 with tie_embeddings": ({"pp": 2}, {"tie_embeddings": True}, {}),
     "at least as many micro-batches as the pipeline has ranks": ({"dp": 12, "pp": 2}, {}, {}),
@@ -52,6 +54,10 @@ BROKEN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "false with tp above 1 where samples": ({"tp": 2}, CONVNET, {}),
     "where the model has batch normalisation": ({"dp": 5}, CONVNET, {}),
     "where model.norm_over is global_batch": ({"dp": 6}, CONVNET | {"norm_over": "global_batch"}, {}),
+    "not bf16 with precision fp64": ({}, {}, {"reduce": "bf16", "precision": "fp64"}),
+    "off with tp above 1": ({"tp": 2}, {}, {"compile": "default"}),
+    "off with zero-bubble": ({"pp": 2, "schedule": "zbv"}, {}, {"compile": "default"}),
+    "a share of memory only with": ({}, {}, {"activation_checkpointing": 0.5}),
     "in whole rounds": ({"dp": 4, "pp": 2, "schedule": "interleaved_1f1b"}, {}, {"global_batch": 40}),
 }  # fmt: skip
 """A part of the law → layout, model and training that break it."""
@@ -133,6 +139,18 @@ def test_the_table_for_people_has_all_rules() -> None:
 )
 def test_a_model_of_images_has_rules_of_its_own(layout: dict[str, Any], model: dict[str, Any]) -> None:
     assert parsed(layout, CONVNET | model).training is not None
+
+
+def test_a_batch_that_follows_gives_every_size_as_many_micro_batches_a_rank() -> None:
+    layout = {"dp": {"min": 1, "target": 4, "max": 16}}
+    spec = parsed(layout, batch="follows_world", lr_rule="sqrt")
+    assert [size.world_size for size in spec.ladder] == list(range(1, 17)), "more ranks than the target's micro-batches"
+    assert [spec.samples_of_a_step(size) for size in spec.ladder[:4]] == [6, 12, 18, 24]
+    assert parsed(layout | {"dp": 4}).samples_of_a_step(spec.ladder[0]) == 24
+    with pytest.raises(SpecError, match="every rank has as many micro-batches: 12 micro-batches, target 5"):
+        parsed({"dp": 5}, batch="follows_world")
+    with pytest.raises(SpecError, match="are of batch follows_world"):
+        parsed({"dp": 4}, lr_rule="linear")
 
 
 def test_a_range_has_no_size_at_which_ranks_would_be_filled_up() -> None:

@@ -1,13 +1,10 @@
 """The result is a function of seed and spec: not of layout, failure, or where a run was cut and taken up again."""
 
 import copy
-import math
 import signal
 from typing import Any
 
 import pytest
-
-from regroup.workers.trainer import learning_rate
 
 Config = dict[str, Any]
 
@@ -177,17 +174,3 @@ def test_a_loss_that_is_not_finite_ends_the_job_with_a_clear_error(agent: Any, c
     run = agent.run(config, 1, "diverged", show_errors=False)
     assert run.codes == [1]
     assert run.errors[0].startswith("FloatingPointError: step ")
-
-
-def test_the_rate_is_a_function_of_the_step(config: Config) -> None:
-    training = {**config["training"], "steps": 110}
-    training["optimizer"] = {"lr": 2.0}
-    training["schedule"] = {"name": "cosine", "warmup_steps": 10, "min_lr_ratio": 0.25}
-    assert [learning_rate(step, training) for step in (1, 5, 10)] == [0.2, 1.0, 2.0]
-    assert learning_rate(60, training) == pytest.approx(1.25)
-    assert learning_rate(110, training) == pytest.approx(0.5)
-    rates = [learning_rate(step, training) for step in range(10, 111)]
-    assert rates == sorted(rates, reverse=True)
-    training["schedule"] = {"name": "constant", "warmup_steps": 0, "min_lr_ratio": 0.25}
-    assert {learning_rate(step, training) for step in (1, 110)} == {2.0}
-    assert math.isfinite(learning_rate(1, {**training, "steps": 1}))

@@ -1,12 +1,15 @@
 """The environment of a job's zygote, and so of its ranks: what they need, and nothing that they must not hold."""
 
 import os
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.node import probes
 
+_COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 _HIDDEN = ("RAY_", "AWS_", "GOOGLE_", "AZURE_", "REGROUP_DATABASE", "CUDA_VISIBLE_DEVICES", "PG")
 """Variables of the agent that begin so are the platform's own: cluster, storage and database credentials, devices."""
 
@@ -31,6 +34,7 @@ def zygote_environment(config: AgentConfig) -> dict[str, str]:
             "NCCL_SOCKET_IFNAME": ifname,
             "REGROUP_COLLECTIVE_TIMEOUT_S": str(config.collective_timeout_s),
             "PYTHONUNBUFFERED": "1",
+            **_compiled(),
             **{key: value for key, value in os.environ.items() if key.startswith("NCCL_")},
             **config.env,
             **{name: _secret(name, source) for name, source in config.secrets.items()},
@@ -64,6 +68,19 @@ def is_same_environment(one: AgentConfig, other: AgentConfig) -> bool:
 def scrubbed_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """This process's environment without what a rank must not hold: cluster, storage and database credentials."""
     return {**{key: value for key, value in os.environ.items() if not key.startswith(_HIDDEN)}, **extra}
+
+
+def _compiled() -> dict[str, str]:
+    """Where torch.compile keeps what it made: a folder of this node that outlives ranks and jobs, closed to others."""
+    if _COMPILED in os.environ:
+        return {}
+    folder = Path(tempfile.gettempdir()) / f"regroup-compiled-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        is_ours = not folder.is_symlink() and folder.stat().st_uid == os.getuid()
+    except OSError:
+        is_ours = False
+    return {_COMPILED: str(folder)} if is_ours else {}
 
 
 def _secret(name: str, source: Mapping[str, Any]) -> str:

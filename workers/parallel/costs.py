@@ -31,6 +31,16 @@ def block_costs(build: Callable[[], nn.Module], example: Tensor) -> list[float]:
     return costs
 
 
+def step_flops(build: Callable[[], nn.Module], example: Tensor) -> int:
+    """Operations of forward and backward, which takes twice as many (Kaplan et al. 2020, §2.1).
+
+    Args:
+        build: makes a whole model of a family on the meta device.
+        example: inputs of a micro-batch there.
+    """
+    return 3 * int(_counted(build(), example)[0])
+
+
 def _counted(model: nn.Module, example: Tensor) -> tuple[float, list[float]]:
     """Operations of all of it, and of each block."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():

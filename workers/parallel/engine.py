@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regroup.workers.models import Model, build_model
 from regroup.workers.models.batch_norm import batch_norms, forget, settle
-from regroup.workers.parallel.costs import block_costs
+from regroup.workers.parallel.costs import block_costs, step_flops
 from regroup.workers.parallel.direct import Direct, reshard
 from regroup.workers.parallel.mesh import Meshes, meshes_of
 from regroup.workers.parallel.names import Stages
@@ -65,16 +65,17 @@ class Engine:
         """
         self._meshes = meshes = meshes_of(layout, device.type, sharded=strategy.is_sharded)
         self.scale = LossScale(on=strategy.precision == "fp16")
+        self._build, self._example = partial(_build, model, symbols, layout), example
         self.passes: _Passes
 
         def scaled() -> float:
             return loss_scale * self.scale.value
 
         if meshes.pipeline is None:
-            self.model = parallelize(_build(model, symbols, layout), meshes, device, strategy)
+            self.model = parallelize(self._build(), meshes, device, strategy)
             self.passes = Direct(self.model, meshes, device, strategy.precision, scale=scaled, phase=phase)
         else:
-            self.model = _stages(partial(_build, model, symbols, layout), example, meshes, device, strategy)
+            self.model = _stages(self._build, example, meshes, device, strategy)
             self.passes = Pipeline(
                 list(self.model),
                 meshes,
@@ -98,6 +99,10 @@ class Engine:
         self._norms = batch_norms(self.model)
         for norm in self._norms:
             norm.group = meshes.data_group
+
+    def flops(self, samples: int) -> int:
+        """Operations of forward and backward of so many samples, without those that are done twice to save memory."""
+        return step_flops(self._build, self._example) * samples // len(self._example)
 
     def initialise(self, seed: int) -> None:
         """Draw the first values of the parameters."""

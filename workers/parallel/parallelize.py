@@ -14,9 +14,10 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from regroup.workers.models import Model
+from regroup.workers.parallel.compiled import compile_blocks
 from regroup.workers.parallel.mesh import Meshes, fill
 from regroup.workers.parallel.names import buffers_of, parameters_of
-from regroup.workers.parallel.precision import fsdp_policy, master_dtype
+from regroup.workers.parallel.precision import fsdp_policy, master_dtype, reduce_dtype
 from regroup.workers.parallel.recompute import recompute
 from regroup.workers.parallel.strategy import Strategy
 from regroup.workers.parallel.tensor import apply_plan
@@ -25,7 +26,8 @@ from regroup.workers.parallel.tensor import apply_plan
 def parallelize(model: nn.Module, meshes: Meshes, device: torch.device, strategy: Strategy) -> nn.Module:
     """The model spread over the meshes, with memory on `device` that holds nothing yet: `initialise` or restore it.
 
-    From the inside out: tensor parallelism splits modules, checkpointing wraps blocks, data parallelism wraps all.
+    From the inside out: tensor parallelism splits modules, checkpointing and the compiler wrap blocks, data parallelism
+    wraps all.
     """
     model = model.to(master_dtype(strategy.precision))
     bare = cast(Model, model)
@@ -34,8 +36,9 @@ def parallelize(model: nn.Module, meshes: Meshes, device: torch.device, strategy
         bare.stream_parts = meshes.tensor.size() if strategy.sequence_parallel else 1
     blocks = bare.layers
     recompute(blocks, strategy.activation_checkpointing, bare.depth)
+    compile_blocks(blocks, strategy.compile, strategy.kept_share)
     if not meshes.is_sharded:
-        return _replicate(model.to_empty(device=device), meshes.data, strategy.bucket_mib)
+        return _replicate(model.to_empty(device=device), meshes.data, strategy)
     _shard(model, blocks, meshes, device, strategy)
     return model.to_empty(device=torch.device("cpu") if strategy.offload else device)
 
@@ -66,7 +69,7 @@ def gradients(model: nn.Module, *, summed: bool) -> Generator[None]:
 
 
 def _shard(model: nn.Module, blocks: nn.ModuleDict, meshes: Meshes, device: torch.device, strategy: Strategy) -> None:
-    options: dict[str, Any] = {"mesh": meshes.data, "mp_policy": fsdp_policy(strategy.precision)}
+    options: dict[str, Any] = {"mesh": meshes.data, "mp_policy": fsdp_policy(strategy.precision, strategy.reduce)}
     if strategy.offload:
         options["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type == "cuda")
     # A pipeline would gather them again for every micro-batch.
@@ -90,7 +93,7 @@ def _prefetch(blocks: list[FSDPModule], count: int) -> None:
         block.set_modules_to_backward_prefetch(blocks[max(0, number - count) : number][::-1])
 
 
-def _replicate(model: nn.Module, mesh: DeviceMesh, bucket_mib: int) -> nn.Module:
+def _replicate(model: nn.Module, mesh: DeviceMesh, strategy: Strategy) -> nn.Module:
     # By default DDP regroups its buckets after the first iteration, in the order gradients arrived. A collective adds
     # the ranks' values in an order that depends on where in the bucket an element lies, so a restarted process (which
     # begins with the first grouping again) would sum differently from the control run and break bitwise equality.
@@ -103,17 +106,18 @@ def _replicate(model: nn.Module, mesh: DeviceMesh, bucket_mib: int) -> nn.Module
         find_unused_parameters=True,
         init_sync=False,
         gradient_as_bucket_view=True,
-        bucket_cap_mb=bucket_mib,
+        bucket_cap_mb=strategy.bucket_mib,
     )
-    replicated.register_comm_hook(None, _sum_hook)
+    replicated.register_comm_hook(reduce_dtype(strategy.precision, strategy.reduce), _sum_hook)
     return replicated
 
 
-def _sum_hook(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    work = dist.all_reduce(bucket.buffer(), op=dist.ReduceOp.SUM, async_op=True)
+def _sum_hook(dtype: torch.dtype, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    own = bucket.buffer()
+    work = dist.all_reduce(own.to(dtype), op=dist.ReduceOp.SUM, async_op=True)
     assert work is not None
 
     def value(future: torch.futures.Future[Any]) -> Tensor:
-        return cast(list[Tensor], future.value())[0]
+        return cast(list[Tensor], future.value())[0].to(own.dtype)
 
     return cast("torch.futures.Future[Tensor]", work.get_future().then(value))

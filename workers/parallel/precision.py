@@ -21,14 +21,17 @@ def stream_dtype(precision: str) -> torch.dtype:
     return _HALF.get(precision, master_dtype(precision))
 
 
-def fsdp_policy(precision: str) -> MixedPrecisionPolicy:
-    """Parameters are gathered in the type of computation, gradients summed in full precision.
+def reduce_dtype(precision: str, reduce: str) -> torch.dtype:
+    """Type in which gradients are summed over ranks."""
+    return torch.bfloat16 if reduce == "bf16" else master_dtype(precision)
+
+
+def fsdp_policy(precision: str, reduce: str) -> MixedPrecisionPolicy:
+    """Parameters are gathered in the type of computation, gradients summed in full precision, if not told otherwise.
 
     Inputs of blocks are not cast: the rotary angles must stay in float32.
     """
-    if precision in _HALF:
-        return MixedPrecisionPolicy(_HALF[precision], torch.float32, cast_forward_inputs=False)
-    return MixedPrecisionPolicy(cast_forward_inputs=False)
+    return MixedPrecisionPolicy(_HALF.get(precision), reduce_dtype(precision, reduce), cast_forward_inputs=False)
 
 
 def autocast(precision: str, meshes: Meshes, device_type: str) -> AbstractContextManager[object]:

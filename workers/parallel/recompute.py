@@ -24,16 +24,16 @@ _COLLECTIVES = frozenset({
 _MATRIX_PRODUCTS = frozenset({torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.addmm.default})
 
 
-def recompute(blocks: nn.ModuleDict, policy: str | int, depth: int) -> None:
+def recompute(blocks: nn.ModuleDict, policy: str | int | float, depth: int) -> None:
     """Wrap blocks, in place.
 
     Args:
         blocks: by number in the whole model.
         policy: `none`; `full`, every block; `selective`, every block but attention, collectives and every second
-            matrix product; a number k, all but every k-th block; `sqrt`, as k = √depth.
+            matrix product; a number k, all but every k-th block; `sqrt`, as k = √depth. A share is the compiler's.
         depth: blocks of the whole model.
     """
-    if policy == "none":
+    if policy == "none" or isinstance(policy, float):
         return
     every = round(math.sqrt(depth)) if policy == "sqrt" else policy
     options: dict[str, Any] = {"context_fn": _selective} if policy == "selective" else {}

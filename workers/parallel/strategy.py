@@ -12,8 +12,12 @@ class Strategy:
     data_parallel: str
     """`ddp` replicates, `zero1` shards the optimizer's state too, `zero2` gradients too, `fsdp` parameters too."""
     precision: str
-    activation_checkpointing: str | int
+    activation_checkpointing: str | int | float
     """See `recompute.py`."""
+    reduce: str = "fp32"
+    """Gradients are summed over ranks in this; see `precision.py`."""
+    compile: str = "off"
+    """Mode of torch.compile, which each block goes through."""
     reshard_after_forward: bool | int = True
     """Of `fsdp`: gather parameters again in backward; a number keeps them sharded over so many ranks until then."""
     prefetch: int = 1
@@ -27,6 +31,11 @@ class Strategy:
 
     schedule: str = "1f1b"
     """Of a pipeline: see `stages.py`."""
+
+    @property
+    def kept_share(self) -> float | None:
+        """Of activations, if the compiler is to choose what is kept."""
+        return self.activation_checkpointing if isinstance(self.activation_checkpointing, float) else None
 
     @property
     def is_sharded(self) -> bool:
@@ -45,5 +54,7 @@ def strategy_of(config: Mapping[str, Any]) -> Strategy:
         data_parallel=config["data_parallel"],
         precision=config["training"]["precision"],
         activation_checkpointing=config["training"]["activation_checkpointing"],
+        reduce=config["training"].get("reduce", "fp32"),
+        compile=config["training"].get("compile", "off"),
         **config.get("strategy", {}),
     )

@@ -25,7 +25,7 @@ class Pace:
 
     def step_ended(self) -> None:
         """Note the work since the last call. To be called by the thread that trains; the first call only begins."""
-        until_s = _worked_s()
+        until_s = worked_s()
         before_s, self._until_s = self._until_s, until_s
         if before_s is None or until_s is None or until_s < before_s:  # another thread trains now
             return
@@ -43,7 +43,7 @@ class Pace:
         return self._offset + _COUNT.size + number % _KEPT * _SECONDS.size
 
 
-def _worked_s() -> float | None:
+def worked_s() -> float | None:
     """Seconds that this thread ran or was ready to (proc_pid_schedstat(5)); None where the kernel does not count."""
     try:
         ran_ns, ready_ns, _ = _THREAD.read_text().split()

@@ -79,6 +79,23 @@ async def test_steps_done_again_are_superseded(store: Store, lease: Lease, queue
     assert ledger.samples_hash == sum(2**63 + step for step in (1, 2, 3, 4)) % 2**64
 
 
+async def test_the_ledger_knows_how_many_samples_a_generation_takes(store: Store, lease: Lease, queue, walk, life):
+    training = {"global_batch": 4, "micro_batch": 1, "sequence": 16, "steps": 10, "batch": "follows_world"}
+    job_id = await queue(training=training, layout={"dp": {"min": 1, "target": 4, "max": 4}})
+    await walk(job_id, life)
+    reports = [
+        life.generation(2, 2, layout={"dp_shard": 4}, world_size=4),
+        *(life.step(2, step, samples=4) for step in (3, 4)),
+        life.generation(3, 4, layout={"dp_shard": 2}, world_size=2),
+        *(life.step(3, step, samples=2) for step in (5, 6)),
+    ]
+    await store.ingest(lease, job_id, life.boot_id, reports, {})
+    problems = (await store.ledger(job_id)).problems
+    assert not any("step 4" in problem or "step 6" in problem for problem in problems), problems
+    await store.ingest(lease, job_id, life.boot_id, [life.step(3, 7, samples=4)], {})
+    assert "step 7 saw 4 samples, not 2" in (await store.ledger(job_id)).problems
+
+
 async def test_the_ledger_names_what_is_wrong(store: Store, lease: Lease, queue, walk, life):
     job_id = await queue()
     await walk(job_id, life)
@@ -164,6 +181,17 @@ async def test_removed_checkpoints_leave_the_list(store: Store, lease: Lease, qu
     assert [item.step for item in await store.checkpoints(job_id)] == [4]
     assert [item.step for item in await store.checkpoints(job_id, removed=True)] == [2, 4]
     assert (await store.totals(0.0)).checkpoint_bytes == 5
+
+
+async def test_what_a_step_took_is_shown_on_the_job(store: Store, lease: Lease, queue, walk, life):
+    job_id = await queue()
+    await walk(job_id, life)
+    told = {"mfu": 0.4, "peak_bytes": 5e9, "reduce_scatter": 3.0}
+    await store.ingest(lease, job_id, life.boot_id, [life.step(1, 3, extra=told)], {})
+    job = await store.job(job_id)
+    assert (job.mfu, job.exposed, job.peak_bytes) == (0.4, None, 5e9)
+    job = await store.ingest(lease, job_id, life.boot_id, [life.step(1, 4, extra={"exposed": 0.1})], {})
+    assert (job.mfu, job.exposed) == (0.4, 0.1), "what a step does not tell stays"
 
 
 async def test_a_scripts_steps_say_only_what_is_known(store: Store, lease: Lease, queue, walk, life):

@@ -87,7 +87,7 @@ def test_sizes_follow_the_config() -> None:
 
 
 def test_what_cannot_be_built_is_explained() -> None:
-    with pytest.raises(ValueError, match="unknown model family 'rnn'; known: transformer"):
+    with pytest.raises(ValueError, match="unknown model family 'rnn'; known: convnet, transformer"):
         build_model({**CONFIG, "family": "rnn"}, 19)
     with pytest.raises(ValueError, match=r"model\.vocab_size is 10 but the tokenizer has 19 tokens"):
         build_model({**CONFIG, "vocab_size": 10}, 19)

@@ -70,6 +70,15 @@ def test_bf16_gathers_half_the_bytes_and_sums_in_float32(agent: Any, sized: Conf
         assert rank["bytes"]["reduce_scatter"] == pytest.approx(rank["parameters"] * 4, rel=0.05)
 
 
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_gradients_summed_in_bf16_are_half_the_bytes(agent: Any, sized: Config, kind: str) -> None:
+    sized["training"]["reduce"] = "bf16"
+    layout, collective = {"ddp": ({"dp_replicate": 2}, "all_reduce"), "fsdp": ({"dp_shard": 2}, "reduce_scatter")}[kind]
+    for rank in ranks_of(agent, sized, kind, layout, {"micro_batches": 2}):
+        assert rank["bytes"][collective] == pytest.approx(rank["parameters"] * 2, rel=0.05)
+        assert rank["dtypes"] == ["torch.float32"]
+
+
 def test_accumulation_reduces_once(agent: Any, sized: Config) -> None:
     for rank in ranks_of(agent, sized, "fsdp", {"dp_shard": 2}, {"micro_batches": 8}):
         assert rank["calls"]["reduce_scatter"] == LAYERS + 1

@@ -1,0 +1,22 @@
+"""What a step takes of its ranks, on the job's row."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+branch_labels = None
+depends_on = None
+
+_FACTS = ("mfu", "exposed", "peak_bytes")
+
+
+def upgrade() -> None:
+    for name in _FACTS:
+        op.add_column("jobs", sa.Column(name, sa.Double(), nullable=True))
+
+
+def downgrade() -> None:
+    # Not in a batch: that makes the table anew on SQLite, and what refers to its rows goes with the old one.
+    for name in _FACTS:
+        op.drop_column("jobs", name)
