@@ -6,12 +6,13 @@ from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
+from torch import distributed as dist
 
 from regroup.workers.models import Model, build_model
 from regroup.workers.models.batch_norm import batch_norms, forget, settle
 from regroup.workers.parallel.costs import block_costs, step_flops
 from regroup.workers.parallel.direct import Direct, reshard
-from regroup.workers.parallel.mesh import Meshes, meshes_of
+from regroup.workers.parallel.mesh import Meshes, alike_in, meshes_of
 from regroup.workers.parallel.names import Stages
 from regroup.workers.parallel.optimizers import make_optimizer
 from regroup.workers.parallel.parallelize import initialise, parallelize
@@ -94,7 +95,8 @@ class Engine:
         self._stages = stage_count(strategy.schedule, layout.get("pp", 1))
         self._stopwatch = Stopwatch(device)
         self._trained = list(self.model.parameters())
-        self._copies = copies_of(self._trained)
+        alike = alike_in(layout, dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else None
+        self._copies = copies_of(self._trained, alike)
         self._counts_loss = _counts_loss(meshes, strategy.schedule)
         self._norms = batch_norms(self.model)
         for norm in self._norms:

@@ -37,6 +37,9 @@ def parallelize(model: nn.Module, meshes: Meshes, device: torch.device, strategy
     blocks = bare.layers
     recompute(blocks, strategy.activation_checkpointing, bare.depth)
     compile_blocks(blocks, strategy.compile, strategy.kept_share)
+    if meshes.data.size() == 1 and meshes.tensor is None and not (strategy.is_mixed or strategy.offload):
+        # Wrappers would cost every forward, and give nothing. (Split tensors need them: they sum gradients of norms.)
+        return model.to_empty(device=device)
     if not meshes.is_sharded:
         return _replicate(model.to_empty(device=device), meshes.data, strategy)
     _shard(model, blocks, meshes, device, strategy)

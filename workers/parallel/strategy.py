@@ -38,6 +38,11 @@ class Strategy:
         return self.activation_checkpointing if isinstance(self.activation_checkpointing, float) else None
 
     @property
+    def is_mixed(self) -> bool:
+        """Computation has another type than parameters."""
+        return self.precision in ("bf16", "fp16")
+
+    @property
     def is_sharded(self) -> bool:
         """Parameters are sharded between steps."""
         return self.data_parallel in ("zero2", "fsdp")

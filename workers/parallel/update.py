@@ -12,14 +12,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from regroup.workers.parallel.mesh import box_of, local
+from regroup.workers.parallel.mesh import Alike, box_of, local
 
 _CLIP_EPS = 1e-6  # as torch.nn.utils.clip_grad_norm_ has it
 
 
-def copies_of(parameters: Iterable[nn.Parameter]) -> list[int]:
-    """How many ranks hold the same part of each parameter."""
-    return [box_of(parameter).copies for parameter in parameters]
+def copies_of(parameters: Iterable[nn.Parameter], alike: Alike | None = None) -> list[int]:
+    """How many ranks hold the same part of each parameter; of one that is not split, the ranks `alike` (all, if
+    absent)."""
+    return [box_of(parameter, alike).copies for parameter in parameters]
 
 
 def squared_norm(gradients: list[Tensor], copies: list[int]) -> float:
