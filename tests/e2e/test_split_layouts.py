@@ -111,6 +111,7 @@ def test_of_eight_ranks_a_saver_and_an_agent_die(wide: Served, spec: Spec, tmp_p
     loses_a_saver_and_an_agent_and_no_bit(wide, spec, {"dp": 2, "tp": 2, "pp": 2}, 8, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_from_a_checkpoint_of_another_layout(served: Served, spec: Spec) -> None:
     begun = served.run(of_four_blocks(spec("begun", layout={"tp": 2, "pp": 2}, steps=16)))
     assert begun.state == "SUCCEEDED", (begun.reason, begun.message, begun.error)

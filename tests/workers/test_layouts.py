@@ -38,7 +38,7 @@ def resume(agent: Any, config: Config, name: str, memory: str, step: int, **opti
 
 
 @pytest.mark.parametrize(("name", "phase"), [("zero1", "optimizer"), ("tp", "forward"), ("pp", "backward"),
-                                              ("zbv", "snapshot"), ("3d", "backward")])  # fmt: skip
+                                              ("zbv", "snapshot"), pytest.param("3d", "backward", marks=pytest.mark.slow)])  # fmt: skip
 def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, divisible: Config, name: str, phase: str) -> None:
     whole = run(agent, divisible, name, f"whole-{name}")
     divisible["faults"] = [{"at": {"rank": 1, "step": 3, "phase": phase}, "do": "sigkill"}]
@@ -106,7 +106,7 @@ def test_every_step_tells_memory_and_waiting_and_from_the_third_on_the_use_of_th
     assert all(0 < row["mfu"] < 1 for row in rows[2:])
 
 
-@pytest.mark.parametrize("name", ["zero1", "hsdp", "3d"])
+@pytest.mark.parametrize("name", ["zero1", "hsdp"])
 def test_summed_in_bf16_every_layout_stays_near(agent: Any, divisible: Config, name: str) -> None:
     exact = run(agent, divisible, name, f"summed-fp32-{name}")
     divisible["training"]["reduce"] = "bf16"

@@ -33,7 +33,9 @@ def run(agent: Any, config: Config, name: str, memory: str, **options: Any) -> A
     return agent.run(config, math.prod(layout.values()), memory, layout=layout, **options)
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize(
+    "name", ["fsdp", pytest.param("ddp", marks=pytest.mark.slow), pytest.param("pp", marks=pytest.mark.slow)]
+)
 def test_it_computes_what_is_not_compiled(agent: Any, divisible: Config, name: str) -> None:
     plain = run(agent, divisible, name, f"plain-{name}")
     divisible["training"]["compile"] = "default"
@@ -80,6 +82,7 @@ def kept_bytes(share: float | None) -> tuple[int, Tensor]:
     return sum(kept.values()), model.layers["0"].ffn.gate.weight.grad
 
 
+@pytest.mark.filterwarnings("ignore:.*[Dd]istutils", "ignore:Setuptools")  # the compiler's imports
 def test_within_a_share_of_memory_less_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "activation_memory_budget", 1.0)
     whole, gradient = kept_bytes(None)
