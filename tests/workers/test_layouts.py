@@ -37,8 +37,16 @@ def resume(agent: Any, config: Config, name: str, memory: str, step: int, **opti
     return run(agent, config, name, memory, generation=2, restore=state, **options)
 
 
-@pytest.mark.parametrize(("name", "phase"), [("zero1", "optimizer"), ("tp", "forward"), ("pp", "backward"),
-                                              ("zbv", "snapshot"), pytest.param("3d", "backward", marks=pytest.mark.slow)])  # fmt: skip
+KILLS = [
+    ("zero1", "optimizer"),
+    ("tp", "forward"),
+    ("pp", "backward"),
+    ("zbv", "snapshot"),
+    pytest.param("3d", "backward", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("name", "phase"), KILLS)
 def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, divisible: Config, name: str, phase: str) -> None:
     whole = run(agent, divisible, name, f"whole-{name}")
     divisible["faults"] = [{"at": {"rank": 1, "step": 3, "phase": phase}, "do": "sigkill"}]
