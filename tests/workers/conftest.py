@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import os
 import socket
 import subprocess
@@ -17,6 +18,10 @@ from regroup.workers.state.tokens import prepare
 
 NOTHING = {"source": "none"}
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "seven", "wizards", "box"]
+
+
+Spread = tuple[str, dict[str, int], dict[str, Any]]
+"""`data_parallel`, degrees by axis, and the rest of a strategy."""
 
 
 @dataclass
@@ -97,6 +102,11 @@ class Agent:
             }
         )
         return Generation(**reply)
+
+    def spread(self, config: dict[str, Any], over: Spread, memory: str, **options: Any) -> Generation:
+        """A generation on as many ranks as a layout has."""
+        config["data_parallel"], layout, config["strategy"] = over
+        return self.run(config, math.prod(layout.values()), memory, layout=layout, **options)
 
     def task(self, target: str, args: dict[str, Any], **options: Any) -> dict[str, Any]:
         reply = self._ask({"do": "task", "target": target, "args": args, **options})

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from regroup.workers.models import build_model
 from regroup.workers.models.batch_norm import batch_norms
-from regroup.workers.parallel import parallelize as module
+from regroup.workers.parallel import replicate as module
 from regroup.workers.parallel.engine import Engine
 from regroup.workers.parallel.mesh import local
 from regroup.workers.parallel.names import buffers_of, parameters_of

@@ -51,8 +51,7 @@ def images(config: Config) -> Config:
 
 
 def run(agent: Any, config: Config, digits: dict[str, Any], name: str, memory: str, **options: Any) -> Any:
-    config["data_parallel"], layout, config["strategy"] = LAYOUTS[name]
-    return agent.run(config, math.prod(layout.values()), memory, layout=layout, dataset=digits, **options)
+    return agent.spread(config, LAYOUTS[name], memory, dataset=digits, **options)
 
 
 def test_digits_are_learnt(agent: Any, images: Config, digits: dict[str, Any]) -> None:

@@ -28,8 +28,7 @@ def divisible(config: Config) -> Config:
 
 
 def run(agent: Any, config: Config, name: str, memory: str, **options: Any) -> Any:
-    config["data_parallel"], layout, config["strategy"] = SPLIT[name]
-    return agent.run(config, math.prod(layout.values()), memory, layout=layout, **options)
+    return agent.spread(config, SPLIT[name], memory, **options)
 
 
 def resume(agent: Any, config: Config, name: str, memory: str, step: int, **options: Any) -> Any:

@@ -1,15 +1,12 @@
 """Tensor and data parallelism and activation checkpointing, put on a model that was built on the meta device."""
 
 import hashlib
-import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
-from torch import distributed as dist
-from torch.distributed.device_mesh import DeviceMesh
+from torch import nn
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -17,8 +14,9 @@ from regroup.workers.models import Model
 from regroup.workers.parallel.compiled import compile_blocks
 from regroup.workers.parallel.mesh import Meshes, fill
 from regroup.workers.parallel.names import buffers_of, parameters_of
-from regroup.workers.parallel.precision import fsdp_policy, master_dtype, reduce_dtype
+from regroup.workers.parallel.precision import fsdp_policy, master_dtype
 from regroup.workers.parallel.recompute import recompute
+from regroup.workers.parallel.replicate import replicate
 from regroup.workers.parallel.strategy import Strategy
 from regroup.workers.parallel.tensor import apply_plan
 
@@ -41,7 +39,7 @@ def parallelize(model: nn.Module, meshes: Meshes, device: torch.device, strategy
         # Wrappers would cost every forward, and give nothing. (Split tensors need them: they sum gradients of norms.)
         return model.to_empty(device=device)
     if not meshes.is_sharded:
-        return _replicate(model.to_empty(device=device), meshes.data, strategy)
+        return replicate(model.to_empty(device=device), meshes.data, strategy)
     _shard(model, blocks, meshes, device, strategy)
     return model.to_empty(device=torch.device("cpu") if strategy.offload else device)
 
@@ -94,33 +92,3 @@ def _prefetch(blocks: list[FSDPModule], count: int) -> None:
     for number, block in enumerate(blocks):
         block.set_modules_to_forward_prefetch(blocks[number + 1 : number + 1 + count])
         block.set_modules_to_backward_prefetch(blocks[max(0, number - count) : number][::-1])
-
-
-def _replicate(model: nn.Module, mesh: DeviceMesh, strategy: Strategy) -> nn.Module:
-    # By default DDP regroups its buckets after the first iteration, in the order gradients arrived. A collective adds
-    # the ranks' values in an order that depends on where in the bucket an element lies, so a restarted process (which
-    # begins with the first grouping again) would sum differently from the control run and break bitwise equality.
-    # With find_unused_parameters the first grouping stays. Here every parameter is used, of which torch warns once.
-    warnings.filterwarnings("ignore", message="find_unused_parameters=True was specified")
-    replicated = DistributedDataParallel(
-        model,
-        process_group=mesh.get_group(),
-        forward_sync_buffers=False,
-        find_unused_parameters=True,
-        init_sync=False,
-        gradient_as_bucket_view=True,
-        bucket_cap_mb=strategy.bucket_mib,
-    )
-    replicated.register_comm_hook(reduce_dtype(strategy.precision, strategy.reduce), _sum_hook)
-    return replicated
-
-
-def _sum_hook(dtype: torch.dtype, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    own = bucket.buffer()
-    work = dist.all_reduce(own.to(dtype), op=dist.ReduceOp.SUM, async_op=True)
-    assert work is not None
-
-    def value(future: torch.futures.Future[Any]) -> Tensor:
-        return cast(list[Tensor], future.value())[0].to(own.dtype)
-
-    return cast("torch.futures.Future[Tensor]", work.get_future().then(value))

@@ -1,5 +1,6 @@
 """What the built-in trainer trains on, by number: token sequences of a token file or of prepared records, or images."""
 
+from abc import ABC
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -28,35 +29,44 @@ class BuiltinSamples(Samples, Protocol):
         ...
 
 
-class TextSamples(BuiltinSamples):
-    """Consecutive pieces of a token file: `sequence` tokens each, and the one behind them as the last label."""
+class _Sequences(BuiltinSamples, ABC):
+    """Samples of `sequence` tokens, each labelled with the next one."""
 
-    def __init__(self, file: TokenFile, sequence: int) -> None:
-        self._file, self._sequence = file, sequence
-
-    def __len__(self) -> int:
-        return self._file.records(self._sequence)
+    def __init__(self, source: TokenFile | RecordFiles, sequence: int) -> None:
+        self._source, self._sequence = source, sequence
 
     @property
     def fingerprint(self) -> str:
-        return self._file.fingerprint
+        return self._source.fingerprint
 
     @property
     def symbols(self) -> int:
-        return self._file.vocab_size
+        return self._source.vocab_size
 
     @property
     def labels_each(self) -> int:
         return self._sequence
 
+    def blank(self, count: int) -> tuple[Tensor, Tensor]:
+        shape = (count, self._sequence)
+        return torch.zeros(shape, dtype=torch.int64), torch.full(shape, IGNORED, dtype=torch.int64)
+
+
+class TextSamples(_Sequences):
+    """Consecutive pieces of a token file, and the token behind each as the last label."""
+
+    def __init__(self, file: TokenFile, sequence: int) -> None:
+        super().__init__(file, sequence)
+        self._file = file
+
+    def __len__(self) -> int:
+        return self._file.records(self._sequence)
+
     def rows(self, numbers: Sequence[int]) -> tuple[Tensor, Tensor]:
         return self._file.rows(numbers, self._sequence)
 
-    def blank(self, count: int) -> tuple[Tensor, Tensor]:
-        return _no_tokens(count, self._sequence)
 
-
-class TokenSamples(BuiltinSamples):
+class TokenSamples(_Sequences):
     """Prepared records with the field `tokens`, one longer than a sequence, or with `tokens` and `labels`."""
 
     def __init__(self, records: RecordFiles, sequence: int) -> None:
@@ -67,22 +77,11 @@ class TokenSamples(BuiltinSamples):
         has = records.fields.get("tokens")
         if has != ((sequence,) if "labels" in records.fields else (sequence + 1,)):
             raise DataError(f"the records hold tokens of shape {has}, and training.sequence is {sequence}")
-        self._records, self._sequence = records, sequence
+        super().__init__(records, sequence)
+        self._records = records
 
     def __len__(self) -> int:
         return len(self._records)
-
-    @property
-    def fingerprint(self) -> str:
-        return self._records.fingerprint
-
-    @property
-    def symbols(self) -> int:
-        return self._records.vocab_size
-
-    @property
-    def labels_each(self) -> int:
-        return self._sequence
 
     def rows(self, numbers: Sequence[int]) -> tuple[Tensor, Tensor]:
         fields = self._records[numbers]
@@ -90,9 +89,6 @@ class TokenSamples(BuiltinSamples):
         if "labels" in fields:
             return tokens, fields["labels"].to(torch.int64)
         return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
-
-    def blank(self, count: int) -> tuple[Tensor, Tensor]:
-        return _no_tokens(count, self._sequence)
 
 
 class ImageSamples(BuiltinSamples):
@@ -144,8 +140,3 @@ def open_samples(dataset: Mapping[str, Any], part: str, sequence: int | None) ->
         return ImageSamples(records) if sequence is None else TokenSamples(records, sequence)
     assert sequence is not None, "the spec was checked: text has a sequence"
     return TextSamples(TokenFile(Path(dataset[part])), sequence) if dataset.get(part) else None
-
-
-def _no_tokens(count: int, sequence: int) -> tuple[Tensor, Tensor]:
-    shape = (count, sequence)
-    return torch.zeros(shape, dtype=torch.int64), torch.full(shape, IGNORED, dtype=torch.int64)

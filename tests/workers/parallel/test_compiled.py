@@ -1,6 +1,5 @@
 """Compiled blocks compute the same, in pipelines too, and come back bitwise."""
 
-import math
 import signal
 from typing import Any
 
@@ -29,8 +28,7 @@ def divisible(config: Config) -> Config:
 
 
 def run(agent: Any, config: Config, name: str, memory: str, **options: Any) -> Any:
-    config["data_parallel"], layout, config["strategy"] = LAYOUTS[name]
-    return agent.run(config, math.prod(layout.values()), memory, layout=layout, **options)
+    return agent.spread(config, LAYOUTS[name], memory, **options)
 
 
 @pytest.mark.parametrize(
