@@ -23,4 +23,4 @@ def test_a_restart_at_any_step_is_bitwise_the_same(agent: Any, many_buckets: Con
     state = {"source": "memory", "step": done, "generation": 1}
     after = agent.run(many_buckets, 3, f"buckets-{done}", generation=2, restore=state)
     assert after.result == whole.result
-    assert whole.rows[1]["extra"]["all_reduce"] > 3, "there is more than one bucket"
+    assert whole.rows[1]["extra"]["all_reduce"] > 1, "there is more than one bucket"
