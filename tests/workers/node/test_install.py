@@ -39,7 +39,8 @@ def test_requirements_and_what_they_need_are_installed_and_nothing_of_the_platfo
     assert ask(tmp_path / "venv", "__import__('flavour').VERSION, __import__('spoon').__name__") == "1.0 spoon"
     found = "[__import__('importlib.util').util.find_spec(name) for name in ('ray', 'pydantic', 'torch', 'regroup')]"
     assert ask(tmp_path / "venv", found) == "[None, None, None, None]"
-    assert said[0] == "making a virtual environment" and "installing 0/2" in said
+    assert said[0] == "making a virtual environment"
+    assert said[-1] in ("installing 0/2", "installing 1/2", "installing 2/2"), "how far pip was when it was looked at"
     assert "Successfully installed flavour-1.0 spoon-1.0" in (tmp_path / "pip.out").read_text()
     assert not (tmp_path / "venv" / "temporary").exists()
 

@@ -1,0 +1,43 @@
+"""What compiled blocks keep for their backward, looked at in a process of its own: the compiler's imports do not get
+on with everything that a test process has imported."""
+
+import torch
+
+from regroup.workers.models import build_model
+from regroup.workers.models.transformer import rotary
+from regroup.workers.parallel.compiled import compile_blocks
+from regroup.workers.parallel.parallelize import initialise
+
+CONFIG = {
+    "family": "transformer", "dim": 64, "layers": 1, "heads": 4, "kv_heads": 4, "ffn_dim": 512, "vocab_size": 32,
+    "rope_theta": 10000.0, "norm_eps": 1e-5, "tie_embeddings": False,
+}  # fmt: skip
+
+
+def kept(context):
+    """Bytes kept of all, and within a share; and how much a gradient differs."""
+    whole, gradient = kept_bytes(None)
+    part, same = kept_bytes(0.3)
+    difference = float((same - gradient).norm() / gradient.norm())
+    context.result = {"whole": whole, "part": part, "difference": difference}
+
+
+def kept_bytes(share):
+    """What a compiled block keeps for its backward, beside its parameters; and a gradient."""
+    torch.compiler.reset()
+    model = build_model(CONFIG, 32).to_empty(device="cpu")
+    initialise(model, 0)
+    compile_blocks(model.layers, "default", share)
+    own = {parameter.data_ptr() for parameter in model.parameters()}
+    found = {}
+
+    def keep(tensor):
+        if tensor.data_ptr() not in own:
+            found[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    x = model.embed(torch.arange(4 * 64).view(4, 64) % 32).detach().requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        y = model.layers["0"](x, rotary(64, 16, 1e4, torch.device("cpu")))
+    y.square().sum().backward()
+    return sum(found.values()), model.layers["0"].ffn.gate.weight.grad
