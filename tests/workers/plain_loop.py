@@ -8,6 +8,7 @@ from torch import nn
 from regroup.workers import trainer
 from regroup.workers.models import build_model
 from regroup.workers.parallel import scaler
+from regroup.workers.parallel.digest import digests
 from regroup.workers.parallel.mesh import meshes_of
 from regroup.workers.parallel.names import parameters_of
 from regroup.workers.parallel.parallelize import initialise, parallelize
@@ -66,3 +67,16 @@ def disagrees(context):
     context.restore()
     values = {"ranks": 1.0, "loss": float("nan") if context.rank == 1 else 1.0}
     context.result = dict(context.agree(values))
+
+
+def digests_without_numpy(context):
+    """Two stages, one a rank; as in a Python of the job's own, tensors do not become arrays."""
+
+    def refuse(*_):
+        raise RuntimeError("Numpy is not available")
+
+    torch.Tensor.numpy = refuse
+    own = ["first.weight", "second.weight"][context.rank]
+    parameters = {own: torch.nn.Parameter(torch.ones(2, 3)), "shared.weight": torch.nn.Parameter(torch.ones(4))}
+    found = digests(parameters.items())
+    context.result = {"names": list(found), "sizes": [each.numel for each in found.values()]}

@@ -2,9 +2,11 @@
 
 import ctypes
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed.tensor import DTensor
@@ -29,15 +31,28 @@ def digests(parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, Paramet
         own[name] = ParameterDigest(digest.hexdigest(), value.numel())
     if not dist.is_initialized():
         return own
-    found: list[dict[str, ParameterDigest]] = [{}] * dist.get_world_size()
-    dist.all_gather_object(found, own)
-    return {name: digest for some in found for name, digest in some.items()}
+    every = [json.loads(some) for some in _gathered(json.dumps(own).encode())]
+    return {name: ParameterDigest(*digest) for some in every for name, digest in some.items()}
 
 
 def digest_of(parameters: Mapping[str, ParameterDigest]) -> str:
     """sha256 over the parameters' own."""
     lines = [f"{name}:{found.sha256}" for name, found in sorted(parameters.items())]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _gathered(own: bytes) -> list[bytes]:
+    """The bytes of every rank, on each of them. torch's own way for objects needs numpy."""
+    on_host = "gloo" in dist.get_backend_config()
+    device = torch.device("cpu") if on_host else torch.device("cuda", torch.cuda.current_device())
+    size = torch.tensor([len(own)], device=device)
+    sizes = [torch.zeros_like(size) for _ in range(dist.get_world_size())]
+    dist.all_gather(sizes, size)
+    padded = torch.zeros(max(int(each) for each in sizes), dtype=torch.uint8, device=device)
+    padded[: len(own)] = torch.frombuffer(bytearray(own), dtype=torch.uint8)
+    parts = [torch.empty_like(padded) for _ in sizes]
+    dist.all_gather(parts, padded)
+    return [bytes(part[: int(each)].tolist()) for part, each in zip(parts, sizes, strict=True)]
 
 
 def _whole(tensor: Tensor) -> Tensor:
