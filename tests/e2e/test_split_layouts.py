@@ -52,14 +52,11 @@ def loses_ranks_and_no_bit(
     assert all(incident.steps_lost is not None and incident.steps_lost <= 1 for incident in job.incidents)
 
 
-def loses_a_saver_and_an_agent_and_no_bit(
-    served: Served, spec: Spec, layout: dict[str, Any], ranks: int, tmp_path: Path
-) -> None:
+def loses_an_agent_and_no_bit(served: Served, spec: Spec, layout: dict[str, Any], ranks: int, tmp_path: Path) -> None:
     parts: dict[str, Any] = {"layout": layout, "steps": 16}
     undisturbed = served.run(of_four_blocks(spec(f"whole-for-agents-{ranks}", **parts)))
     gates = Gates(tmp_path, 11)
-    struck_by = [fault(1, 5, do="kill_saver"), fault(2, 12, do="kill_agent")]
-    struck = spec(f"agents-{ranks}", faults=struck_by, **parts, **gates.parts)
+    struck = spec(f"agents-{ranks}", faults=[fault(2, 12, do="kill_agent")], **parts, **gates.parts)
     job = served.client.submit(of_four_blocks(struck))
     eventually(lambda: [saved.step for saved in served.client.checkpoints(job.id)] == [8], 120)
     gates.open(11)
@@ -88,8 +85,8 @@ def test_on_four_ranks(served: Served, spec: Spec, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FOUR)
-def test_a_saver_and_an_agent_die(served: Served, spec: Spec, name: str, tmp_path: Path) -> None:
-    loses_a_saver_and_an_agent_and_no_bit(served, spec, FOUR[name], 4, tmp_path)
+def test_an_agent_dies(served: Served, spec: Spec, name: str, tmp_path: Path) -> None:
+    loses_an_agent_and_no_bit(served, spec, FOUR[name], 4, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +104,8 @@ def test_on_eight_ranks_in_three_dimensions(wide: Served, spec: Spec) -> None:
 
 
 @pytest.mark.slow
-def test_of_eight_ranks_a_saver_and_an_agent_die(wide: Served, spec: Spec, tmp_path: Path) -> None:
-    loses_a_saver_and_an_agent_and_no_bit(wide, spec, {"dp": 2, "tp": 2, "pp": 2}, 8, tmp_path)
+def test_of_eight_ranks_an_agent_dies(wide: Served, spec: Spec, tmp_path: Path) -> None:
+    loses_an_agent_and_no_bit(wide, spec, {"dp": 2, "tp": 2, "pp": 2}, 8, tmp_path)
 
 
 @pytest.mark.slow
