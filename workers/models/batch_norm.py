@@ -87,9 +87,10 @@ def settle(norms: Sequence[BatchNorm]) -> None:
 
     A collective of their group, whose ranks have the same modules. All of them saw equally many batches.
     """
-    if not norms or norms[0].group is None:
+    if not norms:
         return
     group = norms[0].group
+    assert group is not None, "the engine gave it"
     seen = [norm.take_seen() for norm in norms]
     sums = [torch.stack(batches).sum(0) for batches in seen]
     flat = torch.cat([value.flatten() for value in sums])

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.compiler
 Config = dict[str, Any]
 LAYOUTS: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
     "ddp": ("ddp", {"dp_replicate": 2}, {}),
