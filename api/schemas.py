@@ -100,6 +100,8 @@ class JobSummary(_Wire):
     """Part of the newest forward and backward in which ranks waited for each other, on average; CPUs only."""
     peak_bytes: float | None = None
     """Most memory that a rank had in the newest step."""
+    mirrored_step: int | None = None
+    """Committed steps in the state that other nodes hold a copy of; null while there is none."""
     eta_s: float | None
     """Seconds to the last step at the present rate."""
     goodput: float | None

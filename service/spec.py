@@ -43,6 +43,13 @@ class Snapshot(Part):
 
     every_steps: Positive = 1
     """Steps between snapshots: the most that a rank's death can cost."""
+    mirror: Literal["auto", "off"] = "auto"
+    """`auto`: where a job has several nodes, each holds a copy of another's snapshots, and a lost agent costs no more
+    than the steps since the last copy."""
+    mirror_share: float = Field(default=0.02, gt=0, le=1)
+    """Part of the time that may go into sending those copies; the smaller, the older they are."""
+    mirror_bandwidth: Bytes | None = None
+    """Bytes a second that a node sends at most; not bounded if absent."""
 
 
 class Checkpoint(Part):

@@ -46,6 +46,8 @@ class AgentConfig:
     port_first: int = 0
     port_last: int = 0
     """Range of the store's port; any free port if 0."""
+    mirror: bool = False
+    """Other nodes hold what is in this one's memory too."""
     orphan_s: float = 600.0
     """Without word from a supervisor for so long, the ranks are ended."""
     collective_timeout_s: float = 300.0

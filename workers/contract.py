@@ -125,6 +125,11 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class MirrorDue:
+    """To the leading rank alone: let all ranks hold the next set for their nodes' mirrors."""
+
+
+@dataclass(frozen=True)
 class Buffers:
     """Reply to `WantBuffers`; the memory file descriptors travel beside it, in order."""
 
@@ -218,14 +223,22 @@ class Report:
     metrics: dict[str, float]
 
 
+class PinnedFor(StrEnum):
+    """What a snapshot is held for."""
+
+    CHECKPOINT = "checkpoint"
+    MIRROR = "mirror"
+
+
 @dataclass(frozen=True)
 class Pinned:
-    """This rank's snapshot of `step` is complete and held for a checkpoint until the agent releases it."""
+    """This rank's snapshot of `step` is complete and held until the agent releases it."""
 
     rank: int
     generation: int
     step: int
     buffer: int
+    purpose: PinnedFor = PinnedFor.CHECKPOINT
 
 
 @dataclass(frozen=True)
@@ -320,6 +333,7 @@ Message = (
     AgentConfig
     | Join
     | Stop
+    | MirrorDue
     | Buffers
     | FaultGranted
     | Booted

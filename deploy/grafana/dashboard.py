@@ -138,6 +138,12 @@ ROWS = (
             ),
             Panel("Memory", "The most that a rank had.", "bytes", [Query("regroup_job_peak_bytes", LEGEND)]),
             Panel(
+                "Steps without a copy",
+                "What the loss of a node would cost now.",
+                "short",
+                [Query("regroup_job_step - regroup_job_mirrored_step", LEGEND)],
+            ),
+            Panel(
                 "Generation",
                 "One more after each failure or change of size.",
                 "short",

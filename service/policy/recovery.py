@@ -209,6 +209,8 @@ class Source:
     step: int = 0
     generation: int = 0
     uri: str = ""
+    fetch: tuple[tuple[int, str], ...] = ()
+    """Of `memory`: ranks whose shard lies on another node than they will run on, and which."""
 
     @property
     def rung(self) -> str:
@@ -221,28 +223,32 @@ def choose_source(
 ) -> Source:
     """The newest usable state: memory before disk at the same step, nothing if there is none.
 
-    A set in memory is usable if every rank's shard of one (generation, step, layout) lies on the node where that rank
-    will run. An artefact of generation g at step s counts only if every later generation started at ≥ s (`starts`:
-    generation → start step): otherwise a later one has overtaken it.
+    A set in memory is usable if every rank's shard of one (generation, step, layout) lies on some node: where that rank
+    will run, or where it has to be fetched from. An artefact of generation g at step s counts only if every later
+    generation started at ≥ s (`starts`: generation → start step): otherwise a later one has overtaken it.
     """
 
     def counts(generation: int, step: int) -> bool:
         return all(start >= step for later, start in starts.items() if later > generation)
 
-    sets: dict[tuple[int, int, str], set[int]] = {}
+    sets: dict[tuple[int, int, str], dict[int, str]] = {}
     for shard in shards:
-        if shard.world_size == len(node_of_rank) and node_of_rank.get(shard.rank) == shard.node_id:
-            sets.setdefault((shard.step, shard.generation, shard.layout_hash), set()).add(shard.rank)
-    whole = [
-        (step, generation)
-        for (step, generation, _), ranks in sets.items()
-        if len(ranks) == len(node_of_rank) and counts(generation, step)
-    ]
+        if shard.world_size == len(node_of_rank) and shard.rank in node_of_rank:
+            held = sets.setdefault((shard.step, shard.generation, shard.layout_hash), {})
+            if shard.rank not in held or node_of_rank[shard.rank] == shard.node_id:
+                held[shard.rank] = shard.node_id
+    whole = {
+        (step, generation): held
+        for (step, generation, _), held in sets.items()
+        if len(held) == len(node_of_rank) and counts(generation, step)
+    }
     disk = [(item.step, item.generation, item.uri) for item in saved if counts(item.generation, item.step)]
     best_disk = max(disk, default=None)
     if whole and (best_disk is None or max(whole)[0] >= best_disk[0]):
         step, generation = max(whole)
-        return Source("memory", step, generation)
+        held = whole[step, generation]
+        fetch = tuple((rank, node) for rank, node in sorted(held.items()) if node != node_of_rank[rank])
+        return Source("memory", step, generation, fetch=fetch)
     if best_disk is not None:
         return Source("checkpoint", best_disk[0], best_disk[1], best_disk[2])
     return Source("none")

@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+LEVEL_LABELS = ("ray.io/availability-zone", "ray.io/gpu-domain")
+"""Labels of Ray's that name failure domains above a node, the largest first."""
+
 
 @dataclass(frozen=True)
 class Node:
@@ -24,3 +27,8 @@ class Node:
     """Carries supervisors and the control plane, never ranks."""
     is_draining: bool = False
     """Is about to leave; nothing new goes there."""
+
+
+def domain_of(node: Node) -> tuple[str, ...]:
+    """The failure domains above a node, the largest first; a level that it is not labelled with is empty."""
+    return tuple(node.labels.get(label, "") for label in LEVEL_LABELS)

@@ -1,7 +1,8 @@
 """A job's agents as one: all are up or none is kept; a generation forms on all and ends on all."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
@@ -17,6 +18,8 @@ END_TIMEOUT_S = 15.0
 FORM_TIMEOUT_S = 60.0
 RESTORE_TIMEOUT_S = 1800.0
 """Forming from a checkpoint first downloads it."""
+CALL_TIMEOUT_S = 15.0
+MIRROR_TIMEOUT_S = 3600.0
 SHUTDOWN_TIMEOUT_S = 60.0
 SCAN_TIMEOUT_S = 120.0
 REMOVE_TIMEOUT_S = 600.0
@@ -125,6 +128,8 @@ class Gang:
         address = await self._ask(nodes[0], "open_store", generation.number, timeout_s=FORM_TIMEOUT_S)
         source = generation.source
         restore = Restore(source.kind, source.step, source.generation, source.uri)
+        holders = dict(source.fetch)
+        addresses = await self._addresses(holders.values())
         common = replace(
             join,
             generation=generation.number,
@@ -154,8 +159,9 @@ class Gang:
                 )
                 for place in places
             ]
-            timeout_s = RESTORE_TIMEOUT_S if source.kind == "checkpoint" else FORM_TIMEOUT_S
-            await self._ask(node, "form", joins, list(devices), timeout_s=timeout_s)
+            mine = {place.rank: addresses[holders[place.rank]] for place in places if place.rank in holders}
+            timeout_s = RESTORE_TIMEOUT_S if source.kind == "checkpoint" or mine else FORM_TIMEOUT_S
+            await self._ask(node, "form", joins, list(devices), mine, timeout_s=timeout_s)
 
         await _all(one(node_rank, node) for node_rank, node in enumerate(nodes))
 
@@ -235,6 +241,55 @@ class Gang:
         parts = [item["part"] for item in written]
         return await self._ask(generation.nodes[0], "finish_checkpoint", uri, parts, manifest(files), timeout_s=3600)
 
+    async def ask_mirror(self, generation: Generation) -> None:
+        """Have all ranks hold the next set for mirrors; they say so when they do.
+
+        Raises:
+            AgentLostError, AgentError: the leading rank's node does not hear.
+        """
+        await self._ask(generation.nodes[0], "ask_mirror", generation.number, timeout_s=CALL_TIMEOUT_S)
+
+    async def mirror(
+        self, generation: Generation, step: int, pairs: Mapping[str, str], bytes_per_s: float | None
+    ) -> None:
+        """Have every node send its part of a set that is held to its pair.
+
+        Raises:
+            AgentLostError, AgentError: one could not: no mirror of this set counts.
+        """
+        addresses = await self._addresses(pairs.values())
+        await _all(
+            self._ask(
+                node,
+                "mirror",
+                generation.number,
+                step,
+                [place.rank for place in generation.on(node)],
+                addresses[pairs[node]],
+                bytes_per_s,
+                timeout_s=MIRROR_TIMEOUT_S,
+            )
+            for node in generation.nodes
+        )
+
+    async def keep_mirror(self, generation: int, step: int) -> None:
+        """Let every node that answers keep this set of mirrors, and give up all others."""
+
+        async def one(node: str) -> None:
+            with contextlib.suppress(AgentLostError):
+                await self.agents.call(node, "keep_mirror", generation, step, timeout_s=CALL_TIMEOUT_S)
+
+        await asyncio.gather(*(one(node) for node in self.configs))
+
+    async def mirrored(self) -> list[tuple[int, int]]:
+        """Generation and step of the sets that nodes were told to keep as mirrors, of each node that has one.
+
+        Raises:
+            AgentLostError: a node does not answer.
+        """
+        statuses = await self.call_all("status", timeout_s=CALL_TIMEOUT_S)
+        return [(kept[0], kept[1]) for status in statuses.values() if (kept := status["mirrored"])]
+
     async def call_all(self, method: str, *args: Any, timeout_s: float) -> dict[str, Any]:
         """Call the same method on every node; node → reply."""
         nodes = list(self.configs)
@@ -280,6 +335,12 @@ class Gang:
     @property
     def _first(self) -> str:
         return next(iter(self.configs))
+
+    async def _addresses(self, nodes: Iterable[str]) -> dict[str, Any]:
+        """Where these agents' exchanges listen. Asked anew each time: an agent that restarts has another one."""
+        wanted = sorted(set(nodes))
+        found = await _all(self._ask(node, "exchange", timeout_s=CALL_TIMEOUT_S) for node in wanted)
+        return dict(zip(wanted, found, strict=True))
 
     async def _ask(self, node: str, method: str, *args: Any, timeout_s: float) -> Any:
         reply = await self.agents.call(node, method, *args, timeout_s=timeout_s)

@@ -70,11 +70,13 @@ class Generation:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Generation":
         """Read back what `to_json` wrote."""
+        source = dict(data["source"])
+        fetch = tuple((int(rank), str(node)) for rank, node in source.pop("fetch", ()))
         return cls(
             data["number"],
             Layout(**data["layout"]),
             tuple(Place(**place) for place in data["ranks"]),
-            Source(**data["source"]),
+            replace(Source(**source), fetch=fetch),
             data["cause"],
         )
 

@@ -12,6 +12,7 @@ import structlog
 from regroup.service.errors import IllegalTransitionError, NotFoundError, UnavailableError
 from regroup.service.policy.accounting import goodput
 from regroup.service.policy.queueing import Turn
+from regroup.service.policy.topology import domain_of
 from regroup.service.runtime.account import Account
 from regroup.service.runtime.cluster import (
     Cluster,
@@ -67,6 +68,7 @@ def allot(job: JobRow, turn: Turn) -> tuple[Allotment, ...]:
         holds = {
             "ranks": seat.ranks, "device_kind": turn.demand.device, "cpus": seat.ranks * turn.demand.cpus,
             "memory_bytes": seat.ranks * turn.demand.memory_bytes, "name": node.name, "address": node.address,
+            "domain": list(domain_of(node)),
         }  # fmt: skip
         rows.append(Allotment(job.id, "grant", grant_name(job.id, node.id, job.version), node.id, holds))
         rows.append(Allotment(job.id, "agent", agent_name(job.id, node.id), node.id))
@@ -178,6 +180,7 @@ def _payload(
             {
                 "node_id": row.node_id, "name": row.data["name"], "address": row.data["address"],
                 "ranks": row.data["ranks"], "grant": row.name, "devices": list(devices.get(row.name, ())),
+                "domain": row.data.get("domain", []),
             }
             for row in rows if row.kind == "grant"
         ],

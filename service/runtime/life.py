@@ -19,6 +19,7 @@ from regroup.service.runtime.gang import STORAGE_UNAVAILABLE, AgentError, AgentL
 from regroup.service.runtime.generations import Generation, GenerationLog, SupersededError
 from regroup.service.runtime.holding import Holding
 from regroup.service.runtime.journal import Journal
+from regroup.service.runtime.mirrors import Mirrors
 from regroup.service.runtime.pacing import Pacing
 from regroup.service.runtime.payload import Payload
 from regroup.service.runtime.pulse import Pulse
@@ -71,6 +72,8 @@ class Life:
         self._pacing = Pacing(journal)
         self.holding = Holding(payload.spec.hold_on_failure, gang, journal)
         self._checkpoints = Checkpoints(payload, gang, journal)
+        snapshot = payload.spec.snapshot
+        self._mirrors = Mirrors(payload.pairs, snapshot.mirror_share, snapshot.mirror_bandwidth, gang, journal)
         self._recovering = Recovering(payload, gang, generations, self._checkpoints, self._telling)
         gang.on_phase = self._telling.enter
 
@@ -235,6 +238,7 @@ class Life:
             await self._telling.trains(watch)
             for step in watch.whole_pins():
                 self._checkpoints.begin(watch.generation, step, self._generations)
+            self._mirrors.look(watch)
             for node in self._pulse.silent():
                 watch.lose(node, time.time())
             if self._end is not None:
@@ -270,6 +274,7 @@ class Life:
             self._telling.enter("backoff", None, f"waiting {verdict.backoff_s:.1f} s before the next try")
             await self._unless_ended(asyncio.sleep(verdict.backoff_s))
         if lost:
+            self._mirrors.lose()
             await asyncio.gather(*(self.gang.agents.kill(node) for node in lost))
             await self._succeed(lost)
             await self._prepare_data()

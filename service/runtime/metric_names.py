@@ -62,6 +62,9 @@ JOB_EXPOSED = Metric(
     "Part of forward and backward in which ranks waited for each other, on average; on CPUs.", _JOB,
 )  # fmt: skip
 JOB_PEAK_BYTES = Metric("regroup_job_peak_bytes", "gauge", "Most memory that a rank had in the newest step.", _JOB)
+JOB_MIRRORED = Metric(
+    "regroup_job_mirrored_step", "gauge", "Committed steps in the state that other nodes hold a copy of.", _JOB,
+)  # fmt: skip
 JOB_STRAGGLERS = Metric("regroup_job_stragglers", "gauge", "Ranks of a live job that keep the others waiting.", _JOB)
 
 METRICS = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

@@ -96,6 +96,7 @@ _OF_A_JOB: Sequence[tuple[Metric, Callable[[Account, float], float | None]]] = (
     (names.JOB_MFU, lambda account, _: account.job.mfu),
     (names.JOB_EXPOSED, lambda account, _: account.job.exposed),
     (names.JOB_PEAK_BYTES, lambda account, _: account.job.peak_bytes),
+    (names.JOB_MIRRORED, lambda account, _: account.job.mirrored_step),
     (names.JOB_STRAGGLERS, lambda account, _: account.stragglers),
 )
 

@@ -7,6 +7,7 @@ from typing import Any
 from regroup.service.layout import Layout
 from regroup.service.models import TransformerModel
 from regroup.service.policy.hang import Rule, rule_for
+from regroup.service.policy.mirrors import Member, pair
 from regroup.service.policy.recovery import Saved
 from regroup.service.prepare import PreparedData
 from regroup.service.runtime.cluster import Node, supervisor_name
@@ -62,6 +63,8 @@ class Allotted:
     devices: tuple[int, ...]
     grant: str
     """Name of the grant that holds them."""
+    domain: tuple[str, ...] = ()
+    """The failure domains it is in, the largest first."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,7 @@ class Payload:
                 node["ranks"],
                 tuple(node.get("devices") or range(node["ranks"])),
                 node.get("grant") or "",
+                tuple(node.get("domain") or ()),
             )
             for node in data["nodes"]
         )
@@ -146,6 +150,13 @@ class Payload:
     def script(self) -> ProgramWorkload | None:
         """The program the job runs, if that is what it runs: then its state and data are its own."""
         return self.spec.workload if isinstance(self.spec.workload, ProgramWorkload) else None
+
+    @property
+    def pairs(self) -> Mapping[str, str]:
+        """Node → the one that holds its mirror; none where a job has one node, or keeps its state itself."""
+        if self.spec.snapshot.mirror == "off" or self.script is not None:
+            return {}
+        return pair([Member(node.node_id, node.domain) for node in self.nodes])
 
     @property
     def sources(self) -> Mapping[str, Any] | None:
@@ -230,6 +241,7 @@ class Payload:
                 ifname=self.ifname,
                 port_first=self.port_first,
                 port_last=self.port_last,
+                mirror=bool(self.pairs),
             )
             for node in self.nodes
         }

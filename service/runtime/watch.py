@@ -7,7 +7,7 @@ from typing import Any
 
 from regroup.service.policy.recovery import Cause, Exit, Failure, Loss, classify
 from regroup.service.runtime.generations import Generation
-from regroup.workers.contract import Done, Exited, Failed, Joined, Message, Pinned, Restored, StepRow
+from regroup.workers.contract import Done, Exited, Failed, Joined, Message, Pinned, PinnedFor, Restored, StepRow
 
 
 @dataclass
@@ -26,6 +26,8 @@ class Watch:
     """It was found to hang."""
     pinned: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
     """Step → ranks that hold it for a checkpoint."""
+    mirrored: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
+    """Step → ranks that hold it for mirrors."""
     first_step_s: float | None = None
     step: int = 0
     """Last committed step heard of."""
@@ -44,7 +46,8 @@ class Watch:
                 if self.first_step_s is None:
                     self.first_step_s = message.time_s
             case Pinned():
-                self.pinned.setdefault(message.step, set()).add(message.rank)
+                held = self.mirrored if message.purpose is PinnedFor.MIRROR else self.pinned
+                held.setdefault(message.step, set()).add(message.rank)
             case Done():
                 self.done[message.rank] = message
             case Failed():
@@ -89,10 +92,17 @@ class Watch:
 
     def whole_pins(self) -> list[int]:
         """Steps that every rank holds for a checkpoint, oldest first; each is returned once."""
+        return self._whole(self.pinned)
+
+    def whole_mirrors(self) -> list[int]:
+        """Likewise steps that every rank holds for mirrors."""
+        return self._whole(self.mirrored)
+
+    def _whole(self, held: dict[int, set[int]]) -> list[int]:
         world = len(self.generation.ranks)
-        ready = sorted(step for step, ranks in self.pinned.items() if len(ranks) == world)
+        ready = sorted(step for step, ranks in held.items() if len(ranks) == world)
         for step in ready:
-            del self.pinned[step]
+            del held[step]
         return ready
 
     def result(self) -> Mapping[str, Any]:

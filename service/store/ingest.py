@@ -281,6 +281,12 @@ async def _stragglers(writer: JobWriter, event: Reported) -> None:
     await _record(writer, event, event.data, changes={"conditions": [asdict(each) for each in (*others, *uneven)]})
 
 
+async def _mirror(writer: JobWriter, event: Reported) -> None:
+    """Another set is held by other nodes, or none any more: on the row alone, it is too often for the history."""
+    step = event.data["step"]
+    await writer.set(mirrored_step=None if step is None else int(step))
+
+
 async def _result(writer: JobWriter, event: Reported) -> None:
     await _record(writer, event, event.data, changes={"result": plain(event.data)})
 
@@ -297,5 +303,6 @@ _HANDLERS: Mapping[str, Callable[[JobWriter, Reported], Awaitable[None]]] = {
     "phase": _phase,
     "held": _held,
     "stragglers": _stragglers,
+    "mirror": _mirror,
     "result": _result,
 }

@@ -76,6 +76,8 @@ class JobRow:
     mfu: float | None
     exposed: float | None
     peak_bytes: float | None
+    mirrored_step: int | None
+    """Committed steps in the set that other nodes hold whole."""
     goodput: float | None
     result: dict[str, Any] | None
     rank_phases: dict[str, Any]

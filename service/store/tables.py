@@ -82,6 +82,7 @@ jobs = sa.Table(
     sa.Column("mfu", sa.Double),
     sa.Column("exposed", sa.Double),
     sa.Column("peak_bytes", sa.Double),
+    sa.Column("mirrored_step", sa.BigInteger),
     sa.Column("goodput", sa.Double),
     sa.Column("result", sa.JSON(none_as_null=True)),
     sa.Column("rank_phases", sa.JSON, nullable=False),

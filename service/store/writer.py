@@ -127,6 +127,8 @@ class JobWriter:
         data: dict[str, Any] = {"from": job.state, "to": target, "reason": checked.reason, "message": checked.message}
         if error is not None:
             data["error"] = dict(error)
+        if not target.holds_devices:
+            changes["mirrored_step"] = None  # the memory of its nodes is given back
         await self.record("state", data, time_s=now, actor=actor, key=key, changes=changes)
         if not target.holds_devices:
             await self._release(now)

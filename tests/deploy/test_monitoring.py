@@ -60,6 +60,7 @@ def life_of_a_job() -> list[Report]:
         ("state", "state:running:2", 2, {"state": "RUNNING", "reason": "first_step"}),
         *(step(2, number) for number in range(11, 21)),
         ("checkpoint", "checkpoint:20", 2, saved),
+        ("mirror", "mirror:1", 2, {"step": 19}),
     ]
     return [Report(i, key, kind, g, 1000.0 + i, data) for i, (kind, key, g, data) in enumerate(kinds, 1)]
 

@@ -16,6 +16,7 @@ from regroup.api.client import ApiError
 from regroup.api.schemas import Job
 
 Spec = Callable[..., dict[str, Any]]
+NO_MIRROR = {"mirror": "off"}
 
 
 def saved(served: Served, job: Job, step: int) -> Path:
@@ -58,7 +59,7 @@ def test_a_job_goes_on_from_the_latest_of_one_that_failed(
         served.client.submit(spec("goes-on", resume_from="fails@16"))
     # Its memory is lost before it has saved anything itself: it starts again from where it came.
     faults = [{"at": {"rank": 2, "step": 12, "phase": "forward"}, "do": "kill_agent"}]
-    job = served.run(spec("goes-on", resume_from="fails@latest", faults=faults))
+    job = served.run(spec("goes-on", resume_from="fails@latest", snapshot=NO_MIRROR, faults=faults))
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
     assert job.digest.parameters == control.digest.parameters
     assert [row.step for row in served.client.steps(job.id)] == list(range(9, 25))
@@ -86,9 +87,10 @@ def test_a_pinned_checkpoint_survives_retention(served: Served, spec: Spec, tmp_
     assert sorted(path.name for path in pinned.parent.iterdir()) == ["step-24.gen-1", "step-8.gen-1"]
 
 
-def test_what_a_dead_saver_left_is_collected(served: Served, spec: Spec, tmp_path: Path) -> None:
+def test_what_dead_savers_left_is_collected(served: Served, spec: Spec, tmp_path: Path) -> None:
+    """One is followed by another, and that by a third; then the checkpoint is given up."""
     gates = Gates(tmp_path, 12)
-    faults = [{"at": {"rank": 1, "step": 7, "phase": "forward"}, "do": "kill_saver"}]
+    faults = [{"at": {"rank": 1, "step": step, "phase": "forward"}, "do": "kill_saver"} for step in (5, 6, 7)]
     job = served.client.submit(spec("torn", faults=faults, **gates.parts))
 
     def said() -> list[str]:
@@ -108,7 +110,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(
 ) -> None:
     gates = Gates(tmp_path, 20)
     faults = [{"at": {"rank": 2, "step": 21, "phase": "forward"}, "do": "kill_agent"}]
-    job = served.client.submit(spec("bitrot", faults=faults, **gates.parts))
+    job = served.client.submit(spec("bitrot", snapshot=NO_MIRROR, faults=faults, **gates.parts))
     damage(saved(served, job, 16))
     gates.open(20)
     done = served.client.wait(job.id, timeout_s=240)
@@ -125,7 +127,8 @@ def test_storage_that_is_away_during_a_restore_costs_no_checkpoint(
 ) -> None:
     gates = Gates(tmp_path, 12)
     faults = [{"at": {"rank": 2, "step": 13, "phase": "forward"}, "do": "kill_agent"}]
-    job = served.client.submit(spec("away", faults=faults, recovery={"budgets": {"io_error": 50}}, **gates.parts))
+    budgets = {"budgets": {"io_error": 50}}
+    job = served.client.submit(spec("away", snapshot=NO_MIRROR, faults=faults, recovery=budgets, **gates.parts))
     folder = saved(served, job, 8).parent
     away = folder.rename(folder.with_name("away"))
     gates.open(12)

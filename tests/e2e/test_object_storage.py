@@ -43,6 +43,7 @@ def test_a_job_lives_in_a_bucket_and_comes_back_from_it(
             storage_uri=f"{s3.uri}/end-to-end",
             layout={"dp": 2},
             checkpoint={"every_steps": 4, "keep_last": 2},
+            snapshot={"mirror": "off"},
             env={"PYTHONPATH": str(tmp_path), "WITNESS": str(tmp_path / "seen")},
             preload=["witness"],
             faults=[{"at": {"rank": 1, "step": 10, "phase": "forward"}, "do": "kill_agent"}],

@@ -46,6 +46,7 @@ JOB = JobRow(
     mfu=None,
     exposed=None,
     peak_bytes=None,
+    mirrored_step=None,
     goodput=None,
     result=None,
     rank_phases={},

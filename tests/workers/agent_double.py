@@ -21,11 +21,23 @@ import torch
 from torch import distributed as dist
 
 from regroup.workers import contract, trainer  # noqa: F401  (imported before the fork)
-from regroup.workers.contract import Buffers, Done, FaultDue, FaultGranted, Join, Message, Pinned, StepRow, Stop
+from regroup.workers.contract import (
+    Buffers,
+    Done,
+    FaultDue,
+    FaultGranted,
+    Join,
+    Message,
+    MirrorDue,
+    Pinned,
+    PinnedFor,
+    StepRow,
+    Stop,
+)
 from regroup.workers.rank.channel import Channel
 from regroup.workers.rank.context import Context
 from regroup.workers.rehearsal import rehearse
-from regroup.workers.state.buffer import ShardBuffer
+from regroup.workers.state.buffer import Pin, ShardBuffer
 
 TIMEOUT = timedelta(seconds=60)
 
@@ -77,6 +89,8 @@ def run(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dic
             if isinstance(message, StepRow) and message.step == request.get("stop_at"):
                 for other in socks:
                     other.send(contract.encode(Stop("test")))
+            if isinstance(message, StepRow) and message.step in request.get("mirror_at", ()):
+                socks[0].send(contract.encode(MirrorDue()))
     codes = [os.waitstatus_to_exitcode(os.waitpid(pids[rank], 0)[1]) for rank in sorted(pids)]
     for ours in socks:
         ours.close()
@@ -93,7 +107,7 @@ def answer(
     source_world: int,
 ) -> None:
     if isinstance(message, contract.WantBuffers):
-        fds = held.setdefault(rank, [os.memfd_create(f"test-{rank}") for _ in range(3)])
+        fds = held.setdefault(rank, [os.memfd_create(f"test-{rank}") for _ in range(request.get("buffers", 3))])
         source, others = -1, []
         restore = request["restore"]
         if restore["source"] == "memory":
@@ -103,12 +117,14 @@ def answer(
         socket.send_fds(ours, [contract.encode(Buffers(len(fds), source))], [*fds, *others])
     elif isinstance(message, FaultDue):
         ours.send(contract.encode(FaultGranted(message.index, True)))
+    elif isinstance(message, Pinned) and message.purpose is PinnedFor.MIRROR:
+        pass  # nobody takes them: they stay held
     elif isinstance(message, Pinned) and str(message.step) not in request.get("release_after", {}):
-        ShardBuffer(os.dup(held[rank][message.buffer])).release()
+        ShardBuffer(os.dup(held[rank][message.buffer])).release(Pin.CHECKPOINT)
     elif isinstance(message, StepRow) and message.step in request.get("release_after", {}).values():
         for fds in held.values():
             for fd in fds:
-                ShardBuffer(os.dup(fd)).release()
+                ShardBuffer(os.dup(fd)).release(Pin.CHECKPOINT)
 
 
 def find(held: dict[int, list[int]], rank: int, restore: dict[str, Any]) -> int:

@@ -12,9 +12,10 @@ import ray
 from ray.exceptions import RayError
 
 from regroup.workers.agent_config import AgentConfig
-from regroup.workers.contract import FaultDue, Join, from_json, to_json
+from regroup.workers.contract import FaultDue, Join, MirrorDue, Stop, from_json, to_json
 from regroup.workers.node import data, logs, prepared, processes, storage
 from regroup.workers.node.code import CodeError
+from regroup.workers.node.exchange import ExchangeError
 from regroup.workers.node.host import Host, StaleGeneration
 from regroup.workers.node.probes import SecretMissing
 from regroup.workers.node.python import PythonUnfit
@@ -101,14 +102,17 @@ class NodeAgent:
         address, port = self._started().open_store(generation)
         return {"host": address, "port": port}
 
-    async def form(self, joins: list[dict[str, Any]], devices: list[int]) -> dict[str, Any]:
-        """Fork the generation's ranks on this node. Errors: `storage` (the checkpoint), `stale`."""
+    async def form(
+        self, joins: list[dict[str, Any]], devices: list[int], holders: dict[str, dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Fork the generation's ranks on this node, those of `holders` with state from another node's memory. Errors:
+        `storage` (the checkpoint), `exchange` (the other node), `stale`."""
         orders: list[Join] = []
         for item in joins:
             order = from_json(item)
             assert isinstance(order, Join)
             orders.append(order)
-        return await self._guarded(self._started().form(orders, devices))
+        return await self._guarded(self._started().form(orders, devices, holders))
 
     async def end(self, generation: int) -> dict[str, Any]:
         """Kill the ranks of every generation up to this one, with proof; returns it with all they still said."""
@@ -117,12 +121,31 @@ class NodeAgent:
 
     async def stop(self, generation: int, reason: str) -> dict[str, Any]:
         """Ask the ranks to end at an agreed step."""
-        return await self._guarded(self._stop(generation, reason))
+        return await self._guarded(self._tell(generation, Stop(reason)))
 
     async def holdings(self) -> list[dict[str, Any]]:
-        """Verified shards of training state in this node's memory."""
-        found = await asyncio.to_thread(self._started().buffers.holdings)
-        return [to_json(holding) for holding in found]
+        """Verified shards of training state in this node's memory, its own ranks' and those it holds for others."""
+        host = self._started()
+        own, held = await asyncio.to_thread(lambda: (host.buffers.holdings(), host.mirroring.held.holdings()))
+        return [to_json(holding) for holding in (*own, *held)]
+
+    async def exchange(self) -> dict[str, Any]:
+        """Where other agents of the job bring and get shards: `host`, `port`, `token`. Error: `OSError`."""
+        return await self._guarded(self._started().mirroring.address())
+
+    async def ask_mirror(self, generation: int) -> dict[str, Any]:
+        """Let the leading rank, which is here, have all ranks hold the next set for mirrors. Error: `stale`."""
+        return await self._guarded(self._tell(generation, MirrorDue(), rank=0))
+
+    async def mirror(
+        self, generation: int, step: int, ranks: list[int], to: dict[str, Any], bytes_per_s: float | None
+    ) -> dict[str, Any]:
+        """Send what ranks hold pinned for mirrors to another agent; returns `bytes`, `seconds`. Error: `exchange`."""
+        return await self._guarded(self._started().mirroring.send(generation, step, ranks, to, bytes_per_s))
+
+    async def keep_mirror(self, generation: int, step: int) -> None:
+        """All mirrors hold this set whole: keep it, and give up what was held before."""
+        self._started().mirroring.keep(generation, step)
 
     async def save(self, generation: int, step: int, ranks: list[int], uri: str) -> dict[str, Any]:
         """Write pinned snapshots to durable storage, and tell the supervisor of all their steps. Error: `storage`."""
@@ -155,6 +178,8 @@ class NodeAgent:
             "said": host.said(),
             "dataset": host.dataset,
             "snapshot_bytes": host.buffers.size_bytes(),
+            "mirrored": host.buffers.mirrored,
+            "mirror_bytes": host.mirroring.held.size_bytes(),
             "log_dir": str(host.log_dir),
         }
 
@@ -261,8 +286,8 @@ class NodeAgent:
         answer: Any = supervisor.grant_fault.remote(due.index, due.do)
         return bool(await answer)
 
-    async def _stop(self, generation: int, reason: str) -> None:
-        self._started().stop(generation, reason)
+    async def _tell(self, generation: int, message: Stop | MirrorDue, rank: int | None = None) -> None:
+        self._started().tell(generation, message, rank)
 
     async def _guarded(self, work: Awaitable[dict[str, Any] | None]) -> dict[str, Any]:
         try:
@@ -273,6 +298,8 @@ class NodeAgent:
             return {"error": {"kind": "data", "message": str(error), "traceback": ""}}
         except storage.StorageError as error:
             return {"error": {"kind": "storage", "message": str(error), "traceback": ""}}
+        except ExchangeError as error:
+            return {"error": {"kind": "exchange", "message": str(error), "traceback": ""}}
         except TaskFailed as error:
             return {"error": {"kind": error.kind, "message": error.error, "traceback": error.traceback}}
         except (OSError, LookupError, ZygoteDied) as error:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from regroup.workers.contract import Holding, Restore, WantBuffers
-from regroup.workers.state.buffer import BufferState, ShardBuffer
+from regroup.workers.state.buffer import BufferState, Pin, ShardBuffer
 
 BUFFERS_PER_RANK = 3
 """Newest complete, being written, and one held by a checkpoint."""
+BUFFERS_FOR_MIRRORS = 2
+"""Beside those: the newest set that mirrors hold whole, and the one on its way there."""
 
 
 @dataclass
@@ -21,20 +23,18 @@ class _RankBuffers:
 class BufferPool:
     """Owns the memory files; hands duplicates to ranks and savers."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int = BUFFERS_PER_RANK) -> None:
+        """`count`: buffers of each rank."""
+        self._count = count
         self._ranks: dict[int, _RankBuffers] = {}
+        self.mirrored: tuple[int, int] | None = None
+        """Generation and step of the set that mirrors hold whole: it is kept until they hold a newer one."""
 
     def lend(self, want: WantBuffers, restore: Restore) -> tuple[Sequence[int], int]:
         """The buffers of a rank's shard (made on first use), and which of them holds the state to restore, or -1."""
         held = self._ranks.get(want.rank)
         if held is None or held.size_bytes != want.size_bytes:
-            if held is not None:
-                self._drop(want.rank)
-            fds = [
-                os.memfd_create(f"regroup-snapshot-{want.rank}-{index}", os.MFD_CLOEXEC)
-                for index in range(BUFFERS_PER_RANK)
-            ]
-            held = self._ranks[want.rank] = _RankBuffers(want.size_bytes, fds)
+            held = self._make(want.rank, want.size_bytes)
         source = -1
         if restore.source == "memory":
             for index, fd in enumerate(held.fds):
@@ -51,25 +51,36 @@ class BufferPool:
     def holdings(self) -> list[Holding]:
         """Every complete shard whose checksum verifies. Reads all of them: run it off the event loop."""
         found: list[Holding] = []
-        for rank, held in sorted(self._ranks.items()):
+        for _, held in sorted(self._ranks.items()):
             for fd in held.fds:
                 with _open(fd) as buffer:
-                    if buffer.verify():
-                        header = buffer.header()
-                        found.append(
-                            Holding(
-                                rank,
-                                header.world_size,
-                                header.generation,
-                                header.step,
-                                header.layout_hash,
-                                header.data_bytes,
-                            )
-                        )
+                    if (holding := holding_in(buffer)) is not None:
+                        found.append(holding)
         return found
 
-    def pinned(self, generation: int, step: int, ranks: Sequence[int]) -> list[int]:
-        """Descriptors of the pinned buffers that hold `step` of these ranks, in their order.
+    def find(self, rank: int, generation: int, step: int) -> tuple[int, int] | None:
+        """Descriptor and size of the buffer that holds a rank's shard of a set."""
+        held = self._ranks.get(rank)
+        for fd in held.fds if held else ():
+            with _open(fd) as buffer:
+                header = buffer.header()
+                if (header.state, header.generation, header.step) == (BufferState.COMPLETE, generation, step):
+                    return fd, held.size_bytes if held else 0
+        return None
+
+    def take_over(self, rank: int, fd: int, size_bytes: int) -> None:
+        """A shard that was fetched becomes one of this rank's buffers; those it had are given up."""
+        held = self._make(rank, size_bytes)
+        os.close(held.fds[0])
+        held.fds[0] = fd
+
+    def keep_mirrored(self, generation: int, step: int) -> None:
+        """Mirrors hold this set whole: hold this node's part of it too, and older ones no longer."""
+        self.mirrored = (generation, step)
+        self._release_mirrors()
+
+    def pinned(self, generation: int, step: int, ranks: Sequence[int], pin: Pin = Pin.CHECKPOINT) -> list[int]:
+        """Descriptors of the buffers pinned for `pin` that hold `step` of these ranks, in their order.
 
         Raises:
             LookupError: a rank has no such buffer.
@@ -79,7 +90,7 @@ class BufferPool:
             for fd in self._ranks[rank].fds if rank in self._ranks else ():
                 with _open(fd) as buffer:
                     header = buffer.header()
-                    if header.pinned and (header.generation, header.step) == (generation, step):
+                    if pin in header.pinned and (header.generation, header.step) == (generation, step):
                         found.append(fd)
                         break
             else:
@@ -87,15 +98,17 @@ class BufferPool:
         return found
 
     def release(self, fds: Sequence[int]) -> None:
-        """Let ranks write these buffers again."""
+        """These buffers are held for no checkpoint any more."""
         for fd in fds:
             with _open(fd) as buffer:
-                buffer.release()
+                buffer.release(Pin.CHECKPOINT)
 
-    def release_all(self) -> None:
-        """Let ranks write every buffer again; call when no saver runs and no rank lives."""
-        for held in self._ranks.values():
-            self.release(held.fds)
+    def release_all(self, *, saving: bool) -> None:
+        """Hold nothing any more but the set that mirrors hold, and, while `saving`, what savers read. No rank lives."""
+        if not saving:
+            for held in self._ranks.values():
+                self.release(held.fds)
+        self._release_mirrors()
 
     def size_bytes(self) -> int:
         """Host memory in use."""
@@ -106,9 +119,39 @@ class BufferPool:
         for rank in list(self._ranks):
             self._drop(rank)
 
+    def _release_mirrors(self) -> None:
+        for held in self._ranks.values():
+            for fd in held.fds:
+                with _open(fd) as buffer:
+                    header = buffer.header()
+                    if Pin.MIRROR in header.pinned and (header.generation, header.step) != self.mirrored:
+                        buffer.release(Pin.MIRROR)
+
+    def _make(self, rank: int, size_bytes: int) -> _RankBuffers:
+        if rank in self._ranks:
+            self._drop(rank)
+        fds = [new_buffer(f"regroup-snapshot-{rank}-{index}") for index in range(self._count)]
+        self._ranks[rank] = _RankBuffers(size_bytes, fds)
+        return self._ranks[rank]
+
     def _drop(self, rank: int) -> None:
         for fd in self._ranks.pop(rank).fds:
             os.close(fd)
+
+
+def new_buffer(name: str) -> int:
+    """A memory file without a name to leak; returns its descriptor."""
+    return os.memfd_create(name, os.MFD_CLOEXEC)
+
+
+def holding_in(buffer: ShardBuffer) -> Holding | None:
+    """The shard that a buffer holds, if it verifies. Reads all of it."""
+    if not buffer.verify():
+        return None
+    header = buffer.header()
+    return Holding(
+        header.rank, header.world_size, header.generation, header.step, header.layout_hash, header.data_bytes
+    )
 
 
 def _open(fd: int) -> contextlib.closing[ShardBuffer]:

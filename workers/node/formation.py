@@ -16,6 +16,7 @@ from regroup.workers.contract import (
     FaultGranted,
     Join,
     Message,
+    MirrorDue,
     Phase,
     Report,
     StepRow,
@@ -112,10 +113,10 @@ class Formation:
                 return local
         return None
 
-    def tell(self, message: Stop) -> None:
-        """Say something to every rank that still listens."""
+    def tell(self, message: Stop | MirrorDue, rank: int | None = None) -> None:
+        """Say something to every rank that still listens, or to one of them."""
         for local in self.ranks.values():
-            if local.exit_code is None:
+            if local.exit_code is None and rank in (None, local.rank):
                 try:
                     local.sock.send(encode(message))
                 except OSError:

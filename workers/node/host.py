@@ -9,7 +9,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from regroup.workers.contract import (
     FaultDue,
     Join,
     Message,
+    MirrorDue,
     Note,
     Report,
     Restore,
@@ -30,10 +31,11 @@ from regroup.workers.contract import (
     to_json,
 )
 from regroup.workers.node import code, logs, probes, processes, remains, stacks, storage
-from regroup.workers.node.buffers import BufferPool
+from regroup.workers.node.buffers import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool
 from regroup.workers.node.execute import Executions
 from regroup.workers.node.formation import Formation, stacks_path
 from regroup.workers.node.launch import Launch
+from regroup.workers.node.mirroring import Mirroring
 from regroup.workers.node.outbox import Outbox
 from regroup.workers.node.python import JobPython
 from regroup.workers.node.saving import Saving
@@ -67,7 +69,8 @@ class Host:
         self.generation = 0
         self.stale = 0
         """Refused calls of older generations."""
-        self.buffers = BufferPool()
+        self.buffers = BufferPool(BUFFERS_PER_RANK + (BUFFERS_FOR_MIRRORS if config.mirror else 0))
+        self.mirroring = Mirroring(config, self.buffers)
         # One name per job and node: an agent that was killed leaves nothing that its successor does not clear.
         self.scratch = Path(tempfile.gettempdir()) / f"regroup-{config.job_id}-{config.node_id[:8]}"
         self._succeeds = self.scratch.exists()
@@ -75,7 +78,7 @@ class Host:
         storage.remove_local(self.scratch)
         self.scratch.mkdir(mode=0o700)
         self.log_dir = Path(config.log_dir) if config.log_dir else probes.session_log_dir() or self.scratch
-        self.saving = Saving(config, self.scratch, self.buffers)
+        self.saving = Saving(config, self.scratch, self.buffers, self.note)
         self.executions = Executions()
         """Commands that people run beside the ranks."""
         self.places: dict[int, tuple[Join, dict[str, str]]] = {}
@@ -147,17 +150,25 @@ class Host:
             host, port = listener.getsockname()[:2]
         return host, port
 
-    async def form(self, joins: Sequence[Join], devices: Sequence[int]) -> None:
-        """Fork the ranks of a generation on this node and hand each its place."""
+    async def form(
+        self, joins: Sequence[Join], devices: Sequence[int], holders: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Fork the ranks of a generation on this node and hand each its place. `holders`: of ranks whose state is in
+        another node's memory, the address of its exchange.
+
+        Raises:
+            ExchangeError: such a state could not be fetched.
+        """
         generation = joins[0].generation
         self._accept(generation)
         zygote = self._zygote_up()
         await zygote.ready()
         self._restore = joins[0].restore
+        await self.mirroring.fetch(self._restore, holders)
         if self._restore.source == "checkpoint":
             directory = await asyncio.to_thread(self.saving.fetch, self._restore.uri)
             joins = [replace(join, checkpoint_dir=str(directory)) for join in joins]
-        formation = self._formation = Formation(generation, zygote, self._heard, self._lend, self._grant)
+        formation = self._formation = Formation(generation, zygote, self._tell, self._lend, self._grant)
         given = {*os.environ, *self.config.env, *self.config.secrets}
         self.places = {
             join.rank: (
@@ -184,15 +195,14 @@ class Host:
         if self._formation is not None:
             self._formation.close()
             self._formation = None
-        if not self.saving.busy:
-            self.buffers.release_all()
+        self.buffers.release_all(saving=self.saving.busy > 0)
         return {"stuck": stuck}
 
-    def stop(self, generation: int, reason: str) -> None:
-        """Ask the ranks to end at a step they agree on."""
+    def tell(self, generation: int, message: Stop | MirrorDue, rank: int | None = None) -> None:
+        """Say something to the ranks here, or to one of them."""
         self._accept(generation)
         if self._formation is not None:
-            self._formation.tell(Stop(reason))
+            self._formation.tell(message, rank)
 
     async def save(self, generation: int, step: int, ranks: Sequence[int], uri: str) -> dict[str, Any]:
         """Write these ranks' pinned snapshots of `step` below `uri`; returns files and what the metadata needs."""
@@ -210,6 +220,7 @@ class Host:
         if self._zygote is not None:
             self._zygote.close()
             await asyncio.to_thread(self._zygote.process.wait)
+        await self.mirroring.close()
         self.buffers.close()
         await asyncio.to_thread(self.saving.archive_logs, self.log_dir, self._log_prefix)
         await asyncio.to_thread(self.saving.close)
@@ -348,9 +359,6 @@ class Host:
         if granted and due.do.startswith("kill_") and due.do != "kill_store":
             self.strike(due.do)
         return granted
-
-    def _heard(self, message: Message) -> None:
-        self._tell(message)
 
     def _exited(self, child: int, code: int, time_s: float) -> None:
         if child == self._store:

@@ -8,28 +8,32 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Collection, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.node import logs, storage
 from regroup.workers.node.buffers import BufferPool
-from regroup.workers.node.zygote_link import ZygoteLink
+from regroup.workers.node.zygote_link import TaskDied, ZygoteLink
 
 MANIFEST = "manifest.json"
 _SAVER_NICE = 10
+_SAVERS = 3
+"""How many may die over one checkpoint: what kills as many would kill the next as well."""
 
 
 class Saving:
     """What this node reads from and writes to durable storage."""
 
-    def __init__(self, config: AgentConfig, scratch: Path, buffers: BufferPool) -> None:
+    def __init__(
+        self, config: AgentConfig, scratch: Path, buffers: BufferPool, note: Callable[[str, dict[str, Any]], None]
+    ) -> None:
         self.busy = 0
         """Savers that hold buffers."""
-        self._config, self._scratch, self._buffers = config, scratch, buffers
-        self._kill_next = False
+        self._config, self._scratch, self._buffers, self._note = config, scratch, buffers, note
+        self._to_kill = 0
         self._writing: set[str] = set()
 
     async def save(
@@ -39,7 +43,7 @@ class Saving:
 
         Raises:
             LookupError: a pinned snapshot is not there.
-            TaskFailed: the saver died or raised.
+            TaskFailed: the saver raised, or one after the other died.
             StorageError: durable storage refused.
         """
         with self._writing_to(uri):
@@ -107,8 +111,8 @@ class Saving:
         logs.archive(log_dir, prefix, storage.join(self._config.storage_uri, "logs"))
 
     def kill_next(self) -> None:
-        """Rehearse the death of the next saver."""
-        self._kill_next = True
+        """Rehearse the death of the next saver; called twice, of the next two."""
+        self._to_kill += 1
 
     def close(self) -> None:
         """Give scratch space back."""
@@ -123,11 +127,7 @@ class Saving:
         self.busy += 1
         try:
             args = {"directory": str(directory), "shards": [{"rank": rank} for rank in ranks]}
-            task = asyncio.ensure_future(
-                zygote.run_task("regroup.workers.state.checkpoint:save_shards", args, fds, nice=_SAVER_NICE)
-            )
-            await self._strike_saver(zygote)
-            result = await task
+            result = await self._in_saver(zygote, "regroup.workers.state.checkpoint:save_shards", args, fds)
         finally:
             self.busy -= 1
             self._buffers.release(fds)
@@ -145,9 +145,8 @@ class Saving:
         fd = os.memfd_create("regroup-parts", os.MFD_CLOEXEC)  # what many ranks wrote does not fit a packet
         try:
             os.write(fd, json.dumps(list(parts)).encode())
-            await zygote.run_task(
-                "regroup.workers.state.checkpoint:write_metadata", {"directory": str(directory)}, [fd], nice=_SAVER_NICE
-            )
+            args = {"directory": str(directory)}
+            await self._in_saver(zygote, "regroup.workers.state.checkpoint:write_metadata", args, [fd])
             files = await asyncio.to_thread(storage.upload, directory, uri)
         finally:
             os.close(fd)
@@ -164,8 +163,26 @@ class Saving:
         finally:
             self._writing.discard(uri)
 
-    async def _strike_saver(self, zygote: ZygoteLink) -> None:
-        if not self._kill_next:
+    async def _in_saver(
+        self, zygote: ZygoteLink, target: str, args: Mapping[str, Any], fds: Sequence[int]
+    ) -> dict[str, Any]:
+        """The result of `target` in a process of its own. One that is killed is followed by another: it writes what
+        the first would have written, over whatever that has left."""
+        for left in reversed(range(_SAVERS)):
+            saver = asyncio.ensure_future(zygote.run_task(target, args, fds, nice=_SAVER_NICE))
+            await asyncio.sleep(0)  # it is forked
+            await self._strike(zygote)
+            try:
+                return await saver
+            except TaskDied as error:
+                if zygote.dead or not left:
+                    raise
+                self._note("saver_died", {"message": str(error), "node": self._config.node_name})
+        raise AssertionError("the last saver has returned or raised")
+
+    async def _strike(self, zygote: ZygoteLink) -> None:
+        if not self._to_kill:
             return
-        self._kill_next = False
-        os.kill(await zygote.pid_of(max(zygote.running_tasks())), signal.SIGKILL)
+        self._to_kill -= 1
+        with suppress(ProcessLookupError):  # it was that quick
+            os.kill(await zygote.pid_of(max(zygote.running_tasks())), signal.SIGKILL)

@@ -37,6 +37,10 @@ class TaskFailed(Exception):
         self.kind, self.error, self.traceback = kind, error, traceback
 
 
+class TaskDied(TaskFailed):
+    """The process of a task ended without a result: most likely it was killed."""
+
+
 class ZygoteLink:
     """One zygote process. Everything here runs on the event loop that called `start`."""
 
@@ -133,7 +137,8 @@ class ZygoteLink:
         """Run `target(args, fds) -> dict` in a fork and return its result.
 
         Raises:
-            TaskFailed: it raised, or its process was killed.
+            TaskFailed: it raised.
+            TaskDied: its process was killed.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         child = self.fork(Launch("task", target, dict(args), nice=nice, fds=(theirs.fileno(), *fds)))
@@ -144,7 +149,7 @@ class ZygoteLink:
                 line = await reader.readline()
                 if not line:
                     code = await self.wait(child)
-                    raise TaskFailed("ProcessDied", f"{target} ended with code {code} and no result", "")
+                    raise TaskDied("ProcessDied", f"{target} ended with code {code} and no result", "")
                 reply = json.loads(line)
                 if "result" in reply:
                     return reply["result"]

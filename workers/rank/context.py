@@ -27,7 +27,6 @@ import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
@@ -37,12 +36,13 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from regroup.workers.contract import Buffers, Join, Message, Phase, Pinned, Restored, StepRow, Stop, WantBuffers
+from regroup.workers.contract import Buffers, Join, Message, Phase, Pinned, PinnedFor, Restored, StepRow, WantBuffers
 from regroup.workers.parallel.mesh import Place, alike_in, build_mesh, data_place
+from regroup.workers.rank.agreement import MIRROR_PINS, Agreement, Asked, Wishes
 from regroup.workers.rank.faults import Faults
 from regroup.workers.rank.loop import StepLoop
 from regroup.workers.rank.saving import Snapshots
-from regroup.workers.state.buffer import ShardBuffer
+from regroup.workers.state.buffer import Pin, ShardBuffer
 from regroup.workers.state.checkpoint import CheckpointSource
 from regroup.workers.state.randomness import seed_random
 from regroup.workers.state.record_files import RecordFiles, open_records
@@ -77,18 +77,6 @@ class ProgressPort(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class _Agreement:
-    """What all ranks decided in the control all-reduce of this step."""
-
-    stop: bool
-    checkpoint: bool
-    pin_free: bool
-
-
-_NOTHING_AGREED = _Agreement(stop=False, checkpoint=False, pin_free=False)
-
-
 class Context:
     """One rank's view of one generation. Made by the platform; handed to the training function."""
 
@@ -119,8 +107,8 @@ class Context:
         self._things: dict[str, object] = {}
         self._state: TrainingState | None = None
         self._snapshots = Snapshots(device)
-        self._agreement = _NOTHING_AGREED
-        self._stop_asked = False
+        self._agreement = Agreement()
+        self._asked = Asked()
         self._last_checkpoint = join.restore.step
         self._checkpoint_clock = self._step_clock = time.monotonic()
         self._stall_s = 0.0
@@ -151,7 +139,8 @@ class Context:
 
         Ranks hear of it at different times. Do not decide by it what has to be decided alike.
         """
-        return self._asked_to_stop()
+        self._asked.listen(self._channel)
+        return self._asked.stop
 
     def track(self, **things: object) -> None:
         """Say what the state of the training is, before the first step: it survives, on any layout.
@@ -246,7 +235,7 @@ class Context:
         self.step = source.step
         if self._is_last(self.step):
             # The ranks died between the last step and its checkpoint: it is due again.
-            self._snapshot(self.step, pin=True)
+            self._snapshot(self.step, Pin.CHECKPOINT)
             self.settle()
         self._channel.send(Restored(self.rank, self.generation, self.step, time.time()))
         self._checkpoint_clock = self._step_clock = time.monotonic()
@@ -262,21 +251,24 @@ class Context:
         """Sum each value over all ranks: the one control all-reduce of a step, before the optimizer.
 
         It also carries what the ranks must decide alike: that the last snapshot is whole everywhere, whether to stop,
-        whether to save a checkpoint. Every rank passes the same keys in the same order.
+        whether to save a checkpoint or a mirror. Every rank passes the same keys in the same order.
         """
         self.settle()
-        own = [
-            float(not all(math.isfinite(value) for value in values.values())),
-            float(self._asked_to_stop()),
-            float(self.rank == 0 and self._checkpoint_due(self.step + 1)),
-            float(self._snapshots.is_pinned),
-        ]
-        totals = self.sum([*values.values(), *own])
-        _, stop, checkpoint, busy = totals[len(values) :]
-        self._agreement = _Agreement(stop > 0, checkpoint > 0, busy == 0)
+        self._asked.listen(self._channel)
+        own = Wishes(
+            non_finite=not all(math.isfinite(value) for value in values.values()),
+            stop=self._asked.stop,
+            checkpoint=self.rank == 0 and self._checkpoint_due(self.step + 1),
+            saving=self._snapshots.count(Pin.CHECKPOINT),
+            mirror=self._asked.mirror,
+            mirroring=self._snapshots.count(Pin.MIRROR) >= MIRROR_PINS,
+        )
+        totals = self.sum([*values.values(), *own.values()])
+        total = Wishes(*totals[len(values) :])
+        self._agreement = Agreement.on(total)
         # Every rank came here after its last copy: that set is whole on all of them.
         self._snapshots.protect_newest()
-        return {**dict(zip(values, totals, strict=False)), "non_finite_ranks": totals[len(values)]}
+        return {**dict(zip(values, totals, strict=False)), "non_finite_ranks": total.non_finite}
 
     def sum(self, values: Sequence[float]) -> list[float]:
         """Sum each value over all ranks, in float64."""
@@ -325,9 +317,11 @@ class Context:
                 )
             )
         self._step_clock, self._stall_s = now, 0.0
-        agreed, self._agreement = self._agreement, _NOTHING_AGREED
+        agreed, self._agreement = self._agreement, Agreement()
         last = self._is_last(step)
-        pin = last or (agreed.checkpoint and agreed.pin_free)
+        pin = Pin.CHECKPOINT if last or agreed.checkpoint else Pin.NONE
+        if agreed.mirror:
+            pin, self._asked.mirror = pin | Pin.MIRROR, False
         if pin or agreed.stop or step % self.config["snapshot"]["every_steps"] == 0:
             began = time.monotonic()
             if last:
@@ -335,7 +329,7 @@ class Context:
                 self._progress.set(self.step + 1, Phase.CHECKPOINT)
                 self._snapshots.wait_for_saver()
             self._snapshot(step, pin)
-            if pin or agreed.stop or not self._snapshots.is_async:
+            if Pin.CHECKPOINT in pin or agreed.stop or not self._snapshots.is_async:
                 self._finish_snapshot()
             self._stall_s = time.monotonic() - began
         self.step = step
@@ -348,14 +342,16 @@ class Context:
         self._finish_snapshot()
         self._stall_s += time.monotonic() - waiting
 
-    def _snapshot(self, step: int, pin: bool) -> None:
+    def _snapshot(self, step: int, pin: Pin) -> None:
         place = {"generation": self.generation, "rank": self.rank, "world_size": self.world_size}
-        self._snapshots.take(self._tracked(), step, place, layout_hash(self.layout), pin=pin)
+        self._snapshots.take(self._tracked(), step, place, layout_hash(self.layout), pin)
         self.phase(Phase.SNAPSHOT)
 
     def _finish_snapshot(self) -> None:
         taken = self._snapshots.finish()
-        if taken is not None and taken.pin:
+        if taken is not None and Pin.MIRROR in taken.pin:
+            self._channel.send(Pinned(self.rank, self.generation, taken.step, taken.buffer, PinnedFor.MIRROR))
+        if taken is not None and Pin.CHECKPOINT in taken.pin:
             self._last_checkpoint, self._checkpoint_clock = taken.step, time.monotonic()
             self._channel.send(Pinned(self.rank, self.generation, taken.step, taken.buffer))
             self.phase(Phase.CHECKPOINT)
@@ -369,11 +365,6 @@ class Context:
         # Not "step % every_steps": one that was put off stays due.
         by_steps = steps is not None and step // steps > self._last_checkpoint // steps
         return by_steps or (seconds is not None and time.monotonic() - self._checkpoint_clock >= seconds)
-
-    def _asked_to_stop(self) -> bool:
-        while (message := self._channel.poll()) is not None:
-            self._stop_asked = self._stop_asked or isinstance(message, Stop)
-        return self._stop_asked
 
     @cached_property
     def _loop(self) -> StepLoop:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from regroup.workers.state.buffer import ShardBuffer
+from regroup.workers.state.buffer import Pin, ShardBuffer
 from regroup.workers.state.rotation import buffer_to_write
 from regroup.workers.state.snapshot import Copier
 from regroup.workers.state.training_state import TrainingState
@@ -20,7 +20,7 @@ class Taken:
 
     buffer: int
     step: int
-    pin: bool
+    pin: Pin
 
 
 class Snapshots:
@@ -38,17 +38,16 @@ class Snapshots:
         """A copy goes on while training does; otherwise it is whole when `take` returns."""
         return self._copier.is_async
 
-    @property
-    def is_pinned(self) -> bool:
-        """A buffer is held for a checkpoint that is being saved."""
-        return any(buffer.header().pinned for buffer in self._buffers)
+    def count(self, pin: Pin) -> int:
+        """Buffers that are held for `pin`."""
+        return sum(pin in buffer.header().pinned for buffer in self._buffers)
 
     def use(self, buffers: Sequence[ShardBuffer], source: int) -> None:
         """Write into these; `source` holds the state that was restored, or is -1."""
         self._buffers = list(buffers)
         self._protected = source
 
-    def take(self, state: TrainingState, step: int, place: Mapping[str, int], layout_hash: str, *, pin: bool) -> None:
+    def take(self, state: TrainingState, step: int, place: Mapping[str, int], layout_hash: str, pin: Pin) -> None:
         """Start copying the state of `step`. `place` is this rank's generation, rank and world_size."""
         tensors = state.tensors()
         plan = self._copier.plan(tensors, state.alike)
@@ -64,7 +63,7 @@ class Snapshots:
             return None
         taken, self._copying = self._copying, None
         self._copier.finish()
-        self._buffers[taken.buffer].commit(pinned=taken.pin)
+        self._buffers[taken.buffer].commit(taken.pin)
         self._newest = taken.buffer
         return taken
 
@@ -74,5 +73,5 @@ class Snapshots:
 
     def wait_for_saver(self) -> None:
         """Until no buffer is held for a checkpoint."""
-        while self.is_pinned:
+        while self.count(Pin.CHECKPOINT):
             time.sleep(_PIN_POLL_S)

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Any
 
 from regroup.workers.state.checksum import checksum
@@ -47,6 +47,14 @@ class BufferState(IntEnum):
     WRITING = 1
     """Being written, or its writer died."""
     COMPLETE = 2
+
+
+class Pin(IntFlag):
+    """What keeps a buffer from being written again, until the agent releases it."""
+
+    NONE = 0
+    CHECKPOINT = 1
+    MIRROR = 2
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,7 @@ class ShardHeader:
     index_bytes: int = 0
     data_bytes: int = 0
     crc32: int = 0
-    pinned: bool = False
+    pinned: Pin = Pin.NONE
 
 
 @dataclass(frozen=True)
@@ -156,7 +164,7 @@ class ShardBuffer:
             index_bytes,
             data_bytes,
             crc,
-            bool(pinned),
+            Pin(pinned),
         )
 
     def verify(self) -> bool:
@@ -215,7 +223,7 @@ class ShardBuffer:
             ShardError: the buffer is pinned, or the host has no room.
         """
         if self.header().pinned:
-            raise ShardError("snapshot buffer is pinned for a checkpoint; choose another one")
+            raise ShardError(f"snapshot buffer is pinned for {self.header().pinned!r}; choose another one")
         index = plan.index(extra)
         memory = self._allocated(_data_start(len(index)) + plan.data_bytes)
         # The old set ends before the first byte of the new one is written.
@@ -223,8 +231,8 @@ class ShardBuffer:
         self._put_fields(generation, step, rank, world_size, layout_hash, len(index), plan.data_bytes, 0)
         memory[HEADER_BYTES : HEADER_BYTES + len(index)] = index
 
-    def commit(self, *, pinned: bool = False) -> ShardHeader:
-        """Finish the set begun: checksum, header, and last of all the state word. `pinned` holds it for a checkpoint.
+    def commit(self, pin: Pin = Pin.NONE) -> ShardHeader:
+        """Finish the set begun: checksum, header, and last of all the state word. `pin` holds it for what is named.
 
         Raises:
             ShardError: no set was begun.
@@ -243,15 +251,16 @@ class ShardBuffer:
             header.data_bytes,
             self._checksum(header),
         )
-        _WORD.pack_into(memory, _PINNED_AT, int(pinned))
+        _WORD.pack_into(memory, _PINNED_AT, int(pin))
         _WORD.pack_into(memory, _STATE_AT, BufferState.COMPLETE)
         return self.header()
 
-    def release(self) -> None:
-        """Give the buffer back to its rank after a checkpoint of it was saved."""
+    def release(self, pin: Pin) -> None:
+        """Hold the buffer no longer for `pin`; its rank may write it again once nothing else holds it."""
         memory = self._mapped()
         if len(memory) >= HEADER_BYTES:
-            _WORD.pack_into(memory, _PINNED_AT, 0)
+            held: int = _WORD.unpack_from(memory, _PINNED_AT)[0]
+            _WORD.pack_into(memory, _PINNED_AT, held & ~int(pin))
 
     def close(self) -> None:
         """Give up the descriptor. Views that are still held keep the memory."""

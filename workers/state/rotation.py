@@ -12,7 +12,7 @@ def buffer_to_write(headers: Sequence[ShardHeader], protected: int) -> int:
     restored from): until a newer one is, a recovery may need it.
 
     Raises:
-        RuntimeError: none is left, which fewer than three buffers or two pins would cause.
+        RuntimeError: none is left, which too few buffers for the pins would cause.
     """
     free = [
         (header.step if header.state is BufferState.COMPLETE else -1, number)
@@ -22,6 +22,6 @@ def buffer_to_write(headers: Sequence[ShardHeader], protected: int) -> int:
     if not free:
         raise RuntimeError(
             f"none of {len(headers)} snapshot buffers may be written: one is the newest complete set, the others are "
-            "pinned; a checkpoint must have been pinned while another was being saved"
+            "pinned; more must have been pinned than there are buffers for"
         )
     return min(free)[1]

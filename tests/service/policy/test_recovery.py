@@ -117,9 +117,20 @@ def test_the_newest_whole_set_in_memory_is_taken() -> None:
     assert choose_source([*shards(7), *shards(8), *torn], [], {1: 0}, NODES) == Source("memory", 8, 1)
 
 
-def test_a_shard_on_another_node_does_not_count() -> None:
+def test_a_shard_on_another_node_is_fetched_from_there() -> None:
     moved = shards(8, nodes={0: "a", 1: "c"})
-    assert choose_source([*moved, *shards(7)], [], {1: 0}, NODES) == Source("memory", 7, 1)
+    assert choose_source([*moved, *shards(7)], [], {1: 0}, NODES) == Source("memory", 8, 1, fetch=((1, "c"),))
+
+
+def test_a_mirror_is_asked_only_for_what_its_node_has_lost() -> None:
+    """Each node of a pair holds the other's: own memory first, and a set counts if all of it is somewhere."""
+    mirrored = [*shards(6), *shards(6, nodes={0: "b", 1: "a"})]
+    assert choose_source(mirrored, [], {1: 0}, NODES) == Source("memory", 6, 1)
+    of_a = [shard for shard in mirrored if shard.node_id == "a"]
+    assert choose_source([*of_a, *shards(8)[:1]], [], {1: 0}, NODES) == Source("memory", 6, 1, fetch=((1, "a"),))
+    assert choose_source(of_a[:1], [Saved("u", 1, 2)], {1: 0}, NODES) == Source("checkpoint", 2, 1, "u")
+    newer_on_disk = [Saved("u", 1, 7)]
+    assert choose_source(of_a, newer_on_disk, {1: 0}, NODES) == Source("checkpoint", 7, 1, "u")
 
 
 def test_disk_is_taken_when_newer_or_alone() -> None:

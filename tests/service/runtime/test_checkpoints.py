@@ -30,11 +30,15 @@ SPEC = {
 }
 
 
+def no_note(kind: str, data: dict[str, Any]) -> None:
+    raise AssertionError(f"no saver runs here, let alone says {kind} {data}")
+
+
 class Nodes:
     """Agents that write and scan a real folder as real ones do, but without a zygote."""
 
     def __init__(self, configs: Mapping[str, AgentConfig], scratch: Path) -> None:
-        self.saving = {node: Saving(config, scratch / node, BufferPool()) for node, config in configs.items()}
+        self.saving = {node: Saving(config, scratch / node, BufferPool(), no_note) for node, config in configs.items()}
         self.fails: set[tuple[str, str]] = set()
         """(node, method) that fail from now on."""
         self.lost: set[str] = set()

@@ -106,7 +106,7 @@ class FakeNodes:
 
     def _status(self, node: str) -> dict[str, Any]:
         return {"generation": self.generation[node], "running": self.running.get(node, []), "dataset": {"train": "/d"},
-                "said": [to_json(message) for message in self.said.get(node, [])]}  # fmt: skip
+                "mirrored": None, "said": [to_json(message) for message in self.said.get(node, [])]}  # fmt: skip
 
     def _say(self, node: str, message: Message) -> None:
         assert self.life is not None
@@ -114,7 +114,7 @@ class FakeNodes:
             self.said[node].append(message)
         self.life.hear(node, message)
 
-    def _form(self, node: str, joins: list[dict[str, Any]], devices: list[int]) -> dict[str, Any]:
+    def _form(self, node: str, joins: list[dict[str, Any]], devices: list[int], holders: Any) -> dict[str, Any]:
         join = joins[0]
         if (uri := join["restore"]["uri"]) and join["rank"] == 0 and self._is_away():
             return {"error": {"kind": "StorageUnavailable", "message": "no route to storage", "traceback": ""}}

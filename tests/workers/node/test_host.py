@@ -15,9 +15,9 @@ import pytest
 from house.disks import needs_root, small_disk
 
 from regroup.workers.agent_config import AgentConfig
-from regroup.workers.contract import Done, Exited, Failed, FaultDue, Join, Message, Restore, from_json
+from regroup.workers.contract import Done, Exited, Failed, FaultDue, Join, Message, Note, Restore, from_json
 from regroup.workers.node.host import STORE_RANK, ZYGOTE_RANK, Host, StaleGeneration
-from regroup.workers.node.zygote_link import ZygoteRefused
+from regroup.workers.node.zygote_link import TaskDied, ZygoteRefused
 
 JOB = uuid.uuid4().hex[:16]
 """Of these tests alone, however many run on this machine: its folders and processes are known by it."""
@@ -127,7 +127,7 @@ async def form(nodes: list[Node], generation: int, script: Path) -> None:
     """Form a generation of four ranks."""
     store = nodes[0].host.open_store(generation)
     await asyncio.gather(
-        *(node.host.form(joins(generation, script, store, number), [0, 1]) for number, node in enumerate(nodes))
+        *(node.host.form(joins(generation, script, store, number), [0, 1], {}) for number, node in enumerate(nodes))
     )
 
 
@@ -283,7 +283,7 @@ async def test_a_rank_whose_output_fills_the_disk_says_so_and_nothing_waits(full
         await node.host.prepare()
         store = node.host.open_store(1)
         join = Join("job", 1, 0, 1, 0, 1, 0, 1, {}, "cpu", *store, Restore("none"), f"script:{script}", {})
-        await node.host.form([join], [0])
+        await node.host.form([join], [0], {})
         (failed,) = await node.until(Failed)
         assert (failed.error.error_class, failed.error.message) == ("io", "[Errno 28] No space left on device")
         (exited,) = await node.until(Exited)
@@ -310,7 +310,7 @@ async def trains_by_exec(folder: Path, module: str, source: str) -> str:
         assert facts["launcher"] == "exec"
         store = node.host.open_store(1)
         join = Join("job", 1, 0, 1, 0, 1, 0, 1, {}, "cpu", *store, Restore("none"), f"script:{script}", {})
-        await node.host.form([join], [0])
+        await node.host.form([join], [0], {})
         await node.until(Done, within_s=60)
         await node.host.end(1)
         return facts["why"]
@@ -357,3 +357,22 @@ async def test_a_checkpoint_that_is_being_finished_is_not_taken_for_torn(nodes: 
     await finishing
     for host in (writer, other):
         assert [(item["uri"], item["step"]) for item in host.saving.manifests()] == [(uri, 8)]
+
+
+async def test_a_saver_that_dies_is_followed_by_another(nodes: list[Node], tmp_path: Path) -> None:
+    node, folder = nodes[0], tmp_path / "storage" / "checkpoints" / "step-8.gen-1"
+    node.host.strike("kill_saver")
+    await node.host.finish_checkpoint(f"file://{folder}", [], {"step": 8, "generation": 1, "files": []})
+    (note,) = await node.until(Note)
+    assert note.kind == "saver_died" and "code -9" in note.data["message"]
+    assert (folder / ".metadata").exists() and (folder / "manifest.json").exists()
+
+
+async def test_what_kills_every_saver_costs_the_checkpoint(nodes: list[Node], tmp_path: Path) -> None:
+    host, folder = nodes[0].host, tmp_path / "storage" / "checkpoints" / "step-8.gen-1"
+    for _ in range(3):
+        host.strike("kill_saver")
+    with pytest.raises(TaskDied, match="no result"):
+        await host.finish_checkpoint(f"file://{folder}", [], {"step": 8, "generation": 1, "files": []})
+    assert len(await nodes[0].until(Note, 2)) == 2, "the third was the last"
+    assert not folder.exists()

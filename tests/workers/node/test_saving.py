@@ -16,7 +16,7 @@ from regroup.workers.node.storage import StorageError, StorageUnavailable
 def saving(tmp_path: Path) -> Saving:
     storage = f"file://{tmp_path}/storage"
     config = AgentConfig("job", "t", "n", "n", "127.0.0.1", "s", storage, f"{storage}/datasets")
-    return Saving(config, tmp_path / "scratch", BufferPool())
+    return Saving(config, tmp_path / "scratch", BufferPool(), lambda kind, data: None)
 
 
 @pytest.fixture

@@ -116,3 +116,24 @@ def test_misuse_is_explained(agent: Any, config: Config, entry: str, error: str)
     run = agent.run(config, 1, entry, entry=f"plain_loop:{entry}", show_errors=False)
     assert run.codes == [1]
     assert re.search(error, run.errors[0])
+
+
+def test_sets_for_mirrors_are_held_by_all_ranks_alike_and_no_more_than_two(agent: Any, config: Config) -> None:
+    config["training"]["steps"] = 12
+    config["snapshot"]["every_steps"] = 1000
+    run = agent.run(config, 3, "mirrored", entry=LOOP, mirror_at=[2, 5, 8], buffers=5)
+    assert run.codes == [0, 0, 0]
+    pins = [pin for pin in run.of("Pinned") if pin["purpose"] == "mirror"]
+    steps = sorted({pin["step"] for pin in pins})
+    assert len(steps) == 2, "the third would leave too few buffers: it waits for one of them to be given up"
+    assert 2 < steps[0] <= 5 < steps[1] <= 8
+    assert sorted((pin["rank"], pin["step"]) for pin in pins) == [(rank, step) for rank in range(3) for step in steps]
+
+
+def test_a_set_is_held_for_a_mirror_and_a_checkpoint_at_once(agent: Any, config: Config) -> None:
+    config["training"]["steps"] = 6
+    config["checkpoint"]["every_steps"] = 1
+    run = agent.run(config, 2, "both", entry=LOOP, mirror_at=[2], buffers=5)
+    assert run.codes == [0, 0]
+    both = {pin["step"] for pin in run.of("Pinned") if pin["purpose"] == "mirror"}
+    assert both <= {pin["step"] for pin in run.of("Pinned") if pin["purpose"] == "checkpoint"} and both

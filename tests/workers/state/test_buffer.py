@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from regroup.workers.state.buffer import HEADER_BYTES, BufferState, Entry, Plan, ShardBuffer, ShardError
+from regroup.workers.state.buffer import HEADER_BYTES, BufferState, Entry, Pin, Plan, ShardBuffer, ShardError
 
 ENTRIES = (
     Entry("a.weight", "uint8", (4, 6), (2, 0), (2, 6), 12),
@@ -24,13 +24,13 @@ def fd() -> Iterator[int]:
     os.close(number)
 
 
-def write(buffer: ShardBuffer, step: int, fill: int, *, pinned: bool = False) -> None:
+def write(buffer: ShardBuffer, step: int, fill: int, pin: Pin = Pin.NONE) -> None:
     buffer.begin(
         PLAN, {"cursor": step * 8}, generation=3, step=step, rank=1, world_size=2, layout_hash="0123456789abcdef"
     )
     for entry in PLAN.entries:
         buffer.view(entry)[:] = bytes([fill]) * entry.nbytes
-    buffer.commit(pinned=pinned)
+    buffer.commit(pin)
 
 
 def test_another_reader_finds_what_was_written(fd: int) -> None:
@@ -112,12 +112,16 @@ def test_a_header_that_claims_more_than_the_file_holds_is_unusable(fd: int) -> N
 
 def test_a_pinned_set_refuses_to_be_overwritten_until_released(fd: int) -> None:
     buffer = ShardBuffer(os.dup(fd))
-    write(buffer, 5, 7, pinned=True)
+    write(buffer, 5, 7, Pin.CHECKPOINT | Pin.MIRROR)
     assert buffer.header().pinned
     with pytest.raises(ShardError, match="pinned"):
         write(buffer, 6, 8)
     assert buffer.verify()
-    ShardBuffer(os.dup(fd)).release()
+    ShardBuffer(os.dup(fd)).release(Pin.CHECKPOINT)
+    assert buffer.header().pinned is Pin.MIRROR
+    with pytest.raises(ShardError, match="MIRROR"):
+        write(buffer, 6, 8)
+    ShardBuffer(os.dup(fd)).release(Pin.MIRROR)
     write(buffer, 6, 8)
     assert buffer.header().step == 6
     assert buffer.verify()

@@ -4,14 +4,14 @@ import itertools
 
 import pytest
 
-from regroup.workers.state.buffer import BufferState, ShardHeader
+from regroup.workers.state.buffer import BufferState, Pin, ShardHeader
 from regroup.workers.state.rotation import buffer_to_write
 
 EMPTY = ShardHeader(BufferState.EMPTY)
 
 
 def complete(step: int, *, pinned: bool = False) -> ShardHeader:
-    return ShardHeader(BufferState.COMPLETE, generation=1, step=step, pinned=pinned)
+    return ShardHeader(BufferState.COMPLETE, generation=1, step=step, pinned=Pin.MIRROR if pinned else Pin.NONE)
 
 
 def test_the_oldest_goes_first() -> None:

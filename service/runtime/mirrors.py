@@ -1,0 +1,101 @@
+"""A job's mirrors: agents hold each other's snapshots, so that a lost node costs the steps since the last set sent.
+
+One set after the other, never in training's way: the leading rank is asked, all ranks hold the next set, each agent
+sends its part to its pair, and when all have it that set is kept and the one before given up.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from regroup.service.policy.mirrors import rest_s
+from regroup.service.runtime.gang import AgentError, AgentLostError, Gang
+from regroup.service.runtime.generations import Generation
+from regroup.service.runtime.journal import Journal
+from regroup.service.runtime.watch import Watch
+
+
+class Mirrors:
+    """Sends sets while a job trains. What it knows is found again with the agents by a supervisor that restarts."""
+
+    def __init__(
+        self, pairs: Mapping[str, str], share: float, bytes_per_s: float | None, gang: Gang, journal: Journal
+    ) -> None:
+        """`pairs`: node → the one that holds its mirror; without any, nothing is done."""
+        self.step: int | None = None
+        """Committed steps in the set that all mirrors hold."""
+        self._pairs, self._share, self._bytes_per_s = pairs, share, bytes_per_s
+        self._gang, self._journal = gang, journal
+        self._kept: tuple[int, int] | None = None
+        """Generation and step of that set; (0, 0): none. None: not known in this life."""
+        self._generation = 0
+        self._is_asked = False
+        self._due_s = 0.0
+        self._told = 0
+        self._failing = False
+        self._work: asyncio.Task[None] | None = None
+
+    def look(self, watch: Watch) -> None:
+        """Begin what is due. Call it whenever something was heard, and now and then."""
+        if not self._pairs or (self._work is not None and not self._work.done()):
+            return
+        generation = watch.generation
+        if generation.number != self._generation:
+            self._generation, self._is_asked, self._due_s = generation.number, False, 0.0
+        if steps := watch.whole_mirrors():
+            self._work = asyncio.get_running_loop().create_task(self._send(generation, steps[-1]))
+        elif not self._is_asked and watch.first_step_s is not None and time.monotonic() >= self._due_s:
+            self._is_asked = True
+            self._work = asyncio.get_running_loop().create_task(self._ask(generation))
+
+    def lose(self) -> None:
+        """A node is gone, and with it what it held for another: until the next set is sent, no mirror is whole."""
+        self._tell(None)
+
+    async def _ask(self, generation: Generation) -> None:
+        try:
+            if self._kept is None:
+                await self._recall()
+            await self._gang.ask_mirror(generation)
+        except (AgentError, AgentLostError):
+            self._is_asked = False  # its end is noticed elsewhere
+            self._due_s = time.monotonic() + 1.0
+
+    async def _recall(self) -> None:
+        """What an earlier life of this supervisor had sent whole. Whoever was told to keep a set was told because all
+        have it, so the newest that any agent names is it."""
+        named = await self._gang.mirrored()
+        self._kept = max(named, key=lambda kept: (kept[1], kept[0]), default=(0, 0))
+        await self._gang.keep_mirror(*self._kept)
+        self._tell(self._kept[1] or None)
+
+    async def _send(self, generation: Generation, step: int) -> None:
+        started = time.monotonic()
+        try:
+            await self._gang.mirror(generation, step, self._pairs, self._bytes_per_s)
+            self._kept = (generation.number, step)
+            await self._gang.keep_mirror(*self._kept)
+            self._failing = False
+            self._tell(step)
+        except (AgentError, AgentLostError) as error:
+            await self._say_failing(generation, step, error)
+            await self._gang.keep_mirror(*(self._kept or (0, 0)))
+        finally:
+            self._is_asked = False
+            self._due_s = time.monotonic() + rest_s(time.monotonic() - started, self._share)
+
+    async def _say_failing(self, generation: Generation, step: int, error: Exception) -> None:
+        """Once until it works again. A generation that ended meanwhile took its sets along: that is no news."""
+        if self._failing or generation.number != self._generation:
+            return
+        self._failing = True
+        data = {"kind": "mirror_failed", "step": step, "message": str(error)}
+        await self._journal.write(f"mirror_failed:{generation.number}:{step}", "note", generation.number, data)
+
+    def _tell(self, step: int | None) -> None:
+        if step == self.step:
+            return
+        self.step = step
+        self._told += 1
+        key = f"mirror:{self._journal.boot_id[:8]}:{self._told}"
+        self._journal.pass_on(key, "mirror", self._generation, time.time(), {"step": step})

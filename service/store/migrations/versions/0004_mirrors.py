@@ -1,0 +1,18 @@
+"""The step that other nodes hold copies of, on the job's row."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("jobs", sa.Column("mirrored_step", sa.BigInteger(), nullable=True))
+
+
+def downgrade() -> None:
+    # Not in a batch: that makes the table anew on SQLite, and what refers to its rows goes with the old one.
+    op.drop_column("jobs", "mirrored_step")

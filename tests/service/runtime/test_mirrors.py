@@ -1,0 +1,193 @@
+"""Mirrors as a supervisor keeps them: one set after the other, and the last whole one until a newer is."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from house.records import Records
+
+from regroup.service.layout import Layout
+from regroup.service.policy.recovery import Source
+from regroup.service.runtime.gang import AgentLostError, Gang
+from regroup.service.runtime.generations import Generation, Place
+from regroup.service.runtime.journal import Journal
+from regroup.service.runtime.mirrors import Mirrors
+from regroup.service.runtime.watch import Watch
+from regroup.workers.agent_config import AgentConfig
+from regroup.workers.contract import Pinned, PinnedFor, StepRow
+
+PAIRS = {"a": "b", "b": "a"}
+
+
+class Nodes:
+    """Two agents that send what they are told to, or do not."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.kept: dict[str, tuple[int, int] | None] = {"a": None, "b": None}
+        self.refuse: set[str] = set()
+        """Methods that fail."""
+        self.lost: set[str] = set()
+
+    async def start(self, config: AgentConfig) -> None: ...
+
+    async def kill(self, node_id: str) -> None: ...
+
+    async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
+        await asyncio.sleep(0)
+        if node_id in self.lost:
+            raise AgentLostError(node_id, f"agent on {node_id} is gone")
+        if method in self.refuse:
+            return {"error": {"kind": "exchange", "message": "refused", "traceback": ""}}
+        self.calls.append((node_id, method, *args))
+        match method:
+            case "exchange":
+                return {"host": node_id, "port": 1, "token": "t"}
+            case "status":
+                return {"mirrored": self.kept[node_id]}
+            case "keep_mirror":
+                self.kept[node_id] = (args[0], args[1])
+                return None
+            case _:
+                return {}
+
+    def asked(self) -> int:
+        return sum(call[1] == "ask_mirror" for call in self.calls)
+
+
+class Rig:
+    """A job of two nodes, one rank each, whose mirrors may be sent all the time."""
+
+    def __init__(self, share: float = 1.0) -> None:
+        self.nodes = Nodes()
+        configs = {node: AgentConfig("j", "t", node, node, "h", "s", "file:///s", "file:///d") for node in PAIRS}
+        self.journal = Journal(Records(), "j")
+        self.mirrors = Mirrors(PAIRS, share, None, Gang(self.nodes, configs), self.journal)
+        self.watch = self.generation(1)
+
+    def generation(self, number: int) -> Watch:
+        places = tuple(Place(rank, node, node, "h", 0, 0) for rank, node in enumerate(PAIRS))
+        return Watch(Generation(number, Layout(dp_shard=2), places, Source("none"), "start"))
+
+    def trains(self) -> None:
+        number = self.watch.generation.number
+        self.watch.hear("a", StepRow(number, 1, 1.0, 0.1, 1.0, 1, 1, 1, 0.1, 1.0))
+
+    def pins(self, step: int) -> None:
+        for rank, node in enumerate(PAIRS):
+            self.watch.hear(node, Pinned(rank, self.watch.generation.number, step, 0, PinnedFor.MIRROR))
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not true():
+                self.mirrors.look(self.watch)
+                await asyncio.sleep(0.001)
+
+    async def round(self, step: int) -> None:
+        """One set, from the asking on."""
+        before = self.nodes.asked()
+        await self.until(lambda: self.nodes.asked() > before)
+        self.pins(step)
+        await self.until(lambda: self.mirrors.step == step)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+async def test_a_set_is_asked_for_sent_and_kept_and_then_the_next(rig: Rig) -> None:
+    rig.trains()
+    await rig.round(2)
+    assert rig.nodes.kept == {"a": (1, 2), "b": (1, 2)}
+    await rig.round(5)
+    assert rig.nodes.kept == {"a": (1, 5), "b": (1, 5)}
+    sent = [call for call in rig.nodes.calls if call[1] == "mirror"]
+    to_b, to_a = ({"host": node, "port": 1, "token": "t"} for node in ("b", "a"))
+    assert sent == [(node, "mirror", 1, step, [rank], to, None)
+                    for step in (2, 5) for node, rank, to in (("a", 0, to_b), ("b", 1, to_a))]  # fmt: skip
+    assert all(call[0] == "a" for call in rig.nodes.calls if call[1] == "ask_mirror"), "the leading rank's node"
+
+
+async def test_nothing_is_asked_before_the_first_step(rig: Rig) -> None:
+    for _ in range(20):
+        rig.mirrors.look(rig.watch)
+        await asyncio.sleep(0.001)
+    assert rig.nodes.calls == []
+
+
+async def test_a_set_that_not_all_ranks_hold_is_not_sent(rig: Rig) -> None:
+    rig.trains()
+    await rig.until(lambda: rig.nodes.asked() == 1)
+    rig.watch.hear("a", Pinned(0, 1, 2, 0, PinnedFor.MIRROR))
+    for _ in range(20):
+        rig.mirrors.look(rig.watch)
+        await asyncio.sleep(0.001)
+    assert not [call for call in rig.nodes.calls if call[1] == "mirror"]
+    assert rig.nodes.asked() == 1
+
+
+async def test_one_that_fails_leaves_the_one_before_and_is_said_once(rig: Rig) -> None:
+    rig.trains()
+    await rig.round(2)
+    rig.nodes.refuse.add("mirror")
+    for step in (4, 6):
+        before = rig.nodes.asked()
+        await rig.until(lambda before=before: rig.nodes.asked() > before)
+        rig.pins(step)
+        keeps = [call for call in rig.nodes.calls if call[1] == "keep_mirror"]
+        await rig.until(lambda keeps=keeps: len([c for c in rig.nodes.calls if c[1] == "keep_mirror"]) > len(keeps))
+    assert rig.nodes.kept == {"a": (1, 2), "b": (1, 2)} and rig.mirrors.step == 2
+    notes = {event.key: event.data for event in await rig.journal.replay() if event.data.get("kind") == "mirror_failed"}
+    assert [note["step"] for note in notes.values()] == [4]
+    rig.nodes.refuse.clear()
+    await rig.round(8)
+
+
+async def test_a_supervisor_that_restarts_finds_the_set_again(rig: Rig) -> None:
+    """Killed between two agents that it told: whoever was told a newer one names the set that all have."""
+    rig.nodes.kept = {"a": (1, 2), "b": (1, 5)}
+    rig.trains()
+    await rig.until(lambda: rig.nodes.asked() == 1)
+    assert rig.nodes.kept == {"a": (1, 5), "b": (1, 5)}
+    assert rig.mirrors.step == 5
+
+
+async def test_after_a_lost_node_no_mirror_is_whole_until_the_next(rig: Rig) -> None:
+    rig.trains()
+    await rig.round(2)
+    rig.mirrors.lose()
+    assert rig.mirrors.step is None
+    rig.watch = rig.generation(2)
+    rig.trains()
+    await rig.round(3)
+    assert rig.nodes.kept == {"a": (2, 3), "b": (2, 3)}
+
+
+async def test_an_agent_that_is_gone_breaks_nothing(rig: Rig) -> None:
+    rig.trains()
+    await rig.until(lambda: rig.nodes.asked() == 1)
+    rig.nodes.lost.add("b")
+    rig.pins(2)
+    await rig.until(lambda: rig.nodes.kept["a"] == (0, 0))
+    assert rig.mirrors.step is None
+
+
+async def test_sending_rests_for_its_share() -> None:
+    rig = Rig(share=1e-6)
+    rig.trains()
+    await rig.round(2)
+    for _ in range(50):
+        rig.mirrors.look(rig.watch)
+        await asyncio.sleep(0.001)
+    assert rig.nodes.asked() == 1
+
+
+async def test_a_job_of_one_node_is_left_alone() -> None:
+    rig = Rig()
+    rig.mirrors = Mirrors({}, 1.0, None, Gang(rig.nodes, {}), rig.journal)
+    rig.trains()
+    rig.mirrors.look(rig.watch)
+    await asyncio.sleep(0.01)
+    assert rig.nodes.calls == []

@@ -1,0 +1,124 @@
+"""A node's part in mirrors: what it holds for others, what it keeps of its own, what it gets back."""
+
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from regroup.workers.agent_config import AgentConfig
+from regroup.workers.contract import Restore, WantBuffers
+from regroup.workers.node.buffers import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool
+from regroup.workers.node.exchange import ExchangeError
+from regroup.workers.node.mirroring import Mirroring
+from regroup.workers.state.buffer import Entry, Pin, Plan, ShardBuffer
+
+PLAN = Plan((Entry("weight", "uint8", (1000,), (0,), (1000,), 1000),))
+SIZE = 5000
+
+
+class Node:
+    """One agent's memory and its mirrors."""
+
+    def __init__(self, name: str) -> None:
+        config = AgentConfig("j", "t", name, name, "127.0.0.1", "s", "file:///s", "file:///d", mirror=True)
+        self.pool = BufferPool(BUFFERS_PER_RANK + BUFFERS_FOR_MIRRORS)
+        self.mirroring = Mirroring(config, self.pool)
+
+    def writes(self, rank: int, step: int, pin: Pin, generation: int = 1) -> int:
+        """A rank takes a snapshot; returns the number of the buffer."""
+        fds, _ = self.pool.lend(WantBuffers(rank, generation, SIZE), Restore("none"))
+        for number, fd in enumerate(fds):
+            with contextlib.closing(ShardBuffer(os.dup(fd))) as buffer:
+                if not buffer.header().pinned:
+                    place = {"generation": generation, "step": step, "rank": rank}
+                    buffer.begin(PLAN, {}, world_size=2, layout_hash="0" * 16, **place)
+                    buffer.view(PLAN.entries[0])[:] = bytes([step]) * 1000
+                    buffer.commit(pin)
+                    return number
+        raise AssertionError("every buffer is pinned")
+
+    def held(self) -> set[tuple[int, int]]:
+        """Rank and step of what it holds for others."""
+        return {(holding.rank, holding.step) for holding in self.mirroring.held.holdings()}
+
+    def pins(self, rank: int) -> dict[int, Pin]:
+        """Step → what it is pinned for."""
+        fds, _ = self.pool.lend(WantBuffers(rank, 1, SIZE), Restore("none"))
+        found: dict[int, Pin] = {}
+        for fd in fds:
+            with contextlib.closing(ShardBuffer(os.dup(fd))) as buffer:
+                if (header := buffer.header()).pinned:
+                    found[header.step] = header.pinned
+        return found
+
+    async def close(self) -> None:
+        await self.mirroring.close()
+        self.pool.close()
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[tuple[Node, Node]]:
+    before = len(os.listdir("/proc/self/fd"))
+    nodes = Node("a"), Node("b")
+    yield nodes
+    for node in nodes:
+        await node.close()
+    assert len(os.listdir("/proc/self/fd")) == before, "descriptors are left"
+
+
+async def mirror(nodes: tuple[Node, Node], step: int) -> None:
+    """Both send each other what they hold of a step."""
+    for rank, (node, other) in enumerate(((nodes[0], nodes[1]), (nodes[1], nodes[0]))):
+        node.writes(rank, step, Pin.MIRROR)
+        await node.mirroring.send(1, step, [rank], await other.mirroring.address(), None)
+
+
+async def test_what_a_node_lost_comes_back_from_its_pair(pair: tuple[Node, Node]) -> None:
+    await mirror(pair, 4)
+    assert (pair[0].held(), pair[1].held()) == ({(1, 4)}, {(0, 4)})
+    heir = Node("a")
+    await heir.mirroring.fetch(Restore("memory", 4, 1), {0: await pair[1].mirroring.address()})
+    fds, source = heir.pool.lend(WantBuffers(0, 2, SIZE), Restore("memory", 4, 1))
+    assert len(fds) == 5 and source >= 0
+    with contextlib.closing(ShardBuffer(os.dup(fds[source]))) as buffer:
+        assert buffer.verify() and bytes(buffer.view(PLAN.entries[0])) == bytes([4]) * 1000
+    assert heir.pins(0) == {4: Pin.MIRROR}, "it is still the set that all hold"
+    heir.pool.release_all(saving=False)
+    assert heir.pins(0) == {4: Pin.MIRROR}
+    await heir.close()
+
+
+async def test_only_the_set_that_all_hold_is_kept(pair: tuple[Node, Node]) -> None:
+    await mirror(pair, 4)
+    for node in pair:
+        node.mirroring.keep(1, 4)
+    await mirror(pair, 6)
+    assert pair[0].held() == {(1, 4), (1, 6)} and pair[0].pins(0) == {4: Pin.MIRROR, 6: Pin.MIRROR}
+    for node in pair:
+        node.mirroring.keep(1, 6)
+    assert pair[0].held() == {(1, 6)} and pair[0].pins(0) == {6: Pin.MIRROR}
+
+
+async def test_the_end_of_a_generation_gives_up_what_did_not_become_whole(pair: tuple[Node, Node]) -> None:
+    node = pair[0]
+    await mirror(pair, 4)
+    node.mirroring.keep(1, 4)
+    node.writes(0, 6, Pin.MIRROR | Pin.CHECKPOINT)
+    node.writes(0, 7, Pin.CHECKPOINT)
+    node.pool.release_all(saving=True)
+    assert node.pins(0) == {4: Pin.MIRROR, 6: Pin.CHECKPOINT, 7: Pin.CHECKPOINT}
+    node.pool.release_all(saving=False)
+    assert node.pins(0) == {4: Pin.MIRROR}
+
+
+async def test_what_was_not_pinned_is_not_sent(pair: tuple[Node, Node]) -> None:
+    pair[0].writes(0, 4, Pin.CHECKPOINT)
+    with pytest.raises(LookupError, match="rank 0, generation 1, step 4"):
+        await pair[0].mirroring.send(1, 4, [0], await pair[1].mirroring.address(), None)
+
+
+async def test_a_shard_that_is_not_there_any_more_is_an_error(pair: tuple[Node, Node]) -> None:
+    with pytest.raises(ExchangeError, match="no shard of rank 0"):
+        await pair[0].mirroring.fetch(Restore("memory", 4, 1), {0: await pair[1].mirroring.address()})

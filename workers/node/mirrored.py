@@ -1,0 +1,76 @@
+"""Shards that this node holds for others, and which set its mirrors are whole of."""
+
+import contextlib
+import os
+from dataclasses import dataclass
+
+from regroup.workers.contract import Holding
+from regroup.workers.node.buffers import BufferPool, holding_in, new_buffer
+from regroup.workers.node.exchange import ShardKey
+from regroup.workers.state.buffer import ShardBuffer
+
+
+@dataclass(frozen=True)
+class _Held:
+    fd: int
+    size_bytes: int
+
+
+class Mirrored:
+    """The shelf of this node's exchange: takes others' shards, finds those and the node's own."""
+
+    def __init__(self, own: BufferPool) -> None:
+        self._own = own
+        self._held: dict[ShardKey, _Held] = {}
+
+    def room(self, rank: int, file_bytes: int) -> int:
+        """A new memory file of that size, whose memory is taken at once; returns its descriptor.
+
+        Raises:
+            OSError: the host has no room.
+        """
+        fd = new_buffer(f"regroup-mirror-{rank}")
+        try:
+            os.posix_fallocate(fd, 0, file_bytes)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
+
+    def put(self, key: ShardKey, fd: int, size_bytes: int) -> None:
+        """Hold a verified shard."""
+        self._drop(key)
+        self._held[key] = _Held(fd, size_bytes)
+
+    def find(self, key: ShardKey) -> tuple[int, int] | None:
+        """Descriptor and buffer size of a shard that is held here, for others or as the node's own."""
+        if (held := self._held.get(key)) is not None:
+            return held.fd, held.size_bytes
+        return self._own.find(key.rank, key.generation, key.step)
+
+    def keep(self, generation: int, step: int) -> None:
+        """Drop every shard but those of this set."""
+        for key in [key for key in self._held if (key.generation, key.step) != (generation, step)]:
+            self._drop(key)
+
+    def holdings(self) -> list[Holding]:
+        """Every shard whose checksum verifies. Reads all of them: run it off the event loop."""
+        found: list[Holding] = []
+        for held in list(self._held.values()):
+            with contextlib.suppress(OSError), contextlib.closing(ShardBuffer(os.dup(held.fd))) as buffer:
+                if (holding := holding_in(buffer)) is not None:
+                    found.append(holding)
+        return found
+
+    def size_bytes(self) -> int:
+        """Host memory in use."""
+        return sum(os.fstat(held.fd).st_blocks * 512 for held in self._held.values())
+
+    def close(self) -> None:
+        """Give all memory back."""
+        for key in list(self._held):
+            self._drop(key)
+
+    def _drop(self, key: ShardKey) -> None:
+        if (held := self._held.pop(key, None)) is not None:
+            os.close(held.fd)

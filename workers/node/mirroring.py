@@ -1,0 +1,90 @@
+"""This node's part in the mirrors of its job: sends its ranks' shards, holds those of others, gets lost ones back."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from regroup.workers.agent_config import AgentConfig
+from regroup.workers.contract import Restore
+from regroup.workers.node import exchange, probes
+from regroup.workers.node.buffers import BufferPool
+from regroup.workers.node.exchange import Address, Exchange, ShardKey
+from regroup.workers.node.mirrored import Mirrored
+from regroup.workers.state.buffer import Pin
+
+
+class Mirroring:
+    """Nothing here is opened before the supervisor asks for the address, which it does if the job has mirrors."""
+
+    def __init__(self, config: AgentConfig, own: BufferPool) -> None:
+        self.held = Mirrored(own)
+        self._config, self._own = config, own
+        self._exchange: Exchange | None = None
+        self._opening = asyncio.Lock()
+
+    async def address(self) -> dict[str, Any]:
+        """Where other agents of the job reach this one.
+
+        Raises:
+            OSError: no port is free.
+        """
+        async with self._opening:
+            if self._exchange is None:
+                first, last = self._config.port_first, self._config.port_last
+                listener = probes.bind_listener(self._config.address, range(first, last + 1) if last else None)
+                self._exchange = Exchange(self._config.address, listener, self.held)
+        return asdict(self._exchange.address)
+
+    async def send(
+        self, generation: int, step: int, ranks: Sequence[int], to: Mapping[str, Any], bytes_per_s: float | None
+    ) -> dict[str, Any]:
+        """Send these ranks' shards, which they hold pinned, one after the other; returns `bytes` and `seconds`.
+
+        Raises:
+            LookupError: a rank holds no such shard.
+            ExchangeError: one could not be sent.
+        """
+        fds = self._own.pinned(generation, step, ranks, Pin.MIRROR)
+        sent, seconds = 0, 0.0
+        for rank, fd in zip(ranks, fds, strict=True):
+            found = self._own.find(rank, generation, step)
+            if found is None or found[0] != fd:
+                raise LookupError(f"rank {rank} gave up generation {generation}, step {step} while it was sent")
+            count, took_s = await exchange.put(
+                Address(**to), ShardKey(rank, generation, step), fd, found[1], bytes_per_s
+            )
+            sent, seconds = sent + count, seconds + took_s
+        return {"bytes": sent, "seconds": seconds}
+
+    async def fetch(self, restore: Restore, holders: Mapping[str, Mapping[str, Any]]) -> None:
+        """Bring the shards of these ranks here, each from where it is held: rank → address.
+
+        Raises:
+            ExchangeError: one is not there any more, or arrives damaged.
+        """
+
+        async def one(rank: int, address: Mapping[str, Any]) -> None:
+            key = ShardKey(rank, restore.generation, restore.step)
+            fd, size_bytes = await exchange.get(Address(**address), key, self.held.room)
+            self._own.take_over(rank, fd, size_bytes)
+
+        results = await asyncio.gather(
+            *(one(int(rank), address) for rank, address in holders.items()), return_exceptions=True
+        )
+        for error in results:
+            if isinstance(error, BaseException):
+                raise error
+        if holders:
+            self._own.keep_mirrored(restore.generation, restore.step)
+
+    def keep(self, generation: int, step: int) -> None:
+        """All mirrors hold this set: it is kept, here and for others, and every other one given up."""
+        self._own.keep_mirrored(generation, step)
+        self.held.keep(generation, step)
+
+    async def close(self) -> None:
+        """Give up what is held."""
+        if self._exchange is not None:
+            await self._exchange.close()
+        self.held.close()
