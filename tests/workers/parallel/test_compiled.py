@@ -24,9 +24,8 @@ def run(agent: Any, config: Config, name: str, memory: str, **options: Any) -> A
     return agent.spread(config, LAYOUTS[name], memory, **options)
 
 
-@pytest.mark.parametrize(
-    "name", ["fsdp", pytest.param("ddp", marks=pytest.mark.slow), pytest.param("pp", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fsdp", "ddp", "pp"])
 def test_it_computes_what_is_not_compiled(agent: Any, divisible: Config, name: str) -> None:
     plain = run(agent, divisible, name, f"plain-{name}")
     divisible["training"]["compile"] = "default"
@@ -47,6 +46,7 @@ def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, divisible: Config) -
     assert after.result == whole.result
 
 
+@pytest.mark.slow
 def test_within_a_share_of_memory_less_is_kept(agent: Any, config: Config) -> None:
     found = agent.run(config, 1, "kept", entry="compiled_loop:kept").result
     assert found["part"] < 0.6 * found["whole"], found

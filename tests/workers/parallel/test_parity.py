@@ -59,6 +59,13 @@ LAYOUTS: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
     "convnet, pp2 x tp2": ("fsdp", {"pp": 2, "tp": 2}, {"model": CONVNET, "sequence_parallel": False}),
 }  # fmt: skip
 
+VARIANTS = frozenset({
+    "zero1-2", "fsdp3, uneven", "fsdp2, recomputed", "tp2, whole sequences", "tp2, recomputed but for cheap parts",
+    "tp2 x fsdp3, uneven", "pp2", "pp2, every second block recomputed", "pp2, interleaved zero bubble", "pp2, zbv",
+    "pp2 x fsdp3, uneven", "convnet, ddp2", "convnet, zero1-2", "convnet, tp2 x fsdp2", "convnet, pp2 x ddp2",
+})  # fmt: skip
+"""Combinations of what the others show: only in `make test-all`."""
+
 
 @pytest.fixture(scope="module")
 def references(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
@@ -104,7 +111,9 @@ def beyond(errors: dict[str, Any], limit: float, scalar_limit: float) -> list[st
     ]
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in VARIANTS else []) for name in LAYOUTS]
+)
 def test_gradients_and_parameters_are_those_of_one_process(
     agent: Any, exact: Config, references: dict[str, Path], name: str
 ) -> None:

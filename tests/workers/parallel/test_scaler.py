@@ -32,7 +32,9 @@ def test_a_run_that_is_broken_for_good_is_not_skipped_for_ever() -> None:
     assert not LossScale(on=False).can_fall
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "tp" else []) for name in LAYOUTS]
+)
 def test_all_ranks_skip_the_step_that_overflows(agent: Any, config: dict[str, Any], name: str) -> None:
     config["model"] |= {"dim": 16, "heads": 2, "kv_heads": 2, "vocab_size": 260}
     config["training"]["precision"] = "fp16"
