@@ -55,6 +55,8 @@ class Settings(BaseSettings):
 
     gang_timeout_s: float = Field(60.0, gt=0)
     """All grants of a job, and the supervisor's first word, are there within this, or all are given back."""
+    spare_wait_s: float = Field(30.0, gt=0)
+    """A job that lost a node holds the others for so long while none can take its place; then it queues again."""
     supervisor_silence_s: float = Field(60.0, gt=0)
     """A supervisor silent for so long is shown as a condition of its job; training goes on meanwhile."""
     sync_wait_s: float = Field(10.0, gt=0)

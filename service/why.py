@@ -10,6 +10,7 @@ from regroup.service.store.records import Condition, Incident, JobRow, Step
 _GOODPUT_AFTER_S = 60.0
 """A live job that holds devices for less has mostly started: a share of that time would say nothing of its health."""
 _HIGH_LOSS = 0.1  # of the time with devices
+_GONE = (TimeClass.RECOVERING, TimeClass.RECOMPUTE, TimeClass.DETECTING, TimeClass.HANG)
 _HIGH_STALL = 0.02  # the budget of snapshots and checkpoints together
 _SLOW = 1.5
 
@@ -117,7 +118,7 @@ def _advice(
         ]
     if job.state.is_terminal or job.is_held:
         return advice + [text for reason, text in _ADVICE_BY_REASON.items() if job.reason == reason]
-    gone_s = seconds[TimeClass.RECOVERING] + seconds[TimeClass.LOST]
+    gone_s = sum(seconds[kind] for kind in _GONE)
     if incidents and gone_s > _HIGH_LOSS * held_s(seconds):
         causes = ", ".join(sorted({item.cause for item in incidents}))
         advice.append(

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-from regroup.service.states import JobState
+from regroup.service.states import JobState, Reason
 
 
 class TimeClass(StrEnum):
@@ -12,10 +13,16 @@ class TimeClass(StrEnum):
 
     QUEUED = "queued"
     STARTING = "starting"
-    TRAINING = "training"
+    PRODUCTIVE = "productive"
     """Steps that count."""
-    LOST = "lost"
+    RECOMPUTE = "recompute"
     """Steps that a later generation did again."""
+    STALL = "checkpoint_stall"
+    """Training waited for snapshots and checkpoints."""
+    DETECTING = "detecting"
+    """From a failure until it was seen."""
+    HANG = "hang"
+    """No rank moved on, until that was seen."""
     RECOVERING = "recovering"
     RESIZING = "resizing"
     DRAINING = "draining"
@@ -28,7 +35,7 @@ CLASS_OF_STATE: Mapping[JobState, TimeClass] = {
     JobState.QUEUED: TimeClass.QUEUED,
     JobState.PLACING: TimeClass.STARTING,
     JobState.STARTING: TimeClass.STARTING,
-    JobState.RUNNING: TimeClass.TRAINING,
+    JobState.RUNNING: TimeClass.PRODUCTIVE,
     JobState.RECOVERING: TimeClass.RECOVERING,
     JobState.RESIZING: TimeClass.RESIZING,
     JobState.DRAINING: TimeClass.DRAINING,
@@ -49,27 +56,49 @@ class Mark:
     """The job has failed, and only its end is put off."""
 
 
-def seconds_by_class(timeline: Sequence[Mark], until_s: float, lost_s: float = 0.0) -> dict[TimeClass, float]:
+_NOTHING: Mapping[TimeClass, float] = {}
+
+
+def seconds_by_class(
+    timeline: Sequence[Mark], until_s: float, within: Mapping[TimeClass, float] = _NOTHING
+) -> dict[TimeClass, float]:
     """Seconds of each class from the first mark to the terminal one, else to `until_s`. They sum to wall-clock.
 
     Args:
         timeline: marks in order of commit. Clocks of several machines wrote them: one that lies before its
             predecessor counts as simultaneous, so that no second is negative or counted twice.
-        lost_s: seconds of training whose steps were done again; they move from TRAINING to LOST.
+        within: seconds in which the job was RUNNING but made no steps that count, and what they went into: they move
+            there from PRODUCTIVE, as far as it has any.
     """
     seconds = dict.fromkeys(TimeClass, 0.0)
     for start_s, end_s, mark in _spans(timeline, until_s):
         seconds[TimeClass.HELD if mark.is_held else CLASS_OF_STATE[mark.state]] += end_s - start_s
-    moved = min(max(0.0, lost_s), seconds[TimeClass.TRAINING])
-    seconds[TimeClass.TRAINING] -= moved
-    seconds[TimeClass.LOST] += moved
+    for kind, wanted_s in within.items():
+        moved_s = min(max(0.0, wanted_s), seconds[TimeClass.PRODUCTIVE])
+        seconds[TimeClass.PRODUCTIVE] -= moved_s
+        seconds[kind] += moved_s
     return seconds
+
+
+def seconds_until_dead(incidents: Iterable[Mapping[str, Any]]) -> dict[TimeClass, float]:
+    """Seconds that incidents took while their jobs were still RUNNING: until each was seen, and its ranks ended.
+
+    Args:
+        incidents: as told, with `reason` and `durations`.
+    """
+    spent: dict[TimeClass, float] = dict.fromkeys((TimeClass.HANG, TimeClass.DETECTING, TimeClass.RECOVERING), 0.0)
+    for incident in incidents:
+        durations = incident.get("durations") or {}
+        kind = TimeClass.HANG if incident.get("reason") == Reason.HANG else TimeClass.DETECTING
+        spent[kind] += float(durations.get("detect") or 0.0)
+        spent[TimeClass.RECOVERING] += float(durations.get("teardown") or 0.0)
+    return spent
 
 
 def goodput(seconds: Mapping[TimeClass, float]) -> float | None:
     """Share of the time with devices that went into steps that count; None before there was any."""
     held = held_s(seconds)
-    return seconds[TimeClass.TRAINING] / held if held > 0 else None
+    return seconds[TimeClass.PRODUCTIVE] / held if held > 0 else None
 
 
 def held_s(seconds: Mapping[TimeClass, float]) -> float:

@@ -95,6 +95,23 @@ def place(demand: Demand, nodes: Iterable[Node]) -> Placement | Unplaceable:
     return Placement(_seats(demand.ranks, [(node, room.free_ranks) for node, room in zip(usable, rooms, strict=True)]))
 
 
+def place_instead(demand: Demand, ranks: Sequence[int], nodes: Iterable[Node]) -> Placement | Unplaceable:
+    """A node of its own for each of so many ranks, in their order: seats whose nodes were lost, and who takes them. The
+    largest has the first choice, and takes the tightest fit."""
+    usable = _usable(nodes)
+    rooms = {node.id: _room(demand, node) for node in usable}
+    left, found = {node.id: node for node in usable}, dict[int, Node]()
+    for place, wanted in sorted(enumerate(ranks), key=lambda item: -item[1]):
+        enough = [node for node in left.values() if rooms[node.id].free_ranks >= wanted]
+        if not enough:
+            message = f"no other node has room for {wanted} of {demand.ranks} ranks"
+            table = _table(tuple(rooms.values()))
+            return Unplaceable(Shortage.BUSY, f"{message}: {table}" if table else message, tuple(rooms.values()))
+        found[place] = min(enough, key=lambda node: (rooms[node.id].free_ranks, node.name, node.id))
+        del left[found[place].id]
+    return Placement(tuple(Seat(found[place], wanted) for place, wanted in enumerate(ranks)))
+
+
 def fits_empty(demand: Demand, nodes: Iterable[Node]) -> bool:
     """Whether it would fit if nothing else ran."""
     return sum(_room(demand, node).all_ranks for node in _usable(nodes)) >= demand.ranks

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from regroup.service.policy.accounting import Mark, TimeClass, seconds_by_class
+from regroup.service.policy.accounting import Mark, TimeClass, seconds_by_class, seconds_until_dead
 from regroup.service.states import JobState
 from regroup.service.store.records import Event, JobRow
 from regroup.service.store.store import Store
@@ -61,4 +61,9 @@ class Account:
 
     def seconds(self, now: float) -> dict[TimeClass, float]:
         """Seconds of each class until `now`. Steps lost count with the job's average step time."""
-        return seconds_by_class(self.timeline, now, self.steps_lost * (self.job.step_duration_s or 0.0))
+        within = {
+            **seconds_until_dead(self.incidents.values()),
+            TimeClass.RECOMPUTE: self.steps_lost * (self.job.step_duration_s or 0.0),
+            TimeClass.STALL: self.job.stall_s,
+        }
+        return seconds_by_class(self.timeline, now, within)

@@ -5,22 +5,20 @@ import contextlib
 import os
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from uuid import uuid4
 
 import structlog
 
 from regroup.service.errors import IllegalTransitionError, NotFoundError, PreconditionError, UnavailableError
 from regroup.service.policy.queueing import Turn, Wait, Waiting, decide
-from regroup.service.policy.topology import Node
+from regroup.service.runtime.allotting import allot, without_allotted
 from regroup.service.runtime.cluster import Cluster, ClusterUnavailableError, job_of
-from regroup.service.runtime.job_run import Leading, allot, clean, grant_of, say_unwell, tend
+from regroup.service.runtime.job_run import Leading, clean, say_unwell, tend
 from regroup.service.runtime.warmth import Warmth
 from regroup.service.settings import Settings
 from regroup.service.states import JobState, Reason
-from regroup.service.store.records import Allotment, Condition, JobRow, Lease
+from regroup.service.store.records import Condition, JobRow, Lease
 from regroup.service.store.store import Store
 
 _LOOK_S = 1.0
@@ -177,7 +175,7 @@ class Controller:
 
     async def _place(self, leading: Leading, tasks: asyncio.TaskGroup, queue: Sequence[JobRow]) -> None:
         rows = {job.id: job for job in queue}
-        nodes = _without_allotted(await self._cluster.nodes(), await self._store.live_allotments())
+        nodes = without_allotted(await self._cluster.nodes(), await self._store.live_allotments())
         for decision in decide([Waiting(job.id, job.name, job.parsed_spec()) for job in queue], nodes):
             job = rows[decision.job_id]
             match decision:
@@ -222,21 +220,3 @@ class Controller:
                 await self._cluster.kill_actor(name)
             else:
                 await clean(leading, job_id)
-
-
-def _without_allotted(nodes: Sequence[Node], rows: Sequence[Allotment]) -> list[Node]:
-    """Nodes with what is free by the cluster and by our book: each lags behind the other at times."""
-    cpus, gpus, memory = Counter[str](), Counter[str](), Counter[str]()
-    for grant in (grant_of(row) for row in rows if row.kind == "grant"):
-        cpus[grant.node_id] += grant.cpus
-        gpus[grant.node_id] += grant.devices if grant.device_kind == "cuda" else 0
-        memory[grant.node_id] += grant.memory_bytes
-    return [
-        replace(
-            node,
-            free_cpus=min(node.free_cpus, node.cpus - cpus[node.id]),
-            free_gpus=min(node.free_gpus, node.gpus - gpus[node.id]),
-            free_memory_bytes=min(node.free_memory_bytes, node.memory_bytes - memory[node.id]),
-        )
-        for node in nodes
-    ]

@@ -29,6 +29,8 @@ class FakeSupervisor:
     def __init__(self, payload: Mapping[str, Any]) -> None:
         self.payload = payload
         self.intents: dict[str, Any] = {}
+        self.status: dict[str, Any] = {}
+        """What it says of itself."""
         self.boot_id = uuid4().hex
         self._events: list[SupervisorEvent] = []
         self._seq = 0
@@ -73,7 +75,7 @@ class FakeSupervisor:
                     await self._news.wait_for(lambda: bool(self._events))
             except TimeoutError:
                 pass
-            return SyncReply(self.boot_id, tuple(self._events))
+            return SyncReply(self.boot_id, tuple(self._events), dict(self.status))
 
 
 class FakeCluster:

@@ -75,6 +75,8 @@ class Gang:
     prepared: dict[str, Any] | None = None
     """What was made of the job's data: a node that comes anew finds it instead of reading all sources again."""
     datasets: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    missing: set[str] = field(default_factory=set[str])
+    """Nodes whose agents are not up yet."""
     facts: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
     async def up(self, timeout_s: float) -> None:
@@ -85,12 +87,15 @@ class Gang:
             AgentError: a preload, a secret or the environment is not as the spec says.
         """
 
+        self.missing = set(self.configs)
+
         async def one(config: AgentConfig) -> None:
             await self.agents.start(config)
             if config.requirements:
                 self.on_phase("environment", None, f"installing requirements on {config.node_name}")
                 await self._ask(config.node_id, "make_environment", timeout_s=ENVIRONMENT_TIMEOUT_S)
             self.facts[config.node_id] = await self._ask(config.node_id, "prepare", timeout_s=timeout_s)
+            self.missing.discard(config.node_id)
 
         await _all(one(config) for config in self.configs.values())
 

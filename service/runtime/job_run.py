@@ -11,28 +11,27 @@ import structlog
 
 from regroup.service.errors import IllegalTransitionError, NotFoundError, UnavailableError
 from regroup.service.policy.accounting import goodput
-from regroup.service.policy.queueing import Turn
-from regroup.service.policy.topology import domain_of
 from regroup.service.runtime.account import Account
+from regroup.service.runtime.allotting import grant_of, node_of, take_all
 from regroup.service.runtime.cluster import (
     Cluster,
     ClusterUnavailableError,
-    Grant,
     GrantRefusedError,
     SupervisorGoneError,
     SyncReply,
     SyncRequest,
-    agent_name,
-    grant_name,
     job_of,
     supervisor_name,
 )
+from regroup.service.runtime.replacing import Replacing
 from regroup.service.settings import Settings
 from regroup.service.states import JobState, Reason, advance
 from regroup.service.store.records import Allotment, Condition, JobRow, Lease
 from regroup.service.store.store import Store
 
 _RETRY_S = 0.5
+_LOST_WAIT_S = 0.5
+"""Between looks whether the cluster has lost a node, too, that a supervisor does not hear of."""
 _UNWELL = frozenset({"SupervisorResponsive", "LookedAfter"})
 """Conditions that hold until a job's supervisor is heard again."""
 _TOLD_BY = ("state", "incident", "checkpoint")  # events after which a job's goodput is worth writing down again
@@ -56,31 +55,6 @@ class Leading:
         """Write a state change, if the job still is where it was seen."""
         transition = advance(job.id, job.state, target, reason, message)
         return await self.store.apply(self.lease, transition, now=self.clock(), **options)
-
-
-def allot(job: JobRow, turn: Turn) -> tuple[Allotment, ...]:
-    """Names of all that the job may own from now on, with what a successor needs to make it."""
-    seats = turn.placement.seats
-    layout = {"layout": turn.layout.to_json(), "attempt": job.version - 1}
-    rows = [Allotment(job.id, "supervisor", supervisor_name(job.id), data=layout)]
-    for seat in seats:
-        node = seat.node
-        holds = {
-            "ranks": seat.ranks, "device_kind": turn.demand.device, "cpus": seat.ranks * turn.demand.cpus,
-            "memory_bytes": seat.ranks * turn.demand.memory_bytes, "name": node.name, "address": node.address,
-            "domain": list(domain_of(node)),
-        }  # fmt: skip
-        rows.append(Allotment(job.id, "grant", grant_name(job.id, node.id, job.version), node.id, holds))
-        rows.append(Allotment(job.id, "agent", agent_name(job.id, node.id), node.id))
-    return tuple(rows)
-
-
-def grant_of(row: Allotment) -> Grant:
-    """The grant that an allotment row describes."""
-    data = row.data
-    return Grant(
-        row.name, row.job_id, row.node_id, data["ranks"], data["device_kind"], data["cpus"], data["memory_bytes"]
-    )
 
 
 async def tend(leading: Leading, job_id: str) -> None:
@@ -128,7 +102,7 @@ async def _form_gang(leading: Leading, job_id: str) -> None:
             # Agents hold no devices: they come up while grants are taken, and go with them if one is refused.
             _, devices = await asyncio.gather(
                 leading.cluster.start_agents(_payload(leading.settings, job, rows, {})),
-                _take_all(leading.cluster, [grant_of(row) for row in rows if row.kind == "grant"]),
+                take_all(leading.cluster, [grant_of(row) for row in rows if row.kind == "grant"]),
             )
             job = await leading.store.job(job_id)
             if job.intents.get("cancel"):
@@ -153,17 +127,6 @@ async def _start_supervisor(
     await leading.cluster.start_supervisor(supervisor_name(job.id), payload)
 
 
-async def _take_all(cluster: Cluster, grants: Sequence[Grant]) -> Mapping[str, Sequence[int]]:
-    """Device indexes by grant name. Lets every attempt end before it raises: what is in flight could be taken late."""
-    taken = await asyncio.gather(*(cluster.take_grant(grant) for grant in grants), return_exceptions=True)
-    devices: dict[str, Sequence[int]] = {}
-    for grant, outcome in zip(grants, taken, strict=True):
-        if isinstance(outcome, BaseException):
-            raise outcome
-        devices[grant.name] = outcome
-    return devices
-
-
 def _payload(
     settings: Settings, job: JobRow, rows: Iterable[Allotment], devices: Mapping[str, Sequence[int]]
 ) -> dict[str, Any]:
@@ -176,14 +139,8 @@ def _payload(
         "spec": job.spec,
         "storage_uri": job.storage_uri,
         "datasets_uri": job.storage_uri.removesuffix(f"/jobs/{job.id}") + "/datasets",
-        "nodes": [
-            {
-                "node_id": row.node_id, "name": row.data["name"], "address": row.data["address"],
-                "ranks": row.data["ranks"], "grant": row.name, "devices": list(devices.get(row.name, ())),
-                "domain": row.data.get("domain", []),
-            }
-            for row in rows if row.kind == "grant"
-        ],
+        "nodes": plan.get("nodes")
+        or [node_of(row, devices.get(row.name, ())) for row in rows if row.kind == "grant"],
         "blob_uri": settings.blob_uri,
         "layout": plan["layout"],
         "attempt": plan["attempt"],
@@ -206,10 +163,11 @@ def _step_in(checkpoint_uri: str) -> int:
 async def _follow(leading: Leading, job_id: str) -> None:
     """Long-poll the supervisor and store what it says, until the job holds nothing."""
     heard_s = accounted_s = time.monotonic()
+    replacing = Replacing(leading.lease, leading.store, leading.cluster, leading.settings.spare_wait_s)
     account = Account(await leading.store.job(job_id))
     while (job := await leading.store.job(job_id)).state.holds_devices:
         try:
-            reply = await _exchange(leading, job)
+            reply = await _exchange(leading, job, replacing)
             job = await leading.store.ingest(leading.lease, job_id, reply.boot_id, reply.events, {})
             told = any(event.type in _TOLD_BY for event in reply.events)
             if told or time.monotonic() - accounted_s > _ACCOUNT_EVERY_S:
@@ -217,6 +175,7 @@ async def _follow(leading: Leading, job_id: str) -> None:
                 await account.catch_up(leading.store, job)
                 status = {"goodput": goodput(account.seconds(leading.clock()))}
                 await leading.store.ingest(leading.lease, job_id, reply.boot_id, (), status)
+            await replacing.look(job, reply.status.get("lost") or (), leading.clock())
             heard_s = time.monotonic()
             await _say_well(leading, job)
         except SupervisorGoneError:
@@ -230,17 +189,20 @@ async def _follow(leading: Leading, job_id: str) -> None:
             await asyncio.sleep(_RETRY_S)
 
 
-async def _exchange(leading: Leading, job: JobRow) -> SyncReply:
+async def _exchange(leading: Leading, job: JobRow, replacing: Replacing) -> SyncReply:
     """One long poll. An intent that comes meanwhile is sent beside it, which makes the supervisor speak."""
-    request = SyncRequest(
-        _intents(job, leading.clock()), job.acked_seq, job.supervisor_boot, leading.settings.sync_wait_s
-    )
+    plan = next((row.data for row in await leading.store.live_allotments(job.id) if row.kind == "supervisor"), {})
+    more = {"nodes": plan["nodes"]} if "nodes" in plan else {}
+    if replacing.no_spare:
+        more["no_spare"] = replacing.no_spare
+    wait_s = min(leading.settings.sync_wait_s, _LOST_WAIT_S) if replacing.is_waiting else leading.settings.sync_wait_s
+    request = SyncRequest({**_intents(job, leading.clock()), **more}, job.acked_seq, job.supervisor_boot, wait_s)
     polling = asyncio.ensure_future(leading.cluster.sync(job.id, request))
     try:
         while not polling.done():
             mark = leading.store.changes.mark()
             news = await leading.store.job(job.id)
-            intents = _intents(news, leading.clock())
+            intents = {**_intents(news, leading.clock()), **more}
             if intents != request.intents:
                 request = SyncRequest(intents, job.acked_seq, job.supervisor_boot, 0.0)
                 return await leading.cluster.sync(job.id, request)
@@ -266,7 +228,7 @@ async def _revive(leading: Leading, job: JobRow) -> None:
     rows = await leading.store.live_allotments(job.id)
     grants = [grant_of(row) for row in rows if row.kind == "grant"]
     if {grant.name for grant in grants} <= await leading.cluster.grants():
-        devices = await _take_all(leading.cluster, grants)
+        devices = await take_all(leading.cluster, grants)
         await _start_supervisor(leading, job, rows, devices)
         return
     await clean(leading, job.id)

@@ -65,6 +65,10 @@ class Journal:
                 await asyncio.wait_for(self._more.wait(), wait_s)
         return self._events[:2000]
 
+    def close(self) -> None:
+        """Another journal goes on: let who waits for news go and ask that."""
+        self._more.set()
+
     @property
     def last_seq(self) -> int:
         """Number of the newest event."""

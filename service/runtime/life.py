@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,6 +18,7 @@ from regroup.service.runtime.checkpoints import Checkpoints
 from regroup.service.runtime.gang import STORAGE_UNAVAILABLE, AgentError, AgentLostError, Gang
 from regroup.service.runtime.generations import Generation, GenerationLog, SupersededError
 from regroup.service.runtime.holding import Holding
+from regroup.service.runtime.intended import Intended, Moved
 from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.mirrors import Mirrors
 from regroup.service.runtime.pacing import Pacing
@@ -45,6 +46,9 @@ from regroup.workers.contract import (
 GANG_TIMEOUT_S = 120.0
 FENCE_S = 60.0
 """Ranks on a node that is silent without proof of death may go on writing files for so long."""
+_OVERDUE_S = 5.0
+"""Agents that are not up after so long may be on nodes that are gone."""
+_SETTLE_S = 5.0
 _LOOK_S = 0.5
 """How often a watch looks for silence when nothing is said."""
 _WITHOUT_RANKS = frozenset({"recovering", "held", "ended", "released"})
@@ -64,9 +68,9 @@ class Life:
         """Rank → (step, phase), as the agents last saw it."""
         self._generations = generations
         self._watch: Watch | None = None
-        self._end: Ended | None = None
-        self._intended = asyncio.Event()
-        self._telling = Telling(journal, payload.attempt)
+        self._intended = Intended(gang.configs)
+        self._bringing_up_s: float | None = None
+        self._telling = Telling(journal, payload.attempt, keeps_state=payload.script is not None)
         self._pulse = Pulse()
         self._standstill = Standstill(gang, payload.hang_rule)
         self._pacing = Pacing(journal)
@@ -80,18 +84,12 @@ class Life:
     # ------------------------------------------------------------ what comes in
 
     def intend(self, intents: Mapping[str, Any]) -> None:
-        """Take the controller's intents: `cancel`, `release`, `end: {reason, message}`, `pins: [{step, …}]`."""
+        """Take the controller's intents: `pins: [{step, …}]`, `release`, and those of `Intended`."""
         self._checkpoints.pinned = frozenset((pin["step"], pin["generation"]) for pin in intents.get("pins", ()))
         if intents.get("cancel") or intents.get("release"):
             self.holding.let_go()
-        if self._end is None and intents.get("cancel"):
-            self._end = Ended(Reason.CANCELLED_BY_USER, "cancelled on request")
-        elif self._end is None and (end := intents.get("end")):
-            self._end = Ended(Reason(end["reason"]), end.get("message", ""))
-        if self._end is not None:
-            self._intended.set()
-            if self._watch is not None:
-                self._watch.changed.set()
+        if self._intended.take(intents) and self._watch is not None:
+            self._watch.changed.set()
 
     def beat(self, node_id: str) -> None:
         """An agent was heard of."""
@@ -130,17 +128,22 @@ class Life:
             "step": watch.step if watch else 0,
             "generation": watch.generation.number if watch else 0,
             "ranks": self.phases,
+            "lost": sorted(self._lost()),
             "incident": self._telling.incident.to_json() if self._telling.incident else None,
         }
 
     # ------------------------------------------------------------ the path
 
-    async def run(self) -> None:
-        """Live until the job has ended or the gang is given up. Returns; never raises."""
+    async def run(self) -> Sequence[Mapping[str, Any]] | None:
+        """Live until the job has ended, the gang is given up, or other nodes are given: returns those. Never raises."""
         try:
             await self._live()
         except SupersededError:
-            return
+            return None
+        except Moved as moved:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._checkpoints.settle(), _SETTLE_S)
+            return moved.nodes
         except Ended as end:
             await self._finish(end)
         except AgentLostError as error:
@@ -150,6 +153,7 @@ class Life:
             await self._finish(
                 Ended(Reason.PLATFORM_ERROR, f"{type(error).__name__}: {error}; please report this", trace)
             )
+        return None
 
     async def _live(self) -> None:
         await self._generations.load()
@@ -164,34 +168,54 @@ class Life:
             await self._telling.change(JobState.STARTING, Reason.GRANTED, "devices are held")
         await self._gang_up()
         watch = await self._adopt(self._generations.past[-1]) if self._generations.past else None
-        if not self.gang.datasets:
+        if self.gang.datasets.keys() != self.gang.configs.keys():
             await self._prepare_data()
         if watch is None:
-            starts = self._generations.starts
-            source = await self._unless_ended(self._recovering.choose((), starts[max(starts)] if starts else 0))
-            watch = await self._next_generation("restart" if starts else "start", source)
+            watch = await self._begin_or_go_on()
         while not await self._watch_over(watch):
             watch = await self._recover(watch)
 
+    async def _begin_or_go_on(self) -> Watch:
+        """The first generation, or the one after what an earlier life of this supervisor has left."""
+        starts, incident = self._generations.starts, self._telling.incident
+        source = await self._intended.unless(self._recovering.choose((), starts[max(starts)] if starts else 0))
+        if incident is None:
+            return await self._next_generation("restart" if starts else "start", source)
+        before = self._generations.past[-1].nodes if self._generations.past else ()
+        if is_elsewhere := set(before) != set(self.gang.configs):
+            self._mirrors.lose()
+        self._telling.decide(incident, source, "spare" if is_elsewhere and source.kind == "memory" else source.rung)
+        following = await self._next_generation(incident.cause.reason.value, source)
+        await self._telling.revise(incident)
+        return following
+
     async def _gang_up(self) -> None:
         self._telling.enter("agents", None, "bringing agents and zygotes up")
+        self._bringing_up_s = time.monotonic()
         try:
-            await self._unless_ended(self.gang.up(GANG_TIMEOUT_S))
+            await self._intended.unless(self.gang.up(GANG_TIMEOUT_S))
         except AgentError as error:
             raise _input_error(error) from error
+        finally:
+            self._bringing_up_s = None
         self._pulse.expect(self.gang.configs)
         self._telling.nodes(self.gang.facts)
+
+    def _lost(self) -> Collection[str]:
+        """Nodes that may be gone for good, for the controller to look."""
+        overdue = self._bringing_up_s is not None and time.monotonic() - self._bringing_up_s > _OVERDUE_S
+        return self._intended.lost or (self.gang.missing if overdue else ())
 
     async def _prepare_data(self) -> None:
         sources = self.payload.sources
         try:
-            await self._unless_ended(self.gang.check_storage())
+            await self._intended.unless(self.gang.check_storage())
             if sources is not None:
-                await self._unless_ended(self._unless_silent(self.gang.prepare_data(sources)))
+                await self._intended.unless(self._unless_silent(self.gang.prepare_data(sources)))
         except AgentError as error:
             if error.kind not in _STORAGE_KINDS or not self._generations.past:
                 raise _input_error(error) from error
-            await self._unless_ended(self._recovering.outlast(error))  # the job began with it
+            await self._intended.unless(self._recovering.outlast(error))  # the job began with it
             await self._prepare_data()
         self._pulse.expect(self.gang.configs)
 
@@ -241,8 +265,8 @@ class Life:
             self._mirrors.look(watch)
             for node in self._pulse.silent():
                 watch.lose(node, time.time())
-            if self._end is not None:
-                raise self._end
+            if (stop := self._intended.stop()) is not None:
+                raise stop
             if watch.broken:
                 return False
             if watch.complete:
@@ -272,35 +296,34 @@ class Life:
             raise Ended(verdict.reason, verdict.message, failure_of(incident))
         if verdict.backoff_s:
             self._telling.enter("backoff", None, f"waiting {verdict.backoff_s:.1f} s before the next try")
-            await self._unless_ended(asyncio.sleep(verdict.backoff_s))
+            await self._intended.unless(asyncio.sleep(verdict.backoff_s))
         if lost:
             self._mirrors.lose()
             await asyncio.gather(*(self.gang.agents.kill(node) for node in lost))
             await self._succeed(lost)
             await self._prepare_data()
-        source = await self._unless_ended(self._recovering.choose((), watch.step))
-        if self.payload.script is not None:
-            incident.rung = "respawn"  # what it cost is known once the script has found its own checkpoint
-        else:
-            incident.rung, incident.steps_lost = source.rung, max(0, watch.step - source.step)
-        self._telling.passed(incident, "decided_s", time.time())
+        source = await self._intended.unless(self._recovering.choose((), watch.step))
+        self._telling.decide(incident, source, source.rung)
         following = await self._next_generation(incident.cause.reason.value, source)
         await self._telling.revise(incident)
         return following
 
     async def _succeed(self, lost: Sequence[str]) -> None:
         """Bring agents up where they were lost: each ends what its predecessor left, which proves it dead. Where none
-        comes up, a job that writes files itself is not given away before what is left there must have stopped."""
+        comes up, another node may be given; a job that writes files itself does not go on elsewhere before what is left
+        there must have stopped."""
         since_s = time.monotonic()
+        self._intended.lost = tuple(lost)
         try:
             await self._gang_up()
-        except AgentLostError:
+        except (AgentLostError, Moved):
             left_s = FENCE_S - (time.monotonic() - since_s)
             if self.payload.script is not None and left_s > 0:
                 names = ", ".join(self.gang.configs[node].node_name for node in lost)
                 self._telling.enter("fence", None, f"waiting {left_s:.0f} s: what ran on {names} may still write files")
-                await self._unless_ended(asyncio.sleep(left_s))
+                await self._intended.unless(asyncio.sleep(left_s), moved=False)
             raise
+        self._intended.lost = ()
 
     async def _adopt(self, last: Generation) -> Watch | None:
         """Take up a generation that is alive and whole, or broken with evidence; None if it had been ended."""
@@ -360,19 +383,6 @@ class Life:
             return await task
         finally:
             task.cancel()
-
-    async def _unless_ended(self, work: Any) -> Any:
-        """Wait for `work`, but not longer than until the job is told to end."""
-        task = asyncio.ensure_future(work)
-        intended = asyncio.ensure_future(self._intended.wait())
-        await asyncio.wait({task, intended}, return_when=asyncio.FIRST_COMPLETED)
-        intended.cancel()
-        if not task.done() and self._end is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-            raise self._end
-        return await task
 
 
 def _unread(error: AgentError, generation: Generation) -> Failed:

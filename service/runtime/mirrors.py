@@ -14,6 +14,8 @@ from regroup.service.runtime.generations import Generation
 from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.watch import Watch
 
+_UNKNOWN = -1
+
 
 class Mirrors:
     """Sends sets while a job trains. What it knows is found again with the agents by a supervisor that restarts."""
@@ -23,7 +25,7 @@ class Mirrors:
     ) -> None:
         """`pairs`: node → the one that holds its mirror; without any, nothing is done."""
         self.step: int | None = None
-        """Committed steps in the set that all mirrors hold."""
+        """Committed steps in the set that all mirrors hold, as far as this life knows."""
         self._pairs, self._share, self._bytes_per_s = pairs, share, bytes_per_s
         self._gang, self._journal = gang, journal
         self._kept: tuple[int, int] | None = None
@@ -31,6 +33,7 @@ class Mirrors:
         self._generation = 0
         self._is_asked = False
         self._due_s = 0.0
+        self._said: int | None = _UNKNOWN
         self._told = 0
         self._failing = False
         self._work: asyncio.Task[None] | None = None
@@ -67,7 +70,6 @@ class Mirrors:
         named = await self._gang.mirrored()
         self._kept = max(named, key=lambda kept: (kept[1], kept[0]), default=(0, 0))
         await self._gang.keep_mirror(*self._kept)
-        self._tell(self._kept[1] or None)
 
     async def _send(self, generation: Generation, step: int) -> None:
         started = time.monotonic()
@@ -93,9 +95,10 @@ class Mirrors:
         await self._journal.write(f"mirror_failed:{generation.number}:{step}", "note", generation.number, data)
 
     def _tell(self, step: int | None) -> None:
-        if step == self.step:
-            return
         self.step = step
+        if step == self._said:
+            return
+        self._said = step
         self._told += 1
         key = f"mirror:{self._journal.boot_id[:8]}:{self._told}"
         self._journal.pass_on(key, "mirror", self._generation, time.time(), {"step": step})

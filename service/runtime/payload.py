@@ -1,7 +1,7 @@
 """What a supervisor is born with: the job, its nodes, its places in storage. Plain data from the controller."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from regroup.service.layout import Layout
@@ -91,18 +91,7 @@ class Payload:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Payload":
         """Read what the controller sent."""
-        nodes = tuple(
-            Allotted(
-                node["node_id"],
-                node["name"],
-                node["address"],
-                node["ranks"],
-                tuple(node.get("devices") or range(node["ranks"])),
-                node.get("grant") or "",
-                tuple(node.get("domain") or ()),
-            )
-            for node in data["nodes"]
-        )
+        nodes = _allotted(data["nodes"])
         ports = data.get("port_range") or (0, 0)
         resume = data.get("resume")
         return cls(
@@ -121,6 +110,10 @@ class Payload:
             int(ports[1]),
             {int(number): int(start) for number, start in data.get("generations") or ()},
         )
+
+    def on(self, nodes: Sequence[Mapping[str, Any]]) -> "Payload":
+        """The same job on other nodes."""
+        return replace(self, nodes=_allotted(nodes))
 
     @property
     def budgets(self) -> Mapping[str, int]:
@@ -284,3 +277,18 @@ class Payload:
         args = {"model": TransformerModel().model_dump(mode="json"), **self.spec.rank_config()}
         args["splits_tensors"] = self.spec.layout.tp > 1
         return {"target": "regroup.workers.rehearsal:rehearse", "args": args}
+
+
+def _allotted(nodes: Sequence[Mapping[str, Any]]) -> tuple[Allotted, ...]:
+    return tuple(
+        Allotted(
+            node["node_id"],
+            node["name"],
+            node["address"],
+            node["ranks"],
+            tuple(node.get("devices") or range(node["ranks"])),
+            node.get("grant") or "",
+            tuple(node.get("domain") or ()),
+        )
+        for node in nodes
+    )

@@ -27,7 +27,6 @@ class SupervisorActor:
         self._payload = Payload.from_json(payload)
         self._started: asyncio.Task[None] | None = None
         self._records = RayRecords()
-        self._intake = Intake()
 
     def __repr__(self) -> str:
         return f"regroup supervisor {self._payload.spec.name}"
@@ -109,10 +108,25 @@ class SupervisorActor:
         await self._gang.down()
 
     def _wake(self) -> None:
-        if self._started is not None:
-            return
-        self._journal = Journal(self._records, self._payload.job_id, on_event=RayMetrics(self._payload).take)
-        self._gang = Gang(RayAgents(self._payload.job_id), self._payload.agent_configs())
-        log = GenerationLog(self._records, self._payload.job_id, self._payload.generations)
-        self._life = Life(self._payload, self._gang, log, self._journal)
-        self._started = asyncio.get_running_loop().create_task(self._life.run())
+        if self._started is None:
+            self._metrics = RayMetrics(self._payload)
+            self._begin()
+            self._started = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        """One life after the other: a new one begins as a restarted supervisor would, whenever the nodes are others."""
+        while (nodes := await self._life.run()) is not None:
+            left = self._gang.configs.keys() - {node["node_id"] for node in nodes}
+            await asyncio.gather(*(self._gang.agents.kill(node) for node in left), return_exceptions=True)
+            self._payload = self._payload.on(nodes)
+            journal = self._journal
+            self._begin()
+            journal.close()
+
+    def _begin(self) -> None:
+        payload = self._payload
+        self._intake = Intake()
+        self._journal = Journal(self._records, payload.job_id, on_event=self._metrics.take)
+        self._gang = Gang(RayAgents(payload.job_id), payload.agent_configs())
+        log = GenerationLog(self._records, payload.job_id, payload.generations)
+        self._life = Life(payload, self._gang, log, self._journal)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from regroup.service.policy.recovery import Source
 from regroup.service.runtime.cluster import SupervisorEvent
 from regroup.service.runtime.incidents import Incident
 from regroup.service.runtime.journal import Journal
@@ -15,7 +16,9 @@ from regroup.workers.contract import Note, Report, Restored, StepRow, to_json
 class Telling:
     """Writes events under keys that are unique in the job's life, however often a supervisor restarts."""
 
-    def __init__(self, journal: Journal, attempt: int) -> None:
+    def __init__(self, journal: Journal, attempt: int, *, keeps_state: bool) -> None:
+        """`keeps_state`: the job is a script, whose state is its own."""
+        self._keeps_state = keeps_state
         self.state = JobState.STARTING
         self.phase = "agents"
         self.incident: Incident | None = None
@@ -119,6 +122,14 @@ class Telling:
         incident.passed(phase, time_s)
         key = f"incident:{incident.id}:{incident.revision}:{phase}"
         self._journal.pass_on(key, "incident", incident.generation, time.time(), incident.to_json())
+
+    def decide(self, incident: Incident, source: Source, rung: str) -> None:
+        """Where the next generation's state comes from, and so what the incident costs. What it costs a script is known
+        once that has found its own checkpoint."""
+        incident.rung = "respawn" if self._keeps_state else rung
+        if not self._keeps_state:
+            incident.steps_lost = max(0, incident.at_step - source.step)
+        self.passed(incident, "decided_s", time.time())
 
     async def revise(self, incident: Incident) -> None:
         """Say what is known of an incident by now, on record."""

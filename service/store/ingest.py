@@ -105,7 +105,7 @@ async def _step(writer: JobWriter, event: Reported) -> None:
     step = int(data["step"])
     if event.generation != job.generation or step <= job.step:
         return
-    changes: dict[str, Any] = {"step": step}
+    changes: dict[str, Any] = {"step": step, "stall_s": job.stall_s + (number(data, "stall_s") or 0.0)}
     if data.get("loss") is not None:  # a script's may be reported later
         changes["loss"] = number(data, "loss")
     validation_loss, duration_s = number(data, "validation_loss"), number(data, "duration_s")

@@ -46,6 +46,7 @@ async def insert(connection: AsyncConnection, new: NewJob, now: float, actor: st
         "layout": None,
         "step": 0,
         "step_rows": 0,
+        "stall_s": 0.0,
         "result": None,
         "rank_phases": {},
         "supervisor_boot": "",

@@ -73,6 +73,8 @@ class JobRow:
     tokens_per_s: float | None
     step_duration_s: float | None
     """Moving average."""
+    stall_s: float
+    """Seconds in which training waited for snapshots and checkpoints, of all its steps."""
     mfu: float | None
     exposed: float | None
     peak_bytes: float | None

@@ -24,7 +24,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from regroup.service.errors import ConflictError, NotFoundError
+from regroup.service.errors import ConflictError, IllegalTransitionError, NotFoundError
 from regroup.service.layout import Layout
 from regroup.service.states import JobState, Reason, Transition
 from regroup.service.store import history, jobs, leases
@@ -111,6 +111,33 @@ class Store:
         async with self._job(transition.job_id, lease) as writer:
             await writer.apply(transition, now=now, actor=actor, error=error, allot=tuple(allot))
         return writer.job
+
+    async def reallot(
+        self,
+        lease: Lease,
+        job_id: str,
+        *,
+        allot: Sequence[Allotment] = (),
+        release: Sequence[str] = (),
+        plan: Mapping[str, Any] | None = None,
+        history: Mapping[str, Any] | None = None,
+        now: float,
+    ) -> None:
+        """Change what a job that runs may own: name what is added before it is made, and what it has given up.
+
+        Args:
+            release: names.
+            plan: what the supervisor's own row says from now on.
+            history: written as an event `nodes`.
+
+        Raises:
+            ConflictError: one of the names in `allot` is live already.
+            IllegalTransitionError: the job holds nothing any more.
+        """
+        async with self._job(job_id, lease) as writer:
+            if not writer.job.state.holds_devices:
+                raise IllegalTransitionError(f"job {job_id} is {writer.job.state}: it holds nothing to be changed")
+            await writer.reallot(tuple(allot), release, plan, history, now)
 
     async def ingest(
         self, lease: Lease, job_id: str, boot_id: str, reported: Sequence[Reported], status: Mapping[str, Any]

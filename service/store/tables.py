@@ -79,6 +79,7 @@ jobs = sa.Table(
     sa.Column("validation_loss", sa.Double),
     sa.Column("tokens_per_s", sa.Double),
     sa.Column("step_duration_s", sa.Double),
+    sa.Column("stall_s", sa.Double, nullable=False, server_default="0"),
     sa.Column("mfu", sa.Double),
     sa.Column("exposed", sa.Double),
     sa.Column("peak_bytes", sa.Double),

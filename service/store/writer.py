@@ -1,7 +1,7 @@
 """The only code that writes a job's row. Every event is one version of it: gapless, in commit order."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -133,6 +133,26 @@ class JobWriter:
         if not target.holds_devices:
             await self._release(now)
         await self._allot(allot, now)
+
+    async def reallot(
+        self,
+        allot: tuple[Allotment, ...],
+        release: Sequence[str],
+        plan: Mapping[str, Any] | None,
+        history: Mapping[str, Any] | None,
+        now: float,
+    ) -> None:
+        """Other things for a live job to own; see `Store.reallot`."""
+        live = sa.and_(allotments.c.job_id == self.job.id, allotments.c.released_at.is_(None))
+        if release:
+            named = sa.and_(live, allotments.c.name.in_(release))
+            await self.connection.execute(allotments.update().where(named).values(released_at=now))
+        await self._allot(allot, now)
+        if plan is not None:
+            supervisor = sa.and_(live, allotments.c.kind == "supervisor")
+            await self.connection.execute(allotments.update().where(supervisor).values(data=plain(plan)))
+        if history is not None:
+            await self.record("nodes", history, time_s=now, actor="controller")
 
     async def move(self, target: JobState, reason: Reason, message: str = "", **options: Any) -> None:
         """`advance` from the state the row is in, then `apply`."""

@@ -43,6 +43,7 @@ JOB = JobRow(
     validation_loss=None,
     tokens_per_s=None,
     step_duration_s=None,
+    stall_s=0.0,
     mfu=None,
     exposed=None,
     peak_bytes=None,
@@ -88,7 +89,7 @@ def test_a_starting_job_says_how_far_it_is():
 
 def test_a_job_that_lost_time_names_the_causes():
     incident = Incident("i1", 1, "rank_exit", 0.0, {"durations": {"total": 30.0}})
-    spent = {**NO_TIME, TimeClass.STARTING: 10.0, TimeClass.TRAINING: 50.0, TimeClass.LOST: 15.0}
+    spent = {**NO_TIME, TimeClass.STARTING: 10.0, TimeClass.PRODUCTIVE: 50.0, TimeClass.RECOMPUTE: 15.0}
     why = explain(RUNNING, [incident], rows(1.0), None, 0.0, {**spent, TimeClass.RECOVERING: 25.0})
     assert (why.recovery_s, why.goodput) == (30.0, 0.5)
     assert why.advice == ("1 incident took 40% of its time with devices: rank_exit.",)

@@ -10,6 +10,7 @@ from regroup.service.policy.accounting import (
     goodput,
     queue_waits,
     seconds_by_class,
+    seconds_until_dead,
 )
 from regroup.service.states import JobState
 
@@ -25,13 +26,27 @@ LIFE = [
 
 
 def test_a_life_in_seconds() -> None:
-    seconds = seconds_by_class(LIFE, until_s=1000, lost_s=4)
+    within = {TimeClass.RECOMPUTE: 4, TimeClass.STALL: 2, TimeClass.DETECTING: 0.5, TimeClass.RECOVERING: 0.5}
+    seconds = seconds_by_class(LIFE, 1000, within)
     spent = {kind.value: value for kind, value in seconds.items() if value}
-    assert spent == {"queued": 10, "starting": 5, "training": 45, "lost": 4, "recovering": 1}
-    assert goodput(seconds) == pytest.approx(45 / 55)
-    assert device_seconds(seconds, 4)[TimeClass.TRAINING] == 180
+    assert spent == {
+        "queued": 10, "starting": 5, "productive": 42, "recompute": 4, "checkpoint_stall": 2, "detecting": 0.5,
+        "recovering": 1.5,
+    }  # fmt: skip
+    assert goodput(seconds) == pytest.approx(42 / 55)
+    assert device_seconds(seconds, 4)[TimeClass.PRODUCTIVE] == 168
     assert TimeClass.QUEUED not in device_seconds(seconds, 4)
     assert queue_waits(LIFE) == [10]
+
+
+def test_time_until_the_ranks_were_dead_by_what_it_was() -> None:
+    incidents = [
+        {"reason": "hang", "durations": {"detect": 9.0, "teardown": 0.2, "total": 12.0}},
+        {"reason": "rank_exit", "durations": {"detect": 0.1, "teardown": 0.3}},
+        {"reason": "rank_exit", "durations": {}},
+    ]
+    spent = seconds_until_dead(incidents)
+    assert spent == {TimeClass.HANG: 9.0, TimeClass.DETECTING: 0.1, TimeClass.RECOVERING: 0.5}
 
 
 def test_a_job_that_waits_has_no_goodput_and_no_finished_wait() -> None:
@@ -45,13 +60,14 @@ def test_every_state_in_which_time_passes_has_a_class() -> None:
 
 @given(
     st.lists(st.tuples(st.floats(0, 1e6), st.sampled_from([state for state in JobState if not state.is_terminal]))),
-    st.floats(0, 1e6), st.floats(0, 1e6),
+    st.floats(0, 1e6), st.floats(0, 1e6), st.floats(-1e3, 1e6),
 )  # fmt: skip
 def test_classes_sum_to_wall_clock_whatever_the_clocks_said(
-    marks: list[tuple[float, JobState]], until_s: float, lost_s: float
+    marks: list[tuple[float, JobState]], until_s: float, lost_s: float, stall_s: float
 ) -> None:
     timeline = [Mark(at_s, state) for at_s, state in marks]
-    seconds = seconds_by_class(timeline, until_s, lost_s)
+    within = {TimeClass.RECOMPUTE: lost_s, TimeClass.STALL: stall_s}
+    seconds = seconds_by_class(timeline, until_s, within)
     latest = max([until_s, *(mark.at_s for mark in timeline)]) if timeline else 0.0
     wall_s = latest - timeline[0].at_s if timeline else 0.0
     assert sum(seconds.values()) == pytest.approx(wall_s, abs=1e-3)
@@ -66,5 +82,5 @@ def test_what_is_held_after_a_failure_is_a_class_of_its_own() -> None:
         Mark(70, JobState.FAILED, is_held=True),
     ]
     seconds = seconds_by_class(timeline, 100)
-    assert {kind: value for kind, value in seconds.items() if value} == {TimeClass.TRAINING: 10, TimeClass.HELD: 60}
+    assert {kind: value for kind, value in seconds.items() if value} == {TimeClass.PRODUCTIVE: 10, TimeClass.HELD: 60}
     assert device_seconds(seconds, 2)[TimeClass.HELD] == 120

@@ -3,7 +3,16 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regroup.service.policy.placement import Demand, Placement, Shortage, Unplaceable, fits_empty, occupy, place
+from regroup.service.policy.placement import (
+    Demand,
+    Placement,
+    Shortage,
+    Unplaceable,
+    fits_empty,
+    occupy,
+    place,
+    place_instead,
+)
 from regroup.service.policy.queueing import Turn, Wait, Waiting, decide
 from regroup.service.policy.topology import Node
 from regroup.service.spec import JobSpec, parse_spec
@@ -147,3 +156,23 @@ def test_a_wait_names_who_is_ahead() -> None:
 
 def test_fits_empty_ignores_what_runs() -> None:
     assert fits_empty(ranks(4), [node("n", 4, free=0)]) and not fits_empty(ranks(5), [node("n", 4)])
+
+
+def test_a_lost_seat_goes_to_the_tightest_fit() -> None:
+    nodes = [node("wide", 8), node("tight", 2), node("full", 4, free=1)]
+    found = place_instead(ranks(6), [2], nodes)
+    assert isinstance(found, Placement) and seats(found) == {"tight": 2}
+
+
+def test_each_lost_seat_gets_a_node_of_its_own_the_largest_first() -> None:
+    nodes = [node("a", 4), node("b", 2)]
+    found = place_instead(ranks(8), [2, 4], nodes)
+    assert isinstance(found, Placement)
+    assert [(seat.node.name, seat.ranks) for seat in found.seats] == [("b", 2), ("a", 4)], "in the order of the lost"
+    refused = place_instead(ranks(8), [4, 4], nodes)
+    assert isinstance(refused, Unplaceable) and "no other node has room for 4 of 8 ranks: a holds 4" in refused.message
+
+
+def test_a_seat_does_not_go_where_nothing_new_goes() -> None:
+    nodes = [node("control", 8, is_control=True), node("leaving", 8, is_draining=True)]
+    assert isinstance(place_instead(ranks(2), [2], nodes), Unplaceable)

@@ -323,7 +323,7 @@ async def test_metrics_are_rebuilt_from_the_database(house: House) -> None:
         assert 'regroup_incidents_total{cause="rank_exit"} 1.0' in text
         assert 'regroup_recovery_seconds_bucket{le="1.0",phase="total"} 1.0' in text
         assert "regroup_queue_wait_seconds_count 1.0" in text
-        assert 'regroup_device_seconds_total{class="training",device="cpu"}' in text
+        assert 'regroup_device_seconds_total{class="productive",device="cpu"}' in text
         await supervisor.state("SUCCEEDED", "completed")
         await house.until_state(job_id, JobState.SUCCEEDED)
         await eventually(lambda: not house.cluster.held)

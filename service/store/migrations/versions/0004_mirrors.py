@@ -1,4 +1,4 @@
-"""The step that other nodes hold copies of, on the job's row."""
+"""The step that other nodes hold copies of, and how long training waited to save, on the job's row."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,8 +11,10 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("jobs", sa.Column("mirrored_step", sa.BigInteger(), nullable=True))
+    op.add_column("jobs", sa.Column("stall_s", sa.Double(), nullable=False, server_default="0"))
 
 
 def downgrade() -> None:
     # Not in a batch: that makes the table anew on SQLite, and what refers to its rows goes with the old one.
     op.drop_column("jobs", "mirrored_step")
+    op.drop_column("jobs", "stall_s")

@@ -1,0 +1,56 @@
+"""A whole node dies. Another takes its place, the others stay, and the state comes from memory."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from house.gates import Gates
+from house.served import Served, assert_same_result, eventually
+
+Spec = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server with a node more than the job takes."""
+    server = Served(tmp_path_factory.mktemp("three") / "state", nodes=3)
+    server.start()
+    yield server
+    server.down()
+
+
+def test_another_node_takes_the_place_of_a_lost_one(three: Served, spec: Spec, tmp_path: Path) -> None:
+    control = three.run(spec("whole"))
+    gates = Gates(tmp_path, *range(3, 8))
+    job = three.client.submit(spec("loses-a-node", snapshot={"mirror_share": 0.5}, **gates.parts))
+
+    def mirrored() -> int:
+        return three.client.get(job.id).mirrored_step or 0
+
+    for step in range(3, 7):
+        eventually(lambda step=step: len(gates.ranks_at(step)) == 4, 120)
+        with suppress(AssertionError):
+            eventually(mirrored, 2)
+        gates.open(step)
+    eventually(lambda: len(gates.ranks_at(7)) == 4 and mirrored(), 120)
+    (first,) = three.client.generations(job.id)
+    lost = first.ranks[0].node_name
+    agent = parent(parent(gates.ranks_at(7)[0]))
+    os.kill(parent(agent), signal.SIGKILL)  # what is a node to Ray: all that runs there ends with it
+    gates.open(7)
+    done = three.client.wait(job.id, timeout_s=240)
+    assert_same_result(three, done, control)
+    (incident,) = done.incidents
+    assert (incident.reason, incident.rung) == ("agent_lost", "spare")
+    second = three.client.generations(job.id)[1]
+    assert second.start_step >= 1 and lost not in {rank.node_name for rank in second.ranks}
+    assert [rank.node_name for rank in second.ranks[2:]] == [rank.node_name for rank in first.ranks[2:]]
+    assert incident.steps_lost == incident.at_step - second.start_step
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -1,0 +1,144 @@
+"""Lost nodes of a live job and who takes their place: rows first, grants then, and nothing held when it cannot be."""
+
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from regroup.service.policy.queueing import Turn, Waiting, decide
+from regroup.service.runtime.allotting import allot, grant_of, take_all
+from regroup.service.runtime.cluster import Node
+from regroup.service.runtime.fake_cluster import FakeCluster
+from regroup.service.runtime.replacing import replace_lost
+from regroup.service.settings import Settings
+from regroup.service.spec import parse_spec
+from regroup.service.states import JobState, Reason, advance
+from regroup.service.store.records import Lease, NewJob
+from regroup.service.store.store import Store
+
+JOB = "j-gpt"
+
+
+def node(number: int, cpus: int = 2, gpus: int = 0) -> Node:
+    name = f"local-{number}"
+    return Node(f"{number}" * 40, name, "10.0.0.1", cpus=cpus, free_cpus=cpus, gpus=gpus, free_gpus=gpus)
+
+
+@dataclass
+class Rig:
+    """A job of four ranks that runs on two nodes."""
+
+    store: Store
+    cluster: FakeCluster
+    lease: Lease
+
+    async def run(self, device: str = "cpu") -> None:
+        training = {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 10}
+        workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
+        resources = {"device": device}
+        spec = parse_spec({"name": "gpt", "workload": workload, "training": training, "layout": {"dp": 4},
+                           "resources": resources})  # fmt: skip
+        await self.store.submit(NewJob(JOB, spec, f"file:///s/jobs/{JOB}"), now=1.0, actor="test")
+        (turn,) = decide([Waiting(JOB, "gpt", spec)], await self.cluster.nodes())
+        assert isinstance(turn, Turn)
+        placed = advance(JOB, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
+        job = await self.store.job(JOB)
+        await self.store.apply(self.lease, placed, now=2.0, allot=allot(job, turn))
+        await take_all(self.cluster, [grant_of(row) for row in await self.rows("grant")])
+
+    async def rows(self, kind: str) -> list:
+        return [row for row in await self.store.live_allotments(JOB) if row.kind == kind]
+
+    async def replace(self, *lost: Node) -> str:
+        job = await self.store.job(JOB)
+        return await replace_lost(self.lease, self.store, self.cluster, job, [one.id for one in lost], time.time())
+
+    async def names(self) -> list[str]:
+        return [row.data["name"] for row in await self.rows("grant")]
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncGenerator[Rig]:
+    store = await Store.open(Settings(state_dir=tmp_path).database_url)
+    lease = await store.acquire_lease("test", 60.0)
+    assert lease is not None
+    yield Rig(store, FakeCluster([node(1), node(2)]), lease)
+    await store.close()
+
+
+async def test_another_node_takes_the_lost_ones_place_in_rank_order(rig: Rig) -> None:
+    await rig.run()
+    before = {row.node_id: row.name for row in await rig.rows("grant")}
+    rig.cluster.add_node(node(3))
+    rig.cluster.remove_node(node(1).id)
+    assert await rig.replace(node(1)) == ""
+    assert sorted(await rig.names()) == ["local-2", "local-3"]
+    (supervisor,) = await rig.rows("supervisor")
+    told = supervisor.data["nodes"]
+    assert [(each["name"], each["ranks"]) for each in told] == [("local-3", 2), ("local-2", 2)], "the first is the heir"
+    assert told[1]["grant"] == before[node(2).id] and supervisor.data["layout"]["dp_shard"] == 4
+    assert {each["grant"] for each in told} == set(rig.cluster.held)
+    assert [row.node_id for row in await rig.rows("agent")] == [node(2).id, node(3).id]
+    event = (await rig.store.events(JOB))[-1]
+    assert (event.type, event.data) == ("nodes", {"lost": ["local-1"], "taken": ["local-3"]})
+    assert await rig.replace(node(1)) == "", "it is not the job's any more"
+    assert len(await rig.store.events(JOB)) == event.number
+
+
+async def test_devices_of_the_nodes_that_stay_are_told_again(rig: Rig) -> None:
+    rig.cluster.remove_node(node(1).id)
+    rig.cluster.remove_node(node(2).id)
+    for number in (1, 2):
+        rig.cluster.add_node(node(number, cpus=4, gpus=2))
+    await rig.run("cuda")
+    rig.cluster.add_node(node(3, cpus=4, gpus=4))
+    rig.cluster.remove_node(node(2).id)
+    assert await rig.replace(node(2)) == ""
+    (supervisor,) = await rig.rows("supervisor")
+    assert [each["devices"] for each in supervisor.data["nodes"]] == [[0, 1], [0, 1]]
+
+
+async def test_a_node_that_is_there_may_come_back_by_itself(rig: Rig) -> None:
+    await rig.run()
+    rig.cluster.add_node(node(3))
+    assert await rig.replace(node(1)) == ""
+    assert sorted(await rig.names()) == ["local-1", "local-2"]
+
+
+async def test_where_there_is_no_room_it_says_so_and_holds_nothing_more(rig: Rig) -> None:
+    await rig.run()
+    rig.cluster.add_node(node(3, cpus=1))
+    rig.cluster.remove_node(node(1).id)
+    why = await rig.replace(node(1))
+    assert why.startswith("no other node has room for 2 of 4 ranks: ") and "local-3 holds 1" in why
+    assert sorted(await rig.names()) == ["local-1", "local-2"]
+
+
+async def test_a_node_that_refuses_leaves_all_as_it_was(rig: Rig) -> None:
+    await rig.run()
+    rig.cluster.add_node(node(3))
+    rig.cluster.refuse = {node(3).id}
+    rig.cluster.remove_node(node(1).id)
+    assert "does not hold" in await rig.replace(node(1))
+    assert sorted(await rig.names()) == ["local-1", "local-2"]
+    assert all("local-3" not in name for name in rig.cluster.held)
+    rig.cluster.refuse = set()
+    assert await rig.replace(node(1)) == "", "the next try may do"
+    assert sorted(await rig.names()) == ["local-2", "local-3"]
+
+
+async def test_room_that_another_job_was_given_is_not_free(rig: Rig) -> None:
+    """The book counts as well: the cluster may not know yet of what was allotted."""
+    await rig.run()
+    rig.cluster.add_node(node(3))
+    spec = parse_spec({"name": "other", "workload": {"kind": "builtin", "data": {"train": ["/d"]}},
+                       "training": {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 10}})  # fmt: skip
+    await rig.store.submit(NewJob("j-other", spec, "file:///s/jobs/j-other"), now=1.0, actor="test")
+    (turn,) = decide([Waiting("j-other", "other", spec)], [node(3)])
+    assert isinstance(turn, Turn)
+    placed = advance("j-other", JobState.QUEUED, JobState.PLACING, Reason.PLACED)
+    await rig.store.apply(rig.lease, placed, now=2.0, allot=allot(await rig.store.job("j-other"), turn))
+    rig.cluster.remove_node(node(1).id)
+    assert "no other node has room" in await rig.replace(node(1))
