@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -31,14 +32,28 @@ class Checkpoints:
         """Those of them whose save this supervisor saw fail."""
         self._running: set[asyncio.Task[None]] = set()
         self._one_at_a_time = asyncio.Lock()
+        self._saving: asyncio.Future[dict[str, Any]] | None = None
+        self._lost: AgentLostError | None = None
         self._validation: dict[tuple[int, int], float] = {}
 
-    def begin(self, generation: Generation, step: int, log: GenerationLog) -> None:
-        """Save a set that every rank holds pinned."""
+    @property
+    def is_saving(self) -> bool:
+        """A set is being saved, or waits for its turn."""
+        return bool(self._running)
+
+    def begin(self, generation: Generation, step: int, log: GenerationLog, on_end: Callable[[], None]) -> None:
+        """Save a set that every rank holds pinned; `on_end` hears when that is over, well or not."""
         lineage = [[number, start_step] for number, start_step in sorted(log.starts.items())]
         task = asyncio.get_running_loop().create_task(self._save(generation, step, lineage, log))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        task.add_done_callback(lambda _: on_end())
+
+    def lose(self, nodes: Sequence[str]) -> None:
+        """These nodes are gone: nobody waits for what they had to save. Ray itself may let a call wait for long."""
+        self._lost = AgentLostError(nodes[0], f"agent on node {nodes[0][:8]} was lost while it saved")
+        if self._saving is not None:
+            self._saving.cancel()
 
     async def settle(self) -> None:
         """Wait until nothing is being saved."""
@@ -98,7 +113,7 @@ class Checkpoints:
                 }
 
             try:
-                whole = await self._gang.save(generation, step, uri, manifest)
+                whole = await self._unless_lost(self._gang.save(generation, step, uri, manifest))
             except (AgentError, AgentLostError) as error:
                 await self._journal.write(
                     f"checkpoint_failed:{generation.number}:{step}",
@@ -127,6 +142,17 @@ class Checkpoints:
                 },
             )
             await self._retain(log.past[-1].number)
+
+    async def _unless_lost(self, save: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+        self._lost, self._saving = None, asyncio.ensure_future(save)
+        try:
+            return await self._saving
+        except asyncio.CancelledError:
+            if self._lost is None:
+                raise
+            raise self._lost from None
+        finally:
+            self._saving = None
 
     async def _retain(self, newest_generation: int) -> None:
         """Give up what is surplus and what was torn. What does not work now is tried after the next save."""

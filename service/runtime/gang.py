@@ -76,7 +76,7 @@ class Gang:
     """What was made of the job's data: a node that comes anew finds it instead of reading all sources again."""
     datasets: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     missing: set[str] = field(default_factory=set[str])
-    """Nodes whose agents are not up yet."""
+    """Nodes whose agents have not answered since they were last to come up."""
     facts: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
     async def up(self, timeout_s: float) -> None:
@@ -91,11 +91,12 @@ class Gang:
 
         async def one(config: AgentConfig) -> None:
             await self.agents.start(config)
+            await self.agents.call(config.node_id, "status", timeout_s=timeout_s)
+            self.missing.discard(config.node_id)
             if config.requirements:
                 self.on_phase("environment", None, f"installing requirements on {config.node_name}")
                 await self._ask(config.node_id, "make_environment", timeout_s=ENVIRONMENT_TIMEOUT_S)
             self.facts[config.node_id] = await self._ask(config.node_id, "prepare", timeout_s=timeout_s)
-            self.missing.discard(config.node_id)
 
         await _all(one(config) for config in self.configs.values())
 

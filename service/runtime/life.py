@@ -24,19 +24,16 @@ from regroup.service.runtime.mirrors import Mirrors
 from regroup.service.runtime.pacing import Pacing
 from regroup.service.runtime.payload import Payload
 from regroup.service.runtime.pulse import Pulse
-from regroup.service.runtime.recovering import Ended, Recovering, failure_of
+from regroup.service.runtime.recovering import Ended, Recovering, failure_of, input_error, unread
 from regroup.service.runtime.standstill import Standstill
 from regroup.service.runtime.telling import Telling
 from regroup.service.runtime.watch import Watch
 from regroup.service.states import TERMINAL_BY_REASON, JobState, Reason
 from regroup.workers.contract import (
     AgentReport,
-    ErrorClass,
     Exited,
-    Failed,
     Message,
     Note,
-    RankError,
     Report,
     Restored,
     StepRow,
@@ -195,7 +192,7 @@ class Life:
         try:
             await self._intended.unless(self.gang.up(GANG_TIMEOUT_S))
         except AgentError as error:
-            raise _input_error(error) from error
+            raise input_error(error) from error
         finally:
             self._bringing_up_s = None
         self._pulse.expect(self.gang.configs)
@@ -204,7 +201,7 @@ class Life:
     def _lost(self) -> Collection[str]:
         """Nodes that may be gone for good, for the controller to look."""
         overdue = self._bringing_up_s is not None and time.monotonic() - self._bringing_up_s > _OVERDUE_S
-        return self._intended.lost or (self.gang.missing if overdue else ())
+        return self.gang.missing if overdue else self.gang.missing.intersection(self._intended.lost)
 
     async def _prepare_data(self) -> None:
         sources = self.payload.sources
@@ -214,7 +211,7 @@ class Life:
                 await self._intended.unless(self._unless_silent(self.gang.prepare_data(sources)))
         except AgentError as error:
             if error.kind not in _STORAGE_KINDS or not self._generations.past:
-                raise _input_error(error) from error
+                raise input_error(error) from error
             await self._intended.unless(self._recovering.outlast(error))  # the job began with it
             await self._prepare_data()
         self._pulse.expect(self.gang.configs)
@@ -245,9 +242,9 @@ class Life:
             if error.kind in (*_STORAGE_KINDS, STORAGE_UNAVAILABLE) and source.kind == "checkpoint":
                 if error.kind != STORAGE_UNAVAILABLE:
                     await self._checkpoints.distrust(source.uri, generation.number, str(error))
-                watch.hear(error.node_id, _unread(error, generation))
+                watch.hear(error.node_id, unread(error, generation))
             elif error.kind in _INPUT_KINDS:
-                raise _input_error(error) from error
+                raise input_error(error) from error
             else:  # whatever else kept a node from forking is retried like its zygote's death
                 watch.hear(error.node_id, Exited(ZYGOTE_RANK, generation.number, -9, time.time()))
         return watch
@@ -261,7 +258,7 @@ class Life:
                 await self._telling.runs(watch)
             await self._telling.trains(watch)
             for step in watch.whole_pins():
-                self._checkpoints.begin(watch.generation, step, self._generations)
+                self._checkpoints.begin(watch.generation, step, self._generations, watch.changed.set)
             self._mirrors.look(watch)
             for node in self._pulse.silent():
                 watch.lose(node, time.time())
@@ -269,7 +266,7 @@ class Life:
                 raise stop
             if watch.broken:
                 return False
-            if watch.complete:
+            if watch.complete and not self._checkpoints.is_saving:
                 await self._complete(watch)
             self._pacing.look(watch.generation, self._standstill.dwells(watch.generation.number))
             if (hang := await self._standstill.look(watch)) is not None:
@@ -280,7 +277,6 @@ class Life:
 
     async def _complete(self, watch: Watch) -> None:
         number = watch.generation.number
-        await self._checkpoints.settle()
         await self.gang.end(number, ())
         await self.journal.write("result", "result", number, {"step": watch.step, **watch.result()})
         script = self.payload.script
@@ -299,6 +295,7 @@ class Life:
             await self._intended.unless(asyncio.sleep(verdict.backoff_s))
         if lost:
             self._mirrors.lose()
+            self._checkpoints.lose(lost)
             await asyncio.gather(*(self.gang.agents.kill(node) for node in lost))
             await self._succeed(lost)
             await self._prepare_data()
@@ -314,16 +311,21 @@ class Life:
         there must have stopped."""
         since_s = time.monotonic()
         self._intended.lost = tuple(lost)
-        try:
-            await self._gang_up()
-        except (AgentLostError, Moved):
-            left_s = FENCE_S - (time.monotonic() - since_s)
-            if self.payload.script is not None and left_s > 0:
-                names = ", ".join(self.gang.configs[node].node_name for node in lost)
-                self._telling.enter("fence", None, f"waiting {left_s:.0f} s: what ran on {names} may still write files")
-                await self._intended.unless(asyncio.sleep(left_s), moved=False)
-            raise
-        self._intended.lost = ()
+        while self._intended.lost:
+            try:
+                await self._gang_up()
+                self._intended.lost = ()
+            except (AgentLostError, Moved):
+                passed_s = time.monotonic() - since_s
+                if self._intended.stop() is None and passed_s < GANG_TIMEOUT_S:
+                    await asyncio.sleep(_LOOK_S)  # Ray may not have lost the node yet, or an agent died once more
+                    continue
+                if self.payload.script is not None and passed_s < FENCE_S:
+                    names = ", ".join(self.gang.configs[node].node_name for node in lost)
+                    message = f"waiting {FENCE_S - passed_s:.0f} s: what ran on {names} may still write files"
+                    self._telling.enter("fence", None, message)
+                    await self._intended.unless(asyncio.sleep(FENCE_S - passed_s), moved=False)
+                raise
 
     async def _adopt(self, last: Generation) -> Watch | None:
         """Take up a generation that is alive and whole, or broken with evidence; None if it had been ended."""
@@ -383,17 +385,3 @@ class Life:
             return await task
         finally:
             task.cancel()
-
-
-def _unread(error: AgentError, generation: Generation) -> Failed:
-    """A checkpoint that a node could not load, as its first rank would have said it."""
-    rank = generation.on(error.node_id)[0].rank
-    said = RankError(
-        ErrorClass.IO, error.kind, str(error), error.traceback, generation.start_step, "restore", time.time()
-    )
-    return Failed(rank, generation.number, said)
-
-
-def _input_error(error: AgentError) -> Ended:
-    trace = {"kind": error.kind, "message": str(error), "traceback": error.traceback}
-    return Ended(Reason.INVALID_INPUT, str(error), trace)

@@ -11,13 +11,13 @@ from regroup.service.policy.recovery import Cause, Charge, Source, Verdict, budg
 from regroup.service.runtime.checkpoints import Checkpoints
 from regroup.service.runtime.cluster import SupervisorEvent
 from regroup.service.runtime.gang import AgentError, Gang
-from regroup.service.runtime.generations import GenerationLog
+from regroup.service.runtime.generations import Generation, GenerationLog
 from regroup.service.runtime.incidents import Incident
 from regroup.service.runtime.payload import Payload
 from regroup.service.runtime.telling import Telling
 from regroup.service.runtime.watch import Watch
 from regroup.service.states import JobState, Reason
-from regroup.workers.contract import StepRow, from_json
+from regroup.workers.contract import ErrorClass, Failed, RankError, StepRow, from_json
 
 
 class Ended(Exception):
@@ -150,3 +150,18 @@ def _last_words(watch: Watch, node: str, proof: Mapping[str, Any]) -> None:
             watch.step = max(watch.step, message.step)
         else:
             watch.hear(node, message)
+
+
+def unread(error: AgentError, generation: Generation) -> Failed:
+    """A checkpoint that a node could not load, as its first rank would have said it."""
+    rank = generation.on(error.node_id)[0].rank
+    said = RankError(
+        ErrorClass.IO, error.kind, str(error), error.traceback, generation.start_step, "restore", time.time()
+    )
+    return Failed(rank, generation.number, said)
+
+
+def input_error(error: AgentError) -> Ended:
+    """What an agent found wrong that a person has to mend: the end of the job."""
+    trace = {"kind": error.kind, "message": str(error), "traceback": error.traceback}
+    return Ended(Reason.INVALID_INPUT, str(error), trace)

@@ -15,6 +15,8 @@ from regroup.service.runtime.cluster import Cluster, GrantRefusedError
 from regroup.service.store.records import JobRow, Lease
 from regroup.service.store.store import Store
 
+_RETURNS_S = 1.0
+"""An agent that died alone is up again on its node after so long; what takes longer is taken for the node's end."""
 _log = structlog.get_logger(__name__)
 
 
@@ -39,15 +41,26 @@ class Replacing:
             return
         if self._since_s is None:
             self._since_s = time.monotonic()
-        why = await replace_lost(*self._parts, job, lost, now)
-        self.no_spare = why if time.monotonic() - self._since_s > self._wait_s else ""
+        waited_s = time.monotonic() - self._since_s
+        why = await replace_lost(*self._parts, job, lost, now, is_overdue=waited_s > _RETURNS_S)
+        self.no_spare = why if waited_s > self._wait_s else ""
 
 
 async def replace_lost(
-    lease: Lease, store: Store, cluster: Cluster, job: JobRow, lost: Sequence[str], now: float
+    lease: Lease,
+    store: Store,
+    cluster: Cluster,
+    job: JobRow,
+    lost: Sequence[str],
+    now: float,
+    *,
+    is_overdue: bool = False,
 ) -> str:
-    """Give the job another node for each of `lost` that is gone from the cluster; one that is still there may come
-    back by itself. The job's supervisor is told of them with its next sync.
+    """Give the job another node for each of `lost` that is gone from the cluster; the agent of one that it still
+    believes in may come back by itself, until it `is_overdue`. The supervisor hears with its next sync.
+
+    A silent node may still run ranks. They can commit no step without the others, and whoever is given its devices has
+    to reach it first, as does the order to end what the job had there.
 
     Returns:
         Why it cannot be, for people; empty if there is nothing to do or it was done.
@@ -59,7 +72,7 @@ async def replace_lost(
     alive = {node.id for node in nodes if node.alive}
     rows = await store.live_allotments()
     mine = [row for row in rows if row.job_id == job.id and row.kind == "grant"]
-    gone = [row for row in mine if row.node_id in lost and row.node_id not in alive]
+    gone = [row for row in mine if row.node_id in lost and (is_overdue or row.node_id not in alive)]
     if not gone:
         return ""
     plan = next(row.data for row in rows if row.job_id == job.id and row.kind == "supervisor")

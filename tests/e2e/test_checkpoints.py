@@ -122,6 +122,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(
     assert ["step-16.gen-1" in note["message"] for note in notes] == [True]
 
 
+@pytest.mark.slow
 def test_storage_that_is_away_during_a_restore_costs_no_checkpoint(
     served: Served, spec: Spec, control: Job, tmp_path: Path
 ) -> None:

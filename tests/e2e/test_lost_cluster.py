@@ -14,6 +14,7 @@ from regroup.service.runtime import local_ray
 Spec = Callable[..., dict[str, Any]]
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_in_a_new_cluster_where_its_numbers_and_steps_go_on(
     tmp_path: Path, spec: Spec, control: Job
 ) -> None:

@@ -41,6 +41,7 @@ def test_another_node_takes_the_place_of_a_lost_one(three: Served, spec: Spec, t
     lost = first.ranks[0].node_name
     agent = parent(parent(gates.ranks_at(7)[0]))
     os.kill(parent(agent), signal.SIGKILL)  # what is a node to Ray: all that runs there ends with it
+    eventually(lambda: three.client.get(job.id).state == "RECOVERING", 60)  # until then what is left of it may train
     gates.open(7)
     done = three.client.wait(job.id, timeout_s=240)
     assert_same_result(three, done, control)

@@ -42,6 +42,8 @@ class Nodes:
         self.fails: set[tuple[str, str]] = set()
         """(node, method) that fail from now on."""
         self.lost: set[str] = set()
+        self.hangs: set[str] = set()
+        """Nodes that do not answer `save`."""
         self.writing: dict[str, str] = {}
         """Node → what it still writes by order of a former supervisor."""
 
@@ -56,6 +58,8 @@ class Nodes:
             return {"error": {"kind": "SaverDied", "message": "no", "traceback": ""}}
         match method:
             case "save":
+                if node_id in self.hangs:
+                    await asyncio.Event().wait()
                 storage.write_bytes(f"{args[3]}/{node_id}", b"shard")
                 return {"files": [{"name": node_id, "size_bytes": 5, "crc32": 0}], "part": {}}
             case "finish_checkpoint":
@@ -92,9 +96,15 @@ class House:
         """The next one."""
         return await self.log.create(Generation(0, self.payload.layout, self.payload.places(), Source("none"), "start"))
 
+    def begin(self, step: int) -> asyncio.Event:
+        """Save in the newest generation; returns what is set when that is over."""
+        ended = asyncio.Event()
+        self.checkpoints.begin(self.log.past[-1], step, self.log, ended.set)
+        return ended
+
     async def save(self, step: int) -> None:
         """Save in the newest generation, and do all that follows from it."""
-        self.checkpoints.begin(self.log.past[-1], step, self.log)
+        self.begin(step)
         await asyncio.wait_for(self.checkpoints.settle(), 20)
 
     def debris(self, name: str) -> str:
@@ -129,6 +139,19 @@ async def test_what_a_generation_that_is_over_left_unfinished_is_collected(house
     await house.save(6)
     assert house.names() == ["step-6.gen-2"]
     assert await house.noted("checkpoint_torn") == [2]
+
+
+async def test_nobody_waits_for_what_a_lost_node_had_to_save(house: House) -> None:
+    house.nodes.hangs = {"node-1"}
+    first, second = house.begin(2), house.begin(4)
+    await asyncio.sleep(0.05)
+    assert house.checkpoints.is_saving and not first.is_set()
+    house.nodes.hangs = set()
+    house.checkpoints.lose(["node-1"])
+    await asyncio.wait_for(asyncio.gather(first.wait(), second.wait()), 20)
+    assert not house.checkpoints.is_saving
+    assert await house.noted("checkpoint_failed") == [2]
+    assert [saved.step for saved in house.checkpoints.known()] == [4]
 
 
 async def test_a_save_that_failed_is_collected_at_once(house: House) -> None:

@@ -11,7 +11,7 @@ from regroup.service.policy.queueing import Turn, Waiting, decide
 from regroup.service.runtime.allotting import allot, grant_of, take_all
 from regroup.service.runtime.cluster import Node
 from regroup.service.runtime.fake_cluster import FakeCluster
-from regroup.service.runtime.replacing import replace_lost
+from regroup.service.runtime.replacing import Replacing, replace_lost
 from regroup.service.settings import Settings
 from regroup.service.spec import parse_spec
 from regroup.service.states import JobState, Reason, advance
@@ -105,6 +105,28 @@ async def test_a_node_that_is_there_may_come_back_by_itself(rig: Rig) -> None:
     rig.cluster.add_node(node(3))
     assert await rig.replace(node(1)) == ""
     assert sorted(await rig.names()) == ["local-1", "local-2"]
+
+
+async def test_a_node_that_is_there_but_brings_no_agent_up_is_replaced_too(rig: Rig) -> None:
+    await rig.run()
+    rig.cluster.add_node(node(3))
+    replacing = Replacing(rig.lease, rig.store, rig.cluster, 30.0)
+    await replacing.look(await rig.store.job(JOB), [node(1).id], 3.0)
+    assert replacing.is_waiting and sorted(await rig.names()) == ["local-1", "local-2"]
+    replacing._since_s = time.monotonic() - 2.0  # pyright: ignore[reportPrivateUsage]
+    await replacing.look(await rig.store.job(JOB), [node(1).id], 4.0)
+    assert sorted(await rig.names()) == ["local-2", "local-3"]
+    await replacing.look(await rig.store.job(JOB), [], 5.0)
+    assert not replacing.is_waiting
+
+
+async def test_that_there_is_none_is_said_after_a_while(rig: Rig) -> None:
+    await rig.run()
+    rig.cluster.remove_node(node(1).id)
+    patient, impatient = (Replacing(rig.lease, rig.store, rig.cluster, wait_s) for wait_s in (30.0, -1.0))
+    for replacing, said in ((patient, False), (impatient, True)):
+        await replacing.look(await rig.store.job(JOB), [node(1).id], 3.0)
+        assert bool(replacing.no_spare) is said
 
 
 async def test_where_there_is_no_room_it_says_so_and_holds_nothing_more(rig: Rig) -> None:

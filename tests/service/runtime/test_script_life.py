@@ -109,7 +109,7 @@ async def test_a_script_that_never_steps_runs_and_succeeds() -> None:
     nodes = Nodes({1: ended(1, 0)})
     events = await run(nodes)
     assert states(events) == [("STARTING", "granted"), ("RUNNING", "begun"), ("SUCCEEDED", "completed")]
-    assert set(nodes.calls) == {"prepare", "check_storage", "open_store", "form", "end"}
+    assert set(nodes.calls) == {"status", "prepare", "check_storage", "open_store", "form", "end"}
     assert {join["entry"] for join in nodes.joins} == {"script:/x.py"}
     assert {join["node_name"] for join in nodes.joins} == {"n0", "n1"}
     assert nodes.config.rehearsal == {} and "regroup.workers.trainer" not in nodes.config.preload
@@ -197,14 +197,15 @@ async def lose(nodes: Nodes, node: str) -> None:
 
 
 async def test_where_no_agent_comes_up_again_its_files_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lives, "FENCE_S", 0.6)
+    monkeypatch.setattr(lives, "FENCE_S", 1.2)
+    monkeypatch.setattr(lives, "GANG_TIMEOUT_S", 0.1)
     nodes = Nodes({1: [row(1, 1)]})
     running = asyncio.create_task(run(nodes))
     await lose(nodes, "node-1")
     nodes.gone.add("node-1")
     began = time.monotonic()
     events = await running
-    assert time.monotonic() - began >= 0.6
+    assert time.monotonic() - began >= 1.2
     assert states(events)[-2:] == [("RECOVERING", "agent_lost"), ("QUEUED", "released")]
     said = [event.data["message"] for event in events if event.type == "phase" and event.data["phase"] == "fence"]
     assert said == ["waiting 1 s: what ran on n1 may still write files"]
