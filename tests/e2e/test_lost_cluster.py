@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from house.served import Served, assert_same_result, eventually
 
 from regroup.api.schemas import Job
