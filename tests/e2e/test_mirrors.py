@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from house.gates import Gates
-from house.job_leaks import nothing_left_by_jobs
 from house.served import Served, assert_same_result, eventually
 
 from regroup.api.schemas import Job
@@ -38,14 +37,13 @@ def test_a_lost_agents_state_comes_from_the_mirror(served: Served, spec: Spec, c
     first, second = range(3, 7), range(12, 16)
     gates = Gates(tmp_path, *first, *second)
     faults = [agent_killed(9), agent_killed(18)]
-    with nothing_left_by_jobs(served):
-        job = served.client.submit(
-            spec("mirrored", snapshot=OFTEN, checkpoint={"every_steps": 24}, faults=faults, **gates.parts)
-        )
-        pass_once_mirrored(served, job, gates, first, 1)
-        pass_once_mirrored(served, job, gates, second, 10)
-        done = served.client.wait(job.id, timeout_s=240)
-        assert_same_result(served, done, control)
+    job = served.client.submit(
+        spec("mirrored", snapshot=OFTEN, checkpoint={"every_steps": 24}, faults=faults, **gates.parts)
+    )
+    pass_once_mirrored(served, job, gates, first, 1)
+    pass_once_mirrored(served, job, gates, second, 10)
+    done = served.client.wait(job.id, timeout_s=240)
+    assert_same_result(served, done, control)
     assert [incident.reason for incident in done.incidents] == ["agent_lost"] * 2
     assert {incident.rung for incident in done.incidents} == {"respawn"}
     starts = [formed.start_step for formed in served.client.generations(job.id)]

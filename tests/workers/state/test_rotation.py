@@ -16,8 +16,23 @@ def complete(step: int, *, pinned: bool = False) -> ShardHeader:
 
 def test_the_oldest_goes_first() -> None:
     assert buffer_to_write([EMPTY, EMPTY, EMPTY], -1) == 0
-    assert buffer_to_write([complete(4), EMPTY, complete(3)], 0) == 1
+    assert buffer_to_write([complete(4), complete(3), EMPTY], 0) == 1
     assert buffer_to_write([complete(4), complete(5), complete(3)], 1) == 2
+
+
+def test_memory_is_taken_only_when_nothing_else_can_be_given_up() -> None:
+    assert buffer_to_write([complete(4), EMPTY, complete(3)], 0) == 2
+    assert buffer_to_write([complete(4), EMPTY, complete(3, pinned=True)], 0) == 1
+    assert buffer_to_write([complete(4), EMPTY, EMPTY], -1) == 1, "the newest is kept all the same"
+
+
+def test_without_pins_two_buffers_are_in_use() -> None:
+    """As a rank rotates: what it wrote last is protected when it writes the next."""
+    headers, protected = [EMPTY] * 5, -1
+    for step in range(1, 20):
+        number = buffer_to_write(headers, protected)
+        headers[number], protected = complete(step), number
+    assert sum(header is not EMPTY for header in headers) == 2
 
 
 def test_a_torn_set_goes_before_a_whole_one() -> None:
