@@ -53,6 +53,8 @@ class Mirrors:
 
     def lose(self) -> None:
         """A node is gone, and with it what it held for another: until the next set is sent, no mirror is whole."""
+        if self._work is not None:
+            self._work.cancel()  # Ray may let a call to what ran there wait for long
         self._tell(None)
 
     async def _ask(self, generation: Generation) -> None:

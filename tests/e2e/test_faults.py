@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from house.gates import Gates
 from house.job_leaks import nothing_left_by_jobs
-from house.served import Served, assert_same_result, called, eventually
+from house.served import Served, assert_same_result, called, eventually, parent
 
 from regroup.api.schemas import Job
 
@@ -102,10 +102,6 @@ def test_steps_of_a_checkpoint_are_accounted_for_though_the_agent_that_told_them
     done = served.client.wait(job.id, timeout_s=240)
     assert_same_result(served, done, control)
     assert [formed.start_step for formed in served.client.generations(job.id)] == [0, 8]
-
-
-def parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_ranks_with_orphans_leave_nothing(served: Served, spec: Spec, control: Job, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from house.gates import Gates
-from house.served import Served, assert_same_result, eventually
+from house.served import Served, assert_same_result, eventually, parent
 
 Spec = Callable[..., dict[str, Any]]
 
@@ -51,7 +51,3 @@ def test_another_node_takes_the_place_of_a_lost_one(three: Served, spec: Spec, t
     assert second.start_step >= 1 and lost not in {rank.node_name for rank in second.ranks}
     assert [rank.node_name for rank in second.ranks[2:]] == [rank.node_name for rank in first.ranks[2:]]
     assert incident.steps_lost == incident.at_step - second.start_step
-
-
-def parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

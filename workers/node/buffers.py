@@ -60,12 +60,13 @@ class BufferPool:
 
     def find(self, rank: int, generation: int, step: int) -> tuple[int, int] | None:
         """Descriptor and size of the buffer that holds a rank's shard of a set."""
-        held = self._ranks.get(rank)
-        for fd in held.fds if held else ():
+        if (held := self._ranks.get(rank)) is None:
+            return None
+        for fd in held.fds:
             with _open(fd) as buffer:
                 header = buffer.header()
                 if (header.state, header.generation, header.step) == (BufferState.COMPLETE, generation, step):
-                    return fd, held.size_bytes if held else 0
+                    return fd, held.size_bytes
         return None
 
     def take_over(self, rank: int, fd: int, size_bytes: int) -> None:

@@ -28,6 +28,8 @@ class Nodes:
         self.kept: dict[str, tuple[int, int] | None] = {"a": None, "b": None}
         self.refuse: set[str] = set()
         """Methods that fail."""
+        self.hangs: set[str] = set()
+        """Methods that do not end."""
         self.lost: set[str] = set()
 
     async def start(self, config: AgentConfig) -> None: ...
@@ -38,6 +40,8 @@ class Nodes:
         await asyncio.sleep(0)
         if node_id in self.lost:
             raise AgentLostError(node_id, f"agent on {node_id} is gone")
+        if method in self.hangs:
+            await asyncio.Event().wait()
         if method in self.refuse:
             return {"error": {"kind": "exchange", "message": "refused", "traceback": ""}}
         self.calls.append((node_id, method, *args))
@@ -163,6 +167,23 @@ async def test_after_a_lost_node_no_mirror_is_whole_until_the_next(rig: Rig) -> 
     rig.trains()
     await rig.round(3)
     assert rig.nodes.kept == {"a": (2, 3), "b": (2, 3)}
+
+
+async def test_nobody_waits_for_what_a_lost_node_was_to_send(rig: Rig) -> None:
+    rig.trains()
+    await rig.round(2)
+    rig.nodes.hangs.add("mirror")
+    await rig.until(lambda: rig.nodes.asked() == 2)
+    rig.pins(4)
+    for _ in range(20):
+        rig.mirrors.look(rig.watch)
+        await asyncio.sleep(0.001)
+    rig.nodes.hangs.clear()
+    rig.mirrors.lose()
+    rig.watch = rig.generation(2)
+    rig.trains()
+    await rig.round(6)
+    assert rig.nodes.kept == {"a": (2, 6), "b": (2, 6)}
 
 
 async def test_an_agent_that_is_gone_breaks_nothing(rig: Rig) -> None:
