@@ -101,6 +101,8 @@ class Agent:
                 **options,
             }
         )
+        if "error" in reply:
+            raise LookupError(reply["error"])
         return Generation(**reply)
 
     def spread(self, config: dict[str, Any], over: Spread, memory: str, **options: Any) -> Generation:
