@@ -27,6 +27,10 @@ class Incident:
     steps_lost: int | None = None
     revision: int = 0
 
+    def found(self, seen_s: float) -> None:
+        """When it was seen, and when its cause struck: again, where more is known of the cause than before."""
+        self.times |= {"fault_s": min(self.cause.time_s, seen_s), "seen_s": seen_s}
+
     def passed(self, phase: str, time_s: float) -> None:
         """Note the end of a phase; never before the phase before it, whatever other nodes' clocks say."""
         assert phase in _PHASES, phase

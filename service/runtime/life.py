@@ -13,11 +13,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from regroup.service.policy.recovery import ZYGOTE_RANK, Source
+from regroup.service.policy.recovery import ZYGOTE_RANK, Source, Verdict
+from regroup.service.runtime.adopting import found
 from regroup.service.runtime.checkpoints import Checkpoints
 from regroup.service.runtime.gang import STORAGE_UNAVAILABLE, AgentError, AgentLostError, Gang
 from regroup.service.runtime.generations import Generation, GenerationLog, SupersededError
 from regroup.service.runtime.holding import Holding
+from regroup.service.runtime.incidents import Incident
 from regroup.service.runtime.intended import Intended, Moved
 from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.mirrors import Mirrors
@@ -37,7 +39,6 @@ from regroup.workers.contract import (
     Report,
     Restored,
     StepRow,
-    from_json,
 )
 
 GANG_TIMEOUT_S = 120.0
@@ -157,10 +158,10 @@ class Life:
         past = await self.journal.replay()
         if any(event.type == "state" and JobState(event.data["state"]).is_terminal for event in past):
             return  # it ended; the controller has yet to hear so
-        self._recovering.recall(past)
         self._telling.recall(past)
-        if (held := self.holding.recall(past)) is not None:
-            raise held
+        begun = self._recovering.recall(past)
+        if (end := self.holding.recall(past) or begun) is not None:
+            raise end
         if not self._generations.past:
             await self._telling.change(JobState.STARTING, Reason.GRANTED, "devices are held")
         await self._gang_up()
@@ -175,6 +176,8 @@ class Life:
     async def _begin_or_go_on(self) -> Watch:
         """The first generation, or the one after what an earlier life of this supervisor has left."""
         starts, incident = self._generations.starts, self._telling.incident
+        if incident is not None:
+            await self._abide(incident, await self._recovering.decide(incident))
         source = await self._intended.unless(self._recovering.choose((), starts[max(starts)] if starts else 0))
         if incident is None:
             return await self._next_generation("restart" if starts else "start", source)
@@ -288,11 +291,7 @@ class Life:
         if self._recovering.gives_up(watch):
             await self.holding.look()
         incident, verdict, lost = await self._recovering.end(watch)
-        if not verdict.recover:
-            raise Ended(verdict.reason, verdict.message, failure_of(incident))
-        if verdict.backoff_s:
-            self._telling.enter("backoff", None, f"waiting {verdict.backoff_s:.1f} s before the next try")
-            await self._intended.unless(asyncio.sleep(verdict.backoff_s))
+        await self._abide(incident, verdict)
         if lost:
             self._mirrors.lose()
             self._checkpoints.lose(lost)
@@ -304,6 +303,15 @@ class Life:
         following = await self._next_generation(incident.cause.reason.value, source)
         await self._telling.revise(incident)
         return following
+
+    async def _abide(self, incident: Incident, verdict: Verdict) -> None:
+        """End the job, or wait, as it was judged."""
+        if not verdict.recover:
+            raise Ended(verdict.reason, verdict.message, failure_of(incident))
+        wait_s = verdict.backoff_s - (time.time() - incident.times["seen_s"])
+        if wait_s > 0:
+            self._telling.enter("backoff", None, f"waiting {wait_s:.1f} s before the next try")
+            await self._intended.unless(asyncio.sleep(wait_s))
 
     async def _succeed(self, lost: Sequence[str]) -> None:
         """Bring agents up where they were lost: each ends what its predecessor left, which proves it dead. Where none
@@ -328,18 +336,15 @@ class Life:
                 raise
 
     async def _adopt(self, last: Generation) -> Watch | None:
-        """Take up a generation that is alive and whole, or broken with evidence; None if it had been ended."""
+        """Take up a generation that is alive and whole, or broken with evidence; None if it was never formed, or the
+        incident that ended it is on record."""
         statuses = await self.gang.call_all("status", timeout_s=30)
         self.gang.datasets = {node: status["dataset"] for node, status in statuses.items() if status["dataset"]}
-        watch = self._watch = Watch(last, step=last.start_step)
-        is_whole = True
-        for node, status in statuses.items():
-            for item in status["said"]:
-                watch.hear(node, from_json(item))
-            silent = {place.rank for place in last.on(node)} - set(status["running"]) - set(watch.done)
-            is_whole = is_whole and status["generation"] == last.number and not silent
-        if is_whole or watch.broken:
-            return watch
+        self._watch, is_telling = found(last, statuses)
+        incident = self._telling.incident
+        if is_telling and (incident is None or incident.generation != last.number):
+            self._telling.take_up(last)
+            return self._watch
         await self.gang.end(last.number, ())
         return None
 
@@ -352,7 +357,8 @@ class Life:
         until = await self.holding.begin(end, number)
         if target is not JobState.SUCCEEDED:
             kept = f"; its nodes are kept until {until}" if until else ""
-            await self._telling.change(JobState.DRAINING, end.reason, end.message + kept, generation=number)
+            message = end.message + kept
+            await self._telling.change(JobState.DRAINING, end.reason, message, generation=number, error=end.error)
         await self.gang.end(max(1, number), ())
         if until:
             self._telling.phase = "held"

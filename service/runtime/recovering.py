@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -36,49 +36,64 @@ class Recovering:
     ) -> None:
         self._payload, self._gang, self._generations = payload, gang, generations
         self._checkpoints, self._telling = checkpoints, telling
-        self._charges: list[Charge] = []
+        self._charges: dict[str, Charge] = {}
+        """Of each incident, by its id."""
 
-    def recall(self, past: Sequence[SupervisorEvent]) -> None:
-        """Charges of earlier lives of this supervisor, so that a restart forgives nothing."""
+    def recall(self, past: Sequence[SupervisorEvent]) -> Ended | None:
+        """Charges of earlier lives of this supervisor, so that a restart forgives nothing; returns the end that the
+        last one had begun."""
         incidents = {event.data["id"]: event.data for event in past if event.type == "incident"}
         for data in incidents.values():
             if (budget := budget_of(Reason(data["reason"]), self._payload.budgets)) is not None:
-                self._charges.append(Charge(budget, data["times"]["seen_s"], data["at_step"]))
+                self._charges[data["id"]] = Charge(budget, data["times"]["seen_s"], data["at_step"])
+        last = next((event.data for event in reversed(past) if event.type == "state"), None)
+        if last is None or last["state"] != JobState.DRAINING.value:
+            return None
+        return Ended(Reason(last["reason"]), last["message"], last.get("error"))
 
     def gives_up(self, watch: Watch) -> bool:
         """Whether the job will not go on after this generation, as far as is known before its ranks are ended."""
-        return not self._judge(watch.cause(), time.time(), watch.step).recover
+        return not self._judge(watch.cause(), time.time(), watch.step, self._charges.values()).recover
 
     async def end(self, watch: Watch) -> tuple[Incident, Verdict, Sequence[str]]:
-        """End a broken generation with proof and open its incident; returns the lost nodes beside the verdict."""
+        """Open the incident of a broken generation, on record before anything is done about it, and end the generation
+        with proof; returns the lost nodes beside the verdict."""
         seen_s = time.time()
-        lost = set(watch.losses)
-        proofs = await self._gang.end(watch.generation.number, tuple(lost))
+        incident = self._telling.incident = Incident(
+            uuid.uuid4().hex[:12], watch.generation.number, watch.cause(), watch.step
+        )
+        incident.found(seen_s)
+        await self._telling.revise(incident)
+        proofs = await self._gang.end(watch.generation.number, tuple(watch.losses))
         dead_s = time.time()
         for node, proof in proofs.items():
             if proof is None:
                 watch.lose(node, seen_s)
             else:
                 _last_words(watch, node, proof)
-        cause = watch.cause()
-        incident = Incident(uuid.uuid4().hex[:12], watch.generation.number, cause, watch.step)
-        for phase, time_s in (("fault_s", min(cause.time_s, seen_s)), ("seen_s", seen_s), ("dead_s", dead_s)):
-            incident.passed(phase, time_s)
-        self._telling.incident = incident
+        incident.cause, incident.at_step = watch.cause(), watch.step
+        incident.found(seen_s)
+        incident.passed("dead_s", dead_s)
+        return incident, await self.decide(incident), tuple(watch.losses)
+
+    async def decide(self, incident: Incident) -> Verdict:
+        """Whether the job goes on after an incident, which an earlier life of this supervisor may have left open. It is
+        charged once."""
+        cause, seen_s = incident.cause, incident.times["seen_s"]
         self._telling.phase = "recovering"
-        number = watch.generation.number
         await asyncio.gather(  # side by side: the recovery waits for both records
-            self._telling.change(JobState.RECOVERING, cause.reason, cause.summary, generation=number),
+            self._telling.change(JobState.RECOVERING, cause.reason, cause.summary, generation=incident.generation),
             self._telling.revise(incident),
         )
-        verdict = self._judge(cause, seen_s, watch.step)
+        before = [charge for key, charge in self._charges.items() if key != incident.id]
+        verdict = self._judge(cause, seen_s, incident.at_step, before)
         budget = budget_of(cause.reason, self._payload.budgets)
         if verdict.recover and budget is not None:
-            self._charges.append(Charge(budget, seen_s, watch.step))
+            self._charges[incident.id] = Charge(budget, seen_s, incident.at_step)
         else:
             incident.rung = "fail"
             await self._telling.revise(incident)
-        return incident, verdict, tuple(watch.losses)
+        return verdict
 
     async def choose(self, lost: Sequence[str], reached: int) -> Source:
         """The newest state the next generation can start from. A script, which keeps its own, is thought to go on from
@@ -107,10 +122,11 @@ class Recovering:
             Ended: it was asked as often as its budget allows.
         """
         now_s, step = time.time(), max(self._generations.starts.values(), default=0)
-        verdict = self._judge(Cause(Reason.IO_ERROR, str(error), now_s, None, error.node_id), now_s, step)
+        cause = Cause(Reason.IO_ERROR, str(error), now_s, None, error.node_id)
+        verdict = self._judge(cause, now_s, step, self._charges.values())
         if not verdict.recover:
             raise Ended(verdict.reason, verdict.message)
-        self._charges.append(Charge("io_error", now_s, step))
+        self._charges[f"storage at {now_s}"] = Charge("io_error", now_s, step)
         self._telling.enter("storage", None, f"asking storage again in {verdict.backoff_s:.1f} s: {error}")
         await asyncio.sleep(verdict.backoff_s)
 
@@ -122,11 +138,11 @@ class Recovering:
                 await self.outlast(error)
         return self._checkpoints.known()
 
-    def _judge(self, cause: Cause, now_s: float, step: int) -> Verdict:
+    def _judge(self, cause: Cause, now_s: float, step: int, charges: Iterable[Charge]) -> Verdict:
         payload = self._payload
         return judge(
             cause,
-            self._charges,
+            sorted(charges, key=lambda charge: charge.time_s),
             payload.budgets,
             window_s=payload.window_s,
             refill_steps=payload.refill_steps,

@@ -6,6 +6,7 @@ from typing import Any
 
 from regroup.service.policy.recovery import Source
 from regroup.service.runtime.cluster import SupervisorEvent
+from regroup.service.runtime.generations import Generation
 from regroup.service.runtime.incidents import Incident
 from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.watch import Watch
@@ -130,6 +131,15 @@ class Telling:
         if not self._keeps_state:
             incident.steps_lost = max(0, incident.at_step - source.step)
         self.passed(incident, "decided_s", time.time())
+
+    def take_up(self, following: Generation) -> None:
+        """An earlier life of this supervisor formed the generation that follows the open incident's."""
+        incident = self.incident
+        if incident is not None and incident.generation < following.number and incident.next_generation is None:
+            incident.next_generation = following.number
+            rung = incident.rung or following.source.rung
+            incident.rung = "respawn" if self._keeps_state else rung
+            incident.steps_lost = max(0, incident.at_step - following.start_step)
 
     async def revise(self, incident: Incident) -> None:
         """Say what is known of an incident by now, on record."""

@@ -71,6 +71,8 @@ class Formation:
         self.ranks: dict[int, LocalRank] = {}
         self.said: list[Message] = []
         """All but step rows, for a supervisor that was not there when it was said."""
+        self.first_row: StepRow | None = None
+        self.newest_row: StepRow | None = None
         self._zygote = zygote
         self._on_message, self._buffers, self._grant = on_message, buffers, grant
         self._loop = asyncio.get_running_loop()
@@ -121,6 +123,11 @@ class Formation:
                     local.sock.send(encode(message))
                 except OSError:
                     continue  # it is dying: its exit is on its way
+
+    def heard(self) -> list[Message]:
+        """All that was said, but of the steps only the first and the newest."""
+        rows = [row for row in (self.first_row, self.newest_row) if row is not None]
+        return [*self.said, *dict.fromkeys(rows)]
 
     def running(self) -> tuple[int, ...]:
         """Ranks alive now."""
@@ -194,7 +201,10 @@ class Formation:
                 answer = self._loop.create_task(self._answer_fault(local, message))
                 self._answers.add(answer)
                 answer.add_done_callback(self._answers.discard)
-            case StepRow() | Report():
+            case StepRow():
+                self.first_row, self.newest_row = self.first_row or message, message
+                self._on_message(message)
+            case Report():
                 self._on_message(message)
             case _:
                 self.said.append(message)

@@ -254,7 +254,7 @@ class Host:
 
     def said(self) -> list[dict[str, Any]]:
         """What the ranks of the running generation have said, for a supervisor that missed it."""
-        return [to_json(message) for message in self._formation.said] if self._formation else []
+        return [to_json(message) for message in self._formation.heard()] if self._formation else []
 
     def zygote(self) -> ZygoteLink:
         """The job's zygote on this node, started if there is none."""

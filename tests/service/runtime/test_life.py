@@ -2,174 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
 from itertools import count, pairwise
 from typing import Any
 
 import pytest
 from house.records import Records
+from house.supervised import FakeNodes, life, run, told
 
-from regroup.service.runtime.gang import AgentLostError, Gang
 from regroup.service.runtime.generations import GenerationLog
-from regroup.service.runtime.journal import Journal
-from regroup.service.runtime.life import Life
-from regroup.service.runtime.payload import Payload
 from regroup.service.runtime.pulse import Pulse
-from regroup.service.spec import parse_spec
-from regroup.workers.agent_config import AgentConfig
-from regroup.workers.contract import (
-    Done,
-    ErrorClass,
-    Exited,
-    Failed,
-    Joined,
-    Message,
-    RankError,
-    Restored,
-    StepRow,
-    to_json,
-)
-
-STEPS = 6
-SPEC = {
-    "name": "t",
-    "workload": {"kind": "builtin", "data": {"train": ["/x"]}},
-    "training": {"global_batch": 4, "micro_batch": 1, "sequence": 8, "steps": STEPS},
-    "layout": {"dp": 2},
-    "recovery": {"budgets": {"rank_exit": 2, "io_error": 2}},
-}
-
-
-class FakeNodes:
-    """Two agents whose ranks commit steps until a scripted `(generation, step)` goes wrong."""
-
-    def __init__(self, breaks: Mapping[tuple[int, int], Message | str]) -> None:
-        self.breaks = dict(breaks)
-        self.life: Life | None = None
-        self.calls: list[tuple[str, str]] = []
-        self.held: dict[str, dict[str, Any]] = {}
-        self.generation: dict[str, int] = {}
-        self.dead: set[str] = set()
-        self.refuse: Mapping[str, Any] = {}
-        self.stuck = ""
-        self.said: dict[str, list[Message]] = {}
-        self.running: dict[str, list[int]] = {}
-        self.manifests: list[dict[str, Any]] = []
-        self.damaged: set[str] = set()
-        """URIs of checkpoints that do not verify."""
-        self.away = 0
-        """So many more times durable storage does not answer."""
-
-    async def start(self, config: AgentConfig) -> None:
-        self.calls.append((config.node_id, "start"))
-        self.dead.discard(config.node_id)
-        self.generation.setdefault(config.node_id, 0)
-
-    async def kill(self, node_id: str) -> None:
-        self.calls.append((node_id, "kill"))
-        self.held.pop(node_id, None)
-
-    async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
-        self.calls.append((node_id, method))
-        if node_id in self.dead:
-            raise AgentLostError(node_id, f"agent on {node_id} is gone")
-        if method == self.stuck:
-            await asyncio.Event().wait()
-        if method in self.refuse:
-            return {"error": {"kind": "data", "message": str(self.refuse[method]), "traceback": ""}}
-        return getattr(self, f"_{method}", lambda *_: {})(node_id, *args)
-
-    def _list_sources(self, node: str, sources: Any) -> dict[str, Any]:
-        return {"files": {"/x": 1}}
-
-    def _localise_data(self, node: str, prepared: Any) -> dict[str, Any]:
-        return {"train": "/d"}
-
-    def _open_store(self, node: str, generation: int) -> dict[str, Any]:
-        return {"host": "h", "port": 1}
-
-    def _is_away(self) -> bool:
-        self.away -= 1
-        return self.away >= 0
-
-    def _manifests(self, node: str) -> list[Any]:
-        if self._is_away():
-            raise OSError("a traceback\nConnectionError: no route to storage")
-        return self.manifests
-
-    def _holdings(self, node: str) -> list[Any]:
-        return [self.held[node]] if node in self.held else []
-
-    def _end(self, node: str, generation: int) -> dict[str, Any]:
-        self.said[node], self.running[node] = [], []
-        return {"stuck": []}
-
-    def _status(self, node: str) -> dict[str, Any]:
-        return {"generation": self.generation[node], "running": self.running.get(node, []), "dataset": {"train": "/d"},
-                "mirrored": None, "said": [to_json(message) for message in self.said.get(node, [])]}  # fmt: skip
-
-    def _say(self, node: str, message: Message) -> None:
-        assert self.life is not None
-        if not isinstance(message, StepRow):
-            self.said[node].append(message)
-        self.life.hear(node, message)
-
-    def _form(self, node: str, joins: list[dict[str, Any]], devices: list[int], holders: Any) -> dict[str, Any]:
-        join = joins[0]
-        if (uri := join["restore"]["uri"]) and join["rank"] == 0 and self._is_away():
-            return {"error": {"kind": "StorageUnavailable", "message": "no route to storage", "traceback": ""}}
-        if uri in self.damaged:
-            return {"error": {"kind": "storage", "message": f"{uri} is damaged", "traceback": ""}}
-        self.generation[node], self.said[node], self.running[node] = join["generation"], [], [join["rank"]]
-        asyncio.get_running_loop().create_task(self._rank(node, join))
-        return {}
-
-    async def _rank(self, node: str, join: Mapping[str, Any]) -> None:
-        rank, generation, start = join["rank"], join["generation"], join["restore"]["step"]
-        assert self.life is not None
-        self._say(node, Joined(rank, generation, 1.0))
-        self._say(node, Restored(rank, generation, start, 2.0))
-        for step in range(start + 1, STEPS + 1):
-            await asyncio.sleep(0)
-            trouble = self.breaks.get((generation, step))
-            if trouble is not None:
-                if rank == 0 and isinstance(trouble, str):
-                    self.dead.add(trouble)
-                    self.held.pop(trouble, None)
-                    self.life._watch.lose(trouble, 3.0)  # type: ignore[union-attr]  # as its pulse would
-                elif rank == 0 and not isinstance(trouble, str):
-                    self._say(node, trouble)
-                return
-            if rank == 0:
-                self._say(node, StepRow(generation, step, 3.0, 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
-            self.held[node] = {"rank": rank, "world_size": 2, "generation": generation, "step": step,
-                               "layout_hash": "h", "size_bytes": 1}  # fmt: skip
-        self._say(node, Done(rank, generation, STEPS, False, {"parameters": "p"} if rank == 0 else {}))
-
-
-def life(nodes: FakeNodes, records: Records, resume: Mapping[str, Any] | None = None) -> tuple[Life, Journal]:
-    payload = Payload.from_json({
-        "job_id": "j", "spec": parse_spec(SPEC).model_dump(mode="json"), "layout": {"dp_shard": 2},
-        "nodes": [{"node_id": f"node-{n}", "name": f"n{n}", "address": "h", "ranks": 1} for n in range(2)],
-        "storage_uri": "file:///s", "datasets_uri": "file:///d", "resume": resume,
-    })  # fmt: skip
-    journal = Journal(records, "j")
-    nodes.life = Life(payload, Gang(nodes, payload.agent_configs()), GenerationLog(records, "j"), journal)
-    return nodes.life, journal
-
-
-async def told(journal: Journal) -> list[tuple[str, Any]]:
-    events = await journal.since("", 0, 0)
-    return [(event.type, event.data.get("state") or event.data.get("reason")) for event in events
-            if event.type in ("state", "incident")]  # fmt: skip
-
-
-async def run(
-    nodes: FakeNodes, records: Records | None = None, resume: Mapping[str, Any] | None = None
-) -> tuple[Life, Journal]:
-    made, journal = life(nodes, records or Records(), resume)
-    await asyncio.wait_for(made.run(), 20)
-    return made, journal
+from regroup.workers.contract import ErrorClass, Exited, Failed, RankError, StepRow, to_json
 
 
 async def test_an_undisturbed_job() -> None:
@@ -204,8 +46,9 @@ async def test_the_records_hold_how_an_incident_began_and_how_it_ended() -> None
     records = Records()
     await run(FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)}), records)
     kept = [json.loads(value)["data"]["times"] for key, value in records.data.items() if "/incident:" in key]
-    assert set(kept[0]) == {"fault_s", "seen_s", "dead_s"}
-    assert set(kept[-1]) == {*kept[0], "decided_s", "formed_s", "restored_s", "first_step_s"}
+    assert set(kept[0]) == {"fault_s", "seen_s"}, "on record before the ranks are ended"
+    assert set(kept[1]) == {*kept[0], "dead_s"}
+    assert set(kept[-1]) == {*kept[1], "decided_s", "formed_s", "restored_s", "first_step_s"}
 
 
 async def test_a_lost_agent_is_replaced_and_without_disk_the_job_starts_again() -> None:

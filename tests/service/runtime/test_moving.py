@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from house.records import Records
+from house.supervised import SPEC, STEPS, FakeNodes
 
 from regroup.service.runtime.gang import Gang
 from regroup.service.runtime.generations import GenerationLog
@@ -13,7 +14,6 @@ from regroup.service.runtime.life import Life
 from regroup.service.runtime.payload import Payload
 from regroup.service.spec import parse_spec
 from regroup.workers.agent_config import AgentConfig
-from tests.service.runtime.test_life import SPEC, STEPS, FakeNodes
 
 
 class Nodes(FakeNodes):
