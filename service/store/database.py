@@ -23,7 +23,12 @@ from regroup.service.errors import ConflictError, UnavailableError
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _MIGRATION_LOCK = 0x7265_6772  # an advisory lock of PostgreSQL: replicas that start together migrate one by one
+_MIGRATION_LOOK_S = 0.2
 _BUSY_TIMEOUT_MS = 10_000
+_AWAY_STATES = ("08", "25P03", "53", "55P03", "57")
+"""SQLSTATE: connection, transaction that idled too long, no resources, lock not had in time, shut down or cancelled."""
+ANSWER_TIMEOUT_S = 10.0
+"""No statement takes so long, nor does a connection; a PostgreSQL that does not answer by then is held to be away."""
 
 
 class Database:
@@ -59,12 +64,19 @@ class Database:
             _prepare_sqlite(reader, begin="BEGIN", query_only=True)
         else:
             lock_fd = None
-            reader = writer = create_async_engine(address, pool_pre_ping=True, pool_size=10, max_overflow=10)
+            reader = writer = create_async_engine(
+                address,
+                pool_pre_ping=True,
+                pool_size=10,
+                max_overflow=10,
+                pool_timeout=ANSWER_TIMEOUT_S,
+                connect_args=_patience(ANSWER_TIMEOUT_S),
+            )
         database = cls(reader, writer, lock_fd)
         try:
             async with database.write() as connection:
                 if not database.single_process:
-                    await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+                    await _lock_migrations(connection)
                 await connection.run_sync(_migrate)
         except BaseException:
             await database.close()
@@ -109,9 +121,39 @@ class Database:
 async def _unavailable_if_down() -> AsyncGenerator[None]:
     try:
         yield
-    except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError, OSError) as error:
+    except (exc.DBAPIError, exc.TimeoutError, OSError) as error:
+        if isinstance(error, exc.DBAPIError) and not _is_down(error):
+            raise
         cause = getattr(error, "orig", None) or error
+        if isinstance(cause, TimeoutError):  # it may have been the commit
+            outcome = "what was asked may have been done: look, then try again"
+            raise UnavailableError(f"the database did not answer in {ANSWER_TIMEOUT_S:g} s; {outcome}") from error
         raise UnavailableError(f"the database does not answer ({cause}); nothing was changed, try again") from error
+
+
+def _is_down(error: exc.DBAPIError) -> bool:
+    is_broken = isinstance(error, exc.OperationalError | exc.InterfaceError) or error.connection_invalidated
+    return is_broken or str(getattr(error.orig, "sqlstate", "")).startswith(_AWAY_STATES)
+
+
+def _patience(timeout_s: float) -> dict[str, Any]:
+    """What asyncpg and the server are told, so that nobody waits for ever for one that fell silent: we not for the
+    server, and it keeps no locks for one of us."""
+    return {
+        "timeout": timeout_s,
+        "command_timeout": timeout_s,
+        "server_settings": {
+            "lock_timeout": f"{timeout_s * 900:.0f}ms",
+            "idle_in_transaction_session_timeout": f"{timeout_s * 2000:.0f}ms",
+        },
+    }
+
+
+async def _lock_migrations(connection: AsyncConnection) -> None:
+    """Wait while another replica migrates, which may take longer than any statement does."""
+    lock = sa.select(sa.func.pg_try_advisory_xact_lock(_MIGRATION_LOCK))
+    while not (await connection.execute(lock)).scalar_one():
+        await asyncio.sleep(_MIGRATION_LOOK_S)
 
 
 def _async_url(url: str) -> sa.URL:

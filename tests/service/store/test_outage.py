@@ -1,0 +1,85 @@
+"""A database that falls silent: nobody waits for ever, and all is as before when it answers again."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+from house.postgres import PostgresServer
+from house.proxy import Proxy, proxied
+
+from regroup.service.errors import UnavailableError
+from regroup.service.store.store import Store
+
+pytestmark = pytest.mark.postgres
+
+ANSWERS_IN_S = 1.0
+
+
+@pytest.fixture
+def proxy(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    monkeypatch.setattr("regroup.service.store.database.ANSWER_TIMEOUT_S", ANSWERS_IN_S)
+    with proxied(postgres_server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def url(proxy: Proxy, postgres_server: PostgresServer) -> str:
+    return postgres_server.create_database().replace(f":{postgres_server.port}/", f":{proxy.port}/")
+
+
+async def test_who_asks_a_silent_database_hears_so_in_time_and_it_serves_again(proxy: Proxy, url: str) -> None:
+    store = await Store.open(url)
+    key = await store.own_key("paging")
+    proxy.stall()
+    began_s = time.monotonic()
+    asked = [store.own_key("paging") for _ in range(40)]  # more than there are connections
+    found = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 20)
+    assert time.monotonic() - began_s < 8 * ANSWERS_IN_S
+    assert all(isinstance(each, UnavailableError) for each in found), found
+    assert "did not answer in 1 s" in str(found[0])
+    proxy.go_on()
+    assert await asyncio.wait_for(asyncio.gather(*(store.own_key("paging") for _ in range(40))), 20) == [key] * 40
+    await store.close()
+
+
+async def test_a_silent_database_keeps_no_server_from_ending(proxy: Proxy, url: str) -> None:
+    store = await Store.open(url)
+    await store.own_key("paging")
+    proxy.stall()
+    with pytest.raises(UnavailableError):
+        await asyncio.wait_for(store.own_key("paging"), 20)
+    await asyncio.wait_for(store.close(), 20)
+
+
+async def test_who_fell_silent_in_a_transaction_does_not_keep_its_locks(
+    proxy: Proxy, url: str, postgres_server: PostgresServer
+) -> None:
+    silent = await Store.open(url)
+    other = await Store.open(url.replace(f":{proxy.port}/", f":{postgres_server.port}/"))
+    await silent.own_key("paging")
+    locked = asyncio.Event()
+    fell_silent = asyncio.create_task(_hold(silent, locked))
+    await asyncio.wait_for(locked.wait(), 10)
+    proxy.stall()
+    refused = 0
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await other.own_key("paging")
+                break
+            except UnavailableError:
+                refused += 1  # it waits for the lock no longer than for an answer
+    assert refused > 0, "the lock was held"
+    fell_silent.cancel()
+    await asyncio.gather(fell_silent, return_exceptions=True)
+    await silent.close()
+    await other.close()
+
+
+async def _hold(store: Store, locked: asyncio.Event) -> None:
+    async with store._database.write() as connection:
+        await connection.execute(sa.text("LOCK TABLE keys IN ACCESS EXCLUSIVE MODE"))
+        locked.set()
+        await asyncio.Event().wait()
