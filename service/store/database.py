@@ -152,7 +152,7 @@ def _patience(timeout_s: float) -> dict[str, Any]:
 async def _lock_migrations(connection: AsyncConnection) -> None:
     """Wait while another replica migrates, which may take longer than any statement does."""
     lock = sa.select(sa.func.pg_try_advisory_xact_lock(_MIGRATION_LOCK))
-    while not (await connection.execute(lock)).scalar_one():
+    while not (await connection.execute(lock)).scalar_one():  # noqa: ASYNC110  (another process holds it)
         await asyncio.sleep(_MIGRATION_LOOK_S)
 
 

@@ -73,7 +73,7 @@ def run(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dic
         socks.append(ours)
         selector.register(ours, selectors.EVENT_READ, rank)
     messages: list[dict[str, Any]] = []
-    error = ""
+    error, asked, mirrored = "", 0, list[int]()
     while selector.get_map():
         for key, _ in selector.select():
             rank, ours = int(key.data), socks[int(key.data)]
@@ -96,7 +96,11 @@ def run(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dic
             if isinstance(message, StepRow) and message.step == request.get("stop_at"):
                 for other in socks:
                     other.send(contract.encode(Stop("test")))
-            if isinstance(message, StepRow) and message.step in request.get("mirror_at", ()):
+            if isinstance(message, Pinned) and message.purpose is PinnedFor.MIRROR:
+                mirrored.append(message.step)
+            is_held = len(mirrored) == asked * request["world_size"]
+            if isinstance(message, StepRow) and is_held and asked < request.get("mirrors", 0):
+                asked += 1  # the one before is held by all
                 socks[0].send(contract.encode(MirrorDue()))
     codes = [os.waitstatus_to_exitcode(os.waitpid(pids[rank], 0)[1]) for rank in sorted(pids)]
     for ours in socks:

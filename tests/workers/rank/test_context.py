@@ -14,12 +14,12 @@ def pinned_steps(run: Any) -> list[int]:
 
 
 def test_a_plain_loop_is_restored_bitwise_with_its_random_numbers(agent: Any, config: Config) -> None:
-    config["training"]["steps"] = 50
+    config["training"]["steps"] = 400
     whole = agent.run(config, 2, "plain-whole", entry=LOOP, layout={"dp_replicate": 2})
     before = agent.run(config, 2, "plain-cut", entry=LOOP, layout={"dp_replicate": 2}, stop_at=2)
     # The stop may be heard a step or more later, and only the two newest sets are kept.
     stopped = before.rows[-1]["step"]
-    assert stopped < 50
+    assert stopped < 400
     after = agent.run(
         config,
         2,
@@ -43,14 +43,14 @@ def test_every_rank_says_where_it_is_and_the_leading_one_reports_steps(agent: An
 
 
 def test_a_stop_ends_all_ranks_at_one_step_with_a_snapshot_of_it(agent: Any, config: Config) -> None:
-    config["training"]["steps"] = 50
+    config["training"]["steps"] = 400
     config["snapshot"]["every_steps"] = 1000
     run = agent.run(config, 3, "stopped", entry=LOOP, stop_at=5)
     ends = {(done["step"], done["stopped"]) for done in run.of("Done")}
     assert len(ends) == 1
     step, stopped = ends.pop()
     assert stopped
-    assert 5 <= step < 50
+    assert 5 <= step < 400
     after = agent.run(
         {**config, "training": {**config["training"], "steps": step + 1}},
         3,
@@ -123,21 +123,21 @@ def test_misuse_is_explained(agent: Any, config: Config, entry: str, error: str)
 
 
 def test_sets_for_mirrors_are_held_by_all_ranks_alike_and_no_more_than_two(agent: Any, config: Config) -> None:
-    config["training"]["steps"] = 12
+    config["training"]["steps"] = 300
     config["snapshot"]["every_steps"] = 1000
-    run = agent.run(config, 3, "mirrored", entry=LOOP, mirror_at=[2, 5, 8], buffers=5)
+    run = agent.run(config, 3, "mirrored", entry=LOOP, mirrors=3, buffers=5)
     assert run.codes == [0, 0, 0]
     pins = [pin for pin in run.of("Pinned") if pin["purpose"] == "mirror"]
     steps = sorted({pin["step"] for pin in pins})
     assert len(steps) == 2, "the third would leave too few buffers: it waits for one of them to be given up"
-    assert 2 < steps[0] <= 5 < steps[1] <= 8
+    assert steps[1] < 200, "there was time for a third"
     assert sorted((pin["rank"], pin["step"]) for pin in pins) == [(rank, step) for rank in range(3) for step in steps]
 
 
 def test_a_set_is_held_for_a_mirror_and_a_checkpoint_at_once(agent: Any, config: Config) -> None:
-    config["training"]["steps"] = 6
+    config["training"]["steps"] = 200
     config["checkpoint"]["every_steps"] = 1
-    run = agent.run(config, 2, "both", entry=LOOP, mirror_at=[2], buffers=5)
+    run = agent.run(config, 2, "both", entry=LOOP, mirrors=1, buffers=5)
     assert run.codes == [0, 0]
     both = {pin["step"] for pin in run.of("Pinned") if pin["purpose"] == "mirror"}
     assert both <= {pin["step"] for pin in run.of("Pinned") if pin["purpose"] == "checkpoint"} and both
