@@ -57,6 +57,10 @@ class Settings(BaseSettings):
     """All grants of a job, and the supervisor's first word, are there within this, or all are given back."""
     spare_wait_s: float = Field(30.0, gt=0)
     """A job that lost a node holds the others for so long while none can take its place; then it queues again."""
+    node_half_life_s: float = Field(3600.0, gt=0)
+    """Time of use in which what happened to a node comes to count half as much."""
+    quarantine_s: float = Field(600.0, ge=0)
+    """A node that fails again and again gets no ranks for so long, twice as long the next time; 0: never by itself."""
     supervisor_silence_s: float = Field(60.0, gt=0)
     """A supervisor silent for so long is shown as a condition of its job; training goes on meanwhile."""
     sync_wait_s: float = Field(10.0, gt=0)

@@ -57,6 +57,8 @@ class Shortage(StrEnum):
     """It fits once others have ended."""
     BEHIND = "behind"
     """A job that came earlier has the next turn."""
+    NODES_CLOSED = "nodes_closed"
+    """It would fit if no node were cordoned or quarantined. It waits for them to open and blocks nobody."""
 
 
 @dataclass(frozen=True)
@@ -81,24 +83,29 @@ class Unplaceable:
 
 def place(demand: Demand, nodes: Iterable[Node]) -> Placement | Unplaceable:
     """Nodes for all ranks, or what is missing."""
-    usable = _usable(nodes)
-    rooms = tuple(_room(demand, node) for node in usable)
-    if not usable:
+    taking = _taking(nodes)
+    usable = [node for node in taking if not node.closed]
+    rooms, without = tuple(_room(demand, node) for node in usable), _closed(taking)
+    if not taking:
         return Unplaceable(Shortage.NO_NODES, f"needs {demand}; the cluster has no node that takes ranks")
     free, everything = sum(room.free_ranks for room in rooms), sum(room.all_ranks for room in rooms)
     if everything < demand.ranks:
-        message = f"needs {demand}; all {len(usable)} nodes together hold {everything} when nothing else runs"
-        return Unplaceable(Shortage.TOO_LARGE, f"{message}: {_table(rooms)}", rooms)
+        would_fit = sum(_room(demand, node).all_ranks for node in taking) >= demand.ranks
+        which = f"the {len(usable)} that are open" if without else f"all {len(usable)} nodes together"
+        message = f"needs {demand}; {which} hold {everything} when nothing else runs"
+        why = Shortage.NODES_CLOSED if would_fit else Shortage.TOO_LARGE
+        return Unplaceable(why, f"{message}{_table(rooms)}{without}", rooms)
     if free < demand.ranks:
         message = f"needs {demand}; {free} of {everything} are free now"
-        return Unplaceable(Shortage.BUSY, f"{message}: {_table(rooms)}", rooms)
+        return Unplaceable(Shortage.BUSY, f"{message}{_table(rooms)}{without}", rooms)
     return Placement(_seats(demand.ranks, [(node, room.free_ranks) for node, room in zip(usable, rooms, strict=True)]))
 
 
 def place_instead(demand: Demand, ranks: Sequence[int], nodes: Iterable[Node]) -> Placement | Unplaceable:
     """A node of its own for each of so many ranks, in their order: seats whose nodes were lost, and who takes them. The
     largest has the first choice, and takes the tightest fit."""
-    usable = _usable(nodes)
+    taking = _taking(nodes)
+    usable = [node for node in taking if not node.closed]
     rooms = {node.id: _room(demand, node) for node in usable}
     left, found = {node.id: node for node in usable}, dict[int, Node]()
     for place, wanted in sorted(enumerate(ranks), key=lambda item: -item[1]):
@@ -106,7 +113,7 @@ def place_instead(demand: Demand, ranks: Sequence[int], nodes: Iterable[Node]) -
         if not enough:
             message = f"no other node has room for {wanted} of {demand.ranks} ranks"
             table = _table(tuple(rooms.values()))
-            return Unplaceable(Shortage.BUSY, f"{message}: {table}" if table else message, tuple(rooms.values()))
+            return Unplaceable(Shortage.BUSY, f"{message}{table}{_closed(taking)}", tuple(rooms.values()))
         found[place] = min(enough, key=lambda node: (rooms[node.id].free_ranks, node.name, node.id))
         del left[found[place].id]
     return Placement(tuple(Seat(found[place], wanted) for place, wanted in enumerate(ranks)))
@@ -114,7 +121,7 @@ def place_instead(demand: Demand, ranks: Sequence[int], nodes: Iterable[Node]) -
 
 def fits_empty(demand: Demand, nodes: Iterable[Node]) -> bool:
     """Whether it would fit if nothing else ran."""
-    return sum(_room(demand, node).all_ranks for node in _usable(nodes)) >= demand.ranks
+    return sum(_room(demand, node).all_ranks for node in _taking(nodes) if not node.closed) >= demand.ranks
 
 
 def occupy(nodes: Sequence[Node], demand: Demand, placement: Placement) -> list[Node]:
@@ -131,7 +138,8 @@ def occupy(nodes: Sequence[Node], demand: Demand, placement: Placement) -> list[
     ]
 
 
-def _usable(nodes: Iterable[Node]) -> list[Node]:
+def _taking(nodes: Iterable[Node]) -> list[Node]:
+    """Those that take ranks, or would if they were not closed."""
     taking = (node for node in nodes if node.alive and not node.is_control and not node.is_draining)
     return sorted(taking, key=lambda node: (node.name, node.id))
 
@@ -174,4 +182,14 @@ def _room(demand: Demand, node: Node) -> NodeRoom:
 
 def _table(rooms: Sequence[NodeRoom], most: int = 8) -> str:
     lines = [f"{room.name} holds {room.free_ranks} ({room.limit})" for room in rooms[:most]]
-    return "; ".join(lines) + (f"; and {len(rooms) - most} more" if len(rooms) > most else "")
+    return (": " if lines else "") + _listed(lines, len(rooms) - most)
+
+
+def _closed(nodes: Sequence[Node], most: int = 4) -> str:
+    """Which nodes cannot be used although they are there, and why."""
+    closed = [f"{node.name} is {node.closed}" for node in nodes if node.closed]
+    return ("; " if closed else "") + _listed(closed[:most], len(closed) - most)
+
+
+def _listed(lines: Sequence[str], more: int) -> str:
+    return "; ".join(lines) + (f"; and {more} more" if more > 0 else "")

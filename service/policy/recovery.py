@@ -96,7 +96,10 @@ def classify(
             )
         elif exit.rank not in reported and exit.node_id not in zygotes:
             why = f"{_ended(exit.code)}{_OUT_OF_MEMORY if exit.out_of_memory else ''}"
-            candidates.append(Cause(Reason.RANK_EXIT, f"rank {exit.rank} {why}", exit.time_s, exit.rank, exit.node_id))
+            evidence = {"kind": "exit", "out_of_memory": True} if exit.out_of_memory else None
+            candidates.append(
+                Cause(Reason.RANK_EXIT, f"rank {exit.rank} {why}", exit.time_s, exit.rank, exit.node_id, None, evidence)
+            )
     if candidates:
         return min(candidates, key=lambda cause: cause.time_s)
     if failures:

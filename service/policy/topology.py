@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 LEVEL_LABELS = ("ray.io/availability-zone", "ray.io/gpu-domain")
 """Labels of Ray's that name failure domains above a node, the largest first."""
+MACHINE_LABEL = "regroup.io/machine"
+"""Label that names the machine a node runs on, for nodes whose own names change when they come back."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,13 @@ class Node:
     """Carries supervisors and the control plane, never ranks."""
     is_draining: bool = False
     """Is about to leave; nothing new goes there."""
+    closed: str = ""
+    """Why nothing new goes there although it has room: it is cordoned or quarantined; empty if it may."""
+
+    @property
+    def machine(self) -> str:
+        """What it is called for good: Ray gives it another id each time it comes back."""
+        return self.labels.get(MACHINE_LABEL) or self.name
 
 
 def domain_of(node: Node) -> tuple[str, ...]:

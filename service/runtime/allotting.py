@@ -28,7 +28,7 @@ def seats_of(job: JobRow, demand: Demand, placement: Placement) -> tuple[Allotme
         holds = {
             "ranks": seat.ranks, "device_kind": demand.device, "cpus": seat.ranks * demand.cpus,
             "memory_bytes": seat.ranks * demand.memory_bytes, "name": node.name, "address": node.address,
-            "domain": list(domain_of(node)),
+            "machine": node.machine, "domain": list(domain_of(node)),
         }  # fmt: skip
         rows.append(Allotment(job.id, "grant", grant_name(job.id, node.id, job.version), node.id, holds))
         rows.append(Allotment(job.id, "agent", agent_name(job.id, node.id), node.id))

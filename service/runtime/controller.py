@@ -175,7 +175,7 @@ class Controller:
 
     async def _place(self, leading: Leading, tasks: asyncio.TaskGroup, queue: Sequence[JobRow]) -> None:
         rows = {job.id: job for job in queue}
-        nodes = without_allotted(await self._cluster.nodes(), await self._store.live_allotments())
+        nodes = without_allotted(await leading.health.nodes(self._clock()), await self._store.live_allotments())
         for decision in decide([Waiting(job.id, job.name, job.parsed_spec()) for job in queue], nodes):
             job = rows[decision.job_id]
             match decision:

@@ -77,7 +77,7 @@ class Incident:
     def from_json(cls, data: Mapping[str, Any]) -> "Incident":
         """Read back a revision, to go on with it."""
         evidence, reason = data["evidence"], Reason(data["reason"])
-        is_failure = bool(evidence) and reason is not Reason.HANG
+        is_failure = bool(evidence) and "error_class" in evidence
         cause = Cause(
             reason,
             data["cause"],

@@ -23,6 +23,7 @@ from regroup.service.runtime.cluster import (
     job_of,
     supervisor_name,
 )
+from regroup.service.runtime.node_health import NodeHealth, rule_of
 from regroup.service.runtime.replacing import Replacing
 from regroup.service.settings import Settings
 from regroup.service.states import JobState, Reason, advance
@@ -50,6 +51,11 @@ class Leading:
     settings: Settings
     clock: Callable[[], float]
     """Unix seconds, for what is stored."""
+
+    @property
+    def health(self) -> NodeHealth:
+        """Which nodes may be used, and what befalls them."""
+        return NodeHealth(self.lease, self.store, self.cluster, rule_of(self.settings))
 
     async def move(self, job: JobRow, target: JobState, reason: Reason, message: str = "", **options: Any) -> JobRow:
         """Write a state change, if the job still is where it was seen."""
@@ -163,11 +169,13 @@ def _step_in(checkpoint_uri: str) -> int:
 async def _follow(leading: Leading, job_id: str) -> None:
     """Long-poll the supervisor and store what it says, until the job holds nothing."""
     heard_s = accounted_s = time.monotonic()
-    replacing = Replacing(leading.lease, leading.store, leading.cluster, leading.settings.spare_wait_s)
+    parts = (leading.lease, leading.store, leading.cluster, leading.health)
+    replacing = Replacing(*parts, leading.settings.spare_wait_s)
     account = Account(await leading.store.job(job_id))
     while (job := await leading.store.job(job_id)).state.holds_devices:
         try:
             reply = await _exchange(leading, job, replacing)
+            await leading.health.hear(job, reply.events, leading.clock())  # first: what is ingested is not sent again
             job = await leading.store.ingest(leading.lease, job_id, reply.boot_id, reply.events, {})
             told = any(event.type in _TOLD_BY for event in reply.events)
             if told or time.monotonic() - accounted_s > _ACCOUNT_EVERY_S:

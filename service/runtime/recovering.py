@@ -17,7 +17,7 @@ from regroup.service.runtime.payload import Payload
 from regroup.service.runtime.telling import Telling
 from regroup.service.runtime.watch import Watch
 from regroup.service.states import JobState, Reason
-from regroup.workers.contract import ErrorClass, Failed, RankError, StepRow, from_json
+from regroup.workers.contract import ErrorClass, Failed, Note, RankError, StepRow, from_json
 
 
 class Ended(Exception):
@@ -69,8 +69,11 @@ class Recovering:
         for node, proof in proofs.items():
             if proof is None:
                 watch.lose(node, seen_s)
-            else:
-                _last_words(watch, node, proof)
+                continue
+            _last_words(watch, node, proof)
+            if stuck := proof.get("stuck"):
+                said = {"pids": stuck, "node": self._gang.configs[node].node_name}
+                self._telling.note(node, Note(watch.generation.number, "stuck", said, time.time()))
         incident.cause, incident.at_step = watch.cause(), watch.step
         incident.found(seen_s)
         incident.passed("dead_s", dead_s)

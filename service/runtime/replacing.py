@@ -12,6 +12,7 @@ from regroup.service.policy.placement import Unplaceable, place_instead
 from regroup.service.policy.queueing import demand_of
 from regroup.service.runtime.allotting import grant_of, node_of, seats_of, take_all, without_allotted
 from regroup.service.runtime.cluster import Cluster, GrantRefusedError
+from regroup.service.runtime.node_health import NodeHealth
 from regroup.service.store.records import JobRow, Lease
 from regroup.service.store.store import Store
 
@@ -23,10 +24,10 @@ _log = structlog.get_logger(__name__)
 class Replacing:
     """What is done between two words with a supervisor about the nodes that it waits for."""
 
-    def __init__(self, lease: Lease, store: Store, cluster: Cluster, wait_s: float) -> None:
+    def __init__(self, lease: Lease, store: Store, cluster: Cluster, health: NodeHealth, wait_s: float) -> None:
         self.no_spare = ""
         """Why nothing can take a lost node's place, once that has been so for long enough."""
-        self._parts, self._wait_s = (lease, store, cluster), wait_s
+        self._parts, self._wait_s = (lease, store, cluster, health), wait_s
         self._since_s: float | None = None
 
     @property
@@ -50,6 +51,7 @@ async def replace_lost(
     lease: Lease,
     store: Store,
     cluster: Cluster,
+    health: NodeHealth,
     job: JobRow,
     lost: Sequence[str],
     now: float,
@@ -68,13 +70,14 @@ async def replace_lost(
     Raises:
         UnavailableError: the cluster or the database does not answer.
     """
-    nodes = await cluster.nodes()
+    nodes = await health.nodes(now)
     alive = {node.id for node in nodes if node.alive}
     rows = await store.live_allotments()
     mine = [row for row in rows if row.job_id == job.id and row.kind == "grant"]
     gone = [row for row in mine if row.node_id in lost and (is_overdue or row.node_id not in alive)]
     if not gone:
         return ""
+    await health.lost(job, [row for row in gone if row.node_id not in alive], now)
     plan = next(row.data for row in rows if row.job_id == job.id and row.kind == "supervisor")
     demand = demand_of(job.parsed_spec(), Layout(**plan["layout"]))
     held = {row.node_id for row in mine}

@@ -11,6 +11,7 @@ For the controller (all writes under its `Lease`; a lost lease raises `Precondit
     await store.ingest(lease, job_id, boot_id, events, status)     -> JobRow with acked_seq
     await store.set_conditions(lease, job_id, (Condition(...),), now=...)
     await store.live_allotments()                            what may exist; reap every other named actor and grant
+    await store.note_node_faults(lease, (NodeEvent(...),), forget_before_s=...)
     await store.totals(now)                                  for the metrics
 
 `apply` to a state that holds no devices releases the job's allotments in the same transaction; so does an ingested
@@ -26,8 +27,9 @@ import sqlalchemy as sa
 
 from regroup.service.errors import ConflictError, IllegalTransitionError, NotFoundError
 from regroup.service.layout import Layout
+from regroup.service.policy.health import NodeEvent
 from regroup.service.states import JobState, Reason, Transition
-from regroup.service.store import history, jobs, leases
+from regroup.service.store import history, jobs, leases, nodes
 from regroup.service.store.changes import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.ingest import ingest
@@ -159,6 +161,18 @@ class Store:
             if tuple(stamped) != writer.job.conditions:
                 await writer.set(conditions=[dataclasses.asdict(condition) for condition in stamped])
 
+    async def note_node_faults(
+        self, lease: Lease, faults: Sequence[NodeEvent], *, forget_before_s: float
+    ) -> list[NodeEvent]:
+        """Remember what happened to nodes, each once by its key, and forget what is older; returns what was new."""
+        async with self._database.write() as connection:
+            await leases.check(connection, lease)
+            fresh = await nodes.add(connection, faults)
+            await nodes.forget(connection, forget_before_s)
+        for fault in fresh:
+            self.changes.announce(fault.node)
+        return fresh
+
     # ------------------------------------------------------------ what people ask for
 
     async def submit(
@@ -250,6 +264,12 @@ class Store:
                 )
         return dataclasses.replace(newest, pinned=pinned)
 
+    async def note_node_order(self, order: NodeEvent) -> None:
+        """Remember that somebody closed a node, or opened it again."""
+        async with self._database.write() as connection:
+            await nodes.add(connection, [order])
+        self.changes.announce(order.node)
+
     # ------------------------------------------------------------ reading
 
     async def job(self, job_id: str) -> JobRow:
@@ -286,6 +306,11 @@ class Store:
         async with self._database.read() as connection:
             rows = (await connection.execute(query.order_by(allotments.c.id))).mappings()
             return [Allotment(**row) for row in rows]
+
+    async def node_events(self) -> list[NodeEvent]:
+        """What happened to nodes, as far as it is kept."""
+        async with self._database.read() as connection:
+            return await nodes.all_events(connection)
 
     async def events(self, job_id: str, after: int = 0, limit: int = 1000) -> list[Event]:
         """Events numbered above `after`."""

@@ -198,6 +198,22 @@ allotments = sa.Table(
     sa.Index(None, "job_id"),
 )
 
+node_events = sa.Table(
+    "node_events",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("key", sa.String, nullable=False),
+    sa.Column("node", sa.String, nullable=False),
+    sa.Column("kind", sa.String, nullable=False),
+    sa.Column("time_s", sa.Double, nullable=False),
+    sa.Column("job_id", sa.String, nullable=False),
+    sa.Column("actor", sa.String, nullable=False),
+    sa.Column("message", sa.String, nullable=False),
+    sa.UniqueConstraint("key"),
+    sa.Index(None, "time_s"),
+)
+"""Outlives the jobs and the nodes it tells of."""
+
 idempotency = sa.Table(
     "idempotency",
     metadata,

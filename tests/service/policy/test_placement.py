@@ -176,3 +176,46 @@ def test_each_lost_seat_gets_a_node_of_its_own_the_largest_first() -> None:
 def test_a_seat_does_not_go_where_nothing_new_goes() -> None:
     nodes = [node("control", 8, is_control=True), node("leaving", 8, is_draining=True)]
     assert isinstance(place_instead(ranks(2), [2], nodes), Unplaceable)
+
+
+def test_a_closed_node_gets_nothing_and_is_named() -> None:
+    nodes = [node("a", 2), node("b", 2, closed="cordoned by ann: fan"), node("c", 2)]
+    assert seats(place(ranks(3), nodes)) == {"a": 2, "c": 1}
+    outcome = place(ranks(5), nodes)
+    assert isinstance(outcome, Unplaceable) and outcome.reason is Shortage.NODES_CLOSED
+    assert outcome.message.startswith(
+        "needs 5 ranks of 1 CPU each; the 2 that are open hold 4 when nothing else runs: "
+    )
+    assert outcome.message.endswith("; b is cordoned by ann: fan")
+    too_large = place(ranks(7), nodes)
+    assert isinstance(too_large, Unplaceable) and too_large.reason is Shortage.TOO_LARGE
+    busy = place(ranks(4), [node("a", 4, free=2), nodes[1]])
+    assert isinstance(busy, Unplaceable) and busy.reason is Shortage.BUSY and "b is cordoned" in busy.message
+    assert not fits_empty(ranks(5), nodes) and fits_empty(ranks(4), nodes)
+
+
+def test_a_cluster_of_closed_nodes_is_not_one_without_nodes() -> None:
+    many = [node(f"n{number}", 2, closed="quarantined") for number in range(6)]
+    outcome = place(ranks(2), many)
+    assert isinstance(outcome, Unplaceable) and outcome.reason is Shortage.NODES_CLOSED
+    assert outcome.message == (
+        "needs 2 ranks of 1 CPU each; the 0 that are open hold 0 when nothing else runs; n0 is quarantined; "
+        "n1 is quarantined; n2 is quarantined; n3 is quarantined; and 2 more"
+    )
+
+
+def test_nobody_moves_to_a_closed_node() -> None:
+    outcome = place_instead(ranks(4), [2], [node("a", 4, closed="quarantined"), node("b", 1)])
+    assert isinstance(outcome, Unplaceable) and outcome.message.endswith("; a is quarantined")
+
+
+def test_a_job_that_only_closed_nodes_could_hold_blocks_nobody() -> None:
+    def spec(name: str, dp: int) -> JobSpec:
+        training = {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 10}
+        workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
+        return parse_spec({"name": name, "workload": workload, "training": training, "layout": {"dp": dp}})
+
+    nodes = [node("a", 2), node("b", 2, closed="quarantined")]
+    first, second = decide([Waiting("1", "one", spec("one", 4)), Waiting("2", "two", spec("two", 2))], nodes)
+    assert isinstance(first, Wait) and first.why.reason is Shortage.NODES_CLOSED
+    assert isinstance(second, Turn)

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from regroup.service.policy.health import Happening, NodeEvent, Rule
 from regroup.service.policy.queueing import Turn, Waiting, decide
 from regroup.service.runtime.allotting import allot, grant_of, take_all
 from regroup.service.runtime.cluster import Node
 from regroup.service.runtime.fake_cluster import FakeCluster
+from regroup.service.runtime.node_health import NodeHealth
 from regroup.service.runtime.replacing import Replacing, replace_lost
 from regroup.service.settings import Settings
 from regroup.service.spec import parse_spec
@@ -53,7 +55,12 @@ class Rig:
 
     async def replace(self, *lost: Node) -> str:
         job = await self.store.job(JOB)
-        return await replace_lost(self.lease, self.store, self.cluster, job, [one.id for one in lost], time.time())
+        return await replace_lost(*self.parts, job, [one.id for one in lost], time.time())
+
+    @property
+    def parts(self) -> tuple[Lease, Store, FakeCluster, NodeHealth]:
+        health = NodeHealth(self.lease, self.store, self.cluster, Rule(3600.0, 600.0))
+        return self.lease, self.store, self.cluster, health
 
     async def names(self) -> list[str]:
         return [row.data["name"] for row in await self.rows("grant")]
@@ -110,7 +117,7 @@ async def test_a_node_that_is_there_may_come_back_by_itself(rig: Rig) -> None:
 async def test_a_node_that_is_there_but_brings_no_agent_up_is_replaced_too(rig: Rig) -> None:
     await rig.run()
     rig.cluster.add_node(node(3))
-    replacing = Replacing(rig.lease, rig.store, rig.cluster, 30.0)
+    replacing = Replacing(*rig.parts, 30.0)
     await replacing.look(await rig.store.job(JOB), [node(1).id], 3.0)
     assert replacing.is_waiting and sorted(await rig.names()) == ["local-1", "local-2"]
     replacing._since_s = time.monotonic() - 2.0  # pyright: ignore[reportPrivateUsage]
@@ -123,7 +130,7 @@ async def test_a_node_that_is_there_but_brings_no_agent_up_is_replaced_too(rig: 
 async def test_that_there_is_none_is_said_after_a_while(rig: Rig) -> None:
     await rig.run()
     rig.cluster.remove_node(node(1).id)
-    patient, impatient = (Replacing(rig.lease, rig.store, rig.cluster, wait_s) for wait_s in (30.0, -1.0))
+    patient, impatient = (Replacing(*rig.parts, wait_s) for wait_s in (30.0, -1.0))
     for replacing, said in ((patient, False), (impatient, True)):
         await replacing.look(await rig.store.job(JOB), [node(1).id], 3.0)
         assert bool(replacing.no_spare) is said
@@ -164,3 +171,25 @@ async def test_room_that_another_job_was_given_is_not_free(rig: Rig) -> None:
     await rig.store.apply(rig.lease, placed, now=2.0, allot=allot(await rig.store.job("j-other"), turn))
     rig.cluster.remove_node(node(1).id)
     assert "no other node has room" in await rig.replace(node(1))
+
+
+async def test_a_node_that_the_cluster_has_lost_is_noted_once_and_one_that_is_closed_is_no_spare(rig: Rig) -> None:
+    await rig.run()
+    rig.cluster.remove_node(node(1).id)
+    assert "no other node has room" in await rig.replace(node(1))
+    assert "no other node has room" in await rig.replace(node(1)), "asked again and again until there is one"
+    (lost,) = await rig.store.node_events()
+    assert (lost.node, lost.kind, lost.job_id) == ("local-1", Happening.NODE_LOST, JOB)
+    rig.cluster.add_node(node(3))
+    await rig.store.note_node_order(NodeEvent("local-3", Happening.CORDONED, 1.0, "c", actor="ann", message="fan"))
+    assert (await rig.replace(node(1))).endswith("; local-3 is cordoned by ann: fan")
+    await rig.store.note_node_order(NodeEvent("local-3", Happening.UNCORDONED, 2.0, "u", actor="ann"))
+    assert await rig.replace(node(1)) == "" and sorted(await rig.names()) == ["local-2", "local-3"]
+
+
+async def test_a_node_that_only_lost_its_agent_is_not_noted_as_lost(rig: Rig) -> None:
+    await rig.run()
+    rig.cluster.add_node(node(3))
+    job = await rig.store.job(JOB)
+    assert await replace_lost(*rig.parts, job, [node(1).id], time.time(), is_overdue=True) == ""
+    assert await rig.store.node_events() == []

@@ -1,0 +1,99 @@
+"""What befalls nodes, noted from what supervisors report of their jobs; and which nodes may be used because of it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import structlog
+
+from regroup.service.policy.health import MEMORY_S, Happening, NodeEvent, Rule, fault_of, judge_all
+from regroup.service.policy.topology import Node
+from regroup.service.runtime.cluster import Cluster, SupervisorEvent
+from regroup.service.settings import Settings
+from regroup.service.store.records import Allotment, JobRow, Lease
+from regroup.service.store.store import Store
+
+_NOTES = {"stuck": Happening.UNKILLABLE}
+"""Kinds of notes of an agent that speak against its node."""
+_log = structlog.get_logger(__name__)
+
+
+def rule_of(settings: Settings) -> Rule:
+    """How soon this control plane forgets."""
+    return Rule(settings.node_half_life_s, settings.quarantine_s)
+
+
+class NodeHealth:
+    """What one leader knows of the health of nodes; all of it is in the store."""
+
+    def __init__(self, lease: Lease, store: Store, cluster: Cluster, rule: Rule) -> None:
+        self._lease, self._store, self._cluster, self._rule = lease, store, cluster, rule
+
+    async def nodes(self, now: float) -> list[Node]:
+        """The nodes of the cluster; of those that are closed, why."""
+        return closed(await self._cluster.nodes(), await self._store.node_events(), now, self._rule)
+
+    async def hear(self, job: JobRow, reported: Sequence[SupervisorEvent], now: float) -> None:
+        """Note what a supervisor's events say against nodes. What a job rehearses (`faults`) is no node's fault."""
+        if job.spec.get("faults") or not any(event.type in ("incident", "note") for event in reported):
+            return
+        rows = await self._store.live_allotments(job.id)
+        await self._note(faults_in(job.id, reported, _machines(rows), now), now)
+
+    async def lost(self, job: JobRow, gone: Iterable[Allotment], now: float) -> None:
+        """Note that the cluster has lost nodes on which the job held these grants."""
+        message = f"the cluster lost it while job {job.name} ran there"
+        await self._note(
+            [
+                NodeEvent(_machine(row), Happening.NODE_LOST, now, f"lost:{row.node_id}", job.id, "", message)
+                for row in gone
+            ],
+            now,
+        )
+
+    async def _note(self, faults: Sequence[NodeEvent], now: float) -> None:
+        if not faults:
+            return
+        fresh = await self._store.note_node_faults(self._lease, faults, forget_before_s=now - MEMORY_S)
+        healths = judge_all(await self._store.node_events(), now, self._rule) if fresh else {}
+        for fault in fresh:
+            health = healths[fault.node]
+            told = {"node": fault.node, "fault": fault.kind.value, "job": fault.job_id, "score": round(health.score, 2)}
+            _log.warning("a node failed", **told, message=fault.message, closed=health.why_closed)
+
+
+def closed(nodes: Iterable[Node], events: Iterable[NodeEvent], now: float, rule: Rule) -> list[Node]:
+    """The nodes; of those on which nothing new is to be placed, why."""
+    healths = judge_all(events, now, rule)
+    return [
+        replace(node, closed=healths[node.machine].why_closed) if node.machine in healths else node for node in nodes
+    ]
+
+
+def faults_in(
+    job_id: str, reported: Iterable[SupervisorEvent], machines: Mapping[str, str], now: float
+) -> list[NodeEvent]:
+    """Faults of nodes in what a supervisor reports. `machines`: id or name of a node → what it is called for good."""
+    found: list[NodeEvent] = []
+    for event in reported:
+        kind: Happening | None = None
+        node = str(event.data.get("node_id") or event.data.get("node"))
+        if event.type == "incident":
+            kind = fault_of(str(event.data.get("reason")), event.data.get("evidence"))
+        elif event.type == "note":
+            kind = _NOTES.get(event.data.get("kind", ""))
+        if kind is None or node not in machines:
+            continue
+        key = f"incident:{event.data['id']}" if event.type == "incident" else f"{job_id}:{event.key}"
+        message = str(event.data.get("cause") or event.data.get("message") or "")
+        # Clocks of nodes differ: what has not happened yet would count for nothing.
+        found.append(NodeEvent(machines[node], kind, min(event.time_s, now), key, job_id, "", message))
+    return found
+
+
+def _machines(rows: Iterable[Allotment]) -> dict[str, str]:
+    grants = [row for row in rows if row.kind == "grant"]
+    return {name: _machine(row) for row in grants for name in (row.node_id, row.data["name"])}
+
+
+def _machine(row: Allotment) -> str:
+    return row.data.get("machine") or row.data["name"]
