@@ -25,6 +25,7 @@ from pydantic import BaseModel, ValidationError
 
 from regroup.api import executing, schemas, uploading
 from regroup.api.execute import ExecEvent
+from regroup.api.node_calls import NodeCalls
 from regroup.api.sse import ServerEvent, read_events
 from regroup.api.stacks import RankStack, Stacks
 from regroup.service.errors import RegroupError
@@ -64,7 +65,7 @@ class JobTimeoutError(RegroupError):
     """The job was not over in time; it goes on."""
 
 
-class Client:
+class Client(NodeCalls):
     """One server.
 
     Args:

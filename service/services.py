@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 from regroup.service.blobs import Blobs
 from regroup.service.jobs import Jobs
+from regroup.service.nodes import Nodes
 from regroup.service.runtime.cluster import Cluster
+from regroup.service.runtime.node_health import rule_of
 from regroup.service.settings import Settings
 from regroup.service.store.store import Store
 
@@ -40,6 +42,11 @@ class Services:
         return Jobs(
             self.store, self.clock, self.blobs, storage_uri=settings.storage_uri, allow_faults=settings.allow_faults
         )
+
+    @property
+    def nodes(self) -> Nodes:
+        """What can be asked of nodes."""
+        return Nodes(self.store, self.cluster, rule_of(self.settings), self.clock)
 
     @property
     def blobs(self) -> Blobs:

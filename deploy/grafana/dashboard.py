@@ -208,6 +208,23 @@ ROWS = (
                 width=8,
                 stacked=True,
             ),
+            Panel(
+                "Node faults",
+                "What happened to each node of late; at 2.5 it is quarantined.",
+                "short",
+                [Query("regroup_node_score", "{{node}}")],
+                width=12,
+            ),
+            Panel(
+                "Closed nodes",
+                "Nodes that get no new ranks: quarantined by themselves, or cordoned by an admin.",
+                "short",
+                [
+                    Query("regroup_node_quarantined", "{{node}} quarantined"),
+                    Query("regroup_node_cordoned", "{{node}} cordoned"),
+                ],
+                width=12,
+            ),
         ),
     ),
 )

@@ -41,6 +41,15 @@ DEVICE_SECONDS = Metric(
     "Seconds that jobs held devices, by what they were spent on; with device=\"cuda\" these are GPU-seconds.",
     ("class", "device"),
 )  # fmt: skip
+NODE_SCORE = Metric(
+    "regroup_node_score", "gauge", "What happened to a node of late, each fault counting half after a while.",
+    ("node",),
+)  # fmt: skip
+NODE_QUARANTINED = Metric(
+    "regroup_node_quarantined", "gauge", "1 while a node that something happened to gets no ranks because of it.",
+    ("node",),
+)  # fmt: skip
+NODE_CORDONED = Metric("regroup_node_cordoned", "gauge", "1 while an admin has a node closed.", ("node",))
 JOB_STEP = Metric("regroup_job_step", "gauge", "Committed steps of a live job.", _JOB)
 JOB_STEPS = Metric("regroup_job_steps", "gauge", "Steps a live job is to do.", _JOB)
 JOB_LOSS = Metric("regroup_job_loss", "gauge", "Training loss of the newest step.", _JOB)

@@ -7,7 +7,7 @@ what is new, and nothing of jobs that have ended.
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from prometheus_client.core import Metric as Family
 
 from regroup import __version__
 from regroup.service.policy.accounting import device_seconds, goodput, queue_waits
+from regroup.service.policy.health import Health, Rule, judge_all
 from regroup.service.runtime import metric_names as names
 from regroup.service.runtime.account import Account
 from regroup.service.runtime.metric_names import Metric
@@ -30,8 +31,10 @@ Sample = tuple[Sequence[str], float]
 class Metrics:
     """Renders `/metrics`."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store, rule: Rule, clock: Callable[[], float] = time.time) -> None:
+        """`rule`: how soon faults of nodes are forgotten."""
         self._store = store
+        self._rule = rule
         self._clock = clock
         self._accounts: dict[str, Account] = {}
         self._one_at_a_time = asyncio.Lock()
@@ -46,6 +49,7 @@ class Metrics:
             await self._catch_up()
             now = self._clock()
             families = list(_families(await self._store.totals(now), list(self._accounts.values()), now))
+            families += _of_nodes(judge_all(await self._store.node_events(), now, self._rule))
         registry = CollectorRegistry()
         registry.register(_Ready(families))
         return generate_latest(registry)
@@ -99,6 +103,15 @@ _OF_A_JOB: Sequence[tuple[Metric, Callable[[Account, float], float | None]]] = (
     (names.JOB_MIRRORED, lambda account, _: account.job.mirrored_step),
     (names.JOB_STRAGGLERS, lambda account, _: account.stragglers),
 )
+
+
+def _of_nodes(healths: Mapping[str, Health]) -> Iterable[Family]:
+    """Of the nodes that something has happened to: of all others there is nothing to say."""
+    touched = {node: health for node, health in sorted(healths.items()) if health != Health()}
+    yield _gauge(names.NODE_SCORE, [((node,), health.score) for node, health in touched.items()])
+    quarantined = [((node,), float(health.quarantined_until_s is not None)) for node, health in touched.items()]
+    yield _gauge(names.NODE_QUARANTINED, quarantined)
+    yield _gauge(names.NODE_CORDONED, [((node,), float(health.cordon is not None)) for node, health in touched.items()])
 
 
 def _phases(incidents: Iterable[dict[str, Any]]) -> dict[Sequence[str], list[float]]:

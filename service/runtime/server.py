@@ -18,6 +18,7 @@ from regroup.service.runtime.blob_sweep import keep_swept
 from regroup.service.runtime.cluster import Cluster
 from regroup.service.runtime.controller import Controller
 from regroup.service.runtime.metrics import Metrics
+from regroup.service.runtime.node_health import rule_of
 from regroup.service.runtime.processes import Process
 from regroup.service.services import Services
 from regroup.service.settings import Settings
@@ -57,7 +58,7 @@ async def control_plane(settings: Settings) -> AsyncGenerator[Services]:
     try:
         cluster = await _join(settings)
         controller = Controller(store, cluster, settings)
-        metrics = Metrics(store)
+        metrics = Metrics(store, rule_of(settings))
         services = Services(store, cluster, settings, render_metrics=metrics.render,
                             checks={"controller": controller.check})  # fmt: skip
         running = (

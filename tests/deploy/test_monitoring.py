@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +15,7 @@ import pytest
 import yaml
 from house.prometheus import PrometheusServer, QueryError
 
+from regroup.service.policy.health import Happening, NodeEvent, Rule
 from regroup.service.runtime.metrics import Metrics
 from regroup.service.spec import parse_spec
 from regroup.service.states import JobState, Reason, advance
@@ -86,7 +88,9 @@ async def exposition(folder: Path) -> bytes:
     await store.apply(lease, advance("job_1", JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=995.0)
     await store.apply(lease, advance("job_1", JobState.PLACING, JobState.STARTING, Reason.GRANTED), now=996.0)
     await store.ingest(lease, "job_1", "boot-1", life_of_a_job(), {})
-    text = await Metrics(store).render()
+    bad = NodeEvent("local-1", Happening.PREFLIGHT, time.time(), "preflight:1", message="its matmul is wrong")
+    await store.note_node_order(bad)
+    text = await Metrics(store, Rule(3600.0, 600.0)).render()
     await store.close()
     return text
 

@@ -17,7 +17,7 @@ import yaml
 
 from regroup.api.app import create_app
 from regroup.api.cli import main
-from regroup.service.runtime.cluster import SupervisorEvent
+from regroup.service.runtime.cluster import Node, SupervisorEvent
 from regroup.service.runtime.fake_cluster import FakeCluster
 from regroup.service.services import Services
 from regroup.service.settings import Settings
@@ -366,3 +366,23 @@ def test_stacks_show_one_rank_or_all(cli, server, job) -> None:
     server.cluster.running[job] = {"0": found, "1": found}
     assert "rank 1 on a (process 5), backward of step 3" in cli("stacks", job).out
     assert cli("stacks", job, "--rank", "1", "--json").json["rank"] == 1
+
+
+def test_nodes_are_listed_closed_and_opened(cli, server) -> None:
+    server.cluster.add_node(Node("1" * 40, "local-1", "10.0.0.1", cpus=4, free_cpus=4))
+    assert cli("cordon", "local-1", "--why", "its fan").out == "local-1 gets no new ranks\n"
+    header, row = cli("nodes").out.splitlines()
+    assert header.split()[:2] == ["NODE", "ADDRESS"] and row.split()[:7] == [
+        "local-1",
+        "10.0.0.1",
+        "4/4",
+        "0/0",
+        "-",
+        "cordoned",
+        "0.0",
+    ]
+    assert cli("nodes", "--json").json[0]["health"]["cordoned_by"] == "local"
+    assert cli("uncordon", "local-1").out == "local-1 takes ranks again; it was cordoned by local: its fan\n"
+    assert cli("uncordon", "local-1").out == "local-1 takes ranks\n"
+    missing = cli("cordon", "local-7")
+    assert missing.code != 0 and "no node 'local-7'; there are: local-1" in missing.err

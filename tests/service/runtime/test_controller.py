@@ -17,6 +17,7 @@ from regroup.service.runtime.cluster import Grant, Node, SyncReply, SyncRequest,
 from regroup.service.runtime.controller import Controller
 from regroup.service.runtime.fake_cluster import FakeCluster, FakeSupervisor
 from regroup.service.runtime.metrics import Metrics
+from regroup.service.runtime.node_health import rule_of
 from regroup.service.settings import Settings
 from regroup.service.spec import parse_spec
 from regroup.service.states import JobState, Reason
@@ -316,7 +317,7 @@ async def test_metrics_are_rebuilt_from_the_database(house: House) -> None:
         await supervisor.emit("incident", id="i1", cause="rank_exit", steps_lost=0, durations={"total": 0.7})
         await house.until(job_id, lambda job: job.step == 1)
         await eventually(lambda: has_incident(house, job_id))
-        metrics = Metrics(house.store)
+        metrics = Metrics(house.store, rule_of(house.settings))
         text = (await metrics.render()).decode()
         assert f'regroup_job_loss{{job="gpt",job_id="{job_id}",project="default"}} 2.5' in text
         assert 'regroup_jobs{state="RUNNING"} 1.0' in text
@@ -327,7 +328,7 @@ async def test_metrics_are_rebuilt_from_the_database(house: House) -> None:
         await supervisor.state("SUCCEEDED", "completed")
         await house.until_state(job_id, JobState.SUCCEEDED)
         await eventually(lambda: not house.cluster.held)
-    again, fresh = await metrics.render(), await Metrics(house.store).render()
+    again, fresh = await metrics.render(), await Metrics(house.store, rule_of(house.settings)).render()
     assert again == fresh, "kept or read anew, the numbers are the same"
     assert "regroup_job_loss{" not in again.decode()
 

@@ -1,0 +1,114 @@
+"""Wire models of `/v1/nodes`. Times: Unix seconds."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from regroup.service.nodes import NodeState
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(from_attributes=True, frozen=True)
+
+
+class NodeFault(_Wire):
+    """One thing that speaks against a node."""
+
+    kind: str
+    time_s: float
+    job_id: str
+    """Empty if no job saw it."""
+    message: str
+
+
+class NodeHealth(_Wire):
+    """Whether a node is trusted with ranks."""
+
+    status: Literal["open", "cordoned", "quarantined"]
+    score: float
+    """What its faults come to now; each counts half as much after a half-life of use."""
+    why: str
+    """Why nothing new is placed there, for people; empty if it is open."""
+    until_s: float | None
+    """The quarantine ends by itself then; null if it is open, or cordoned."""
+    cordoned_by: str | None
+    """Who cordoned it."""
+    cordoned_at_s: float | None
+    quarantines: int
+    """How many there were of late, a present one included: the next is twice as long."""
+    faults: list[NodeFault]
+    """Oldest first."""
+
+
+class NodeJob(_Wire):
+    """A job that holds devices of a node."""
+
+    id: str
+    name: str
+    ranks: int
+
+
+class Node(_Wire):
+    """A node of the cluster, or one that has left it and is remembered."""
+
+    name: str
+    """What it is called for good; its health belongs to that."""
+    node_id: str | None
+    """Ray's, of now; null while the cluster has no such node."""
+    node_name: str | None
+    """Ray's, of now."""
+    address: str | None
+    cpus: float
+    free_cpus: float
+    gpus: float
+    free_gpus: float
+    memory_bytes: int
+    free_memory_bytes: int
+    is_draining: bool
+    """It is about to leave."""
+    jobs: list[NodeJob]
+    health: NodeHealth
+
+
+class NodeList(_Wire):
+    """Nodes by name."""
+
+    nodes: list[Node]
+
+
+class NodeOrder(BaseModel):
+    """Why a node is closed or opened."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    why: str = Field(default="", max_length=500)
+    """For those who wonder; shown with the node, and with jobs that wait for it."""
+
+
+def node(state: NodeState) -> Node:
+    """A node as the API shows it."""
+    there, health = state.node, state.health
+    return Node(
+        name=state.name,
+        node_id=there.id if there else None,
+        node_name=there.name if there else None,
+        address=there.address if there else None,
+        cpus=there.cpus if there else 0,
+        free_cpus=there.free_cpus if there else 0,
+        gpus=there.gpus if there else 0,
+        free_gpus=there.free_gpus if there else 0,
+        memory_bytes=there.memory_bytes if there else 0,
+        free_memory_bytes=there.free_memory_bytes if there else 0,
+        is_draining=there.is_draining if there else False,
+        jobs=[NodeJob.model_validate(job) for job in state.jobs],
+        health=NodeHealth(
+            status=state.status,
+            score=health.score,
+            why=health.why_closed,
+            until_s=health.quarantined_until_s if health.cordon is None else None,
+            cordoned_by=health.cordon.actor if health.cordon else None,
+            cordoned_at_s=health.cordon.time_s if health.cordon else None,
+            quarantines=health.quarantines,
+            faults=[NodeFault.model_validate(fault) for fault in health.faults],
+        ),
+    )
