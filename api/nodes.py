@@ -24,13 +24,13 @@ class NodeFault(_Wire):
 class NodeHealth(_Wire):
     """Whether a node is trusted with ranks."""
 
-    status: Literal["open", "cordoned", "quarantined"]
+    status: Literal["open", "cordoned", "quarantined", "fenced"]
     score: float
     """What its faults come to now; each counts half as much after a half-life of use."""
     why: str
     """Why nothing new is placed there, for people; empty if it is open."""
     until_s: float | None
-    """The quarantine ends by itself then; null if it is open, or cordoned."""
+    """The quarantine, or the fence, ends by itself then; null if it is open, or cordoned."""
     cordoned_by: str | None
     """Who cordoned it."""
     cordoned_at_s: float | None
@@ -105,7 +105,7 @@ def node(state: NodeState) -> Node:
             status=state.status,
             score=health.score,
             why=health.why_closed,
-            until_s=health.quarantined_until_s if health.cordon is None else None,
+            until_s=(health.quarantined_until_s or health.fenced_until_s) if health.cordon is None else None,
             cordoned_by=health.cordon.actor if health.cordon else None,
             cordoned_at_s=health.cordon.time_s if health.cordon else None,
             quarantines=health.quarantines,

@@ -38,11 +38,13 @@ class NodeState:
     health: Health
 
     @property
-    def status(self) -> Literal["open", "cordoned", "quarantined"]:
+    def status(self) -> Literal["open", "cordoned", "quarantined", "fenced"]:
         """Whether new ranks may be placed there, as far as its health goes."""
         if self.health.cordon is not None:
             return "cordoned"
-        return "open" if self.health.quarantined_until_s is None else "quarantined"
+        if self.health.quarantined_until_s is not None:
+            return "quarantined"
+        return "open" if self.health.fenced_until_s is None else "fenced"
 
 
 class Nodes:

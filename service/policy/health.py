@@ -4,6 +4,9 @@ Each fault adds its weight to the score of its node, which halves with every hal
 fault that takes the score to `QUARANTINE_AT` puts the node into quarantine: nothing new is placed there until a
 back-off has passed, which doubles with each recent quarantine. Ranks that run there run on. An admin may cordon a node
 for as long as he likes, and uncordon it, which forgives it all that happened before.
+
+A node that fell silent and was given up without proof that its ranks are dead is closed for `FENCE_S`: by then what ran
+there has ended itself, or the cluster has lost the node.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +22,7 @@ _ONCE_S = 30.0
 """What follows a fault within this time is taken for its consequence: a node that hosts four jobs fails once."""
 MEMORY_S = 7 * 24 * 3600.0
 """Faults and quarantines that are older count for nothing, and need not be kept."""
+FENCE_S = 60.0
 _LONGEST_S = 24 * 3600.0
 _SHOWN = 200
 """Characters of a fault's message in an explanation."""
@@ -31,6 +35,8 @@ class Happening(StrEnum):
     """The cluster lost it while a job had ranks there."""
     AGENT_LOST = "agent_lost"
     """A job's agent there died or fell silent."""
+    SILENT = "silent"
+    """It was given up though the cluster has it still: ranks may run there. That an agent was lost is told beside it."""
     UNKILLABLE = "unkillable"
     """A process there outlived SIGKILL."""
     PREFLIGHT = "preflight"
@@ -50,6 +56,7 @@ class Happening(StrEnum):
 WEIGHTS: Mapping[Happening, float] = {
     Happening.NODE_LOST: 1.0,
     Happening.AGENT_LOST: 1.0,
+    Happening.SILENT: 1.0,
     Happening.UNKILLABLE: QUARANTINE_AT,
     Happening.PREFLIGHT: QUARANTINE_AT,
     Happening.LINK: 1.5,
@@ -101,6 +108,8 @@ class Health:
     """Those that count, oldest first."""
     cordon: NodeEvent | None = None
     """An admin's."""
+    fenced_until_s: float | None = None
+    """What it ran when it fell silent may live until then; None if that is over."""
 
     @property
     def why_closed(self) -> str:
@@ -109,7 +118,8 @@ class Health:
             why = f": {self.cordon.message}" if self.cordon.message else ""
             return f"cordoned by {self.cordon.actor}{why}"
         if self.quarantined_until_s is None:
-            return ""
+            fence_s = self.fenced_until_s
+            return "" if fence_s is None else f"silent: ranks may run there until {_clock(fence_s)}"
         last = self.faults[-1]
         told = f", the last at {_clock(last.time_s)}: {last.message[:_SHOWN]}" if last.message else ""
         return f"quarantined until {_clock(self.quarantined_until_s)} ({_counted(self.faults)}{told})"
@@ -136,6 +146,7 @@ def judge(events: Iterable[NodeEvent], now_s: float, rule: Rule) -> Health:
         quarantines=quarantines,
         faults=tuple(faults),
         cordon=cordon,
+        fenced_until_s=_fence(faults, now_s),
     )
 
 
@@ -159,6 +170,11 @@ _BY_REASON: Mapping[str, Happening] = {
     Reason.NODE_LOST: Happening.NODE_LOST,
     Reason.HANG: Happening.BLAMED,
 }
+
+
+def _fence(faults: Iterable[NodeEvent], now_s: float) -> float | None:
+    until_s = max((fault.time_s + FENCE_S for fault in faults if fault.kind is Happening.SILENT), default=now_s)
+    return until_s if until_s > now_s else None
 
 
 def _counting(faults: Sequence[NodeEvent]) -> list[NodeEvent]:

@@ -50,6 +50,17 @@ class NodeHealth:
             now,
         )
 
+    async def silent(self, job: JobRow, given_up: Iterable[Allotment], now: float) -> None:
+        """Note that nodes which the cluster has still were given up: what the job ran there was not proven dead."""
+        message = f"it fell silent while job {job.name} ran there"
+        await self._note(
+            [
+                NodeEvent(_machine(row), Happening.SILENT, now, f"silent:{row.name}", job.id, "", message)
+                for row in given_up
+            ],
+            now,
+        )
+
     async def _note(self, faults: Sequence[NodeEvent], now: float) -> None:
         if not faults:
             return

@@ -78,6 +78,7 @@ async def replace_lost(
     if not gone:
         return ""
     await health.lost(job, [row for row in gone if row.node_id not in alive], now)
+    await health.silent(job, [row for row in gone if row.node_id in alive], now)
     plan = next(row.data for row in rows if row.job_id == job.id and row.kind == "supervisor")
     demand = demand_of(job.parsed_spec(), Layout(**plan["layout"]))
     held = {row.node_id for row in mine}

@@ -45,6 +45,13 @@ def test_one_loss_is_not_a_quarantine_and_three_in_a_short_time_are() -> None:
     assert after(losses(0, 60, 120), 719).why_closed and not after(losses(0, 60, 120), 720).why_closed
 
 
+def test_a_node_that_fell_silent_is_closed_while_ranks_may_run_there_and_not_longer() -> None:
+    silent = [event(Happening.SILENT, 0)]
+    assert after(silent, 59).why_closed == "silent: ranks may run there until 1970-01-12 13:47:40 UTC"
+    assert after(silent, 60).why_closed == "" and after(silent, 60).score == pytest.approx(1, abs=0.02)
+    assert after([*silent, event(Happening.UNCORDONED, 10, actor="ann")], 11).why_closed == ""
+
+
 def test_three_losses_in_a_day_are_not_a_quarantine() -> None:
     assert after(losses(0, 4 * HOUR, 8 * HOUR), 8 * HOUR + 1).why_closed == ""
 

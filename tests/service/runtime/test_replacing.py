@@ -187,9 +187,12 @@ async def test_a_node_that_the_cluster_has_lost_is_noted_once_and_one_that_is_cl
     assert await rig.replace(node(1)) == "" and sorted(await rig.names()) == ["local-2", "local-3"]
 
 
-async def test_a_node_that_only_lost_its_agent_is_not_noted_as_lost(rig: Rig) -> None:
+async def test_a_node_that_was_given_up_while_the_cluster_has_it_is_fenced(rig: Rig) -> None:
     await rig.run()
     rig.cluster.add_node(node(3))
     job = await rig.store.job(JOB)
     assert await replace_lost(*rig.parts, job, [node(1).id], time.time(), is_overdue=True) == ""
-    assert await rig.store.node_events() == []
+    (fault,) = await rig.store.node_events()
+    assert (fault.node, fault.kind, fault.job_id) == ("local-1", Happening.SILENT, JOB)
+    (fenced,) = [each for each in await rig.parts[3].nodes(time.time()) if each.closed]
+    assert fenced.id == node(1).id and "ranks may run there" in fenced.closed
