@@ -36,7 +36,7 @@ class Happening(StrEnum):
     AGENT_LOST = "agent_lost"
     """A job's agent there died or fell silent."""
     SILENT = "silent"
-    """It was given up though the cluster has it still: ranks may run there. That an agent was lost is told beside it."""
+    """It was given up though the cluster has it: ranks may run there. That an agent was lost is told beside it."""
     UNKILLABLE = "unkillable"
     """A process there outlived SIGKILL."""
     PREFLIGHT = "preflight"
