@@ -10,6 +10,7 @@ from regroup.service.code import Code
 from regroup.service.combinations import NO_MODEL, Choice, violations
 from regroup.service.environment import Environment
 from regroup.service.errors import FieldIssue, SpecError
+from regroup.service.fault_spec import Fault
 from regroup.service.hardware import peak_flops
 from regroup.service.layout import Layout
 from regroup.service.layout_spec import LayoutSpec
@@ -104,26 +105,6 @@ class Recovery(Part):
     """Ranks that stand still."""
 
 
-class FaultPoint(Part):
-    """Where a fault strikes."""
-
-    rank: int = Field(ge=0)
-    """The rank that is struck."""
-    step: int = Field(ge=1)
-    """The step during which it is struck."""
-    phase: Literal["forward", "backward", "optimizer", "snapshot", "checkpoint"] = "forward"
-    """The phase of that step."""
-
-
-class Fault(Part):
-    """A rehearsal: strikes once in the job's life, recorded before it acts; needs a server with --allow-faults."""
-
-    at: FaultPoint
-    """Where it strikes."""
-    do: Literal["sigkill", "sigstop", "raise", "kill_store", "kill_zygote", "kill_agent", "kill_saver"] = "sigkill"
-    """What happens: to the rank itself, or to the store, zygote, agent or saver beside it."""
-
-
 class JobSpec(Part):
     """A training job, whole."""
 
@@ -194,7 +175,7 @@ class JobSpec(Part):
         if self.training and self.training.batch != "fixed":
             self._check_shares(self.training)
         for fault in self.faults:
-            if fault.at.rank >= self.layout.at(self.layout.dp.max).world_size:
+            if (fault.at.rank or 0) >= self.layout.at(self.layout.dp.max).world_size:
                 raise PydanticCustomError(
                     "faults", "a fault's rank is below the largest world size: {rank}", {"rank": fault.at.rank}
                 )

@@ -139,6 +139,7 @@ LEFT_TO_A_SCRIPT: Mapping[str, str] = {
 }
 """Fields of a spec that a script decides itself, and what to say of it."""
 _SCRIPT_PHASES = ("forward", "optimizer")
+_NOT_IN_A_SCRIPT = ("kill_saver", "flip_snapshot")
 _STEPS_OF_A_FUNCTION = frozenset({"steps", "global_batch", "micro_batch"})
 
 
@@ -202,8 +203,9 @@ def _instead(name: str, value: Any, default: Any) -> str:
         case "training":
             return "" if value is None else "it decides that itself; workload.steps says how many, if known"
         case "faults":
-            odd = [fault for fault in value if fault.at.phase not in _SCRIPT_PHASES or fault.do == "kill_saver"]
-            return f"its faults strike in {' or '.join(_SCRIPT_PHASES)}, and it has no saver" if odd else ""
+            odd = [fault for fault in value if fault.at.phase not in _SCRIPT_PHASES or fault.do in _NOT_IN_A_SCRIPT]
+            where = " or ".join(_SCRIPT_PHASES)
+            return f"its faults strike in {where}, and it has neither saver nor snapshots" if odd else ""
         case "layout":
             return (
                 LEFT_TO_A_SCRIPT[name] if value.model_dump(exclude={"dp"}) != default.model_dump(exclude={"dp"}) else ""

@@ -103,10 +103,10 @@ class Context:
         self._join = join
         self._channel = channel
         self._progress = progress
-        self._faults = Faults(join.config.get("faults", ()), join.faults_fired, join.rank)
         self._things: dict[str, object] = {}
         self._state: TrainingState | None = None
         self._snapshots = Snapshots(device)
+        self._faults = Faults(join, self._snapshots.spoil_newest)
         self._agreement = Agreement()
         self._asked = Asked()
         self._last_checkpoint = join.restore.step

@@ -1,17 +1,18 @@
-"""Rehearsed failures: a fault strikes at (rank, step, phase), once in the life of a job."""
+"""Rehearsed failures: a fault strikes at (rank or node, step, phase), once in the life of a job."""
 
 import os
 import signal
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from regroup.workers.contract import FaultDue, FaultGranted, Message, Phase
+from regroup.workers.contract import FaultDue, FaultGranted, Join, Message, Phase
+from regroup.workers.rank import striking
 
 _NOT_EVERY_STEP = (Phase.SNAPSHOT, Phase.CHECKPOINT)
 
 
 class PlannedFaultError(Exception):
-    """What the fault `raise` raises."""
+    """What the fault `raise` raises, and a fault that cannot be carried out here."""
 
 
 class Requests(Protocol):
@@ -25,39 +26,74 @@ class Requests(Protocol):
 class Faults:
     """The faults of a job that may still strike this rank."""
 
-    def __init__(self, planned: Sequence[Mapping[str, Any]], fired: Collection[int], rank: int) -> None:
+    def __init__(self, join: Join, spoil_snapshot: Callable[[], bool] = lambda: False) -> None:
+        """`spoil_snapshot`: change one byte of this rank's newest snapshot; whether there was one."""
+        planned: Sequence[Mapping[str, Any]] = join.config.get("faults", ())
         self._due = {
-            index: fault for index, fault in enumerate(planned) if fault["at"]["rank"] == rank and index not in fired
+            index: fault
+            for index, fault in enumerate(planned)
+            if _is_of(fault["at"], join) and index not in join.faults_fired
         }
+        self._spoil_snapshot = spoil_snapshot
+        self._drag: striking.Drag | None = None
 
     def strike(self, step: int, phase: str, channel: Requests) -> None:
         """Carry out what is due here, after the agent recorded it and said yes.
 
         Raises:
-            PlannedFaultError: the fault was to raise.
+            PlannedFaultError: the fault was to raise, or cannot be carried out here.
         """
+        if self._drag is not None and not self._drag.pull(step):
+            self._drag = None
         for index, fault in list(self._due.items()):
             if not _is_due(fault["at"], step, phase):
                 continue
             del self._due[index]
             reply, _ = channel.request(FaultDue(index, fault["do"]))
             if isinstance(reply, FaultGranted) and reply.granted:
-                _act(index, fault["do"], step, phase)
+                self._act(index, fault, step, phase)
+
+    def _act(self, index: int, fault: Mapping[str, Any], step: int, phase: str) -> None:
+        where = f"fault {index} of the spec: {fault['do']} at step {step} in {phase}"
+        match fault["do"]:
+            case "sigkill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "sigstop":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            case "raise":
+                raise PlannedFaultError(where)
+            case "segfault":
+                striking.segfault()
+            case "abort":
+                striking.abort()
+            case "loop":
+                striking.loop()
+            case "sleep":
+                striking.sleep(fault.get("duration"))
+            case "hold_gil":
+                striking.hold_gil(fault.get("duration"))
+            case "oom":
+                try:
+                    striking.exhaust_memory()
+                except OSError as error:
+                    raise PlannedFaultError(f"{where}: not possible on this node: {error}") from error
+            case "slow":
+                self._drag = striking.Drag(float(fault["factor"]), until_step=step + int(fault["steps"]))
+            case "flip_snapshot":
+                if not self._spoil_snapshot():
+                    raise PlannedFaultError(f"{where}: this rank has no snapshot yet; choose a later step")
+            case _:
+                pass  # what strikes another process is carried out by the agent when it grants
+
+
+def _is_of(at: Mapping[str, Any], join: Join) -> bool:
+    """A node is struck through the first of its ranks."""
+    if at.get("node") is not None:
+        return at["node"] == join.node_rank and join.local_rank == 0
+    return at["rank"] == join.rank
 
 
 def _is_due(at: Mapping[str, Any], step: int, phase: str) -> bool:
     # Not every step has a snapshot or a checkpoint: there a fault waits for the next one.
     reached = step >= at["step"] if phase in _NOT_EVERY_STEP else step == at["step"]
     return reached and phase == at["phase"]
-
-
-def _act(index: int, do: str, step: int, phase: str) -> None:
-    match do:
-        case "sigkill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        case "sigstop":
-            os.kill(os.getpid(), signal.SIGSTOP)
-        case "raise":
-            raise PlannedFaultError(f"fault {index} of the spec: raise at step {step} in {phase}")
-        case _:
-            pass  # what strikes another process is carried out by the agent when it grants

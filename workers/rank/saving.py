@@ -71,6 +71,16 @@ class Snapshots:
         """The newest set is whole on every rank: keep it until a newer one is."""
         self._protected = self._newest if self._newest >= 0 else self._protected
 
+    def spoil_newest(self) -> bool:
+        """Change one byte of the newest set that counts, as failing memory would; whether there is one."""
+        newest = self._newest if self._newest >= 0 else self._protected
+        if newest < 0:
+            return False
+        buffer = self._buffers[newest]
+        largest = max(buffer.index().tensors, key=lambda entry: entry.nbytes)
+        buffer.view(largest)[largest.nbytes // 2] ^= 1
+        return True
+
     def wait_for_saver(self) -> None:
         """Until no buffer is held for a checkpoint."""
         while self.count(Pin.CHECKPOINT):

@@ -26,7 +26,7 @@ class StepCount:
         self.step = join.restore.step
         """Steps taken."""
         self._join, self._channel, self._progress = join, channel, progress
-        self._faults = Faults(join.config.get("faults", ()), join.faults_fired, join.rank)
+        self._faults = Faults(join)
         self._one_at_a_time = threading.Lock()
         self._turn: set[int] = set()
         """Optimizers that have had their turn in the newest step."""
