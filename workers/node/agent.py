@@ -282,9 +282,12 @@ class NodeAgent:
             await self._reported.wait()
 
     async def _grant_fault(self, due: FaultDue) -> bool:
-        supervisor = ray.get_actor(self._config.supervisor, namespace=NAMESPACE)
-        answer: Any = supervisor.grant_fault.remote(due.index, due.do)
-        return bool(await answer)
+        while True:  # the rank waits for a word, and there may be no supervisor to say one
+            with contextlib.suppress(RayError, ValueError):
+                supervisor = ray.get_actor(self._config.supervisor, namespace=NAMESPACE)
+                answer: Any = supervisor.grant_fault.remote(due.index, due.do)
+                return bool(await answer)
+            await asyncio.sleep(0.1)
 
     async def _tell(self, generation: int, message: Stop | MirrorDue, rank: int | None = None) -> None:
         self._started().tell(generation, message, rank)
