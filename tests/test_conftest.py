@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from house.descriptors import Snapshot
-from house.job_leaks import processes_naming
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
+
+from regroup.service.runtime.left_behind import processes_naming
 
 pytest_plugins = ["pytester"]
 

@@ -116,14 +116,7 @@ def start(settings: Settings) -> LocalRay:
         f"--labels={ROLE_LABEL}=control", "--node-name=control",
     ]  # fmt: skip
     starting = [_StartingNode("control", head, {}, after_port=0)]
-    for index in range(settings.local_nodes):
-        name = f"local-{index + 1}"
-        gpus, environment = _gpus(settings, index)
-        node = [
-            f"--address={cluster.address}", f"--num-cpus={settings.slots_per_node}", f"--num-gpus={gpus}",
-            f"--labels={ROLE_LABEL}=training", f"--node-name={name}",
-        ]  # fmt: skip
-        starting.append(_StartingNode(name, node, environment, after_port=gcs_port))
+    starting += [_training_node(settings, cluster, number + 1) for number in range(settings.local_nodes)]
     try:
         _ray_start(settings, cluster, starting)
     except BaseException:
@@ -132,6 +125,35 @@ def start(settings: Settings) -> LocalRay:
     cluster = replace(cluster, daemons=tuple(processes.marked(_MARK, cluster.id)))
     _save(settings.state_dir, cluster)
     return cluster
+
+
+def add_node(settings: Settings) -> str:
+    """Start one more node for training beside those of the running cluster, as if one had been replaced; its name.
+
+    Raises:
+        LocalRayError: no local cluster runs here, or the node did not start.
+    """
+    cluster = load(settings.state_dir)
+    if cluster is None or not cluster.is_alive:
+        raise LocalRayError(
+            f"no local Ray runs on {settings.state_dir}: start one with `regroup serve --local-nodes N`"
+        )
+    number = 1 + max(int(path.name) for path in Path(cluster.temp_dir).iterdir() if path.name.isdecimal())
+    node = _training_node(settings, cluster, number)
+    _ray_start(settings, cluster, [node])
+    _save(settings.state_dir, replace(cluster, daemons=tuple(processes.marked(_MARK, cluster.id))))
+    return node.name
+
+
+def processes_of(cluster: LocalRay, node_name: str) -> set[Process]:
+    """Everything that runs on one node of a local cluster: its raylet, and all below it; empty if it is gone."""
+    socket_name = f"--raylet_socket_name={_temp_dir(cluster, node_name)}/".encode()
+    raylets = [
+        process
+        for process in processes.marked(_MARK, cluster.id)
+        if any(word.startswith(socket_name) for word in processes.command(process))
+    ]
+    return processes.with_descendants(raylets)
 
 
 def stop(state_dir: Path) -> bool:
@@ -160,12 +182,23 @@ class _StartingNode:
     after_port: int
 
 
+def _training_node(settings: Settings, cluster: LocalRay, number: int) -> _StartingNode:
+    """The `number`-th node, from 1. One beyond the first has the devices of one that it stands for."""
+    name = f"local-{number}"
+    gpus, environment = _gpus(settings, (number - 1) % settings.local_nodes)
+    flags = [
+        f"--address={cluster.address}", f"--num-cpus={cluster.slots_per_node}", f"--num-gpus={gpus}",
+        f"--labels={ROLE_LABEL}=training", f"--node-name={name}",
+    ]  # fmt: skip
+    return _StartingNode(name, flags, environment, after_port=int(cluster.address.rpartition(":")[2]))
+
+
 def _ray_start(settings: Settings, cluster: LocalRay, nodes: Sequence[_StartingNode]) -> None:
     """Start all nodes side by side; returns when all are registered."""
     orders: list[dict[str, Any]] = []
     for node in nodes:
         # Own temp dirs: two raylets that start together in one would race for the same socket names.
-        temp_dir = Path(cluster.temp_dir, node.name.removeprefix("local-")[:4])
+        temp_dir = _temp_dir(cluster, node.name)
         temp_dir.mkdir()
         flags = [
             *node.flags, f"--temp-dir={temp_dir}", "--node-ip-address=127.0.0.1", "--include-log-monitor=false",
@@ -191,6 +224,10 @@ def _ray_start(settings: Settings, cluster: LocalRay, nodes: Sequence[_StartingN
         raise LocalRayError(f"the local Ray did not start within {_START_TIMEOUT_S:.0f} s:\n{_said(orders)}") from error
     if ended.returncode != 0:
         raise LocalRayError(f"the local Ray did not start:\n{ended.stderr[-2000:]}{_said(orders)}")
+
+
+def _temp_dir(cluster: LocalRay, node_name: str) -> Path:
+    return Path(cluster.temp_dir, node_name.removeprefix("local-")[:4])
 
 
 def _said(orders: Sequence[Mapping[str, Any]]) -> str:

@@ -57,6 +57,23 @@ def marked(variable: str, value: str) -> list[Process]:
     return found
 
 
+def command(process: Process) -> list[bytes]:
+    """The words of its command line; none if it is gone."""
+    with contextlib.suppress(OSError):
+        return (_PROC / str(process.pid) / "cmdline").read_bytes().split(b"\0")
+    return []
+
+
+def files(process: Process) -> list[str]:
+    """What its open descriptors stand for; nothing if it is gone."""
+    found: list[str] = []
+    with contextlib.suppress(OSError):
+        for entry in (_PROC / str(process.pid) / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.append(os.readlink(entry))
+    return found
+
+
 def with_descendants(roots: Iterable[Process]) -> set[Process]:
     """The living among `roots`, and everything below them."""
     children: dict[int, list[int]] = {}
@@ -102,6 +119,12 @@ def kill(processes: Iterable[Process], within_s: float = 10.0) -> None:
             names = ", ".join(f"{process.name} ({process.pid})" for process in left)
             raise StillRunningError(f"still running {within_s:.0f} s after SIGKILL: {names}")
         time.sleep(0.02)
+
+
+def send(processes: Iterable[Process], number: signal.Signals) -> None:
+    """A signal to each that still lives."""
+    for process in processes:
+        _send(process, number)
 
 
 def _send(process: Process, number: signal.Signals) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from house.gates import Gates
-from house.job_leaks import processes_naming
 from house.served import Served, assert_same_result, end, eventually
 
 from regroup.api.schemas import Job
+from regroup.service.runtime.left_behind import processes_naming
 
 Spec = Callable[..., dict[str, Any]]
 RANKS = {0, 1, 2, 3}
