@@ -4,9 +4,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from regroup.api.app import openapi
 from regroup.api.cli import cli_doc, spec_doc
+from regroup.service.chaos.page import faults_page
 from regroup.service.combinations import rules_doc
 from regroup.service.states import state_diagram
 
@@ -28,6 +30,8 @@ job's ladder; `min`, `target` and `max` themselves must keep all.
 
 {rules_doc()}
 """
+RESULTS = ROOT / "benchmarks" / "results"
+"""Where runs of `regroup chaos run --all` and of the faults benchmark are kept: `faults.md` is written from them."""
 
 
 def main() -> int:
@@ -40,6 +44,7 @@ def main() -> int:
         ROOT / "docs" / "layouts.md": LAYOUTS,
         ROOT / "docs" / "cli.md": cli_doc.render(),
         ROOT / "docs" / "job-spec.md": spec_doc.render(),
+        ROOT / "docs" / "faults.md": faults_page(_result("chaos"), _result("faults")),
         ROOT / "docs" / "openapi.json": json.dumps(openapi(), indent=1, sort_keys=True) + "\n",
         ROOT / "deploy" / "grafana" / "regroup.json": dashboard,
     }
@@ -49,6 +54,12 @@ def main() -> int:
         if "--check" not in sys.argv:
             path.write_text(generated[path])
     return int(bool(stale) and "--check" in sys.argv)
+
+
+def _result(name: str) -> dict[str, Any]:
+    """A stored result; empty where none is kept."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 if __name__ == "__main__":

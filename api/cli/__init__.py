@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regroup.api.cli import executing, exits, nodes, reading, running, serving, submitting, watching
+from regroup.api.cli import chaos, executing, exits, nodes, reading, running, serving, submitting, watching
 
 app = typer.Typer(
     name="regroup",
@@ -31,6 +31,12 @@ for _group, _verbs in VERBS:
     for _verb in _verbs:
         _class = running.RunCommand if _verb is running.run else None
         app.command(_verb.__name__, cls=_class, rich_help_panel=_group)(_verb)
+
+GROUPS: tuple[tuple[str, str, typer.Typer], ...] = (("Chaos", "chaos", chaos.app),)
+"""Verbs that have verbs of their own: heading, name, and those."""
+
+for _group, _name, _verbs_of_its_own in GROUPS:
+    app.add_typer(_verbs_of_its_own, name=_name, rich_help_panel=_group)
 
 
 @app.callback(invoke_without_command=True)

@@ -3,7 +3,7 @@
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from regroup.api.cli import VERBS, app
+from regroup.api.cli import GROUPS, VERBS, app
 from regroup.api.cli.exits import MEANINGS
 
 _HEAD = """# Command line
@@ -28,14 +28,19 @@ def render() -> str:
     for group, verbs in VERBS:
         parts.append(f"## {group}\n")
         parts += [_verb(command, verb.__name__) for verb in verbs]
+    for group, name, _ in GROUPS:
+        inner = command.commands[name]
+        assert isinstance(inner, TyperGroup)
+        parts += [f"## {group}\n", f"{(inner.help or '').strip()}\n"]
+        parts += [_verb(inner, verb, f"{name} {verb}") for verb in inner.commands]
     return "\n".join(parts)
 
 
-def _verb(group: TyperGroup, name: str) -> str:
+def _verb(group: TyperGroup, name: str, typed: str = "") -> str:
     command = group.commands[name]
     assert isinstance(command, TyperCommand)
-    context = command.make_context(f"regroup {name}", [], resilient_parsing=True)
-    usage = " ".join([f"regroup {name}", *command.collect_usage_pieces(context)])
+    context = command.make_context(f"regroup {typed or name}", [], resilient_parsing=True)
+    usage = " ".join([f"regroup {typed or name}", *command.collect_usage_pieces(context)])
     lines = [f"### `{usage}`", "", (command.help or "").strip(), "", "| option | meaning |", "|---|---|"]
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)

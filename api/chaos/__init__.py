@@ -1,0 +1,1 @@
+"""Carries out the plans of `service.chaos` on a service of its own on this machine."""

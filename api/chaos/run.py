@@ -1,0 +1,94 @@
+"""Runs scenarios and soaks on a service of their own, each beside its control run."""
+
+import shutil
+import sysconfig
+import tempfile
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from regroup.api.chaos.conduct import Tell, conduct
+from regroup.api.chaos.local_service import LocalService
+from regroup.service.chaos import plan as plans
+from regroup.service.chaos.plan import Plan
+from regroup.service.chaos.record import Record
+from regroup.service.chaos.report import Outcome, judged, judged_soak
+from regroup.service.chaos.scenarios import CHECKPOINT_EVERY, NODES, RANKS, Scenario
+from regroup.service.errors import UnavailableError
+
+_SLOTS = RANKS // NODES
+_START_S, _A_STEP_S, _A_BLOW_S = 180.0, 0.5, 60.0
+_CALIBRATION_STEPS = 60
+_SOAK_PAUSE_S = 20.0
+"""A fault about so often."""
+_MODULES = ("argparse", "ast", "calendar", "dataclasses", "datetime", "difflib", "enum", "heapq")
+
+
+def run_scenarios(scenarios: Sequence[Scenario], seed: int, tell: Tell) -> Iterator[Outcome]:
+    """Each outcome as soon as it is there. Scenarios that need a spare node come last, on a service that has one."""
+    for spares in sorted({scenario.spares for scenario in scenarios}):
+        with _service(spares) as (service, root):
+            controls: dict[int, Record] = {}
+            for scenario in [each for each in scenarios if each.spares == spares]:
+                if scenario.steps not in controls:
+                    tell(f"control run of {scenario.steps} steps")
+                    controls[scenario.steps] = _run(service, root, Plan("control", seed, scenario.steps), tell)
+                tell(f"{scenario.number} {scenario.name}: {scenario.what}")
+                record = _run(service, root, scenario.plan(seed), tell)
+                yield judged(scenario, seed, record, controls[scenario.steps])
+
+
+def run_soak(minutes: float, seed: int, mix: Mapping[str, float], tell: Tell) -> Outcome:
+    """A job of about so many minutes with a fault of the mix every 20 s, and its control run before it."""
+    with _service(spares=1) as (service, root):
+        tell("measuring how long a step takes")
+        measured = _run(service, root, Plan("calibration", seed, _CALIBRATION_STEPS), tell)
+        durations = sorted(row["duration_s"] for row in measured.rows if row["duration_s"] is not None)
+        step_s = durations[len(durations) // 2]
+        steps, every = max(60, int(60 * minutes / step_s)), max(12, round(_SOAK_PAUSE_S / step_s))
+        plan = plans.soak(seed, steps=steps, every=every, ranks=RANKS, nodes=NODES, mix=mix)
+        tell(f"control run of {steps} steps of {step_s:.3f} s")
+        control = _run(service, root, Plan("control", seed, steps), tell)
+        tell(f"soak: {len(plan.faults)} faults, {len(plan.blows)} strikes from outside")
+        parts = {"snapshot": {"mirror_share": 0.5}}
+        return judged_soak(_run(service, root, plan, tell, **parts), control)
+
+
+@contextmanager
+def _service(spares: int) -> Generator[tuple[LocalService, Path]]:
+    """A service in a temporary folder, which is kept if what runs in it fails."""
+    root = Path(tempfile.mkdtemp(prefix="regroup-chaos-"))
+    service = LocalService(root, nodes=NODES + spares, slots=_SLOTS)
+    try:
+        with service:
+            for name in _MODULES:
+                (root / "text").mkdir(exist_ok=True)
+                shutil.copy(Path(sysconfig.get_path("stdlib")) / f"{name}.py", root / "text")
+            yield service, root
+    except BaseException as error:
+        error.add_note(f"the server's log and state are in {root}")
+        raise
+    shutil.rmtree(root, ignore_errors=True)
+    if service.late:
+        late = "; ".join(f"{pid} {command}" for pid, command in service.late.items())
+        raise UnavailableError(f"the service did not end by itself, and was killed: {late}")
+
+
+def _run(service: LocalService, root: Path, plan: Plan, tell: Tell, **parts: Any) -> Record:
+    budgets = dict.fromkeys(("rank_exit", "node_loss", "hang", "io_error"), 10 + len(plan.faults) + len(plan.blows))
+    spec = {
+        "name": plan.scenario,
+        "workload": {
+            "kind": "builtin",
+            "model": {"dim": 32, "layers": 2, "heads": 2},
+            "data": {"train": [str(root / "text")]},
+        },
+        "training": {"global_batch": 8, "micro_batch": 2, "sequence": 64, "steps": plan.steps},
+        "layout": {"dp": RANKS},
+        "checkpoint": {"every_steps": CHECKPOINT_EVERY},
+        "recovery": {"budgets": budgets},
+        **parts,
+    }
+    within_s = _START_S + _A_STEP_S * plan.steps + _A_BLOW_S * (len(plan.faults) + len(plan.blows))
+    return conduct(service, spec, plan, within_s=within_s, tell=tell)

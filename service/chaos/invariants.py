@@ -1,0 +1,177 @@
+"""What must hold after any failure, whatever it was: I1–I8, each judged on the record of a struck job. Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from regroup.service.chaos.record import Record
+from regroup.service.states import BUDGET_BY_REASON, TRANSITIONS, JobState, Reason
+
+_SUM_WITHIN = 0.01
+_ROUNDING_S = 0.05
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What one scenario must come to."""
+
+    state: str = "SUCCEEDED"
+    reason: str = "completed"
+    incidents: tuple[frozenset[str], ...] = ()
+    """For each incident in order the reasons that are right."""
+    rungs: frozenset[str] = frozenset({"respawn"})
+    detect_s: float = 1.0
+    """Most that may pass from an incident's fault until it is seen."""
+    total_s: float = 10.0
+    """And until its first step."""
+    steps_lost: int = 1
+    """Most that one incident may cost."""
+    at_least_one: bool = False
+    """More incidents than are listed may follow, of the last one's reasons."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One invariant as it was found."""
+
+    invariant: str
+    """`I1` to `I8`."""
+    meaning: str
+    problems: tuple[str, ...]
+    """What contradicts it; empty if it holds."""
+
+    @property
+    def holds(self) -> bool:
+        """Nothing contradicts it."""
+        return not self.problems
+
+
+def judge(record: Record, control: Record, expected: Expected) -> tuple[Finding, ...]:
+    """All eight, in order."""
+    return tuple(Finding(name, meaning, tuple(look(record, control, expected))) for name, meaning, look in _INVARIANTS)
+
+
+def _ledger(record: Record, control: Record, expected: Expected) -> Sequence[str]:
+    problems = [] if record.ledger["exact"] else [f"the ledger is not exact: {record.ledger['problems']}"]
+    if expected.state == "SUCCEEDED" and record.ledger["steps"] != control.ledger["steps"]:
+        problems.append(f"{record.ledger['steps']} steps are in the ledger, {control.ledger['steps']} in the control's")
+    steps = [row["step"] for row in record.rows]
+    if steps != list(range(1, len(steps) + 1)):
+        problems.append("the committed steps are not 1, 2, 3, …")
+    return problems
+
+
+def _digest(record: Record, control: Record, expected: Expected) -> Sequence[str]:
+    if expected.state != "SUCCEEDED":
+        return []
+    ours, theirs = record.job["digest"], control.job["digest"]
+    if not ours.get("parameters"):
+        return ["there is no digest of the parameters"]
+    return [
+        f"{key}: {ours[key]}, undisturbed {theirs[key]}"
+        for key in ("parameters", "samples")
+        if ours[key] != theirs[key]
+    ]
+
+
+def _fence(record: Record, control: Record, expected: Expected) -> Sequence[str]:
+    formed = {each["number"]: each for each in record.generations}
+    problems: list[str] = []
+    for row in record.rows:
+        later = [each for number, each in formed.items() if number > row["generation"]]
+        if any(each["start_step"] < row["step"] for each in later):
+            problems.append(
+                f"step {row['step']} counts for generation {row['generation']}, which was overtaken before it"
+            )
+        if any(each["time_s"] < row["time_s"] for each in later):
+            problems.append(
+                f"step {row['step']} was made by generation {row['generation']} after a later one was formed"
+            )
+    for saved in record.checkpoints:
+        later = [each for number, each in formed.items() if number > saved["generation"]]
+        if saved["removed_at"] is None and any(each["start_step"] < saved["step"] for each in later):
+            problems.append(
+                f"the checkpoint of step {saved['step']} is of generation {saved['generation']}, overtaken before it"
+            )
+    numbers = [each["number"] for each in record.generations]
+    return problems if numbers == sorted(set(numbers)) else [*problems, f"generations do not only grow: {numbers}"]
+
+
+def _left(record: Record, control: Record, expected: Expected) -> Sequence[str]:
+    return list(record.left)
+
+
+def _states(record: Record, control: Record, expected: Expected) -> Sequence[str]:
+    numbers = [event["number"] for event in record.events]
+    problems = [] if numbers == list(range(1, len(numbers) + 1)) else ["events have gaps or duplicates"]
+    planned, fallen = len(record.plan.blows), len(record.fallen)
+    if planned != fallen:
+        problems.append(f"{planned} strikes from outside were planned, {fallen} fell before the job was over")
+    state = JobState.QUEUED
+    for event in [each for each in record.events if each["type"] == "state"]:
+        target = JobState(event["data"]["to"])
+        if target is not state and target not in TRANSITIONS[state]:
+            problems.append(f"it went from {state} to {target}")
+        state = target
+    if (record.job["state"], record.job["reason"]) != (expected.state, expected.reason):
+        problems.append(
+            f"it ended {record.job['state']} ({record.job['reason']}: {record.job['message']}), "
+            f"not {expected.state} ({expected.reason})"
+        )
+    for incident in record.incidents:
+        if not incident["cause"] or not (incident["rung"] or expected.state == JobState.CANCELLED):
+            problems.append(f"incident {incident['id']} names no cause or rung")
+        elif expected.state == "SUCCEEDED" and incident["rung"] not in expected.rungs:
+            problems.append(f"{incident['cause']}: rung {incident['rung']}, not {' or '.join(sorted(expected.rungs))}")
+    return problems
+
+
+def _times(record: Record, control: Record, expected: Expected) -> Sequence[str]:
+    problems: list[str] = []
+    for incident in record.incidents:
+        durations = incident["durations"]
+        for what, limit_s in (("detect", expected.detect_s), ("total", expected.total_s)):
+            if (took_s := durations.get(what)) is not None and took_s > limit_s:
+                problems.append(f"{incident['cause']}: {what} took {took_s:.2f} s, the limit is {limit_s:.2f} s")
+        if (incident["steps_lost"] or 0) > expected.steps_lost:
+            problems.append(
+                f"{incident['cause']}: {incident['steps_lost']} steps lost, the limit is {expected.steps_lost}"
+            )
+    age_s = record.job["finished_at"] - record.job["created_at"]
+    if abs(sum(record.seconds.values()) - age_s) > max(_ROUNDING_S, _SUM_WITHIN * age_s):
+        problems.append(f"its seconds sum to {sum(record.seconds.values()):.2f}, it is {age_s:.2f} s old")
+    return problems
+
+
+def _budget(record: Record, control: Record, expected: Expected) -> Sequence[str]:
+    reasons = [incident["reason"] for incident in record.incidents]
+    right = list(expected.incidents)
+    if expected.at_least_one and len(reasons) > len(right):
+        right += [right[-1]] * (len(reasons) - len(right))
+    if len(reasons) != len(right) or any(reason not in any_of for reason, any_of in zip(reasons, right, strict=True)):
+        wanted = ", ".join(" or ".join(sorted(any_of)) for any_of in right) or "none"
+        return [f"incidents are {', '.join(reasons) or 'none'}; they should be {wanted}"]
+    charged = Counter(BUDGET_BY_REASON.get(Reason(reason), "none: it ends the job") for reason in reasons)
+    allowed = Counter(BUDGET_BY_REASON.get(Reason(sorted(any_of)[0]), "none: it ends the job") for any_of in right)
+    return [] if charged == allowed else [f"budgets charged: {dict(charged)}, not {dict(allowed)}"]
+
+
+def _checkpoint(record: Record, control: Record, expected: Expected) -> Sequence[str]:
+    saves = any(event["type"] == "checkpoint" for event in record.events)
+    if record.fewest_loadable == 0 or (saves and record.fewest_loadable is None):
+        return ["there was a time without any checkpoint that verifies"]
+    return []
+
+
+_Look = Callable[[Record, Record, Expected], Sequence[str]]
+_INVARIANTS: Sequence[tuple[str, str, _Look]] = (
+    ("I1", "each sample of the committed history was used exactly once", _ledger),
+    ("I2", "the result is bitwise that of the undisturbed run", _digest),
+    ("I3", "nothing that counts is of a generation that was overtaken", _fence),
+    ("I4", "nothing of the job is left running or lying about", _left),
+    ("I5", "all states were legal, and each incident names cause and rung", _states),
+    ("I6", "it was seen and mended in time, and the account of time is whole", _times),
+    ("I7", "the right budgets were charged", _budget),
+    ("I8", "from the first on there was always a checkpoint that verifies", _checkpoint),
+)
+MEANINGS: Mapping[str, str] = {name: meaning for name, meaning, _ in _INVARIANTS}

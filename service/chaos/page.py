@@ -1,0 +1,91 @@
+"""docs/faults.md, written from the stored results of a run: what is injected, how soon it is seen, what it costs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from regroup.service.chaos.invariants import MEANINGS
+from regroup.service.chaos.plan import MIX, OUTSIDE
+from regroup.service.chaos.report import not_yet_page, page
+
+_HEAD = """# Failures, and what they cost
+
+This page is generated (`make docs`) from what was measured last: `benchmarks/results/chaos.json`, which
+`regroup chaos run --all --json benchmarks/results/chaos.json` writes, and `benchmarks/results/faults.json` of
+`make bench-faults`. How recovery works is in [What a failure costs](guides/recovery.md) and in
+[architecture](architecture.md).
+
+## Trying it
+
+```sh
+regroup chaos list
+```
+
+shows the scenarios; `regroup chaos run node-frozen --seed 7 --json report.json` runs one. The command starts a service
+of its own with local nodes, runs a small job undisturbed and once more with the failure, checks what must hold, writes
+a report (JSON, and Markdown beside it) and ends all it started. It exits with 1 if an invariant does not hold. The seed
+decides ranks, steps and phases: the same seed injects the same. What strikes from outside of the job falls as soon as
+its step is seen, which may be a few steps later.
+
+`regroup chaos soak --minutes 20 --seed 7` trains one long job with a failure about every 20 s.
+
+Only what the command itself started is ever struck: killing and freezing nodes works on local nodes, never on a cluster
+that others run. Failures of ranks can be had on any server that was started with `--allow-faults`: `faults` of the
+[job spec](job-spec.md).
+"""
+
+
+def faults_page(chaos: Mapping[str, Any], faults: Mapping[str, Any]) -> str:
+    """The whole page, from stored results; what was never run is said to be missing."""
+    parts = [_HEAD, "## Scenarios\n", _scenarios(chaos), "## What must hold\n", _invariants()]
+    parts += ["## What strikes from outside\n", _outside(), "## Figures\n", _figures(faults)]
+    parts += ["## Not yet\n", "Scenarios that `regroup chaos` cannot run, and why.\n", not_yet_page()]
+    return "\n".join(parts)
+
+
+def _scenarios(chaos: Mapping[str, Any]) -> str:
+    outcomes = chaos.get("scenarios", ())
+    if not outcomes:
+        return "No run is stored.\n"
+    text = (
+        f"The last run, seed {chaos['seed']}: two nodes with two ranks each on CPUs, a snapshot every step. *Detected* "
+        "and *trains on* are counted from the failure, and are the worst of the run where it had several incidents. "
+        "Where a failure is no incident, *trains on* is when the next step was seen at the API.\n"
+    )
+    return f"{text}\n{page(outcomes)}"
+
+
+def _invariants() -> str:
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {meaning} |" for name, meaning in MEANINGS.items())]) + "\n"
+
+
+def _outside() -> str:
+    shares = ", ".join(f"{cause} {share:.1%}" for cause, share in MIX.items())
+    lines = [f"- `{name}`: {meaning}" for name, meaning in OUTSIDE.items()]
+    return "\n".join([*lines, "", f"The mix of a soak, if nothing else is said: {shares}.", ""])
+
+
+_ROWS = (
+    ("SIGKILL of a rank → first new step", "rank_exit", ""),
+    ("SIGSTOP of a rank → first new step", "hang", "total_"),
+    ("a node killed, or frozen → first new step", "node_loss", "total_"),
+    ("SIGKILL of the supervisor → next step seen at the API", "supervisor", "readopt_"),
+)
+
+
+def _figures(faults: Mapping[str, Any]) -> str:
+    lines = ["| from → to | injections | p50 | p95 | most steps lost |", "|---|---|---|---|---|"]
+    for what, name, prefix in _ROWS:
+        row = faults.get(name, {})
+        if "n" in row:
+            p50_s, p95_s = row[f"{prefix}p50_s"], row[f"{prefix}p95_s"]
+            lines.append(f"| {what} | {row['n']} | {p50_s:.2f} s | {p95_s:.2f} s | {row['steps_lost_max']} |")
+    if len(lines) == 2:
+        return "No run of the benchmark is stored.\n"
+    if "goodput_mix" in (soak := faults.get("soak", {})):
+        lines += [
+            "",
+            f"Soak of {soak['minutes']:g} minutes: goodput {soak['goodput_mix']:.3f} with the mix, "
+            f"{soak['goodput_rank_exits']:.3f} with rank exits alone; the results are "
+            f"{'bitwise equal' if soak['bitwise_equal'] else 'NOT equal'} to the undisturbed run.",
+        ]
+    return "\n".join(lines) + "\n"

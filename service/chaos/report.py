@@ -1,0 +1,117 @@
+"""Outcomes of scenarios as plain data and as pages. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from regroup.service.chaos.invariants import Expected, Finding, judge
+from regroup.service.chaos.record import Record
+from regroup.service.chaos.scenarios import NOT_YET, Scenario
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run of one scenario."""
+
+    number: str
+    name: str
+    what: str
+    seed: int
+    findings: tuple[Finding, ...]
+    record: Record
+
+    @property
+    def holds(self) -> bool:
+        """All invariants do."""
+        return all(finding.holds for finding in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the report: verdict, times, losses, and what they rest on."""
+        return {
+            "number": self.number,
+            "name": self.name,
+            "what": self.what,
+            "seed": self.seed,
+            "holds": self.holds,
+            "invariants": {finding.invariant: finding.holds for finding in self.findings},
+            "problems": [f"{each.invariant}: {problem}" for each in self.findings for problem in each.problems],
+            **times(self.record),
+            "plan": self.record.plan.to_json(),
+            "fallen": [asdict(each) for each in self.record.fallen],
+            "job": {key: self.record.job[key] for key in ("id", "state", "reason", "message", "generation", "digest")},
+        }
+
+
+def judged(scenario: Scenario, seed: int, record: Record, control: Record) -> Outcome:
+    """The outcome of a scenario's job."""
+    findings = judge(record, control, scenario.expected)
+    return Outcome(scenario.number, scenario.name, scenario.what, seed, findings, record)
+
+
+def judged_soak(record: Record, control: Record) -> Outcome:
+    """The outcome of a soak: its causes are of the mix, and it may have lost what the mirrors had not."""
+    any_of = frozenset({"rank_exit", "hang", "agent_lost", "node_lost", "store_exit", "zygote_exit"})
+    expected = Expected(
+        incidents=(any_of,) * len(record.incidents), rungs=frozenset({"respawn", "spare", "disk"}),
+        detect_s=15, total_s=60, steps_lost=200,
+    )  # fmt: skip
+    what = f"{len(record.plan.faults)} faults and {len(record.plan.blows)} strikes from outside"
+    return Outcome("20", "soak", what, record.plan.seed, judge(record, control, expected), record)
+
+
+def times(record: Record) -> dict[str, Any]:
+    """Seconds until it was seen and until training went on, the worst of the record's incidents, and steps lost."""
+    incidents = record.incidents
+    detected = [each["durations"]["detect"] for each in incidents if each["durations"].get("detect") is not None]
+    mended = [each["durations"]["total"] for each in incidents if each["durations"].get("total") is not None]
+    again = [each.seen_again_s - each.time_s for each in record.fallen if each.seen_again_s is not None]
+    return {
+        "incidents": [each["reason"] for each in incidents],
+        "rungs": [each["rung"] for each in incidents],
+        "detect_s": max(detected, default=None),
+        "recover_s": max(mended or again, default=None),
+        "steps_lost": sum(each["steps_lost"] or 0 for each in incidents),
+    }
+
+
+def page(outcomes: Sequence[Mapping[str, Any]]) -> str:
+    """A Markdown table of outcomes as plain data, with what went wrong below it."""
+    lines = [
+        "| # | injected | detected | trains on | steps lost | cause, rung | invariants |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [_row(outcome) for outcome in outcomes]
+    wrong = [outcome for outcome in outcomes if not outcome["holds"]]
+    for outcome in wrong:
+        lines += ["", f"**{outcome['name']}** does not hold:", ""]
+        lines += [f"- {problem}" for problem in outcome["problems"]]
+    return "\n".join(lines) + "\n"
+
+
+def not_yet_page() -> str:
+    """The scenarios that this command cannot run, and why."""
+    lines = ["| # | scenario | why not |", "|---|---|---|"]
+    return "\n".join([*lines, *(f"| {each.number} | {each.what} | {each.why} |" for each in NOT_YET)]) + "\n"
+
+
+def _row(outcome: Mapping[str, Any]) -> str:
+    broken = [name for name, holds in outcome["invariants"].items() if not holds]
+    causes = ", ".join(dict.fromkeys(f"{cause}, {rung or '–'}" for cause, rung in _causes(outcome))) or "no incident"
+    cells = (
+        outcome["number"],
+        outcome["what"],
+        _seconds(outcome["detect_s"]),
+        _seconds(outcome["recover_s"]),
+        str(outcome["steps_lost"]),
+        causes,
+        f"broken: {', '.join(broken)}" if broken else "hold",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _causes(outcome: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return list(zip(outcome["incidents"], outcome["rungs"], strict=True))
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f} s"

@@ -1,0 +1,217 @@
+"""The scenarios: what each injects, and what it must come to. Numbers are those of docs/faults.md."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from regroup.service.chaos.invariants import Expected
+from regroup.service.chaos.plan import Blow, Plan, fault
+
+RANKS, NODES = 4, 2
+STEPS, CHECKPOINT_EVERY = 24, 8
+"""Of the job of every scenario and of its control run."""
+_MID = (10, 14)
+"""Steps between which something strikes: a checkpoint is there, and much is still to do."""
+_PHASES = ("forward", "backward", "optimizer")
+_EXIT, _HANG = frozenset({"rank_exit"}), frozenset({"hang"})
+_LOST = frozenset({"agent_lost", "node_lost"})
+_MIRRORED = {"snapshot": {"mirror_share": 0.5}}
+_NO_MIRROR = {"snapshot": {"mirror": "off"}}
+_LONGER = 4
+"""Steps of jobs that are struck from outside, over those of the others: a person's eye is slower than a fault's."""
+_HUNG_S, _BACK_S = 12.0, 15.0
+_HELD_UP_S = 5.0
+"""Less than what counts as a hang."""
+
+Draw = Callable[[Random], tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One way to fail."""
+
+    number: str
+    name: str
+    what: str
+    """What is injected, for people."""
+    draw: Draw
+    expected: Expected
+    spares: int = 0
+    """Nodes more than the job takes."""
+    parts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Further fields of its spec."""
+    longer: int = 1
+    """So many times the steps of the others."""
+
+    @property
+    def steps(self) -> int:
+        """Of its job and its control run."""
+        return STEPS * self.longer
+
+    def plan(self, seed: int) -> Plan:
+        """All that it injects; the same for the same seed."""
+        faults, blows = self.draw(Random(f"{self.name} {seed}"))
+        return Plan(self.name, seed, self.steps, tuple(faults), tuple(blows), self.parts)
+
+
+@dataclass(frozen=True)
+class NotYet:
+    """A scenario that cannot be run by this command, and why."""
+
+    number: str
+    what: str
+    why: str
+
+
+def _one(do: str, *, rank: int | None = None, phase: str | None = None, **more: Any) -> Draw:
+    """One fault of a rank; where it is not fixed, rank, step and phase are drawn."""
+
+    def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
+        drawn, step, where = random.randrange(RANKS), random.randint(*_MID), random.choice(_PHASES)
+        return [fault(do, drawn if rank is None else rank, step, where if phase is None else phase, **more)], []
+
+    return draw
+
+
+def _outside(do: str, *, after: int = 30, also: Sequence[Mapping[str, Any]] = ()) -> Draw:
+    def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
+        return list(also), [Blow(do, after + random.randrange(5), random.randrange(NODES))]
+
+    return draw
+
+
+def _while_recovering(do: str) -> Draw:
+    """A rank is killed, and while the job recovers from it something else strikes."""
+
+    def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
+        kill = fault("sigkill", random.randrange(RANKS), 30, random.choice(_PHASES))
+        return [kill], [Blow(do, 1, while_recovering=True)]
+
+    return draw
+
+
+def _damage_then_lose_memory(do: str) -> Draw:
+    """The job is held up in a step until the damage is done; then it needs what was damaged."""
+
+    def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
+        step, rank = 2 * CHECKPOINT_EVERY + 3, random.randrange(RANKS)
+        held_up = fault("sleep", rank, step, duration=_HELD_UP_S)
+        return [held_up, fault("kill_agent", rank, step + 1)], [Blow(do, step - 1, saved_step=2 * CHECKPOINT_EVERY)]
+
+    return draw
+
+
+def _two_agents(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
+    step = 2 * CHECKPOINT_EVERY - random.randint(1, 3)
+    return [fault("kill_agent", 0, step), fault("kill_agent", 2, step)], []
+
+
+def _twenty(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
+    kinds = ("sigkill", "segfault", "abort", "kill_store", "kill_zygote")
+    return [
+        fault(random.choice(kinds), random.randrange(RANKS), 8 + 8 * number, random.choice(_PHASES))
+        for number in range(20)
+    ], []
+
+
+def _flip_then_kill(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
+    rank, step = random.randrange(RANKS), random.randint(*_MID)
+    return [fault("flip_snapshot", rank, step), fault("sigkill", (rank + 1) % RANKS, step, "backward")], []
+
+
+def _over_and_over(count: int, step: int) -> Draw:
+    """Each new generation loses the same rank in the same step."""
+
+    def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
+        rank = random.randrange(RANKS)
+        return [fault("sigkill", rank, step) for _ in range(count)], []
+
+    return draw
+
+
+_EXITS = Expected(incidents=(_EXIT,))
+_HANGS = Expected(incidents=(_HANG,), detect_s=_HUNG_S, total_s=_BACK_S)
+_PAST_DAMAGE = Expected(
+    incidents=(_LOST, frozenset({"io_error"})), rungs=frozenset({"disk"}), detect_s=6, total_s=30,
+    steps_lost=3 * CHECKPOINT_EVERY, at_least_one=True,
+)  # fmt: skip
+_NODE = Expected(incidents=(_LOST,), rungs=frozenset({"spare", "respawn"}), detect_s=6, total_s=20, steps_lost=40)
+
+SCENARIOS: Sequence[Scenario] = (
+    Scenario("1", "rank-killed", "SIGKILL of a rank", _one("sigkill"), _EXITS),
+    Scenario("2", "rank-0-killed", "SIGKILL of rank 0", _one("sigkill", rank=0), _EXITS),
+    Scenario("2b", "store-killed", "SIGKILL of the process that hosts the store", _one("kill_store"),
+             Expected(incidents=(frozenset({"store_exit", "rank_exit"}),))),
+    Scenario("3", "killed-in-update", "SIGKILL of a rank within the optimizer's update",
+             _one("sigkill", phase="optimizer"), _EXITS),
+    Scenario("4", "rank-stopped", "SIGSTOP of a rank", _one("sigstop"), _HANGS),
+    Scenario("5a", "gil-held", "a rank holds the GIL for a minute", _one("hold_gil", duration=60), _HANGS),
+    Scenario("5b", "endless-loop", "an infinite loop in Python", _one("loop"), _HANGS),
+    Scenario("5c", "asleep", "a rank sleeps for ever, as in a stuck loader", _one("sleep", phase="forward"), _HANGS),
+    Scenario("7", "user-error", "an exception in training code", _one("raise"),
+             Expected("FAILED", "user_error", (frozenset({"user_error"}),), detect_s=1, total_s=5)),
+    Scenario("8", "user-error-once", "an exception once, one allowed by the budget", _one("raise"),
+             Expected(incidents=(frozenset({"user_error"}),)), parts={"recovery": {"budgets": {"user_error": 1}}}),
+    Scenario("9", "out-of-memory", "the kernel kills a rank for want of memory", _one("oom"), _EXITS),
+    Scenario("11a", "segfault", "a rank reads address 0", _one("segfault"), _EXITS),
+    Scenario("11b", "abort", "a rank aborts", _one("abort"), _EXITS),
+    Scenario("12", "agent-killed", "SIGKILL of a node's agent; mirrors are there", _outside("kill_agent"),
+             Expected(incidents=(_LOST,), detect_s=6, total_s=20, steps_lost=40), parts=_MIRRORED, longer=_LONGER),
+    Scenario("13", "supervisor-killed", "SIGKILL of the supervisor while training is healthy",
+             _outside("kill_supervisor"), Expected(), longer=_LONGER),
+    Scenario("14", "supervisor-killed-in-recovery", "SIGKILL of the supervisor while it mends a rank's death",
+             _while_recovering("kill_supervisor"), Expected(incidents=(_EXIT,), detect_s=20, total_s=30),
+             longer=_LONGER),
+    Scenario("15", "server-killed", "SIGKILL of the control plane, which is started again", _outside("kill_server"),
+             Expected(), longer=_LONGER),
+    Scenario("16a", "node-killed", "SIGKILL of everything on a node; a spare is there", _outside("kill_node"), _NODE,
+             spares=1, parts=_MIRRORED, longer=3 * _LONGER),
+    Scenario("16b", "node-frozen", "everything on a node is stopped, and goes on after it was replaced",
+             _outside("freeze_node"), _NODE, spares=1, parts=_MIRRORED, longer=3 * _LONGER),
+    Scenario("18b", "both-mirrors-lost", "both nodes of a pair lose their memory at once", _two_agents,
+             Expected(incidents=(_LOST,), rungs=frozenset({"disk", "respawn"}), detect_s=6, total_s=25,
+                      steps_lost=2 * CHECKPOINT_EVERY, at_least_one=True)),
+    Scenario("19", "failure-in-recovery", "the same rank is killed again in the first step of each new generation",
+             _over_and_over(3, step=12), Expected(incidents=(_EXIT,) * 3, total_s=20)),
+    Scenario("20", "twenty", "twenty exits of ranks, stores and zygotes", _twenty,
+             Expected(incidents=(frozenset({"rank_exit", "store_exit", "zygote_exit"}),), at_least_one=True),
+             parts={"recovery": {"budgets": {"rank_exit": 30}}}, longer=8),
+    Scenario("24", "saver-killed", "SIGKILL of the process that writes a checkpoint", _one("kill_saver"), Expected()),
+    Scenario("25a", "checkpoint-flipped", "a byte of the newest checkpoint is changed, then a node's memory is lost",
+             _damage_then_lose_memory("flip_checkpoint"), _PAST_DAMAGE, parts=_NO_MIRROR),
+    Scenario("25b", "checkpoint-truncated", "the newest checkpoint is cut short, then a node's memory is lost",
+             _damage_then_lose_memory("truncate_checkpoint"), _PAST_DAMAGE, parts=_NO_MIRROR),
+    Scenario("25c", "shard-deleted", "a file of the newest checkpoint is removed, then a node's memory is lost",
+             _damage_then_lose_memory("delete_shard"), _PAST_DAMAGE, parts=_NO_MIRROR),
+    Scenario("25d", "snapshot-flipped", "a byte of a rank's newest snapshot is changed, then a rank is killed",
+             _flip_then_kill, Expected(incidents=(_EXIT,), steps_lost=2)),
+    Scenario("37", "cancelled-in-recovery", "the job is cancelled while it recovers", _while_recovering("cancel"),
+             Expected("CANCELLED", "cancelled_by_user", (_EXIT,)), longer=_LONGER),
+    Scenario("38", "crash-loop", "a rank is killed in the first step, over and over",
+             _over_and_over(9, step=1), Expected("FAILED", "budget_exhausted", (_EXIT,) * 4),
+             parts={"recovery": {"budgets": {"rank_exit": 3}}}),
+)  # fmt: skip
+
+NOT_YET: Sequence[NotYet] = (
+    NotYet("6", "collective mismatch", "no fault skips a collective yet"),
+    NotYet("10", "CUDA out of memory, poisoned context", "needs a GPU"),
+    NotYet("17", "Ray's head restarts", "ends the command's own cluster; tests/e2e/test_lost_cluster.py does it"),
+    NotYet("18a", "two nodes of different pairs", "needs four nodes and two spares on one machine"),
+    NotYet("21", "flapping node", "nodes are not quarantined yet"),
+    NotYet("22", "network partition", "needs network namespaces: `regroup chaos` has one network"),
+    NotYet("23", "packet loss and delay", "needs a queueing discipline of the kernel (netem)"),
+    NotYet("26", "disk full, read-only, slow storage", "needs a file system of its own, mounted by root"),
+    NotYet("27–30", "nodes added, drained; other layouts", "planned changes, not failures"),
+    NotYet("31", "not enough nodes for any layout", "jobs queue again; parking is not there yet"),
+    NotYet("32", "slow rank", "stragglers are named and left alone: tests/e2e/test_straggler.py, the fault `slow`"),
+    NotYet("33", "loss not finite, silently wrong gradients", "belongs to the numerical faults of the spec"),
+    NotYet("34", "spare dies or is unfit", "nodes are not probed before they are needed yet"),
+    NotYet("35", "clock jump", "needs a time namespace for each node"),
+    NotYet("36", "stale message", "sent by hand in tests/workers/node/test_host.py"),
+)
+
+
+def by_name(name: str) -> Scenario | None:
+    """The scenario of this name or number."""
+    return next((each for each in SCENARIOS if name in (each.name, each.number)), None)

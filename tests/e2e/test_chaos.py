@@ -1,0 +1,45 @@
+"""Scenarios by the command that people type: all invariants hold, the report says so, and nothing is left running."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def chaos(tmp_path: Path, *typed: str) -> tuple[int, dict[str, Any]]:
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "regroup.api.cli", "chaos", *typed, "--json", str(report)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert report.exists(), done.stderr
+    assert report.with_suffix(".md").read_text() in done.stdout
+    return done.returncode, json.loads(report.read_text())
+
+
+def test_a_rank_the_server_and_a_snapshot(tmp_path: Path, no_leaks: None) -> None:
+    code, report = chaos(tmp_path, "run", "segfault", "server-killed", "snapshot-flipped", "--seed", "3")
+    assert [(each["name"], each["problems"]) for each in report["scenarios"]] == [
+        ("segfault", []), ("server-killed", []), ("snapshot-flipped", []),
+    ]  # fmt: skip
+    assert code == 0
+    assert [each["incidents"] for each in report["scenarios"]] == [["rank_exit"], [], ["rank_exit"]]
+    (fallen,) = report["scenarios"][1]["fallen"]
+    assert fallen["do"] == "kill_server" and fallen["seen_again_s"] > fallen["time_s"]
+
+
+def test_a_frozen_node_is_replaced_and_thawed(tmp_path: Path, no_leaks: None) -> None:
+    code, report = chaos(tmp_path, "run", "16b")
+    (outcome,) = report["scenarios"]
+    assert outcome["problems"] == [] and code == 0
+    assert outcome["rungs"] == ["spare"]
+
+
+def test_a_soak_ends_with_the_result_of_its_control_run(tmp_path: Path, no_leaks: None) -> None:
+    mix = ["--mix", "rank_exit=0.7", "--mix", "supervisor=0.3"]
+    code, report = chaos(tmp_path, "soak", "--minutes", "1", "--seed", "1", *mix)
+    assert report["soak"]["problems"] == [] and code == 0
+    assert report["soak"]["goodput"] > 0.5

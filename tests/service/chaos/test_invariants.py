@@ -1,0 +1,137 @@
+"""Each invariant holds of a clean record, and is found broken in one that violates it."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from regroup.service.chaos.invariants import Expected, judge
+from regroup.service.chaos.plan import Blow, Plan
+from regroup.service.chaos.record import Fallen, Record
+from regroup.service.chaos.report import Outcome, page
+
+EXPECTED = Expected(incidents=(frozenset({"rank_exit"}),))
+Change = Callable[[dict[str, Any]], Any]
+
+
+def fields() -> dict[str, Any]:
+    """A job of four steps that lost a rank after the second."""
+
+    def state(number: int, to: str) -> dict[str, Any]:
+        return {"number": number, "type": "state", "data": {"to": to}}
+
+    return {
+        "job": {
+            "id": "j", "state": "SUCCEEDED", "reason": "completed", "message": "", "created_at": 0.0,
+            "finished_at": 20.0, "generation": 2, "digest": {"parameters": "p", "samples": "s"},
+        },
+        "incidents": [{
+            "id": "i", "cause": "rank 1 killed by signal 9", "reason": "rank_exit", "rung": "respawn", "steps_lost": 1,
+            "durations": {"detect": 0.1, "total": 1.0},
+        }],
+        "events": [
+            state(1, "QUEUED"), state(2, "PLACING"), state(3, "STARTING"), state(4, "RUNNING"),
+            {"number": 5, "type": "checkpoint", "data": {}}, state(6, "RECOVERING"), state(7, "RUNNING"),
+            state(8, "SUCCEEDED"),
+        ],
+        "generations": [
+            {"number": 1, "start_step": 0, "time_s": 5.0}, {"number": 2, "start_step": 2, "time_s": 10.0},
+        ],
+        "rows": [
+            {"step": 1, "generation": 1, "time_s": 6.0}, {"step": 2, "generation": 1, "time_s": 7.0},
+            {"step": 3, "generation": 2, "time_s": 11.0}, {"step": 4, "generation": 2, "time_s": 12.0},
+        ],
+        "checkpoints": [{"step": 2, "generation": 1, "removed_at": None}],
+        "ledger": {"exact": True, "steps": 4, "problems": []},
+        "seconds": {"queued": 1.0, "productive": 19.0},
+        "left": [],
+        "fewest_loadable": 1,
+    }  # fmt: skip
+
+
+def record(change: Change = lambda found: None, plan: Plan = Plan("x", 0, 4)) -> Record:  # noqa: B008 - frozen
+    found = copy.deepcopy(fields())
+    change(found)
+    return Record(plan, **found)
+
+
+def broken(struck: Record, expected: Expected = EXPECTED) -> set[str]:
+    return {finding.invariant for finding in judge(struck, record(), expected) if not finding.holds}
+
+
+def test_a_clean_record_holds() -> None:
+    assert broken(record()) == set()
+    assert [finding.invariant for finding in judge(record(), record(), EXPECTED)] == [f"I{n}" for n in range(1, 9)]
+
+
+@pytest.mark.parametrize(
+    ("invariant", "change"),
+    [
+        ("I1", lambda found: found["ledger"].update(exact=False, problems=["step 2 twice"])),
+        ("I1", lambda found: found["ledger"].update(steps=3)),
+        ("I1", lambda found: found["rows"].pop(1)),
+        ("I2", lambda found: found["job"]["digest"].update(parameters="q")),
+        ("I2", lambda found: found["job"]["digest"].update(samples="t")),
+        ("I2", lambda found: found["job"]["digest"].update(parameters=None)),
+        ("I3", lambda found: found["generations"][1].update(start_step=1)),
+        ("I3", lambda found: found["rows"][1].update(time_s=10.5)),
+        ("I3", lambda found: found["checkpoints"].append({"step": 3, "generation": 1, "removed_at": None})),
+        ("I3", lambda found: found["generations"].reverse()),
+        ("I4", lambda found: found["left"].append("process 7 (python), by REGROUP_SCRATCH=…j")),
+        ("I5", lambda found: found["events"].pop(4)),
+        ("I5", lambda found: found["events"][6]["data"].update(to="PLACING")),
+        ("I5", lambda found: found["job"].update(state="FAILED", reason="budget_exhausted")),
+        ("I5", lambda found: found["incidents"][0].update(rung="")),
+        ("I5", lambda found: found["incidents"][0].update(rung="disk")),
+        ("I6", lambda found: found["incidents"][0]["durations"].update(detect=1.5)),
+        ("I6", lambda found: found["incidents"][0]["durations"].update(total=11.0)),
+        ("I6", lambda found: found["incidents"][0].update(steps_lost=2)),
+        ("I6", lambda found: found["seconds"].update(productive=18.0)),
+        ("I7", lambda found: found["incidents"][0].update(reason="hang")),
+        ("I7", lambda found: found["incidents"].clear()),
+        ("I7", lambda found: found["incidents"].append(found["incidents"][0])),
+        ("I8", lambda found: found.update(fewest_loadable=0)),
+        ("I8", lambda found: found.update(fewest_loadable=None)),
+    ],
+)  # fmt: skip
+def test_a_violation_is_found(invariant: str, change: Change) -> None:
+    assert invariant in broken(record(change))
+
+
+def test_a_checkpoint_that_was_given_up_does_not_count() -> None:
+    given_up = {"step": 3, "generation": 1, "removed_at": 9.0}
+    assert broken(record(lambda found: found["checkpoints"].append(given_up))) == set()
+
+
+def test_a_strike_that_never_fell_proves_nothing() -> None:
+    plan = Plan("x", 0, 4, blows=(Blow("kill_server", 2),))
+    assert broken(record(plan=plan)) == {"I5"}
+    fallen = (Fallen("kill_server", "killed the server", 8.0, 2, 1),)
+    assert broken(replace(record(plan=plan), fallen=fallen)) == set()
+
+
+def test_more_incidents_may_be_allowed() -> None:
+    twice = record(lambda found: found["incidents"].append(found["incidents"][0]))
+    assert broken(twice, replace(EXPECTED, at_least_one=True)) == set()
+
+
+def test_a_job_that_is_to_fail_needs_no_digest() -> None:
+    def fail(found: dict[str, Any]) -> None:
+        found["job"].update(state="FAILED", reason="user_error", digest={"parameters": None, "samples": None})
+        found["events"][-1]["data"]["to"] = "FAILED"
+        found["incidents"][0].update(reason="user_error", rung="fail")
+
+    assert broken(record(fail), Expected("FAILED", "user_error", (frozenset({"user_error"}),))) == set()
+
+
+def test_the_page_says_what_is_broken() -> None:
+    struck = record(lambda found: found["ledger"].update(exact=False, problems=["step 2 twice"]))
+    outcomes = [
+        Outcome("1", "clean", "SIGKILL", 0, judge(record(), record(), EXPECTED), record()).to_json(),
+        Outcome("2", "torn", "SIGKILL of rank 0", 0, judge(struck, record(), EXPECTED), struck).to_json(),
+    ]
+    text = page(outcomes)
+    assert "| 1 | SIGKILL | 0.10 s | 1.00 s | 1 | rank_exit, respawn | hold |" in text
+    assert "broken: I1 |" in text and "- I1: the ledger is not exact: ['step 2 twice']" in text
