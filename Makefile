@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help setup demo test test-all check format docs bench-recovery bench-overhead bench-functions bench-parallel clean
+.PHONY: help setup demo test test-all check format docs bench-recovery bench-overhead bench-functions bench-parallel bench-faults clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -46,6 +46,9 @@ bench-functions: $(STAMP) ## recovery of a training function beside the built-in
 
 bench-parallel: $(STAMP) ## the trainer's layouts beside hand-written torch loops of the same layouts
 	@$(BIN)/python -m benchmarks.parallel --json benchmarks/results/parallel.json
+
+bench-faults: $(STAMP) ## what each kind of failure costs, twenty of each
+	@$(BIN)/python -m benchmarks.faults --json benchmarks/results/faults.json
 
 clean: ## remove what was built here
 	rm -rf $(VENV) build dist demo *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache

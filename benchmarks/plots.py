@@ -20,6 +20,12 @@ _FIGURES = {
     "kill_to_first_step_s": "SIGKILL of a rank → first step again",
     "submit_to_first_step_s": "submit → first step",
 }
+_FAULTS = {
+    "rank_exit": ("total_s", "SIGKILL of a rank → new step"),
+    "hang": ("total_s", "SIGSTOP of a rank → new step"),
+    "node_loss": ("total_s", "node killed or frozen → new step"),
+    "supervisor": ("readopt_s", "SIGKILL of the supervisor → new step seen"),
+}
 
 
 def recovery(document: Mapping[str, Any], path: Path) -> None:
@@ -74,6 +80,22 @@ def layouts(document: Mapping[str, Any], path: Path) -> None:
     axis.set_yticks(range(len(found)), list(found))
     axis.invert_yaxis()
     axis.set_xlabel("tokens per second of the trainer over a plain torch loop of the same layout")
+    axis.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
+
+
+def faults(document: Mapping[str, Any], path: Path) -> None:
+    """A dot per injection, a bar per median, a row per kind of failure."""
+    rows = [name for name in _FAULTS if document.get(name, {}).get("trials")]
+    figure, axis = plt.subplots(figsize=(8, 0.8 + 0.5 * len(rows)), layout="constrained")
+    for row, name in enumerate(rows):
+        key, _ = _FAULTS[name]
+        values = sorted(trial[key] for trial in document[name]["trials"])
+        axis.barh(row, values[len(values) // 2], color="#1b7f5c", height=0.6)
+        axis.plot(values, [row] * len(values), "o", color="black", markersize=3, alpha=0.6)
+    axis.set_yticks(range(len(rows)), [_FAULTS[name][1] for name in rows])
+    axis.invert_yaxis()
+    axis.set_xlabel("seconds")
     axis.spines[["top", "right"]].set_visible(False)
     _save(figure, path)
 

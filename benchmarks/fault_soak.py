@@ -1,0 +1,59 @@
+"""A long run with a fault about every 20 s, with the mix of the figures and with rank exits alone."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks import faults, stats
+from benchmarks.facts import machine_facts
+from benchmarks.fault_rows import OFTEN_MIRRORED
+from benchmarks.peers.workload import NODES, RANKS, SLOTS
+from regroup.api.chaos.local_service import LocalService
+from regroup.service.chaos import plan as plans
+from regroup.service.chaos.plan import Plan
+from regroup.service.chaos.record import Record
+from regroup.service.policy.accounting import TimeClass, goodput
+from regroup.service.runtime import left_behind, local_ray
+
+_EVERY_S = 20.0
+_MIXES: Mapping[str, Mapping[str, float]] = {"mix": plans.MIX, "rank_exits": {"rank_exit": 1.0}}
+_CALIBRATION_STEPS = 40
+
+
+def run(root: Path, minutes: float, seed: int, failures: list[str]) -> dict[str, Any]:
+    """Both mixes on one service with a spare node, and the control run that both are compared with."""
+    document: dict[str, Any] = {"minutes": minutes, "measured_on": machine_facts()}
+    with LocalService(root / "soak", nodes=NODES + 1, slots=SLOTS) as service:
+        step_s = _step_s(faults.run_job(service, root, Plan("calibration", seed, _CALIBRATION_STEPS)))
+        steps, every = int(60 * minutes / step_s), max(12, round(_EVERY_S / step_s))
+        control = faults.run_job(service, root, Plan("control", seed, steps))
+        equal, leaks = True, list[str]()
+        for name, mix in _MIXES.items():
+            before = _held(service)
+            plan = plans.soak(seed, steps=steps, every=every, ranks=RANKS, nodes=NODES, mix=mix)
+            count = len(plan.faults) + len(plan.blows)
+            record = faults.run_job(service, root, plan, count, snapshot=OFTEN_MIRRORED)
+            if record.job["state"] != "SUCCEEDED":
+                failures.append(f"soak, {name}: job ended {record.job['state']}: {record.job['message']}")
+            equal = equal and record.job["digest"] == control.job["digest"]
+            leaks += [*record.left, *left_behind.beyond(before, _held(service))]
+            document[f"goodput_{name}"] = _goodput(record)
+            document[name] = {
+                "incidents": len(record.incidents),
+                "blows": len(record.fallen),
+                "seconds": dict(record.seconds),
+            }
+    return {**document, "step_s": step_s, "steps": steps, "bitwise_equal": equal, "leaks": len(leaks), "left": leaks}
+
+
+def _goodput(record: Record) -> float | None:
+    return goodput({TimeClass(kind): value for kind, value in record.seconds.items()})
+
+
+def _step_s(record: Record) -> float:
+    return stats.median([row["duration_s"] for row in record.rows if row["duration_s"] is not None])
+
+
+def _held(service: LocalService) -> left_behind.Held:
+    cluster = local_ray.load(service.state_dir)
+    return left_behind.held(cluster.daemons if cluster is not None else ())

@@ -1,0 +1,127 @@
+"""What each kind of failure costs: many injections into one job, held against an undisturbed run.
+
+usage: python -m benchmarks.faults --json PATH [--injections N] [--rows rank_exit,hang,supervisor,node_loss]
+                                   [--soak-minutes M]
+
+Rows that are not run are kept as they are in PATH. Each says what machine it was measured on.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from benchmarks import fault_soak, plots
+from benchmarks.facts import machine_facts
+from benchmarks.fault_rows import figures_of, plan_of, trials_of
+from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
+from benchmarks.peers.workload import NODES, SLOTS, Workload, write_text
+from regroup.api.chaos.conduct import conduct
+from regroup.api.chaos.local_service import LocalService
+from regroup.service.chaos.plan import Plan
+from regroup.service.chaos.record import Record
+from regroup.service.errors import RegroupError
+
+ROWS = ("rank_exit", "hang", "supervisor", "node_loss")
+_SPARES = {"node_loss": 1}
+_SEED = 5
+_A_STEP_S, _AN_INJECTION_S = 2.0, 60.0
+"""Patience: a machine on which things take longer is not one to measure on."""
+_FROM_MEMORY = ("rank_exit", "hang")
+"""Rows whose faults leave the newest set whole in memory."""
+
+
+def main() -> int:
+    """Run the rows and write the result, after each."""
+    parser = arguments(__doc__ or "", trials=1)
+    parser.add_argument("--injections", type=int, default=20, metavar="N", help="of each row, default 20")
+    parser.add_argument("--rows", default=",".join(ROWS), help="rows to run, comma-separated; `none` for none")
+    parser.add_argument("--soak-minutes", type=float, default=0.0, metavar="M", help="also soak for so long, twice")
+    given = parser.parse_args()
+    end_tidily_on_sigterm()
+    document: dict[str, Any] = json.loads(given.json.read_text()) if given.json.exists() else {}
+    document["failures"] = []
+    with tempfile.TemporaryDirectory(prefix="bench-faults-") as scratch:
+        root = Path(scratch)
+        write_text(root / "text")
+        for row in [name for name in given.rows.split(",") if name != "none"]:
+            document[row] = _row(root, row, given.injections, document["failures"])
+            _write(given.json, document)
+        if given.soak_minutes:
+            document["soak"] = fault_soak.run(root, given.soak_minutes, _SEED, document["failures"])
+            _write(given.json, document)
+    return 1 if document["failures"] else 0
+
+
+def _row(root: Path, row: str, injections: int, failures: list[str]) -> dict[str, Any]:
+    plan = plan_of(row, injections, _SEED)
+    with ExitStack() as stack:
+        service = stack.enter_context(LocalService(root / row, nodes=NODES + _SPARES.get(row, 0), slots=SLOTS))
+        control = run_job(service, root, Plan("control", _SEED, plan.steps))
+        record = run_job(service, root, plan, injections)
+    trials = trials_of(row, record)
+    problems = _problems(record, control, injections, trials)
+    failures += [f"{row}: {problem}" for problem in problems]
+    for problem in problems:
+        print(f"FAILED {row}: {problem}", flush=True)
+    return {
+        **(figures_of(row, trials) if trials else {}),
+        "bitwise_equal": record.job["digest"] == control.job["digest"],
+        "ledger_exact": record.ledger["exact"],
+        "false_alarms": record.stragglers + control.stragglers,
+        "left": list(record.left),
+        "trials": trials,
+        "plan": plan.to_json(),
+        "measured_on": machine_facts(),
+    }
+
+
+def run_job(service: LocalService, root: Path, plan: Plan, injections: int = 0, **parts: Any) -> Record:
+    """The record of one job of the workload under a plan."""
+    workload = Workload(text=str(root / "text"), steps=plan.steps)
+    budgets = dict.fromkeys(("rank_exit", "node_loss", "hang", "io_error"), 10 + 2 * injections)
+    spec = workload.job_spec(plan.scenario.replace("_", "-"), recovery={"budgets": budgets}, **parts)
+    within_s = 120 + _A_STEP_S * plan.steps + _AN_INJECTION_S * injections
+    return conduct(
+        service, spec, plan, within_s=within_s, tell=lambda text: print(f"{plan.scenario}: {text}", flush=True)
+    )
+
+
+def _problems(record: Record, control: Record, injections: int, trials: Sequence[Mapping[str, Any]]) -> list[str]:
+    found = [
+        f"job ended {run.job['state']}: {run.job['message']}"
+        for run in (control, record)
+        if run.job["state"] != "SUCCEEDED"
+    ]
+    if len(trials) != injections:
+        found.append(f"{injections} injections were planned, {len(trials)} were seen to be over")
+    if not record.ledger["exact"]:
+        found.append(f"ledger: {record.ledger['problems']}")
+    return found
+
+
+def summary(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures over several rows; only of rows that are there."""
+    rows = {row: document[row] for row in ROWS if row in document}
+    found: dict[str, Any] = {}
+    if lost := [rows[row]["steps_lost_max"] for row in _FROM_MEMORY if "steps_lost_max" in rows.get(row, {})]:
+        found["steps_lost_max_memory"] = max(lost)
+    if rows:
+        found["straggler"] = {"false_alarms": sum(row["false_alarms"] for row in rows.values())}
+    return found
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    document |= summary(document)
+    write_result(path, document)
+    plots.faults(document, path.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except RegroupError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,78 @@
+"""How records of struck jobs become the figures of the faults benchmark."""
+
+from typing import Any
+
+import pytest
+
+from benchmarks.fault_rows import figures_of, plan_of, trials_of
+from benchmarks.faults import ROWS, summary
+from regroup.service.chaos.plan import Plan
+from regroup.service.chaos.record import Fallen, Record
+
+
+def row(step: int, time_s: float, generation: int = 1) -> dict[str, Any]:
+    return {"step": step, "time_s": time_s, "generation": generation}
+
+
+def incident(at_step: int, fault_s: float, seen_s: float, first_step_s: float | None, lost: int = 0) -> dict[str, Any]:
+    times = {"fault_s": fault_s, "seen_s": seen_s, "first_step_s": first_step_s}
+    return {"at_step": at_step, "reason": "rank_exit", "rung": "respawn", "rank": 1, "times": times, "steps_lost": lost,
+            "durations": {}}  # fmt: skip
+
+
+def record(**fields: Any) -> Record:
+    empty: dict[str, Any] = dict.fromkeys(("incidents", "events", "generations", "rows", "checkpoints"), ())
+    return Record(Plan("x", 0, 9), **{"job": {}, "ledger": {}, "seconds": {}, **empty, **fields})
+
+
+def test_a_rank_exit_counts_to_a_step_that_is_new() -> None:
+    again = [row(1, 1.0), row(2, 9.5, 2), row(3, 9.9, 2)]  # step 2 was committed before, and done again
+    (trial,) = trials_of("rank_exit", record(rows=again, incidents=[incident(2, 9.0, 9.1, 9.5, lost=1)]))
+    assert (trial["detect_s"], trial["first_step_s"]) == (pytest.approx(0.1), pytest.approx(0.5))
+    assert trial["total_s"] == pytest.approx(0.9)
+    assert figures_of("rank_exit", [trial])["p50_s"] == pytest.approx(0.9)
+
+
+def test_an_incident_that_never_ended_is_no_trial() -> None:
+    assert trials_of("rank_exit", record(rows=[row(1, 1.0)], incidents=[incident(1, 2.0, 2.1, None)])) == []
+
+
+def test_a_hang_counts_from_the_last_step_before_it() -> None:
+    rows = [row(1, 1.0), row(2, 2.0), row(3, 13.0, 2)]
+    (trial,) = trials_of("hang", record(rows=rows, incidents=[incident(2, 2.4, 11.0, 13.0)]))
+    assert (trial["detect_s"], trial["total_s"]) == (9.0, 11.0)
+
+
+def test_a_lost_node_counts_from_the_strike() -> None:
+    fallen = [Fallen("freeze_node", "", 5.0, 3, 1, 12.0)]
+    rows = [row(3, 4.9), row(4, 12.0, 2)]
+    (trial,) = trials_of("node_loss", record(rows=rows, fallen=fallen, incidents=[incident(3, 9.0, 10.0, 12.0)]))
+    assert (trial["do"], trial["detect_s"], trial["total_s"]) == ("freeze_node", 5.0, 7.0)
+
+
+def test_a_supervisor_is_back_when_a_step_made_since_is_seen() -> None:
+    fallen = [Fallen("kill_supervisor", "", 5.0, 3, 1, 7.5), Fallen("kill_supervisor", "", 9.0, 8, 1, None)]
+    trials = trials_of("supervisor", record(fallen=fallen))
+    assert [trial["readopt_s"] for trial in trials] == [2.5]
+    assert figures_of("supervisor", trials) == {
+        "n": 1, "steps_lost_max": 0, "readopt_p50_s": 2.5, "readopt_p95_s": 2.5,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_strikes_as_often_as_it_is_told_within_its_job(name: str) -> None:
+    plan = plan_of(name, 20, 5)
+    assert plan == plan_of(name, 20, 5) != plan_of(name, 20, 6)
+    steps = [fault["at"]["step"] for fault in plan.faults] or [blow.after_step for blow in plan.blows]
+    assert len(steps) == 20 and steps == sorted(set(steps)) and steps[-1] < plan.steps
+
+
+def test_half_of_the_lost_nodes_are_silent() -> None:
+    kinds = [blow.do for blow in plan_of("node_loss", 20, 5).blows]
+    assert kinds.count("freeze_node") == kinds.count("kill_node") == 10
+
+
+def test_figures_over_rows_take_the_worst_and_all() -> None:
+    rows = {"rank_exit": {"steps_lost_max": 0, "false_alarms": 1}, "hang": {"steps_lost_max": 1, "false_alarms": 2}}
+    assert summary({**rows, "soak": {}}) == {"steps_lost_max_memory": 1, "straggler": {"false_alarms": 3}}
+    assert summary({}) == {}
