@@ -1,7 +1,7 @@
 """What can be asked of nodes: which there are, what runs there, whether they are trusted; and to close or open one."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import structlog
@@ -94,9 +94,10 @@ class Nodes:
         key = f"{kind}:{before.name}:{now}"
         await self._store.note_node_order(NodeEvent(before.name, kind, now, key, "", actor, why))
         _log.warning(f"a node was {kind}", node=before.name, actor=actor, why=why)
-        return await self._named(before.name, or_else=before)
+        health = judge_all(await self._store.node_events(), now, self._rule)[before.name]
+        return replace(before, health=health)
 
-    async def _named(self, name: str, or_else: NodeState | None = None) -> NodeState:
+    async def _named(self, name: str) -> NodeState:
         """By what it is called for good, else by its name or id of now."""
         states = await self.all()
         for state in states:
@@ -105,8 +106,6 @@ class Nodes:
         for state in states:
             if state.node is not None and name in (state.node.name, state.node.id):
                 return state
-        if or_else is not None:
-            return or_else
         there = ", ".join(state.name for state in states) or "none"
         raise NotFoundError(f"no node {name!r}; there are: {there}")
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from regroup.service.policy.accounting import TimeClass, goodput, held_s
+from regroup.service.policy.placement import Shortage
 from regroup.service.states import JobState, Reason
 from regroup.service.store.records import Condition, Incident, JobRow, Step
 
@@ -110,6 +111,8 @@ def _advice(
     seconds: Mapping[TimeClass, float],
 ) -> list[str]:
     advice = [f"{condition.type}: {condition.message}" for condition in job.conditions if not condition.status]
+    if any(condition.reason == Shortage.NODES_CLOSED for condition in job.conditions):
+        advice.append("`regroup nodes` shows what happened to its nodes; `regroup uncordon NODE` trusts one again.")
     if job.is_held:
         advice += [
             f"`regroup exec {job.id} --rank N -- CMD` runs a command where the rank ran; `regroup stacks {job.id}` "

@@ -79,6 +79,9 @@ def test_a_waiting_job_says_for_what():
     why = explain(dataclasses.replace(JOB, conditions=(no_room,)), [], [], 3, now=70.0)
     assert why.summary == "It has waited 60 s: needs 4 CPUs, 2 are free"
     assert why.advice == ("Placeable: needs 4 CPUs, 2 are free",)
+    closed = Condition("Placeable", False, "nodes_closed", "local-1 is quarantined")
+    why = explain(dataclasses.replace(JOB, conditions=(closed,)), [], [], 0, now=70.0)
+    assert why.advice[1].startswith("`regroup nodes` shows what happened")
     assert explain(JOB, [], [], 3, now=70.0).summary == "It has waited 60 s, 3 jobs ahead"
 
 

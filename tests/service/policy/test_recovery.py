@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from regroup.service.policy.health import Happening, fault_of
 from regroup.service.policy.recovery import (
     STORE_RANK,
     ZYGOTE_RANK,
@@ -17,6 +18,7 @@ from regroup.service.policy.recovery import (
     classify,
     judge,
 )
+from regroup.service.runtime.incidents import Incident
 from regroup.service.states import Reason
 
 BUDGETS = {"rank_exit": 3, "node_loss": 1, "hang": 1, "io_error": 2}
@@ -46,6 +48,9 @@ def test_every_way_a_program_ends_has_its_reason() -> None:
     assert classify([], [Exit(0, 3, 1.0, "a")], []).summary == "rank 0 exited with code 3", "os._exit says nothing"
     out_of_memory = classify([], [Exit(0, -9, 1.0, "a", out_of_memory=True)], [])
     assert out_of_memory.summary.startswith("rank 0 killed by signal 9: its node was out of memory; take smaller")
+    assert fault_of(out_of_memory.reason, out_of_memory.evidence) is Happening.OUT_OF_MEMORY
+    told = Incident("i", 1, out_of_memory, 3, {"fault_s": 1.0}).to_json()
+    assert Incident.from_json(told).to_json() == told, "what is read back says so, too"
 
 
 def test_a_hang_explains_what_came_of_ending_it() -> None:
