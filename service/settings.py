@@ -48,6 +48,9 @@ class Settings(BaseSettings):
     standby: bool = True
     """Keep an agent in waiting, with torch imported, where there is room: a job starts in a third of the time."""
 
+    preflight: bool = True
+    """Check a node before a job's first ranks there: devices compute right, there is room, others are reached."""
+
     ifname: str | None = None
     """Network interface of ranks, e.g. `eth0`; found from the node's address if absent."""
     port_range: str | None = Field(None, pattern=r"^\d+-\d+$")

@@ -48,6 +48,8 @@ class AgentConfig:
     """Range of the store's port; any free port if 0."""
     mirror: bool = False
     """Other nodes hold what is in this one's memory too."""
+    preflight: bool = False
+    """Of an agent in waiting: it checks its node meanwhile."""
     orphan_s: float = 600.0
     """Without word from a supervisor for so long, the ranks are ended."""
     collective_timeout_s: float = 300.0

@@ -174,8 +174,15 @@ class Cluster(Protocol):
         """Leave one more idle process on a node that is ready to become a supervisor or an agent."""
         ...
 
-    async def stand_by(self, node: Node, ifname: str) -> None:
-        """See to it that an agent in waiting is on a node; to be said again every few minutes, or it ends."""
+    async def stand_by(self, node: Node, ifname: str, *, preflight: bool) -> str:
+        """See to it that an agent in waiting is on a node; to be said again every few minutes, or it ends.
+
+        Args:
+            preflight: it is to check its node meanwhile.
+
+        Returns:
+            What it has found wrong with the node; empty if nothing so far.
+        """
         ...
 
     async def take_grant(self, grant: Grant) -> Sequence[int]:

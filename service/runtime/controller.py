@@ -122,23 +122,23 @@ class Controller:
             if time.monotonic() - self._reaped_s > self._settings.reap_every_s:
                 await self._reap(leading)
                 self._reaped_s = time.monotonic()
-            self._keep_warm(tasks, await self._store.live_jobs())
+            self._keep_warm(leading, tasks, await self._store.live_jobs())
         except ClusterUnavailableError as error:
             for job in queue:
                 await self._say_placeable(leading, job, "cluster_unavailable", str(error))
             raise
 
-    def _keep_warm(self, tasks: asyncio.TaskGroup, live: Sequence[JobRow]) -> None:
+    def _keep_warm(self, leading: Leading, tasks: asyncio.TaskGroup, live: Sequence[JobRow]) -> None:
         """In the background, and never while a job starts: the processor is the job's then."""
         if any(job.state in (JobState.PLACING, JobState.STARTING, JobState.RECOVERING) for job in live):
             return
         if time.monotonic() - self._warmed_s > _WARM_EVERY_S and (self._warming is None or self._warming.done()):
             self._warmed_s = time.monotonic()
-            self._warming = tasks.create_task(self._warm_safely())
+            self._warming = tasks.create_task(self._warm_safely(leading))
 
-    async def _warm_safely(self) -> None:
-        with contextlib.suppress(ClusterUnavailableError):  # the next look says so
-            await self._warmth.keep()
+    async def _warm_safely(self, leading: Leading) -> None:
+        with contextlib.suppress(UnavailableError):  # the next look says so
+            await leading.health.unfit(await self._warmth.keep(), self._clock())
 
     def _tend(self, leading: Leading, tasks: asyncio.TaskGroup, job_id: str) -> None:
         if job_id not in self._tended:

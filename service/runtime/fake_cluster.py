@@ -93,6 +93,8 @@ class FakeCluster:
         """What was done, in order: `take NAME`, `start NAME`, `stop NAME`, `release NAME`, `kill NAME`."""
         self.warmed: list[str] = []
         """Likewise: `prestart NODE`, `stand by NODE`."""
+        self.unfit: dict[str, str] = {}
+        """Node id → what an agent in waiting finds wrong with it."""
         self.logs: dict[tuple[str, int, int, str], str] = {}
         self.running: dict[str, dict[str, dict[str, Any]]] = {}
         """Job → rank → its stacks."""
@@ -120,9 +122,10 @@ class FakeCluster:
         self._reach()
         self.warmed.append(f"prestart {node.id}")
 
-    async def stand_by(self, node: Node, ifname: str) -> None:
+    async def stand_by(self, node: Node, ifname: str, *, preflight: bool) -> str:
         self._reach()
         self.warmed.append(f"stand by {node.id}")
+        return self.unfit.get(node.id, "") if preflight else ""
 
     async def take_grant(self, grant: Grant) -> Sequence[int]:
         self._reach()

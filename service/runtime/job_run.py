@@ -153,6 +153,7 @@ def _payload(
         "allow_faults": settings.allow_faults,
         "resume": {"uri": job.resume_uri, "step": _step_in(job.resume_uri)} if job.resume_uri else None,
         "ifname": settings.ifname,
+        "preflight": settings.preflight,
         "port_range": [int(first), int(last)] if first else None,
     }  # fmt: skip
 

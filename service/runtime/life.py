@@ -25,6 +25,7 @@ from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.mirrors import Mirrors
 from regroup.service.runtime.pacing import Pacing
 from regroup.service.runtime.payload import Payload
+from regroup.service.runtime.preflight import Preflight
 from regroup.service.runtime.pulse import Pulse
 from regroup.service.runtime.recovering import Ended, Recovering, failure_of, input_error, unread
 from regroup.service.runtime.standstill import Standstill
@@ -77,6 +78,7 @@ class Life:
         snapshot = payload.spec.snapshot
         self._mirrors = Mirrors(payload.pairs, snapshot.mirror_share, snapshot.mirror_bandwidth, gang, journal)
         self._recovering = Recovering(payload, gang, generations, self._checkpoints, self._telling)
+        self._preflight = Preflight(payload, gang, self._telling, self._intended)
         gang.on_phase = self._telling.enter
 
     # ------------------------------------------------------------ what comes in
@@ -166,8 +168,10 @@ class Life:
             await self._telling.change(JobState.STARTING, Reason.GRANTED, "devices are held")
         await self._gang_up()
         watch = await self._adopt(self._generations.past[-1]) if self._generations.past else None
+        if watch is not None:
+            self._preflight.trust()
         if self.gang.datasets.keys() != self.gang.configs.keys():
-            await self._prepare_data()
+            await self._preflight.beside(self._prepare_data())
         if watch is None:
             watch = await self._begin_or_go_on()
         while not await self._watch_over(watch):
@@ -298,7 +302,9 @@ class Life:
             await asyncio.gather(*(self.gang.agents.kill(node) for node in lost))
             await self._succeed(lost)
             await self._prepare_data()
-        source = await self._intended.unless(self._recovering.choose((), watch.step))
+        self._preflight.doubt(incident, lost)
+        choosing = self._recovering.choose((), watch.step)
+        source = await self._intended.unless(self._preflight.beside(choosing))
         self._telling.decide(incident, source, source.rung)
         following = await self._next_generation(incident.cause.reason.value, source)
         await self._telling.revise(incident)

@@ -12,8 +12,6 @@ from regroup.service.settings import Settings
 from regroup.service.store.records import Allotment, JobRow, Lease
 from regroup.service.store.store import Store
 
-_NOTES = {"stuck": Happening.UNKILLABLE}
-"""Kinds of notes of an agent that speak against its node."""
 _log = structlog.get_logger(__name__)
 
 
@@ -34,10 +32,10 @@ class NodeHealth:
 
     async def hear(self, job: JobRow, reported: Sequence[SupervisorEvent], now: float) -> None:
         """Note what a supervisor's events say against nodes. What a job rehearses (`faults`) is no node's fault."""
-        if job.spec.get("faults") or not any(event.type in ("incident", "note") for event in reported):
-            return
-        rows = await self._store.live_allotments(job.id)
-        await self._note(faults_in(job.id, reported, _machines(rows), now), now)
+        speaking = ("note",) if job.spec.get("faults") else ("incident", "note")
+        if told := [event for event in reported if event.type in speaking]:
+            rows = await self._store.live_allotments(job.id)
+            await self._note(faults_in(job.id, told, _machines(rows), now), now)
 
     async def lost(self, job: JobRow, gone: Iterable[Allotment], now: float) -> None:
         """Note that the cluster has lost nodes on which the job held these grants."""
@@ -57,6 +55,16 @@ class NodeHealth:
             [
                 NodeEvent(_machine(row), Happening.SILENT, now, f"silent:{row.name}", job.id, "", message)
                 for row in given_up
+            ],
+            now,
+        )
+
+    async def unfit(self, found: Iterable[tuple[Node, str]], now: float) -> None:
+        """Note what agents in waiting have found wrong with their nodes: again and again, as long as it is so."""
+        await self._note(
+            [
+                NodeEvent(node.machine, Happening.PREFLIGHT, now, f"standby:{node.id}:{now:.0f}", "", "", why)
+                for node, why in found
             ],
             now,
         )
@@ -90,8 +98,10 @@ def faults_in(
         node = str(event.data.get("node_id") or event.data.get("node"))
         if event.type == "incident":
             kind = fault_of(str(event.data.get("reason")), event.data.get("evidence"))
-        elif event.type == "note":
-            kind = _NOTES.get(event.data.get("kind", ""))
+        elif event.type == "note" and event.data.get("kind") == "stuck":
+            kind = Happening.UNKILLABLE
+        elif event.type == "note" and event.data.get("kind") == "preflight" and "fault" in event.data:
+            kind = Happening(event.data["fault"])
         if kind is None or node not in machines:
             continue
         key = f"incident:{event.data['id']}" if event.type == "incident" else f"{job_id}:{event.key}"

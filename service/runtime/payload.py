@@ -36,7 +36,7 @@ _ALWAYS_PRELOADED = (
 )
 
 
-def standby_config(node: Node, ifname: str) -> AgentConfig:
+def standby_config(node: Node, ifname: str, *, preflight: bool) -> AgentConfig:
     """What an agent in waiting knows: its node, and what a job with the defaults of a spec would ask of it."""
     return AgentConfig(
         job_id="",
@@ -49,6 +49,7 @@ def standby_config(node: Node, ifname: str) -> AgentConfig:
         datasets_uri="",
         preload=_ALWAYS_PRELOADED,
         ifname=ifname,
+        preflight=preflight,
     )
 
 
@@ -85,6 +86,8 @@ class Payload:
     ifname: str
     port_first: int
     port_last: int
+    preflight: bool
+    """Nodes are checked before ranks start there."""
     generations: Mapping[int, int]
     """Number → start step of those that the database knew when the supervisor was made."""
 
@@ -108,6 +111,7 @@ class Payload:
             data.get("ifname") or "",
             int(ports[0]),
             int(ports[1]),
+            bool(data.get("preflight")),
             {int(number): int(start) for number, start in data.get("generations") or ()},
         )
 

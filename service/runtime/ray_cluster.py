@@ -92,8 +92,8 @@ class RayCluster:
     async def prestart(self, node: Node) -> None:
         await self._blocking(lambda: prestart_worker(node.id, _KEEP_IDLE_S))
 
-    async def stand_by(self, node: Node, ifname: str) -> None:
-        await self._blocking(lambda: ray_standby.keep(standby_config(node, ifname)))
+    async def stand_by(self, node: Node, ifname: str, *, preflight: bool) -> str:
+        return await self._blocking(lambda: ray_standby.keep(standby_config(node, ifname, preflight=preflight)))
 
     # ------------------------------------------------------------ grants
 

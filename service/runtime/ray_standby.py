@@ -27,14 +27,16 @@ _ADOPT_S = 5.0
 _log = structlog.get_logger(__name__)
 
 
-def keep(config: AgentConfig) -> None:
-    """See to it that a free standby is on a node, and let it go on waiting. Returns before it is ready. Blocking."""
+def keep(config: AgentConfig) -> str:
+    """See to it that a free standby is on a node, and let it go on waiting; returns what it has found wrong there so
+    far. Returns before it is ready. Blocking."""
     for name in _free(config.node_id):
         handle = _actor(name)
         if handle is not None:
             handle.stand_by.remote()
-            return
+            return _unfit(name, handle) if config.preflight else ""
     _create(config).stand_by.remote()
+    return ""
 
 
 def claim(agent: str, config: AgentConfig) -> Any | None:
@@ -75,6 +77,14 @@ def actors() -> set[str]:
     named = _named()
     became = {agent for agent, standby in _records("standby/") if standby in named}
     return became | {name for name in named if name.startswith("regroup-") and not name.startswith(PREFIX)}
+
+
+def _unfit(name: str, handle: Any) -> str:
+    try:
+        return ray.get(handle.unfit.remote(), timeout=_ADOPT_S)
+    except (RayError, GetTimeoutError) as error:
+        _log.info("a standby did not answer", standby=name, error=str(error))
+        return ""
 
 
 def _named() -> set[str]:

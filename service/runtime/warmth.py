@@ -6,8 +6,7 @@ whole agent in waiting.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -20,6 +19,7 @@ _PAUSE_S = 20.0
 """After a job's start, nodes that have no room for another are left in peace: their processors are the job's."""
 _REMIND_S = 120.0
 """A standby that is not asked for much longer than this ends."""
+_FIRST_LOOK_S = 15.0
 _log = structlog.get_logger(__name__)
 
 
@@ -41,15 +41,21 @@ class Warmth:
             self._warm.pop(node_id, None)
         self._used_s = self._clock()
 
-    async def keep(self) -> None:
-        """Warm the nodes that are cold, remind the standbys that wait. What fails is tried again later."""
+    async def keep(self) -> list[tuple[Node, str]]:
+        """Warm the nodes that are cold, remind the standbys that wait. What fails is tried again later.
+
+        Returns:
+            Nodes with which their standbys have found something wrong, and what.
+        """
         now_s = self._clock()
         nodes = await self._cluster.nodes()
         self._control = {node.id for node in nodes if node.is_control}
         self._warm = {node.id: self._warm[node.id] for node in nodes if node.id in self._warm}
         due = [node for node in nodes if self._is_due(node, now_s)]
-        self._warm.update((node.id, now_s) for node in due)
-        await asyncio.gather(*(self._attempt(node) for node in due))
+        fresh = now_s - _REMIND_S + _FIRST_LOOK_S  # a new one is soon asked what it has found
+        self._warm.update((node.id, now_s if node.id in self._warm else fresh) for node in due)
+        found = await asyncio.gather(*(self._attempt(node) for node in due))
+        return [(node, unfit) for node, unfit in zip(due, found, strict=True) if unfit]
 
     def _is_due(self, node: Node, now_s: float) -> bool:
         if node.is_control or not self._settings.standby:  # every call leaves one more process
@@ -57,13 +63,15 @@ class Warmth:
         has_room = node.free_cpus >= 1 and not node.is_draining
         return has_room and now_s - self._warm.get(node.id, -float("inf")) > _REMIND_S
 
-    async def _attempt(self, node: Node) -> None:
+    async def _attempt(self, node: Node) -> str:
         try:
-            await self._warm_up(node)
+            return await self._warm_up(node)
         except UnavailableError as error:  # nothing depends on it: the next job there is only slower to start
             _log.info("a node stays cold", node=node.name, error=str(error))
+            return ""
 
-    def _warm_up(self, node: Node) -> Coroutine[Any, Any, None]:
+    async def _warm_up(self, node: Node) -> str:
         if node.is_control or not self._settings.standby:
-            return self._cluster.prestart(node)
-        return self._cluster.stand_by(node, self._settings.ifname or "")
+            await self._cluster.prestart(node)
+            return ""
+        return await self._cluster.stand_by(node, self._settings.ifname or "", preflight=self._settings.preflight)

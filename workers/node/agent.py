@@ -17,6 +17,7 @@ from regroup.workers.node import data, logs, prepared, processes, storage
 from regroup.workers.node.code import CodeError
 from regroup.workers.node.exchange import ExchangeError
 from regroup.workers.node.host import Host, StaleGeneration
+from regroup.workers.node.preflight import Preflight
 from regroup.workers.node.probes import SecretMissing
 from regroup.workers.node.python import PythonUnfit
 from regroup.workers.node.zygote_link import TaskFailed, ZygoteDied, ZygoteLink, ZygoteRefused
@@ -37,6 +38,7 @@ class NodeAgent:
         self._config = known
         self._host: Host | None = None
         self._pipeline = Pipeline()
+        self._preflight = Preflight()
         self._supervisor: Any = None
         self._heard_s = processes.boottime_s()
         self._news = asyncio.Event()
@@ -68,6 +70,10 @@ class NodeAgent:
         except ZygoteDied as error:
             message = f"{error}; its log: {self._started().log_dir}"
             return {"error": {"kind": "environment", "message": message, "traceback": ""}}
+
+    async def preflight(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Check this node before ranks start here: what is wrong, as `failed`, and `notes`. Error: `ZygoteDied`."""
+        return await self._guarded(self._checked(order))
 
     async def check_storage(self) -> dict[str, Any]:
         """Prove that durable storage can be written from this node. Error: `storage`."""
@@ -268,6 +274,12 @@ class NodeAgent:
         self._reported.set()
         if len(report.messages) and host.outbox.batch():
             self._news.set()
+
+    async def _checked(self, order: dict[str, Any]) -> dict[str, Any]:
+        host = self._started()
+        if host.generation:  # what the job has here already is part of what it was promised
+            order = {**order, "memory_bytes": 0}
+        return (await self._preflight.before_ranks(host.zygote(), host.scratch, order)).to_json()
 
     async def _told(self) -> None:
         """Until the supervisor has all that was said so far.

@@ -1,9 +1,10 @@
 """Shards between the agents of one job, over TCP: a mirror is put where it is held, a lost shard got from there.
 
     server → {"nonce"}
-    client → {"op": "put" | "get", …, "proof": HMAC of nonce and request under the server's token}
+    client → {"op": "put" | "get" | "echo", …, "proof": HMAC of nonce and request under the server's token}
     put: server → {"go": true} | {"error"}, client → bytes, server → {"ok": true} | {"error"}
     get: server → {"file_bytes", "size_bytes"} | {"error"}, then bytes
+    echo: server → {"go": true}, client → bytes, server → the same bytes
 
 Lines are JSON. The token is made anew by every agent and reaches others through Ray's own, authenticated calls. What is
 sent is not encrypted, as that of the collectives is not: both belong on the cluster's own network.
@@ -26,6 +27,9 @@ from regroup.workers.state.buffer import ShardBuffer
 
 CHUNK_BYTES = 4 << 20
 _LINE_BYTES = 64 * 1024
+ECHO_BYTES = 256 * 1024
+"""More than any packet and most socket buffers hold: a link that loses large packets does not give it back."""
+_ECHO_TIMEOUT_S = 3.0
 _CONNECT_TIMEOUT_S = 10.0
 _IDLE_TIMEOUT_S = 30.0
 """A peer that takes or gives nothing for so long is gone."""
@@ -115,6 +119,9 @@ class Exchange:
             try:
                 if request["op"] == "put":
                     await self._take(line, request)
+                elif request["op"] == "echo":
+                    await line.say({"go": True})
+                    await line.give(await line.take(ECHO_BYTES))
                 else:
                     await self._give(line, request)
             except (ExchangeError, KeyError, OSError) as error:
@@ -188,6 +195,24 @@ async def get(address: Address, key: ShardKey, room: Callable[[int, int], int]) 
         return fd, head["size_bytes"]
 
 
+async def echo(address: Address) -> None:
+    """Have an agent give back what it is sent.
+
+    Raises:
+        ExchangeError: it is not reached, or what comes back is something else.
+    """
+    sent = os.urandom(ECHO_BYTES)
+    try:
+        async with asyncio.timeout(_ECHO_TIMEOUT_S), _called(address, {"op": "echo"}) as line:
+            if "error" in (reply := await line.hear()):
+                raise ExchangeError(f"{address.host}:{address.port} gave no echo: {reply['error']}")
+            await line.give(sent)
+            if await line.take(ECHO_BYTES) != sent:
+                raise ExchangeError(f"{address.host}:{address.port} gave back other bytes than it was sent")
+    except TimeoutError as error:
+        raise ExchangeError(f"no echo from {address.host}:{address.port} in {_ECHO_TIMEOUT_S:.0f} s") from error
+
+
 @contextlib.asynccontextmanager
 async def _called(address: Address, request: Mapping[str, Any]) -> AsyncGenerator["_Line"]:
     loop = asyncio.get_running_loop()
@@ -231,6 +256,20 @@ class _Line:
                     raise ConnectionError("it ended in the middle of a line")
                 heard += piece
         return json.loads(heard)
+
+    async def give(self, data: bytes) -> None:
+        async with asyncio.timeout(_IDLE_TIMEOUT_S):
+            await self._loop.sock_sendall(self.sock, data)
+
+    async def take(self, count: int) -> bytes:
+        taken = bytearray()
+        async with asyncio.timeout(_IDLE_TIMEOUT_S):
+            while len(taken) < count:
+                piece = await self._loop.sock_recv(self.sock, min(CHUNK_BYTES, count - len(taken)))
+                if not piece:
+                    raise ConnectionError(f"it ended after {len(taken)} of {count} bytes")
+                taken += piece
+        return bytes(taken)
 
     async def send(self, fd: int, count: int, bytes_per_s: float | None) -> None:
         started = time.monotonic()

@@ -5,6 +5,7 @@ it too, and lets it start a zygote as the job wants it.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -17,7 +18,7 @@ from regroup.workers.contract import from_json
 from regroup.workers.node import probes
 from regroup.workers.node.agent import NodeAgent
 from regroup.workers.node.environment import is_same_environment, zygote_environment
-from regroup.workers.node.zygote_link import ZygoteLink
+from regroup.workers.node.zygote_link import ZygoteDied, ZygoteLink
 
 UNASKED_S = 600.0
 """Left alone for so long, it ends: the control plane that kept it is gone."""
@@ -45,6 +46,13 @@ class StandbyAgent(NodeAgent):
         if self._zygote is None or self._zygote.dead:
             self._zygote = _start(self._platform)
         await self._zygote.ready()
+        if self._platform.preflight and not self._taken:
+            with contextlib.suppress(ZygoteDied):
+                await self._preflight.while_waiting(self._zygote, Path(tempfile.gettempdir()))
+
+    async def unfit(self) -> str:
+        """What is wrong with this node, as far as was found while it waited; empty if nothing."""
+        return "" if self._taken else "; ".join(message for _, message in self._preflight.waiting.failed)
 
     async def adopt(self, config: dict[str, Any]) -> bool:
         """Become the agent of a job; False if it is another job's already."""

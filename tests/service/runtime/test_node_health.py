@@ -145,7 +145,9 @@ async def note(store: Store, events: list[NodeEvent]) -> None:
 async def test_a_node_that_fails_once_more_is_gone_around_and_named_to_who_needs_it(house: House) -> None:
     await note(house.store, long_ago(2))
     first = await house.submit("first")
-    assert (await house.started(first))[1] == ["local-1"], "twice is not yet too often"
+    supervisor, names = await house.started(first)
+    assert names == ["local-1"], "twice is not yet too often"
+    assert supervisor.payload["preflight"] is True
     await house.fail_and_end(first)
     kept = [event for event in await house.store.node_events() if event.job_id == first]
     assert [(event.node, event.kind) for event in kept] == [("local-1", Happening.AGENT_LOST)]
@@ -169,6 +171,16 @@ async def test_a_cordoned_node_keeps_its_job_and_gets_no_other(house: House) -> 
     assert "local-1 is cordoned by ann: fan" in await house.unmet(await house.submit("third"), "busy")
     await supervisor.state("RUNNING", "first_step")
     await house.until(first, JobState.RUNNING)
+
+
+async def test_a_spare_that_finds_itself_bad_is_closed_before_it_is_needed(house: House) -> None:
+    house.cluster.unfit = {node(1).id: "core 3 multiplies wrongly"}
+    async with asyncio.timeout(10):
+        while not (events := await house.store.node_events()):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    assert {(event.node, event.kind) for event in events} == {("local-1", Happening.PREFLIGHT)}
+    assert (await house.started(await house.submit("first")))[1] == ["local-2"]
+    assert "core 3 multiplies wrongly" in await house.unmet(await house.submit("large", dp=4), "nodes_closed")
 
 
 async def test_what_a_job_rehearses_is_no_fault_of_its_node(house: House) -> None:

@@ -196,7 +196,7 @@ def idle(local: local_ray.LocalRay) -> set[int]:
 async def test_a_standby_becomes_the_agent_of_one_job(cluster: RayCluster, tmp_path: Path) -> None:
     node = (await training_nodes(cluster))[0]
     for _ in range(2):
-        await cluster.stand_by(node, "")
+        assert await cluster.stand_by(node, "", preflight=True) == ""
     waiting = await asyncio.to_thread(ray_standby._free, node.id)
     assert len(waiting) == 1, "told twice, there once"
     assert await cluster.actors() == set(), "a standby is nobody's"

@@ -35,6 +35,22 @@ async def test_a_process_on_control_nodes_a_standby_where_there_is_room(clock: C
     assert cluster.warmed == ["prestart c", "stand by r"], "once, and nothing on a full or draining node"
 
 
+async def test_a_new_standby_is_soon_asked_what_it_has_found_and_the_bad_node_is_told(
+    clock: Clock, tmp_path: Path
+) -> None:
+    cluster = FakeCluster([CONTROL, ROOM])
+    cluster.unfit = {"r": "core 3 multiplies wrongly"}
+    kept = warmth(cluster, clock, tmp_path)
+    await kept.keep()
+    assert await kept.keep() == [], "not at each look"
+    clock.now_s += 20
+    assert [(node.id, why) for node, why in await kept.keep()] == [("r", "core 3 multiplies wrongly")]
+    clock.now_s += 20
+    assert await kept.keep() == [], "from then on when it is reminded"
+    unchecked = Warmth(cluster, Settings(state_dir=tmp_path, preflight=False), clock)
+    assert await unchecked.keep() == []
+
+
 async def test_standbys_are_reminded_before_they_end(clock: Clock, tmp_path: Path) -> None:
     cluster = FakeCluster([CONTROL, ROOM])
     kept = warmth(cluster, clock, tmp_path)
@@ -55,7 +71,7 @@ async def test_what_a_job_took_is_replaced_and_the_control_node_waits_until_it_h
     assert cluster.warmed == ["prestart c", "stand by r", "stand by r"]
     clock.now_s += 60
     await kept.keep()
-    assert cluster.warmed[3:] == ["prestart c"]
+    assert cluster.warmed[3:] == ["prestart c", "stand by r"], "the new one is asked what it has found, too"
 
 
 async def test_without_standbys_every_node_keeps_a_process(clock: Clock, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import hashlib
 import os
 import tarfile
+import tempfile
+import time
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -13,7 +15,7 @@ from ray._private import auto_init_hook
 
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import to_json
-from regroup.workers.node import processes
+from regroup.workers.node import preflight, processes
 from regroup.workers.node.standby import StandbyAgent
 
 
@@ -117,3 +119,27 @@ async def test_code_that_is_not_there_is_the_jobs_error(
 ) -> None:
     assert await waiting.adopt(to_json(replace(job, code=f"sha256:{'0' * 64}", blob_uri=tmp_path.as_uri())))
     assert (await waiting.prepare())["error"]["kind"] == "code"
+
+
+async def test_it_checks_its_node_while_it_waits_and_a_job_need_not_wait_for_that_again(
+    platform: AgentConfig, job: AgentConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = StandbyAgent(to_json(replace(platform, preload=("torch",), preflight=True)))
+    await agent.stand_by()
+    assert await agent.unfit() == ""
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(tempfile, "tempdir", str(tmp_path / "unmounted"))
+        await agent.stand_by()
+        assert (await agent.unfit()).startswith(f"64 MiB cannot be written to {tmp_path}/unmounted")
+    assert await agent.adopt(to_json(replace(job, preload=("torch",))))
+    assert await agent.unfit() == "", "it is no standby any more"
+    await agent.prepare()
+    monkeypatch.setattr(preflight, "TARGET", "nowhere:check")
+    needs = {"device": "cpu", "indexes": [], "memory_bytes": 0, "asked_s": time.time(), "peer": None}
+    found = await agent.preflight(needs)
+    assert (found["failed"], found["notes"]) == ([], [])
+    too_much = await agent.preflight({**needs, "memory_bytes": 1 << 60})
+    assert [what for what, _ in too_much["failed"]] == ["memory"]
+    await agent.end(1)
+    assert (await agent.preflight({**needs, "memory_bytes": 1 << 60}))["failed"] == [], "its own are in that memory"
+    await agent.shutdown()

@@ -1,0 +1,128 @@
+"""Before a job's first ranks on a node, and again once it was blamed: is it fit?
+
+The check runs beside what a start or a recovery does anyway. Whoever is unfit takes the way of a lost node: the
+controller, which hears why, closes it and gives the job another.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from regroup.service.policy.health import fault_of
+from regroup.service.policy.preflight import Finding, Unfit, judge, ring
+from regroup.service.runtime.gang import AgentError, AgentLostError, Gang
+from regroup.service.runtime.incidents import Incident
+from regroup.service.runtime.intended import Intended
+from regroup.service.runtime.payload import Payload
+from regroup.service.runtime.telling import Telling
+from regroup.workers.contract import Note
+
+_CHECK_S = 30.0
+_ADDRESS_S = 5.0
+_REPLACE_S = 120.0
+"""The controller gives another node, or says that there is none, long before."""
+
+
+class Preflight:
+    """Which nodes of the job have passed."""
+
+    def __init__(self, payload: Payload, gang: Gang, telling: Telling, intended: Intended) -> None:
+        self._payload, self._gang, self._telling, self._intended = payload, gang, telling, intended
+        self._passed: set[str] = set()
+
+    def doubt(self, incident: Incident, lost: Iterable[str]) -> None:
+        """A generation ended: check those anew that are blamed for it, or whose agents are others now."""
+        self._passed.difference_update(lost)
+        cause = incident.cause
+        if cause.node_id is not None and fault_of(cause.reason, cause.evidence) is not None:
+            self._passed.discard(cause.node_id)
+
+    def trust(self) -> None:
+        """All of them have passed in an earlier life of this supervisor, and run the job's ranks."""
+        self._passed.update(self._gang.configs)
+
+    async def beside(self, work: Any) -> Any:
+        """What `work` returns, once all nodes have passed as well.
+
+        Raises:
+            Moved: the job was given another node for one that is unfit; whatever ends `Intended.unless`.
+            AgentLostError: a node is unfit, and nothing was done about it.
+        """
+        working = asyncio.ensure_future(work)
+        if not self._payload.preflight or self._passed >= self._gang.configs.keys():
+            return await working
+        checking = asyncio.ensure_future(self._check())
+        try:
+            while not (working.done() and checking.done()):
+                running = {task for task in (working, checking) if not task.done()}
+                await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                if working.done():
+                    working.result()  # raises what it raised: then nobody waits for the check
+                if checking.done() and (unfit := checking.result()):
+                    await self._replace(unfit)
+            return working.result()
+        finally:
+            for task in (working, checking):
+                task.cancel()
+            await asyncio.gather(working, checking, return_exceptions=True)
+
+    async def _check(self) -> Sequence[Unfit]:
+        """Nodes that do not answer are left to who misses them."""
+        peers = ring(list(self._gang.configs))
+        doubted = self._gang.configs.keys() - self._passed
+        asked = [node for node in self._gang.configs if node in doubted or peers.get(node) in doubted]
+        addresses = await self._addresses() if peers else {}
+
+        async def one(node: str) -> Mapping[str, Any]:
+            peer = peers.get(node)
+            reached = {"name": self._name(peer), **addresses[peer]} if peer in addresses and peer is not None else None
+            order = {**self._needs(node, doubted), "asked_s": time.time(), "peer": reached}
+            with contextlib.suppress(AgentLostError):
+                return await self._gang.agents.call(node, "preflight", order, timeout_s=_CHECK_S)
+            return {"failed": (), "notes": ("it did not answer",)}
+
+        found = dict(zip(asked, await asyncio.gather(*(one(node) for node in asked)), strict=True))
+        for node, said in found.items():
+            if notes := said.get("notes"):
+                self._note(node, {"message": "; ".join(notes)})
+        findings = [
+            Finding(node, what, message) for node, said in found.items() for what, message in said.get("failed", ())
+        ]
+        unfit = judge(findings, peers)
+        self._passed.update(doubted - {each.node_id for each in unfit if each.is_given_up})
+        return unfit
+
+    async def _replace(self, unfit: Sequence[Unfit]) -> None:
+        """Tell of who is unfit, and wait for others in their place."""
+        for each in unfit:
+            self._note(each.node_id, {"fault": each.fault.value, "message": each.message})
+        given_up = [each for each in unfit if each.is_given_up]
+        told = "; ".join(f"{self._name(each.node_id)}: {each.message}" for each in given_up)
+        self._telling.enter("preflight", None, f"waiting for another node: {told}")
+        self._gang.missing |= {each.node_id for each in given_up}
+        self._intended.lost = tuple(each.node_id for each in given_up)
+        await self._intended.unless(asyncio.sleep(_REPLACE_S))
+        raise AgentLostError(given_up[0].node_id, f"a node is unfit: {told}")
+
+    def _needs(self, node: str, doubted: Collection[str]) -> dict[str, Any]:
+        """What the job's ranks on a node need; one that has passed is only asked whether it reaches its peer."""
+        places = [place for place in self._payload.places() if place.node_id == node]
+        resources = self._payload.spec.resources
+        if node not in doubted:
+            return {"device": "cpu", "indexes": [], "memory_bytes": 0}
+        indexes = [place.device for place in places] if resources.device == "cuda" else []
+        return {"device": resources.device, "indexes": indexes, "memory_bytes": (resources.memory or 0) * len(places)}
+
+    async def _addresses(self) -> Mapping[str, Any]:
+        with contextlib.suppress(AgentLostError, AgentError):
+            return await self._gang.call_all("exchange", timeout_s=_ADDRESS_S)
+        return {}
+
+    def _note(self, node: str, data: Mapping[str, Any]) -> None:
+        said = {"node": self._name(node), **data}
+        self._telling.note(node, Note(0, "preflight", said, time.time()))
+
+    def _name(self, node: str | None) -> str:
+        return self._gang.configs[node].node_name if node in self._gang.configs and node is not None else ""

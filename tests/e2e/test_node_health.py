@@ -1,0 +1,51 @@
+"""A node on which a job's agent dies again and again is closed: others go around it, what runs there runs on."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from house.served import Served, eventually
+
+pytestmark = pytest.mark.slow
+APART_S = 31.0
+"""Losses within half a minute are taken for one."""
+
+
+@pytest.fixture
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server whose nodes may get a bad name."""
+    server = Served(tmp_path_factory.mktemp("own") / "state")
+    server.start()
+    yield server
+    server.down()
+
+
+def test_a_node_that_flaps_is_gone_around_until_somebody_trusts_it_again(
+    own: Served, spec: Callable[..., dict[str, Any]]
+) -> None:
+    job = own.client.submit(spec("flaps", steps=1_000_000, layout={"dp": 2}, snapshot={"mirror": "off"}))
+    killed_s = -APART_S
+    for generation in (1, 2, 3):
+        eventually(
+            lambda n=generation: (found := own.client.get(job.id)).generation == n and found.state == "RUNNING", 60
+        )
+        time.sleep(max(0.0, killed_s + APART_S - time.monotonic()))
+        (agent,) = own.agents()
+        os.kill(agent, signal.SIGKILL)
+        killed_s = time.monotonic()
+    eventually(lambda: (found := own.client.get(job.id)).generation == 4 and found.state == "RUNNING", 60)
+    bad, good = sorted(own.client.nodes(), key=lambda node: -node.health.score)
+    assert [fault.kind for fault in bad.health.faults] == ["agent_lost"] * 3 and bad.health.quarantines == 1
+    assert bad.health.status == "quarantined" and [here.name for here in bad.jobs] == ["flaps"], "it runs on there"
+    assert good.health.status == "open" and good.health.score == 0
+    own.client.cancel(job.id)
+    own.client.wait(job.id, timeout_s=60)
+    wide = own.client.submit(spec("wide"))
+    eventually(lambda: [told.reason for told in own.client.get(wide.id).conditions] == ["nodes_closed"], 30)
+    assert own.run(spec("narrow", layout={"dp": 2})).state == "SUCCEEDED"
+    assert {rank.node_name for rank in own.client.generations("narrow")[0].ranks} == {good.name}
+    own.client.uncordon(bad.name, why="its cable was loose")
+    assert own.client.wait(wide.id, timeout_s=120).state == "SUCCEEDED"

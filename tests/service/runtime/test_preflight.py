@@ -1,0 +1,175 @@
+"""Unfit nodes before ranks start: told of, given up, and others in their place; nothing of it where all are fit."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from house.records import Records
+
+from regroup.service.policy.health import Happening
+from regroup.service.runtime.gang import AgentLostError, Gang
+from regroup.service.runtime.generations import GenerationLog
+from regroup.service.runtime.journal import Journal
+from regroup.service.runtime.life import Life
+from regroup.service.runtime.node_health import faults_in
+from regroup.service.runtime.payload import Payload
+from regroup.service.spec import parse_spec
+from regroup.workers.contract import Exited, Message
+from tests.service.runtime.test_life import SPEC, FakeNodes
+
+LIES = ("device", "core 3 multiplies wrongly")
+
+
+class Nodes(FakeNodes):
+    """Of which some find something wrong with themselves."""
+
+    def __init__(self, unfit: dict[str, tuple[str, str]], breaks: dict[tuple[int, int], Message | str]) -> None:
+        super().__init__(breaks)
+        self.unfit = unfit
+        self.orders: list[tuple[str, dict[str, Any]]] = []
+
+    def _exchange(self, node: str) -> dict[str, Any]:
+        return {"host": node, "port": 1, "token": "t"}
+
+    def _preflight(self, node: str, order: dict[str, Any]) -> dict[str, Any]:
+        self.orders.append((node, order))
+        return {"failed": [self.unfit[node]] if node in self.unfit else [], "notes": []}
+
+
+class Rig:
+    """One life after the other over the same records, as the supervisor's actor has it."""
+
+    def __init__(
+        self,
+        unfit: dict[str, tuple[str, str]] | None = None,
+        breaks: dict[tuple[int, int], Message | str] | None = None,
+        **payload: Any,
+    ) -> None:
+        self.nodes, self.records = Nodes(unfit or {}, breaks or {}), Records()
+        self.payload = Payload.from_json({
+            "job_id": "j", "spec": parse_spec({**SPEC, **payload.pop("spec", {})}).model_dump(mode="json"),
+            "layout": {"dp_shard": 2}, "nodes": [place(f"node-{n}") for n in range(2)], "storage_uri": "file:///s",
+            "datasets_uri": "file:///d", "preflight": True, **payload,
+        })  # fmt: skip
+        self.begin()
+
+    def begin(self) -> None:
+        self.journal = Journal(self.records, "j")
+        gang = Gang(self.nodes, self.payload.agent_configs())
+        self.life = self.nodes.life = Life(self.payload, gang, GenerationLog(self.records, "j"), self.journal)
+        self.running = asyncio.create_task(self.life.run())
+
+    async def until_lost(self, *nodes: str) -> None:
+        async with asyncio.timeout(10):
+            while self.life.status()["lost"] != sorted(nodes):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    async def end(self) -> Any:
+        return await asyncio.wait_for(self.running, 20)
+
+    async def told(self, kind: str) -> list[Any]:
+        return [event.data for event in await self.journal.since("", 0, 0) if event.type == kind]
+
+    async def notes(self) -> list[Any]:
+        return [note for note in await self.told("note") if note["kind"] == "preflight"]
+
+
+def place(node: str) -> dict[str, Any]:
+    return {"node_id": node, "name": f"n-{node}", "address": "h", "ranks": 1}
+
+
+async def test_fit_nodes_are_asked_once_each_with_what_the_job_needs() -> None:
+    rig = Rig(spec={"resources": {"memory": "1GiB"}}, breaks={(1, 3): Exited(0, 1, -9, 1.0)})
+    assert await rig.end() is None
+    assert (await rig.told("state"))[-1]["state"] == "SUCCEEDED"
+    assert [node for node, _ in rig.nodes.orders] == ["node-0", "node-1"], "a rank that died is no node's fault"
+    first, second = (order for _, order in rig.nodes.orders)
+    assert first["peer"] == {"name": "n-node-1", "host": "node-1", "port": 1, "token": "t"}
+    assert second["peer"]["name"] == "n-node-0" and (first["device"], first["memory_bytes"]) == ("cpu", 2**30)
+    assert await rig.notes() == []
+
+
+async def test_it_can_be_switched_off() -> None:
+    rig = Rig({"node-0": LIES}, preflight=False)
+    await rig.end()
+    assert rig.nodes.orders == [] and (await rig.told("state"))[-1]["state"] == "SUCCEEDED"
+
+
+async def test_an_unfit_node_is_told_of_and_another_takes_its_place() -> None:
+    rig = Rig({"node-1": LIES})
+    await rig.until_lost("node-1")
+    (note,) = await rig.notes()
+    events = await rig.journal.since("", 0, 0)
+    (fault,) = faults_in("j", events, {"n-node-1": "machine-1"}, 1e12)
+    assert (fault.node, fault.kind, fault.message) == ("machine-1", Happening.PREFLIGHT, LIES[1])
+    assert note["message"] == LIES[1] and await rig.told("generation") == [], "no rank was started there"
+    nodes = [place("node-0"), place("node-2")]
+    rig.life.intend({"nodes": nodes})
+    assert await rig.end() == nodes
+    rig.payload = rig.payload.on(nodes)
+    rig.begin()
+    assert await rig.end() is None
+    assert (await rig.told("state"))[-1]["state"] == "SUCCEEDED"
+    assert {each["node_id"] for each in (await rig.told("generation"))[0]["ranks"]} == {"node-0", "node-2"}
+
+
+async def test_without_another_node_the_job_gives_its_nodes_back_and_says_why() -> None:
+    rig = Rig({"node-1": LIES})
+    await rig.until_lost("node-1")
+    rig.life.intend({"no_spare": "no other node has room; n-node-1 is quarantined"})
+    await rig.end()
+    last = (await rig.told("state"))[-1]
+    assert last["state"] == "QUEUED" and "n-node-1 is quarantined" in last["message"]
+
+
+async def test_of_a_broken_link_both_ends_are_told_of_and_one_is_given_up() -> None:
+    rig = Rig({"node-0": ("link", "it does not reach n-node-1")})
+    await rig.until_lost("node-1")
+    assert [(note["node"], note["fault"]) for note in await rig.notes()] == [("n-node-1", "link"), ("n-node-0", "link")]
+    rig.life.intend({"cancel": True})
+    await rig.end()
+    assert (await rig.told("state"))[-1]["state"] == "CANCELLED"
+
+
+async def test_an_agent_that_comes_up_anew_is_asked_again_before_ranks_start_there() -> None:
+    rig = Rig(breaks={(1, 3): "node-1"})
+    await rig.end()
+    assert [node for node, _ in rig.nodes.orders] == ["node-0", "node-1", "node-0", "node-1"], "and who is to reach it"
+    assert rig.nodes.orders[2][1]["indexes"] == [] and (await rig.told("state"))[-1]["state"] == "SUCCEEDED"
+
+
+async def test_an_error_of_the_start_is_not_held_up_by_the_check() -> None:
+    rig = Rig()
+    rig.nodes.stuck = "preflight"
+    rig.nodes.refuse = {"list_sources": "no such file"}
+    await rig.end()
+    assert (await rig.told("state"))[-1]["reason"] == "invalid_input"
+
+
+async def test_a_node_that_does_not_answer_is_left_to_who_misses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+
+    def lost(node: str, order: dict[str, Any]) -> Any:
+        raise AgentLostError(node, "it is gone")
+
+    monkeypatch.setattr(rig.nodes, "_preflight", lost)
+    await rig.end()
+    assert (await rig.told("state"))[-1]["state"] == "SUCCEEDED"
+    assert [note["message"] for note in await rig.notes()] == ["it did not answer"] * 2
+
+
+async def test_of_several_lost_agents_each_is_asked_again_whoever_is_named_as_the_cause() -> None:
+    rig = Rig(spec={"resources": {"memory": "1GiB"}}, breaks={(1, 3): "node-1"})
+    ending = rig.nodes._end
+
+    def end(node: str, generation: int) -> dict[str, Any]:
+        if node == "node-0" and generation == 1:
+            raise AgentLostError(node, "it died when it was to end its ranks")
+        return ending(node, generation)
+
+    rig.nodes._end = end
+    await rig.end()
+    assert [(node, order["memory_bytes"]) for node, order in rig.nodes.orders[2:]] == [
+        ("node-0", 2**30),
+        ("node-1", 2**30),
+    ]

@@ -1,0 +1,133 @@
+"""What a node finds wrong with itself before ranks start: with a real zygote, real sockets and a real full disk."""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from house.disks import needs_root, small_disk
+
+from regroup.workers.node import exchange, nvml, preflight, probes
+from regroup.workers.node.buffers import BufferPool
+from regroup.workers.node.environment import zygote_environment
+from regroup.workers.node.exchange import Address, Exchange, ExchangeError
+from regroup.workers.node.mirrored import Mirrored
+from regroup.workers.node.preflight import Preflight
+from regroup.workers.node.probes import bind_listener
+from regroup.workers.node.zygote_link import ZygoteLink
+from tests.workers.node.test_host import config
+
+LYING = """
+import torch
+from regroup.workers import device_check
+
+
+def check(args, fds):
+    return {"failed": device_check.wrong_cores(lambda left, right: left @ right + (left.sum() == left.sum()))}
+"""
+
+
+@pytest.fixture
+async def zygote(tmp_path: Path) -> AsyncIterator[ZygoteLink]:
+    made = config(tmp_path, "n0", preload=("torch",))
+    environment = zygote_environment(made)
+    environment["PYTHONPATH"] = f"{tmp_path}:{environment.get('PYTHONPATH', '')}"
+    link = ZygoteLink.start(sys.executable, environment, tmp_path / "zygote.err", tmp_path)
+    link.prepare(made.preload, {})
+    await link.ready()
+    yield link
+    link.close()
+    await asyncio.to_thread(link.process.wait)
+
+
+@pytest.fixture
+async def peer() -> AsyncIterator[Exchange]:
+    served = Exchange("127.0.0.1", bind_listener("127.0.0.1", None), Mirrored(BufferPool()))
+    yield served
+    await served.close()
+
+
+def order(**fields: Any) -> dict[str, Any]:
+    return {"device": "cpu", "indexes": [], "memory_bytes": 0, "asked_s": time.time(), "peer": None, **fields}
+
+
+async def test_a_fit_node_passes_soon(zygote: ZygoteLink, peer: Exchange, tmp_path: Path) -> None:
+    reached = {"name": "n1", **asdict(peer.address)}
+    found = await Preflight().before_ranks(zygote, tmp_path, order(peer=reached, memory_bytes=1 << 20))
+    assert (found.failed, found.notes) == ([], []) and found.seconds < 3
+    assert not any(name.startswith("preflight-") for name in os.listdir(tmp_path))
+
+
+async def test_a_core_that_lies_is_found_in_a_process_of_the_jobs_python(
+    zygote: ZygoteLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lying.py").write_text(LYING)
+    monkeypatch.setattr(preflight, "TARGET", "lying:check")
+    found = await Preflight().before_ranks(zygote, tmp_path, order())
+    assert found.failed and all(what == "device" and "multiplies wrongly" in said for what, said in found.failed)
+
+
+async def test_what_was_found_of_cores_while_waiting_is_good_for_a_while(
+    zygote: ZygoteLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Preflight()
+    await made.while_waiting(zygote, tmp_path)
+    assert made.waiting.failed == []
+    monkeypatch.setattr(preflight, "TARGET", "nowhere:check")
+    assert (await made.before_ranks(zygote, tmp_path, order())).notes == [], "not asked again"
+    assert "could not be checked" in (await Preflight().before_ranks(zygote, tmp_path, order())).notes[0]
+
+
+async def test_a_python_that_cannot_check_says_nothing_of_its_node(
+    zygote: ZygoteLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dying.py").write_text("import os\n\n\ndef check(args, fds):\n    os.kill(os.getpid(), 11)\n")
+    monkeypatch.setattr(preflight, "TARGET", "dying:check")
+    found = await Preflight().before_ranks(zygote, tmp_path, order())
+    assert found.failed == [] and "could not be checked" in found.notes[0]
+
+
+async def test_no_room_no_memory_another_clock(zygote: ZygoteLink, tmp_path: Path) -> None:
+    asked = order(memory_bytes=2 * probes.free_memory_bytes(), asked_s=time.time() + 7200)
+    found = await Preflight().before_ranks(zygote, tmp_path / "missing", asked)
+    (scratch, memory) = found.failed
+    assert scratch == ("scratch", f"64 MiB cannot be written to {tmp_path}/missing: No such file or directory")
+    assert memory[0] == "memory" and "GiB were promised to its ranks" in memory[1]
+    assert found.notes == ["its clock is 7200 s behind its supervisor's"]
+
+
+@needs_root
+async def test_a_full_disk_is_found(zygote: ZygoteLink, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "8m"):
+        found = await Preflight().before_ranks(zygote, tmp_path / "disk", order())
+    assert found.failed == [("scratch", f"64 MiB cannot be written to {tmp_path}/disk: No space left on device")]
+
+
+async def test_an_echo_comes_back_whole_and_a_broken_link_is_named(
+    zygote: ZygoteLink, peer: Exchange, tmp_path: Path
+) -> None:
+    await exchange.echo(peer.address)
+    with pytest.raises(ExchangeError, match="proof is wrong"):
+        await exchange.echo(Address(peer.address.host, peer.address.port, "0" * 32))
+    await peer.close()
+    found = await Preflight().before_ranks(zygote, tmp_path, order(peer={"name": "n1", **asdict(peer.address)}))
+    ((what, message),) = found.failed
+    assert what == "link" and message.startswith(f"it does not reach n1: exchange with 127.0.0.1:{peer.address.port}")
+
+
+async def test_a_peer_that_listens_and_says_nothing_is_not_waited_for() -> None:
+    with bind_listener("127.0.0.1", None) as mute:
+        started = time.monotonic()
+        with pytest.raises(ExchangeError, match="no echo from"):
+            await exchange.echo(Address("127.0.0.1", mute.getsockname()[1], ""))
+        assert time.monotonic() - started < 4
+
+
+def test_without_a_driver_there_is_nothing_to_say_of_gpus() -> None:
+    failed, _ = nvml.broken([])
+    assert failed == []
