@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 from regroup import __version__
 from regroup.api import problems
 from regroup.api.http import Guard, PageTokens
-from regroup.api.routes import execute, jobs, nodes, ops, specs, streams, uploads
+from regroup.api.routes import evidence, execute, jobs, nodes, ops, specs, streams, uploads
 from regroup.service.services import Services
 
 
@@ -46,7 +46,8 @@ def _routed(lifespan: Any = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    routers = (jobs.router, streams.router, execute.router, uploads.router, nodes.router, specs.router, ops.router)
+    of_jobs = (jobs.router, evidence.router, streams.router, execute.router, uploads.router)
+    routers = (*of_jobs, nodes.router, specs.router, ops.router)
     problems.install(app, [route for router in routers for route in router.routes])
     for router in routers:
         app.include_router(router)

@@ -193,6 +193,11 @@ class Client(NodeCalls):
         path = f"/v1/jobs/{job}/incidents"
         return self._call(schemas.IncidentList, "GET", path, params={"project": project}).incidents
 
+    def evidence(self, job: str, number: int, *, project: str = "default") -> bytes:
+        """What was known of incident `number`, and taken before its ranks were ended: a zip with a `summary.txt`."""
+        path = f"/v1/jobs/{job}/incidents/{number}/evidence"
+        return self._send("GET", path, params={"project": project}).content
+
     def generations(self, job: str, *, project: str = "default") -> list[schemas.Generation]:
         """Oldest first."""
         path = f"/v1/jobs/{job}/generations"

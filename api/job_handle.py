@@ -62,6 +62,10 @@ class Job:
         """What befell it and what it cost, oldest first."""
         return self._client.incidents(self.id)
 
+    def evidence(self, number: int) -> bytes:
+        """What was known of incident `number`: a zip file."""
+        return self._client.evidence(self.id, number)
+
     def metrics(self) -> list[dict[str, Any]]:
         """Its committed steps in order, one mapping each: step, loss, duration_s, learning_rate, …"""
         return [row.model_dump(mode="json") for row in self._client.steps(self.id)]

@@ -36,6 +36,8 @@ class Incident(_Wire):
     """One cause, its evidence, the rung taken, its times and losses."""
 
     id: str
+    number: int = 0
+    """From 1 on, oldest first: names its evidence, `GET …/incidents/{number}/evidence`."""
     cause: str
     reason: str | None = None
     rank: int | None = None
@@ -51,6 +53,10 @@ class Incident(_Wire):
     ended_s where the job ended before another step."""
     durations: dict[str, float | None] = {}
     """Seconds: detect, teardown, decide, form, restore, first_step, total."""
+    evidence_bytes: int | None = None
+    """Of what nodes left of it; None: they have not yet; 0: there is nothing, or it was given up for newer ones."""
+    evidence_missing: dict[str, str] = {}
+    """Nodes of which there is nothing, and why."""
 
 
 class RankPlace(_Wire):

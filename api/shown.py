@@ -1,11 +1,13 @@
 """Rows of the store as the wire models that show them."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from regroup.api import schemas
 from regroup.api.schemas import Job, JobSummary
 from regroup.service.jobs import JobDetail
 from regroup.service.states import JobState
-from regroup.service.store.records import JobRow
+from regroup.service.store.records import Incident, JobRow
 
 _OWN_RESULTS = frozenset({"step", "parameters", "samples", "parameter_count"})
 
@@ -29,13 +31,20 @@ def whole(detail: JobDetail) -> Job:
             "phase": job.phase,
             "intents": job.intents,
             "rank_phases": job.rank_phases,
-            "incidents": [incident.data for incident in detail.incidents],
+            "incidents": incidents(detail.incidents),
             "placement": detail.generation.ranks if detail.generation else [],
             "storage_uri": job.storage_uri,
             "resume_uri": job.resume_uri,
             "spec": job.spec,
         }
     )
+
+
+def incidents(found: Sequence[Incident]) -> list[schemas.Incident]:
+    """All incidents of a job, oldest first."""
+    return [
+        schemas.Incident.model_validate({**incident.data, "number": number}) for number, incident in enumerate(found, 1)
+    ]
 
 
 def _summary_fields(job: JobRow) -> dict[str, Any]:

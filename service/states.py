@@ -82,6 +82,8 @@ class Reason(StrEnum):
     """Data, storage, preload or environment is not as the spec says."""
     USER_ERROR = "user_error"
     """The training code raised."""
+    DESYNC = "desync"
+    """Ranks went into different collectives: an error of the training code, too."""
     BUDGET_EXHAUSTED = "budget_exhausted"
     """The same cause came back more often than its budget allows."""
     PLATFORM_ERROR = "platform_error"
@@ -104,6 +106,7 @@ TERMINAL_BY_REASON: Mapping[Reason, JobState] = {
     Reason.MAX_QUEUE_TIME: JobState.FAILED,
     Reason.INVALID_INPUT: JobState.FAILED,
     Reason.USER_ERROR: JobState.FAILED,
+    Reason.DESYNC: JobState.FAILED,
     Reason.BUDGET_EXHAUSTED: JobState.FAILED,
     Reason.PLATFORM_ERROR: JobState.FAILED,
 }

@@ -256,6 +256,8 @@ class Failed:
     rank: int
     generation: int
     error: RankError
+    collectives: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Where a collective raised: those that it entered last (`rank/collectives.py`)."""
 
 
 @dataclass(frozen=True)
@@ -284,6 +286,8 @@ class Exited:
     time_s: float
     out_of_memory: bool = False
     """The kernel has killed a process here for want of memory meanwhile."""
+    said: str = ""
+    """Of one that aborted: the end of its standard error, where libraries say why."""
 
 
 @dataclass(frozen=True)

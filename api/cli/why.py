@@ -17,7 +17,7 @@ def explained(why: Mapping[str, Any]) -> list[str]:
     lines = [str(why["summary"])]
     lines += [_condition(condition) for condition in why["conditions"]]
     lines += _error(why["error"] or {})
-    lines += _incidents(why["incidents"])
+    lines += _incidents(why["id"], why["incidents"])
     lines += _time(why["goodput"], why["seconds"])
     return lines + [f"→ {advice}" for advice in why["advice"]]
 
@@ -47,7 +47,7 @@ def _error(error: Mapping[str, Any]) -> list[str]:
     return lines + ["    " + line for line in traceback]
 
 
-def _incidents(incidents: Sequence[Mapping[str, Any]]) -> list[str]:
+def _incidents(job: str, incidents: Sequence[Mapping[str, Any]]) -> list[str]:
     if not incidents:
         return []
     lines = [f"  {len(incidents)} incident{'' if len(incidents) == 1 else 's'}"]
@@ -56,7 +56,11 @@ def _incidents(incidents: Sequence[Mapping[str, Any]]) -> list[str]:
         rank = each.get("rank")
         who = "" if rank is None or f"rank {rank}" in each["cause"] else f" of rank {rank}"
         lines.append(f"    {each['cause']}{who} after step {each.get('at_step')}: {back}")
-    return lines + _stands(incidents[-1].get("evidence") or {})
+    newest = incidents[-1]
+    lines += _stands(newest.get("evidence") or {})
+    if newest.get("evidence_bytes"):
+        lines.append(f"    all that is known of it: regroup evidence {job} {newest['number']}")
+    return lines
 
 
 def _back(incident: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Query, Response
 from starlette.exceptions import HTTPException
 
+from regroup.api import shown
 from regroup.api.http import etag, expected_version
 from regroup.api.problems import responses
 from regroup.api.routes.access import ACTOR, NamedJob, TheJobs, TheServices, TheTokens
@@ -13,7 +14,6 @@ from regroup.api.schemas import (
     CheckpointList,
     Generation,
     GenerationList,
-    Incident,
     IncidentList,
     Job,
     JobList,
@@ -100,7 +100,7 @@ async def why(job: NamedJob, jobs: TheJobs) -> Why:
     """Why a job waits, failed or is slow, and what to do."""
     found = await jobs.why(job)
     same = {name: getattr(job, name) for name in ("id", "state", "reason", "phase", "error")}
-    return Why.model_validate({**vars(found), **same, "incidents": [item.data for item in found.incidents]})
+    return Why.model_validate({**vars(found), **same, "incidents": shown.incidents(found.incidents)})
 
 
 @router.get("/{job}/stacks")
@@ -113,7 +113,7 @@ async def stacks(job: NamedJob, services: TheServices) -> Stacks:
 @router.get("/{job}/incidents")
 async def incidents(job: NamedJob, jobs: TheJobs) -> IncidentList:
     """Incidents, oldest first."""
-    return IncidentList(incidents=[Incident.model_validate(item.data) for item in await jobs.incidents(job)])
+    return IncidentList(incidents=shown.incidents(await jobs.incidents(job)))
 
 
 @router.get("/{job}/generations")

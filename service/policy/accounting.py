@@ -43,6 +43,7 @@ CLASS_OF_STATE: Mapping[JobState, TimeClass] = {
 }
 """Every state in which time passes for a job."""
 
+_STOOD_STILL = (Reason.HANG, Reason.DESYNC)
 _IDLE = (TimeClass.QUEUED, TimeClass.SUSPENDED)
 
 
@@ -89,7 +90,7 @@ def seconds_until_dead(incidents: Iterable[Mapping[str, Any]]) -> dict[TimeClass
     spent: dict[TimeClass, float] = dict.fromkeys((TimeClass.HANG, TimeClass.DETECTING, TimeClass.RECOVERING), 0.0)
     for incident in incidents:
         durations = incident.get("durations") or {}
-        kind = TimeClass.HANG if incident.get("reason") == Reason.HANG else TimeClass.DETECTING
+        kind = TimeClass.HANG if incident.get("reason") in _STOOD_STILL else TimeClass.DETECTING
         spent[kind] += float(durations.get("detect") or 0.0)
         spent[TimeClass.RECOVERING] += float(durations.get("teardown") or 0.0)
     return spent

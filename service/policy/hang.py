@@ -119,11 +119,13 @@ def _first_bound_s(phase: str, rule: Rule, firsts: Mapping[str, float]) -> float
     return rule.first_s if known_s is None else min(rule.first_s, max(_FIRST_FLOOR_S, _FIRST_FACTOR * known_s))
 
 
-def odd_ones_out(dwells: Mapping[int, Dwell], stacks: Mapping[int, str], done: Collection[int] = ()) -> tuple[int, ...]:
+def odd_ones_out(
+    dwells: Mapping[int, Dwell], stacks: Mapping[int, str], done: Collection[int] = (), missing: Collection[int] = ()
+) -> tuple[int, ...]:
     """The ranks that the others seem to wait for, by the strongest sign that tells some from the rest; else nobody.
 
     Signs: not to have ended while most have (`done`); a process that cannot answer; an earlier step; not being in a
-    collective while others are; an earlier phase of the step.
+    collective while others are; not having come to one that others are in (`missing`); an earlier phase of the step.
     """
     order = [phase.value for phase in Phase]
     standing = {rank: dwell for rank, dwell in dwells.items() if dwell.phase != Phase.DONE and rank not in done}
@@ -135,7 +137,7 @@ def odd_ones_out(dwells: Mapping[int, Dwell], stacks: Mapping[int, str], done: C
     apart = {rank for rank in standing if rank in stacks and not _in_collective(stacks[rank])}
     latest = max((order.index(dwell.phase) for dwell in standing.values()), default=0)
     earlier = {rank for rank, dwell in standing.items() if order.index(dwell.phase) < latest}
-    for found in (silent, behind, apart, earlier):
+    for found in (silent, behind, apart, standing.keys() & set(missing), earlier):
         if found and len(found) < len(standing):
             return tuple(sorted(found))
     return ()

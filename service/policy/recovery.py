@@ -9,7 +9,10 @@ from regroup.service.states import BUDGET_BY_REASON, Reason
 STORE_RANK = -1
 ZYGOTE_RANK = -2
 _REASON_BY_ERROR_CLASS = {"user": Reason.USER_ERROR, "io": Reason.IO_ERROR, "input": Reason.INVALID_INPUT}
+_OF_THE_CODE = frozenset({Reason.USER_ERROR, Reason.DESYNC})
 _OUT_OF_MEMORY = ": its node was out of memory; take smaller batches, fewer loader workers, or more resources.memory"
+_MISMATCH = ("a distributed collective mismatch", "mismatch between collectives")
+"""What gloo says when a rank is sent what belongs to another collective, and torch where it is told to compare."""
 _BACKOFF_CAP_S = 30.0
 _BACKOFF_FROM = {Reason.IO_ERROR: 1}
 """Storage and connections come back later than processes do: it waits after the first such failure, else the third."""
@@ -40,6 +43,8 @@ class Exit:
     node_id: str
     out_of_memory: bool = False
     """Its node was out of memory then."""
+    said: str = ""
+    """Of one that aborted: the end of its standard error."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,7 @@ def classify(
     lost = {loss.node_id for loss in losses}
     for failure in failures:
         if (reason := _REASON_BY_ERROR_CLASS.get(failure.error_class)) is not None:
+            reason = Reason.DESYNC if _is_mismatch(failure.message) else reason
             summary = f"rank {failure.rank}: {failure.kind}: {failure.message}"
             candidates.append(Cause(reason, summary, failure.time_s, failure.rank, None, failure))
     for exit in exits:
@@ -97,9 +103,9 @@ def classify(
         elif exit.rank not in reported and exit.node_id not in zygotes:
             why = f"{_ended(exit.code)}{_OUT_OF_MEMORY if exit.out_of_memory else ''}"
             evidence = {"kind": "exit", "out_of_memory": True} if exit.out_of_memory else None
-            candidates.append(
-                Cause(Reason.RANK_EXIT, f"rank {exit.rank} {why}", exit.time_s, exit.rank, exit.node_id, None, evidence)
-            )
+            reason = Reason.DESYNC if _is_mismatch(exit.said) else Reason.RANK_EXIT
+            summary = f"rank {exit.rank} {why}"
+            candidates.append(Cause(reason, summary, exit.time_s, exit.rank, exit.node_id, None, evidence))
     if candidates:
         return min(candidates, key=lambda cause: cause.time_s)
     if failures:
@@ -112,6 +118,10 @@ def classify(
     return Cause(
         Reason.RANK_EXIT, f"rank {first_exit.rank} left early", first_exit.time_s, first_exit.rank, first_exit.node_id
     )
+
+
+def _is_mismatch(said: str) -> bool:
+    return any(part in said for part in _MISMATCH)
 
 
 def _ended(code: int) -> str:
@@ -130,7 +140,7 @@ class Charge:
 
 def budget_of(reason: Reason, budgets: Mapping[str, int]) -> str | None:
     """The budget that a reason is charged to; None if it ends the job, as an error of the code does unless allowed."""
-    if reason is Reason.USER_ERROR:
+    if reason in _OF_THE_CODE:
         return "user_error" if budgets.get("user_error") else None
     return BUDGET_BY_REASON.get(reason)
 

@@ -12,13 +12,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from regroup.service.runtime.cluster import SupervisorEvent
-from regroup.service.runtime.gang import AgentLostError, Gang
+from regroup.service.runtime.gang import Gang
 from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.recovering import Ended
 from regroup.service.states import TERMINAL_BY_REASON, JobState, Reason
 
 _KEY = "held"
-_STACKS_TIMEOUT_S = 5.0
 _STACK_CHARACTERS = 6_000
 _STACKS_OF_RANKS = 16
 
@@ -48,22 +47,13 @@ class Holding:
         """Hold no longer; nothing will be held from now on."""
         self._let_go.set()
 
-    async def look(self) -> None:
-        """Before ranks are killed for good: note where they are, as evidence."""
+    def keep(self, places: Mapping[int, Mapping[str, Any]]) -> None:
+        """Ranks are killed for good: note where they were, as evidence."""
         if self._hold_s is None:
             return
-
-        async def one(node: str) -> Mapping[str, Any]:
-            with contextlib.suppress(AgentLostError):
-                return await self._gang.agents.call(node, "stacks", timeout_s=_STACKS_TIMEOUT_S)
-            return {}
-
-        for found in await asyncio.gather(*(one(node) for node in self._gang.configs)):
-            self.stacks |= {
-                rank: {**stack, "text": stack["text"][:_STACK_CHARACTERS]}
-                for rank, stack in found.items()
-                if len(self.stacks) < _STACKS_OF_RANKS
-            }
+        for rank, place in sorted(places.items())[:_STACKS_OF_RANKS]:
+            shown = {key: place[key] for key in ("node", "pid", "place")}
+            self.stacks[str(rank)] = {**shown, "text": place["text"][:_STACK_CHARACTERS]}
 
     async def begin(self, end: Ended, generation: int) -> str:
         """Write down that the job is held, if it is to be; returns until when, for people, or nothing."""

@@ -26,6 +26,10 @@ class Incident:
     rung: str = ""
     steps_lost: int | None = None
     revision: int = 0
+    evidence_bytes: int | None = None
+    """Of what its agents left of it in durable storage; None: they have not been asked yet; 0: there is nothing."""
+    evidence_missing: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Nodes of which nothing is left, and why."""
 
     def found(self, seen_s: float) -> None:
         """When it was seen, and when its cause struck: again, where more is known of the cause than before."""
@@ -71,6 +75,8 @@ class Incident:
             "steps_lost": self.steps_lost,
             "times": dict(self.times),
             "durations": self.durations,
+            "evidence_bytes": self.evidence_bytes,
+            "evidence_missing": dict(self.evidence_missing),
         }
 
     @classmethod
@@ -97,4 +103,6 @@ class Incident:
             data["rung"],
             data["steps_lost"],
             data["revision"],
+            data.get("evidence_bytes"),
+            data.get("evidence_missing") or {},
         )

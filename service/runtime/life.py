@@ -153,6 +153,8 @@ class Life:
             await self._finish(
                 Ended(Reason.PLATFORM_ERROR, f"{type(error).__name__}: {error}; please report this", trace)
             )
+        finally:
+            self._recovering.evidence.stop()
         return None
 
     async def _live(self) -> None:
@@ -292,8 +294,8 @@ class Life:
 
     async def _recover(self, watch: Watch) -> Watch:
         """The path from a broken generation to the next one."""
-        if self._recovering.gives_up(watch):
-            await self.holding.look()
+        if await self._recovering.gives_up(watch):
+            self.holding.keep(watch.places)
         incident, verdict, lost = await self._recovering.end(watch)
         await self._abide(incident, verdict)
         if lost:
@@ -366,6 +368,7 @@ class Life:
             message = end.message + kept
             await self._telling.change(JobState.DRAINING, end.reason, message, generation=number, error=end.error)
         await self.gang.end(max(1, number), ())
+        await self._recovering.evidence.collect()
         if until:
             self._telling.phase = "held"
             await self.holding.wait()
@@ -375,6 +378,7 @@ class Life:
     async def _release(self, message: str) -> None:
         number = self._generations.past[-1].number if self._generations.past else 0
         self._telling.phase = "released"
+        await self._recovering.evidence.collect()
         await self._telling.change(
             JobState.QUEUED, Reason.RELEASED, f"the gang could not be held: {message}", generation=number
         )

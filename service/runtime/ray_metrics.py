@@ -26,6 +26,7 @@ class RayMetrics:
         self._incidents: Counter = self._tagged(Counter, names.INCIDENTS)
         self._recovery: Histogram = self._tagged(Histogram, names.RECOVERY, boundaries=list(names.RECOVERY.buckets))
         self._counted: set[str] = set()
+        self._timed: set[str] = set()
 
     def take(self, event: SupervisorEvent) -> None:
         """Export what an event says; most say nothing here."""
@@ -42,7 +43,8 @@ class RayMetrics:
         if data["id"] not in self._counted:
             self._counted.add(data["id"])
             self._incidents.inc(tags={"cause": data["reason"]})
-        if "total" in data["durations"]:  # said once, with the first step
+        if "total" in data["durations"] and data["id"] not in self._timed:
+            self._timed.add(data["id"])
             for phase, seconds in data["durations"].items():
                 self._recovery.observe(seconds, tags={"phase": phase})
 

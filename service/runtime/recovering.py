@@ -10,9 +10,11 @@ from typing import Any
 from regroup.service.policy.recovery import Cause, Charge, Source, Verdict, budget_of, choose_source, judge
 from regroup.service.runtime.checkpoints import Checkpoints
 from regroup.service.runtime.cluster import SupervisorEvent
+from regroup.service.runtime.evidence import Evidence
 from regroup.service.runtime.gang import AgentError, Gang
 from regroup.service.runtime.generations import Generation, GenerationLog
 from regroup.service.runtime.incidents import Incident
+from regroup.service.runtime.looking import look
 from regroup.service.runtime.payload import Payload
 from regroup.service.runtime.telling import Telling
 from regroup.service.runtime.watch import Watch
@@ -36,12 +38,14 @@ class Recovering:
     ) -> None:
         self._payload, self._gang, self._generations = payload, gang, generations
         self._checkpoints, self._telling = checkpoints, telling
+        self.evidence = Evidence(gang, telling, self._nodes_of)
         self._charges: dict[str, Charge] = {}
         """Of each incident, by its id."""
 
     def recall(self, past: Sequence[SupervisorEvent]) -> Ended | None:
-        """Charges of earlier lives of this supervisor, so that a restart forgives nothing; returns the end that the
-        last one had begun."""
+        """Charges of earlier lives of this supervisor, so that a restart forgives nothing, and evidence not left yet;
+        returns the end that the last one had begun. Call it when the open incident has been recalled."""
+        self.evidence.recall(past)
         incidents = {event.data["id"]: event.data for event in past if event.type == "incident"}
         for data in incidents.values():
             if (budget := budget_of(Reason(data["reason"]), self._payload.budgets)) is not None:
@@ -51,9 +55,14 @@ class Recovering:
             return None
         return Ended(Reason(last["reason"]), last["message"], last.get("error"))
 
-    def gives_up(self, watch: Watch) -> bool:
-        """Whether the job will not go on after this generation, as far as is known before its ranks are ended."""
-        return not self._judge(watch.cause(), time.time(), watch.step, self._charges.values()).recover
+    async def gives_up(self, watch: Watch) -> bool:
+        """Whether the job will not go on after this generation, as far as is known before its ranks are ended. If so,
+        nobody waits for a recovery: those that still live are asked where they are."""
+        if self._judge(watch.cause(), time.time(), watch.step, self._charges.values()).recover:
+            return False
+        if watch.hang is None:
+            watch.places = await look(self._gang, without=watch.losses)
+        return True
 
     async def end(self, watch: Watch) -> tuple[Incident, Verdict, Sequence[str]]:
         """Open the incident of a broken generation, on record before anything is done about it, and end the generation
@@ -77,6 +86,7 @@ class Recovering:
         incident.cause, incident.at_step = watch.cause(), watch.step
         incident.found(seen_s)
         incident.passed("dead_s", dead_s)
+        self.evidence.open(incident)
         return incident, await self.decide(incident), tuple(watch.losses)
 
     async def decide(self, incident: Incident) -> Verdict:
@@ -132,6 +142,10 @@ class Recovering:
         self._charges[f"storage at {now_s}"] = Charge("io_error", now_s, step)
         self._telling.enter("storage", None, f"asking storage again in {verdict.backoff_s:.1f} s: {error}")
         await asyncio.sleep(verdict.backoff_s)
+
+    def _nodes_of(self, generation: int) -> dict[str, str]:
+        formed = (each for each in self._generations.past if each.number == generation)
+        return {place.node_id: place.node_name for each in formed for place in each.ranks}
 
     async def _known(self) -> Any:
         while not self._checkpoints.scanned:

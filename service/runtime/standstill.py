@@ -1,19 +1,18 @@
 """Looks for hangs: what agents say of their ranks, and the evidence that is taken before anybody is killed."""
 
-import asyncio
-import contextlib
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from regroup.service.policy.desync import entered_by, find_awaited, find_desync, newest_of
 from regroup.service.policy.hang import Hang, Rule, find_hang, hang_summary, odd_ones_out
 from regroup.service.policy.recovery import Cause
-from regroup.service.runtime.gang import AgentLostError, Gang
+from regroup.service.runtime.gang import Gang
+from regroup.service.runtime.looking import look
 from regroup.service.runtime.watch import Watch
 from regroup.service.states import Reason
 from regroup.workers.contract import AgentReport, Dwell
 
-_STACKS_TIMEOUT_S = 5.0
 _STACK_CHARACTERS = 4_000
 _STACKS_CHARACTERS = 24_000
 """Of all ranks together, those that stand out first: an incident is kept in the database, and shown with its job."""
@@ -49,18 +48,26 @@ class Standstill:
         """The hang of this generation, with its evidence; None if there is none, or it went on meanwhile."""
         if self._find(watch) is None:
             return None
-        places = await self._places()
-        hang = self._find(watch)  # taking the stacks takes a while
+        places = await look(self._gang)
+        hang = self._find(watch)  # looking takes a while
         if hang is None or watch.broken:
             return None
+        watch.places = places
         number = watch.generation.number
         dwells = self._dwells[number]
         stacks = {rank: place["text"] for rank, place in places.items()}
-        odd = odd_ones_out(dwells, stacks, watch.done)
+        entered = entered_by(places)
+        desync, awaited = find_desync(entered), find_awaited(entered)
+        odd = odd_ones_out(dwells, stacks, watch.done, awaited.ranks if awaited else ())
+        summary = hang_summary(hang, dwells, odd, stacks)
+        if desync is not None:
+            odd, summary = desync.odd, f"{desync.summary}; no rank moved on for {hang.quiet_s:.0f} s"
+        elif awaited is not None:
+            summary = f"{summary}; {awaited.summary}"
         rank = odd[0] if len(odd) == 1 else None
         return Cause(
-            Reason.HANG,
-            hang_summary(hang, dwells, odd, stacks),
+            Reason.HANG if desync is None else Reason.DESYNC,
+            summary,
             time.time() - hang.quiet_s,
             rank,
             None if rank is None else next(each.node_id for each in watch.generation.ranks if each.rank == rank),
@@ -78,17 +85,6 @@ class Standstill:
                 earlier |= {phase: max(first_s, earlier.get(phase, 0.0)) for phase, first_s in firsts.items()}
         return find_hang(self._dwells[number], ranks, self._rule, earlier)
 
-    async def _places(self) -> dict[int, Any]:
-        """Rank → where it is, of the nodes that answer."""
-
-        async def one(node: str) -> dict[str, Any]:
-            with contextlib.suppress(AgentLostError):
-                return await self._gang.agents.call(node, "stacks", timeout_s=_STACKS_TIMEOUT_S)
-            return {}
-
-        found = await asyncio.gather(*(one(node) for node in self._gang.configs))
-        return {int(rank): place for each in found for rank, place in each.items()}
-
 
 def _evidence(
     hang: Hang, dwells: Mapping[int, Dwell], odd: tuple[int, ...], places: Mapping[int, Any]
@@ -105,6 +101,7 @@ def _evidence(
             "step": dwell.step,
             "phase": dwell.phase,
             "quiet_s": round(dwell.quiet_s, 3),
+            "collective": newest_of(place.get("collectives")),
             "stack": stack,
         }
     return {

@@ -14,6 +14,7 @@ from regroup.service.runtime.gang import AgentLostError, Gang
 from regroup.service.runtime.generations import GenerationLog
 from regroup.service.runtime.journal import Intake, Journal
 from regroup.service.runtime.life import Life
+from regroup.service.runtime.looking import look
 from regroup.service.runtime.payload import Payload
 from regroup.service.runtime.ray_agents import RayAgents, RayRecords
 from regroup.service.runtime.ray_metrics import RayMetrics
@@ -87,11 +88,7 @@ class SupervisorActor:
         self._wake()
         if self._life.status()["phase"] == "held":
             return self._life.holding.stacks  # where they were before they were ended
-        found: dict[str, Any] = {}
-        for node in self._gang.configs:
-            with contextlib.suppress(AgentLostError):
-                found |= await self._gang.agents.call(node, "stacks", timeout_s=10)
-        return found
+        return {str(rank): place for rank, place in (await look(self._gang, "stacks")).items()}
 
     async def agents(self) -> dict[str, Any]:
         """Status of every agent, for people and tests."""

@@ -1,5 +1,6 @@
 """What a supervisor says about its job: state changes, phases of starting, incidents as they fill."""
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,6 +25,8 @@ class Telling:
         self.phase = "agents"
         self.incident: Incident | None = None
         """The one that is being recovered from."""
+        self.calm = asyncio.Event()
+        """Cleared by who opens an incident; set when training goes on after it."""
         self._journal, self._attempt = journal, attempt
         self._phases = 0
 
@@ -92,6 +95,7 @@ class Telling:
             incident.passed("first_step_s", watch.first_step_s)
             await self.revise(incident)
             self.incident = None
+            self.calm.set()
 
     async def runs(self, watch: Watch) -> None:
         """The generation's script runs on every rank (once); it need not ever take a step."""
@@ -150,11 +154,12 @@ class Telling:
     def recall(self, past: Sequence[SupervisorEvent]) -> None:
         """Take up the state, and the open incident, that an earlier life of this supervisor left."""
         states = [event for event in past if event.type == "state"]
-        incidents = [event for event in past if event.type == "incident"]
+        incidents = {event.data["id"]: event.data for event in past if event.type == "incident"}
         if states:
             self.state = JobState(states[-1].data["state"])
-        if incidents and "first_step_s" not in incidents[-1].data["times"] and not self.state.is_terminal:
-            self.incident = Incident.from_json(incidents[-1].data)
+        newest = max(incidents.values(), key=lambda data: data["times"]["seen_s"], default=None)
+        if newest is not None and "first_step_s" not in newest["times"] and not self.state.is_terminal:
+            self.incident = Incident.from_json(newest)
 
     def _of(self, watch: Watch) -> Incident | None:
         incident = self.incident

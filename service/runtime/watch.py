@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from regroup.service.policy.desync import desynced, entered_by
 from regroup.service.policy.recovery import Cause, Exit, Failure, Loss, classify
 from regroup.service.runtime.generations import Generation
 from regroup.workers.contract import Done, Exited, Failed, Joined, Message, Pinned, PinnedFor, Restored, StepRow
@@ -24,6 +25,10 @@ class Watch:
     losses: dict[str, Loss] = field(default_factory=dict[str, Loss])
     hang: Cause | None = None
     """It was found to hang."""
+    raised: dict[int, list[dict[str, Any]]] = field(default_factory=dict[int, list[dict[str, Any]]])
+    """Rank that raised → the collectives that it had entered, if one of them did."""
+    places: Mapping[int, Any] = field(default_factory=dict[int, Any])
+    """Rank → where it was when its ranks were asked for the last time; empty if they were not."""
     pinned: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
     """Step → ranks that hold it for a checkpoint."""
     mirrored: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
@@ -52,6 +57,7 @@ class Watch:
                 self.done[message.rank] = message
             case Failed():
                 error = message.error
+                self.raised[message.rank] = message.collectives
                 self.failures.append(
                     Failure(
                         message.rank,
@@ -66,7 +72,8 @@ class Watch:
                 )
             case Exited():
                 if not (message.code == 0 and message.rank in self.done):
-                    self.exits.append(Exit(message.rank, message.code, message.time_s, node_id, message.out_of_memory))
+                    why = message.out_of_memory, message.said
+                    self.exits.append(Exit(message.rank, message.code, message.time_s, node_id, *why))
             case _:
                 return
         self.changed.set()
@@ -88,7 +95,8 @@ class Watch:
 
     def cause(self) -> Cause:
         """Why it broke."""
-        return classify(self.failures, self.exits, tuple(self.losses.values()), self.hang)
+        cause = classify(self.failures, self.exits, tuple(self.losses.values()), self.hang)
+        return desynced(cause, {**self.raised, **entered_by(self.places)})
 
     def whole_pins(self) -> list[int]:
         """Steps that every rank holds for a checkpoint, oldest first; each is returned once."""

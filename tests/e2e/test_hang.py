@@ -1,10 +1,15 @@
 """Ranks that stand still: found, shown where they stand, ended and started anew."""
 
+import re
+import subprocess
+import sys
 import urllib.request
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from house.served import Served, assert_same_result, eventually
 
 from regroup.api.schemas import Job
@@ -14,7 +19,7 @@ STOPPED = {"at": {"rank": 2, "step": 13, "phase": "backward"}, "do": "sigstop"}
 
 
 def test_a_rank_that_stands_still_is_named_and_the_job_goes_on_from_memory(
-    served: Served, spec: Spec, control: Job
+    served: Served, spec: Spec, control: Job, tmp_path: Path
 ) -> None:
     job = served.run(spec("hangs", faults=[STOPPED]))
     assert_same_result(served, job, control)
@@ -25,10 +30,31 @@ def test_a_rank_that_stands_still_is_named_and_the_job_goes_on_from_memory(
     evidence = incident.evidence
     assert evidence["odd_ranks"] == [2] and sorted(evidence["ranks"]) == ["0", "1", "2", "3"]
     assert all("trainer.py" in evidence["ranks"][rank]["stack"] for rank in "013")
+    assert evidence["ranks"]["0"]["collective"].endswith("(in it)")
+    assert evidence["ranks"]["2"]["collective"] == "no answer"
     durations = incident.durations
     assert durations["total"] is not None and durations["total"] < 20, durations
     with urllib.request.urlopen(f"{served.url}/metrics", timeout=10) as metrics:
         assert 'regroup_incidents_total{cause="hang"} 1.0' in metrics.read().decode()
+    assert incident.evidence_bytes and incident.evidence_missing == {}
+    target = tmp_path / "hang.zip"
+    command = [sys.executable, "-m", "regroup.api.cli", "evidence", job.id, "-o", str(target), "--server", served.url]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    with zipfile.ZipFile(target) as bundle:
+        names = set(bundle.namelist())
+        assert {f"ranks/{rank}/stacks.txt" for rank in range(4)} <= names
+        assert {f"ranks/{rank}/collectives.jsonl" for rank in (0, 1, 3)} <= names
+        assert "ranks/2/collectives.jsonl" not in names, "it was stopped"
+        assert {"incident.json", "spec.json", "generation-1.json", "generation-2.json", "events.jsonl"} <= names
+        assert "is stopped by a signal" in bundle.read("ranks/2/stacks.txt").decode()
+        summary = bundle.read("summary.txt").decode()
+    assert summary.rstrip() in said and "missing" not in summary
+    assert re.search(
+        r"^rank 2 on \S+: backward of step 13 for [\d.]+ s; last collective: no answer", summary, re.MULTILINE
+    )
+    assert re.search(
+        r"^rank 0 on .* number \d+ of group \S+ \(in it\); 0\.\d\d GiB, \d+ descriptors$", summary, re.MULTILINE
+    )
 
 
 def test_nothing_is_found_where_it_is_switched_off(served: Served, spec: Spec) -> None:
@@ -66,3 +92,37 @@ def test_a_script_that_sleeps_for_ever_ends_as_its_spec_says(served: Served, tmp
     assert (incident.reason, incident.rank, incident.rung) == ("hang", 1, "respawn")
     assert "allowed in build; rank 1 stands out: step 1, build" in incident.cause
     assert "in lost_in_thought" in incident.evidence["ranks"]["1"]["stack"]
+
+
+SKIPS = """
+import os
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for step in range(4):
+    if not (step == 2 and dist.get_rank() == 1):
+        FIRST
+    dist.all_reduce(torch.ones(1000))
+"""
+OTHER_OPERATION = "dist.broadcast(torch.ones(4), src=0)"
+"""All wait for ever."""
+OTHER_SIZE = "dist.all_reduce(torch.ones(4))"
+"""Gloo aborts a rank that is sent more than it awaits."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [OTHER_OPERATION, OTHER_SIZE])
+def test_ranks_that_go_into_different_collectives_fail_the_job_and_say_where(
+    first: str, served: Served, tmp_path: Path
+) -> None:
+    path = tmp_path / "skips.py"
+    path.write_text(SKIPS.replace("FIRST", first))
+    workload = {"kind": "script", "entrypoint": str(path)}
+    recovery = {"hang": {"after": "5s", "first_step": "5s"}}
+    job = served.run({"name": "skips", "workload": workload, "layout": {"dp": 4}, "recovery": recovery}, 90)
+    assert (job.state, job.reason, job.generation) == ("FAILED", "desync", 1), (job.message, job.error)
+    (incident,) = job.incidents
+    assert (incident.reason, incident.rung) == ("desync", "fail")
+    assert "rank 1 into all_reduce of 1000 Float" in incident.cause and "as collective 5 of group" in incident.cause
+    if first == OTHER_OPERATION:
+        assert incident.rank == 1 and "the others into broadcast of 4 Float" in incident.cause
+    assert incident.evidence_bytes, "left before the job ended"

@@ -193,6 +193,20 @@ class NodeAgent:
         """Where every thread of every rank here is now."""
         return await self._started().stacks() if self._host is not None else {}
 
+    async def look(self) -> dict[str, Any]:
+        """Likewise, with the collectives that each rank entered last; kept as evidence of how the generation ends."""
+        return await self._started().look() if self._host is not None else {}
+
+    async def leave_evidence(self, generation: int, incident: str) -> dict[str, Any]:
+        """Put what is known of a generation's end into durable storage; returns `size_bytes`. Error: `storage`."""
+        if self._host is None:
+            return {"size_bytes": 0}
+        return await self._guarded(self._host.evidence.leave(generation, incident))
+
+    async def remove_evidence(self, incidents: list[str]) -> dict[str, Any]:
+        """Remove what was left of incidents that are given up. Errors: those of storage."""
+        return await self._guarded(asyncio.to_thread(self._started().evidence.remove, incidents))
+
     async def execute(self, order: dict[str, Any]) -> dict[str, Any]:
         """Run a command in the place of a rank, beside the generation. Errors: `ExecutionRefused`, `ZygoteDied`."""
         if self._host is None:

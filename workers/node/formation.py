@@ -44,6 +44,8 @@ class LocalRank:
     child: int
     """The zygote's id of its process."""
     sock: socket.socket
+    asking: socket.socket
+    """Where it tells of its collectives."""
     progress: Progress
     log: Path
     """Path stem of its output."""
@@ -85,6 +87,8 @@ class Formation:
         """Fork one rank and hand it its place. `scratch` takes the lock of its device, and its stacks."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
+        asking, answering = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        asking.setblocking(False)
         page = new_page()
         launch = Launch(
             "rank",
@@ -94,11 +98,12 @@ class Formation:
             nice=nice,
             lock=str(scratch / f"device-{device_index}.lock"),
             stacks=str(stacks_path(scratch, join.rank)),
-            fds=(theirs.fileno(), page),
+            fds=(theirs.fileno(), page, answering.fileno()),
         )
         child = self._zygote.fork(launch)
         theirs.close()
-        local = LocalRank(join.rank, child, ours, Progress(page), log, is_script(join.entry))
+        answering.close()
+        local = LocalRank(join.rank, child, ours, asking, Progress(page), log, is_script(join.entry))
         local.progress.set(join.restore.step, Phase.BOOT)
         os.close(page)
         self.ranks[join.rank] = local
@@ -169,6 +174,7 @@ class Formation:
             self._read(local)
             self._loop.remove_reader(local.sock)
             local.sock.close()
+            local.asking.close()
 
     def _is_done(self, local: LocalRank) -> None:
         """A program may leave by `os._exit(0)`, past everything that would have said so."""

@@ -30,10 +30,11 @@ from regroup.workers.contract import (
     WantBuffers,
     to_json,
 )
-from regroup.workers.node import code, logs, probes, processes, remains, stacks, storage
+from regroup.workers.node import code, logs, probes, processes, remains, storage
 from regroup.workers.node.buffers import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool
+from regroup.workers.node.evidence import Evidence, last_words
 from regroup.workers.node.execute import Executions
-from regroup.workers.node.formation import Formation, stacks_path
+from regroup.workers.node.formation import Formation
 from regroup.workers.node.launch import Launch
 from regroup.workers.node.mirroring import Mirroring
 from regroup.workers.node.outbox import Outbox
@@ -79,6 +80,7 @@ class Host:
         self.scratch.mkdir(mode=0o700)
         self.log_dir = Path(config.log_dir) if config.log_dir else probes.session_log_dir() or self.scratch
         self.saving = Saving(config, self.scratch, self.buffers, self.note)
+        self.evidence = Evidence(config, self.scratch)
         self.executions = Executions()
         """Commands that people run beside the ranks."""
         self.places: dict[int, tuple[Join, dict[str, str]]] = {}
@@ -190,6 +192,7 @@ class Host:
         Returns `stuck`: pids that outlived SIGKILL, whose devices must not be used again.
         """
         self._accept(generation)
+        self.evidence.note(self._formation, self.pids()["ranks"])
         self._store = None  # it dies by our hand now, maybe before whoever is the cause: that is no news
         stuck = await self._end_ranks()
         if self._formation is not None:
@@ -279,17 +282,11 @@ class Host:
 
     async def stacks(self) -> dict[str, Any]:
         """Rank → where every thread of it is now, with step and phase."""
-        if self._formation is None:
-            return {}
-        pids, phases = self.pids()["ranks"], self._formation.phases()
-        running = [(rank, pid) for rank in self._formation.running() if (pid := pids.get(rank)) is not None]
-        texts = await asyncio.gather(
-            *(asyncio.to_thread(stacks.ask, pid, stacks_path(self.scratch, rank)) for rank, pid in running)
-        )
-        return {
-            str(rank): {"node": self.config.node_name, "pid": pid, "place": phases.get(str(rank)), "text": text}
-            for (rank, pid), text in zip(running, texts, strict=True)
-        }
+        return await self.evidence.places(self._formation, self.pids()["ranks"])
+
+    async def look(self) -> dict[str, Any]:
+        """Likewise, with the collectives that each entered last; kept as evidence of how this generation ends."""
+        return await self.evidence.look(self._formation, self.pids()["ranks"])
 
     def strike(self, do: str) -> None:
         """Carry out a rehearsed fault that is not a rank's own."""
@@ -365,7 +362,8 @@ class Host:
             self._store = None
             self._tell(Exited(STORE_RANK, self.generation, code, time_s))
         elif self._formation is not None and (local := self._formation.exited(child, code)):
-            exited = Exited(local.rank, self._formation.generation, code, time_s, self._was_out_of_memory(code))
+            why = self._was_out_of_memory(code), last_words(local.log, code)
+            exited = Exited(local.rank, self._formation.generation, code, time_s, *why)
             self._formation.said.append(exited)
             self._tell(exited)
 

@@ -16,6 +16,7 @@ _PATIENCE_S = 2.0
 _SETTLED_S = 0.05
 _CANNOT = frozenset("TtZX")
 """States in which a process runs no signal handler: there is nothing to wait for."""
+_ANSWERS_FOR_US = "/workers/rank/collectives.py"
 _STATES = {
     "R": "runs", "S": "waits", "D": "waits in the kernel, and cannot be interrupted", "T": "is stopped by a signal",
     "t": "is stopped by a debugger", "Z": "has ended",
@@ -42,9 +43,14 @@ def ask(pid: int, path: Path) -> str:
         now = path.stat().st_size
         if now != size:
             size, since = now, time.monotonic()
-        elif size and time.monotonic() - since > _SETTLED_S:
+        elif (size and time.monotonic() - since > _SETTLED_S) or _letter(pid) in _CANNOT:
             break
-    return path.read_text(errors="replace") or f"process {pid} does not answer: it {_state(pid)}"
+    return _without_ours(path.read_text(errors="replace")) or f"process {pid} does not answer: it {_state(pid)}"
+
+
+def _without_ours(text: str) -> str:
+    """Without the thread that answers for the platform: nobody looks for that one."""
+    return "\n\n".join(thread for thread in text.split("\n\n") if _ANSWERS_FOR_US not in thread)
 
 
 def _state(pid: int) -> str:

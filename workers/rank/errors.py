@@ -50,13 +50,18 @@ class DataError(InputError):
     """Data that the spec names is missing, unreadable, empty or too short. The message names it."""
 
 
+def is_from_collective(error: BaseException) -> bool:
+    """Whether torch.distributed raised it."""
+    text = str(error).lower()
+    return type(error).__name__.startswith("Dist") or "gloo" in text or "nccl" in text or "tcpstore" in text
+
+
 def classify(error: Exception) -> ErrorClass:
     """The class of an exception that left the training function."""
     if isinstance(error, InputError):
         return ErrorClass.INPUT
     text = str(error).lower()
-    from_collective = type(error).__name__.startswith("Dist") or "gloo" in text or "nccl" in text or "tcpstore" in text
-    if from_collective and any(part in text for part in _COLLATERAL_TEXTS):
+    if is_from_collective(error) and any(part in text for part in _COLLATERAL_TEXTS):
         return ErrorClass.COLLATERAL
     if type(error).__name__ in ("DistNetworkError", "DistStoreError"):
         return ErrorClass.COLLATERAL

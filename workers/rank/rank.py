@@ -18,10 +18,10 @@ import torch
 import torch.distributed as dist
 
 from regroup.workers.contract import Booted, Done, ErrorClass, Failed, Join, Joined, Phase, RankError
-from regroup.workers.rank import function, groups, place, script
+from regroup.workers.rank import collectives, function, groups, place, script
 from regroup.workers.rank.channel import AgentGone, Channel
 from regroup.workers.rank.context import Context
-from regroup.workers.rank.errors import LoopFailed, classify
+from regroup.workers.rank.errors import LoopFailed, classify, is_from_collective
 from regroup.workers.rank.progress import Progress
 
 _TRACEBACK_CHARACTERS = 16_000
@@ -31,13 +31,16 @@ EXIT_ORPHANED = 3
 
 
 def main(fds: list[int]) -> int:
-    """Target of the launcher: `fds` are the agent's socket and the shared page of this rank's progress."""
+    """Target of the launcher: `fds` are the agent's socket, the shared page of this rank's progress, and the socket on
+    which its agent asks for its collectives."""
     channel = Channel(socket.socket(fileno=fds[0]))
     progress = Progress(fds[1])
     try:
         channel.send(Booted(os.getpid()))
         join = channel.receive()
         assert isinstance(join, Join), f"a rank's first message is Join, not {join!r}"
+        collectives.bound(join.device)
+        collectives.answer(fds[2])
         return _run(join, channel, progress)
     except AgentGone:
         return EXIT_ORPHANED
@@ -72,7 +75,8 @@ def _run(join: Join, channel: Channel, progress: Progress) -> int:
         with contextlib.suppress(OSError, ValueError):  # where its output goes the disk may be full, or it was closed
             traceback.print_exception(_without_our_frames(error))
             sys.stderr.flush()
-        channel.send(Failed(join.rank, join.generation, _report(error, progress)))
+        entered = collectives.newest() if is_from_collective(error) else []
+        channel.send(Failed(join.rank, join.generation, _report(error, progress), entered))
         if place.is_script(join.entry):
             script.wind_up()
         return EXIT_FAILED

@@ -93,6 +93,7 @@ def test_who_cannot_answer_stands_out_then_who_is_behind_then_who_is_in_no_colle
     assert odd_ones_out(alike, {0: WAITS, 1: WAITS, 2: SLEEPS}) == (2,)
     backward = stack("/t/torch/autograd/graph.py", "/x/train.py")
     assert odd_ones_out(alike, {0: SLEEPS, 1: backward, 2: WAITS}) == (0,)
+    assert odd_ones_out(alike, {0: WAITS, 1: WAITS, 2: WAITS}, missing=(1,)) == (1,)
     earlier = {0: dwell(9, Phase.BACKWARD), 1: dwell(9, Phase.BACKWARD), 2: dwell(9)}
     assert odd_ones_out(earlier, {}) == (2,)
 

@@ -159,6 +159,7 @@ def test_an_error_of_the_code_ends_the_job_unless_it_has_a_budget() -> None:
     assert not at_once.recover and at_once.reason is Reason.USER_ERROR
     allowed = {**BUDGETS, "user_error": 1}
     assert judged([], reason=Reason.USER_ERROR, budgets=allowed).recover
+    assert not judged([], reason=Reason.DESYNC).recover and judged([], reason=Reason.DESYNC, budgets=allowed).recover
     again = judged([Charge("user_error", 99.0, 50)], reason=Reason.USER_ERROR, budgets=allowed)
     assert not again.recover and again.reason is Reason.BUDGET_EXHAUSTED
     assert "recovery.budgets.user_error=1" in again.message

@@ -42,7 +42,7 @@ class Nodes:
         if method == "form" and node_id == "node-1":
             assert self.life is not None
             asyncio.get_running_loop().call_soon(self.life.hear, node_id, self.says)
-        if method == "stacks":
+        if method == "look":
             return {node_id[-1]: {"node": node_id, "pid": 1, "place": None, "text": "in the loop"}}
         return {"stuck": []} if method == "end" else {}
 
@@ -79,7 +79,8 @@ async def test_a_failure_is_held_with_its_evidence_until_somebody_lets_go() -> N
     nodes = Nodes(BAD)
     made, journal = life(nodes, Records())
     running = await held(made)
-    assert nodes.calls[-2:] == ["end", "end"], "ranks are ended before it is held"
+    ended = ["end", "end", "leave_evidence", "leave_evidence"]
+    assert nodes.calls[-4:] == ended, "ranks are ended before it is held, and what is known of them is left"
     (data,) = await told(journal, "held")
     assert (data["reason"], data["error"]["kind"]) == ("user_error", "ValueError")
     assert data["stacks"]["0"]["text"] == "in the loop"
@@ -146,4 +147,4 @@ async def test_nothing_is_held_that_was_not_to_be() -> None:
         made.intend(intents)
         await asyncio.wait_for(made.run(), 10)
         assert not await told(journal, "held")
-        assert hold is None or "stacks" not in nodes.calls
+        assert hold is None or "look" not in nodes.calls

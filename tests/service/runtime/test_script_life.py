@@ -59,7 +59,7 @@ class Nodes:
         self.calls.append(method)
         if method == "prepare" and node_id in self.gone:
             raise AgentLostError(node_id, "gone")
-        if method == "stacks":
+        if method == "look":
             return self.stacks.get(node_id, {})
         if method == "open_store":
             return {"host": "h", "port": 1}
@@ -173,11 +173,11 @@ async def test_ranks_that_stand_still_are_looked_at_and_then_started_anew() -> N
     nodes.life.see(stands("node-0", 1, r0=moving))
     nodes.life.see(stands("node-1", 1, r1=stuck))
     await asyncio.sleep(1)
-    assert "stacks" not in nodes.calls, "rank 0 moves on"
+    assert "look" not in nodes.calls, "rank 0 moves on"
     nodes.life.see(stands("node-0", 1, r0=replace(moving, quiet_s=5.5, idle_s=5.5)))
     events = await running
     assert states(events)[2:] == [("RECOVERING", "hang"), ("RUNNING", "begun"), ("SUCCEEDED", "completed")]
-    assert nodes.calls.index("stacks") < nodes.calls.index("end")
+    assert nodes.calls.index("look") < nodes.calls.index("end")
     incident = [event.data for event in events if event.type == "incident"][-1]
     assert (incident["reason"], incident["rank"], incident["node_id"]) == ("hang", 1, "node-1")
     assert incident["cause"].endswith("; rank 1 stands out: step 1, optimizer")
@@ -185,6 +185,35 @@ async def test_ranks_that_stand_still_are_looked_at_and_then_started_anew() -> N
     assert len(stack) == 4000 and stack.endswith("Thread 0\nFile x in sleep\n"), "the main thread is written last"
     assert Incident.from_json(incident).to_json()["evidence"] == incident["evidence"]
     assert incident["times"]["ended_s"] >= incident["times"]["formed_s"], "it took no further step"
+
+
+def in_all_reduce(count: int) -> dict[str, Any]:
+    return {
+        "group": "0", "first_rank": 0, "title": "default_pg", "sequence": 7, "name": "all_reduce", "shapes": [[count]],
+        "types": ["Float"], "is_over": False,
+    }  # fmt: skip
+
+
+async def test_ranks_in_different_collectives_are_an_error_of_the_script_and_not_tried_again() -> None:
+    nodes = Nodes({1: [row(1, 1)], 2: ended(2, 0)})
+    for rank in range(2):
+        place = {"node": f"n{rank}", "pid": 7, "place": [2, "forward"], "text": "in all_reduce\n"}
+        nodes.stacks[f"node-{rank}"] = {str(rank): {**place, "collectives": [in_all_reduce(8 + rank)]}}
+    running = asyncio.create_task(run(nodes, recovery={"hang": {"after": "5s"}}))
+    while nodes.life is None or nodes.life.status()["step"] != 1:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    stuck = Dwell(2, "forward", 30.0, 30.0, 1, 0.0)
+    nodes.life.see(stands("node-0", 1, r0=stuck))
+    nodes.life.see(stands("node-1", 1, r1=stuck))
+    events = await running
+    assert states(events)[-1] == ("FAILED", "desync") and nodes.calls.count("open_store") == 1
+    incident = [event.data for event in events if event.type == "incident"][-1]
+    assert (incident["reason"], incident["rung"]) == ("desync", "fail")
+    theirs = "rank 0 into all_reduce of 8 Float, rank 1 into all_reduce of 9 Float"
+    where = "collective 7 of group default_pg; no rank moved on for 30 s"
+    assert incident["cause"] == f"ranks went into different collectives: {theirs}, as {where}"
+    assert incident["evidence"]["ranks"]["1"]["collective"].startswith("all_reduce of 9 Float, number 7 of")
+    assert Incident.from_json(incident).to_json()["evidence"] == incident["evidence"]
 
 
 async def lose(nodes: Nodes, node: str) -> None:
