@@ -58,7 +58,8 @@ class Recovering:
     async def gives_up(self, watch: Watch) -> bool:
         """Whether the job will not go on after this generation, as far as is known before its ranks are ended. If so,
         nobody waits for a recovery: those that still live are asked where they are."""
-        if self._judge(watch.cause(), time.time(), watch.step, self._charges.values()).recover:
+        watch.seen_s = time.time()
+        if self._judge(watch.cause(), watch.seen_s, watch.step, self._charges.values()).recover:
             return False
         if watch.hang is None:
             watch.places = await look(self._gang, without=watch.losses)
@@ -67,7 +68,7 @@ class Recovering:
     async def end(self, watch: Watch) -> tuple[Incident, Verdict, Sequence[str]]:
         """Open the incident of a broken generation, on record before anything is done about it, and end the generation
         with proof; returns the lost nodes beside the verdict."""
-        seen_s = time.time()
+        seen_s = watch.seen_s
         incident = self._telling.incident = Incident(
             uuid.uuid4().hex[:12], watch.generation.number, watch.cause(), watch.step
         )

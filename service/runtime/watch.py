@@ -25,6 +25,8 @@ class Watch:
     losses: dict[str, Loss] = field(default_factory=dict[str, Loss])
     hang: Cause | None = None
     """It was found to hang."""
+    seen_s: float = 0.0
+    """Unix seconds at which it was seen to be broken."""
     raised: dict[int, list[dict[str, Any]]] = field(default_factory=dict[int, list[dict[str, Any]]])
     """Rank that raised → the collectives that it had entered, if one of them did."""
     places: Mapping[int, Any] = field(default_factory=dict[int, Any])

@@ -33,13 +33,14 @@ def test_a_failed_job_gives_one_clean_traceback_that_fits_a_screen() -> None:
 def test_a_slow_job_shows_goodput_and_incidents() -> None:
     incidents = [
         {"cause": "SIGKILL", "rank": 1, "at_step": 149, "steps_lost": 0, "durations": {"total": 0.8}},
-        {"cause": "node silent", "rank": None, "at_step": 160, "durations": {}},
+        {"cause": "node silent", "rank": None, "at_step": 160, "durations": {}, "number": 2, "evidence_bytes": 9},
     ]
     seconds = {"queued": 0.0, "starting": 5.0, "training": 62.0, "recovering": 0.8}
     assert said(incidents=incidents, goodput=0.62, seconds=seconds)[1:] == [
         "  2 incidents",
         "    SIGKILL of rank 1 after step 149: back in 0.8 s, 0 steps lost",
         "    node silent after step 160: not back",
+        "    all that is known of it: regroup evidence j1 2",
         "  goodput 62%: training 1 m 2 s, starting 5.0 s, recovering 0.8 s",
     ]
 
