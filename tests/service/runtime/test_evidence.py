@@ -6,13 +6,16 @@ from typing import Any
 
 from house.records import Records
 
-from regroup.service.policy.recovery import Cause
+from regroup.service.layout import Layout
+from regroup.service.policy.recovery import Cause, Source
 from regroup.service.runtime.cluster import SupervisorEvent
 from regroup.service.runtime.evidence import KEPT, Evidence
 from regroup.service.runtime.gang import AgentLostError, Gang
+from regroup.service.runtime.generations import Generation
 from regroup.service.runtime.incidents import Incident
 from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.telling import Telling
+from regroup.service.runtime.watch import Watch
 from regroup.service.states import Reason
 from regroup.workers.agent_config import AgentConfig
 
@@ -61,10 +64,11 @@ class Rig:
         await self.telling.revise(incident)
         return incident
 
-    def train(self) -> None:
-        """Training goes on, as `Telling.trains` says."""
-        self.telling.incident = None
-        self.telling.calm.set()
+    async def train(self, incident: Incident) -> None:
+        """The generation after an incident commits its first step."""
+        incident.next_generation = incident.generation + 1
+        formed = Generation(incident.next_generation, Layout(), (), Source("none"), "rank_exit")
+        await self.telling.trains(Watch(formed, first_step_s=9.0))
 
     async def told(self) -> list[SupervisorEvent]:
         return [event for event in await self.journal.since("", 0, 0) if event.type == "incident"]
@@ -78,9 +82,9 @@ async def test_nobody_is_asked_before_training_goes_on() -> None:
     incident = await rig.incident(1)
     await asyncio.sleep(0.05)
     assert rig.nodes.asked == [] and incident.evidence_bytes is None
-    rig.train()
+    await rig.train(incident)
     async with asyncio.timeout(5):
-        while len(told := await rig.told()) < 2:  # noqa: ASYNC110
+        while len(told := await rig.told()) < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert sorted(rig.nodes.asked) == [(node, "leave_evidence", (1, "i1")) for node in ("n0", "n1")]
     assert told[-1].data["evidence_bytes"] == 100
