@@ -122,6 +122,8 @@ class Stop:
     """Commit the step you agree on, then end: a planned stop."""
 
     reason: str
+    save: bool = False
+    """Hold that step for a checkpoint: nothing else of the job will be left."""
 
 
 @dataclass(frozen=True)

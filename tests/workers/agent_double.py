@@ -95,7 +95,7 @@ def run(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dic
                     other.shutdown(socket.SHUT_RDWR)
             if isinstance(message, StepRow) and message.step == request.get("stop_at"):
                 for other in socks:
-                    other.send(contract.encode(Stop("test")))
+                    other.send(contract.encode(Stop("test", request.get("save", False))))
             if isinstance(message, Pinned) and message.purpose is PinnedFor.MIRROR:
                 mirrored.append(message.step)
             is_held = len(mirrored) == asked * request["world_size"]

@@ -125,9 +125,9 @@ class NodeAgent:
         proof = await self._guarded(self._started().end(generation))
         return {**proof, "report": to_json(self._started().report())}
 
-    async def stop(self, generation: int, reason: str) -> dict[str, Any]:
-        """Ask the ranks to end at an agreed step."""
-        return await self._guarded(self._tell(generation, Stop(reason)))
+    async def stop(self, generation: int, reason: str, save: bool) -> dict[str, Any]:
+        """Ask the ranks to end at an agreed step; `save`: and to hold that step for a checkpoint. Error: `stale`."""
+        return await self._guarded(self._tell(generation, Stop(reason, save)))
 
     async def holdings(self) -> list[dict[str, Any]]:
         """Verified shards of training state in this node's memory, its own ranks' and those it holds for others."""

@@ -25,12 +25,15 @@ class Asked:
     """What this rank's agent has asked for and not got yet."""
 
     stop: bool = False
+    save: bool = False
+    """That step is to be held for a checkpoint."""
     mirror: bool = False
 
     def listen(self, channel: Listens) -> None:
         """Take in what has come meanwhile."""
         while (message := channel.poll()) is not None:
-            self.stop = self.stop or isinstance(message, Stop)
+            if isinstance(message, Stop):
+                self.stop, self.save = True, self.save or message.save
             self.mirror = self.mirror or isinstance(message, MirrorDue)
 
 
@@ -41,6 +44,8 @@ class Wishes:
     non_finite: float
     """It has a value that is no number."""
     stop: float
+    save: float
+    """With the stop, a checkpoint."""
     checkpoint: float
     saving: float
     """It holds a buffer for a checkpoint."""
@@ -58,6 +63,8 @@ class Agreement:
     """What is done with the step that is being taken."""
 
     stop: bool = False
+    save: bool = False
+    """The step is held for a checkpoint even if that has to wait for the one before: training ends with it."""
     checkpoint: bool = False
     mirror: bool = False
 
@@ -66,6 +73,7 @@ class Agreement:
         """What follows from the wishes of all ranks."""
         return cls(
             total.stop > 0,
+            total.save > 0,
             total.checkpoint > 0 and total.saving == 0,
             total.mirror > 0 and total.mirroring == 0,
         )

@@ -258,6 +258,7 @@ class Context:
         own = Wishes(
             non_finite=not all(math.isfinite(value) for value in values.values()),
             stop=self._asked.stop,
+            save=self._asked.save,
             checkpoint=self.rank == 0 and self._checkpoint_due(self.step + 1),
             saving=self._snapshots.count(Pin.CHECKPOINT),
             mirror=self._asked.mirror,
@@ -318,14 +319,14 @@ class Context:
             )
         self._step_clock, self._stall_s = now, 0.0
         agreed, self._agreement = self._agreement, Agreement()
-        last = self._is_last(step)
+        last = self._is_last(step) or agreed.save
         pin = Pin.CHECKPOINT if last or agreed.checkpoint else Pin.NONE
         if agreed.mirror:
             pin, self._asked.mirror = pin | Pin.MIRROR, False
         if pin or agreed.stop or step % self.config["snapshot"]["every_steps"] == 0:
             began = time.monotonic()
             if last:
-                # The last step is always saved, so it waits for its turn; every other checkpoint is put off instead.
+                # What training ends with is always saved, so it waits for its turn; every other one is put off instead.
                 self._progress.set(self.step + 1, Phase.CHECKPOINT)
                 self._snapshots.wait_for_saver()
             self._snapshot(step, pin)
@@ -333,7 +334,7 @@ class Context:
                 self._finish_snapshot()
             self._stall_s = time.monotonic() - began
         self.step = step
-        self.stopped = agreed.stop and not last
+        self.stopped = agreed.stop and not self._is_last(step)
         return not self.stopped
 
     def settle(self) -> None:

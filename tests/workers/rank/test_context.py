@@ -62,6 +62,15 @@ def test_a_stop_ends_all_ranks_at_one_step_with_a_snapshot_of_it(agent: Any, con
     assert [row["step"] for row in after.rows] == [step + 1]
 
 
+def test_a_stop_may_ask_for_its_step_to_be_saved(agent: Any, config: Config) -> None:
+    config["training"]["steps"] = 50
+    config["checkpoint"]["every_steps"] = 1000
+    run = agent.run(config, 3, "stopped-saved", entry=LOOP, stop_at=3, save=True)
+    step = run.rows[-1]["step"]
+    assert step < 50 and {(done["step"], done["stopped"]) for done in run.of("Done")} == {(step, True)}
+    assert sorted((pin["rank"], pin["step"]) for pin in run.of("Pinned")) == [(rank, step) for rank in range(3)]
+
+
 def test_checkpoints_are_pinned_when_due_and_the_last_step_always(agent: Any, config: Config) -> None:
     config["training"]["steps"] = 8
     config["checkpoint"]["every_steps"] = 3
