@@ -74,6 +74,9 @@ class Reason(StrEnum):
     RELEASED = "released"
     """The gang did not come up in time or its nodes went; all was given back and the job queues again."""
 
+    DRAINED = "drained"
+    """A node of the job is about to leave: the job went on elsewhere, or queues again. Nobody's failure."""
+
     COMPLETED = "completed"
     CANCELLED_BY_USER = "cancelled_by_user"
     MAX_DURATION = "max_duration"
@@ -124,9 +127,18 @@ BUDGET_BY_REASON: Mapping[Reason, str] = {
 """Reasons that end a generation, and the budget (`spec.recovery.budgets`) each is charged to."""
 
 PROGRESS_REASONS = frozenset(
-    {Reason.SUBMITTED, Reason.PLACED, Reason.GRANTED, Reason.FIRST_STEP, Reason.BEGUN, Reason.RELEASED}
+    {
+        Reason.SUBMITTED,
+        Reason.PLACED,
+        Reason.GRANTED,
+        Reason.FIRST_STEP,
+        Reason.BEGUN,
+        Reason.RELEASED,
+        Reason.DRAINED,
+    }
 )
-"""Reasons of ordinary progress: neither terminal nor charged. With the two maps above they cover `Reason`."""
+"""Reasons of ordinary progress and of what is planned: neither terminal nor charged. With the two maps above they cover
+`Reason`."""
 
 
 @dataclass(frozen=True)

@@ -87,12 +87,14 @@ def seconds_until_dead(incidents: Iterable[Mapping[str, Any]]) -> dict[TimeClass
     Args:
         incidents: as told, with `reason` and `durations`.
     """
-    spent: dict[TimeClass, float] = dict.fromkeys((TimeClass.HANG, TimeClass.DETECTING, TimeClass.RECOVERING), 0.0)
+    classes = (TimeClass.HANG, TimeClass.DETECTING, TimeClass.RECOVERING, TimeClass.RESIZING)
+    spent: dict[TimeClass, float] = dict.fromkeys(classes, 0.0)
     for incident in incidents:
         durations = incident.get("durations") or {}
         kind = TimeClass.HANG if incident.get("reason") in _STOOD_STILL else TimeClass.DETECTING
         spent[kind] += float(durations.get("detect") or 0.0)
-        spent[TimeClass.RECOVERING] += float(durations.get("teardown") or 0.0)
+        is_planned = incident.get("reason") == Reason.DRAINED
+        spent[TimeClass.RESIZING if is_planned else TimeClass.RECOVERING] += float(durations.get("teardown") or 0.0)
     return spent
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regroup.service.states import BUDGET_BY_REASON, Reason
+from regroup.service.states import BUDGET_BY_REASON, PROGRESS_REASONS, Reason
 
 STORE_RANK = -1
 ZYGOTE_RANK = -2
@@ -70,15 +70,16 @@ class Cause:
 
 
 def classify(
-    failures: Sequence[Failure], exits: Sequence[Exit], losses: Sequence[Loss], hang: Cause | None = None
+    failures: Sequence[Failure], exits: Sequence[Exit], losses: Sequence[Loss], found: Cause | None = None
 ) -> Cause:
     """The earliest cause that is not of a collateral class.
 
-    A lost agent explains the exits on its node; a zygote's death explains its ranks'; an exit whose rank had reported
-    an exception is that exception. If all there is is collateral, the first of it stands in.
+    `found`: a hang, or a planned end; it is only looked for as long as nothing else has happened. A lost agent explains
+    the exits on its node; a zygote's death explains its ranks'; an exit whose rank had reported an exception is that
+    exception. If all there is is collateral, the first of it stands in.
     """
-    if hang is not None:
-        return hang  # it is only looked for as long as nothing else has happened: the rest came of ending it
+    if found is not None:
+        return found  # the rest came of ending it
     reported = {failure.rank for failure in failures}
     zygotes = {exit.node_id: exit for exit in exits if exit.rank == ZYGOTE_RANK}
     candidates: list[Cause] = [
@@ -139,7 +140,8 @@ class Charge:
 
 
 def budget_of(reason: Reason, budgets: Mapping[str, int]) -> str | None:
-    """The budget that a reason is charged to; None if it ends the job, as an error of the code does unless allowed."""
+    """The budget that a reason is charged to; None if it is charged to none: it ends the job, as an error of the code
+    does unless allowed, or it was planned."""
     if reason in _OF_THE_CODE:
         return "user_error" if budgets.get("user_error") else None
     return BUDGET_BY_REASON.get(reason)
@@ -171,6 +173,8 @@ def judge(
     A budget is a leaky bucket: each failure adds one, each `refill_steps` committed steps take one away, and failures
     older than the window are forgotten. Failures in a row without progress wait longer and longer.
     """
+    if cause.reason in PROGRESS_REASONS:
+        return Verdict(True, cause.reason, cause.summary)
     budget = budget_of(cause.reason, budgets)
     if budget is None:
         return Verdict(False, cause.reason, cause.summary)

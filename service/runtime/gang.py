@@ -62,6 +62,10 @@ class Agents(Protocol):
         """End the actor by force; a missing one is no error."""
         ...
 
+    async def farewell(self, node_id: str) -> str:
+        """Why a node has left by plan, e.g. by SIGTERM; empty if it has not, or nobody knows."""
+        ...
+
 
 @dataclass
 class Gang:
@@ -78,6 +82,8 @@ class Gang:
     missing: set[str] = field(default_factory=set[str])
     """Nodes whose agents have not answered since they were last to come up."""
     facts: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    former: dict[str, str] = field(default_factory=dict[str, str])
+    """Node id → name, of those that the job has left and whose agents may still hold its state."""
 
     async def up(self, timeout_s: float) -> None:
         """Bring every agent and its zygote up, each within `timeout_s` once its Python is there.
@@ -172,7 +178,8 @@ class Gang:
         await _all(one(node_rank, node) for node_rank, node in enumerate(nodes))
 
     async def end(self, number: int, lost: Sequence[str]) -> dict[str, dict[str, Any] | None]:
-        """Kill all ranks up to a generation; node → proof, None for an agent that could not give it."""
+        """Kill all ranks up to a generation; node → proof, None for an agent that could not give it. Nodes that the job
+        has left need give none: their ranks were ended before it left."""
 
         async def one(node: str) -> dict[str, Any] | None:
             if node in lost:
@@ -198,7 +205,7 @@ class Gang:
                 for item in found
             ]
 
-        found = await asyncio.gather(*(one(node) for node in self.configs if node not in lost))
+        found = await asyncio.gather(*(one(node) for node in (*self.configs, *self.former) if node not in lost))
         return [shard for shards in found for shard in shards]
 
     async def saved(self, *, by_all: bool = False) -> tuple[list[dict[str, Any]], set[str]]:
@@ -246,6 +253,15 @@ class Gang:
         files = [file for item in written for file in item["files"]]
         parts = [item["part"] for item in written]
         return await self._ask(generation.nodes[0], "finish_checkpoint", uri, parts, manifest(files), timeout_s=3600)
+
+    async def stop(self, generation: Generation, reason: str, *, save: bool) -> None:
+        """Ask all ranks to end at a step that they agree on; `save`: and to hold it for a checkpoint.
+
+        Raises:
+            AgentLostError, AgentError: a node does not hear.
+        """
+        order = (generation.number, reason, save)
+        await _all(self._ask(node, "stop", *order, timeout_s=CALL_TIMEOUT_S) for node in generation.nodes)
 
     async def ask_mirror(self, generation: Generation) -> None:
         """Have all ranks hold the next set for mirrors; they say so when they do.
@@ -304,7 +320,11 @@ class Gang:
         )
 
     async def down(self) -> None:
-        """End every agent, gently if it answers, by force otherwise."""
+        """End every agent."""
+        await self.shut_down([*self.configs, *self.former])
+
+    async def shut_down(self, nodes: Iterable[str]) -> None:
+        """End these agents, gently if they answer, by force otherwise."""
 
         async def one(node: str) -> None:
             try:
@@ -314,7 +334,7 @@ class Gang:
             finally:
                 await self.agents.kill(node)
 
-        await asyncio.gather(*(one(node) for node in self.configs))
+        await asyncio.gather(*(one(node) for node in nodes))
 
     async def _prepared(self, sources: Mapping[str, Any]) -> dict[str, Any]:
         """Let one node prepare what all of them see alike."""
@@ -351,7 +371,8 @@ class Gang:
     async def _ask(self, node: str, method: str, *args: Any, timeout_s: float) -> Any:
         reply = await self.agents.call(node, method, *args, timeout_s=timeout_s)
         if isinstance(reply, dict) and (error := reply.get("error")):
-            raise AgentError(node, self.configs[node].node_name, error["kind"], error["message"], error["traceback"])
+            name = self.former.get(node) or self.configs[node].node_name
+            raise AgentError(node, name, error["kind"], error["message"], error["traceback"])
         return reply
 
     async def _ask_storage(self, node: str, method: str, *args: Any, timeout_s: float) -> Any:

@@ -20,9 +20,11 @@ from regroup.service.runtime.gang import STORAGE_UNAVAILABLE, AgentError, AgentL
 from regroup.service.runtime.generations import Generation, GenerationLog, SupersededError
 from regroup.service.runtime.holding import Holding
 from regroup.service.runtime.incidents import Incident
-from regroup.service.runtime.intended import Intended, Moved
+from regroup.service.runtime.intended import Intended
 from regroup.service.runtime.journal import Journal
+from regroup.service.runtime.leaving import Leaving
 from regroup.service.runtime.mirrors import Mirrors
+from regroup.service.runtime.moved import Leave, Moved
 from regroup.service.runtime.pacing import Pacing
 from regroup.service.runtime.payload import Payload
 from regroup.service.runtime.preflight import Preflight
@@ -78,7 +80,9 @@ class Life:
         snapshot = payload.spec.snapshot
         self._mirrors = Mirrors(payload.pairs, snapshot.mirror_share, snapshot.mirror_bandwidth, gang, journal)
         self._recovering = Recovering(payload, gang, generations, self._checkpoints, self._telling)
+        self._recovering.announced = self._intended.announced
         self._preflight = Preflight(payload, gang, self._telling, self._intended)
+        self._leaving = Leaving(payload, gang, self._intended, self._telling)
         gang.on_phase = self._telling.enter
 
     # ------------------------------------------------------------ what comes in
@@ -129,13 +133,16 @@ class Life:
             "generation": watch.generation.number if watch else 0,
             "ranks": self.phases,
             "lost": sorted(self._lost()),
+            "nodes": sorted(self.gang.configs),
+            "former": sorted(self.gang.former),
+            "unready": self._leaving.unready,
             "incident": self._telling.incident.to_json() if self._telling.incident else None,
         }
 
     # ------------------------------------------------------------ the path
 
-    async def run(self) -> Sequence[Mapping[str, Any]] | None:
-        """Live until the job has ended, the gang is given up, or other nodes are given: returns those. Never raises."""
+    async def run(self) -> Moved | None:
+        """Live until the job has ended or queues again (None), or other nodes are given. Never raises."""
         try:
             await self._live()
         except SupersededError:
@@ -143,16 +150,18 @@ class Life:
         except Moved as moved:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._checkpoints.settle(), _SETTLE_S)
-            return moved.nodes
+            await self._telling.moved(moved)
+            return moved
+        except Leave as left:
+            await self._release(str(left), Reason.DRAINED)
         except Ended as end:
             await self._finish(end)
         except AgentLostError as error:
-            await self._release(str(error))
+            await self._release(f"the gang could not be held: {error}", Reason.RELEASED)
         except Exception as error:
             trace = {"kind": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()}
-            await self._finish(
-                Ended(Reason.PLATFORM_ERROR, f"{type(error).__name__}: {error}; please report this", trace)
-            )
+            message = f"{type(error).__name__}: {error}; please report this"
+            await self._finish(Ended(Reason.PLATFORM_ERROR, message, trace))
         finally:
             self._recovering.evidence.stop()
         return None
@@ -164,6 +173,8 @@ class Life:
             return  # it ended; the controller has yet to hear so
         self._telling.recall(past)
         begun = self._recovering.recall(past)
+        if (moved := Moved.recall(past, self.payload.attempt, self.gang.configs)) is not None:
+            raise moved  # this supervisor was born with the nodes of the beginning
         if (end := self.holding.recall(past) or begun) is not None:
             raise end
         if not self._generations.past:
@@ -273,13 +284,14 @@ class Life:
                 watch.lose(node, time.time())
             if (stop := self._intended.stop()) is not None:
                 raise stop
+            watch.found = watch.found or self._leaving.look(watch, is_saving=self._checkpoints.is_saving)
             if watch.broken:
                 return False
-            if watch.complete and not self._checkpoints.is_saving:
+            if watch.complete and not watch.stopped and not self._checkpoints.is_saving:
                 await self._complete(watch)
             self._pacing.look(watch.generation, self._standstill.dwells(watch.generation.number))
             if (hang := await self._standstill.look(watch)) is not None:
-                watch.hang = hang
+                watch.found = hang
                 continue
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(watch.changed.wait(), _LOOK_S)
@@ -313,9 +325,11 @@ class Life:
         return following
 
     async def _abide(self, incident: Incident, verdict: Verdict) -> None:
-        """End the job, or wait, as it was judged."""
+        """End the job, go where it was to go, or wait, as it was judged."""
         if not verdict.recover:
             raise Ended(verdict.reason, verdict.message, failure_of(incident))
+        if (way_on := self._leaving.way_on()) is not None:
+            raise way_on
         wait_s = verdict.backoff_s - (time.time() - incident.times["seen_s"])
         if wait_s > 0:
             self._telling.enter("backoff", None, f"waiting {wait_s:.1f} s before the next try")
@@ -375,13 +389,11 @@ class Life:
         self._telling.phase = "ended"
         await self._telling.change(target, end.reason, end.message, generation=number, error=end.error)
 
-    async def _release(self, message: str) -> None:
+    async def _release(self, message: str, reason: Reason) -> None:
         number = self._generations.past[-1].number if self._generations.past else 0
         self._telling.phase = "released"
         await self._recovering.evidence.collect()
-        await self._telling.change(
-            JobState.QUEUED, Reason.RELEASED, f"the gang could not be held: {message}", generation=number
-        )
+        await self._telling.change(JobState.QUEUED, reason, message, generation=number)
 
     async def _unless_silent(self, work: Any) -> Any:
         """Wait for `work` that one agent does with the help of all nodes, while all agents are heard of.

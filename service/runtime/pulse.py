@@ -22,8 +22,9 @@ class Pulse:
         self._heard_s = dict.fromkeys(nodes, self._looked_s)
 
     def beat(self, node_id: str) -> None:
-        """An agent was heard of."""
-        self._heard_s[node_id] = self._clock()
+        """An agent was heard of; one that is not expected, of a node that comes or goes, is nobody's concern."""
+        if node_id in self._heard_s:
+            self._heard_s[node_id] = self._clock()
 
     def silent(self) -> list[str]:
         """Agents not heard of for `LOST_S`. Call it at least every second."""

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
+from ray.core.generated.common_pb2 import NodeDeathInfo  # pyright: ignore[reportAttributeAccessIssue]
+from ray.exceptions import RayActorError, RaySystemError
 from ray.experimental import internal_kv
 
 from regroup.service.runtime import ray_standby
@@ -21,6 +22,14 @@ from regroup.workers.contract import to_json
 from regroup.workers.node.agent import NodeAgent
 
 _KV = NAMESPACE.encode()
+_FAREWELL_S = 2.0
+_PLANNED = frozenset(
+    {
+        NodeDeathInfo.EXPECTED_TERMINATION,
+        NodeDeathInfo.AUTOSCALER_DRAIN_PREEMPTED,
+        NodeDeathInfo.AUTOSCALER_DRAIN_IDLE,
+    }
+)
 
 
 class RayRecords:
@@ -79,6 +88,18 @@ class RayAgents:
         except ValueError:
             return
         await asyncio.to_thread(ray.kill, handle)
+
+    async def farewell(self, node_id: str) -> str:
+        """What a node that ended by plan has told Ray: its raylet got a SIGTERM, or it was drained and ended then."""
+        try:
+            async with asyncio.timeout(_FAREWELL_S):
+                nodes = await asyncio.to_thread(ray.nodes)
+        except (TimeoutError, RaySystemError):
+            return ""
+        for node in nodes:
+            if node["NodeID"] == node_id and not node["Alive"] and node.get("DeathReason") in _PLANNED:
+                return f"node {node.get('NodeName') or node_id[:8]} has ended: {node.get('DeathReasonMessage')}"
+        return ""
 
     def _find(self, node_id: str) -> Any:
         name = agent_name(self._job_id, node_id)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from regroup.service.policy.drain import excused
 from regroup.service.policy.recovery import Cause, Charge, Source, Verdict, budget_of, choose_source, judge
 from regroup.service.runtime.checkpoints import Checkpoints
 from regroup.service.runtime.cluster import SupervisorEvent
@@ -39,6 +40,8 @@ class Recovering:
         self._payload, self._gang, self._generations = payload, gang, generations
         self._checkpoints, self._telling = checkpoints, telling
         self.evidence = Evidence(gang, telling, self._nodes_of)
+        self.announced: dict[str, str] = {}
+        """Node id → what was said of its leaving: that it does is charged to nothing."""
         self._charges: dict[str, Charge] = {}
         """Of each incident, by its id."""
 
@@ -59,9 +62,10 @@ class Recovering:
         """Whether the job will not go on after this generation, as far as is known before its ranks are ended. If so,
         nobody waits for a recovery: those that still live are asked where they are."""
         watch.seen_s = time.time()
-        if self._judge(watch.cause(), watch.seen_s, watch.step, self._charges.values()).recover:
+        cause = excused(watch.cause(), self.announced)
+        if self._judge(cause, watch.seen_s, watch.step, self._charges.values()).recover:
             return False
-        if watch.hang is None:
+        if watch.found is None:
             watch.places = await look(self._gang, without=watch.losses)
         return True
 
@@ -70,7 +74,7 @@ class Recovering:
         with proof; returns the lost nodes beside the verdict."""
         seen_s = watch.seen_s
         incident = self._telling.incident = Incident(
-            uuid.uuid4().hex[:12], watch.generation.number, watch.cause(), watch.step
+            uuid.uuid4().hex[:12], watch.generation.number, excused(watch.cause(), self.announced), watch.step
         )
         incident.found(seen_s)
         await self._telling.revise(incident)
@@ -84,7 +88,7 @@ class Recovering:
             if stuck := proof.get("stuck"):
                 said = {"pids": stuck, "node": self._gang.configs[node].node_name}
                 self._telling.note(node, Note(watch.generation.number, "stuck", said, time.time()))
-        incident.cause, incident.at_step = watch.cause(), watch.step
+        incident.cause, incident.at_step = await self._excused(watch.cause()), watch.step
         incident.found(seen_s)
         incident.passed("dead_s", dead_s)
         self.evidence.open(incident)
@@ -94,9 +98,11 @@ class Recovering:
         """Whether the job goes on after an incident, which an earlier life of this supervisor may have left open. It is
         charged once."""
         cause, seen_s = incident.cause, incident.times["seen_s"]
+        is_planned = cause.reason is Reason.DRAINED and self._telling.state in (JobState.RUNNING, JobState.RESIZING)
+        state = JobState.RESIZING if is_planned else JobState.RECOVERING
         self._telling.phase = "recovering"
         await asyncio.gather(  # side by side: the recovery waits for both records
-            self._telling.change(JobState.RECOVERING, cause.reason, cause.summary, generation=incident.generation),
+            self._telling.change(state, cause.reason, cause.summary, generation=incident.generation),
             self._telling.revise(incident),
         )
         before = [charge for key, charge in self._charges.items() if key != incident.id]
@@ -104,7 +110,7 @@ class Recovering:
         budget = budget_of(cause.reason, self._payload.budgets)
         if verdict.recover and budget is not None:
             self._charges[incident.id] = Charge(budget, seen_s, incident.at_step)
-        else:
+        elif not verdict.recover:
             incident.rung = "fail"
             await self._telling.revise(incident)
         return verdict
@@ -155,6 +161,12 @@ class Recovering:
             except AgentError as error:
                 await self.outlast(error)
         return self._checkpoints.known()
+
+    async def _excused(self, cause: Cause) -> Cause:
+        """The agent of a node that leaves may have said so with its last breath."""
+        if cause.reason is Reason.AGENT_LOST and (said := await self._gang.agents.farewell(cause.node_id or "")):
+            self.announced.setdefault(cause.node_id or "", said)
+        return excused(cause, self.announced)
 
     def _judge(self, cause: Cause, now_s: float, step: int, charges: Iterable[Charge]) -> Verdict:
         payload = self._payload

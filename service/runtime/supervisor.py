@@ -6,6 +6,7 @@ re-adopts what runs.
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -112,18 +113,18 @@ class SupervisorActor:
 
     async def _run(self) -> None:
         """One life after the other: a new one begins as a restarted supervisor would, whenever the nodes are others."""
-        while (nodes := await self._life.run()) is not None:
-            left = self._gang.configs.keys() - {node["node_id"] for node in nodes}
+        while (moved := await self._life.run()) is not None:
+            left = self._gang.configs.keys() - moved.ids - moved.former.keys()
             await asyncio.gather(*(self._gang.agents.kill(node) for node in left), return_exceptions=True)
-            self._payload = self._payload.on(nodes)
+            self._payload = self._payload.on(moved.nodes)
             journal = self._journal
-            self._begin()
+            self._begin(moved.former)
             journal.close()
 
-    def _begin(self) -> None:
+    def _begin(self, former: Mapping[str, str] | None = None) -> None:
         payload = self._payload
         self._intake = Intake()
         self._journal = Journal(self._records, payload.job_id, on_event=self._metrics.take)
-        self._gang = Gang(RayAgents(payload.job_id), payload.agent_configs())
+        self._gang = Gang(RayAgents(payload.job_id), payload.agent_configs(), former=dict(former or {}))
         log = GenerationLog(self._records, payload.job_id, payload.generations)
         self._life = Life(payload, self._gang, log, self._journal)

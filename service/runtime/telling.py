@@ -10,6 +10,7 @@ from regroup.service.runtime.cluster import SupervisorEvent
 from regroup.service.runtime.generations import Generation
 from regroup.service.runtime.incidents import Incident
 from regroup.service.runtime.journal import Journal
+from regroup.service.runtime.moved import Moved
 from regroup.service.runtime.watch import Watch
 from regroup.service.states import JobState, Reason
 from regroup.workers.contract import Note, Report, Restored, StepRow, to_json
@@ -29,6 +30,8 @@ class Telling:
         """Cleared by who opens an incident; set when training goes on after it."""
         self._journal, self._attempt = journal, attempt
         self._phases = 0
+        self._moves = 0
+        """Of earlier lives, too."""
 
     async def change(
         self,
@@ -145,6 +148,21 @@ class Telling:
             incident.rung = "respawn" if self._keeps_state else rung
             incident.steps_lost = max(0, incident.at_step - following.start_step)
 
+    def leaves(self, generation: int, message: str) -> None:
+        """How far a planned end is."""
+        key = f"leaving:{self._journal.boot_id[:8]}:{generation}:{message}"
+        self._journal.pass_on(key, "note", generation, time.time(), {"kind": "leaving", "message": message})
+
+    async def moved(self, moved: Moved) -> None:
+        """The job has other nodes from now on. On record before it goes there: a supervisor that restarts is born with
+        those of the beginning."""
+        if moved.is_known:
+            return
+        data = {"nodes": [dict(node) for node in moved.nodes], "former": dict(moved.former), "attempt": self._attempt}
+        generation = self.incident.generation if self.incident else 0
+        self._moves += 1
+        await self._journal.write(f"moved:{self._attempt}:{self._moves}", "moved", generation, data)
+
     async def revise(self, incident: Incident) -> None:
         """Say what is known of an incident by now, on record."""
         incident.revision += 1
@@ -155,6 +173,7 @@ class Telling:
         """Take up the state, and the open incident, that an earlier life of this supervisor left."""
         states = [event for event in past if event.type == "state"]
         incidents = {event.data["id"]: event.data for event in past if event.type == "incident"}
+        self._moves = sum(event.type == "moved" for event in past)
         if states:
             self.state = JobState(states[-1].data["state"])
         newest = max(incidents.values(), key=lambda data: data["times"]["seen_s"], default=None)

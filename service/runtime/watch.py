@@ -23,8 +23,8 @@ class Watch:
     failures: list[Failure] = field(default_factory=list[Failure])
     exits: list[Exit] = field(default_factory=list[Exit])
     losses: dict[str, Loss] = field(default_factory=dict[str, Loss])
-    hang: Cause | None = None
-    """It was found to hang."""
+    found: Cause | None = None
+    """It was found to hang, or has ended by plan."""
     seen_s: float = 0.0
     """Unix seconds at which it was seen to be broken."""
     raised: dict[int, list[dict[str, Any]]] = field(default_factory=dict[int, list[dict[str, Any]]])
@@ -91,13 +91,18 @@ class Watch:
         return len(self.done) == len(self.generation.ranks)
 
     @property
+    def stopped(self) -> bool:
+        """Every rank has ended at an agreed step because it was told to, with a snapshot of that step."""
+        return self.complete and all(done.stopped for done in self.done.values())
+
+    @property
     def broken(self) -> bool:
         """Something happened after which the generation cannot commit a step."""
-        return bool(self.failures or self.exits or self.losses or self.hang)
+        return bool(self.failures or self.exits or self.losses or self.found)
 
     def cause(self) -> Cause:
         """Why it broke."""
-        cause = classify(self.failures, self.exits, tuple(self.losses.values()), self.hang)
+        cause = classify(self.failures, self.exits, tuple(self.losses.values()), self.found)
         return desynced(cause, {**self.raised, **entered_by(self.places)})
 
     def whole_pins(self) -> list[int]:

@@ -44,9 +44,10 @@ def test_time_until_the_ranks_were_dead_by_what_it_was() -> None:
         {"reason": "hang", "durations": {"detect": 9.0, "teardown": 0.2, "total": 12.0}},
         {"reason": "rank_exit", "durations": {"detect": 0.1, "teardown": 0.3}},
         {"reason": "rank_exit", "durations": {}},
+        {"reason": "drained", "durations": {"detect": 0.0, "teardown": 0.4}},
     ]
     spent = seconds_until_dead(incidents)
-    assert spent == {TimeClass.HANG: 9.0, TimeClass.DETECTING: 0.1, TimeClass.RECOVERING: 0.5}
+    assert spent == {TimeClass.HANG: 9.0, TimeClass.DETECTING: 0.1, TimeClass.RECOVERING: 0.5, TimeClass.RESIZING: 0.4}
 
 
 def test_a_job_that_waits_has_no_goodput_and_no_finished_wait() -> None:

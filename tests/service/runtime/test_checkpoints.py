@@ -51,6 +51,9 @@ class Nodes:
 
     async def kill(self, node_id: str) -> None: ...
 
+    async def farewell(self, node_id: str) -> str:
+        return ""
+
     async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
         if node_id in self.lost:
             raise AgentLostError(node_id, "gone")

@@ -30,6 +30,9 @@ class Nodes:
     async def start(self, config: AgentConfig) -> None:
         pass
 
+    async def farewell(self, node_id: str) -> str:
+        return ""
+
     async def kill(self, node_id: str) -> None:
         raise AssertionError("no agent is lost")
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from regroup.service.runtime.gang import AgentLostError
-from regroup.service.runtime.intended import Intended, Moved
+from regroup.service.runtime.intended import Intended
+from regroup.service.runtime.moved import Moved
 from regroup.service.runtime.recovering import Ended
 from regroup.service.states import Reason
 

@@ -20,8 +20,7 @@ async def test_an_undisturbed_job() -> None:
 
 
 async def test_a_dead_rank_is_one_incident_and_no_step_is_lost() -> None:
-    nodes = FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)})
-    _, journal = await run(nodes)
+    _, journal = await run(FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)}))
     events = await journal.since("", 0, 0)
     incident = [event.data for event in events if event.type == "incident"][-1]
     assert (incident["reason"], incident["rung"], incident["steps_lost"]) == ("rank_exit", "respawn", 0)

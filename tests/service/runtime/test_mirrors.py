@@ -36,6 +36,9 @@ class Nodes:
 
     async def kill(self, node_id: str) -> None: ...
 
+    async def farewell(self, node_id: str) -> str:
+        return ""
+
     async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
         await asyncio.sleep(0)
         if node_id in self.lost:

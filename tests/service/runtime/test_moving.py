@@ -86,7 +86,7 @@ async def moved(rig: Rig) -> None:
     await rig.until_lost("node-1")
     nodes = [told("node-0"), told("node-2")]
     rig.life.intend({"nodes": nodes})
-    assert await rig.end() == nodes
+    assert (await rig.end()).nodes == nodes
     rig.payload = rig.payload.on(nodes)
     rig.begin()
 
@@ -114,7 +114,7 @@ async def test_a_supervisor_that_restarts_meanwhile_asks_again_and_moves(rig: Ri
     assert not rig.running.done()
     nodes = [told("node-0"), told("node-2")]
     rig.life.intend({"nodes": nodes})
-    assert await rig.end() == nodes
+    assert (await rig.end()).nodes == nodes
     rig.payload = rig.payload.on(nodes)
     rig.begin()
     assert await rig.end() is None

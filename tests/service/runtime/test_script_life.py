@@ -52,6 +52,9 @@ class Nodes:
     async def start(self, config: AgentConfig) -> None:
         self.config = config
 
+    async def farewell(self, node_id: str) -> str:
+        return ""
+
     async def kill(self, node_id: str) -> None:
         self.calls.append("kill")
 
