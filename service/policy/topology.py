@@ -29,6 +29,8 @@ class Node:
     """Carries supervisors and the control plane, never ranks."""
     is_draining: bool = False
     """Is about to leave; nothing new goes there."""
+    drain_deadline_s: float | None = None
+    """Unix seconds until which Ray expects it to be there, where it said so."""
     closed: str = ""
     """Why nothing new goes there although it has room: it is cordoned or quarantined; empty if it may."""
 

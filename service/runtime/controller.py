@@ -15,6 +15,7 @@ from regroup.service.policy.queueing import Turn, Wait, Waiting, decide
 from regroup.service.runtime.allotting import allot, without_allotted
 from regroup.service.runtime.cluster import Cluster, ClusterUnavailableError, job_of
 from regroup.service.runtime.job_run import Leading, clean, say_unwell, tend
+from regroup.service.runtime.notices import Notices
 from regroup.service.runtime.warmth import Warmth
 from regroup.service.settings import Settings
 from regroup.service.states import JobState, Reason
@@ -25,6 +26,7 @@ _LOOK_S = 1.0
 _PAUSE_S = 0.1  # between looks that changes provoke: steps of running jobs are changes too
 _RETRY_S = 0.5
 _WARM_EVERY_S = 1.0  # it asks the cluster for its nodes
+_NOTICE_EVERY_S = 0.5
 _log = structlog.get_logger(__name__)
 
 
@@ -47,6 +49,9 @@ class Controller:
         self._warmth = Warmth(cluster, settings, time.monotonic)
         self._warming: asyncio.Task[None] | None = None
         self._warmed_s = -float("inf")
+        self._notices = Notices(store, cluster, clock)
+        self._noticing: asyncio.Task[None] | None = None
+        self._noticed_s = -float("inf")
 
     async def check(self) -> str:
         """For `/readyz`: whether this control plane leads, or is ready to.
@@ -77,7 +82,7 @@ class Controller:
 
     async def _lead(self, lease: Lease) -> None:
         """Until the lease is lost."""
-        leading = Leading(lease, self._store, self._cluster, self._settings, self._clock)
+        leading = Leading(lease, self._store, self._cluster, self._settings, self._clock, self._notices)
         _log.info("leading", holder=self._holder)
         self._reaped_s = -float("inf")
         try:
@@ -114,6 +119,7 @@ class Controller:
     async def _look(self, leading: Leading, tasks: asyncio.TaskGroup) -> None:
         for job in await self._store.live_jobs():
             self._tend(leading, tasks, job.id)
+        self._look_for_notices(tasks)
         queue = [job for job in await self._store.queued_jobs() if job.id not in self._tended]
         queue = [job for job in queue if not await self._expire(leading, job)]
         try:
@@ -128,9 +134,21 @@ class Controller:
                 await self._say_placeable(leading, job, "cluster_unavailable", str(error))
             raise
 
+    def _look_for_notices(self, tasks: asyncio.TaskGroup) -> None:
+        """In the background: a cluster that does not answer must not keep others from being looked after."""
+        if time.monotonic() - self._noticed_s > _NOTICE_EVERY_S and (self._noticing is None or self._noticing.done()):
+            self._noticed_s = time.monotonic()
+            self._noticing = tasks.create_task(self._notice_safely())
+
+    async def _notice_safely(self) -> None:
+        with contextlib.suppress(UnavailableError):  # what it knew holds; whoever needs the cluster says so
+            await self._notices.look()
+
     def _keep_warm(self, leading: Leading, tasks: asyncio.TaskGroup, live: Sequence[JobRow]) -> None:
         """In the background, and never while a job starts: the processor is the job's then."""
-        if any(job.state in (JobState.PLACING, JobState.STARTING, JobState.RECOVERING) for job in live):
+        if any(
+            job.state in (JobState.PLACING, JobState.STARTING, JobState.RECOVERING, JobState.RESIZING) for job in live
+        ):
             return
         if time.monotonic() - self._warmed_s > _WARM_EVERY_S and (self._warming is None or self._warming.done()):
             self._warmed_s = time.monotonic()

@@ -114,6 +114,10 @@ class FakeCluster:
         del self._nodes[node_id]
         self.held = {name: grant for name, grant in self.held.items() if grant.node_id != node_id}
 
+    def drain_node(self, node_id: str, deadline_s: float | None) -> None:
+        """A node is about to leave, as the cluster itself knows."""
+        self._nodes[node_id] = replace(self._nodes[node_id], is_draining=True, drain_deadline_s=deadline_s)
+
     async def nodes(self) -> Sequence[Node]:
         self._reach()
         return [self._with_free(node) for node in self._nodes.values()]

@@ -23,7 +23,10 @@ from regroup.service.runtime.cluster import (
     job_of,
     supervisor_name,
 )
+from regroup.service.runtime.draining import Draining
+from regroup.service.runtime.heirs import plan_of
 from regroup.service.runtime.node_health import NodeHealth, rule_of
+from regroup.service.runtime.notices import Notices
 from regroup.service.runtime.replacing import Replacing
 from regroup.service.settings import Settings
 from regroup.service.states import JobState, Reason, advance
@@ -51,6 +54,8 @@ class Leading:
     settings: Settings
     clock: Callable[[], float]
     """Unix seconds, for what is stored."""
+    notices: Notices
+    """Which nodes are about to leave."""
 
     @property
     def health(self) -> NodeHealth:
@@ -145,8 +150,7 @@ def _payload(
         "spec": job.spec,
         "storage_uri": job.storage_uri,
         "datasets_uri": job.storage_uri.removesuffix(f"/jobs/{job.id}") + "/datasets",
-        "nodes": plan.get("nodes")
-        or [node_of(row, devices.get(row.name, ())) for row in rows if row.kind == "grant"],
+        "nodes": _nodes_at_birth(plan, rows, devices),
         "blob_uri": settings.blob_uri,
         "layout": plan["layout"],
         "attempt": plan["attempt"],
@@ -156,6 +160,17 @@ def _payload(
         "preflight": settings.preflight,
         "port_range": [int(first), int(last)] if first else None,
     }  # fmt: skip
+
+
+def _nodes_at_birth(
+    plan: Mapping[str, Any], rows: Sequence[Allotment], devices: Mapping[str, Sequence[int]]
+) -> Sequence[Mapping[str, Any]]:
+    """Where a job's ranks are: nodes that it moves to are told to the supervisor when it lives."""
+    moving: Mapping[str, Any] = plan.get("drain") or {}
+    if nodes := moving["before"] if moving else plan.get("nodes"):
+        return nodes
+    come = moving.get("come", ())
+    return [node_of(row, devices.get(row.name, ())) for row in rows if row.kind == "grant" and row.node_id not in come]
 
 
 def _step_in(checkpoint_uri: str) -> int:
@@ -172,10 +187,11 @@ async def _follow(leading: Leading, job_id: str) -> None:
     heard_s = accounted_s = time.monotonic()
     parts = (leading.lease, leading.store, leading.cluster, leading.health)
     replacing = Replacing(*parts, leading.settings.spare_wait_s)
+    draining = Draining(*parts, leading.notices)
     account = Account(await leading.store.job(job_id))
     while (job := await leading.store.job(job_id)).state.holds_devices:
         try:
-            reply = await _exchange(leading, job, replacing)
+            reply = await _exchange(leading, job, replacing, draining)
             await leading.health.hear(job, reply.events, leading.clock())  # first: what is ingested is not sent again
             job = await leading.store.ingest(leading.lease, job_id, reply.boot_id, reply.events, {})
             told = any(event.type in _TOLD_BY for event in reply.events)
@@ -185,6 +201,8 @@ async def _follow(leading: Leading, job_id: str) -> None:
                 status = {"goodput": goodput(account.seconds(leading.clock()))}
                 await leading.store.ingest(leading.lease, job_id, reply.boot_id, (), status)
             await replacing.look(job, reply.status.get("lost") or (), leading.clock())
+            save_s = account.checkpoint_seconds[-1] if account.checkpoint_seconds else 0.0
+            await draining.look(job, reply.status, save_s, leading.clock())
             heard_s = time.monotonic()
             await _say_well(leading, job)
         except SupervisorGoneError:
@@ -198,13 +216,15 @@ async def _follow(leading: Leading, job_id: str) -> None:
             await asyncio.sleep(_RETRY_S)
 
 
-async def _exchange(leading: Leading, job: JobRow, replacing: Replacing) -> SyncReply:
+async def _exchange(leading: Leading, job: JobRow, replacing: Replacing, draining: Draining) -> SyncReply:
     """One long poll. An intent that comes meanwhile is sent beside it, which makes the supervisor speak."""
-    plan = next((row.data for row in await leading.store.live_allotments(job.id) if row.kind == "supervisor"), {})
-    more = {"nodes": plan["nodes"]} if "nodes" in plan else {}
+    rows = await leading.store.live_allotments(job.id)
+    plan = plan_of(rows, job.id)
+    more = {**({"nodes": plan["nodes"]} if "nodes" in plan else {}), **draining.intents(rows, job.id)}
     if replacing.no_spare:
         more["no_spare"] = replacing.no_spare
-    wait_s = min(leading.settings.sync_wait_s, _LOST_WAIT_S) if replacing.is_waiting else leading.settings.sync_wait_s
+    is_changing = replacing.is_waiting or draining.concerns(rows) or "drain" in plan
+    wait_s = min(leading.settings.sync_wait_s, _LOST_WAIT_S) if is_changing else leading.settings.sync_wait_s
     request = SyncRequest({**_intents(job, leading.clock()), **more}, job.acked_seq, job.supervisor_boot, wait_s)
     polling = asyncio.ensure_future(leading.cluster.sync(job.id, request))
     try:
@@ -212,7 +232,7 @@ async def _exchange(leading: Leading, job: JobRow, replacing: Replacing) -> Sync
             mark = leading.store.changes.mark()
             news = await leading.store.job(job.id)
             intents = {**_intents(news, leading.clock()), **more}
-            if intents != request.intents:
+            if intents != request.intents or (draining.concerns(rows) and not is_changing):
                 request = SyncRequest(intents, job.acked_seq, job.supervisor_boot, 0.0)
                 return await leading.cluster.sync(job.id, request)
             changed = asyncio.ensure_future(leading.store.changes.wait(job.id, mark, 1.0))

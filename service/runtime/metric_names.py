@@ -23,7 +23,12 @@ BUILD_INFO = Metric("regroup_build_info", "gauge", "Always 1; the version is a l
 JOBS = Metric("regroup_jobs", "gauge", "Jobs in each state.", ("state",))
 QUEUE_OLDEST_WAIT = Metric("regroup_queue_oldest_wait_seconds", "gauge", "Wait of the job that queues longest.")
 QUEUE_WAIT = Metric("regroup_queue_wait_seconds", "histogram", "Finished stays in the queue.", (), _SECONDS)
-INCIDENTS = Metric("regroup_incidents", "counter", "Failures that ended a generation, by cause.", ("cause",))
+INCIDENTS = Metric(
+    "regroup_incidents",
+    "counter",
+    "What ended generations before their time, by cause; drained is by plan.",
+    ("cause",),
+)
 STEPS_LOST = Metric("regroup_steps_lost", "counter", "Steps done again after incidents.")
 RECOVERY = Metric(
     "regroup_recovery_seconds", "histogram",

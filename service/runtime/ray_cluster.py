@@ -270,6 +270,7 @@ def _node(item: Mapping[str, Any], free: Mapping[str, float], draining: Mapping[
         free_memory_bytes=int(free.get("memory", 0.0)),
         is_control=labels.get(_ROLE_LABEL) == "control",
         is_draining=item["NodeID"] in draining,
+        drain_deadline_s=draining.get(item["NodeID"], 0) / 1000 or None,
     )
 
 

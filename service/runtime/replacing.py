@@ -1,17 +1,12 @@
 """Other nodes for a live job, where the cluster has lost some of its own: the ranks on the others go on from memory."""
 
-import contextlib
 import time
 from collections.abc import Sequence
 
 import structlog
 
-from regroup.service.errors import UnavailableError
-from regroup.service.layout import Layout
-from regroup.service.policy.placement import Unplaceable, place_instead
-from regroup.service.policy.queueing import demand_of
-from regroup.service.runtime.allotting import grant_of, node_of, seats_of, take_all, without_allotted
-from regroup.service.runtime.cluster import Cluster, GrantRefusedError
+from regroup.service.runtime.cluster import Cluster
+from regroup.service.runtime.heirs import members, plan_of, take_heirs
 from regroup.service.runtime.node_health import NodeHealth
 from regroup.service.store.records import JobRow, Lease
 from regroup.service.store.store import Store
@@ -72,39 +67,20 @@ async def replace_lost(
     """
     nodes = await health.nodes(now)
     alive = {node.id for node in nodes if node.alive}
-    rows = await store.live_allotments()
-    mine = [row for row in rows if row.job_id == job.id and row.kind == "grant"]
+    rows = await store.live_allotments(job.id)
+    mine = members(rows, job.id)
     gone = [row for row in mine if row.node_id in lost and (is_overdue or row.node_id not in alive)]
     if not gone:
         return ""
     await health.lost(job, [row for row in gone if row.node_id not in alive], now)
     await health.silent(job, [row for row in gone if row.node_id in alive], now)
-    plan = next(row.data for row in rows if row.job_id == job.id and row.kind == "supervisor")
-    demand = demand_of(job.parsed_spec(), Layout(**plan["layout"]))
-    held = {row.node_id for row in mine}
-    free = [node for node in without_allotted(nodes, rows) if node.id not in held]
-    found = place_instead(demand, [row.data["ranks"] for row in gone], free)
-    if isinstance(found, Unplaceable):
-        return found.message
-    taken = seats_of(job, demand, found)
-    heirs = dict(zip((row.name for row in gone), (row for row in taken if row.kind == "grant"), strict=True))
-    seats = [heirs.get(row.name, row) for row in mine]
-    await store.reallot(lease, job.id, allot=taken, now=now)
-    try:
-        devices = await take_all(cluster, [grant_of(row) for row in seats])  # those that are held are told again
-    except (GrantRefusedError, UnavailableError) as error:
-        for row in heirs.values():
-            with contextlib.suppress(UnavailableError):
-                await cluster.release_grant(row.name)
-        await store.reallot(lease, job.id, release=[row.name for row in taken], now=now)
-        return str(error)
+    found = await take_heirs(lease, store, cluster, job, gone, nodes, now)
+    if isinstance(found, str):
+        return found
     left = {row.node_id for row in gone}
-    names = [row.name for row in rows if row.job_id == job.id and row.node_id in left]
-    history = {
-        "lost": [row.data["name"] for row in gone],
-        "taken": [row.data["name"] for row in heirs.values()],
-    }
-    plan = {**plan, "nodes": [node_of(row, devices[row.name]) for row in seats]}
+    names = [row.name for row in rows if row.node_id in left]
+    history = {"lost": [row.data["name"] for row in gone], "taken": found.names}
+    plan = {**plan_of(rows, job.id), "nodes": list(found.nodes)}
     await store.reallot(lease, job.id, release=names, plan=plan, history=history, now=now)
     _log.info("nodes of a job were replaced", job=job.id, **history)
     return ""

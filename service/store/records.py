@@ -210,6 +210,20 @@ class Allotment:
     """For a grant: what it holds."""
 
 
+@dataclass(frozen=True)
+class DrainRow:
+    """A node that somebody wants empty."""
+
+    node_id: str
+    node: str
+    """What people call it."""
+    reason: str
+    actor: str
+    requested_at: float
+    deadline_at: float
+    """It may be gone from then on."""
+
+
 class Reported(Protocol):
     """An event as the supervisor reports it (`service.runtime.cluster.SupervisorEvent`)."""
 

@@ -19,7 +19,7 @@ For the controller (all writes under its `Lease`; a lost lease raises `Precondit
 """
 
 import dataclasses
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -29,7 +29,7 @@ from regroup.service.errors import ConflictError, IllegalTransitionError, NotFou
 from regroup.service.layout import Layout
 from regroup.service.policy.health import NodeEvent
 from regroup.service.states import JobState, Reason, Transition
-from regroup.service.store import history, jobs, leases, nodes
+from regroup.service.store import drains, history, jobs, leases, nodes
 from regroup.service.store.changes import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.ingest import ingest
@@ -37,6 +37,7 @@ from regroup.service.store.records import (
     Allotment,
     Checkpoint,
     Condition,
+    DrainRow,
     Event,
     Generation,
     Incident,
@@ -269,6 +270,23 @@ class Store:
         async with self._database.write() as connection:
             await nodes.add(connection, [order])
         self.changes.announce(order.node)
+
+    # ------------------------------------------------------------ nodes that people want empty
+
+    async def drain(self, row: DrainRow) -> DrainRow:
+        """Want a node empty, or until another time; returns what is stored."""
+        async with self._database.write() as connection:
+            return await drains.put(connection, row)
+
+    async def undrain(self, node_ids: Collection[str]) -> int:
+        """Want these no longer empty; returns how many of them were."""
+        async with self._database.write() as connection:
+            return await drains.remove(connection, node_ids)
+
+    async def drains(self) -> list[DrainRow]:
+        """Nodes that are wanted empty."""
+        async with self._database.read() as connection:
+            return await drains.everything(connection)
 
     # ------------------------------------------------------------ reading
 

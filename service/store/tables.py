@@ -214,6 +214,18 @@ node_events = sa.Table(
 )
 """Outlives the jobs and the nodes it tells of."""
 
+drains = sa.Table(
+    "drains",
+    metadata,
+    sa.Column("node_id", sa.String, primary_key=True),
+    sa.Column("node", sa.String, nullable=False),
+    sa.Column("reason", sa.String, nullable=False),
+    sa.Column("actor", sa.String, nullable=False),
+    sa.Column("requested_at", sa.Double, nullable=False),
+    sa.Column("deadline_at", sa.Double, nullable=False),
+)
+"""Nodes that people want empty."""
+
 idempotency = sa.Table(
     "idempotency",
     metadata,

@@ -1,0 +1,86 @@
+"""Other nodes in the place of some that a live job has: rows first, then grants; nothing is held if it cannot be."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from regroup.service.errors import UnavailableError
+from regroup.service.layout import Layout
+from regroup.service.policy.placement import Unplaceable, place_instead
+from regroup.service.policy.queueing import demand_of
+from regroup.service.policy.topology import Node
+from regroup.service.runtime.allotting import grant_of, node_of, seats_of, take_all, without_allotted
+from regroup.service.runtime.cluster import Cluster, GrantRefusedError
+from regroup.service.store.records import Allotment, JobRow, Lease
+from regroup.service.store.store import Store
+
+
+@dataclass(frozen=True)
+class Heirs:
+    """What was taken, and who the job consists of with it."""
+
+    nodes: Sequence[Mapping[str, Any]]
+    """All nodes that the job is to have, in the order of its ranks, as its supervisor is told of them."""
+    taken: Sequence[Allotment]
+    """Rows that were added."""
+
+    @property
+    def names(self) -> list[str]:
+        """Of the nodes that came."""
+        return [row.data["name"] for row in self.taken if row.kind == "grant"]
+
+
+def plan_of(rows: Sequence[Allotment], job_id: str) -> dict[str, Any]:
+    """What a job's supervisor is to know, from the row of that; empty if the job holds nothing."""
+    return next((row.data for row in rows if row.job_id == job_id and row.kind == "supervisor"), {})
+
+
+def members(rows: Sequence[Allotment], job_id: str) -> list[Allotment]:
+    """Grants of the nodes that a job is to have, in the order of its ranks. It may hold others that it leaves."""
+    grants = {row.name: row for row in rows if row.job_id == job_id and row.kind == "grant"}
+    nodes = plan_of(rows, job_id).get("nodes")
+    return list(grants.values()) if nodes is None else [grants[node["grant"]] for node in nodes]
+
+
+async def take_heirs(
+    lease: Lease,
+    store: Store,
+    cluster: Cluster,
+    job: JobRow,
+    leaving: Sequence[Allotment],
+    nodes: Sequence[Node],
+    now: float,
+) -> Heirs | str:
+    """Take a node for each of `leaving`, which are grants of the job, out of `nodes`; or say why it cannot be.
+
+    Raises:
+        UnavailableError: the database does not answer.
+    """
+    rows = await store.live_allotments()
+    demand = demand_of(job.parsed_spec(), Layout(**plan_of(rows, job.id)["layout"]))
+    held = {row.node_id for row in rows if row.job_id == job.id and row.kind == "grant"}
+    free = [node for node in without_allotted(nodes, rows) if node.id not in held]
+    found = place_instead(demand, [row.data["ranks"] for row in leaving], free)
+    if isinstance(found, Unplaceable):
+        return found.message
+    taken = seats_of(job, demand, found)
+    heirs = dict(zip((row.name for row in leaving), (row for row in taken if row.kind == "grant"), strict=True))
+    seats = [heirs.get(row.name, row) for row in members(rows, job.id)]
+    await store.reallot(lease, job.id, allot=taken, now=now)
+    try:
+        devices = await take_all(cluster, [grant_of(row) for row in seats])  # those that are held are told again
+    except (GrantRefusedError, UnavailableError) as error:
+        await give_back(lease, store, cluster, job, taken, now)
+        return str(error)
+    return Heirs([node_of(row, devices[row.name]) for row in seats], taken)
+
+
+async def give_back(
+    lease: Lease, store: Store, cluster: Cluster, job: JobRow, rows: Sequence[Allotment], now: float, **change: Any
+) -> None:
+    """Hold these rows' grants no longer, and end their agents; `change`: what `Store.reallot` writes beside that."""
+    await store.reallot(lease, job.id, release=[row.name for row in rows], now=now, **change)
+    for row in rows:
+        with contextlib.suppress(UnavailableError):  # what no row names is reaped
+            await (cluster.release_grant if row.kind == "grant" else cluster.kill_actor)(row.name)
