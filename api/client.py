@@ -23,7 +23,7 @@ from typing import Any, Self, TypeVar
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from regroup.api import executing, schemas, uploading
+from regroup.api import draining, executing, schemas, uploading
 from regroup.api.execute import ExecEvent
 from regroup.api.node_calls import NodeCalls
 from regroup.api.sse import ServerEvent, read_events
@@ -80,6 +80,8 @@ class Client(NodeCalls):
         self.url = url
         self._patience_s = patience_s
         timeout = httpx2.Timeout(_TIMEOUT_S, connect=_CONNECT_S)
+        self.drains = draining.Drains(self._call, self._send)
+        """Nodes that are to be empty."""
         self._http = httpx2.Client(base_url=url, timeout=timeout, transport=transport, trust_env=False)
 
     def __enter__(self) -> Self:

@@ -6,7 +6,19 @@ from typing import Annotated, Any
 
 import typer
 
-from regroup.api.cli import chaos, evidence, executing, exits, nodes, reading, running, serving, submitting, watching
+from regroup.api.cli import (
+    chaos,
+    draining,
+    evidence,
+    executing,
+    exits,
+    nodes,
+    reading,
+    running,
+    serving,
+    submitting,
+    watching,
+)
 
 app = typer.Typer(
     name="regroup",
@@ -22,7 +34,7 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Server", (serving.serve, serving.down, serving.demo)),
     ("Jobs", (submitting.submit, running.run, submitting.validate, submitting.cancel, submitting.release)),
     ("Looking", (reading.ls, reading.get, reading.why, watching.watch, watching.logs, reading.stacks, executing.exec)),
-    ("Nodes", (nodes.nodes, nodes.cordon, nodes.uncordon)),
+    ("Nodes", (nodes.nodes, nodes.cordon, nodes.uncordon, draining.drain)),
     ("History", (reading.metrics, reading.events, evidence.evidence, reading.checkpoints, reading.export)),
 )
 """All verbs, grouped as `--help` and docs/cli.md show them."""

@@ -92,7 +92,7 @@ ROWS = (
                 "Incidents",
                 "Since the database began.",
                 "short",
-                [Query("sum(regroup_incidents_total)", "")],
+                [Query('sum(regroup_incidents_total{cause!="drained"})', "")],
                 "stat",
                 4,
             ),

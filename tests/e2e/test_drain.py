@@ -1,0 +1,130 @@
+"""A node is drained while a job trains there: the job goes on on another, and nothing of it is lost or charged."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from house.gates import Gates
+from house.served import Served, assert_same_result, eventually, parent
+
+from regroup.api.schemas import Job
+from regroup.service.runtime.local_ray import load, ray_environment
+
+Spec = Callable[..., dict[str, Any]]
+_DRAIN = """
+import sys, time
+from ray._raylet import GcsClient
+accepted, why = GcsClient(address=sys.argv[1]).drain_node(sys.argv[2], 2, "spot", int((time.time() + 60) * 1000))
+assert accepted, why
+"""
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server with a node more than the job takes."""
+    server = Served(tmp_path_factory.mktemp("three") / "state", nodes=3)
+    server.start()
+    yield server
+    server.down()
+
+
+def by_ray(server: Served, node: str) -> None:
+    """As a cloud that takes a machine back has Ray told."""
+    cluster = load(server.state)
+    assert cluster is not None
+    environment = {**os.environ, **ray_environment(Path(cluster.token_path))}
+    command = [sys.executable, "-c", _DRAIN, cluster.address, node]
+    subprocess.run(command, env=environment, check=True, timeout=60, capture_output=True)
+
+
+def held_at_3(server: Served, spec: dict[str, Any], gates: Gates) -> Job:
+    """A job whose ranks wait at the end of step 3."""
+    job = server.client.submit(spec)
+    eventually(lambda: len(gates.ranks_at(3)) == 4, 120)
+    return job
+
+
+def until_told(server: Served, job: Job) -> None:
+    """Its ranks hear that they are to end when they have passed the gate."""
+    eventually(lambda: any(event.data.get("kind") == "leaving" for event in server.client.events(job.id)), 60)
+
+
+def states(server: Served, job: Job) -> list[tuple[str, str]]:
+    return [(e.data["to"], e.data["reason"]) for e in server.client.events(job.id) if e.type == "state"]
+
+
+def moves(server: Served, job: Job, drain: Callable[[str], Any], control: Job, gates: Gates) -> str:
+    """It goes to another node; returns the id of the one that it left."""
+    (first,) = server.client.generations(job.id)
+    left = first.ranks[0]
+    drain(left.node_id)
+    until_told(server, job)
+    gates.open(3)
+    done = server.client.wait(job.id, timeout_s=240)
+    assert_same_result(server, done, control)
+    (incident,) = done.incidents
+    assert (incident.reason, incident.rung, incident.steps_lost) == ("drained", "spare", 0)
+    second = server.client.generations(job.id)[1]
+    assert (second.start_step, second.cause) == (incident.at_step, "drained") and second.start_step >= 3
+    assert left.node_id not in {rank.node_id for rank in second.ranks}
+    assert [rank.node_name for rank in second.ranks[2:]] == [rank.node_name for rank in first.ranks[2:]]
+    assert ("RESIZING", "drained") in states(server, job)
+    assert "RECOVERING" not in {state for state, _ in states(server, job)}
+    assert server.client.drains.wait(left.node_id).jobs == []
+    return left.node_id
+
+
+def gives_up(server: Served, job: Job, control: Job, gates: Gates) -> None:
+    """There is no other node: it saves its last step and queues until there is."""
+    (first,) = server.client.generations(job.id)
+    left = first.ranks[0].node_id
+    server.client.drains.start(left, deadline_s=14, reason="disks")
+    until_told(server, job)
+    gates.open(3)
+    eventually(lambda: ("QUEUED", "drained") in states(server, job), 60)
+    assert server.client.drains.wait(left).jobs == []
+    server.client.drains.undo(left)
+    done = server.client.wait(job.id, timeout_s=240)
+    assert_same_result(server, done, control)
+    (incident,) = done.incidents
+    assert (incident.reason, incident.rung, incident.steps_lost) == ("drained", "disk", 0)
+
+
+@pytest.mark.slow
+def test_a_job_leaves_nodes_that_people_and_ray_drain(three: Served, spec: Spec, tmp_path: Path) -> None:
+    control = three.run(spec("whole"))
+    folders = [tmp_path / name for name in ("people", "ray", "nobody")]
+    for folder in folders:
+        folder.mkdir()
+    all_gates = [Gates(folder, 3) for folder in folders]
+
+    def submitted(number: int) -> Job:
+        return held_at_3(three, spec(f"leaves-{number}", **all_gates[number].parts), all_gates[number])
+
+    def by_people(node: str) -> Any:
+        return three.client.drains.start(node, deadline_s=60, reason="disks")
+
+    left = moves(three, submitted(0), by_people, control, all_gates[0])
+    three.client.drains.undo(left)
+    moves(three, submitted(1), lambda node: by_ray(three, node), control, all_gates[1])
+    gives_up(three, submitted(2), control, all_gates[2])
+
+
+@pytest.mark.slow
+def test_a_node_that_is_sent_sigterm_is_nobodys_failure(three: Served, spec: Spec, tmp_path: Path) -> None:
+    """Its raylet ends at once, and takes the agent with it before that could do anything."""
+    gates = Gates(tmp_path, 3)
+    job = held_at_3(three, spec("sigterm", **gates.parts), gates)
+    agent = parent(parent(gates.ranks_at(3)[0]))
+    os.kill(parent(agent), signal.SIGTERM)
+    eventually(lambda: three.client.get(job.id).incidents, 60)
+    (incident,) = three.client.get(job.id).incidents
+    assert incident.reason == "drained" and "SIGTERM" in incident.cause
+    three.client.cancel(job.id)
+    gates.open(3)
+    three.client.wait(job.id, timeout_s=120)
