@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from regroup.service.policy.drain import Notice
 from regroup.service.runtime.cluster import Node
+from regroup.service.runtime.draining import Draining
 from regroup.service.runtime.fake_cluster import FakeCluster, FakeSupervisor
+from regroup.service.runtime.notices import Notices
 from regroup.service.settings import Settings
 from regroup.service.states import JobState
 from regroup.service.store.records import DrainRow
@@ -46,13 +49,17 @@ async def house(tmp_path: Path) -> AsyncGenerator[House]:
 
 @pytest.fixture
 async def running(house: House) -> AsyncGenerator[tuple[House, FakeSupervisor]]:
-    """A job of four ranks that trains on two nodes."""
     async with controlled(house):
-        supervisor = await house.supervisor(await house.submit())
-        await supervisor.state("RUNNING", "first_step")
-        await house.until_state("j-gpt", JobState.RUNNING)
-        supervisor.status = {"nodes": [node(1).id, node(2).id], "former": [], "unready": {}}
-        yield house, supervisor
+        yield house, await runs(house)
+
+
+async def runs(house: House) -> FakeSupervisor:
+    """A job of four ranks that trains on two nodes."""
+    supervisor = await house.supervisor(await house.submit())
+    await supervisor.state("RUNNING", "first_step")
+    await house.until_state("j-gpt", JobState.RUNNING)
+    supervisor.status = {"nodes": [node(1).id, node(2).id], "former": [], "unready": {}}
+    return supervisor
 
 
 def goes(supervisor: FakeSupervisor, *numbers: int, former: tuple[int, ...] = ()) -> None:
@@ -86,16 +93,31 @@ async def test_what_is_left_is_given_back_when_the_job_is_elsewhere_and_not_befo
     assert "drain" not in plan and [each["name"] for each in plan["nodes"]] == ["local-3", "local-2"]
 
 
-async def test_notices_that_come_together_are_one_change(running: tuple[House, FakeSupervisor]) -> None:
-    house, supervisor = running
+async def test_notices_that_come_together_are_one_change(house: House) -> None:
+    """The second comes a second later. No controller leads meanwhile: what it would do is done here, at its times."""
+    async with controlled(house):
+        await runs(house)
     house.cluster.add_node(node(3))
     house.cluster.add_node(node(4))
-    await drain(house, 1)
-    house.cluster.drain_node(node(2).id, None)  # one by people, one by Ray
-    told = await asyncio.wait_for(supervisor.wait_for_intent("drain"), 10)
-    assert sorted(told["leaving"].values()) == ["local-1", "local-2"]
-    nodes = await supervisor.wait_for_intent("nodes")
-    assert [each["name"] for each in nodes] == ["local-3", "local-4"]
+    lease = await house.store.acquire_lease("test", 60.0)
+    assert lease is not None
+    notices = Notices(house.store, house.cluster)
+    notices.alive = frozenset(node(number).id for number in range(1, 5))
+    draining = Draining(lease, house.store, house.cluster, notices)
+    first, second = (Notice(node(n).id, f"local-{n}", 100.0 + n, 900.0, f"node {n}") for n in (1, 2))
+
+    async def told(now: float) -> Any:
+        await draining.look(await house.store.job("j-gpt"), {}, 0.0, now)
+        return draining.intents(await house.store.live_allotments("j-gpt"), "j-gpt").get("drain")
+
+    notices.by_node = {first.node_id: first}
+    assert await told(101.5) is None
+    notices.by_node = {first.node_id: first, second.node_id: second}
+    assert await told(102.9) is None
+    found = await told(103.1)
+    assert sorted(found["leaving"].values()) == ["local-1", "local-2"] and found["why"] == "node 1; node 2"
+    plan = next(row.data for row in await house.store.live_allotments("j-gpt") if row.kind == "supervisor")
+    assert [each["name"] for each in plan["nodes"]] == ["local-3", "local-4"]
 
 
 async def test_nothing_new_is_placed_on_a_node_that_leaves(house: House) -> None:

@@ -1,0 +1,16 @@
+"""Whose silence counts."""
+
+from regroup.service.runtime.pulse import LOST_S, Pulse
+
+
+def test_only_those_that_are_expected_are_missed() -> None:
+    now = [0.0]
+    pulse = Pulse(lambda: now[0])
+    pulse.expect(["a", "b"])
+    pulse.beat("comes")  # it is made ready for a job that is not there yet
+    found: list[str] = []
+    for second in range(1, int(LOST_S) + 3):
+        now[0] = float(second)
+        pulse.beat("a")
+        found = pulse.silent()
+    assert found == ["b"]
