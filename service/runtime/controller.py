@@ -26,7 +26,7 @@ _LOOK_S = 1.0
 _PAUSE_S = 0.1  # between looks that changes provoke: steps of running jobs are changes too
 _RETRY_S = 0.5
 _WARM_EVERY_S = 1.0  # it asks the cluster for its nodes
-_NOTICE_EVERY_S = 0.5
+_NOTICE_EVERY_S = 1.0  # it asks the cluster for its nodes
 _log = structlog.get_logger(__name__)
 
 

@@ -37,7 +37,7 @@ class Leaving:
 
     def look(self, watch: Watch, *, is_saving: bool) -> Cause | None:
         """Bring it on; returns why the generation ends, once it is to be ended."""
-        if self._gang.former and watch.first_step_s is not None:  # nothing is needed any more of what was left
+        if self._gang.former and self._needs_nothing(watch):
             self._once(_LET_GO, self._let_go())
         drain, moved = self._intended.drain, self._intended.planned
         if drain is None or (moved is None and not drain.gives_up):
@@ -61,14 +61,20 @@ class Leaving:
             return Leave(self._intended.drain.why)
         return self._intended.planned if self._is_ended or self._is_ready else None
 
+    def _needs_nothing(self, watch: Watch) -> bool:
+        """Of what the job has left: its first step elsewhere proves that, or its end; a script has its state itself."""
+        return watch.first_step_s is not None or watch.complete or self._payload.script is not None
+
     @property
     def _is_ready(self) -> bool:
         moved = self._intended.planned
         return moved is not None and moved.ids == self._ready
 
     def _may_stop(self, watch: Watch, now_s: float, times: Pace, is_saving: bool) -> bool:
-        """A checkpoint that is being saved is waited for; so is a first step, before which ranks do not listen."""
-        return watch.first_step_s is not None and (not is_saving or now_s > times.stop_s)
+        """A checkpoint that is being saved is waited for; so is a first step, before which ranks do not listen. Scripts
+        never do."""
+        listens = self._payload.script is None and watch.first_step_s is not None
+        return listens and (not is_saving or now_s > times.stop_s)
 
     def _has_ended(self, watch: Watch, now_s: float, times: Pace, is_saving: bool) -> bool:
         drain = self._intended.drain
@@ -116,9 +122,11 @@ class Leaving:
                             return
                         await asyncio.sleep(_POLL_S)
 
-        await asyncio.gather(*(told(node) for node in self._gang.former))
-        await self._gang.shut_down(list(self._gang.former))
-        self._gang.former = {}
+        try:
+            await asyncio.gather(*(told(node) for node in self._gang.former))
+            await self._gang.shut_down(list(self._gang.former))
+        finally:
+            self._gang.former = {}
 
     async def _stop(self, watch: Watch, drain: Drain) -> None:
         with contextlib.suppress(AgentError, AgentLostError):  # its end is noticed elsewhere

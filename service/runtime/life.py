@@ -287,7 +287,7 @@ class Life:
             watch.found = watch.found or self._leaving.look(watch, is_saving=self._checkpoints.is_saving)
             if watch.broken:
                 return False
-            if watch.complete and not watch.stopped and not self._checkpoints.is_saving:
+            if watch.complete and not (watch.stopped or self._checkpoints.is_saving or self.gang.former):
                 await self._complete(watch)
             self._pacing.look(watch.generation, self._standstill.dwells(watch.generation.number))
             if (hang := await self._standstill.look(watch)) is not None:

@@ -41,6 +41,8 @@ class Nodes(FakeNodes):
         """Node → the step that others were at when its agent was made ready."""
         self.step = 0
         self.unsent = 0
+        self.finishes = False
+        """Ranks return, as after their last step."""
         self.farewells: dict[str, str] = {}
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -85,6 +87,9 @@ class Nodes(FakeNodes):
             await asyncio.sleep(_STEP_S)
             if generation in self.ended or node in self.dead:
                 return
+            if self.finishes:
+                self._say(node, Done(rank, generation, step, stopped=False))
+                return
             step += 1
             self.step = max(self.step, step)
             if rank == 0:
@@ -99,10 +104,10 @@ class Nodes(FakeNodes):
 class Rig:
     """One life after the other over the same records, as the supervisor's actor has it."""
 
-    def __init__(self) -> None:
+    def __init__(self, spec: Mapping[str, Any] = SPEC) -> None:
         self.nodes, self.records = Nodes(), Records()
         self.payload = Payload.from_json({
-            "job_id": "j", "spec": parse_spec(SPEC).model_dump(mode="json"), "layout": {"dp_shard": 2},
+            "job_id": "j", "spec": parse_spec(spec).model_dump(mode="json"), "layout": {"dp_shard": 2},
             "nodes": OLD, "storage_uri": "file:///s", "datasets_uri": "file:///d",
         })  # fmt: skip
         self.begin({})
@@ -148,9 +153,12 @@ class Rig:
         return [(data["state"], data["reason"]) for data in self.events("state")]
 
 
+SCRIPT = {"name": "t", "workload": {"kind": "script", "entrypoint": "/x/train.py"}, "layout": {"dp": 2}}
+
+
 @pytest.fixture
-async def rig() -> AsyncGenerator[Rig]:
-    made = Rig()
+async def rig(request: pytest.FixtureRequest) -> AsyncGenerator[Rig]:
+    made = Rig(getattr(request, "param", SPEC))
     yield made
     for task in (made.running, *made.nodes.tasks):
         while not task.done():
@@ -191,6 +199,34 @@ async def test_what_was_left_is_let_go_after_the_first_step_and_not_before(rig: 
     assert rig.nodes.calls.index(("node-2", "form")) < shut < rig.nodes.calls.index(("node-1", "kill"))
     await rig.trains(generation=2, steps=10)
     assert not rig.running.done(), "and that it is silent then is no loss"
+
+
+@pytest.mark.parametrize("rig", [SCRIPT], indirect=True)
+async def test_a_script_is_ended_once_the_other_node_is_ready(rig: Rig) -> None:
+    """It agrees on no step, and has its state itself: nothing is fetched, nothing waited for."""
+    await rig.trains()
+    rig.drain()
+    await rig.goes()
+    assert rig.nodes.stops == {} and 1 in rig.nodes.ended and ("node-2", "prepare") in rig.nodes.calls
+    await rig.until(lambda: not rig.life.status()["former"])
+    await rig.trains(generation=2)
+    assert [holders for _, generation, holders in rig.nodes.fetched if generation == 2] == [{}, {}]
+    assert rig.events("incident")[-1]["reason"] == "drained"
+    assert ("RESIZING", "drained") in rig.states()
+
+
+async def test_the_job_ends_when_all_that_was_done_on_the_old_node_is_told(rig: Rig) -> None:
+    await rig.trains()
+    rig.nodes.unsent = 3
+    rig.drain()
+    await rig.goes()
+    await rig.trains(generation=2)
+    rig.nodes.finishes = True
+    await rig.until(lambda: rig.life._watch and rig.life._watch.complete)  # pyright: ignore[reportPrivateUsage]
+    assert rig.life.status()["former"] and rig.states()[-1] == ("RUNNING", "first_step")
+    rig.nodes.unsent = 0
+    assert await asyncio.wait_for(rig.running, 20) is None
+    assert rig.states()[-1] == ("SUCCEEDED", "completed")
 
 
 async def test_it_is_charged_to_no_budget(rig: Rig) -> None:
