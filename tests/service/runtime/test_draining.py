@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from regroup.service.policy.drain import Notice
+from regroup.service.policy.health import Rule
 from regroup.service.runtime.cluster import Node
 from regroup.service.runtime.draining import Draining
 from regroup.service.runtime.fake_cluster import FakeCluster, FakeSupervisor
+from regroup.service.runtime.node_health import NodeHealth
 from regroup.service.runtime.notices import Notices
 from regroup.service.settings import Settings
 from regroup.service.states import JobState
@@ -103,7 +105,8 @@ async def test_notices_that_come_together_are_one_change(house: House) -> None:
     assert lease is not None
     notices = Notices(house.store, house.cluster)
     notices.alive = frozenset(node(number).id for number in range(1, 5))
-    draining = Draining(lease, house.store, house.cluster, notices)
+    health = NodeHealth(lease, house.store, house.cluster, Rule(3600.0, 600.0))
+    draining = Draining(lease, house.store, house.cluster, health, notices)
     first, second = (Notice(node(n).id, f"local-{n}", 100.0 + n, 900.0, f"node {n}") for n in (1, 2))
 
     async def told(now: float) -> Any:

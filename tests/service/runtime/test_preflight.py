@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from house.records import Records
+from house.supervised import SPEC, FakeNodes
 
 from regroup.service.policy.health import Happening
 from regroup.service.runtime.gang import AgentLostError, Gang
@@ -15,7 +16,6 @@ from regroup.service.runtime.node_health import faults_in
 from regroup.service.runtime.payload import Payload
 from regroup.service.spec import parse_spec
 from regroup.workers.contract import Exited, Message
-from tests.service.runtime.test_life import SPEC, FakeNodes
 
 LIES = ("device", "core 3 multiplies wrongly")
 
@@ -105,7 +105,7 @@ async def test_an_unfit_node_is_told_of_and_another_takes_its_place() -> None:
     assert note["message"] == LIES[1] and await rig.told("generation") == [], "no rank was started there"
     nodes = [place("node-0"), place("node-2")]
     rig.life.intend({"nodes": nodes})
-    assert await rig.end() == nodes
+    assert (await rig.end()).nodes == nodes
     rig.payload = rig.payload.on(nodes)
     rig.begin()
     assert await rig.end() is None
