@@ -60,9 +60,15 @@ class Drains:
         self._send("DELETE", _path(node))
 
     def wait(self, node: str) -> Drain:
-        """The drain once nobody is left on the node, or its deadline has passed: then `jobs` says who still is."""
-        while (found := self.get(node)).jobs and (found.deadline_at is None or time.time() < found.deadline_at):
+        """The drain once nobody is left on the node, or its deadline has passed: then `jobs` says who still is. A node
+        that Ray drains may end as soon as it is empty."""
+        found = self.get(node)
+        while found.jobs and (found.deadline_at is None or time.time() < found.deadline_at):
             time.sleep(_POLL_S)
+            answer = self._send("GET", _path(node), also=(404,))
+            if answer.status_code == 404:
+                return found.model_copy(update={"jobs": []})
+            found = Drain.model_validate_json(answer.content)
         return found
 
 

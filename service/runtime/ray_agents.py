@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 from ray.core.generated.common_pb2 import NodeDeathInfo  # pyright: ignore[reportAttributeAccessIssue]
-from ray.exceptions import RayActorError, RaySystemError
+from ray.exceptions import ActorUnschedulableError, RayActorError, RaySystemError
 from ray.experimental import internal_kv
 
 from regroup.service.runtime import ray_standby
@@ -77,7 +77,7 @@ class RayAgents:
             raise AgentLostError(
                 node_id, f"agent on node {node_id[:8]} did not answer {method} in {timeout_s:.0f} s"
             ) from error
-        except (RayActorError, ValueError) as error:
+        except (RayActorError, ActorUnschedulableError, ValueError) as error:  # its node may be gone, as Ray knows
             self._handles.pop(node_id, None)
             raise AgentLostError(node_id, f"agent on node {node_id[:8]} is gone: {error}") from error
 

@@ -1,5 +1,6 @@
 """Drains over the API, by the client and on the command line: asked for, looked at, taken back."""
 
+import asyncio
 import time
 from typing import Any
 
@@ -68,6 +69,25 @@ async def test_the_client_waits_until_nobody_is_left(live: Any) -> None:
     assert (await live.client(lambda client: client.drains.start("local-1", deadline_s=9))).jobs == []
     assert (await live.client(lambda client: client.drains.wait("local-1"))).node_id == NODE.id
     await live.client(lambda client: client.drains.undo("local-1"))
+
+
+async def test_a_node_that_ends_when_it_is_empty_has_been_waited_for(live: Any, make_spec: Any) -> None:
+    live.cluster.add_node(NODE)
+    live.cluster.drain_node(NODE.id, None)
+    job = (await live.http.post("/v1/jobs", json=make_spec())).json()["id"]
+    await held(live, job)
+    drains = live.services.store.drains
+    asked = asyncio.Event()
+
+    async def heard() -> Any:
+        asked.set()
+        return await drains()
+
+    live.services.store.drains = heard
+    waiting = asyncio.create_task(live.client(lambda client: client.drains.wait("local-1")))
+    await asyncio.wait_for(asked.wait(), 10)
+    live.cluster.remove_node(NODE.id)
+    assert (await asyncio.wait_for(waiting, 10)).jobs == []
 
 
 async def test_the_command(live: Any, make_spec: Any, capsys: Any) -> None:
