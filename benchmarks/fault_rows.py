@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks import stats
 from benchmarks.peers.workload import RANKS
 from regroup.service.chaos.plan import LOSES_A_NODE, Blow, Plan, fault, spaced
-from regroup.service.chaos.record import Record
+from regroup.service.chaos.record import Fallen, Record
 
 _PHASES = ("forward", "backward", "optimizer")
 _FIRST = 12
@@ -49,7 +49,8 @@ def trials_of(row: str, record: Record) -> list[dict[str, Any]]:
         ]
     incidents = [incident for incident in record.incidents if incident["times"].get("first_step_s") is not None]
     if row == "node_loss":
-        return [_node_trial(record, each) for each in zip(record.fallen, incidents, strict=False)]
+        seen = [(fallen, _after(fallen.time_s, incidents)) for fallen in record.fallen]
+        return [_node_trial(record, fallen, incident) for fallen, incident in seen if incident is not None]
     return [_trial(record, incident, began_s=_began_s(row, record, incident)) for incident in incidents]
 
 
@@ -78,8 +79,13 @@ def _began_s(row: str, record: Record, incident: Mapping[str, Any]) -> float:
     return max(before, default=float(incident["times"]["fault_s"]))
 
 
-def _node_trial(record: Record, pair: tuple[Any, Mapping[str, Any]]) -> dict[str, Any]:
-    fallen, incident = pair
+def _after(time_s: float, incidents: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The first incident that was seen after `time_s`."""
+    later = [each for each in incidents if each["times"]["seen_s"] > time_s]
+    return min(later, key=lambda each: each["times"]["seen_s"], default=None)
+
+
+def _node_trial(record: Record, fallen: Fallen, incident: Mapping[str, Any]) -> dict[str, Any]:
     return {"do": fallen.do, **_trial(record, incident, began_s=fallen.time_s)}
 
 

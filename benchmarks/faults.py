@@ -10,7 +10,6 @@ import json
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +57,10 @@ def main() -> int:
 
 def _row(root: Path, row: str, injections: int, failures: list[str]) -> dict[str, Any]:
     plan = plan_of(row, injections, _SEED)
-    with ExitStack() as stack:
-        service = stack.enter_context(LocalService(root / row, nodes=NODES + _SPARES.get(row, 0), slots=SLOTS))
+    print(f"{row}: {injections} injections into {plan.steps} steps, after as many undisturbed", flush=True)
+    with LocalService(root / row, nodes=NODES + _SPARES.get(row, 0), slots=SLOTS) as service:
         control = run_job(service, root, Plan("control", _SEED, plan.steps))
+        print(f"{row}: undisturbed, {_seconds(control):.0f} s", flush=True)
         record = run_job(service, root, plan, injections)
     trials = trials_of(row, record)
     problems = _problems(record, control, injections, trials)
@@ -88,6 +88,10 @@ def run_job(service: LocalService, root: Path, plan: Plan, injections: int = 0, 
     return conduct(
         service, spec, plan, within_s=within_s, tell=lambda text: print(f"{plan.scenario}: {text}", flush=True)
     )
+
+
+def _seconds(record: Record) -> float:
+    return record.rows[-1]["time_s"] - record.rows[0]["time_s"] if record.rows else 0.0
 
 
 def _problems(record: Record, control: Record, injections: int, trials: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,7 +1,9 @@
 """Verbs of `regroup chaos`: failures on purpose, on a service of their own, and what they cost."""
 
 import json
+import os
 import signal
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -110,7 +112,8 @@ def _write(path: Path | None, document: dict[str, Any], outcomes: list[dict[str,
 
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({**document, "version": __version__}, indent=1) + "\n")
+        here = {"version": __version__, "cores": len(os.sched_getaffinity(0)), "date": time.strftime("%Y-%m-%d")}
+        path.write_text(json.dumps({**document, **here}, indent=1) + "\n")
         path.with_suffix(".md").write_text(page(outcomes))
 
 

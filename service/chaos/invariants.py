@@ -87,11 +87,13 @@ def _fence(record: Record, control: Record, expected: Expected) -> Sequence[str]
             problems.append(
                 f"step {row['step']} was made by generation {row['generation']} after a later one was formed"
             )
-    for saved in record.checkpoints:
-        later = [each for number, each in formed.items() if number > saved["generation"]]
-        if saved["removed_at"] is None and any(each["start_step"] < saved["step"] for each in later):
+    for each in record.generations:
+        source = each["restore"]
+        between = [other for number, other in formed.items() if source["generation"] < number < each["number"]]
+        if source["kind"] != "none" and any(other["start_step"] < source["step"] for other in between):
             problems.append(
-                f"the checkpoint of step {saved['step']} is of generation {saved['generation']}, overtaken before it"
+                f"generation {each['number']} took up step {source['step']} of generation {source['generation']}, "
+                "which was overtaken before it"
             )
     numbers = [each["number"] for each in record.generations]
     return problems if numbers == sorted(set(numbers)) else [*problems, f"generations do not only grow: {numbers}"]

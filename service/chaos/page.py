@@ -47,8 +47,9 @@ def _scenarios(chaos: Mapping[str, Any]) -> str:
     if not outcomes:
         return "No run is stored.\n"
     text = (
-        f"The last run, seed {chaos['seed']}: two nodes with two ranks each on CPUs, a snapshot every step. *Detected* "
-        "and *trains on* are counted from the failure, and are the worst of the run where it had several incidents. "
+        f"The last run, {chaos['date']}, seed {chaos['seed']}: two nodes with two ranks each on {chaos['cores']} cores "
+        "of one machine, a snapshot every step. *Detected* and *trains on* are counted from the failure, and are the "
+        "worst of the run where it had several incidents. "
         "Where a failure is no incident, *trains on* is when the next step was seen at the API.\n"
     )
     return f"{text}\n{page(outcomes)}"

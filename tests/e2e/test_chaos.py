@@ -31,6 +31,14 @@ def test_a_rank_the_server_and_a_snapshot(tmp_path: Path, no_leaks: None) -> Non
     assert fallen["do"] == "kill_server" and fallen["seen_again_s"] > fallen["time_s"]
 
 
+def test_a_supervisor_that_dies_in_a_recovery(tmp_path: Path, no_leaks: None) -> None:
+    code, report = chaos(tmp_path, "run", "14", "37", "--seed", "1")
+    assert [(each["name"], each["problems"]) for each in report["scenarios"]] == [
+        ("supervisor-killed-in-recovery", []), ("cancelled-in-recovery", []),
+    ]  # fmt: skip
+    assert code == 0
+
+
 def test_a_frozen_node_is_replaced_and_thawed(tmp_path: Path, no_leaks: None) -> None:
     code, report = chaos(tmp_path, "run", "16b")
     (outcome,) = report["scenarios"]

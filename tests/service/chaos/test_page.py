@@ -1,0 +1,28 @@
+"""docs/faults.md says what was measured, and says so where nothing was."""
+
+from typing import Any
+
+from regroup.service.chaos.page import faults_page
+
+OUTCOME: dict[str, Any] = {
+    "number": "16b", "name": "node-frozen", "what": "everything on a node is stopped", "holds": True, "problems": [],
+    "invariants": {"I1": True}, "incidents": ["agent_lost"], "rungs": ["spare"], "detect_s": 5.1, "recover_s": 7.25,
+    "steps_lost": 3,
+}  # fmt: skip
+
+
+def test_without_results_it_says_so() -> None:
+    text = faults_page({}, {})
+    assert "No run is stored." in text and "No run of the benchmark is stored." in text
+    assert "| I8 |" in text and "`freeze_node`" in text and "| 22 |" in text
+
+
+def test_with_results_it_shows_them() -> None:
+    row = {"n": 20, "p50_s": 0.61, "p95_s": 0.8, "steps_lost_max": 1}
+    soak = {"minutes": 20.0, "goodput_mix": 0.9, "goodput_rank_exits": 0.95, "bitwise_equal": True}
+    chaos = {"seed": 4, "date": "2026-11-22", "cores": 2, "scenarios": [OUTCOME]}
+    text = faults_page(chaos, {"rank_exit": row, "soak": soak})
+    assert "The last run, 2026-11-22, seed 4" in text
+    assert "| 16b | everything on a node is stopped | 5.10 s | 7.25 s | 3 | agent_lost, spare | hold |" in text
+    assert "| SIGKILL of a rank → first new step | 20 | 0.61 s | 0.80 s | 1 |" in text
+    assert "goodput 0.900 with the mix, 0.950 with rank exits alone" in text and "NOT equal" not in text
