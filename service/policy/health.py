@@ -39,6 +39,8 @@ class Happening(StrEnum):
     """It was given up though the cluster has it: ranks may run there. That an agent was lost is told beside it."""
     UNKILLABLE = "unkillable"
     """A process there outlived SIGKILL."""
+    DEVICE = "device"
+    """A GPU there is lost, or its memory broken, by its driver's word."""
     PREFLIGHT = "preflight"
     """It failed the check before ranks start."""
     LINK = "link"
@@ -58,6 +60,7 @@ WEIGHTS: Mapping[Happening, float] = {
     Happening.AGENT_LOST: 1.0,
     Happening.SILENT: 1.0,
     Happening.UNKILLABLE: QUARANTINE_AT,
+    Happening.DEVICE: QUARANTINE_AT,
     Happening.PREFLIGHT: QUARANTINE_AT,
     Happening.LINK: 1.5,
     Happening.OUT_OF_MEMORY: 0.5,

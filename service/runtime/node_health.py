@@ -103,6 +103,8 @@ def faults_in(
             kind = Happening.UNKILLABLE
         elif event.type == "note" and event.data.get("kind") == "preflight" and "fault" in event.data:
             kind = Happening(event.data["fault"])
+        elif event.type == "note" and event.data.get("kind") == "condition" and event.data["what"] == "device":
+            kind = Happening.DEVICE if event.data["message"] else None
         if kind is None or node not in machines:
             continue
         key = f"incident:{event.data['id']}" if event.type == "incident" else f"{job_id}:{event.key}"

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from regroup.service.errors import IllegalTransitionError
 from regroup.service.states import JobState, Reason
 from regroup.service.store.plain import number, plain
-from regroup.service.store.records import EVEN_PACE, HELD, Condition, Reported
+from regroup.service.store.records import EVEN_PACE, HELD, NODE_WELL, Condition, JobRow, Reported
 from regroup.service.store.tables import checkpoints, events, generations, incidents, steps
 from regroup.service.store.writer import JobWriter
 
@@ -157,7 +157,20 @@ async def _record(
 
 
 async def _note(writer: JobWriter, event: Reported) -> None:
-    await _record(writer, event, event.data)
+    is_condition = event.type == "note" and event.data.get("kind") == "condition"
+    await _record(writer, event, event.data, changes=_of_a_node(writer.job, event) if is_condition else None)
+
+
+def _of_a_node(job: JobRow, event: Reported) -> dict[str, Any]:
+    """Something goes short on a node, or no longer: a condition, beside the others."""
+    what, place, message = event.data["what"], f"node {event.data['node']}: ", event.data["message"]
+    others = [
+        condition
+        for condition in job.conditions
+        if not (condition.type == NODE_WELL and condition.reason == what and condition.message.startswith(place))
+    ]
+    unwell = [Condition(NODE_WELL, False, what, f"{place}{message}", event.time_s)] if message else []
+    return {"conditions": [asdict(each) for each in (*others, *unwell)]}
 
 
 async def _state(writer: JobWriter, event: Reported) -> None:

@@ -12,6 +12,8 @@ HELD = "Held"
 """Condition of a job that failed and whose nodes are kept, to be looked at."""
 EVEN_PACE = "EvenPace"
 """Condition of a job that trains; false while some rank keeps the others waiting."""
+NODE_WELL = "NodeWell"
+"""Condition of a job that runs; false while something goes short on one of its nodes."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from regroup.service.errors import ConflictError, IllegalTransitionError, NotFoundError, PreconditionError
 from regroup.service.states import JobState, Reason, Transition, advance
 from regroup.service.store.plain import plain
-from regroup.service.store.records import Allotment, Condition, JobRow
+from regroup.service.store.records import NODE_WELL, Allotment, Condition, JobRow
 from regroup.service.store.tables import allotments, events, jobs
 
 
@@ -152,7 +152,10 @@ class JobWriter:
             supervisor = sa.and_(live, allotments.c.kind == "supervisor")
             await self.connection.execute(allotments.update().where(supervisor).values(data=plain(plan)))
         if history is not None:
-            await self.record("nodes", history, time_s=now, actor="controller")
+            lost = tuple(f"node {name}: " for name in history.get("lost", ()))
+            kept = [each for each in self.job.conditions if each.type != NODE_WELL or not each.message.startswith(lost)]
+            changes = {"conditions": [dataclasses.asdict(each) for each in kept]}
+            await self.record("nodes", history, time_s=now, actor="controller", changes=changes)
 
     async def move(self, target: JobState, reason: Reason, message: str = "", **options: Any) -> None:
         """`advance` from the state the row is in, then `apply`."""

@@ -13,7 +13,7 @@ from ray.exceptions import RayError
 
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import FaultDue, Join, MirrorDue, Stop, from_json, to_json
-from regroup.workers.node import data, logs, prepared, processes, storage
+from regroup.workers.node import data, logs, prepared, processes, storage, wellness
 from regroup.workers.node.code import CodeError
 from regroup.workers.node.exchange import ExchangeError
 from regroup.workers.node.host import Host, StaleGeneration
@@ -25,6 +25,7 @@ from regroup.workers.prepare.pipeline import Pipeline
 from regroup.workers.rank.errors import DataError
 
 BEAT_S = 1.0
+LOOK_S = 10.0
 REPORT_TIMEOUT_S = 5.0
 NAMESPACE = "regroup"
 
@@ -44,6 +45,7 @@ class NodeAgent:
         self._news = asyncio.Event()
         self._reported = asyncio.Event()
         self._beating: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"regroup agent {self._config.job_name} on {self._config.node_name}"
@@ -242,8 +244,9 @@ class NodeAgent:
 
     async def shutdown(self) -> None:
         """End everything here; the caller kills the actor when this has returned."""
-        if self._beating is not None:
-            self._beating.cancel()
+        for task in (self._beating, self._looking):
+            if task is not None:
+                task.cancel()
         await self._pipeline.cancel()
         if self._host is not None:
             await self._host.close()
@@ -256,6 +259,7 @@ class NodeAgent:
             processes.prefer_for_oom(0)
             self._host = Host(self._config, self._grant_fault, self._news.set, self._spare_zygote())
             self._beating = asyncio.get_running_loop().create_task(self._beat())
+            self._looking = asyncio.get_running_loop().create_task(self._look())
         return self._host
 
     def _spare_zygote(self) -> ZygoteLink | None:
@@ -271,6 +275,18 @@ class NodeAgent:
             await self._report(host)
             host.trim_logs()
             host.renew_lease(self._heard_s)
+
+    async def _look(self) -> None:
+        """Apart from the beat: a disk or a driver that hangs must not make the node a lost one."""
+        host, well = self._started(), wellness.Wellness()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            gpus = [int(env["REGROUP_DEVICE_INDEX"]) for join, env in host.places.values() if join.device == "cuda"]
+            with contextlib.suppress(OSError):
+                for what, message in well.changes(
+                    await asyncio.to_thread(wellness.read, (host.scratch, host.log_dir), gpus)
+                ):
+                    host.note("condition", {"node": self._config.node_name, "what": what, "message": message})
 
     async def _report(self, host: Host) -> None:
         report = host.report()

@@ -149,8 +149,7 @@ def _together(*parts: Findings) -> Findings:
 
 def _use(scratch: Path) -> None:
     """Take room, write and read back."""
-    room = os.statvfs(scratch)
-    if room.f_bavail * room.f_frsize < SCRATCH_BYTES:
+    if probes.free_bytes(scratch) < SCRATCH_BYTES:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     path = scratch / f"preflight-{os.getpid()}"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

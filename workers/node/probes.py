@@ -59,6 +59,12 @@ def free_memory_bytes() -> int:
     return 0
 
 
+def free_bytes(folder: Path) -> int:
+    """Room on the file system of a folder, for who is not root."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
 def secret(name: str, source: Mapping[str, Any]) -> str:
     """The value of a secret from this node's environment, a file, or a Kubernetes Secret that is mounted here.
 

@@ -49,6 +49,9 @@ def test_incidents_and_notes_that_name_a_node_speak_against_it() -> None:
         told("incident", {"id": "i6", "cause": "SIGKILL", "evidence": "SIGKILL"}),
         told("note", {"kind": "stuck", "node": "local-1", "pids": [7]}, "note:1"),
         told("note", {"kind": "progress", "node": "local-1"}),
+        told("note", {"kind": "condition", "node": "local-1", "what": "device", "message": "GPU 0 is lost"}, "note:2"),
+        told("note", {"kind": "condition", "node": "local-1", "what": "device", "message": ""}),
+        told("note", {"kind": "condition", "node": "local-1", "what": "disk", "message": "3 MiB are free for /tmp"}),
         told("step", {"step": 1}),
     ]
     found = faults_in("j", reported, {"n1": "m1", "local-1": "m1"}, 60.0)
@@ -57,6 +60,7 @@ def test_incidents_and_notes_that_name_a_node_speak_against_it() -> None:
         (Happening.AGENT_LOST, "incident:i1", 50.0),
         (Happening.OUT_OF_MEMORY, "incident:i2", 60.0),
         (Happening.UNKILLABLE, "j:note:1", 50.0),
+        (Happening.DEVICE, "j:note:2", 50.0),
     ]
     assert {(fault.node, fault.job_id) for fault in found} == {("m1", "j")} and found[0].message == "agent_lost there"
 

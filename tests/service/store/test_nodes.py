@@ -45,3 +45,28 @@ async def test_both_wake_who_waits_for_changes(store: Store, lease: Lease) -> No
         mark = store.changes.mark()
         await write()
         assert store.changes.mark() > mark
+
+
+async def test_what_goes_short_on_a_node_is_a_condition_of_its_job_while_it_lasts(
+    store: Store, lease: Lease, queue, walk, life
+) -> None:
+    job_id = await queue()
+    await walk(job_id, life)
+
+    async def tell(key: str, node: str, what: str, message: str) -> list[tuple[str, str]]:
+        said = {"kind": "condition", "node": node, "what": what, "message": message}
+        await store.ingest(lease, job_id, life.boot_id, [life.report("note", key, **said)], {})
+        conditions = (await store.job(job_id)).conditions
+        assert {(each.type, each.status) for each in conditions} <= {("NodeWell", False)}
+        return [(each.reason, each.message) for each in conditions]
+
+    disk = ("disk", "node local-1: 3 MiB are free for /tmp")
+    assert await tell("1", "local-1", "disk", "3 MiB are free for /tmp") == [disk]
+    both = [disk, ("memory", "node local-12: 90 MiB are free")]
+    assert await tell("2", "local-12", "memory", "90 MiB are free") == both
+    assert await tell("3", "local-1", "disk", "") == both[1:]
+    assert await tell("4", "local-1", "disk", "3 MiB are free for /tmp") == both[::-1]
+    given_up = {"lost": ["local-1"], "taken": ["local-3"]}
+    await store.reallot(lease, job_id, history=given_up, now=2000.0)
+    assert [each.reason for each in (await store.job(job_id)).conditions] == ["memory"]
+    assert [event.type for event in await store.events(job_id)][-5:] == ["note"] * 4 + ["nodes"]
