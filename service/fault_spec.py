@@ -18,6 +18,8 @@ Strike = Literal[
     "hold_gil",
     "oom",
     "slow",
+    "nan_loss",
+    "flip_bit",
     "flip_snapshot",
     "kill_store",
     "kill_zygote",
@@ -56,8 +58,9 @@ class Fault(Part):
     do: Strike = "sigkill"
     """What happens. To the rank itself: `sigkill`, `sigstop`, `raise` (an exception), `segfault`, `abort`, `loop` (in
     Python, without end), `sleep`, `hold_gil` (no other thread of Python runs), `oom` (killed by the kernel in a cgroup
-    of its own; an exception where none can be made), `slow` (a straggler), `flip_snapshot` (one byte of its newest
-    snapshot in memory is changed). To what is beside it: `kill_store`, `kill_zygote`, `kill_agent`, `kill_saver`."""
+    of its own; an exception where none can be made), `slow` (a straggler), `nan_loss` (the next output of its model is
+    no number), `flip_bit` (one bit of its parameters is changed), `flip_snapshot` (one bit of its newest snapshot in
+    memory). To what is beside it: `kill_store`, `kill_zygote`, `kill_agent`, `kill_saver`."""
     duration: Duration | None = None
     """Of `sleep` and `hold_gil`; for ever if absent."""
     factor: float | None = Field(default=None, gt=1, le=100)

@@ -77,6 +77,10 @@ class Budgets(Part):
     """Generations in which no rank moved on."""
     io_error: int = Field(default=5, ge=0)
     """Connection, timeout and storage errors in training code."""
+    non_finite: int = Field(default=3, ge=0)
+    """Steps without finite numbers that are done again, or skipped (`recovery.non_finite`)."""
+    silent_corruption: int = Field(default=3, ge=0)
+    """Ranks found to differ in what they should hold alike."""
     user_error: int = Field(default=0, ge=0)
     """Every other error of the training code: torchrun's --max-restarts. With 0 the first one ends the job."""
 
@@ -103,6 +107,13 @@ class Recovery(Part):
     """So many committed steps forgive one failure of each cause."""
     hang: Hang = Hang()
     """Ranks that stand still."""
+    non_finite: Literal["rollback", "skip", "fail"] = "rollback"
+    """When a step's loss or gradient norm is no number: `rollback` does it again, from the newest state before it, and
+    ends the job if it comes out so again; `skip` goes on without that update; `fail` ends the job. An overflow that a
+    float16 loss scale answers is none of this."""
+    verify_replicas: bool | Literal["auto"] = "auto"
+    """Whether ranks compare, at each snapshot, what several of them hold alike; where they differ, the job goes back to
+    the newest state in which they did not. `auto`: not in functions, whose ranks may differ on purpose."""
 
 
 class JobSpec(Part):
@@ -155,7 +166,7 @@ class JobSpec(Part):
     faults: list[Fault] = []
     """Rehearsed failures; need a server with --allow-faults."""
 
-    @field_validator("training", "faults", *LEFT_TO_A_SCRIPT)
+    @field_validator("training", "faults", "recovery", *LEFT_TO_A_SCRIPT)
     @classmethod
     def _fits_the_workload(cls, value: Any, info: ValidationInfo) -> Any:
         name = str(info.field_name)
@@ -219,6 +230,12 @@ class JobSpec(Part):
         )
         return violations(choice)
 
+    @property
+    def verifies_replicas(self) -> bool:
+        """Whether ranks compare what they hold alike."""
+        asked = self.recovery.verify_replicas
+        return isinstance(self.workload, BuiltinWorkload) if asked == "auto" else asked
+
     def rank_config(self) -> dict[str, Any]:
         """What a training function reads as `context.config`: plain data, no secrets, no storage."""
         whole = self.model_dump(mode="json")
@@ -232,6 +249,12 @@ class JobSpec(Part):
             **{key: whole[key] for key in keys},
             own: whole["workload"][own],
             "device_flops": peak_flops(whole["training"]["precision"]) if self.resources.device == "cuda" else {},
+            "non_finite": {
+                "do": self.recovery.non_finite,
+                "most_skips": self.recovery.budgets.non_finite,
+                "refill_steps": self.recovery.refill_steps,
+            },
+            "verify_replicas": self.verifies_replicas,
             "data_parallel": self.layout.data_parallel,
             "strategy": self.layout.strategy(),
         }

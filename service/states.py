@@ -87,6 +87,8 @@ class Reason(StrEnum):
     """The training code raised."""
     DESYNC = "desync"
     """Ranks went into different collectives: an error of the training code, too."""
+    NON_FINITE = "non_finite"
+    """A loss or a gradient's norm was no number, and `recovery.non_finite` leaves nothing to try."""
     BUDGET_EXHAUSTED = "budget_exhausted"
     """The same cause came back more often than its budget allows."""
     PLATFORM_ERROR = "platform_error"
@@ -100,6 +102,8 @@ class Reason(StrEnum):
     HANG = "hang"
     IO_ERROR = "io_error"
     """Connection, timeout or storage errors raised in training code."""
+    SILENT_CORRUPTION = "silent_corruption"
+    """Ranks held different values of what all of them hold alike."""
 
 
 TERMINAL_BY_REASON: Mapping[Reason, JobState] = {
@@ -110,6 +114,7 @@ TERMINAL_BY_REASON: Mapping[Reason, JobState] = {
     Reason.INVALID_INPUT: JobState.FAILED,
     Reason.USER_ERROR: JobState.FAILED,
     Reason.DESYNC: JobState.FAILED,
+    Reason.NON_FINITE: JobState.FAILED,
     Reason.BUDGET_EXHAUSTED: JobState.FAILED,
     Reason.PLATFORM_ERROR: JobState.FAILED,
 }
@@ -123,6 +128,7 @@ BUDGET_BY_REASON: Mapping[Reason, str] = {
     Reason.NODE_LOST: "node_loss",
     Reason.HANG: "hang",
     Reason.IO_ERROR: "io_error",
+    Reason.SILENT_CORRUPTION: "silent_corruption",
 }
 """Reasons that end a generation, and the budget (`spec.recovery.budgets`) each is charged to."""
 

@@ -19,6 +19,8 @@ _ADVICE_BY_REASON = {
     Reason.USER_ERROR: "The training code raised; the traceback is in `error`. Correct it and submit again.",
     Reason.DESYNC: "Ranks of one group called different collectives: look for a branch that not all ranks take, around "
     "the calls that the message names; the stacks in the incident's evidence show where each rank was.",
+    Reason.NON_FINITE: "The loss or the gradient is no number, and was so again where that was tried; lower the "
+    "learning rate, lengthen the warmup, or look at the data of that step. `recovery.non_finite: skip` leaves it out.",
     Reason.INVALID_INPUT: "What the spec names is not so; correct the field that the message names and submit again.",
     Reason.BUDGET_EXHAUSTED: "The same cause came back too often; see the incidents' evidence and that rank's logs. "
     "`recovery.budgets` allows more.",

@@ -139,7 +139,7 @@ LEFT_TO_A_SCRIPT: Mapping[str, str] = {
 }
 """Fields of a spec that a script decides itself, and what to say of it."""
 _SCRIPT_PHASES = ("forward", "optimizer")
-_NOT_IN_A_SCRIPT = ("kill_saver", "flip_snapshot")
+_NOT_OF_A_SCRIPT = frozenset({"kill_saver", "nan_loss", "flip_bit", "flip_snapshot"})
 _STEPS_OF_A_FUNCTION = frozenset({"steps", "global_batch", "micro_batch"})
 
 
@@ -192,6 +192,10 @@ def _check_fits_function(name: str, value: Any) -> None:
                     "{field} does not apply to a function, which decides that itself; pass it in args",
                     {"field": field},
                 )
+    if name == "recovery" and value.non_finite == "skip":
+        raise PydanticCustomError(
+            "not_of_a_function", "non_finite skip does not apply to a function, which has done its update by then"
+        )
     if name == "faults" and any(fault.at.phase == "backward" for fault in value):
         raise PydanticCustomError(
             "not_of_a_function", "faults of a function strike in forward, optimizer, snapshot or checkpoint"
@@ -203,9 +207,12 @@ def _instead(name: str, value: Any, default: Any) -> str:
         case "training":
             return "" if value is None else "it decides that itself; workload.steps says how many, if known"
         case "faults":
-            odd = [fault for fault in value if fault.at.phase not in _SCRIPT_PHASES or fault.do in _NOT_IN_A_SCRIPT]
+            odd = [fault for fault in value if fault.at.phase not in _SCRIPT_PHASES or fault.do in _NOT_OF_A_SCRIPT]
             where = " or ".join(_SCRIPT_PHASES)
-            return f"its faults strike in {where}, and it has neither saver nor snapshots" if odd else ""
+            return f"its faults strike in {where}, and not its numbers, saver or snapshots" if odd else ""
+        case "recovery":
+            is_asked = value.non_finite != default.non_finite or value.verify_replicas is True
+            return "its numbers are its own: leave non_finite and verify_replicas out" if is_asked else ""
         case "layout":
             return (
                 LEFT_TO_A_SCRIPT[name] if value.model_dump(exclude={"dp"}) != default.model_dump(exclude={"dp"}) else ""

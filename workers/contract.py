@@ -50,6 +50,10 @@ class ErrorClass(StrEnum):
     """Follows from another rank's death, e.g. "connection reset by peer": never the cause."""
     INPUT = "input"
     """The spec names something that is not so: data, storage, preload."""
+    NON_FINITE = "non_finite"
+    """A loss or a gradient's norm is no number, on all ranks alike."""
+    CORRUPTION = "corruption"
+    """Ranks hold different values of what all of them hold alike."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,8 @@ class RankError:
     step: int
     phase: str
     time_s: float
+    details: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Of corruption: who differs in what."""
 
 
 @dataclass(frozen=True)
@@ -312,6 +318,8 @@ class Holding:
     step: int
     layout_hash: str
     size_bytes: int
+    alike: dict[str, int] = field(default_factory=dict[str, int])
+    """Checksum of each part that other ranks hold too, by a name that is the same for all of them."""
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,27 @@
 """What to do when a generation ends: classify → charge a budget → choose a rung and a source of state. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from regroup.service.states import BUDGET_BY_REASON, PROGRESS_REASONS, Reason
 
 STORE_RANK = -1
 ZYGOTE_RANK = -2
-_REASON_BY_ERROR_CLASS = {"user": Reason.USER_ERROR, "io": Reason.IO_ERROR, "input": Reason.INVALID_INPUT}
-_OF_THE_CODE = frozenset({Reason.USER_ERROR, Reason.DESYNC})
+_REASON_BY_ERROR_CLASS = {
+    "user": Reason.USER_ERROR,
+    "io": Reason.IO_ERROR,
+    "input": Reason.INVALID_INPUT,
+    "non_finite": Reason.NON_FINITE,
+    "corruption": Reason.SILENT_CORRUPTION,
+}
+_BUDGET_OF_THE_CODE = {
+    Reason.USER_ERROR: "user_error",
+    Reason.DESYNC: "user_error",
+    Reason.NON_FINITE: "non_finite",
+}
+"""Ends the job unless its spec allows more tries."""
+_RAISED_BY_ALL = frozenset({Reason.NON_FINITE, Reason.SILENT_CORRUPTION})
 _OUT_OF_MEMORY = ": its node was out of memory; take smaller batches, fewer loader workers, or more resources.memory"
 _MISMATCH = ("a distributed collective mismatch", "mismatch between collectives")
 """What gloo says when a rank is sent what belongs to another collective, and torch where it is told to compare."""
@@ -24,13 +36,15 @@ class Failure:
 
     rank: int
     error_class: str
-    """`user`, `io`, `collateral` or `input`."""
+    """`user`, `io`, `collateral`, `input`, `non_finite` or `corruption`."""
     kind: str
     message: str
     traceback: str
     step: int
     phase: str
     time_s: float
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Of corruption: who differs in what."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +103,7 @@ def classify(
     lost = {loss.node_id for loss in losses}
     for failure in failures:
         if (reason := _REASON_BY_ERROR_CLASS.get(failure.error_class)) is not None:
-            reason = Reason.DESYNC if _is_mismatch(failure.message) else reason
-            summary = f"rank {failure.rank}: {failure.kind}: {failure.message}"
-            candidates.append(Cause(reason, summary, failure.time_s, failure.rank, None, failure))
+            candidates.append(_cause(Reason.DESYNC if _is_mismatch(failure.message) else reason, failure))
     for exit in exits:
         if exit.node_id in lost or exit.code == 0:
             continue
@@ -125,6 +137,15 @@ def _is_mismatch(said: str) -> bool:
     return any(part in said for part in _MISMATCH)
 
 
+def _cause(reason: Reason, failure: Failure) -> Cause:
+    if reason in _RAISED_BY_ALL:  # whoever said it first is no more to blame than the others
+        odd = failure.details.get("odd_ranks", ())
+        is_named = len(odd) == 1 and failure.details.get("is_certain")
+        return Cause(reason, failure.message, failure.time_s, odd[0] if is_named else None, None, failure)
+    summary = f"rank {failure.rank}: {failure.kind}: {failure.message}"
+    return Cause(reason, summary, failure.time_s, failure.rank, None, failure)
+
+
 def _ended(code: int) -> str:
     return f"killed by signal {-code}" if code < 0 else f"exited with code {code}"
 
@@ -140,10 +161,10 @@ class Charge:
 
 
 def budget_of(reason: Reason, budgets: Mapping[str, int]) -> str | None:
-    """The budget that a reason is charged to; None if it is charged to none: it ends the job, as an error of the code
-    does unless allowed, or it was planned."""
-    if reason in _OF_THE_CODE:
-        return "user_error" if budgets.get("user_error") else None
+    """The budget that a reason is charged to; None if it is charged to none: it ends the job, as an error of the code,
+    or a step that has no finite numbers, does unless allowed, or it was planned."""
+    if (budget := _BUDGET_OF_THE_CODE.get(reason)) is not None:
+        return budget if budgets.get(budget) else None
     return BUDGET_BY_REASON.get(reason)
 
 
@@ -180,6 +201,8 @@ def judge(
         return Verdict(False, cause.reason, cause.summary)
     level, last_step, in_a_row = 0.0, 0, 0
     mine = [charge for charge in charges if charge.budget == budget and now_s - charge.time_s <= window_s]
+    if cause.reason is Reason.NON_FINITE and any(charge.step == step for charge in mine):
+        return Verdict(False, cause.reason, f"{cause.summary}. It was so before, from the same state: no accident")
     for charge in [*mine, Charge(budget, now_s, step)]:
         in_a_row = in_a_row + 1 if charge.step == last_step else 1
         gained = max(0, charge.step - last_step)  # what was restored may be older than what failed before
@@ -206,6 +229,8 @@ class Shard:
     step: int
     layout_hash: str
     node_id: str
+    alike: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Checksum of each part that other ranks hold too, by its name."""
 
 
 @dataclass(frozen=True)
@@ -242,14 +267,18 @@ def choose_source(
 
     A set in memory is usable if every rank's shard of one (generation, step, layout) lies on some node: where that rank
     will run, or where it has to be fetched from. An artefact of generation g at step s counts only if every later
-    generation started at ≥ s (`starts`: generation → start step): otherwise a later one has overtaken it.
+    generation started at ≥ s (`starts`: generation → start step): otherwise a later one has overtaken it. Where ranks
+    differ in what they should hold alike, one of them is wrong: such a set does not count.
     """
+    wrong = set(differing(shards))
 
     def counts(generation: int, step: int) -> bool:
         return all(start >= step for later, start in starts.items() if later > generation)
 
     sets: dict[tuple[int, int, str], dict[int, str]] = {}
     for shard in shards:
+        if (shard.generation, shard.step) in wrong:
+            continue
         if shard.world_size == len(node_of_rank) and shard.rank in node_of_rank:
             held = sets.setdefault((shard.step, shard.generation, shard.layout_hash), {})
             if shard.rank not in held or node_of_rank[shard.rank] == shard.node_id:
@@ -269,3 +298,17 @@ def choose_source(
     if best_disk is not None:
         return Source("checkpoint", best_disk[0], best_disk[1], best_disk[2])
     return Source("none")
+
+
+def differing(shards: Sequence[Shard]) -> list[tuple[int, int]]:
+    """Generation and step of sets in which ranks hold different values of what they should hold alike."""
+    sets: dict[tuple[int, int], list[Mapping[str, int]]] = {}
+    for shard in shards:
+        sets.setdefault((shard.generation, shard.step), []).append(shard.alike)
+    return sorted(key for key, held in sets.items() if not is_alike(held))
+
+
+def is_alike(held: Sequence[Mapping[str, int]]) -> bool:
+    """Whether ranks hold the same of all that they should hold alike, by the checksums of each."""
+    known: dict[str, int] = {}
+    return all(known.setdefault(name, digest) == digest for each in held for name, digest in each.items())

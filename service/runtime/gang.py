@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from regroup.service.errors import RegroupError
-from regroup.service.policy.recovery import Shard
+from regroup.service.policy.recovery import Shard, is_alike
 from regroup.service.runtime.generations import Generation
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import Join, Restore, to_json
@@ -201,7 +201,15 @@ class Gang:
             except AgentLostError:
                 return []
             return [
-                Shard(item["rank"], item["world_size"], item["generation"], item["step"], item["layout_hash"], node)
+                Shard(
+                    item["rank"],
+                    item["world_size"],
+                    item["generation"],
+                    item["step"],
+                    item["layout_hash"],
+                    node,
+                    item.get("alike", {}),
+                )
                 for item in found
             ]
 
@@ -252,6 +260,9 @@ class Gang:
         )
         files = [file for item in written for file in item["files"]]
         parts = [item["part"] for item in written]
+        if not is_alike([digests for part in parts for digests in part.pop("alike", ())]):
+            message = "ranks differ in what they should hold alike: this set is not finished as a checkpoint"
+            raise AgentError(self._first, self.configs[self._first].node_name, "replicas", message, "")
         return await self._ask(generation.nodes[0], "finish_checkpoint", uri, parts, manifest(files), timeout_s=3600)
 
     async def stop(self, generation: Generation, reason: str, *, save: bool) -> None:

@@ -121,8 +121,10 @@ class Payload:
 
     @property
     def budgets(self) -> Mapping[str, int]:
-        """Failures allowed per budget."""
-        return self.spec.recovery.budgets.model_dump()
+        """Failures allowed per budget. Of steps without finite numbers none where the ranks themselves skip them."""
+        recovery = self.spec.recovery
+        budgets: dict[str, int] = recovery.budgets.model_dump()
+        return budgets if recovery.non_finite == "rollback" else {**budgets, "non_finite": 0}
 
     @property
     def window_s(self) -> float:

@@ -8,7 +8,16 @@ from dataclasses import asdict
 from typing import Any
 
 from regroup.service.policy.drain import excused
-from regroup.service.policy.recovery import Cause, Charge, Source, Verdict, budget_of, choose_source, judge
+from regroup.service.policy.recovery import (
+    Cause,
+    Charge,
+    Source,
+    Verdict,
+    budget_of,
+    choose_source,
+    differing,
+    judge,
+)
 from regroup.service.runtime.checkpoints import Checkpoints
 from regroup.service.runtime.cluster import SupervisorEvent
 from regroup.service.runtime.evidence import Evidence
@@ -129,6 +138,10 @@ class Recovering:
         saved = [*known, resume] if resume is not None else list(known)
         trusted = [item for item in saved if self._checkpoints.trusts(item.uri)]
         nodes = {place.rank: place.node_id for place in self._payload.places()}
+        for generation, step in differing(shards):
+            message = f"ranks differ in what they should hold alike after step {step}: nothing is restored from that"
+            note = Note(generation, "snapshot_refused", {"step": step, "message": message}, time.time())
+            self._telling.note("", note)
         source = choose_source(shards, trusted, self._generations.starts, nodes)
         if resume is not None and source.kind == "none":  # starting anew would be another job than was asked for
             why = self._checkpoints.why_distrusted(resume.uri)

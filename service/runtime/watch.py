@@ -70,6 +70,7 @@ class Watch:
                         error.step,
                         error.phase,
                         error.time_s,
+                        error.details,
                     )
                 )
             case Exited():

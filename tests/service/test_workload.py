@@ -10,6 +10,8 @@ from regroup.service.workload import steps_of
 
 BUILTIN = {"kind": "builtin", "data": {"train": ["/x"]}}
 SCRIPT = {"kind": "script", "entrypoint": "/train.py"}
+FUNCTION = {"kind": "function", "function": "a:b"}
+STEPS = {"global_batch": 4, "micro_batch": 1, "steps": 3}
 TRAINING = {"global_batch": 4, "micro_batch": 1, "sequence": 8, "steps": 3}
 
 
@@ -38,6 +40,10 @@ def parsed(workload: Any, **fields: Any) -> JobSpec:
         (SCRIPT, {"seed": 1}, "seed", "it seeds itself"),
         (SCRIPT, {"layout": {"dp": 2, "data_parallel": "ddp"}}, "layout", "leave out all but layout.dp"),
         (SCRIPT, {"faults": [{"at": {"rank": 0, "step": 1, "phase": "backward"}}]}, "faults", "forward or optimizer"),
+        (SCRIPT, {"faults": [{"at": {"rank": 0, "step": 1}, "do": "flip_bit"}]}, "faults", "not its numbers, saver or snapshots"),
+        (SCRIPT, {"recovery": {"non_finite": "skip"}}, "recovery", "its numbers are its own"),
+        (SCRIPT, {"recovery": {"verify_replicas": True}}, "recovery", "its numbers are its own"),
+        (FUNCTION, {"recovery": {"non_finite": "skip"}, "training": STEPS}, "recovery", "has done its update by then"),
         (SCRIPT, {"faults": [{"at": {"rank": 9, "step": 1}}]}, "", "below the largest world size"),
     ],
 )
@@ -54,6 +60,16 @@ def test_a_script_needs_nothing_but_its_program_and_reads_back_as_it_was() -> No
     assert parse_spec(spec.model_dump(mode="json")) == spec
     assert spec.training is None
     assert [layout.world_size for layout in spec.ladder] == [2, 3, 4]
+
+
+def test_replicas_are_compared_where_they_are_the_platforms_own_or_it_is_asked_for() -> None:
+    builtin, function = parsed(BUILTIN, training=TRAINING), parsed(FUNCTION, training=STEPS)
+    assert (builtin.verifies_replicas, function.verifies_replicas) == (True, False)
+    asked = parsed(FUNCTION, training=STEPS, recovery={"verify_replicas": True})
+    assert asked.rank_config()["verify_replicas"]
+    off = parsed(BUILTIN, training=TRAINING, recovery={"verify_replicas": False, "non_finite": "skip"})
+    assert not off.rank_config()["verify_replicas"]
+    assert off.rank_config()["non_finite"] == {"do": "skip", "most_skips": 3, "refill_steps": 100}
 
 
 def test_how_many_steps_is_known_of_training_and_of_a_script_that_says_so() -> None:

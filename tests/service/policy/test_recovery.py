@@ -16,6 +16,7 @@ from regroup.service.policy.recovery import (
     Source,
     choose_source,
     classify,
+    differing,
     judge,
 )
 from regroup.service.runtime.incidents import Incident
@@ -110,6 +111,37 @@ def test_progress_refills_and_the_window_forgets() -> None:
     assert judged(other).recover
 
 
+WITH_NUMBERS = {**BUDGETS, "non_finite": 3, "silent_corruption": 1}
+
+
+def test_a_step_without_numbers_is_done_again_once_and_is_no_accident_the_second_time() -> None:
+    first = judged([], reason=Reason.NON_FINITE, budgets=WITH_NUMBERS)
+    assert first.recover and first.backoff_s == 0
+    again = judged([Charge("non_finite", 99.0, 50)], reason=Reason.NON_FINITE, budgets=WITH_NUMBERS)
+    assert (again.recover, again.reason) == (False, Reason.NON_FINITE)
+    assert "It was so before" in again.message
+    elsewhere = [Charge("non_finite", 99.0, step) for step in (20, 49)]
+    assert judged(elsewhere, reason=Reason.NON_FINITE, budgets=WITH_NUMBERS).recover
+    many = [Charge("non_finite", 99.0, step) for step in (47, 48, 49)]
+    assert judged(many, reason=Reason.NON_FINITE, budgets=WITH_NUMBERS).reason is Reason.BUDGET_EXHAUSTED
+
+
+def test_without_a_budget_a_step_without_numbers_ends_the_job_for_that_reason() -> None:
+    at_once = judged([], reason=Reason.NON_FINITE, budgets={**BUDGETS, "non_finite": 0})
+    assert (at_once.recover, at_once.reason) == (False, Reason.NON_FINITE)
+
+
+def test_what_all_ranks_raise_blames_none_of_them_but_the_odd_one() -> None:
+    nan = classify([failure(2, "non_finite", 1.0), failure(0, "non_finite", 1.1)], [Exit(2, 1, 1.2, "a")], [])
+    assert (nan.reason, nan.rank, nan.summary) == (Reason.NON_FINITE, None, "m")
+    details = {"odd_ranks": [1], "is_certain": True}
+    odd = Failure(2, "corruption", "E", "m", "t", 3, "forward", 1.0, details)
+    cause = classify([odd], [], [])
+    assert (cause.reason, cause.rank, cause.summary) == (Reason.SILENT_CORRUPTION, 1, "m")
+    pair = Failure(2, "corruption", "E", "m", "t", 3, "forward", 1.0, {"odd_ranks": [0, 1], "is_certain": False})
+    assert classify([pair], [], []).rank is None
+
+
 NODES = {0: "a", 1: "b"}
 
 
@@ -120,6 +152,19 @@ def shards(step: int, generation: int = 1, nodes: dict[int, str] = NODES) -> lis
 def test_the_newest_whole_set_in_memory_is_taken() -> None:
     torn = shards(9)[:1]
     assert choose_source([*shards(7), *shards(8), *torn], [], {1: 0}, NODES) == Source("memory", 8, 1)
+
+
+def test_a_set_in_which_replicas_differ_is_passed_over() -> None:
+    def held(step: int, *digests: int) -> list[Shard]:
+        return [
+            Shard(rank, 2, 1, step, "h", NODES[rank], {"w": digest, f"own{rank}": rank})
+            for rank, digest in enumerate(digests)
+        ]
+
+    sets = [*held(6, 5, 5), *held(7, 6, 6), *held(8, 7, 9)]
+    assert choose_source(sets, [], {1: 0}, NODES) == Source("memory", 7, 1)
+    assert differing(sets) == [(1, 8)]
+    assert choose_source(held(8, 7, 9), [Saved("u", 1, 4)], {1: 0}, NODES) == Source("checkpoint", 4, 1, "u")
 
 
 def test_a_shard_on_another_node_is_fetched_from_there() -> None:

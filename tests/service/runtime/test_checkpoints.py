@@ -44,6 +44,8 @@ class Nodes:
         self.lost: set[str] = set()
         self.hangs: set[str] = set()
         """Nodes that do not answer `save`."""
+        self.digests: dict[str, int] = {}
+        """Node → checksum of what its rank holds like the other's, where it is another one."""
         self.writing: dict[str, str] = {}
         """Node → what it still writes by order of a former supervisor."""
 
@@ -64,7 +66,8 @@ class Nodes:
                 if node_id in self.hangs:
                     await asyncio.Event().wait()
                 storage.write_bytes(f"{args[3]}/{node_id}", b"shard")
-                return {"files": [{"name": node_id, "size_bytes": 5, "crc32": 0}], "part": {}}
+                part = {"alike": [{"w": self.digests.get(node_id, 7)}]}
+                return {"files": [{"name": node_id, "size_bytes": 5, "crc32": 0}], "part": part}
             case "finish_checkpoint":
                 storage.write_bytes(f"{args[0]}/manifest.json", json.dumps(args[2]).encode())
                 return args[2]
@@ -163,6 +166,15 @@ async def test_a_save_that_failed_is_collected_at_once(house: House) -> None:
     await house.save(4)
     assert house.names() == ["step-2.gen-1"], "the last good one, and nothing else"
     assert await house.noted("checkpoint_failed") == await house.noted("checkpoint_torn") == [4]
+
+
+async def test_a_set_in_which_replicas_differ_is_never_finished(house: House) -> None:
+    await house.save(2)
+    house.nodes.digests = {"node-1": 8}
+    await house.save(4)
+    assert house.names() == ["step-2.gen-1"]
+    assert [saved.step for saved in house.checkpoints.known()] == [2]
+    assert await house.noted("checkpoint_failed") == [4]
 
 
 async def test_nothing_is_collected_while_a_node_is_silent(house: House) -> None:
