@@ -22,6 +22,7 @@ from regroup.workers.parallel.names import parameters_of
 from regroup.workers.parallel.precision import stream_dtype
 from regroup.workers.parallel.strategy import strategy_of
 from regroup.workers.rank.context import Context
+from regroup.workers.rank.non_finite import NonFinite
 from regroup.workers.schedule import FOLLOWS, BatchSize, learning_rate
 from regroup.workers.state.data import (
     MicroBatch,
@@ -52,6 +53,10 @@ class _Training:
         assert samples is not None, "a spec has data to train on"
         self._context = context
         self._training = training
+        self._non_finite = NonFinite(
+            config,
+            "Lower training.optimizer.lr, lengthen training.schedule.warmup_steps, or look at the data of this step",
+        )
         place, micro_batch = context.data_place, int(training["micro_batch"])
         self._batch = BatchSize(training, place.degree)
         self._nominal_labels = self._batch.samples * samples.labels_each
@@ -133,10 +138,7 @@ class _Training:
         loss, norm = total["loss"] / max(tokens, 1), correction * math.sqrt(total["squared_norm"])
         finite = math.isfinite(loss) and math.isfinite(norm)
         if not finite and not self._engine.scale.can_fall:
-            raise FloatingPointError(
-                f"step {step}: loss {loss}, gradient norm {norm}; lower training.optimizer.lr, lengthen "
-                "training.schedule.warmup_steps, or look at the data of this step"
-            )
+            context.note("step_skipped", self._non_finite.skip(step, f"loss {loss}, gradient norm {norm}"))
         if finite:
             self._engine.update(rate, norm, correction)
         self._engine.scale.judge(finite=finite)

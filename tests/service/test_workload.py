@@ -40,7 +40,12 @@ def parsed(workload: Any, **fields: Any) -> JobSpec:
         (SCRIPT, {"seed": 1}, "seed", "it seeds itself"),
         (SCRIPT, {"layout": {"dp": 2, "data_parallel": "ddp"}}, "layout", "leave out all but layout.dp"),
         (SCRIPT, {"faults": [{"at": {"rank": 0, "step": 1, "phase": "backward"}}]}, "faults", "forward or optimizer"),
-        (SCRIPT, {"faults": [{"at": {"rank": 0, "step": 1}, "do": "flip_bit"}]}, "faults", "not its numbers, saver or snapshots"),
+        (
+            SCRIPT,
+            {"faults": [{"at": {"rank": 0, "step": 1}, "do": "flip_bit"}]},
+            "faults",
+            "not its numbers, saver or snapshots",
+        ),
         (SCRIPT, {"recovery": {"non_finite": "skip"}}, "recovery", "its numbers are its own"),
         (SCRIPT, {"recovery": {"verify_replicas": True}}, "recovery", "its numbers are its own"),
         (FUNCTION, {"recovery": {"non_finite": "skip"}, "training": STEPS}, "recovery", "has done its update by then"),

@@ -36,6 +36,7 @@ from regroup.workers.contract import (
 )
 from regroup.workers.rank.channel import Channel
 from regroup.workers.rank.context import Context
+from regroup.workers.rank.errors import classify
 from regroup.workers.rehearsal import rehearse
 from regroup.workers.state.buffer import Pin, ShardBuffer
 
@@ -219,7 +220,16 @@ def rank_life(rank: int, request: dict[str, Any], sock: socket.socket, store: st
             contract.Failed(
                 rank,
                 request["generation"],
-                contract.RankError(contract.ErrorClass.USER, type(error).__name__, str(error), "", 0, "", 0.0),
+                contract.RankError(
+                    classify(error) if isinstance(error, Exception) else contract.ErrorClass.USER,
+                    type(error).__name__,
+                    str(error),
+                    "",
+                    0,
+                    "",
+                    0.0,
+                    getattr(error, "details", {}),
+                ),
             )
         )
         return 1

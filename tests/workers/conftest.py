@@ -90,7 +90,8 @@ class Agent:
         reply = self._ask(
             {
                 "do": "run",
-                "config": config,
+                # As a spec has it: what ranks of other training functions hold may differ on purpose.
+                "config": {"verify_replicas": entry.startswith("regroup.workers.trainer:"), **config},
                 "world_size": world_size,
                 "memory": memory,
                 "restore": restore or NOTHING,

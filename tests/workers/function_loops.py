@@ -131,6 +131,25 @@ def own_data(run: regroup.Context) -> None:
             break
 
 
+def shares_work(run: regroup.Context) -> None:
+    """Each rank's optimizer remembers of its own part of the parameters alone."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3)).double()
+    optimizer = torch.optim.AdamW(model[run.rank].parameters(), lr=0.05)
+    run.track(model=model, optimizer=optimizer)
+    x, _ = data()
+    for _ in run.steps():
+        for batch in run.micro_batches(RECORDS):
+            model(x[batch.indices]).sum().backward()
+        for parameter in model.parameters():
+            torch.distributed.all_reduce(parameter.grad)
+        optimizer.step()
+        for owner, part in enumerate(model):
+            for parameter in part.parameters():
+                torch.distributed.broadcast(parameter.detach(), owner)
+        model.zero_grad()
+
+
 def until_told(run: regroup.Context) -> None:
     run.track(model=nn.Linear(1, 1))
     deadline = time.monotonic() + 30

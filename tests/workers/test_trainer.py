@@ -173,4 +173,4 @@ def test_a_loss_that_is_not_finite_ends_the_job_with_a_clear_error(agent: Any, c
     config["training"]["optimizer"] |= {"lr": 1e20, "clip_norm": None}
     run = agent.run(config, 1, "diverged", show_errors=False)
     assert run.codes == [1]
-    assert run.errors[0].startswith("FloatingPointError: step ")
+    assert run.errors[0].startswith("NonFiniteError: step ")

@@ -135,6 +135,10 @@ class NodeAgent:
         """Verified shards of training state in this node's memory, its own ranks' and those it holds for others."""
         host = self._started()
         own, held = await asyncio.to_thread(lambda: (host.buffers.holdings(), host.mirroring.held.holdings()))
+        for bad in host.buffers.damaged:
+            message = f"rank {bad.rank}'s snapshot of step {bad.step} fails its checksum: nothing is restored from it"
+            place = {"rank": bad.rank, "step": bad.step, "node": host.config.node_name}
+            host.note("snapshot_damaged", {**place, "message": message})
         return [to_json(holding) for holding in (*own, *held)]
 
     async def exchange(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from regroup.workers.contract import Holding, Restore, WantBuffers
-from regroup.workers.state.buffer import BufferState, Pin, ShardBuffer
+from regroup.workers.state.buffer import BufferState, Pin, ShardBuffer, ShardHeader
 
 BUFFERS_PER_RANK = 3
 """Newest complete, being written, and one held by a checkpoint."""
@@ -29,6 +29,8 @@ class BufferPool:
         self._ranks: dict[int, _RankBuffers] = {}
         self.mirrored: tuple[int, int] | None = None
         """Generation and step of the set that mirrors hold whole: it is kept until they hold a newer one."""
+        self.damaged: list[ShardHeader] = []
+        """Shards that were complete once, and did not verify when `holdings` looked last."""
 
     def lend(self, want: WantBuffers, restore: Restore) -> tuple[Sequence[int], int]:
         """The buffers of a rank's shard (made on first use), and which of them holds the state to restore, or -1."""
@@ -51,11 +53,15 @@ class BufferPool:
     def holdings(self) -> list[Holding]:
         """Every complete shard whose checksum verifies. Reads all of them: run it off the event loop."""
         found: list[Holding] = []
+        damaged: list[ShardHeader] = []
         for _, held in sorted(self._ranks.items()):
             for fd in held.fds:
                 with _open(fd) as buffer:
                     if (holding := holding_in(buffer)) is not None:
                         found.append(holding)
+                    elif (header := buffer.header()).state is BufferState.COMPLETE:
+                        damaged.append(header)
+        self.damaged = damaged
         return found
 
     def find(self, rank: int, generation: int, step: int) -> tuple[int, int] | None:
@@ -151,7 +157,13 @@ def holding_in(buffer: ShardBuffer) -> Holding | None:
         return None
     header = buffer.header()
     return Holding(
-        header.rank, header.world_size, header.generation, header.step, header.layout_hash, header.data_bytes
+        header.rank,
+        header.world_size,
+        header.generation,
+        header.step,
+        header.layout_hash,
+        header.data_bytes,
+        buffer.digests(),
     )
 
 

@@ -31,7 +31,7 @@ def digests(parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, Paramet
         own[name] = ParameterDigest(digest.hexdigest(), value.numel())
     if not dist.is_initialized():
         return own
-    every = [json.loads(some) for some in _gathered(json.dumps(own).encode())]
+    every = [json.loads(some) for some in gathered(json.dumps(own).encode())]
     return {name: ParameterDigest(*digest) for some in every for name, digest in some.items()}
 
 
@@ -41,8 +41,8 @@ def digest_of(parameters: Mapping[str, ParameterDigest]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _gathered(own: bytes) -> list[bytes]:
-    """The bytes of every rank, on each of them. torch's own way for objects needs numpy."""
+def gathered(own: bytes) -> list[bytes]:
+    """The bytes of every rank, on each of them; a collective. torch's own way for objects needs numpy."""
     on_host = "gloo" in dist.get_backend_config()
     device = torch.device("cpu") if on_host else torch.device("cuda", torch.cuda.current_device())
     size = torch.tensor([len(own)], device=device)

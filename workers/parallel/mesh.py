@@ -1,6 +1,8 @@
 """Parallel degrees → DeviceMesh, and the box of a tensor that this rank holds."""
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +21,11 @@ def build_mesh(layout: Mapping[str, int], device_type: str) -> DeviceMesh:
     """The mesh of a layout; axes of degree 1 are left out, but `dp_shard` or `dp_replicate` stays."""
     axes = [axis for axis in AXES if layout.get(axis, 1) > 1] or ["dp_shard"]
     return init_device_mesh(device_type, tuple(layout.get(axis, 1) for axis in axes), mesh_dim_names=tuple(axes))
+
+
+def layout_hash(layout: Mapping[str, int]) -> str:
+    """Sixteen characters that tell layouts apart: shards of one set carry the same."""
+    return hashlib.sha256(json.dumps(dict(layout), sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,22 @@ def box_of(tensor: Tensor, alike: Alike | None = None) -> Box:
         if placement.is_replicate():
             copy, copies = copy * mesh.size(dim) + mesh.get_local_rank(dim), copies * mesh.size(dim)
     return Box(whole, tuple(offset), tuple(shape), copy, copies)
+
+
+def holders_of(tensor: Tensor, alike: Alike, rank: int, axes: Collection[str] | None = None) -> tuple[int, ...]:
+    """Ranks that hold the same part of a tensor as this one, itself among them; of a tensor that is spread over a mesh,
+    those along these axes of it (all, if absent)."""
+    if not isinstance(tensor, DTensor):
+        first = rank - alike.index
+        return tuple(range(first, first + alike.count))
+    mesh, here = tensor.device_mesh, tensor.device_mesh.get_coordinate()
+    assert here is not None, "a rank that holds a part is in the mesh"
+    names = mesh.mesh_dim_names or ("",) * mesh.ndim
+    place = tuple(
+        slice(None) if placement.is_replicate() and (axes is None or name in axes) else at
+        for placement, name, at in zip(tensor.placements, names, here, strict=True)
+    )
+    return tuple(sorted(mesh.mesh[place].flatten().tolist()))
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -52,6 +52,8 @@ class Wishes:
     mirror: float
     mirroring: float
     """It holds as many buffers for mirrors as it may."""
+    skew: float
+    """Of its newest set; in sum not 0 if ranks differ in what they should hold alike."""
 
     def values(self) -> tuple[float, ...]:
         """In the order of the fields."""

@@ -22,59 +22,46 @@ def train(run):
             break
 """
 
-import hashlib
-import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from regroup.workers.contract import Buffers, Join, Message, Phase, Pinned, PinnedFor, Restored, StepRow, WantBuffers
-from regroup.workers.parallel.mesh import Place, alike_in, build_mesh, data_place
+from regroup.workers.contract import (
+    Buffers,
+    Join,
+    Note,
+    Phase,
+    Pinned,
+    PinnedFor,
+    Restored,
+    StepRow,
+    WantBuffers,
+)
+from regroup.workers.parallel.mesh import Place, alike_in, build_mesh, data_place, layout_hash
 from regroup.workers.rank.agreement import MIRROR_PINS, Agreement, Asked, Wishes
 from regroup.workers.rank.faults import Faults
 from regroup.workers.rank.loop import StepLoop
+from regroup.workers.rank.ports import ChannelPort, ProgressPort
 from regroup.workers.rank.saving import Snapshots
+from regroup.workers.rank.wrong_numbers import wrong_numbers
 from regroup.workers.state.buffer import Pin, ShardBuffer
 from regroup.workers.state.checkpoint import CheckpointSource
-from regroup.workers.state.randomness import seed_random
+from regroup.workers.state.randomness import seed_of, seed_random
 from regroup.workers.state.record_files import RecordFiles, open_records
 from regroup.workers.state.records import RecordBatch
+from regroup.workers.state.replicas import compared_by
 from regroup.workers.state.snapshot import ShardSource
 from regroup.workers.state.training_state import TrainingState
 
 _Thing = TypeVar("_Thing")
-
-
-class ChannelPort(Protocol):
-    """The rank's end of the channel to its agent."""
-
-    def send(self, message: Message) -> None:
-        """Hand a message to the agent."""
-        ...
-
-    def request(self, message: Message) -> tuple[Message, Sequence[int]]:
-        """Send and wait for the reply, which may carry descriptors."""
-        ...
-
-    def poll(self) -> Message | None:
-        """A message that has come already, or None."""
-        ...
-
-
-class ProgressPort(Protocol):
-    """Where the agent reads what this rank is doing."""
-
-    def set(self, step: int, phase: str) -> None:
-        """Note step and phase."""
-        ...
 
 
 class Context:
@@ -105,8 +92,8 @@ class Context:
         self._progress = progress
         self._things: dict[str, object] = {}
         self._state: TrainingState | None = None
-        self._snapshots = Snapshots(device)
-        self._faults = Faults(join, self._snapshots.spoil_newest)
+        self._snapshots = Snapshots(device, compared_by(join, device))
+        self._faults = Faults(join, wrong_numbers(lambda: self.tracked(nn.Module), self._snapshots.newest))
         self._agreement = Agreement()
         self._asked = Asked()
         self._last_checkpoint = join.restore.step
@@ -224,7 +211,7 @@ class Context:
         assert isinstance(reply, Buffers), f"the reply to WantBuffers is Buffers, not {reply!r}"
         own = [ShardBuffer(fd) for fd in fds[: reply.count]]
         self._snapshots.use(own, reply.source_index)
-        seed_random(_seed(self.config.get("seed", 0), source.step, self.data_place.index), self.device)
+        seed_random(seed_of(self.config.get("seed", 0), source.step, self.data_place.index), self.device)
         if source.source == "memory":
             # Descriptors beyond this rank's own are shards of other ranks, sent when the layout changed.
             shards = [own[reply.source_index]] if reply.source_index >= 0 else []
@@ -251,7 +238,11 @@ class Context:
         """Sum each value over all ranks: the one control all-reduce of a step, before the optimizer.
 
         It also carries what the ranks must decide alike: that the last snapshot is whole everywhere, whether to stop,
-        whether to save a checkpoint or a mirror. Every rank passes the same keys in the same order.
+        whether to save a checkpoint or a mirror, whether what several ranks hold alike is still the same in their last
+        snapshots. Every rank passes the same keys in the same order.
+
+        Raises:
+            ReplicasDifferError: it is not.
         """
         self.settle()
         self._asked.listen(self._channel)
@@ -263,13 +254,21 @@ class Context:
             saving=self._snapshots.count(Pin.CHECKPOINT),
             mirror=self._asked.mirror,
             mirroring=self._snapshots.count(Pin.MIRROR) >= MIRROR_PINS,
+            skew=self._snapshots.skew(),
         )
         totals = self.sum([*values.values(), *own.values()])
         total = Wishes(*totals[len(values) :])
+        if total.skew:
+            self._snapshots.look_for_odd()
         self._agreement = Agreement.on(total)
         # Every rank came here after its last copy: that set is whole on all of them.
         self._snapshots.protect_newest()
         return {**dict(zip(values, totals, strict=False)), "non_finite_ranks": total.non_finite}
+
+    def note(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Tell people something, as an event of the job; the leading rank's word counts."""
+        if self.rank == 0:
+            self._channel.send(Note(self.generation, kind, dict(data), time.time()))
 
     def sum(self, values: Sequence[float]) -> list[float]:
         """Sum each value over all ranks, in float64."""
@@ -350,6 +349,8 @@ class Context:
 
     def _finish_snapshot(self) -> None:
         taken = self._snapshots.finish()
+        if taken is not None and self._is_last(taken.step) and self.sum([self._snapshots.skew()])[0]:
+            self._snapshots.look_for_odd()  # no other step will tell
         if taken is not None and Pin.MIRROR in taken.pin:
             self._channel.send(Pinned(self.rank, self.generation, taken.step, taken.buffer, PinnedFor.MIRROR))
         if taken is not None and Pin.CHECKPOINT in taken.pin:
@@ -379,12 +380,3 @@ class Context:
             alike = alike_in(self.layout, self.rank, self.world_size)
             self._state = TrainingState(self._things, self.device, alike, is_stage=self.layout.get("pp", 1) > 1)
         return self._state
-
-
-def layout_hash(layout: Mapping[str, int]) -> str:
-    """Sixteen characters that tell layouts apart: shards of one set carry the same."""
-    return hashlib.sha256(json.dumps(dict(layout), sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _seed(seed: int, step: int, data_rank: int) -> int:
-    return int.from_bytes(hashlib.sha256(f"{seed}:{step}:{data_rank}".encode()).digest()[:8], "little")

@@ -1,6 +1,8 @@
 """How an exception that ends a rank is treated: pure classification by type and message."""
 
 import errno
+from collections.abc import Mapping
+from typing import Any
 
 from regroup.workers.contract import ErrorClass
 
@@ -56,10 +58,26 @@ def is_from_collective(error: BaseException) -> bool:
     return type(error).__name__.startswith("Dist") or "gloo" in text or "nccl" in text or "tcpstore" in text
 
 
+class NonFiniteError(FloatingPointError):
+    """A loss or a gradient's norm is no number. Raised by all ranks."""
+
+
+class ReplicasDifferError(Exception):
+    """Ranks hold different values of what all of them hold alike: silent corruption. Raised by all ranks."""
+
+    def __init__(self, message: str, details: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.details = dict(details)
+
+
 def classify(error: Exception) -> ErrorClass:
     """The class of an exception that left the training function."""
     if isinstance(error, InputError):
         return ErrorClass.INPUT
+    if isinstance(error, NonFiniteError):
+        return ErrorClass.NON_FINITE
+    if isinstance(error, ReplicasDifferError):
+        return ErrorClass.CORRUPTION
     text = str(error).lower()
     if is_from_collective(error) and any(part in text for part in _COLLATERAL_TEXTS):
         return ErrorClass.COLLATERAL

@@ -26,15 +26,15 @@ class Requests(Protocol):
 class Faults:
     """The faults of a job that may still strike this rank."""
 
-    def __init__(self, join: Join, spoil_snapshot: Callable[[], bool] = lambda: False) -> None:
-        """`spoil_snapshot`: change one byte of this rank's newest snapshot; whether there was one."""
+    def __init__(self, join: Join, acts: Mapping[str, Callable[[], None]] | None = None) -> None:
+        """`acts`: what is done to what the rank holds, by the name that a spec calls it."""
+        self._acts = acts or {}
         planned: Sequence[Mapping[str, Any]] = join.config.get("faults", ())
         self._due = {
             index: fault
             for index, fault in enumerate(planned)
             if _is_of(fault["at"], join) and index not in join.faults_fired
         }
-        self._spoil_snapshot = spoil_snapshot
         self._drag: striking.Drag | None = None
 
     def strike(self, step: int, phase: str, channel: Requests) -> None:
@@ -79,9 +79,11 @@ class Faults:
                     raise PlannedFaultError(f"{where}: not possible on this node: {error}") from error
             case "slow":
                 self._drag = striking.Drag(float(fault["factor"]), until_step=step + int(fault["steps"]))
-            case "flip_snapshot":
-                if not self._spoil_snapshot():
-                    raise PlannedFaultError(f"{where}: this rank has no snapshot yet; choose a later step")
+            case do if do in self._acts:
+                try:
+                    self._acts[do]()
+                except LookupError as error:
+                    raise PlannedFaultError(f"{where}: {error}") from error
             case _:
                 pass  # what strikes another process is carried out by the agent when it grants
 

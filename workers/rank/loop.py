@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from regroup.workers.contract import Phase
 from regroup.workers.parallel.digest import digest_of, digests
+from regroup.workers.rank.non_finite import NonFinite
 from regroup.workers.state.data import SampleId, hash_from_limbs, hash_limbs, samples_hash_of
 from regroup.workers.state.records import RecordBatch, RecordStream
 
@@ -26,6 +27,7 @@ class StepLoop:
 
     def __init__(self, context: "Context") -> None:
         self._context = context
+        self._non_finite = NonFinite(context.config, "Lower the learning rate, or look at the data of this step")
         training = context.config["training"]
         self._steps: int | None = training.get("steps")
         self._stream: RecordStream | None = None
@@ -102,6 +104,7 @@ class StepLoop:
             {
                 "loss": 0.0 if loss is None else loss,
                 "losses": float(loss is not None),
+                "grad_norm": done.reported.get("grad_norm", 0.0),
                 "tokens": 0.0 if tokens is None else tokens,
                 "dealt": float(done.is_dealt),
                 "samples": len(done.ids),
@@ -132,9 +135,9 @@ class StepLoop:
 
     def _check_finite(self, step: int, loss: float | None, ranks: int) -> None:
         if not self._context.tracked(GradScaler):  # one that skips such an update is there for this
-            raise FloatingPointError(
-                f"step {step}: loss {loss}, not finite on {ranks} of {self._context.world_size} ranks; lower the "
-                "learning rate or look at the data of this step. Nothing of the step is kept"
+            self._non_finite.refuse(
+                step,
+                f"loss {loss}: it or the gradient norm is not finite on {ranks} of {self._context.world_size} ranks",
             )
 
     def _advance(self, step: int, samples: int, samples_hash: int) -> None:

@@ -1,12 +1,17 @@
 """The snapshot buffers of one rank: which one is written next, what is being copied, which set counts."""
 
+import json
 import time
+import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from regroup.workers.parallel.digest import gathered
 from regroup.workers.state.buffer import Pin, ShardBuffer
+from regroup.workers.state.replicas import Compared, error_of, find_odd
 from regroup.workers.state.rotation import buffer_to_write
 from regroup.workers.state.snapshot import Copier
 from regroup.workers.state.training_state import TrainingState
@@ -26,12 +31,16 @@ class Taken:
 class Snapshots:
     """Takes snapshots into buffers that the agent owns."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, compared: Compared | None = None) -> None:
+        """`compared`: what of them is to be held alike by other ranks."""
+        self._compared = compared
         self._copier = Copier(device)
         self._buffers: list[ShardBuffer] = []
         self._protected = -1
         self._newest = -1
         self._copying: Taken | None = None
+        self._skew = 0.0
+        self._incomparable = set[str]()
 
     @property
     def is_async(self) -> bool:
@@ -50,7 +59,7 @@ class Snapshots:
     def take(self, state: TrainingState, step: int, place: Mapping[str, int], layout_hash: str, pin: Pin) -> None:
         """Start copying the state of `step`. `place` is this rank's generation, rank and world_size."""
         tensors = state.tensors()
-        plan = self._copier.plan(tensors, state.alike)
+        plan = self._copier.plan(tensors, state.alike, self._compared)
         number = buffer_to_write([buffer.header() for buffer in self._buffers], self._protected)
         buffer = self._buffers[number]
         buffer.begin(plan, state.facts(step), step=step, layout_hash=layout_hash, **place)
@@ -64,22 +73,46 @@ class Snapshots:
         taken, self._copying = self._copying, None
         self._copier.finish()
         self._buffers[taken.buffer].commit(taken.pin)
-        self._newest = taken.buffer
+        self._newest, self._skew = taken.buffer, self._buffers[taken.buffer].skew(self._incomparable)
         return taken
+
+    def skew(self) -> float:
+        """Of the set that was finished last, to be summed over all ranks: not 0 if they differ in what they should hold
+        alike. 0 the next time, until there is another."""
+        skew, self._skew = self._skew, 0.0
+        return skew
+
+    def look_for_odd(self) -> None:
+        """The newest set's skews do not sum to 0. A collective. Where ranks turn out to hold different things, and not
+        different values, that group is not compared from now on.
+
+        Raises:
+            ReplicasDifferError: names the odd ranks, and in what they differ.
+        """
+        buffer = self._buffers[self._newest]
+        own = buffer.digests()
+        held = dict(enumerate(json.loads(some) for some in gathered(json.dumps(own).encode())))
+        odd = find_odd(held)
+        plan, parts = self._copier.known_plan, dict[str, int]()
+        if odd is None:
+            holders = Counter(group for digests in held.values() for group in digests)
+            self._incomparable = {group.id for group in plan.groups.values() if holders[group.id] < group.copies}
+            return
+        for entry in plan.entries:
+            if (group := plan.groups.get(entry.name)) is not None and group.id in odd.keys:
+                parts[f"{group.id} {entry.name}"] = zlib.crc32(buffer.view(entry))
+        differing = find_odd(dict(enumerate(json.loads(some) for some in gathered(json.dumps(parts).encode()))))
+        names = sorted({key.partition(" ")[2] for key in differing.keys}) if differing is not None else []
+        raise error_of(buffer.header().step, odd, names)
+
+    def newest(self) -> ShardBuffer | None:
+        """The newest set, or else the one that was restored from."""
+        newest = self._newest if self._newest >= 0 else self._protected
+        return self._buffers[newest] if newest >= 0 else None
 
     def protect_newest(self) -> None:
         """The newest set is whole on every rank: keep it until a newer one is."""
         self._protected = self._newest if self._newest >= 0 else self._protected
-
-    def spoil_newest(self) -> bool:
-        """Change one byte of the newest set that counts, as failing memory would; whether there is one."""
-        newest = self._newest if self._newest >= 0 else self._protected
-        if newest < 0:
-            return False
-        buffer = self._buffers[newest]
-        largest = max(buffer.index().tensors, key=lambda entry: entry.nbytes)
-        buffer.view(largest)[largest.nbytes // 2] ^= 1
-        return True
 
     def wait_for_saver(self) -> None:
         """Until no buffer is held for a checkpoint."""

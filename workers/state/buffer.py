@@ -1,6 +1,7 @@
 """One rank's snapshot in memory that its agent owns: header, index, data. No torch, no ray.
 
     0      header, 4096 bytes; its state word is stored last, alone
+    2048   in it: the table of regions that the data is summed by
     4096   index, JSON: {"tensors": [...], "extra": {...}}
     ...    data, from the next multiple of 64; every tensor starts at a multiple of 64 from there
 
@@ -14,25 +15,26 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Any
 
+from regroup.workers.state import regions
 from regroup.workers.state.checksum import checksum
+from regroup.workers.state.plan import HEADER_BYTES, Entry, Plan, ShardIndex, aligned, data_start, entry_of
+from regroup.workers.state.regions import Region
 
-HEADER_BYTES = 4096
 _MAGIC = b"regroup\0"
-_VERSION = 2
-_ALIGN = 64
-_INDEX_STEP = 64 * 1024
+_VERSION = 3
 _FIELDS = struct.Struct("<8sIIQQII16sQQI")
 """magic, version, checksum of index and data, generation, step, rank, world size, layout, index and data bytes,
 checksum of the fields before."""
 _INDEX_BYTES_AT = struct.calcsize("<8sIIQQII16s")
 _STATE_AT = 1024
 _PINNED_AT = 1032
+_REGIONS_AT = 2048
 _WORD = struct.Struct("<Q")
 
 
@@ -58,27 +60,6 @@ class Pin(IntFlag):
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One tensor's shard: a box of the global tensor and where its bytes lie."""
-
-    name: str
-    """Canonical name, without wrapper prefixes."""
-    dtype: str
-    """As torch names it, without `torch.`: `float32`."""
-    global_shape: tuple[int, ...]
-    offset: tuple[int, ...]
-    """First element of the box in the global tensor."""
-    shape: tuple[int, ...]
-    """Extent of the box."""
-    nbytes: int
-    start: int = 0
-    """Bytes from the beginning of the data; given by `Plan`."""
-    copy: int = 0
-    """Several ranks may hold the same box: which of the `copies` this one is."""
-    copies: int = 1
-
-
-@dataclass(frozen=True)
 class ShardHeader:
     """What a buffer holds, whether or not it is complete."""
 
@@ -95,39 +76,6 @@ class ShardHeader:
     pinned: Pin = Pin.NONE
 
 
-@dataclass(frozen=True)
-class ShardIndex:
-    """Where each tensor lies, and the small facts saved beside them."""
-
-    tensors: tuple[Entry, ...]
-    extra: Mapping[str, Any]
-
-
-class Plan:
-    """Where the shards of every set of this rank lie; made once, because it is the same at every step."""
-
-    def __init__(self, entries: Sequence[Entry]) -> None:
-        placed: list[Entry] = []
-        at = 0
-        for entry in entries:
-            placed.append(replace(entry, start=at))
-            at = _aligned(at + entry.nbytes)
-        self.entries = tuple(placed)
-        self.data_bytes = at
-        self._tensors = json.dumps([asdict(entry) for entry in placed], separators=(",", ":")).encode()
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Memory one buffer takes while the small facts beside the tensors stay below 64 KiB."""
-        return _data_start(len(self._tensors) + 2 * _INDEX_STEP) + self.data_bytes
-
-    def index(self, extra: Mapping[str, Any]) -> bytes:
-        """The index with these small facts, filled up with blanks so that the data stays where it is."""
-        facts = json.dumps(dict(extra), separators=(",", ":")).encode()
-        index = b'{"tensors":' + self._tensors + b',"extra":' + facts + b"}"
-        return index.ljust(-(-len(index) // _INDEX_STEP) * _INDEX_STEP)
-
-
 class ShardBuffer:
     """Reads and writes one snapshot buffer; takes over the descriptor.
 
@@ -137,6 +85,8 @@ class ShardBuffer:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._memory: mmap.mmap | None = None
+        self._blank_between: Plan | None = None
+        """Of this plan's data, what lies between tensors is zeros."""
 
     def header(self) -> ShardHeader:
         """The header; `EMPTY` if nothing was ever written, or if what is there is not a header."""
@@ -170,11 +120,22 @@ class ShardBuffer:
     def verify(self) -> bool:
         """Whether the buffer holds a complete set whose checksum is right. Reads all of it."""
         header = self.header()
-        return (
-            header.state is BufferState.COMPLETE
-            and _data_start(header.index_bytes) + header.data_bytes <= len(self._mapped())
-            and self._checksum(header) == header.crc32
-        )
+        if (
+            header.state is not BufferState.COMPLETE
+            or data_start(header.index_bytes) + header.data_bytes > len(self._mapped())
+            or any(region.start + region.nbytes > header.data_bytes for region in self._regions())
+        ):
+            return False
+        found, crc = self._summed(header)
+        return crc == header.crc32 and regions.packed(found) == self._table()
+
+    def digests(self) -> dict[str, int]:
+        """Of a complete set: group → checksum of what this rank holds like others."""
+        return regions.digests(self._regions())
+
+    def skew(self, without: Collection[str] = ()) -> float:
+        """Of a complete set: 0 in sum over all ranks if they hold alike what they should (`regions.skew`)."""
+        return regions.skew(self._regions(), without)
 
     def index(self) -> ShardIndex:
         """The index of a set being written or complete.
@@ -184,10 +145,10 @@ class ShardBuffer:
         """
         header = self.header()
         memory = self._mapped()
-        if header.state is BufferState.EMPTY or _data_start(header.index_bytes) + header.data_bytes > len(memory):
+        if header.state is BufferState.EMPTY or data_start(header.index_bytes) + header.data_bytes > len(memory):
             raise ShardError(f"snapshot buffer is {header.state.name.lower()}: it has no index; verify() it first")
         data = json.loads(memory[HEADER_BYTES : HEADER_BYTES + header.index_bytes])
-        return ShardIndex(tuple(_entry(item) for item in data["tensors"]), data["extra"])
+        return ShardIndex(tuple(entry_of(item) for item in data["tensors"]), data["extra"])
 
     def view(self, entry: Entry) -> memoryview:
         """The bytes of one shard, writable; valid as long as it is held, also after `close`."""
@@ -195,17 +156,17 @@ class ShardBuffer:
 
     def data_place(self) -> tuple[int, int]:
         """Changes whenever the data of a set lies elsewhere in memory than that of the set before."""
-        return id(self._mapped()), _data_start(self.header().index_bytes)
+        return id(self._mapped()), data_start(self.header().index_bytes)
 
     def views(self, entries: Sequence[Entry]) -> list[memoryview]:
         """`view` of each entry; the header is read once, which at every step of a job is worth it."""
-        start = _data_start(self.header().index_bytes)
+        start = data_start(self.header().index_bytes)
         memory = memoryview(self._mapped())
         return [memory[start + entry.start : start + entry.start + entry.nbytes] for entry in entries]
 
     def begin(
         self,
-        plan: "Plan",
+        plan: Plan,
         extra: Mapping[str, Any],
         *,
         generation: int,
@@ -225,11 +186,14 @@ class ShardBuffer:
         if self.header().pinned:
             raise ShardError(f"snapshot buffer is pinned for {self.header().pinned!r}; choose another one")
         index = plan.index(extra)
-        memory = self._allocated(_data_start(len(index)) + plan.data_bytes)
+        memory = self._allocated(data_start(len(index)) + plan.data_bytes)
         # The old set ends before the first byte of the new one is written.
         _WORD.pack_into(memory, _STATE_AT, BufferState.WRITING)
         self._put_fields(generation, step, rank, world_size, layout_hash, len(index), plan.data_bytes, 0)
+        self._put_regions(plan.regions)
         memory[HEADER_BYTES : HEADER_BYTES + len(index)] = index
+        if self._blank_between is not plan:
+            self._blank(plan, data_start(len(index)))
 
     def commit(self, pin: Pin = Pin.NONE) -> ShardHeader:
         """Finish the set begun: checksum, header, and last of all the state word. `pin` holds it for what is named.
@@ -241,6 +205,8 @@ class ShardBuffer:
         if header.state is not BufferState.WRITING:
             raise ShardError(f"snapshot buffer is {header.state.name.lower()}: begin() a set before commit()")
         memory = self._mapped()
+        found, crc = self._summed(header)
+        self._put_regions(found)
         self._put_fields(
             header.generation,
             header.step,
@@ -249,7 +215,7 @@ class ShardBuffer:
             header.layout_hash,
             header.index_bytes,
             header.data_bytes,
-            self._checksum(header),
+            crc,
         )
         _WORD.pack_into(memory, _PINNED_AT, int(pin))
         _WORD.pack_into(memory, _STATE_AT, BufferState.COMPLETE)
@@ -296,12 +262,38 @@ class ShardBuffer:
         )
         self._mapped()[: _FIELDS.size] = packed[:-4] + zlib.crc32(packed[:-4]).to_bytes(4, "little")
 
-    def _checksum(self, header: ShardHeader) -> int:
-        with (
-            memoryview(self._mapped()) as memory,
-            memory[HEADER_BYTES : _data_start(header.index_bytes) + header.data_bytes] as covered,
-        ):
-            return checksum(covered)
+    def _put_regions(self, found: Sequence[Region]) -> None:
+        self._mapped()[_REGIONS_AT : _REGIONS_AT + regions.TABLE_BYTES] = regions.packed(found)
+
+    def _regions(self) -> list[Region]:
+        """Without any, nothing of the data is summed: then `verify` fails, because the table is."""
+        return regions.unpacked(self._table()) or []
+
+    def _table(self) -> bytes:
+        return self._mapped()[_REGIONS_AT : _REGIONS_AT + regions.TABLE_BYTES]
+
+    def _summed(self, header: ShardHeader) -> tuple[list[Region], int]:
+        """Regions with the checksums of what is there now, and that of all of it."""
+        start = data_start(header.index_bytes)
+        with memoryview(self._mapped()) as memory:
+
+            def of(first: int, last: int) -> int:
+                with memory[first:last] as covered:
+                    return checksum(covered)
+
+            found = [
+                regions.summed(region, of(start + region.start, start + region.start + region.nbytes))
+                for region in self._regions()
+            ]
+            return found, regions.whole(of(HEADER_BYTES, start), found)
+
+    def _blank(self, plan: Plan, data_start: int) -> None:
+        """Ranks compare their checksums: what an older plan left between the tensors of this one must not count."""
+        memory = self._mapped()
+        for entry in plan.entries:
+            end = entry.start + entry.nbytes
+            memory[data_start + end : data_start + aligned(end)] = bytes(aligned(end) - end)
+        self._blank_between = plan
 
     def _allocated(self, size_bytes: int) -> mmap.mmap:
         status = os.fstat(self._fd)
@@ -321,25 +313,3 @@ class ShardBuffer:
             # An empty file cannot be mapped; one page of nothing reads as an empty buffer.
             self._memory = mmap.mmap(self._fd, size) if size else mmap.mmap(-1, 1)
         return self._memory
-
-
-def _entry(item: Mapping[str, Any]) -> Entry:
-    return Entry(
-        item["name"],
-        item["dtype"],
-        tuple(item["global_shape"]),
-        tuple(item["offset"]),
-        tuple(item["shape"]),
-        item["nbytes"],
-        item["start"],
-        item["copy"],
-        item["copies"],
-    )
-
-
-def _data_start(index_bytes: int) -> int:
-    return _aligned(HEADER_BYTES + index_bytes)
-
-
-def _aligned(value: int) -> int:
-    return -(-value // _ALIGN) * _ALIGN

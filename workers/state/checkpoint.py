@@ -33,10 +33,11 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 
-from regroup.workers.state.buffer import Entry, ShardBuffer
+from regroup.workers.state.buffer import ShardBuffer
+from regroup.workers.state.names import may_differ
 from regroup.workers.state.plain_data import StateError
+from regroup.workers.state.plan import Entry
 from regroup.workers.state.snapshot import tensor_in
-from regroup.workers.state.training_state import may_differ
 
 _Row = tuple[str, str, Sequence[int], Sequence[int], Sequence[int], str, int, int]
 """A shard in a file: name, type, global shape, offset and shape of the box; file, and first byte and length there."""
@@ -50,7 +51,8 @@ def save_shards(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         fds: Snapshot buffers; they stay open.
 
     Returns:
-        What `write_metadata` needs of this node, and `samples_digest` for the manifest.
+        What `write_metadata` needs of this node, `samples_digest` for the manifest, and for each rank what
+        `ShardBuffer.digests` says: `alike`.
 
     Raises:
         StateError: a buffer does not hold a whole set of that rank.
@@ -58,7 +60,7 @@ def save_shards(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
     directory = Path(args["directory"])
     directory.mkdir(parents=True, exist_ok=True)
     written: list[_Row] = []
-    digest = ""
+    digest, alike = "", list[Mapping[str, int]]()
     for shard, fd in zip(args["shards"], fds, strict=True):
         rank = int(shard["rank"])
         buffer = _verified(fd, rank)
@@ -66,8 +68,9 @@ def save_shards(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         digest = facts["samples_digest"]
         (directory / facts_name(rank)).write_text(json.dumps({**facts, "world_size": buffer.header().world_size}))
         written += _write_tensors(directory, rank, buffer)
+        alike.append(buffer.digests())
     text = zlib.compress(json.dumps(written, separators=(",", ":")).encode())
-    return {"results": base64.b64encode(text).decode(), "samples_digest": digest}
+    return {"results": base64.b64encode(text).decode(), "samples_digest": digest, "alike": alike}
 
 
 def write_metadata(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:

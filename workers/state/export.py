@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 
 from regroup.workers.node import storage
 from regroup.workers.state.checkpoint import CheckpointSource
+from regroup.workers.state.names import is_parameter
 from regroup.workers.state.plain_data import StateError
-from regroup.workers.state.training_state import is_parameter
 
 _MANIFEST = "manifest.json"
 

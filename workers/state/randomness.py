@@ -2,6 +2,7 @@
 
 import base64
 import ctypes
+import hashlib
 import random
 from collections.abc import Mapping
 from typing import Any, cast
@@ -40,6 +41,11 @@ def set_random_state(state: Mapping[str, Any], device: torch.device) -> None:
     torch.set_rng_state(_words(state["torch"]))
     if "cuda" in state and device.type == "cuda":
         torch.cuda.set_rng_state(_words(state["cuda"]), device)
+
+
+def seed_of(seed: int, step: int, data_rank: int) -> int:
+    """Where a rank's generators start that has no state to restore."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{step}:{data_rank}".encode()).digest()[:8], "little")
 
 
 def seed_random(seed: int, device: torch.device) -> None:

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from regroup.workers.parallel.mesh import Alike, Box, box_of, local, shard
-from regroup.workers.state.buffer import Entry, Plan, ShardBuffer
+from regroup.workers.state.buffer import ShardBuffer
 from regroup.workers.state.plain_data import StateError
+from regroup.workers.state.plan import Entry, Plan
+from regroup.workers.state.replicas import Compared
 
 
 class Source(Protocol):
@@ -49,11 +51,17 @@ class Copier:
         """A copy goes on while training does; otherwise it is whole when `copy` returns."""
         return self._stream is not None
 
-    def plan(self, tensors: Mapping[str, Tensor], alike: Alike | None = None) -> Plan:
+    def plan(self, tensors: Mapping[str, Tensor], alike: Alike | None = None, compared: Compared | None = None) -> Plan:
         """Where these tensors go, made again only if there are other ones than last time."""
         shape = tuple((name, tensor.shape) for name, tensor in tensors.items())
         if self._plan is None or shape != self._shape:
-            self._plan, self._shape = plan_of(tensors, alike), shape
+            self._plan, self._shape = plan_of(tensors, alike, compared), shape
+        return self._plan
+
+    @property
+    def known_plan(self) -> Plan:
+        """The newest plan."""
+        assert self._plan is not None, "nothing was copied yet"
         return self._plan
 
     def copy(self, buffer: ShardBuffer, plan: Plan, tensors: Mapping[str, Tensor]) -> None:
@@ -168,7 +176,7 @@ def intersect(
     return common if all(start < stop for start, stop in common) else None
 
 
-def plan_of(tensors: Mapping[str, Tensor], alike: Alike | None = None) -> Plan:
+def plan_of(tensors: Mapping[str, Tensor], alike: Alike | None = None, compared: Compared | None = None) -> Plan:
     """One entry a tensor: the box of it that this rank holds; what is not sharded, like the ranks `alike`."""
     entries: list[Entry] = []
     for name, tensor in tensors.items():
@@ -185,7 +193,7 @@ def plan_of(tensors: Mapping[str, Tensor], alike: Alike | None = None) -> Plan:
                 copies=box.copies,
             )
         )
-    return Plan(entries)
+    return Plan(entries, compared.groups(tensors) if compared is not None else {})
 
 
 def tensor_in(buffer: ShardBuffer, entry: Entry) -> Tensor:

@@ -20,13 +20,12 @@ from torch.optim import Optimizer
 
 from regroup.workers.parallel.mesh import Alike, zeros_like
 from regroup.workers.parallel.names import buffers_of, parameters_of
+from regroup.workers.state.names import BUFFER, OPTIM, OTHER_OPTIM, STATE
 from regroup.workers.state.plain_data import Leaf, Lifted, StateError, leaves, lift, put_back
 from regroup.workers.state.randomness import random_state, set_random_state
 from regroup.workers.state.snapshot import Source, plan_of
 
 _MAIN_MODULE, _MAIN_OPTIMIZER = "model", "optimizer"
-_BUFFER = "buffer."
-_OPTIM, _OTHER_OPTIM, _STATE = "optim.", "optim:", "state:"
 _NOT_FOR_MODULES = ("buffer", "optim")
 _Saved = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]
 
@@ -176,8 +175,8 @@ class TrainingState:
                 self._refuse_twice(prefix + own, self.parameters)
                 self.parameters[prefix + own] = parameter
         for own, buffer in buffers_of(module):
-            self._refuse_twice(f"{_BUFFER}{prefix}{own}", self._buffers)
-            self._buffers[f"{_BUFFER}{prefix}{own}"] = buffer
+            self._refuse_twice(f"{BUFFER}{prefix}{own}", self._buffers)
+            self._buffers[f"{BUFFER}{prefix}{own}"] = buffer
 
     def _refuse_twice(self, name: str, known: Mapping[str, Tensor]) -> None:
         if name in known:
@@ -201,7 +200,7 @@ class TrainingState:
         return found
 
     def _lifted(self) -> dict[str, Lifted]:
-        return {name: lift(item.state_dict(), f"{_STATE}{name}") for name, item in self._stateful.items()}
+        return {name: lift(item.state_dict(), f"{STATE}{name}") for name, item in self._stateful.items()}
 
     def _groups(self) -> dict[str, list[dict[str, Any]]]:
         found: dict[str, list[dict[str, Any]]] = {}
@@ -274,7 +273,7 @@ class TrainingState:
         targets: dict[str, Tensor] = {}
         for name, item in self._stateful.items():
             wanted = leaves(plain[name])
-            now = lift(item.state_dict(), f"{_STATE}{name}").tensors if any(leaf.sharded for leaf in wanted) else {}
+            now = lift(item.state_dict(), f"{STATE}{name}").tensors if any(leaf.sharded for leaf in wanted) else {}
             for leaf in wanted:
                 if leaf.name not in saved:
                     raise StateError(f"the saved state has no {leaf.name!r}: it is damaged")
@@ -298,22 +297,12 @@ class TrainingState:
         return self._device if beside else torch.device("cpu")
 
 
-def is_parameter(name: str) -> bool:
-    """Whether a tensor of a saved state is a parameter, and not a buffer, optimizer state or anything else's."""
-    return not name.startswith((_OPTIM, _OTHER_OPTIM, _BUFFER, _STATE))
-
-
-def may_differ(name: str) -> bool:
-    """Whether ranks that hold a tensor of a state whole may hold different values: buffers, metrics."""
-    return name.startswith((_BUFFER, _STATE))
-
-
 def _like(optimizer: Optimizer, parameter: Tensor, dtype: torch.dtype) -> Tensor:
     return optimizer.state_like(parameter, dtype) if isinstance(optimizer, _Sharding) else zeros_like(parameter, dtype)
 
 
 def _prefix(optimizer_name: str) -> str:
-    return _OPTIM if optimizer_name == _MAIN_OPTIMIZER else f"{_OTHER_OPTIM}{optimizer_name}."
+    return OPTIM if optimizer_name == _MAIN_OPTIMIZER else f"{OTHER_OPTIM}{optimizer_name}."
 
 
 def _entries(optimizer: Optimizer) -> list[tuple[str, nn.Parameter, Any]]:

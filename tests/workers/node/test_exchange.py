@@ -16,7 +16,8 @@ from regroup.workers.node.buffers import BufferPool
 from regroup.workers.node.exchange import Exchange, ExchangeError, ShardKey, get, put
 from regroup.workers.node.mirrored import Mirrored
 from regroup.workers.node.probes import bind_listener
-from regroup.workers.state.buffer import HEADER_BYTES, Entry, Pin, Plan, ShardBuffer
+from regroup.workers.state.buffer import Pin, ShardBuffer
+from regroup.workers.state.plan import HEADER_BYTES, Entry, Plan
 
 BYTES = 3 * exchange.CHUNK_BYTES + 17
 PLAN = Plan((Entry("weight", "uint8", (BYTES,), (0,), (BYTES,), BYTES),))

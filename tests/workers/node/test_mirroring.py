@@ -12,7 +12,8 @@ from regroup.workers.contract import Restore, WantBuffers
 from regroup.workers.node.buffers import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool
 from regroup.workers.node.exchange import ExchangeError
 from regroup.workers.node.mirroring import Mirroring
-from regroup.workers.state.buffer import Entry, Pin, Plan, ShardBuffer
+from regroup.workers.state.buffer import Pin, ShardBuffer
+from regroup.workers.state.plan import Entry, Plan
 
 PLAN = Plan((Entry("weight", "uint8", (1000,), (0,), (1000,), 1000),))
 SIZE = 5000

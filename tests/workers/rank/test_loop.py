@@ -71,6 +71,27 @@ def test_clipping_and_adamw_on_shards_compute_what_torchs_do(run: Any, config: C
     assert norms[1] == pytest.approx(norms[0], rel=1e-10) and max(norms[0]) > 0.3
 
 
+def test_replicas_of_a_function_are_compared_where_it_asks(run: Any, config: Config) -> None:
+    config["verify_replicas"] = True
+    assert run(config, 2, "compared-fsdp").codes == [0, 0]
+    config["args"]["wrap"] = "ddp"
+    whole = run(config, 3, "compared")
+    assert whole.codes == [0, 0, 0]
+    config["faults"] = [{"at": {"rank": 1, "step": 3, "phase": "forward"}, "do": "flip_bit"}]
+    struck = run(config, 3, "odd", show_errors=False)
+    assert struck.codes == [1, 1, 1]
+    assert struck.of("Failed")[0]["error"]["details"]["odd_ranks"] == [1]
+    after = run(config, 3, "odd", generation=2, restore=memory_at(2), faults_fired=[0])
+    assert after.result == whole.result
+
+
+def test_ranks_that_remember_different_things_are_not_compared_in_them(run: Any, config: Config) -> None:
+    config |= {"verify_replicas": True, "function": "function_loops:shares_work", "args": {}}
+    shared = run(config, 2, "shares-work")
+    assert shared.codes == [0, 0]
+    assert len(shared.rows) == 6
+
+
 def test_a_stop_ends_the_loop_after_a_step_that_survives(run: Any, config: Config) -> None:
     whole = run(config, 3, "not-stopped")
     before = run(config, 3, "stopped", stop_at=2)
@@ -190,7 +211,7 @@ def test_a_function_hears_that_it_is_to_stop(run: Any, config: Config) -> None:
         ("twice", r"ValueError: 'model' is tracked already"),
         ("late", r"RuntimeError: track\(\) after the first step"),
         ("total", r"ValueError: run\.steps\(9\), but the spec says training\.steps=6"),
-        ("nan", r"FloatingPointError: step 1: loss nan, not finite on 1 of 2 ranks"),
+        ("nan", r"NonFiniteError: step 1: loss nan: it or the gradient norm is not finite on 1 of 2 ranks"),
         ("half", r"RuntimeError: step 1 took 8 of its 16 samples"),
         ("again", r"RuntimeError: run\.micro_batches\(\) was called twice in one step"),
         ("length", r"DataError: the position in the data was counted in 16 records, but there are 8"),

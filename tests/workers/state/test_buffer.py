@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from regroup.workers.state.buffer import HEADER_BYTES, BufferState, Entry, Pin, Plan, ShardBuffer, ShardError
+from regroup.workers.state.buffer import BufferState, Pin, ShardBuffer, ShardError
+from regroup.workers.state.plan import HEADER_BYTES, Entry, Plan
 
 ENTRIES = (
     Entry("a.weight", "uint8", (4, 6), (2, 0), (2, 6), 12),

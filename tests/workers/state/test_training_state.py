@@ -12,10 +12,11 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from regroup.workers.state import randomness
 from regroup.workers.state.buffer import ShardBuffer
+from regroup.workers.state.names import is_parameter
 from regroup.workers.state.plain_data import StateError, lift, put_back
 from regroup.workers.state.randomness import random_state, seed_random, set_random_state
 from regroup.workers.state.snapshot import Copier, ShardSource
-from regroup.workers.state.training_state import TrainingState, is_parameter
+from regroup.workers.state.training_state import TrainingState
 
 CPU = torch.device("cpu")
 SAVED_NAMES = [

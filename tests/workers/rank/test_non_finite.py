@@ -1,0 +1,40 @@
+"""What a rank does with a step that has no finite numbers."""
+
+import pytest
+
+from regroup.workers.contract import ErrorClass
+from regroup.workers.rank.errors import NonFiniteError, classify
+from regroup.workers.rank.non_finite import NonFinite
+
+
+def rule(do: str) -> NonFinite:
+    return NonFinite({"non_finite": {"do": do, "most_skips": 2, "refill_steps": 10}}, "Lower the rate")
+
+
+@pytest.mark.parametrize("do", ["rollback", "fail"])
+def test_nothing_of_the_step_is_kept_and_the_error_says_what_to_do(do: str) -> None:
+    with pytest.raises(NonFiniteError, match=r"step 4: loss nan; nothing of the step is kept\. Lower the rate") as told:
+        rule(do).skip(4, "loss nan")
+    assert classify(told.value) is ErrorClass.NON_FINITE
+    assert classify(FloatingPointError("the code's own")) is ErrorClass.USER
+
+
+def test_skips_are_bounded_and_steps_refill_them() -> None:
+    non_finite = rule("skip")
+    assert non_finite.skip(5, "loss nan") == {"step": 5, "message": "step 5: loss nan: its update was skipped"}
+    non_finite.skip(6, "loss nan")
+    non_finite.skip(17, "loss inf")
+    with pytest.raises(
+        NonFiniteError, match=r"step 18: loss inf; more than recovery\.budgets\.non_finite=2 such steps"
+    ):
+        non_finite.skip(18, "loss inf")
+
+
+def test_every_step_without_numbers_ends_it_soon() -> None:
+    non_finite = rule("skip")
+    taken = 0
+    with pytest.raises(NonFiniteError):
+        for step in range(100):
+            non_finite.skip(step, "loss nan")
+            taken = step
+    assert taken < 3

@@ -1,0 +1,152 @@
+"""Numbers that go wrong: all ranks do the same about them, and a rank that holds what others do not is named."""
+
+import copy
+import signal
+from typing import Any
+
+import pytest
+
+Config = dict[str, Any]
+Fault = dict[str, Any]
+
+
+def fault(do: str, rank: int, step: int, phase: str = "forward") -> Fault:
+    return {"at": {"rank": rank, "step": step, "phase": phase}, "do": do}
+
+
+def rule(do: str, most_skips: int = 3) -> dict[str, Any]:
+    return {"do": do, "most_skips": most_skips, "refill_steps": 100}
+
+
+@pytest.fixture(params=["fsdp", "ddp"])
+def spread(request: pytest.FixtureRequest, config: Config) -> Config:
+    config["data_parallel"] = request.param
+    return config
+
+
+@pytest.fixture
+def replicas(config: Config) -> Config:
+    """Three ranks that hold the same."""
+    config["data_parallel"] = "ddp"
+    return config
+
+
+def again(agent: Any, config: Config, memory: str, step: int, world_size: int = 2) -> Any:
+    """The generation after one that ended with this step's state in memory; no fault strikes twice."""
+    source = {"source": "memory", "step": step, "generation": 1}
+    return agent.run(config, world_size, memory, generation=2, restore=source, faults_fired=[0, 1])
+
+
+def test_a_loss_that_is_no_number_once_costs_its_step_and_no_bit(agent: Any, spread: Config) -> None:
+    name = spread["data_parallel"]
+    whole = agent.run(spread, 2, f"finite-{name}")
+    spread |= {"faults": [fault("nan_loss", 1, 3)], "non_finite": rule("rollback")}
+    struck = agent.run(spread, 2, f"nan-{name}", show_errors=False)
+    assert struck.codes == [1, 1], "both, though one of them had the wrong number"
+    assert [failed["error"]["error_class"] for failed in struck.of("Failed")] == ["non_finite"] * 2
+    assert all(error.startswith("NonFiniteError: step 3: loss nan, gradient norm nan") for error in struck.errors)
+    assert [row["step"] for row in struck.rows] == [1, 2]
+    after = again(agent, spread, f"nan-{name}", 2)
+    assert after.result == whole.result
+    assert [*struck.losses, *after.losses] == whole.losses
+
+
+def test_a_skipped_step_is_one_without_an_update_on_every_rank(agent: Any, spread: Config) -> None:
+    name = spread["data_parallel"]
+    spread |= {"faults": [fault("nan_loss", 1, 3)], "non_finite": rule("skip")}
+    struck = agent.run(spread, 2, f"skipped-{name}")
+    assert struck.codes == [0, 0]
+    assert [row["step"] for row in struck.rows] == [1, 2, 3, 4]
+    assert [row["loss"] is None for row in struck.rows] == [False, False, True, False]
+    assert {row["samples"] for row in struck.rows} == {16}, "its samples count as seen"
+    (note,) = struck.of("Note")
+    assert (note["kind"], note["data"]["step"]) == ("step_skipped", 3)
+    elsewhere = copy.deepcopy(spread)
+    elsewhere["faults"][0]["at"]["rank"] = 0
+    assert agent.run(elsewhere, 2, f"skipped-by-0-{name}").result == struck.result, "whoever had the wrong number"
+
+
+def test_more_skips_than_allowed_end_it(agent: Any, config: Config) -> None:
+    config |= {
+        "faults": [fault("nan_loss", 0, step) for step in (1, 2, 3)],
+        "non_finite": rule("skip", most_skips=2),
+    }
+    struck = agent.run(config, 2, "skips", show_errors=False)
+    assert struck.codes == [1, 1]
+    assert "more than recovery.budgets.non_finite=2 such steps were skipped" in struck.errors[0]
+    assert len(struck.rows) == 2
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward", "optimizer"])
+def test_a_flipped_bit_in_one_replica_is_found_and_the_state_before_is_good(
+    agent: Any, replicas: Config, phase: str
+) -> None:
+    whole = agent.run(replicas, 3, "alike")
+    replicas["faults"] = [fault("flip_bit", 1, 3, phase)]
+    struck = agent.run(replicas, 3, f"flipped-{phase}", show_errors=False)
+    assert struck.codes == [1, 1, 1]
+    assert [failed["error"]["error_class"] for failed in struck.of("Failed")] == ["corruption"] * 3
+    details = struck.of("Failed")[0]["error"]["details"]
+    assert (details["odd_ranks"], details["of_ranks"], details["is_certain"]) == ([1], [0, 1, 2], True)
+    assert details["step"] == 3 and details["tensors"]
+    assert [row["step"] for row in struck.rows] == [1, 2, 3], "found with the next step's sum, before its update"
+    after = again(agent, replicas, f"flipped-{phase}", 2, 3)
+    assert after.result == whole.result
+
+
+def test_of_two_replicas_nothing_tells_which_is_wrong(agent: Any, replicas: Config) -> None:
+    replicas["faults"] = [fault("flip_bit", 0, 2)]
+    struck = agent.run(replicas, 2, "two", show_errors=False)
+    assert struck.codes == [1, 1]
+    assert not struck.of("Failed")[0]["error"]["details"]["is_certain"]
+
+
+def test_the_last_step_is_looked_at_before_it_is_saved(agent: Any, replicas: Config) -> None:
+    replicas["faults"] = [fault("flip_bit", 2, 4, "optimizer")]
+    struck = agent.run(replicas, 3, "last", show_errors=False)
+    assert struck.codes == [1, 1, 1]
+    assert struck.of("Failed")[0]["error"]["details"]["odd_ranks"] == [2]
+    assert not struck.of("Pinned") and not struck.of("Done")
+
+
+def test_between_snapshots_it_is_found_at_the_next_one(agent: Any, replicas: Config) -> None:
+    replicas["training"]["steps"] = 8
+    replicas["snapshot"]["every_steps"] = 3
+    whole = agent.run(replicas, 3, "seldom")
+    replicas["faults"] = [fault("flip_bit", 1, 4)]
+    struck = agent.run(replicas, 3, "seldom-flipped", show_errors=False)
+    assert struck.of("Failed")[0]["error"]["details"]["step"] == 6
+    assert again(agent, replicas, "seldom-flipped", 3, 3).result == whole.result
+
+
+def test_switched_off_nobody_sees_it(agent: Any, replicas: Config) -> None:
+    """The detector alone is what finds it: without it the run ends as if it were well, with other parameters."""
+    whole = agent.run(replicas, 3, "on")
+    replicas |= {"faults": [fault("flip_bit", 1, 3)], "verify_replicas": False}
+    struck = agent.run(replicas, 3, "off")
+    assert struck.codes == [0, 0, 0]
+    assert struck.result["parameters"] != whole.result["parameters"]
+
+
+HYBRID = ("fsdp", {"dp_replicate": 2, "dp_shard": 2}, {})
+
+
+def test_a_shard_is_compared_with_that_of_the_other_replica(agent: Any, config: Config) -> None:
+    whole = agent.spread(config, HYBRID, "hybrid")
+    assert whole.codes == [0] * 4
+    config["faults"] = [fault("flip_bit", 3, 3)]
+    struck = agent.spread(config, HYBRID, "hybrid-flipped", show_errors=False)
+    details = struck.of("Failed")[0]["error"]["details"]
+    assert (details["odd_ranks"], details["is_certain"]) == ([1, 3], False), "ranks 1 and 3 hold the same shards"
+    source = {"source": "memory", "step": 2, "generation": 1}
+    after = agent.spread(config, HYBRID, "hybrid-flipped", generation=2, restore=source, faults_fired=[0])
+    assert after.result == whole.result
+
+
+def test_a_flipped_bit_in_a_snapshot_fails_its_checksum(agent: Any, config: Config) -> None:
+    config["faults"] = [fault("flip_snapshot_bit", 1, 3), fault("sigkill", 1, 3, "backward")]
+    struck = agent.run(config, 2, "bad-snapshot", show_errors=False)
+    assert struck.codes[1] == -signal.SIGKILL
+    with pytest.raises(LookupError, match="no set of rank 1"):
+        again(agent, config, "bad-snapshot", 2)
+    assert again(agent, config, "bad-snapshot", 1).codes == [0, 0]

@@ -1,0 +1,43 @@
+"""What a rank does with a step whose loss or gradient norm is no number: the same on all ranks, from the same sums."""
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from regroup.workers.rank.errors import NonFiniteError
+
+_AS_IF_NOTHING_WAS_SAID: Mapping[str, Any] = {"do": "fail"}
+
+
+class NonFinite:
+    """The spec's `recovery.non_finite`, and the updates that were skipped because of it in this generation."""
+
+    def __init__(self, config: Mapping[str, Any], advice: str) -> None:
+        """`advice`: what a person can do about such a step."""
+        self._advice = advice
+        self._rule: Mapping[str, Any] = config.get("non_finite", _AS_IF_NOTHING_WAS_SAID)
+        self._level, self._last = 0.0, 0
+
+    def skip(self, step: int, told: str) -> dict[str, Any]:
+        """Go on without this step's update; returns what to tell of it.
+
+        A leaky bucket, like every budget: each skip adds one, each `refill_steps` take one away.
+
+        Raises:
+            NonFiniteError: it is not to be skipped, or as many were as may be.
+        """
+        if self._rule["do"] != "skip":
+            self.refuse(step, told)
+        most, refill_steps = self._rule["most_skips"], self._rule["refill_steps"]
+        self._level = max(0.0, self._level - (step - self._last) / refill_steps) + 1
+        self._last = step
+        if self._level > most:
+            self.refuse(step, f"{told}; more than recovery.budgets.non_finite={most} such steps were skipped")
+        return {"step": step, "message": f"step {step}: {told}: its update was skipped"}
+
+    def refuse(self, step: int, told: str) -> NoReturn:
+        """End the generation: nothing of this step is kept.
+
+        Raises:
+            NonFiniteError: always.
+        """
+        raise NonFiniteError(f"step {step}: {told}; nothing of the step is kept. {self._advice}")

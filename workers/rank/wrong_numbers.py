@@ -1,0 +1,53 @@
+"""Rehearsed failures of what a rank computes or holds: numbers that go wrong while no process does."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from regroup.workers.parallel.mesh import local
+from regroup.workers.state.buffer import ShardBuffer
+
+
+def wrong_numbers(
+    modules: Callable[[], Sequence[nn.Module]], newest: Callable[[], ShardBuffer | None]
+) -> Mapping[str, Callable[[], None]]:
+    """What a fault's `do` does to the rank's modules, or to its newest snapshot. Raises LookupError if it has none."""
+    return {
+        "nan_loss": lambda: _spoil_next_output(modules()),
+        "flip_bit": lambda: _flip_parameter(modules()),
+        "flip_snapshot": lambda: _flip_snapshot(newest()),
+    }
+
+
+def _spoil_next_output(modules: Sequence[nn.Module]) -> None:
+    """The next output of any layer is not a number, and with it the loss and all gradients."""
+    handles: list[RemovableHandle] = []
+
+    def spoil(module: nn.Module, inputs: Any, output: Any) -> Any:
+        if not handles or not isinstance(output, Tensor) or not output.is_floating_point():
+            return None
+        for handle in handles:
+            handle.remove()
+        handles.clear()
+        return output * float("nan")
+
+    handles += [part.register_forward_hook(spoil) for module in modules for part in module.modules()]
+
+
+def _flip_parameter(modules: Sequence[nn.Module]) -> None:
+    """One bit of one value: of a float, in the mantissa, so that nothing but a comparison sees it."""
+    parts = [local(parameter) for module in modules for parameter in module.parameters()]
+    # The last, because every loss depends on it; of an embedding's rows many are not used. `.data`: autograd must not
+    # notice, as it would not notice a bit that flips by itself.
+    value = next(part for part in reversed(parts) if part.numel()).data.view(-1)[:1].view(torch.uint8)
+    value[max(0, len(value) - 2)] ^= 1
+
+
+def _flip_snapshot(buffer: ShardBuffer | None) -> None:
+    if buffer is None:
+        raise LookupError("this rank has no snapshot yet; choose a later step")
+    view = next(view for view in buffer.views(buffer.index().tensors) if len(view))
+    view[0] ^= 1
