@@ -169,6 +169,15 @@ ROWS = (
                 stacked=True,
             ),
             Panel(
+                "Numbers that went wrong",
+                "Per hour: steps left without an update, and snapshots that were unfit to be restored.",
+                "short",
+                [
+                    Query(f"rate(regroup_steps_skipped_total[{RATE}]) * 3600", "steps skipped"),
+                    Query(f"sum by (why) (rate(regroup_snapshots_refused_total[{RATE}])) * 3600", "snapshots: {{why}}"),
+                ],
+            ),
+            Panel(
                 "Recovery by phase",
                 "Mean seconds of each phase.",
                 "s",

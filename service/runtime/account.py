@@ -9,6 +9,7 @@ from regroup.service.store.records import Event, JobRow
 from regroup.service.store.store import Store
 
 _EVENTS = 1000
+_WHY_REFUSED = {"snapshot_damaged": "checksum", "snapshot_refused": "replicas"}
 
 
 @dataclass
@@ -23,6 +24,9 @@ class Account:
     checkpoint_seconds: list[float] = field(default_factory=list[float])
     install_seconds: list[float] = field(default_factory=list[float])
     """Of each Python that was made for the job."""
+    steps_skipped: int = 0
+    snapshots_refused: dict[str, int] = field(default_factory=dict[str, int])
+    """By why: `checksum` or `replicas`."""
     world_size: int = 0
     """Of the newest generation."""
     stragglers: int = 0
@@ -49,6 +53,10 @@ class Account:
             self.checkpoint_seconds.append(float(event.data["duration_s"]))
         elif event.type == "note" and event.data.get("kind") == "environment" and event.data["installed"]:
             self.install_seconds.append(float(event.data["seconds"]))
+        elif event.type == "note" and event.data.get("kind") == "step_skipped":
+            self.steps_skipped += 1
+        elif event.type == "note" and (why := _WHY_REFUSED.get(str(event.data.get("kind")))):
+            self.snapshots_refused[why] = self.snapshots_refused.get(why, 0) + 1
         elif event.type == "stragglers":
             self.stragglers = len(event.data["ranks"])
         elif event.type == "generation":

@@ -30,6 +30,11 @@ INCIDENTS = Metric(
     ("cause",),
 )
 STEPS_LOST = Metric("regroup_steps_lost", "counter", "Steps done again after incidents.")
+STEPS_SKIPPED = Metric("regroup_steps_skipped", "counter", "Steps whose update was left out: no finite numbers.")
+SNAPSHOTS_REFUSED = Metric(
+    "regroup_snapshots_refused", "counter",
+    "Snapshots found unfit when one was to be restored: checksum or replicas that differ.", ("why",),
+)  # fmt: skip
 RECOVERY = Metric(
     "regroup_recovery_seconds", "histogram",
     "Time of each phase of a recovery: detect, teardown, decide, form, restore, first_step, total.",

@@ -7,6 +7,7 @@ what is new, and nothing of jobs that have ended.
 import asyncio
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,6 +75,9 @@ def _families(totals: Totals, accounts: Sequence[Account], now: float) -> Iterab
     yield _histogram(names.QUEUE_WAIT, {(): [wait for account in accounts for wait in queue_waits(account.timeline)]})
     yield _counter(names.INCIDENTS, [((cause,), count) for cause, count in totals.incidents.items()])
     yield _counter(names.STEPS_LOST, [((), sum(account.steps_lost for account in accounts))])
+    yield _counter(names.STEPS_SKIPPED, [((), sum(account.steps_skipped for account in accounts))])
+    refused = sum((Counter(account.snapshots_refused) for account in accounts), Counter[str]())
+    yield _counter(names.SNAPSHOTS_REFUSED, [((why,), refused[why]) for why in ("checksum", "replicas")])
     yield _histogram(names.RECOVERY, _phases(incidents))
     yield _gauge(names.CHECKPOINT_BYTES, [((), totals.checkpoint_bytes)])
     durations = [seconds for account in accounts for seconds in account.checkpoint_seconds]

@@ -63,6 +63,8 @@ def life_of_a_job() -> list[Report]:
         *(step(2, number) for number in range(11, 21)),
         ("checkpoint", "checkpoint:20", 2, saved),
         ("mirror", "mirror:1", 2, {"step": 19}),
+        ("note", "note:1", 2, {"kind": "step_skipped", "step": 12}),
+        ("note", "note:2", 2, {"kind": "snapshot_damaged", "step": 9}),
     ]
     return [Report(i, key, kind, g, 1000.0 + i, data) for i, (kind, key, g, data) in enumerate(kinds, 1)]
 
