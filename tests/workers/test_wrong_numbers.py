@@ -144,7 +144,7 @@ def test_a_shard_is_compared_with_that_of_the_other_replica(agent: Any, config: 
 
 
 def test_a_flipped_bit_in_a_snapshot_fails_its_checksum(agent: Any, config: Config) -> None:
-    config["faults"] = [fault("flip_snapshot_bit", 1, 3), fault("sigkill", 1, 3, "backward")]
+    config["faults"] = [fault("flip_snapshot", 1, 3), fault("sigkill", 1, 3, "backward")]
     struck = agent.run(config, 2, "bad-snapshot", show_errors=False)
     assert struck.codes[1] == -signal.SIGKILL
     with pytest.raises(LookupError, match="no set of rank 1"):
