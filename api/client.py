@@ -6,8 +6,8 @@
             print(event.type, event.data)
         assert client.wait(job.id).state == "SUCCEEDED"
 
-Requests are repeated while the server is away (a submit under one idempotency key, so it makes one job), and streams
-resume where they broke off. Imports neither torch, ray nor the service.
+Requests are repeated while the server is away (a submit under one key, so it makes one job), and streams resume where
+they broke off. Imports neither torch nor ray.
 """
 
 import base64
@@ -197,8 +197,7 @@ class Client(NodeCalls):
 
     def evidence(self, job: str, number: int, *, project: str = "default") -> bytes:
         """What was known of incident `number`, and taken before its ranks were ended: a zip with a `summary.txt`."""
-        path = f"/v1/jobs/{job}/incidents/{number}/evidence"
-        return self._send("GET", path, params={"project": project}).content
+        return self._send("GET", f"/v1/jobs/{job}/incidents/{number}/evidence", params={"project": project}).content
 
     def generations(self, job: str, *, project: str = "default") -> list[schemas.Generation]:
         """Oldest first."""

@@ -1,8 +1,7 @@
 """The versioned messages between ranks, agents and supervisor, and the reasons a rank ends. No torch, no ray.
 
-Every message is a frozen dataclass; `encode` writes it as JSON with its type and `CONTRACT_VERSION`, `decode` reads
-it back and refuses another version or an unknown type. Times are Unix seconds (`time.time()`), so that a person can
-compare them across processes; timeouts and leases never use them.
+Every message is a frozen dataclass; `encode` writes it as JSON with its type and `CONTRACT_VERSION`, `decode` refuses
+another version or type. Times are Unix seconds, for people to compare; timeouts and leases never use them.
 """
 
 import json

@@ -8,7 +8,8 @@ from typing import Any
 
 from regroup.service.policy.recovery import Saved
 from regroup.service.policy.retention import Kept, surplus, torn
-from regroup.service.runtime.gang import AgentError, AgentLostError, Gang
+from regroup.service.runtime.agents import AgentError, AgentLostError
+from regroup.service.runtime.gang import Gang
 from regroup.service.runtime.generations import Generation, GenerationLog
 from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.payload import Payload

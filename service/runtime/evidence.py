@@ -7,8 +7,9 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
+from regroup.service.runtime.agents import AgentLostError
 from regroup.service.runtime.cluster import SupervisorEvent
-from regroup.service.runtime.gang import AgentLostError, Gang
+from regroup.service.runtime.gang import Gang
 from regroup.service.runtime.incidents import Incident
 from regroup.service.runtime.telling import Telling
 

@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
-from regroup.service.errors import RegroupError
 from regroup.service.policy.recovery import Shard, is_alike
+from regroup.service.runtime.agents import AgentError, AgentLostError, Agents
 from regroup.service.runtime.generations import Generation
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import Join, Restore, to_json
@@ -25,46 +25,6 @@ SCAN_TIMEOUT_S = 120.0
 REMOVE_TIMEOUT_S = 600.0
 STORAGE_UNAVAILABLE = "StorageUnavailable"
 """Kind of error: durable storage did not answer. What it holds may be as good as before."""
-
-
-class AgentLostError(RegroupError):
-    """An agent's actor is dead or silent."""
-
-    def __init__(self, node_id: str, message: str) -> None:
-        super().__init__(message)
-        self.node_id = node_id
-
-
-class AgentError(RegroupError):
-    """An agent refused for a reason that a person can act on."""
-
-    def __init__(self, node_id: str, node_name: str, kind: str, message: str, traceback: str) -> None:
-        super().__init__(f"{message} (node {node_name})")
-        self.node_id, self.kind, self.traceback = node_id, kind, traceback
-
-
-class Agents(Protocol):
-    """How agents are reached; `ray_agents.RayAgents` is the real one."""
-
-    async def start(self, config: AgentConfig) -> None:
-        """Create the agent's actor on its node, or find it there."""
-        ...
-
-    async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
-        """Call a method.
-
-        Raises:
-            AgentLostError: the actor is dead or did not answer in time.
-        """
-        ...
-
-    async def kill(self, node_id: str) -> None:
-        """End the actor by force; a missing one is no error."""
-        ...
-
-    async def farewell(self, node_id: str) -> str:
-        """Why a node has left by plan, e.g. by SIGTERM; empty if it has not, or nobody knows."""
-        ...
 
 
 @dataclass

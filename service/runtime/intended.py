@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regroup.service.runtime.gang import AgentLostError
+from regroup.service.runtime.agents import AgentLostError
 from regroup.service.runtime.moved import Moved
 from regroup.service.runtime.recovering import Ended
 from regroup.service.states import Reason

@@ -7,7 +7,8 @@ from typing import Any
 
 from regroup.service.policy.drain import Pace, pace
 from regroup.service.policy.recovery import Cause
-from regroup.service.runtime.gang import CALL_TIMEOUT_S, AgentError, AgentLostError, Gang
+from regroup.service.runtime.agents import AgentError, AgentLostError
+from regroup.service.runtime.gang import CALL_TIMEOUT_S, Gang
 from regroup.service.runtime.intended import Drain, Intended
 from regroup.service.runtime.moved import Leave, Moved
 from regroup.service.runtime.payload import Payload

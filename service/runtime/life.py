@@ -15,8 +15,9 @@ from typing import Any
 
 from regroup.service.policy.recovery import ZYGOTE_RANK, Source, Verdict
 from regroup.service.runtime.adopting import found
+from regroup.service.runtime.agents import AgentError, AgentLostError
 from regroup.service.runtime.checkpoints import Checkpoints
-from regroup.service.runtime.gang import STORAGE_UNAVAILABLE, AgentError, AgentLostError, Gang
+from regroup.service.runtime.gang import STORAGE_UNAVAILABLE, Gang
 from regroup.service.runtime.generations import Generation, GenerationLog, SupersededError
 from regroup.service.runtime.holding import Holding
 from regroup.service.runtime.incidents import Incident
@@ -228,7 +229,9 @@ class Life:
         try:
             await self._intended.unless(self.gang.check_storage())
             if sources is not None:
-                await self._intended.unless(self._unless_silent(self.gang.prepare_data(sources)))
+                await self._intended.unless(
+                    self._pulse.unless_silent(self.gang.configs, self.gang.prepare_data(sources))
+                )
         except AgentError as error:
             if error.kind not in _STORAGE_KINDS or not self._generations.past:
                 raise input_error(error) from error
@@ -378,8 +381,7 @@ class Life:
             await self._telling.revise(incident)
         until = await self.holding.begin(end, number)
         if target is not JobState.SUCCEEDED:
-            kept = f"; its nodes are kept until {until}" if until else ""
-            message = end.message + kept
+            message = end.message + (f"; its nodes are kept until {until}" if until else "")
             await self._telling.change(JobState.DRAINING, end.reason, message, generation=number, error=end.error)
         await self.gang.end(max(1, number), ())
         await self._recovering.evidence.collect()
@@ -394,22 +396,3 @@ class Life:
         self._telling.phase = "released"
         await self._recovering.evidence.collect()
         await self._telling.change(JobState.QUEUED, reason, message, generation=number)
-
-    async def _unless_silent(self, work: Any) -> Any:
-        """Wait for `work` that one agent does with the help of all nodes, while all agents are heard of.
-
-        Raises:
-            AgentLostError: one fell silent: what waits for its node would wait for ever.
-        """
-        self._pulse.expect(self.gang.configs)
-        task = asyncio.ensure_future(work)
-        try:
-            while not task.done():
-                await asyncio.wait({task}, timeout=_LOOK_S)
-                if silent := [] if task.done() else self._pulse.silent():
-                    raise AgentLostError(
-                        silent[0], f"agent on node {silent[0][:8]} fell silent during data preparation"
-                    )
-            return await task
-        finally:
-            task.cancel()

@@ -5,7 +5,8 @@ import contextlib
 from collections.abc import Collection
 from typing import Any
 
-from regroup.service.runtime.gang import AgentLostError, Gang
+from regroup.service.runtime.agents import AgentLostError
+from regroup.service.runtime.gang import Gang
 
 LOOK_TIMEOUT_S = 5.0
 

@@ -9,7 +9,8 @@ import time
 from collections.abc import Mapping
 
 from regroup.service.policy.mirrors import rest_s
-from regroup.service.runtime.gang import AgentError, AgentLostError, Gang
+from regroup.service.runtime.agents import AgentError, AgentLostError
+from regroup.service.runtime.gang import Gang
 from regroup.service.runtime.generations import Generation
 from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.watch import Watch

@@ -12,7 +12,8 @@ from typing import Any
 
 from regroup.service.policy.health import fault_of
 from regroup.service.policy.preflight import Finding, Unfit, judge, ring
-from regroup.service.runtime.gang import AgentError, AgentLostError, Gang
+from regroup.service.runtime.agents import AgentError, AgentLostError
+from regroup.service.runtime.gang import Gang
 from regroup.service.runtime.incidents import Incident
 from regroup.service.runtime.intended import Intended
 from regroup.service.runtime.payload import Payload

@@ -1,11 +1,17 @@
 """When each agent was last heard of."""
 
+import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from regroup.service.runtime.agents import AgentLostError
 
 LOST_S = 5.0
 """An agent silent for so long is lost."""
 _ASLEEP_S = 2.0
+_LOOK_S = 0.5
+T = TypeVar("T")
 
 
 class Pulse:
@@ -34,3 +40,21 @@ class Pulse:
             # Nobody listened: what the agents said meanwhile is still to be read.
             self._heard_s = {node: max(heard, now - LOST_S / 2) for node, heard in self._heard_s.items()}
         return [node for node, heard in self._heard_s.items() if now - heard > LOST_S]
+
+    async def unless_silent(self, nodes: Iterable[str], work: Awaitable[T]) -> T:
+        """Wait for `work` that one agent does with the help of all these nodes, while all are heard of.
+
+        Raises:
+            AgentLostError: one fell silent: what waits for its node would wait for ever.
+        """
+        self.expect(nodes)
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done():
+                await asyncio.wait({task}, timeout=_LOOK_S)
+                if silent := [] if task.done() else self.silent():
+                    message = f"agent on node {silent[0][:8]} fell silent during data preparation"
+                    raise AgentLostError(silent[0], message)
+            return await task
+        finally:
+            task.cancel()

@@ -14,8 +14,8 @@ from ray.exceptions import ActorUnschedulableError, RayActorError, RaySystemErro
 from ray.experimental import internal_kv
 
 from regroup.service.runtime import ray_standby
+from regroup.service.runtime.agents import AgentLostError
 from regroup.service.runtime.cluster import NAMESPACE, agent_name
-from regroup.service.runtime.gang import AgentLostError
 from regroup.service.runtime.payload import Payload
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import to_json

@@ -18,10 +18,11 @@ from regroup.service.policy.recovery import (
     differing,
     judge,
 )
+from regroup.service.runtime.agents import AgentError
 from regroup.service.runtime.checkpoints import Checkpoints
 from regroup.service.runtime.cluster import SupervisorEvent
 from regroup.service.runtime.evidence import Evidence
-from regroup.service.runtime.gang import AgentError, Gang
+from regroup.service.runtime.gang import Gang
 from regroup.service.runtime.generations import Generation, GenerationLog
 from regroup.service.runtime.incidents import Incident
 from regroup.service.runtime.looking import look

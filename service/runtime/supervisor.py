@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from regroup.service.runtime.agents import AgentLostError
 from regroup.service.runtime.cluster import LogChunk, SyncReply, SyncRequest
-from regroup.service.runtime.gang import AgentLostError, Gang
+from regroup.service.runtime.gang import Gang
 from regroup.service.runtime.generations import GenerationLog
 from regroup.service.runtime.journal import Intake, Journal
 from regroup.service.runtime.life import Life

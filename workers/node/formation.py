@@ -131,8 +131,9 @@ class Formation:
 
     def heard(self) -> list[Message]:
         """All that was said, but of the steps only the first and the newest."""
-        rows = [row for row in (self.first_row, self.newest_row) if row is not None]
-        return [*self.said, *dict.fromkeys(rows)]
+        first, newest = self.first_row, self.newest_row
+        rows = [] if first is None or newest is None else [first] if first is newest else [first, newest]
+        return [*self.said, *rows]
 
     def running(self) -> tuple[int, ...]:
         """Ranks alive now."""

@@ -10,8 +10,9 @@ import pytest
 from house.records import Records
 
 from regroup.service.policy.recovery import Source
+from regroup.service.runtime.agents import AgentLostError
 from regroup.service.runtime.checkpoints import Checkpoints
-from regroup.service.runtime.gang import AgentLostError, Gang
+from regroup.service.runtime.gang import Gang
 from regroup.service.runtime.generations import Generation, GenerationLog
 from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.payload import Payload

@@ -8,9 +8,10 @@ from house.records import Records
 
 from regroup.service.layout import Layout
 from regroup.service.policy.recovery import Cause, Source
+from regroup.service.runtime.agents import AgentLostError
 from regroup.service.runtime.cluster import SupervisorEvent
 from regroup.service.runtime.evidence import KEPT, Evidence
-from regroup.service.runtime.gang import AgentLostError, Gang
+from regroup.service.runtime.gang import Gang
 from regroup.service.runtime.generations import Generation
 from regroup.service.runtime.incidents import Incident
 from regroup.service.runtime.journal import Journal

@@ -6,7 +6,8 @@ from typing import Any
 
 from house.records import Records
 
-from regroup.service.runtime.gang import AgentLostError, Gang
+from regroup.service.runtime.agents import AgentLostError
+from regroup.service.runtime.gang import Gang
 from regroup.service.runtime.generations import GenerationLog
 from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.life import Life

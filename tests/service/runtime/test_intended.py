@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from regroup.service.runtime.gang import AgentLostError
+from regroup.service.runtime.agents import AgentLostError
 from regroup.service.runtime.intended import Intended
 from regroup.service.runtime.moved import Moved
 from regroup.service.runtime.recovering import Ended

@@ -163,7 +163,7 @@ async def test_a_node_silent_while_data_is_prepared_is_not_waited_for(monkeypatc
     nodes = FakeNodes({})
     nodes.stuck = "prepare_data"  # its tasks wait for a node that is gone
     made, journal = life(nodes, Records())
-    monkeypatch.setattr("regroup.service.runtime.life._LOOK_S", 0.001)
+    monkeypatch.setattr("regroup.service.runtime.pulse._LOOK_S", 0.001)
     made._pulse = Pulse(count().__next__)  # a second passes at every look
     await asyncio.wait_for(made.run(), 20)
     last = (await journal.since("", 0, 0))[-1]

@@ -9,7 +9,8 @@ from house.records import Records
 
 from regroup.service.layout import Layout
 from regroup.service.policy.recovery import Source
-from regroup.service.runtime.gang import AgentLostError, Gang
+from regroup.service.runtime.agents import AgentLostError
+from regroup.service.runtime.gang import Gang
 from regroup.service.runtime.generations import Generation, Place
 from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.mirrors import Mirrors

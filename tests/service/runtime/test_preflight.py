@@ -8,7 +8,8 @@ from house.records import Records
 from house.supervised import SPEC, FakeNodes
 
 from regroup.service.policy.health import Happening
-from regroup.service.runtime.gang import AgentLostError, Gang
+from regroup.service.runtime.agents import AgentLostError
+from regroup.service.runtime.gang import Gang
 from regroup.service.runtime.generations import GenerationLog
 from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.life import Life

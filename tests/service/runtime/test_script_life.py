@@ -10,8 +10,9 @@ import pytest
 from house.records import Records
 
 from regroup.service.runtime import life as lives
+from regroup.service.runtime.agents import AgentLostError
 from regroup.service.runtime.cluster import SupervisorEvent
-from regroup.service.runtime.gang import AgentLostError, Gang
+from regroup.service.runtime.gang import Gang
 from regroup.service.runtime.generations import GenerationLog
 from regroup.service.runtime.incidents import Incident
 from regroup.service.runtime.journal import Journal
