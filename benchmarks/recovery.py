@@ -1,6 +1,7 @@
-"""Start and recovery: regroup, Ray Train as shipped, and Ray Train with its knobs turned, in one run on one machine.
+"""Start and recovery: regroup, Ray Train as shipped and with its knobs turned, and torchft, in one run on one machine.
 
-usage: python -m benchmarks.recovery --json PATH [--trials N] [--arms regroup,regroup_cold,ray_train,ray_train_tuned]
+usage: python -m benchmarks.recovery --json PATH [--trials N]
+                                     [--arms regroup,regroup_cold,ray_train,ray_train_tuned,torchft]
 
 Every trial of every arm has a fresh Ray cluster of two nodes with two slots each, and only one cluster is alive at a
 time. The arms take turns within a trial, in an order that rotates; within a trial all are struck at the same place.
@@ -15,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import plots, ray_train_arm, regroup_arm, stats
+from benchmarks import plots, ray_train_arm, regroup_arm, stats, torchft_arm
 from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
 from benchmarks.peers.workload import Workload, write_text
 from benchmarks.trial import Strike, Trial, TrialError, draw_strike
@@ -32,6 +33,7 @@ ARMS: Mapping[str, Arm] = {
     "regroup_cold": lambda *given: regroup_arm.run("regroup_cold", False, *given),
     "ray_train": lambda *given: ray_train_arm.run("ray_train", ray_train_arm.SHIPPED, *given),
     "ray_train_tuned": lambda *given: ray_train_arm.run("ray_train_tuned", ray_train_arm.TUNED, *given),
+    "torchft": lambda *given: torchft_arm.run("torchft", *given),
 }
 
 
@@ -42,6 +44,9 @@ def main() -> int:
     given = parser.parse_args()
     end_tidily_on_sigterm()
     names = given.arms.split(",")
+    if "torchft" in names and not torchft_arm.is_installed():
+        names.remove("torchft")
+        print("torchft is not installed and left out: pip install torchft==0.2.0", flush=True)
     draw = random.Random(_SEED)
     trials: list[Trial] = []
     failures: list[str] = []
@@ -91,6 +96,13 @@ def result(trials: Sequence[Trial], failures: Sequence[str], control: Mapping[st
                 for figure in _FIGURES
                 if figure != "steps_lost"
             }
+    if {"regroup", "torchft"} <= set(arms):
+        whole = [trial.kill_to_full_strength_s for trial in by_arm["torchft"] if trial.kill_to_full_strength_s]
+        arms["torchft"]["kill_to_full_strength_s"] = stats.summary(whole)
+        document["ratio_torchft"] = {
+            "full_strength": arms["torchft"]["kill_to_full_strength_s"]["p50"]
+            / arms["regroup"]["kill_to_new_step_s"]["p50"]
+        }
     if {"regroup_cold", "ray_train"} <= set(arms):
         document["ratio_without_standby"] = {
             "submit_to_first_step": arms["ray_train"]["submit_to_first_step_s"]["p50"]
@@ -129,7 +141,8 @@ def _say(trial: Trial) -> None:
     where = f"rank {trial.strike.rank} at step {trial.strike.step} in {trial.strike.phase}"
     print(
         f"{trial.arm}: first step after {trial.submit_to_first_step_s:.2f} s; killed {where}, "
-        f"back after {trial.kill_to_first_step_s:.2f} s, {trial.steps_lost} steps lost",
+        f"back after {trial.kill_to_first_step_s:.2f} s, {trial.steps_lost} steps lost"
+        + (f", all of it after {trial.kill_to_full_strength_s:.2f} s" if trial.kill_to_full_strength_s else ""),
         flush=True,
     )
 

@@ -36,6 +36,8 @@ class Trial:
     steps_lost: int
     """Committed steps that had to be done again."""
     details: dict[str, Any] = field(default_factory=dict[str, Any])
+    kill_to_full_strength_s: float | None = None
+    """From SIGKILL to the end of the first step of all ranks, where fewer may go on meanwhile; None: they may not."""
 
 
 def draw_strike(

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import torchft_arm
 from benchmarks.ray_train_arm import read_trial
 from benchmarks.recovery import result
 from benchmarks.trial import Strike, Trial
@@ -47,6 +48,23 @@ def test_ratios_are_of_medians_over_regroup() -> None:
     assert document["ratio_tuned"]["kill_to_first_step"] == 12.0
     assert document["regroup"] == {"steps_lost_max": 0, "bitwise_equal": True}
     assert len(document["trials"]) == 7
+
+
+def test_torchft_is_whole_again_with_the_first_step_of_all_after_its_replica_has_come_back() -> None:
+    def step(at: float, number: int, of: int) -> dict[str, Any]:
+        return {"time_s": at, "kind": "step", "step": number, "of": of}
+
+    times = [
+        step(4.0, 1, 2), step(5.0, 2, 4), step(6.0, 13, 4),
+        {"time_s": 6.1, "kind": "kill"},
+        step(6.2, 13, 4),  # the others were only late to note it
+        step(6.5, 14, 3), {"time_s": 8.0, "kind": "start"}, step(8.1, 15, 3), step(8.6, 16, 4),
+    ]  # fmt: skip
+    found = torchft_arm.read_trial("torchft", STRIKE, times, submitted=1.0)
+    assert found.submit_to_first_step_s == 4.0 and found.kill_to_first_step_s == pytest.approx(0.4)
+    assert found.kill_to_full_strength_s == pytest.approx(2.5) and found.details["steps_with_fewer"] == 2
+    document = result([trial("regroup", 3.0, 0.5), found], [], {"digest": "same"})
+    assert document["ratio_torchft"]["full_strength"] == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize(
