@@ -29,14 +29,16 @@ def run_scenarios(scenarios: Sequence[Scenario], seed: int, tell: Tell) -> Itera
     """Each outcome as soon as it is there. Scenarios that need a spare node come last, on a service that has one."""
     for spares in sorted({scenario.spares for scenario in scenarios}):
         with _service(spares) as (service, root):
-            controls: dict[int, Record] = {}
+            controls: dict[tuple[int, str], Record] = {}
             for scenario in [each for each in scenarios if each.spares == spares]:
-                if scenario.steps not in controls:
+                layout = {name: part for name, part in scenario.parts.items() if name == "layout"}
+                like = (scenario.steps, str(layout))
+                if like not in controls:
                     tell(f"control run of {scenario.steps} steps")
-                    controls[scenario.steps] = _run(service, root, Plan("control", seed, scenario.steps), tell)
+                    controls[like] = _run(service, root, Plan("control", seed, scenario.steps), tell, **layout)
                 tell(f"{scenario.number} {scenario.name}: {scenario.what}")
                 record = _run(service, root, scenario.plan(seed), tell)
-                yield judged(scenario, seed, record, controls[scenario.steps])
+                yield judged(scenario, seed, record, controls[like])
 
 
 def run_soak(minutes: float, seed: int, mix: Mapping[str, float], tell: Tell) -> Outcome:

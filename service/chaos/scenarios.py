@@ -18,6 +18,7 @@ _EXIT, _HANG = frozenset({"rank_exit"}), frozenset({"hang"})
 _LOST = frozenset({"agent_lost", "node_lost"})
 _MIRRORED = {"snapshot": {"mirror_share": 0.5}}
 _NO_MIRROR = {"snapshot": {"mirror": "off"}}
+_REPLICAS = {"layout": {"dp": RANKS, "data_parallel": "ddp"}}
 _LONGER = 4
 """Steps of jobs that are struck from outside, over those of the others: a person's eye is slower than a fault's."""
 _HUNG_S, _BACK_S = 12.0, 15.0
@@ -186,6 +187,11 @@ SCENARIOS: Sequence[Scenario] = (
              _damage_then_lose_memory("delete_shard"), _PAST_DAMAGE, parts=_NO_MIRROR),
     Scenario("25d", "snapshot-flipped", "a byte of a rank's newest snapshot is changed, then a rank is killed",
              _flip_then_kill, Expected(incidents=(_EXIT,), steps_lost=2)),
+    Scenario("33a", "loss-not-finite", "the loss of one rank is no number, once", _one("nan_loss", phase="forward"),
+             Expected(incidents=(frozenset({"non_finite"}),))),
+    Scenario("33b", "parameter-flipped", "a bit of one replica's parameters is changed",
+             _one("flip_bit", phase="forward"), Expected(incidents=(frozenset({"silent_corruption"}),), detect_s=5),
+             parts=_REPLICAS),
     Scenario("37", "cancelled-in-recovery", "the job is cancelled while it recovers", _while_recovering("cancel"),
              Expected("CANCELLED", "cancelled_by_user", (_EXIT,)), longer=_LONGER),
     Scenario("38", "crash-loop", "a rank is killed in the first step, over and over",
@@ -194,19 +200,20 @@ SCENARIOS: Sequence[Scenario] = (
 )  # fmt: skip
 
 NOT_YET: Sequence[NotYet] = (
-    NotYet("6", "collective mismatch", "no fault skips a collective yet"),
+    NotYet("6", "collective mismatch", "an error of code, not a fault of a spec: tests/e2e/test_hang.py has such code"),
     NotYet("10", "CUDA out of memory, poisoned context", "needs a GPU"),
     NotYet("17", "Ray's head restarts", "ends the command's own cluster; tests/e2e/test_lost_cluster.py does it"),
     NotYet("18a", "two nodes of different pairs", "needs four nodes and two spares on one machine"),
-    NotYet("21", "flapping node", "nodes are not quarantined yet"),
+    NotYet("21", "flapping node", "takes minutes: tests/e2e/test_node_health.py does it"),
     NotYet("22", "network partition", "needs network namespaces: `regroup chaos` has one network"),
     NotYet("23", "packet loss and delay", "needs a queueing discipline of the kernel (netem)"),
     NotYet("26", "disk full, read-only, slow storage", "needs a file system of its own, mounted by root"),
-    NotYet("27–30", "nodes added, drained; other layouts", "planned changes, not failures"),
+    NotYet("27, 30", "nodes added; other layouts", "jobs do not change their size while they run yet"),
+    NotYet("28, 29", "nodes drained, with time and without", "planned, no failure: tests/e2e/test_drain.py does it"),
     NotYet("31", "not enough nodes for any layout", "jobs queue again; parking is not there yet"),
     NotYet("32", "slow rank", "stragglers are named and left alone: tests/e2e/test_straggler.py, the fault `slow`"),
-    NotYet("33", "loss not finite, silently wrong gradients", "belongs to the numerical faults of the spec"),
-    NotYet("34", "spare dies or is unfit", "nodes are not probed before they are needed yet"),
+    NotYet("33c", "loss spike, a wrong gradient in the sum", "not detected: it is wrong on all ranks alike"),
+    NotYet("34", "spare dies or is unfit", "no fault spoils a node: tests/workers/node/test_standby.py does"),
     NotYet("35", "clock jump", "needs a time namespace for each node"),
     NotYet("36", "stale message", "sent by hand in tests/workers/node/test_host.py"),
 )

@@ -7,9 +7,8 @@ it. Ranks hold no storage credentials and never wait for storage.
 import asyncio
 import json
 import os
-import signal
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from regroup.workers.node.zygote_link import TaskDied, ZygoteLink
 
 MANIFEST = "manifest.json"
 _SAVER_NICE = 10
+_STRUCK = "regroup.workers.state.struck:die_at_work"
 _SAVERS = 3
 """How many may die over one checkpoint: what kills as many would kill the next as well."""
 
@@ -169,20 +169,14 @@ class Saving:
         """The result of `target` in a process of its own. One that is killed is followed by another: it writes what
         the first would have written, over whatever that has left."""
         for left in reversed(range(_SAVERS)):
-            saver = asyncio.ensure_future(zygote.run_task(target, args, fds, nice=_SAVER_NICE))
-            await asyncio.sleep(0)  # it is forked
-            await self._strike(zygote)
+            order = (target, args)
+            if self._to_kill:
+                self._to_kill -= 1
+                order = (_STRUCK, {"target": target, "args": dict(args)})
             try:
-                return await saver
+                return await zygote.run_task(*order, fds, nice=_SAVER_NICE)
             except TaskDied as error:
                 if zygote.dead or not left:
                     raise
                 self._note("saver_died", {"message": str(error), "node": self._config.node_name})
         raise AssertionError("the last saver has returned or raised")
-
-    async def _strike(self, zygote: ZygoteLink) -> None:
-        if not self._to_kill:
-            return
-        self._to_kill -= 1
-        with suppress(ProcessLookupError):  # it was that quick
-            os.kill(await zygote.pid_of(max(zygote.running_tasks())), signal.SIGKILL)

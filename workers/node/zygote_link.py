@@ -57,7 +57,6 @@ class ZygoteLink:
         self._ready: asyncio.Future[dict[str, Any]] | None = None
         self._gone: dict[int, asyncio.Future[list[int]]] = {}
         self._tasks: set[int] = set()
-        self._forked: dict[int, asyncio.Future[int]] = {}
         self._ended: dict[int, asyncio.Future[int]] = {}
         self.dead = False
 
@@ -116,7 +115,6 @@ class ZygoteLink:
         self._next += 1
         fields = {key: value for key, value in asdict(launch).items() if key != "fds"}
         self._send({"op": "fork", "id": self._next, **fields}, launch.fds)
-        self._forked[self._next] = self._loop.create_future()
         self._ended[self._next] = self._loop.create_future()
         if launch.kind == "task":
             self._tasks.add(self._next)
@@ -159,14 +157,6 @@ class ZygoteLink:
                     on_progress(reply["progress"], reply["message"])
         finally:
             writer.close()
-
-    async def pid_of(self, child: int) -> int:
-        """The pid of a child, once it is forked."""
-        return await asyncio.shield(self._forked[child])
-
-    def running_tasks(self) -> frozenset[int]:
-        """Ids of the tasks that have not ended."""
-        return frozenset(self._tasks)
 
     async def kill_ranks(self, timeout_s: float) -> list[int]:
         """End every child and its whole subtree but running tasks; returns pids that could not be killed.
@@ -242,7 +232,6 @@ class ZygoteLink:
                 self._prepared.pop(report["token"]).set_exception(refused)
             case "forked":
                 self.pids[report["id"]] = report["pid"]
-                self._forked[report["id"]].set_result(report["pid"])
             case "exited":
                 child = report["id"]
                 self.pids.pop(child, None)
