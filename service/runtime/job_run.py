@@ -200,7 +200,9 @@ async def _follow(leading: Leading, job_id: str) -> None:
                 await account.catch_up(leading.store, job)
                 status = {"goodput": goodput(account.seconds(leading.clock()))}
                 await leading.store.ingest(leading.lease, job_id, reply.boot_id, (), status)
-            await replacing.look(job, reply.status.get("lost") or (), leading.clock())
+            is_announced = (reply.status.get("incident") or {}).get("reason") == Reason.DRAINED
+            lost = reply.status.get("lost") or ()
+            await replacing.look(job, lost, leading.clock(), is_announced=is_announced)
             save_s = account.checkpoint_seconds[-1] if account.checkpoint_seconds else 0.0
             await draining.look(job, reply.status, save_s, leading.clock())
             heard_s = time.monotonic()

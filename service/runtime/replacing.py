@@ -30,15 +30,16 @@ class Replacing:
         """Nodes are missing."""
         return self._since_s is not None
 
-    async def look(self, job: JobRow, lost: Sequence[str], now: float) -> None:
-        """Replace what can be."""
+    async def look(self, job: JobRow, lost: Sequence[str], now: float, *, is_announced: bool = False) -> None:
+        """Replace what can be. `is_announced`: it was said before that they leave, which is no fault of theirs."""
         if not lost:
             self._since_s, self.no_spare = None, ""
             return
         if self._since_s is None:
             self._since_s = time.monotonic()
         waited_s = time.monotonic() - self._since_s
-        why = await replace_lost(*self._parts, job, lost, now, is_overdue=waited_s > _RETURNS_S)
+        is_overdue = waited_s > _RETURNS_S
+        why = await replace_lost(*self._parts, job, lost, now, is_overdue=is_overdue, is_announced=is_announced)
         self.no_spare = why if waited_s > self._wait_s else ""
 
 
@@ -52,6 +53,7 @@ async def replace_lost(
     now: float,
     *,
     is_overdue: bool = False,
+    is_announced: bool = False,
 ) -> str:
     """Give the job another node for each of `lost` that is gone from the cluster; the agent of one that it still
     believes in may come back by itself, until it `is_overdue`. The supervisor hears with its next sync.
@@ -72,7 +74,8 @@ async def replace_lost(
     gone = [row for row in mine if row.node_id in lost and (is_overdue or row.node_id not in alive)]
     if not gone:
         return ""
-    await health.lost(job, [row for row in gone if row.node_id not in alive], now)
+    if not is_announced:
+        await health.lost(job, [row for row in gone if row.node_id not in alive], now)
     await health.silent(job, [row for row in gone if row.node_id in alive], now)
     found = await take_heirs(lease, store, cluster, job, gone, nodes, now)
     if isinstance(found, str):

@@ -187,6 +187,15 @@ async def test_a_node_that_the_cluster_has_lost_is_noted_once_and_one_that_is_cl
     assert await rig.replace(node(1)) == "" and sorted(await rig.names()) == ["local-2", "local-3"]
 
 
+async def test_a_node_that_said_that_it_leaves_is_not_blamed_for_it(rig: Rig) -> None:
+    await rig.run()
+    rig.cluster.add_node(node(3))
+    rig.cluster.remove_node(node(1).id)
+    job = await rig.store.job(JOB)
+    assert await replace_lost(*rig.parts, job, [node(1).id], time.time(), is_announced=True) == ""
+    assert await rig.store.node_events() == []
+
+
 async def test_a_node_that_was_given_up_while_the_cluster_has_it_is_fenced(rig: Rig) -> None:
     await rig.run()
     rig.cluster.add_node(node(3))
