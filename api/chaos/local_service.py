@@ -20,6 +20,8 @@ from regroup.service.settings import Settings
 _START_WITHIN_S = 120.0
 _DOWN_WITHIN_S = 90.0
 _ENDED_WITHIN_S = 10.0
+_FORGIVING = {"REGROUP_QUARANTINE_S": "0"}
+"""Its nodes are killed on purpose: that is no fault of theirs."""
 _CLIENT_PATIENCE_S = 60.0
 """The server is killed on purpose, and takes some seconds to come back."""
 
@@ -37,7 +39,7 @@ class LocalService:
         self.late: Mapping[int, str] = {}
         """What did not end by itself and was killed on leaving: pid → command."""
         self._nodes, self._log = nodes, folder / "server.log"
-        self._environment = {**os.environ, **(environment or {}), MARK: str(self.state_dir)}
+        self._environment = {**os.environ, **_FORGIVING, **(environment or {}), MARK: str(self.state_dir)}
         self._port = _free_port()
         self._server: subprocess.Popen[bytes] | None = None
 
