@@ -73,7 +73,8 @@ class Holding:
         """Until the hold's time has passed or somebody lets go."""
         if self._until_s is not None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._let_go.wait(), max(0.0, self._until_s - self._clock()))
+                async with asyncio.timeout(max(0.0, self._until_s - self._clock())):
+                    await self._let_go.wait()
 
     def _is_worth_a_look(self, end: Ended, generation: int) -> bool:
         """A job that never formed ranks has nothing to look at, and one that ran out of time did not go wrong."""

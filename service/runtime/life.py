@@ -150,7 +150,8 @@ class Life:
             return None
         except Moved as moved:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._checkpoints.settle(), _SETTLE_S)
+                async with asyncio.timeout(_SETTLE_S):
+                    await self._checkpoints.settle()
             await self._telling.moved(moved)
             return moved
         except Leave as left:
@@ -297,7 +298,8 @@ class Life:
                 watch.found = hang
                 continue
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(watch.changed.wait(), _LOOK_S)
+                async with asyncio.timeout(_LOOK_S):  # not wait_for: Python 3.11's may swallow a cancel
+                    await watch.changed.wait()
 
     async def _complete(self, watch: Watch) -> None:
         number = watch.generation.number

@@ -72,7 +72,8 @@ class RayAgents:
         """Call an agent's method within `timeout_s`."""
         try:
             handle = self._handles.get(node_id) or self._find(node_id)
-            return await asyncio.wait_for(getattr(handle, method).remote(*args), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await getattr(handle, method).remote(*args)
         except TimeoutError as error:
             raise AgentLostError(
                 node_id, f"agent on node {node_id[:8]} did not answer {method} in {timeout_s:.0f} s"
