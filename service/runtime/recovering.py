@@ -111,10 +111,10 @@ class Recovering:
         is_planned = cause.reason is Reason.DRAINED and self._telling.state in (JobState.RUNNING, JobState.RESIZING)
         state = JobState.RESIZING if is_planned else JobState.RECOVERING
         self._telling.phase = "recovering"
-        await asyncio.gather(  # side by side: the recovery waits for both records
-            self._telling.change(state, cause.reason, cause.summary, generation=incident.generation),
-            self._telling.revise(incident),
-        )
+        news = [self._telling.revise(incident)]
+        if self._telling.state is not JobState.QUEUED:  # since the incident it queued, and it starts now
+            news.append(self._telling.change(state, cause.reason, cause.summary, generation=incident.generation))
+        await asyncio.gather(*news)  # side by side: the recovery waits for both records
         before = [charge for key, charge in self._charges.items() if key != incident.id]
         verdict = self._judge(cause, seen_s, incident.at_step, before)
         budget = budget_of(cause.reason, self._payload.budgets)
