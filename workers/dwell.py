@@ -21,3 +21,5 @@ class Dwell:
     """Steps of this generation whose work was measured."""
     work_s: float = 0.0
     """What its training thread usually works for a step: the median of the newest, without waiting for others."""
+    known_s: float = 0.0
+    """The longest that it took a rank of this node for the first time in earlier generations; 0: nobody was there."""

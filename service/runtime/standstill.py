@@ -83,6 +83,9 @@ class Standstill:
         for generation, firsts in self._firsts.items():
             if generation < number:
                 earlier |= {phase: max(first_s, earlier.get(phase, 0.0)) for phase, first_s in firsts.items()}
+        for dwell in self._dwells[number].values():  # agents know it still when this supervisor has restarted
+            if dwell.known_s:
+                earlier[dwell.phase] = max(dwell.known_s, earlier.get(dwell.phase, 0.0))
         return find_hang(self._dwells[number], ranks, self._rule, earlier)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,11 @@ class Formation:
         on_message: Callable[[Message], None],
         buffers: Callable[[WantBuffers], tuple[Sequence[int], int]],
         grant: Callable[[FaultDue], Any],
+        learned: Mapping[str, float] | None = None,
     ) -> None:
+        """`learned`: phase → the longest that it took for the first time in earlier generations here."""
         self.generation = generation
+        self._known = dict(learned or {})
         self.ranks: dict[int, LocalRank] = {}
         self.said: list[Message] = []
         """All but step rows, for a supervisor that was not there when it was said."""
@@ -155,7 +158,7 @@ class Formation:
             for rank, local in sorted(self.ranks.items())
             if local.exit_code is None
         ])  # fmt: skip
-        return {str(rank): dwell for rank, dwell in found.items()}
+        return {str(rank): replace(dwell, known_s=self._known.get(dwell.phase, 0.0)) for rank, dwell in found.items()}
 
     def logs(self) -> list[Path]:
         """Where the output of the ranks goes."""
@@ -168,6 +171,12 @@ class Formation:
             for phase, first_s in local.progress.firsts().items():
                 longest[phase] = max(first_s, longest.get(phase, 0.0))
         return longest
+
+    def learned(self) -> dict[str, float]:
+        """The same of this generation and those before."""
+        return self._known | {
+            phase: max(first_s, self._known.get(phase, 0.0)) for phase, first_s in self.firsts().items()
+        }
 
     def close(self) -> None:
         """Read what is left of every socket and let go of them. Call when the ranks are proven dead."""

@@ -92,6 +92,7 @@ class Host:
         self._grant_fault, self._wake = grant_fault, wake
         self._zygote: ZygoteLink | None = None
         self._formation: Formation | None = None
+        self._learned: dict[str, float] = {}
         self._store: int | None = None
         self._stepped = 0
         """Generation that has committed a step on this node."""
@@ -170,7 +171,7 @@ class Host:
         if self._restore.source == "checkpoint":
             directory = await asyncio.to_thread(self.saving.fetch, self._restore.uri)
             joins = [replace(join, checkpoint_dir=str(directory)) for join in joins]
-        formation = self._formation = Formation(generation, zygote, self._tell, self._lend, self._grant)
+        formation = self._formation = Formation(generation, zygote, self._tell, self._lend, self._grant, self._learned)
         given = {*os.environ, *self.config.env, *self.config.secrets}
         self.places = {
             join.rank: (
@@ -196,6 +197,7 @@ class Host:
         self._store = None  # it dies by our hand now, maybe before whoever is the cause: that is no news
         stuck = await self._end_ranks()
         if self._formation is not None:
+            self._learned = self._formation.learned()
             self._formation.close()
             self._formation = None
         self.buffers.release_all(saving=self.saving.busy > 0)
