@@ -4,8 +4,6 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from regroup.service.nodes import NodeState
-
 
 class _Wire(BaseModel):
     model_config = ConfigDict(from_attributes=True, frozen=True)
@@ -83,32 +81,3 @@ class NodeOrder(BaseModel):
 
     why: str = Field(default="", max_length=500)
     """For those who wonder; shown with the node, and with jobs that wait for it."""
-
-
-def node(state: NodeState) -> Node:
-    """A node as the API shows it."""
-    there, health = state.node, state.health
-    return Node(
-        name=state.name,
-        node_id=there.id if there else None,
-        node_name=there.name if there else None,
-        address=there.address if there else None,
-        cpus=there.cpus if there else 0,
-        free_cpus=there.free_cpus if there else 0,
-        gpus=there.gpus if there else 0,
-        free_gpus=there.free_gpus if there else 0,
-        memory_bytes=there.memory_bytes if there else 0,
-        free_memory_bytes=there.free_memory_bytes if there else 0,
-        is_draining=there.is_draining if there else False,
-        jobs=[NodeJob.model_validate(job) for job in state.jobs],
-        health=NodeHealth(
-            status=state.status,
-            score=health.score,
-            why=health.why_closed,
-            until_s=(health.quarantined_until_s or health.fenced_until_s) if health.cordon is None else None,
-            cordoned_by=health.cordon.actor if health.cordon else None,
-            cordoned_at_s=health.cordon.time_s if health.cordon else None,
-            quarantines=health.quarantines,
-            faults=[NodeFault.model_validate(fault) for fault in health.faults],
-        ),
-    )
