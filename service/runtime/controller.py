@@ -78,7 +78,8 @@ class Controller:
                     await asyncio.sleep(_RETRY_S)
         finally:
             if self._lease is not None:
-                await self._store.release_lease(self._lease)
+                with contextlib.suppress(UnavailableError):  # it expires
+                    await self._store.release_lease(self._lease)
 
     async def _lead(self, lease: Lease) -> None:
         """Until the lease is lost."""

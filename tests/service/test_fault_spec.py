@@ -57,4 +57,4 @@ def test_a_script_has_no_snapshot_to_flip() -> None:
     }
     with pytest.raises(SpecError) as refused:
         parse_spec(script)
-    assert "neither saver nor snapshots" in str(refused.value)
+    assert "not its numbers, saver or snapshots" in str(refused.value)

@@ -116,7 +116,6 @@ async def lives(breaks: Breaks, records: Mortal) -> Outcome:
 @pytest.mark.parametrize("scene", SCENES)
 async def test_whenever_it_dies_the_job_ends_as_it_would_have(scene: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regroup.service.policy.recovery._BACKOFF_CAP_S", 0.0)
-    monkeypatch.setattr("regroup.service.runtime.pulse.LOST_S", 0.5)  # a life that begins without an agent finds so
     whole_records = Mortal()
     whole = await lives(SCENES[scene], whole_records)
     for at, key in enumerate(whole_records.writes):
