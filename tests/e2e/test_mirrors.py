@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from house.gates import Gates
 from house.served import Served, assert_same_result, eventually
 
@@ -32,6 +33,7 @@ def pass_once_mirrored(served: Served, job: Job, gates: Gates, steps: range, at_
     assert is_mirrored()
 
 
+@pytest.mark.slow
 def test_a_lost_agents_state_comes_from_the_mirror(served: Served, spec: Spec, control: Job, tmp_path: Path) -> None:
     """Twice: the second time its place was restored from a mirror itself. The disk is not asked."""
     first, second = range(3, 7), range(12, 16)

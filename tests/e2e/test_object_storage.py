@@ -31,6 +31,7 @@ def served_with_keys(s3: ObjectStorage, tmp_path_factory: pytest.TempPathFactory
     server.down()
 
 
+@pytest.mark.slow
 def test_a_job_lives_in_a_bucket_and_comes_back_from_it(
     served_with_keys: Served, s3: ObjectStorage, spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

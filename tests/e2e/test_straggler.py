@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from house.scripts import script
 from house.served import Served, eventually
 
@@ -26,6 +27,7 @@ for step in range(120):
 """
 
 
+@pytest.mark.slow
 def test_a_slow_rank_of_a_script_is_named_within_twenty_steps_and_forgotten(served: Served, tmp_path: Path) -> None:
     path = tmp_path / "uneven.py"
     path.write_text(UNEVEN)

@@ -77,7 +77,7 @@ def test_every_layout_computes_the_same(agent: Any, images: Config, digits: dict
     assert other.result["samples"] == one.result["samples"]
 
 
-@pytest.mark.parametrize("name", ["fsdp", "tp", "pp"])
+@pytest.mark.parametrize("name", ["fsdp", pytest.param("tp", marks=pytest.mark.slow), "pp"])
 def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, images: Config, digits: dict[str, Any], name: str) -> None:
     whole = run(agent, images, digits, name, f"images-whole-{name}")
     images["faults"] = [{"at": {"rank": 1, "step": 3, "phase": "backward"}, "do": "sigkill"}]

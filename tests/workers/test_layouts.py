@@ -40,7 +40,7 @@ KILLS = [
     ("zero1", "optimizer"),
     ("tp", "forward"),
     ("pp", "backward"),
-    ("zbv", "snapshot"),
+    pytest.param("zbv", "snapshot", marks=pytest.mark.slow),
     pytest.param("3d", "backward", marks=pytest.mark.slow),
 ]
 
@@ -122,7 +122,7 @@ def test_summed_in_bf16_every_layout_stays_near(agent: Any, divisible: Config, n
     assert rough.losses != exact.losses
 
 
-@pytest.mark.parametrize("name", ["tp", "zbv", "3d"])
+@pytest.mark.parametrize("name", ["tp", "zbv", pytest.param("3d", marks=pytest.mark.slow)])
 def test_in_bf16_every_layout_stays_near_float32(agent: Any, divisible: Config, name: str) -> None:
     exact = run(agent, divisible, "fsdp3", "fp32")
     divisible["training"]["precision"] = "bf16"

@@ -35,6 +35,7 @@ def test_it_computes_what_is_not_compiled(agent: Any, divisible: Config, name: s
     assert compiled.result["samples"] == plain.result["samples"]
 
 
+@pytest.mark.slow
 def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, divisible: Config) -> None:
     divisible["training"]["compile"] = "default"
     whole = run(agent, divisible, "fsdp", "compiled-whole")
