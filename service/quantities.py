@@ -51,8 +51,14 @@ Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
 """Seconds, or a string such as `15m`."""
 
 
+def off(value: object) -> object:
+    """YAML reads a bare `off` as false."""
+    return "off" if value is False else value
+
+
 def _seconds_or(*words: str) -> Callable[[object], object]:
-    def check(value: object) -> object:
+    def check(given: object) -> object:
+        value = off(given) if "off" in words else given
         seconds = _seconds(value) if value not in words and re.match(r"\s*[\d.]", str(value)) else value
         if value in words or (isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0):
             return seconds

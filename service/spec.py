@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from regroup.service.code import Code
@@ -14,7 +14,7 @@ from regroup.service.fault_spec import Fault
 from regroup.service.hardware import peak_flops
 from regroup.service.layout import Layout
 from regroup.service.layout_spec import LayoutSpec
-from regroup.service.quantities import AutoDuration, AutoOrOffDuration, Bytes, Duration, Name, Part, Positive
+from regroup.service.quantities import AutoDuration, AutoOrOffDuration, Bytes, Duration, Name, Part, Positive, off
 from regroup.service.secret import SecretRef
 from regroup.service.training_spec import Training
 from regroup.service.workload import (
@@ -44,7 +44,7 @@ class Snapshot(Part):
 
     every_steps: Positive = 1
     """Steps between snapshots: the most that a rank's death can cost."""
-    mirror: Literal["auto", "off"] = "auto"
+    mirror: Annotated[Literal["auto", "off"], BeforeValidator(off)] = "auto"
     """`auto`: where a job has several nodes, each holds a copy of another's snapshots, and a lost agent costs no more
     than the steps since the last copy."""
     mirror_share: float = Field(default=0.02, gt=0, le=1)

@@ -2,10 +2,10 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.quantities import Part, Positive
+from regroup.service.quantities import Part, Positive, off
 
 
 class Optimizer(Part):
@@ -64,7 +64,7 @@ class Training(Part):
     fp16 the loss is scaled, and a step that overflows is skipped on all ranks. float8 is refused until it is proven."""
     reduce: Literal["fp32", "bf16"] = "fp32"
     """Gradients are summed over ranks in this; bf16 sends half the bytes and rounds."""
-    compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
+    compile: Annotated[Literal["off", "default", "reduce-overhead", "max-autotune"], BeforeValidator(off)] = "off"
     """Blocks go through torch.compile, in this mode: slower to start, then faster."""
     activation_checkpointing: (
         Literal["none", "full", "selective", "sqrt"]
