@@ -177,7 +177,8 @@ async def _state(writer: JobWriter, event: Reported) -> None:
     data = event.data
     options: dict[str, Any] = {"now": event.time_s, "actor": _SUPERVISOR}
     target, reason = JobState(data["state"]), Reason(data["reason"])
-    if target is writer.job.state:
+    is_old = target is JobState.STARTING and writer.job.state is not JobState.PLACING
+    if is_old or target is writer.job.state:  # the controller said so before; a supervisor that restarts says it again
         return
     if writer.job.state is JobState.PLACING and target not in (JobState.STARTING, JobState.QUEUED):
         # A supervisor that speaks proves the grants; the controller died before it could write so.

@@ -48,6 +48,21 @@ async def test_reporting_again_changes_nothing(store: Store, lease: Lease, queue
     assert [row.number for row in await store.step_rows(job_id)] == [1, 2, 3]
 
 
+async def test_that_a_job_starts_is_no_news_of_one_that_runs(store: Store, lease: Lease, queue, walk, life, make_life):
+    job_id = await queue()
+    await walk(job_id, life)
+    before = await store.job(job_id)
+    again = make_life("boot-2")
+    later = await store.ingest(
+        lease,
+        job_id,
+        again.boot_id,
+        [again.report("state", "state:0:0:STARTING", 0, state="STARTING", reason="granted")],
+        {},
+    )
+    assert (later.state, later.version) == (JobState.RUNNING, before.version)
+
+
 async def test_an_incident_fills_in_revisions(store: Store, lease: Lease, queue, walk, life):
     job_id = await queue()
     await walk(job_id, life)
