@@ -87,6 +87,7 @@ def test_input_errors_and_limits_are_those_of_a_shell(served: Served, job: Job) 
     assert done.returncode == 4 and b"ranks 0 to 3" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_hundred_megabytes_pass_through_and_stay_nowhere(served: Served, job: Job) -> None:
     size = 100_000_000
     agents = [f"/proc/{pid}/status" for pid in served.agents()]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from house.served import Served, end, eventually
 
 from regroup.api.execute import ExecExit, ExecOutput
@@ -73,6 +74,7 @@ def test_a_failed_job_can_be_looked_at_until_it_is_let_go(served: Served, tmp_pa
     assert served.client.why(job.id).seconds["held"] > 1
 
 
+@pytest.mark.slow
 def test_a_hold_ends_by_itself_and_leaves_nothing(served: Served, spec: Callable[..., dict[str, Any]]) -> None:
     fault = {"at": {"rank": 1, "step": 3, "phase": "forward"}, "do": "raise"}
     job = served.client.submit(spec("breaks-builtin", faults=[fault], hold_on_failure="3s"))

@@ -47,6 +47,7 @@ def test_output_is_followed_live_and_read_again_after_the_end(served: Served, sp
         list(served.client.logs(job.id, rank=7))
 
 
+@pytest.mark.slow
 def test_a_later_job_of_the_same_name_has_its_own_output(served: Served, spec: Spec, tmp_path: Path) -> None:
     (tmp_path / "talking.py").write_text(TALKING)
     parts: dict[str, Any] = {"env": {"PYTHONPATH": str(tmp_path)}, "preload": ["talking"], "steps": 2}

@@ -190,6 +190,7 @@ print("the end")
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_a_hundred_megabytes_of_output_disturb_nobody(served: Served, tmp_path: Path) -> None:
     disturbed = Disturbed(served)
     job = served.client.submit(script("prints", written(tmp_path, PRINTS), ranks=1))

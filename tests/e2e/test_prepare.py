@@ -96,6 +96,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_a_function_trains_on_records_that_a_function_made(served: Served, folder: Path) -> None:
     fault = {"at": {"rank": 1, "step": 6, "phase": "optimizer"}, "do": "sigkill"}
     struck = served.run(function("records-struck", folder, faults=[fault]))
