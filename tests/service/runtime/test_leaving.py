@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from house.records import Records
-from house.supervised import SPEC, FakeNodes
+from house.supervised import SPEC, FakeNodes, place
 
 from regroup.service.runtime.gang import Gang
 from regroup.service.runtime.generations import GenerationLog
@@ -18,9 +18,8 @@ from regroup.service.runtime.payload import Payload
 from regroup.service.spec import parse_spec
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import Done, Exited, Joined, Restored, StepRow
-from tests.service.runtime.test_moving import told
 
-OLD, NEW = [told("node-0"), told("node-1")], [told("node-0"), told("node-2")]
+OLD, NEW = [place("node-0"), place("node-1")], [place("node-0"), place("node-2")]
 _STEP_S = 0.005
 
 

@@ -4,15 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from house.records import Records
-from house.supervised import SPEC, STEPS, FakeNodes
+from house.supervised import STEPS, FakeNodes, Rig, place
 
-from regroup.service.runtime.gang import Gang
-from regroup.service.runtime.generations import GenerationLog
-from regroup.service.runtime.journal import Journal
-from regroup.service.runtime.life import Life
-from regroup.service.runtime.payload import Payload
-from regroup.service.spec import parse_spec
 from regroup.workers.agent_config import AgentConfig
 
 
@@ -43,39 +36,6 @@ class Nodes(FakeNodes):
         return super()._form(node, joins, devices, holders)
 
 
-class Rig:
-    """One life after the other over the same records, as the supervisor's actor has it."""
-
-    def __init__(self, nodes: Nodes) -> None:
-        self.nodes, self.records = nodes, Records()
-        self.payload = Payload.from_json({
-            "job_id": "j", "spec": parse_spec(SPEC).model_dump(mode="json"), "layout": {"dp_shard": 2},
-            "nodes": [told(f"node-{n}") for n in range(2)], "storage_uri": "file:///s", "datasets_uri": "file:///d",
-        })  # fmt: skip
-        self.begin()
-
-    def begin(self) -> None:
-        self.journal = Journal(self.records, "j")
-        gang = Gang(self.nodes, self.payload.agent_configs())
-        self.life = self.nodes.life = Life(self.payload, gang, GenerationLog(self.records, "j"), self.journal)
-        self.running = asyncio.create_task(self.life.run())
-
-    async def until_lost(self, node: str) -> None:
-        async with asyncio.timeout(10):
-            while self.life.status()["lost"] != [node]:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-
-    async def end(self) -> Any:
-        return await asyncio.wait_for(self.running, 20)
-
-    async def last(self, kind: str) -> Any:
-        return [event.data for event in await self.journal.since("", 0, 0) if event.type == kind][-1]
-
-
-def told(node: str) -> dict[str, Any]:
-    return {"node_id": node, "name": node, "address": "h", "ranks": 1}
-
-
 @pytest.fixture
 async def rig() -> Rig:
     return Rig(Nodes("node-1", 4))
@@ -84,7 +44,7 @@ async def rig() -> Rig:
 async def moved(rig: Rig) -> None:
     """The job has lost a node, and goes on with another."""
     await rig.until_lost("node-1")
-    nodes = [told("node-0"), told("node-2")]
+    nodes = [place("node-0"), place("node-2")]
     rig.life.intend({"nodes": nodes})
     assert (await rig.end()).nodes == nodes
     rig.payload = rig.payload.on(nodes)
@@ -94,15 +54,15 @@ async def moved(rig: Rig) -> None:
 async def test_the_job_goes_on_with_the_node_that_was_given(rig: Rig) -> None:
     await moved(rig)
     assert await rig.end() is None
-    incident = await rig.last("incident")
+    incident = (await rig.told("incident"))[-1]
     assert (incident["reason"], incident["rung"], incident["steps_lost"]) == ("agent_lost", "spare", 0)
     assert "first_step_s" in incident["times"] and "decided_s" in incident["times"]
-    formed = await rig.last("generation")
+    formed = (await rig.told("generation"))[-1]
     assert (formed["number"], formed["start_step"], formed["cause"]) == (2, 3, "agent_lost")
     assert [place["node_id"] for place in formed["ranks"]] == ["node-0", "node-2"]
     address = {"host": "node-0", "port": 1, "token": "t"}
     assert rig.nodes.forms[2:] == [("node-0", 2, {}), ("node-2", 2, {1: address})], "only what is not there is fetched"
-    assert (await rig.last("state"))["state"] == "SUCCEEDED" and (await rig.last("result"))["step"] == STEPS
+    assert ((await rig.told("state"))[-1])["state"] == "SUCCEEDED" and ((await rig.told("result"))[-1])["step"] == STEPS
 
 
 async def test_a_supervisor_that_restarts_meanwhile_asks_again_and_moves(rig: Rig) -> None:
@@ -112,20 +72,20 @@ async def test_a_supervisor_that_restarts_meanwhile_asks_again_and_moves(rig: Ri
     rig.begin()
     await asyncio.sleep(0.05)
     assert not rig.running.done()
-    nodes = [told("node-0"), told("node-2")]
+    nodes = [place("node-0"), place("node-2")]
     rig.life.intend({"nodes": nodes})
     assert (await rig.end()).nodes == nodes
     rig.payload = rig.payload.on(nodes)
     rig.begin()
     assert await rig.end() is None
-    assert (await rig.last("incident"))["rung"] == "spare"
+    assert ((await rig.told("incident"))[-1])["rung"] == "spare"
 
 
 async def test_a_node_that_nobody_replaces_ends_in_the_queue(rig: Rig) -> None:
     await rig.until_lost("node-1")
     rig.life.intend({"no_spare": "no other node has room for 1 of 2 ranks"})
     assert await rig.end() is None
-    state = await rig.last("state")
+    state = (await rig.told("state"))[-1]
     assert (state["state"], state["reason"]) == ("QUEUED", "released") and "no other node has room" in state["message"]
 
 
@@ -133,7 +93,7 @@ async def test_a_job_that_waits_for_a_node_can_be_cancelled(rig: Rig) -> None:
     await rig.until_lost("node-1")
     rig.life.intend({"cancel": True})
     await rig.end()
-    assert (await rig.last("state"))["state"] == "CANCELLED"
+    assert ((await rig.told("state"))[-1])["state"] == "CANCELLED"
 
 
 async def test_agents_that_do_not_come_up_are_told_while_a_job_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,21 +1,13 @@
 """Unfit nodes before ranks start: told of, given up, and others in their place; nothing of it where all are fit."""
 
-import asyncio
 from typing import Any
 
 import pytest
-from house.records import Records
-from house.supervised import SPEC, FakeNodes
+from house.supervised import SPEC, FakeNodes, Rig
 
 from regroup.service.policy.health import Happening
 from regroup.service.runtime.agents import AgentLostError
-from regroup.service.runtime.gang import Gang
-from regroup.service.runtime.generations import GenerationLog
-from regroup.service.runtime.journal import Journal
-from regroup.service.runtime.life import Life
 from regroup.service.runtime.node_health import faults_in
-from regroup.service.runtime.payload import Payload
-from regroup.service.spec import parse_spec
 from regroup.workers.contract import Exited, Message
 
 LIES = ("device", "core 3 multiplies wrongly")
@@ -37,39 +29,21 @@ class Nodes(FakeNodes):
         return {"failed": [self.unfit[node]] if node in self.unfit else [], "notes": []}
 
 
-class Rig:
-    """One life after the other over the same records, as the supervisor's actor has it."""
+class CheckedRig(Rig):
+    """Whose nodes are checked before ranks start."""
 
     def __init__(
         self,
         unfit: dict[str, tuple[str, str]] | None = None,
         breaks: dict[tuple[int, int], Message | str] | None = None,
+        spec: dict[str, Any] | None = None,
         **payload: Any,
     ) -> None:
-        self.nodes, self.records = Nodes(unfit or {}, breaks or {}), Records()
-        self.payload = Payload.from_json({
-            "job_id": "j", "spec": parse_spec({**SPEC, **payload.pop("spec", {})}).model_dump(mode="json"),
-            "layout": {"dp_shard": 2}, "nodes": [place(f"node-{n}") for n in range(2)], "storage_uri": "file:///s",
-            "datasets_uri": "file:///d", "preflight": True, **payload,
-        })  # fmt: skip
-        self.begin()
-
-    def begin(self) -> None:
-        self.journal = Journal(self.records, "j")
-        gang = Gang(self.nodes, self.payload.agent_configs())
-        self.life = self.nodes.life = Life(self.payload, gang, GenerationLog(self.records, "j"), self.journal)
-        self.running = asyncio.create_task(self.life.run())
-
-    async def until_lost(self, *nodes: str) -> None:
-        async with asyncio.timeout(10):
-            while self.life.status()["lost"] != sorted(nodes):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-
-    async def end(self) -> Any:
-        return await asyncio.wait_for(self.running, 20)
-
-    async def told(self, kind: str) -> list[Any]:
-        return [event.data for event in await self.journal.since("", 0, 0) if event.type == kind]
+        super().__init__(
+            Nodes(unfit or {}, breaks or {}),
+            {**SPEC, **(spec or {})},
+            **{"preflight": True, "nodes": [place(f"node-{n}") for n in range(2)], **payload},
+        )
 
     async def notes(self) -> list[Any]:
         return [note for note in await self.told("note") if note["kind"] == "preflight"]
@@ -80,7 +54,7 @@ def place(node: str) -> dict[str, Any]:
 
 
 async def test_fit_nodes_are_asked_once_each_with_what_the_job_needs() -> None:
-    rig = Rig(spec={"resources": {"memory": "1GiB"}}, breaks={(1, 3): Exited(0, 1, -9, 1.0)})
+    rig = CheckedRig(spec={"resources": {"memory": "1GiB"}}, breaks={(1, 3): Exited(0, 1, -9, 1.0)})
     assert await rig.end() is None
     assert (await rig.told("state"))[-1]["state"] == "SUCCEEDED"
     assert [node for node, _ in rig.nodes.orders] == ["node-0", "node-1"], "a rank that died is no node's fault"
@@ -91,13 +65,13 @@ async def test_fit_nodes_are_asked_once_each_with_what_the_job_needs() -> None:
 
 
 async def test_it_can_be_switched_off() -> None:
-    rig = Rig({"node-0": LIES}, preflight=False)
+    rig = CheckedRig({"node-0": LIES}, preflight=False)
     await rig.end()
     assert rig.nodes.orders == [] and (await rig.told("state"))[-1]["state"] == "SUCCEEDED"
 
 
 async def test_an_unfit_node_is_told_of_and_another_takes_its_place() -> None:
-    rig = Rig({"node-1": LIES})
+    rig = CheckedRig({"node-1": LIES})
     await rig.until_lost("node-1")
     (note,) = await rig.notes()
     events = await rig.journal.since("", 0, 0)
@@ -115,7 +89,7 @@ async def test_an_unfit_node_is_told_of_and_another_takes_its_place() -> None:
 
 
 async def test_without_another_node_the_job_gives_its_nodes_back_and_says_why() -> None:
-    rig = Rig({"node-1": LIES})
+    rig = CheckedRig({"node-1": LIES})
     await rig.until_lost("node-1")
     rig.life.intend({"no_spare": "no other node has room; n-node-1 is quarantined"})
     await rig.end()
@@ -124,7 +98,7 @@ async def test_without_another_node_the_job_gives_its_nodes_back_and_says_why() 
 
 
 async def test_of_a_broken_link_both_ends_are_told_of_and_one_is_given_up() -> None:
-    rig = Rig({"node-0": ("link", "it does not reach n-node-1")})
+    rig = CheckedRig({"node-0": ("link", "it does not reach n-node-1")})
     await rig.until_lost("node-1")
     assert [(note["node"], note["fault"]) for note in await rig.notes()] == [("n-node-1", "link"), ("n-node-0", "link")]
     rig.life.intend({"cancel": True})
@@ -133,14 +107,14 @@ async def test_of_a_broken_link_both_ends_are_told_of_and_one_is_given_up() -> N
 
 
 async def test_an_agent_that_comes_up_anew_is_asked_again_before_ranks_start_there() -> None:
-    rig = Rig(breaks={(1, 3): "node-1"})
+    rig = CheckedRig(breaks={(1, 3): "node-1"})
     await rig.end()
     assert [node for node, _ in rig.nodes.orders] == ["node-0", "node-1", "node-0", "node-1"], "and who is to reach it"
     assert rig.nodes.orders[2][1]["indexes"] == [] and (await rig.told("state"))[-1]["state"] == "SUCCEEDED"
 
 
 async def test_an_error_of_the_start_is_not_held_up_by_the_check() -> None:
-    rig = Rig()
+    rig = CheckedRig()
     rig.nodes.stuck = "preflight"
     rig.nodes.refuse = {"list_sources": "no such file"}
     await rig.end()
@@ -148,7 +122,7 @@ async def test_an_error_of_the_start_is_not_held_up_by_the_check() -> None:
 
 
 async def test_a_node_that_does_not_answer_is_left_to_who_misses_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Rig()
+    rig = CheckedRig()
 
     def lost(node: str, order: dict[str, Any]) -> Any:
         raise AgentLostError(node, "it is gone")
@@ -160,7 +134,7 @@ async def test_a_node_that_does_not_answer_is_left_to_who_misses_it(monkeypatch:
 
 
 async def test_of_several_lost_agents_each_is_asked_again_whoever_is_named_as_the_cause() -> None:
-    rig = Rig(spec={"resources": {"memory": "1GiB"}}, breaks={(1, 3): "node-1"})
+    rig = CheckedRig(spec={"resources": {"memory": "1GiB"}}, breaks={(1, 3): "node-1"})
     ending = rig.nodes._end
 
     def end(node: str, generation: int) -> dict[str, Any]:
