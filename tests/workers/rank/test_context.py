@@ -146,7 +146,7 @@ def test_sets_for_mirrors_are_held_by_all_ranks_alike_and_no_more_than_two(agent
 def test_a_set_is_held_for_a_mirror_and_a_checkpoint_at_once(agent: Any, config: Config) -> None:
     config["training"]["steps"] = 200
     config["checkpoint"]["every_steps"] = 1
-    run = agent.run(config, 2, "both", entry=LOOP, mirrors=1, buffers=5)
+    run = agent.run(config, 2, "both", entry="plain_loop:saves_every_step", mirrors=1, buffers=5)
     assert run.codes == [0, 0]
     both = {pin["step"] for pin in run.of("Pinned") if pin["purpose"] == "mirror"}
     assert both <= {pin["step"] for pin in run.of("Pinned") if pin["purpose"] == "checkpoint"} and both
