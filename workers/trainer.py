@@ -136,7 +136,7 @@ class _Training:
         # Known only after the backward: labels that are ignored make the step smaller than its nominal size.
         correction = self._nominal_labels / max(tokens, 1)
         loss, norm = total["loss"] / max(tokens, 1), correction * math.sqrt(total["squared_norm"])
-        finite = math.isfinite(loss) and math.isfinite(norm)
+        finite = self._non_finite.is_finite(loss, norm)
         if not finite and not self._engine.scale.can_fall:
             context.note("step_skipped", self._non_finite.skip(step, f"loss {loss}, gradient norm {norm}"))
         if finite:
@@ -152,7 +152,7 @@ class _Training:
             samples=samples,
             samples_hash=samples_hash,
             learning_rate=rate,
-            grad_norm=norm if finite else None,
+            grad_norm=norm if math.isfinite(norm) else None,
             validation_loss=self._validation_loss() if validates else None,
             extra={
                 **self._meter.facts(total, flops),

@@ -12,7 +12,6 @@ from regroup.api.client import Client
 from regroup.api.schemas import Job
 from regroup.service.chaos.plan import LOSES_A_NODE, Blow, Plan
 from regroup.service.chaos.record import Fallen, Record
-from regroup.service.errors import UnavailableError
 from regroup.service.runtime import left_behind, local_strikes
 from regroup.service.runtime.local_strikes import Struck
 from regroup.service.states import JobState
@@ -20,6 +19,7 @@ from regroup.service.states import JobState
 _LOOK_S, _LOOK_CLOSELY_S = 0.2, 0.03
 _VERIFY_EVERY_S = 1.0
 _GONE_WITHIN_S = 30.0
+_CANCELLED_WITHIN_S = 60.0
 _RECOVERED_STEPS = 3
 """So many steps after a blow the job counts as recovered."""
 
@@ -32,8 +32,7 @@ Tell = Callable[[str], None]
 def conduct(service: LocalService, spec: Mapping[str, Any], plan: Plan, *, within_s: float, tell: Tell) -> Record:
     """Run the job of `spec` under `plan`, and wait for its end.
 
-    Raises:
-        UnavailableError: it was not over within `within_s`; it was cancelled then.
+    A job that is not over within `within_s` is cancelled.
     """
     with service.client() as client:
         job = client.submit({**spec, **plan.parts, "faults": [dict(fault) for fault in plan.faults]})
@@ -60,8 +59,10 @@ class _Course:
         job = self.client.get(self.job_id)
         while not JobState(job.state).is_terminal:
             if time.monotonic() > deadline_s:
+                self.tell(f"step {job.step}: its time is over, it is {job.state}")
                 self.client.cancel(self.job_id)
-                raise UnavailableError(f"job {self.job_id} was {job.state} at step {job.step} when its time was over")
+                job = self.client.wait(self.job_id, timeout_s=_CANCELLED_WITHIN_S)
+                break
             self._look_at_checkpoints(job)
             self._see(job)
             if self._due and self._has_come(self._due[0], job):

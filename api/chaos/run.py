@@ -1,9 +1,10 @@
 """Runs scenarios and soaks on a service of their own, each beside its control run."""
 
+import json
 import shutil
 import sysconfig
 import tempfile
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,20 +16,26 @@ from regroup.service.chaos.plan import Plan
 from regroup.service.chaos.record import Record
 from regroup.service.chaos.report import Outcome, judged, judged_soak
 from regroup.service.chaos.scenarios import CHECKPOINT_EVERY, NODES, RANKS, Scenario
+from regroup.service.detectors import Detector
 from regroup.service.errors import UnavailableError
 
 _SLOTS = RANKS // NODES
-_START_S, _A_STEP_S, _A_BLOW_S = 180.0, 0.5, 60.0
+_START_S, _BLIND_S, _A_STEP_S, _A_BLOW_S = 180.0, 30.0, 0.5, 30.0
 _CALIBRATION_STEPS = 60
 _SOAK_PAUSE_S = 20.0
 """A fault about so often."""
 _MODULES = ("argparse", "ast", "calendar", "dataclasses", "datetime", "difflib", "enum", "heapq")
 
 
-def run_scenarios(scenarios: Sequence[Scenario], seed: int, tell: Tell) -> Iterator[Outcome]:
-    """Each outcome as soon as it is there. Scenarios that need a spare node come last, on a service that has one."""
+def run_scenarios(
+    scenarios: Sequence[Scenario], seed: int, tell: Tell, blind_to: Collection[Detector] = ()
+) -> Iterator[Outcome]:
+    """Each outcome as soon as it is there. Scenarios that need a spare node come last, on a service that has one.
+
+    `blind_to`: detectors that are off; nobody waits long for what is not noticed then.
+    """
     for spares in sorted({scenario.spares for scenario in scenarios}):
-        with _service(spares) as (service, root):
+        with _service(spares, blind_to) as (service, root):
             controls: dict[tuple[int, str], Record] = {}
             for scenario in [each for each in scenarios if each.spares == spares]:
                 layout = {name: part for name, part in scenario.parts.items() if name == "layout"}
@@ -37,7 +44,8 @@ def run_scenarios(scenarios: Sequence[Scenario], seed: int, tell: Tell) -> Itera
                     tell(f"control run of {scenario.steps} steps")
                     controls[like] = _run(service, root, Plan("control", seed, scenario.steps), tell, **layout)
                 tell(f"{scenario.number} {scenario.name}: {scenario.what}")
-                record = _run(service, root, scenario.plan(seed), tell)
+                patience_s = _BLIND_S if blind_to else _START_S
+                record = _run(service, root, scenario.plan(seed), tell, patience_s)
                 yield judged(scenario, seed, record, controls[like])
 
 
@@ -53,15 +61,15 @@ def run_soak(minutes: float, seed: int, mix: Mapping[str, float], tell: Tell) ->
         tell(f"control run of {steps} steps of {step_s:.3f} s")
         control = _run(service, root, Plan("control", seed, steps), tell)
         tell(f"soak: {len(plan.faults)} faults, {len(plan.blows)} strikes from outside")
-        parts = {"snapshot": {"mirror_share": 0.5}}
-        return judged_soak(_run(service, root, plan, tell, **parts), control)
+        return judged_soak(_run(service, root, plan, tell, snapshot={"mirror_share": 0.5}), control)
 
 
 @contextmanager
-def _service(spares: int) -> Generator[tuple[LocalService, Path]]:
+def _service(spares: int, blind_to: Collection[Detector] = ()) -> Generator[tuple[LocalService, Path]]:
     """A service in a temporary folder, which is kept if what runs in it fails."""
     root = Path(tempfile.mkdtemp(prefix="regroup-chaos-"))
-    service = LocalService(root, nodes=NODES + spares, slots=_SLOTS)
+    environment = {"REGROUP_BLIND_TO": json.dumps(sorted(blind_to))}
+    service = LocalService(root, nodes=NODES + spares, slots=_SLOTS, environment=environment)
     try:
         with service:
             for name in _MODULES:
@@ -77,7 +85,9 @@ def _service(spares: int) -> Generator[tuple[LocalService, Path]]:
         raise UnavailableError(f"the service did not end by itself, and was killed: {late}")
 
 
-def _run(service: LocalService, root: Path, plan: Plan, tell: Tell, **parts: Any) -> Record:
+def _run(
+    service: LocalService, root: Path, plan: Plan, tell: Tell, patience_s: float = _START_S, **parts: Any
+) -> Record:
     budgets = dict.fromkeys(("rank_exit", "node_loss", "hang", "io_error"), 10 + len(plan.faults) + len(plan.blows))
     spec = {
         "name": plan.scenario,
@@ -92,5 +102,5 @@ def _run(service: LocalService, root: Path, plan: Plan, tell: Tell, **parts: Any
         "recovery": {"budgets": budgets},
         **parts,
     }
-    within_s = _START_S + _A_STEP_S * plan.steps + _A_BLOW_S * (len(plan.faults) + len(plan.blows))
+    within_s = patience_s + _A_STEP_S * plan.steps + _A_BLOW_S * (len(plan.faults) + len(plan.blows))
     return conduct(service, spec, plan, within_s=within_s, tell=tell)

@@ -11,6 +11,7 @@ import typer
 
 from regroup.api.cli.options import AsJson
 from regroup.api.cli.output import leave, print_json, print_table, say
+from regroup.service.detectors import Detector
 from regroup.service.errors import FieldIssue, SpecError
 
 app = typer.Typer(
@@ -29,6 +30,11 @@ Seed = Annotated[
 Report = Annotated[
     Path | None, typer.Option("--json", metavar="PATH", help="Also write the report there, and as Markdown beside it.")
 ]
+BlindTo = Annotated[
+    list[Detector] | None,
+    typer.Option("--blind-to", metavar="DETECTOR", help="Switch a detector off, to see the scenario fail that needs "
+                 f"it; may be repeated: {', '.join(Detector)}."),
+]  # fmt: skip
 Minutes = Annotated[
     float, typer.Option("--minutes", metavar="M", min=0.1, help="How long the job trains, undisturbed.")
 ]
@@ -54,7 +60,9 @@ def chaos_list(as_json: AsJson = False) -> None:
     print_table(("#", "NOT YET", "WHY"), [(each.number, each.what, each.why) for each in NOT_YET])
 
 
-def chaos_run(scenarios: Names = None, every: All = False, seed: Seed = 0, report: Report = None) -> None:
+def chaos_run(
+    scenarios: Names = None, every: All = False, seed: Seed = 0, report: Report = None, blind_to: BlindTo = None
+) -> None:
     """Run scenarios, each beside an undisturbed control run; exit 1 if one of the invariants does not hold.
 
     Only local nodes that this command starts itself are struck.
@@ -71,7 +79,7 @@ def chaos_run(scenarios: Names = None, every: All = False, seed: Seed = 0, repor
         raise SpecError([FieldIssue("SCENARIO", "name one, or say --all")])
     _end_tidily()
     outcomes: list[dict[str, Any]] = []
-    for outcome in run_scenarios([each for each in wanted if each is not None], seed, say):
+    for outcome in run_scenarios([each for each in wanted if each is not None], seed, say, blind_to or ()):
         outcomes.append(outcome.to_json())
         say(f"{outcome.name}: {'holds' if outcome.holds else 'DOES NOT HOLD'}")
         _write(report, {"seed": seed, "scenarios": outcomes}, outcomes)

@@ -26,6 +26,8 @@ class Expected:
     """And until its first step."""
     steps_lost: int = 1
     """Most that one incident may cost."""
+    is_slow: bool = False
+    """A rank is to be named as a straggler."""
     at_least_one: bool = False
     """More incidents than are listed may follow, of the last one's reasons."""
 
@@ -129,7 +131,7 @@ def _states(record: Record, control: Record, expected: Expected) -> Sequence[str
 
 
 def _times(record: Record, control: Record, expected: Expected) -> Sequence[str]:
-    problems: list[str] = []
+    problems = ["no rank was named as a straggler"] if expected.is_slow and not record.stragglers else []
     for incident in record.incidents:
         durations = incident["durations"]
         for what, limit_s in (("detect", expected.detect_s), ("total", expected.total_s)):

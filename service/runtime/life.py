@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from regroup.service.detectors import Detector
 from regroup.service.policy.recovery import ZYGOTE_RANK, Source, Verdict
 from regroup.service.runtime.adopting import found
 from regroup.service.runtime.agents import AgentError, AgentLostError
@@ -35,15 +36,7 @@ from regroup.service.runtime.standstill import Standstill
 from regroup.service.runtime.telling import Telling
 from regroup.service.runtime.watch import Watch
 from regroup.service.states import TERMINAL_BY_REASON, JobState, Reason
-from regroup.workers.contract import (
-    AgentReport,
-    Exited,
-    Message,
-    Note,
-    Report,
-    Restored,
-    StepRow,
-)
+from regroup.workers.contract import AgentReport, Exited, Message, Note, Report, Restored, StepRow
 
 GANG_TIMEOUT_S = 120.0
 FENCE_S = 60.0
@@ -73,9 +66,9 @@ class Life:
         self._intended = Intended(gang.configs)
         self._bringing_up_s: float | None = None
         self._telling = Telling(journal, payload.attempt, keeps_state=payload.script is not None)
-        self._pulse = Pulse()
+        self._pulse = Pulse(is_deaf=Detector.SILENCE in payload.blind_to)
         self._standstill = Standstill(gang, payload.hang_rule)
-        self._pacing = Pacing(journal)
+        self._pacing = Pacing(journal, is_off=Detector.STRAGGLER in payload.blind_to)
         self.holding = Holding(payload.spec.hold_on_failure, gang, journal)
         self._checkpoints = Checkpoints(payload, gang, journal)
         snapshot = payload.spec.snapshot
@@ -116,8 +109,9 @@ class Life:
             self._telling.note(node_id, message)
         elif isinstance(message, Restored) and message.rank == 0 and self.payload.script is not None:
             self._telling.resumed(message)
-        if self._watch is not None and getattr(message, "generation", None) == self._watch.generation.number:
-            self._watch.hear(node_id, message)
+        watch = self._watch if self.payload.minds(message) else None
+        if watch is not None and getattr(message, "generation", None) == watch.generation.number:
+            watch.hear(node_id, message)
 
     def has_ended(self, generation: int) -> bool:
         """Whether the ranks of a generation are gone, and what they wrote is complete."""

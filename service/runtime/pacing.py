@@ -13,8 +13,9 @@ from regroup.workers.contract import Dwell
 class Pacing:
     """What was told last. A supervisor that restarts does not know, and tells again."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, journal: Journal, *, is_off: bool = False) -> None:
+        """`is_off`: in a rehearsal nobody is named."""
+        self._journal, self._is_off = journal, is_off
         self._generation = 0
         self._named: tuple[int, ...] | None = None
         self._told = 0
@@ -27,7 +28,7 @@ class Pacing:
                 self._tell(generation, ())  # another generation, perhaps elsewhere
         ranks = [place.rank for place in generation.ranks]
         found = find_stragglers(dwells, ranks, self._named or (), generation.layout.pp)
-        if found is not None and tuple(each.rank for each in found) != self._named:
+        if found is not None and not self._is_off and tuple(each.rank for each in found) != self._named:
             self._tell(generation, found)
 
     def _tell(self, generation: Generation, found: tuple[Straggler, ...]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from regroup.service.detectors import Detector
 from regroup.service.layout import Layout
 from regroup.service.models import TransformerModel
 from regroup.service.policy.hang import Rule, rule_for
@@ -20,7 +21,7 @@ from regroup.service.workload import (
     RayTrainWorkload,
 )
 from regroup.workers.agent_config import AgentConfig
-from regroup.workers.contract import Join, Restore
+from regroup.workers.contract import Exited, Failed, Join, Message, Restore
 
 BUILTIN_ENTRY = "regroup.workers.trainer:train"
 FUNCTION_ENTRY = "regroup.workers.rank.function:train"
@@ -90,6 +91,8 @@ class Payload:
     """Nodes are checked before ranks start there."""
     generations: Mapping[int, int]
     """Number → start step of those that the database knew when the supervisor was made."""
+    blind_to: frozenset[Detector] = frozenset()
+    """Detectors that are switched off, in a rehearsal."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Payload":
@@ -113,6 +116,7 @@ class Payload:
             int(ports[1]),
             bool(data.get("preflight")),
             {int(number): int(start) for number, start in data.get("generations") or ()},
+            frozenset(Detector(name) for name in data.get("blind_to") or ()),
         )
 
     def on(self, nodes: Sequence[Mapping[str, Any]]) -> "Payload":
@@ -140,10 +144,20 @@ class Payload:
     def hang_rule(self) -> Rule | None:
         """When its ranks hang; None if that is not looked for."""
         hang = self.spec.recovery.hang
-        if hang.after == "off":
+        if hang.after == "off" or Detector.HANG in self.blind_to:
             return None
         after_s = None if hang.after == "auto" else hang.after
         return rule_for(self.spec.workload.kind, after_s, None if hang.first_step == "auto" else hang.first_step)
+
+    def minds(self, message: Message) -> bool:
+        """Whether the supervisor may know of it."""
+        match message:
+            case Exited():
+                return Detector.EXIT not in self.blind_to
+            case Failed():
+                return Detector.EXCEPTION not in self.blind_to
+            case _:
+                return True
 
     @property
     def script(self) -> ProgramWorkload | None:
@@ -256,6 +270,10 @@ class Payload:
         config = self.spec.rank_config()
         if isinstance(self.script, RayTrainWorkload):
             config["storage_uri"] = f"{self.storage_uri}/ray-train"
+        if Detector.NON_FINITE in self.blind_to:
+            config["non_finite"] = {**config["non_finite"], "do": "overlook"}
+        if Detector.REPLICAS in self.blind_to:
+            config["verify_replicas"] = False
         return config
 
     @property

@@ -17,8 +17,9 @@ T = TypeVar("T")
 class Pulse:
     """Tells silent agents from a listener that was itself asleep (stopped, or starved of CPU)."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, is_deaf: bool = False) -> None:
+        """`is_deaf`: in a rehearsal silence is not noticed."""
+        self._clock, self._is_deaf = clock, is_deaf
         self._heard_s: dict[str, float] = {}
         self._looked_s = clock()
 
@@ -39,7 +40,7 @@ class Pulse:
         if now - looked_s > _ASLEEP_S:
             # Nobody listened: what the agents said meanwhile is still to be read.
             self._heard_s = {node: max(heard, now - LOST_S / 2) for node, heard in self._heard_s.items()}
-        return [node for node, heard in self._heard_s.items() if now - heard > LOST_S]
+        return [node for node, heard in self._heard_s.items() if now - heard > LOST_S and not self._is_deaf]
 
     async def unless_silent(self, nodes: Iterable[str], work: Awaitable[T]) -> T:
         """Wait for `work` that one agent does with the help of all these nodes, while all are heard of.

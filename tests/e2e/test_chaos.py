@@ -1,23 +1,11 @@
 """Scenarios by the command that people type: all invariants hold, the report says so, and nothing is left running."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from house.chaos_command import chaos
 
 pytestmark = pytest.mark.slow
-
-
-def chaos(tmp_path: Path, *typed: str) -> tuple[int, dict[str, Any]]:
-    report = tmp_path / "report.json"
-    command = [sys.executable, "-m", "regroup.api.cli", "chaos", *typed, "--json", str(report)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert report.exists(), done.stderr
-    assert report.with_suffix(".md").read_text() in done.stdout
-    return done.returncode, json.loads(report.read_text())
 
 
 def test_a_rank_the_server_and_a_snapshot(tmp_path: Path, no_leaks: None) -> None:

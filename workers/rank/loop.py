@@ -134,7 +134,8 @@ class StepLoop:
         )
 
     def _check_finite(self, step: int, loss: float | None, ranks: int) -> None:
-        if not self._context.tracked(GradScaler):  # one that skips such an update is there for this
+        skips_it_itself = bool(self._context.tracked(GradScaler))
+        if not skips_it_itself and not self._non_finite.is_overlooked:
             self._non_finite.refuse(
                 step,
                 f"loss {loss}: it or the gradient norm is not finite on {ranks} of {self._context.world_size} ranks",

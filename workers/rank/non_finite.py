@@ -1,5 +1,6 @@
 """What a rank does with a step whose loss or gradient norm is no number: the same on all ranks, from the same sums."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -16,6 +17,15 @@ class NonFinite:
         self._advice = advice
         self._rule: Mapping[str, Any] = config.get("non_finite", _AS_IF_NOTHING_WAS_SAID)
         self._level, self._last = 0.0, 0
+
+    def is_finite(self, *values: float) -> bool:
+        """Whether all are numbers, or nobody is to look: in a rehearsal that may be overlooked."""
+        return self.is_overlooked or all(math.isfinite(value) for value in values)
+
+    @property
+    def is_overlooked(self) -> bool:
+        """Nobody is to look."""
+        return self._rule["do"] == "overlook"
 
     def skip(self, step: int, told: str) -> dict[str, Any]:
         """Go on without this step's update; returns what to tell of it.

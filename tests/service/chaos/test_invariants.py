@@ -121,6 +121,13 @@ def test_more_incidents_may_be_allowed() -> None:
     assert broken(twice, replace(EXPECTED, at_least_one=True)) == set()
 
 
+def test_a_rank_that_is_to_be_slow_is_to_be_named() -> None:
+    slow = replace(EXPECTED, is_slow=True)
+    assert broken(record(), slow) == {"I6"}
+    named = {"number": 9, "type": "stragglers", "data": {"ranks": [{"rank": 1}]}}
+    assert broken(record(lambda found: found["events"].append(named)), slow) == set()
+
+
 def test_a_job_that_is_to_fail_needs_no_digest() -> None:
     def fail(found: dict[str, Any]) -> None:
         found["job"].update(state="FAILED", reason="user_error", digest={"parameters": None, "samples": None})

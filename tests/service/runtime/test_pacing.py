@@ -32,3 +32,9 @@ def test_a_change_is_told_once_and_another_generation_begins_without_blame() -> 
     ]  # fmt: skip
     assert told[0].data["ranks"] == [{"rank": 2, "work_s": 0.3, "usual_s": 0.1, "node": "node-2"}]
     assert len({event.key for event in told}) == 4
+
+
+def test_in_a_rehearsal_nobody_may_be_named() -> None:
+    told: list[SupervisorEvent] = []
+    Pacing(Journal(Records(), "j", on_event=told.append), is_off=True).look(generation(1), works(0.1, 0.1, 0.3))
+    assert told == []

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from regroup.service.detectors import Detector
 from regroup.service.runtime.payload import Payload
+from regroup.workers.contract import ErrorClass, Exited, Failed, Joined, RankError
 
 BUILTIN = {"workload": {"kind": "builtin", "data": {"train": ["/data"]}},
            "training": {"global_batch": 2, "micro_batch": 1, "sequence": 8, "steps": 2}}  # fmt: skip
@@ -14,7 +16,7 @@ FUNCTION = {"workload": {"kind": "function", "function": "mine:train"},
             "training": {"global_batch": 2, "micro_batch": 1, "steps": 2}}  # fmt: skip
 
 
-def payload(spec: dict[str, Any]) -> Payload:
+def payload(spec: dict[str, Any], **more: Any) -> Payload:
     """Of a job on one node."""
     return Payload.from_json(
         {
@@ -24,6 +26,7 @@ def payload(spec: dict[str, Any]) -> Payload:
             "layout": {},
             "storage_uri": "file:///storage",
             "datasets_uri": "file:///datasets",
+            **more,
         }
     )
 
@@ -47,3 +50,15 @@ def test_a_python_of_its_own_needs_what_the_workload_does(spec: dict[str, Any], 
 def test_an_interpreter_is_passed_on() -> None:
     (config,) = payload({**SCRIPT, "environment": {"interpreter": "/opt/bin/python"}}).agent_configs().values()
     assert (config.interpreter, config.requirements) == ("/opt/bin/python", ())
+
+
+def test_in_a_rehearsal_detectors_may_be_off() -> None:
+    ended, raised = Exited(0, 1, -9, 0.0), Failed(0, 1, RankError(ErrorClass.USER, "ValueError", "", "", 1, "", 0.0))
+    seeing, blind = payload(BUILTIN), payload(BUILTIN, blind_to=list(Detector))
+    assert seeing.minds(ended) and seeing.minds(raised)
+    assert not (blind.minds(ended) or blind.minds(raised))
+    assert blind.minds(Joined(0, 1, 0.0))
+    assert seeing.hang_rule is not None and blind.hang_rule is None
+    ours, theirs = seeing.join().config, blind.join().config
+    assert (ours["verify_replicas"], theirs["verify_replicas"]) == (True, False)
+    assert (ours["non_finite"]["do"], theirs["non_finite"]["do"]) == ("rollback", "overlook")

@@ -14,3 +14,11 @@ def test_only_those_that_are_expected_are_missed() -> None:
         pulse.beat("a")
         found = pulse.silent()
     assert found == ["b"]
+
+
+def test_in_a_rehearsal_silence_may_go_unnoticed() -> None:
+    now = [0.0]
+    pulse = Pulse(lambda: now[0], is_deaf=True)
+    pulse.expect(["a"])
+    now[0] = LOST_S + 1
+    assert pulse.silent() == pulse.silent() == []

@@ -38,3 +38,8 @@ def test_every_step_without_numbers_ends_it_soon() -> None:
             non_finite.skip(step, "loss nan")
             taken = step
     assert taken < 3
+
+
+def test_in_a_rehearsal_it_may_be_overlooked() -> None:
+    assert not rule("rollback").is_finite(1.0, float("nan"))
+    assert rule("overlook").is_finite(1.0, float("nan"))
