@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -77,6 +78,7 @@ class RayCluster:
         """
         cluster = cls(dashboard, supervisor)
         await cluster._blocking(lambda: _connect(address), limit_s=60.0)
+        await cluster._blocking(lambda: _actor_class(supervisor))  # now, and not when the first job starts
         return cluster
 
     async def close(self) -> None:
@@ -325,9 +327,14 @@ def _grants() -> set[str]:
     }
 
 
+@cache
+def _actor_class(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    return ray.remote(getattr(import_module(module), attribute))
+
+
 def _start_supervisor(class_name: str, name: str, payload: dict[str, Any]) -> None:
-    module, _, attribute = class_name.partition(":")
-    actor = ray.remote(getattr(import_module(module), attribute)).options(
+    actor = _actor_class(class_name).options(
         name=name,
         namespace=NAMESPACE,
         lifetime="detached",
