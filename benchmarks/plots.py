@@ -100,6 +100,28 @@ def faults(document: Mapping[str, Any], path: Path) -> None:
     _save(figure, path)
 
 
+def planner(document: Mapping[str, Any], path: Path) -> None:
+    """Measured against predicted step time, a colour for each software stack; both folds, all rows."""
+    figure, axes = plt.subplots(1, 2, figsize=(11, 5), layout="constrained", sharex=True, sharey=True)
+    titles = {"within_s": "one model size left out, same stack", "across_s": "a whole stack left out"}
+    figures = {"within_s": "within_stack", "across_s": "across_sources"}
+    stacks = sorted({point["stack"] for point in document["points"]})
+    for axis, (key, title) in zip(axes, titles.items(), strict=True):
+        for number, stack in enumerate(stacks):
+            points = [point for point in document["points"] if point["stack"] == stack]
+            measured = [point["measured_s"] for point in points]
+            axis.loglog(measured, [point[key] for point in points], ".", color=f"C{number}", label=stack, alpha=0.7)
+        ends = [0.5, 400]
+        axis.plot(ends, ends, color="black", linewidth=0.8)
+        for share in (0.8, 1.2):
+            axis.plot(ends, [share * end for end in ends], color="black", linewidth=0.5, linestyle=":")
+        axis.set_title(f"{title}: {100 * document['mape'][figures[key]]:.1f} % off in the mean", fontsize=10)
+        axis.set_xlabel("measured seconds per step")
+    axes[0].set_ylabel("predicted; dotted: 20 % off")
+    axes[0].legend(frameon=False, fontsize=8)
+    _save(figure, path)
+
+
 def _save(figure: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)

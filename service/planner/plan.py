@@ -1,0 +1,64 @@
+"""What is asked and what is answered: work, cluster, plan. Values only."""
+
+from dataclasses import dataclass
+
+from regroup.service.hardware import Device
+from regroup.service.layout import Layout
+from regroup.service.planner.formulas import Checkpointing, PipelineSchedule, Sharding
+from regroup.service.planner.model import Model
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a step computes, whatever the layout."""
+
+    model: Model
+    global_batch: int
+    """Samples."""
+    sequence: int
+    """Tokens of a sample."""
+    precision: str = "bf16"
+    """Of the matrix products: `fp8` and `fp4` leave the rest at 16 bits."""
+    flash: bool = True
+    """Attention keeps no scores."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Equal nodes of one device."""
+
+    device: Device
+    gpus: int
+    domain: int
+    """Devices that the device's link joins: a node, or a rack of them."""
+    network_bytes_s: float
+    """One way out of one device's share of the ports."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A layout, and what else decides memory and time."""
+
+    layout: Layout
+    micro_batch: int
+    sharding: Sharding = "fsdp"
+    checkpointing: Checkpointing = "none"
+    schedule: PipelineSchedule = "1f1b"
+    virtual: int = 1
+    """Stages on a rank."""
+    sequence_parallel: bool = True
+    """With tp: what is between the split layers is split over the sequence."""
+    overlap: bool = True
+    """Communication of data parallelism runs beside compute."""
+    recomputed: float | None = None
+    """Share of the layers' products done again in backward; None for what `checkpointing` implies."""
+
+    def micro_batches(self, work: Work) -> int:
+        """Of a step on each data rank; of slots that do not deal evenly some ranks run dummies."""
+        return -(-work.global_batch // (self.micro_batch * self.layout.data_degree))
+
+    @property
+    def shards(self) -> int:
+        """Ranks the parameters' states are spread over, by whatever `sharding` spreads."""
+        degree = self.layout.data_degree if self.sharding == "zero1" else self.layout.dp_shard
+        return degree * self.layout.cp
