@@ -13,6 +13,7 @@ from regroup.api.cli import (
     executing,
     exits,
     nodes,
+    planning,
     reading,
     running,
     serving,
@@ -33,6 +34,7 @@ app = typer.Typer(
 VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Server", (serving.serve, serving.down, serving.demo)),
     ("Jobs", (submitting.submit, running.run, submitting.validate, submitting.cancel, submitting.release)),
+    ("Planning", (planning.plan,)),
     ("Looking", (reading.ls, reading.get, reading.why, watching.watch, watching.logs, reading.stacks, executing.exec)),
     ("Nodes", (nodes.nodes, nodes.cordon, nodes.uncordon, draining.drain)),
     ("History", (reading.metrics, reading.events, evidence.evidence, reading.checkpoints, reading.export)),

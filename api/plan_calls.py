@@ -1,0 +1,25 @@
+"""What the client asks of the planner."""
+
+from abc import ABC, abstractmethod
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from regroup.api.plans import PlanReport
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class PlanCalls(ABC):
+    """A part of `Client`."""
+
+    @abstractmethod
+    def _call(self, model: type[T], method: str, path: str, **options: Any) -> T: ...
+
+    def plan(self, **question: Any) -> PlanReport:
+        """The fastest layouts of a model on so many devices: the fields of `service.plans.PlanRequest` as keywords.
+
+        Raises:
+            ApiError: the question makes no sense, or nothing fits; it names what binds.
+        """
+        return self._call(PlanReport, "POST", "/v1/plans", body=question)

@@ -1,0 +1,81 @@
+"""Questions to the planner and their answers, whole."""
+
+import pytest
+
+from regroup.service.errors import SpecError
+from regroup.service.planner.explain import Report
+from regroup.service.plans import ModelSizes, PlanRequest, plan
+
+
+def asked(**changed: object) -> Report:
+    """7B on 8 A100, changed."""
+    question = {"model": "llama2-7b", "device": "A100", "gpus": 8, "global_batch": 256, "sequence": 2048}
+    return plan(PlanRequest.model_validate({**question, **changed}))
+
+
+def test_an_answer_adds_up() -> None:
+    report = asked(price_per_gpu_hour=2.0)
+    for each in report.plans:
+        assert sum(each.time.values()) == pytest.approx(each.step_s)
+        assert max(stage["total"] for stage in each.memory) == pytest.approx(each.peak_bytes)
+        assert each.peak_bytes <= each.capacity_bytes == 80e9
+        assert 0.3 < each.mfu < 0.8
+        assert 0.99 < each.goodput < 1
+    best = report.plans[0]
+    hours = 8 * best.step_s / 3600
+    assert best.cost_per_billion_tokens == pytest.approx(2 * hours / (256 * 2048) * 1e9 / best.goodput)
+    assert best.why.startswith("fastest that fits")
+
+
+def test_every_kind_that_lost_says_why() -> None:
+    report = asked()
+    assert {"ddp"} <= {lost.kind for lost in report.lost if not lost.fits}
+    for lost in report.lost:
+        assert ("does not fit" in lost.why) == (lost.step_s is None) == (not lost.fits)
+    assert not {lost.kind for lost in report.lost} & {each.kind for each in report.plans}
+
+
+def test_the_ladder_ends_at_the_plan_and_only_goes_where_it_fits() -> None:
+    report = asked(model="gpt3-1.3b", gpus=32, global_batch=64)
+    assert [rung.gpus for rung in report.ladder][-1] == 32
+    assert len(report.ladder) > 2
+    assert all(rung.fits and rung.layout.world_size == rung.gpus for rung in report.ladder)
+
+
+def test_failures_cost_more_on_more_devices() -> None:
+    few, many = (asked(gpus=gpus, global_batch=4096) for gpus in (8, 1024))
+    assert many.plans[0].goodput < few.plans[0].goodput
+
+
+def test_a_page_says_what_the_answer_says() -> None:
+    report = asked()
+    page = report.markdown
+    assert report.question in page
+    assert str(report.plans[0].layout) in page
+    assert all(lost.why in page for lost in report.lost)
+
+
+def test_more_memory_lets_more_fit() -> None:
+    small, large = asked(memory_gb=40), asked(memory_gb=160)
+    assert small.plans[0].step_s >= large.plans[0].step_s
+
+
+def test_sizes_are_as_good_as_a_name() -> None:
+    sizes = ModelSizes(layers=32, hidden=4096, heads=32, vocabulary=32000, ffn=11008, gated=True)
+    assert asked(model=sizes.model_dump()).plans == asked().plans
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"model": "gpt-9"}, "is no published model"),
+        ({"device": "abacus"}, "is not in the hardware table; known are GB300"),
+        ({"gpus": 0}, "gpus: must be at least 1"),
+        ({"gpus_per_node": 0}, "gpus_per_node: must be at least 1"),
+        ({"precision": "fp4"}, "A100 does not compute in fp4; it can bf16"),
+        ({"model": "gpt3-175b"}, "memory binds"),
+    ],
+)
+def test_nonsense_gets_the_limit_that_binds(change: dict[str, object], reason: str) -> None:
+    with pytest.raises(SpecError, match=reason):
+        asked(**change)
