@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help setup demo test test-all check format docs bench-recovery bench-overhead bench-functions bench-parallel bench-faults clean
+.PHONY: help setup demo test test-all check format docs bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -49,6 +49,9 @@ bench-parallel: $(STAMP) ## the trainer's layouts beside hand-written torch loop
 
 bench-faults: $(STAMP) ## what each kind of failure costs, twenty of each
 	@$(BIN)/python -m benchmarks.faults --json benchmarks/results/faults.json
+
+bench-planner: $(STAMP) ## the planner's predictions beside what others measured; DATA=measured-configurations.csv
+	@$(BIN)/python -m benchmarks.planner --json benchmarks/results/planner.json $(if $(DATA),--data $(DATA))
 
 clean: ## remove what was built here
 	rm -rf $(VENV) build dist demo *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache

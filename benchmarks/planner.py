@@ -41,15 +41,13 @@ def main() -> None:
     parser = arguments(__doc__ or "", trials=3)
     default = Path("../shared/data/measured-configurations.csv")
     parser.add_argument("--data", type=Path, default=default, metavar="CSV", help=f"measured rows, default {default}")
-    parser.add_argument("--picture", type=Path, metavar="PNG", help="predicted against measured")
     asked = parser.parse_args()
     with asked.data.open(newline="") as lines:
         table = list(csv.DictReader(lines))
     document = measure(table)
     document |= {name: min(_search_s(*case) for _ in range(asked.trials)) for name, case in _SEARCHES.items()}
     write_result(asked.json, document)
-    if asked.picture:
-        plots.planner(document, asked.picture)
+    plots.planner(document, asked.json.with_suffix(".png"))
     for name in ("mape", "coverage", "regret", *_SEARCHES):
         print(name, document[name])
 
@@ -75,7 +73,7 @@ def measure(table: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     constants = fit(timed)
     incomplete = [(row, _step_s(row, constants)) for row in others]
     groups = _regrets(timed)
-    worst = max(groups, key=lambda group: group["top1"])
+    worst = max(groups, key=lambda group: group["top1"], default=None)
     return {
         "mape": {
             "within_stack": _mape(within, _measured_s),
@@ -91,8 +89,8 @@ def measure(table: Sequence[Mapping[str, str]]) -> dict[str, Any]:
         "coverage": len(timed) / eligible,
         "rows": {"eligible": eligible, "judged": len(timed), "memory": len(weighed), "refused": refused},
         "regret": {
-            "top1_mean": fmean(group["top1"] for group in groups),
-            "top3_mean": fmean(group["top3"] for group in groups),
+            "top1_mean": _mean([group["top1"] for group in groups]),
+            "top3_mean": _mean([group["top3"] for group in groups]),
             "worst_group": worst,
             "groups": groups,
         },
@@ -146,7 +144,7 @@ def _step_s(row: Row, constants: Constants) -> float:
 
 
 def _memory_gb(row: Row, constants: Constants) -> float:
-    return peak_bytes(row.work, row.plan, constants) / 1e9
+    return peak_bytes(row.work, row.plan, constants, row.kept) / 1e9
 
 
 def _measured_s(row: Row) -> float:
@@ -159,15 +157,20 @@ def _measured_gb(row: Row) -> float:
     return row.memory_gb
 
 
-def _mape(judged: Iterable[Judged], measured: Callable[[Row], float]) -> float:
-    return fmean(abs(predicted / measured(row) - 1) for row, predicted in judged)
+def _mape(judged: Iterable[Judged], measured: Callable[[Row], float]) -> float | None:
+    return _mean([abs(predicted / measured(row) - 1) for row, predicted in judged])
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    """None where nothing was measured."""
+    return fmean(values) if values else None
 
 
 def _middle(judged: Iterable[Judged]) -> float:
     return median(abs(predicted / _measured_s(row) - 1) for row, predicted in judged)
 
 
-def _by_stack(judged: Iterable[Judged], measured: Callable[[Row], float]) -> dict[str, dict[str, float]]:
+def _by_stack(judged: Iterable[Judged], measured: Callable[[Row], float]) -> dict[str, dict[str, float | None]]:
     parts: dict[str, list[Judged]] = defaultdict(list)
     for each in judged:
         parts[each[0].stack].append(each)

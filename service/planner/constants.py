@@ -20,6 +20,8 @@ class Constants:
     """Memory traffic of a product over that of reading and writing each matrix once."""
     misaligned: float = 1.4
     """Time of products whose split dimension is no multiple of 64, over what it would be."""
+    odd_heads: float = 4.0
+    """Time of attention whose heads are no multiple of 8 wide, and so off the tensor cores, over what it would be."""
     attention: float = 0.5
     """Scores and values: share of the ceiling, all of the sequence counted though masks leave half."""
     passes: float = 3.0
@@ -69,7 +71,8 @@ class Range:
 RANGES: Mapping[str, Range] = {
     "matmul": Range(0.4, 1.0, 0.15),
     "tile": Range(0.3, 4.0, 0.5),
-    "misaligned": Range(1.0, 3.0, 0.3),
+    "misaligned": Range(1.0, 2.0, 0.1),
+    "odd_heads": Range(1.0, 16.0, 0.5),
     "attention": Range(0.1, 1.0, 0.4),
     "passes": Range(0.5, 8.0, 0.4),
     "launch_s": Range(5e-5, 5e-3, 0.8),
@@ -86,22 +89,24 @@ RANGES: Mapping[str, Range] = {
 
 
 FITTED = Constants(
-    matmul=0.946,
-    tile=1.154,
-    misaligned=3,
-    attention=0.598,
-    passes=2.438,
-    launch_s=0.0004219,
-    inner_link=0.933,
-    outer_link=0.9944,
-    hidden=0.3582,
+    matmul=0.9478,
+    tile=1.103,
+    misaligned=1.4,
+    odd_heads=11.43,
+    attention=0.595,
+    passes=2.434,
+    launch_s=0.0003906,
+    inner_link=0.9579,
+    outer_link=0.9659,
+    hidden=0.3267,
     narrow=1,
-    step_s=0.07236,
-    doubling=0.01047,
-    slack=0.06007,
-    reserved_gb=10.11,
+    step_s=0.07604,
+    doubling=0.01148,
+    slack=0.05328,
+    reserved_gb=9.871,
 )
-"""What `fit` makes of all public rows with full information; where nothing else is given, these count."""
+"""What `fit` made of all public rows with full information, to four digits: the only fitted numbers. Where nothing else
+is given, these count. No figure of `benchmarks/planner.py` is judged by them."""
 
 
 def from_json(text: str) -> Constants:

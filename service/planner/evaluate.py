@@ -45,7 +45,7 @@ def evaluate(table: Iterable[Mapping[str, str]], constants: Constants = FITTED) 
 
 def _judge(row: Row, constants: Constants) -> dict[str, Any]:
     step_s = step_time(row.work, row.cluster, row.plan, constants).step_s
-    need = peak_bytes(row.work, row.plan, constants)
+    need = peak_bytes(row.work, row.plan, constants, row.kept)
     return {
         "source": row.source,
         "model": row.name,

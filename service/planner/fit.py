@@ -7,6 +7,7 @@ held to what is physical by a prior: a row says something about a constant only 
 import argparse
 import csv
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -45,7 +46,7 @@ def _step_error(row: Row, constants: Constants) -> float:
 
 def _memory_error(row: Row, constants: Constants) -> float:
     assert row.memory_gb is not None
-    return math.log(peak_bytes(row.work, row.plan, constants) / (row.memory_gb * 1e9))
+    return math.log(peak_bytes(row.work, row.plan, constants, row.kept) / (row.memory_gb * 1e9))
 
 
 _Error = Callable[[Row, Constants], float]
@@ -165,12 +166,14 @@ def main() -> None:
     asked = parser.parse_args()
     rows: list[Row] = []
     with asked.train.open(newline="") as lines:
-        for columns in csv.DictReader(lines):
+        for number, columns in enumerate(csv.DictReader(lines), start=1):
             try:
                 rows.append(read_row(columns))
-            except RowError:
-                continue
-    asked.out.write_text(fit([row for row in rows if row.full]).to_json())
+            except RowError as error:
+                print(f"row {number} is left out: {error}", file=sys.stderr)
+    full = [row for row in rows if row.full]
+    asked.out.write_text(fit(full).to_json())
+    print(f"fitted to {len(full)} rows; {len(rows) - len(full)} more state too little of what was run")
 
 
 if __name__ == "__main__":

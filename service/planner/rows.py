@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from regroup.service.hardware import Device, find_device
 from regroup.service.layout import Layout
-from regroup.service.planner.formulas import PipelineSchedule, Sharding
+from regroup.service.planner.formulas import MIXED_ADAM, PipelineSchedule, Sharding, StateBytes
 from regroup.service.planner.model import PRESETS, Model
 from regroup.service.planner.plan import Cluster, Plan, Work
 
@@ -21,6 +21,7 @@ _COMMON_SEQUENCE = 1024
 _RECOMPUTED = {"": 0.0, "none": 0.0, "full": 1.0}
 _LAYER_RECOMPUTED = 0.5
 """Of torchtitan's selective modes: every second layer, or every second product."""
+_MOMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 _SCHEDULES: Mapping[str, PipelineSchedule] = {
     "gpipe": "gpipe",
     "1f1b": "1f1b",
@@ -43,6 +44,7 @@ class Row:
     work: Work
     cluster: Cluster
     plan: Plan
+    kept: StateBytes
     stack: str
     step_s: float | None
     """Measured; None where the row says that it did not run or does not say."""
@@ -91,6 +93,7 @@ class _Reader:
             work=work,
             cluster=self._cluster(device, gpus),
             plan=plan,
+            kept=self._kept(),
             stack=stack_of(self._text("source")),
             step_s=step_s,
             memory_gb=None if out_of_memory else self._measured("mem_gb"),
@@ -227,6 +230,11 @@ class _Reader:
             overlap=recent,
             recomputed=_RECOMPUTED.get(kept, _LAYER_RECOMPUTED),
         )
+
+    def _kept(self) -> StateBytes:
+        """Bytes per parameter: the moments are 32-bit unless `optimizer_dtype` says otherwise; the master always is."""
+        moment = _MOMENT_BYTES.get(self._text("optimizer_dtype").lower(), 4)
+        return replace(MIXED_ADAM, optimizer=4 + 2 * moment)
 
     def _cluster(self, device: Device, gpus: int) -> Cluster:
         domain = self._whole("gpus_per_node") or device.domain

@@ -128,7 +128,7 @@ def core_time(work: Work, cluster: Cluster, plan: Plan, constants: Constants) ->
         grain = c.misaligned if min(k, n) % 64 else 1.0
         matmul += times * 2 * tokens * k * n * (grain + ratio * (1 / k + 1 / n + 1 / tokens))
     matmul /= products * c.matmul
-    odd = c.misaligned**2 if model.width % 8 else 1.0
+    odd = c.odd_heads if model.width % 8 else 1.0
     attention = tokens * model.attention_flops_per_token(work.sequence) * odd / (tp * sixteen * c.attention)
     kept = layer_activation_bytes(
         tokens, hidden, model.heads, work.sequence, tp, sequence_parallel=plan.sequence_parallel, flash=work.flash

@@ -71,6 +71,8 @@ def test_optional_columns_count() -> None:
     )  # fmt: skip
     assert (row.cluster.domain, row.work.model.inner, row.work.model.groups) == (4, 16384, 8)
     assert row.work.flash
+    assert row.kept.optimizer == 12
+    assert read_row({**ROW, "optimizer_dtype": "bf16"}).kept.optimizer == 8
     assert (row.plan.sharding, row.plan.schedule, row.plan.sequence_parallel) == ("fsdp", "gpipe", True)
 
 
