@@ -1,5 +1,7 @@
 """Wire models of `/v1/plans`. Seconds, bytes, fractions."""
 
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -53,6 +55,10 @@ class Plan(_Wire):
     host_bytes: float
     """Of a node, for snapshots and mirrors."""
     why: str
+    spec: dict[str, dict[str, Any]]
+    """The parts of a job spec that say this plan."""
+    obstacles: list[str]
+    """What keeps the built-in trainer from running it; empty if it can."""
 
 
 class LostPlan(_Wire):

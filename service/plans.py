@@ -9,6 +9,7 @@ from regroup.service.errors import FieldIssue, SpecError
 from regroup.service.hardware import DEVICES, find_device
 from regroup.service.planner.constants import FITTED
 from regroup.service.planner.explain import DEVICE_MTTF_S, RECOVERY_S, Prices, Report, explain
+from regroup.service.planner.formulas import MEGATRON_ADAM, MIXED_ADAM, TORCH_ADAM
 from regroup.service.planner.model import PRESETS, Model
 from regroup.service.planner.plan import Cluster, Work
 from regroup.service.planner.search import Limits, search
@@ -17,6 +18,9 @@ from regroup.service.quantities import Part
 Count = Annotated[int, Field(le=10_000_000)]
 """Larger ones are typing errors; smaller ones than 1 the planner refuses itself, with the others."""
 Positive = Annotated[float, Field(gt=0, lt=1e18)]
+
+
+_STATES = {"torch": TORCH_ADAM, "mixed": MIXED_ADAM, "megatron": MEGATRON_ADAM}
 
 
 class ModelSizes(Part):
@@ -67,6 +71,9 @@ class PlanRequest(Part):
     """Of a device; the hardware table's if absent."""
     flash: bool = True
     """Attention keeps no scores."""
+    states: Literal["torch", "mixed", "megatron"] = "torch"
+    """What is kept of a parameter, its gradient and Adam's state: `torch`, as the built-in trainer, 32-bit parameters
+    and gradients, 4 + 4 + 8 bytes; `mixed` 2 + 2 + 12; `megatron` 2 + 4 + 12."""
     max_tp: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Largest tensor-parallel degree; `gpus_per_node` if absent."""
     max_pp: Annotated[int, Field(ge=1, le=10_000)] | None = None
@@ -108,7 +115,13 @@ def plan(request: PlanRequest) -> Report:
         share = request.network_gb_s * 1e9 / domain
     cluster = Cluster(device, request.gpus, domain, share)
     work = Work(model, request.global_batch, request.sequence, request.precision, request.flash)
-    limits = Limits(most_tp=request.max_tp or 0, most_pp=request.max_pp or 0, most_cp=request.max_cp, keep=request.keep)
+    limits = Limits(
+        most_tp=request.max_tp or 0,
+        most_pp=request.max_pp or 0,
+        most_cp=request.max_cp,
+        keep=request.keep,
+        kept=_STATES[request.states],
+    )
     found = search(work, cluster, FITTED, limits)
     prices = Prices(request.price_per_gpu_hour, request.device_mttf_hours * 3600, request.recovery_s)
     return explain(work, cluster, found, FITTED, limits, prices)

@@ -1,5 +1,6 @@
 """The verb plan: which layout suits a model on a cluster, before it runs."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -124,6 +125,12 @@ def _print(report: "PlanReport") -> None:
     print_table(("OTHER KINDS", "LAYOUT", "WHY NOT"), [(each.kind, str(each.layout), each.why) for each in report.lost])
     print()
     rungs = ", ".join(f"{rung.gpus} ({number(rung.tokens_s)} tokens/s)" for rung in report.ladder)
+    runnable = next((each for each in report.plans if not each.obstacles), None)
+    if runnable is None:
+        print(f"no job can run any of these yet: {report.plans[0].obstacles[0]}")
+    else:
+        which = "the best" if runnable is report.plans[0] else "the best that a job can run"
+        print(f"{which}, in a job spec: {json.dumps(runnable.spec)}")
     print(f"the best runs on so many devices too: {rungs}")
     best = report.plans[0]
     if best.cost_per_billion_tokens is not None:

@@ -3,6 +3,7 @@
 import math
 
 from regroup.service.errors import FieldIssue, SpecError
+from regroup.service.planner.formulas import StateBytes
 from regroup.service.planner.plan import Cluster, Plan, Work
 
 _GIGA = 1e9
@@ -60,10 +61,10 @@ def no_layout(work: Work, cluster: Cluster, most_tp: int, most_pp: int) -> Field
     )
 
 
-def fits_nowhere(work: Work, cluster: Cluster, least: Plan, need: float) -> FieldIssue:
+def fits_nowhere(work: Work, cluster: Cluster, least: Plan, need: float, kept: StateBytes) -> FieldIssue:
     """The plan that needs least does not fit: by how much, and how many devices its states alone would take."""
     room = cluster.device.memory_bytes
-    states = 16.0 * work.model.parameters
+    states = kept.total * work.model.parameters
     enough = math.ceil(states / (0.8 * room))
     return FieldIssue(
         "gpus",

@@ -1,9 +1,12 @@
 """What a search came to, for people and programs: the best plans taken apart, and why the others lost."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from regroup.service.layout import Layout
+from regroup.service.planner.as_spec import as_spec, obstacles
 from regroup.service.planner.constants import Constants
 from regroup.service.planner.formulas import bubble_share, failures_goodput
 from regroup.service.planner.memory import host_bytes, peak_bytes, stage_memory
@@ -76,6 +79,10 @@ class Explained:
     host_bytes: float
     """Of a node, for snapshots and mirrors."""
     why: str
+    spec: Mapping[str, Any]
+    """The parts of a job spec that say this plan."""
+    obstacles: tuple[str, ...]
+    """What keeps the built-in trainer from running it; empty if it can."""
 
 
 @dataclass(frozen=True)
@@ -129,9 +136,15 @@ def explain(
         Lost(kind(each.plan), each.plan.layout, True, each.time.step_s, each.peak_bytes, _slower(each.time, best.time))
         for each in found.notable
     )
-    room = cluster.device.memory_bytes
     too_large = tuple(
-        Lost(kind(each.plan), each.plan.layout, False, None, each.peak_bytes, _too_large(work, each, room, constants))
+        Lost(
+            kind=kind(each.plan),
+            layout=each.plan.layout,
+            fits=False,
+            step_s=None,
+            peak_bytes=each.peak_bytes,
+            why=_too_large(work, each, cluster.device.memory_bytes, constants, limits),
+        )
         for each in found.too_large
     )
     return Report(
@@ -217,6 +230,8 @@ def _explained(
         capacity_bytes=cluster.device.memory_bytes,
         host_bytes=host_bytes(work, plan, cluster.domain, mirror=cluster.gpus > cluster.domain),
         why=_first(choice, cluster) if choice is best else _slower(time, best.time),
+        spec=as_spec(work, plan),
+        obstacles=tuple(obstacles(work, plan)),
     )
 
 
@@ -238,8 +253,9 @@ def _slower(time: StepTime, best: StepTime) -> str:
     return f"{share:.1f} % slower: {more[worst]:.3g} s more for {_PARTS[worst]}"
 
 
-def _too_large(work: Work, choice: Choice, room_bytes: float, constants: Constants) -> str:
-    fullest = max(stage_memory(work, choice.plan, constants), key=lambda stage: stage.total)
+def _too_large(work: Work, choice: Choice, room_bytes: float, constants: Constants, limits: Limits) -> str:
+    stages = stage_memory(work, choice.plan, constants, limits.kept)
+    fullest = max(stages, key=lambda stage: stage.total)
     parts = sorted(vars(fullest).items(), key=lambda part: -part[1])[:3]
     most = ", ".join(f"{name} {size / 1e9:.0f} GB" for name, size in parts)
     return (
@@ -266,6 +282,11 @@ def _markdown(report: Report) -> str:
         f" {each.step_s:.3g} | {100 * each.mfu:.1f} | {each.peak_bytes / 1e9:.1f} | {each.why} |"
         for each in report.plans
     ]
+    runnable = next((each for each in report.plans if not each.obstacles), None)
+    if runnable:
+        lines += ["", f"`{runnable.layout}` in a job spec:", "", "```json", json.dumps(runnable.spec, indent=1), "```"]
+    else:
+        lines += ["", f"No job can run any of these yet: {best.obstacles[0]}"]
     lines += ["", "## Where the step goes", "", "| what | s | % |", "|---|---:|---:|"]
     lines += [
         f"| {_PARTS[name]} | {seconds:.3g} | {100 * seconds / best.step_s:.1f} |"

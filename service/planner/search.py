@@ -126,7 +126,7 @@ def search(
         raise SpecError([no_layout(work, cluster, most_tp, limits.most_pp or work.model.layers)])
     if not best:
         least = min(nearest.values(), key=lambda each: each.peak_bytes)
-        raise SpecError([fits_nowhere(work, cluster, least.plan, least.peak_bytes)])
+        raise SpecError([fits_nowhere(work, cluster, least.plan, least.peak_bytes, limits.kept)])
     shown = {kind(each.plan) for each in best}
     notable = sorted((each for name, each in champions.items() if name not in shown), key=lambda each: each.order)
     large = sorted((each for name, each in nearest.items() if name not in champions), key=lambda each: each.peak_bytes)

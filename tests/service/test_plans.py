@@ -5,6 +5,7 @@ import pytest
 from regroup.service.errors import SpecError
 from regroup.service.planner.explain import Report
 from regroup.service.plans import ModelSizes, PlanRequest, plan
+from regroup.service.spec import parse_spec
 
 
 def asked(**changed: object) -> Report:
@@ -79,3 +80,33 @@ def test_sizes_are_as_good_as_a_name() -> None:
 def test_nonsense_gets_the_limit_that_binds(change: dict[str, object], reason: str) -> None:
     with pytest.raises(SpecError, match=reason):
         asked(**change)
+
+
+def test_a_plan_is_a_spec_that_is_taken_where_nothing_is_in_its_way() -> None:
+    report = asked(model="llama3-8b", gpus=16)
+    runnable = [each for each in report.plans if not each.obstacles]
+    assert runnable
+    for each in runnable:
+        workload = {
+            "kind": "builtin",
+            "model": {"dim": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "ffn_dim": 14336, "vocab_size": 128256},
+            "data": {"train": ["/data"]},
+        }
+        training = {**each.spec["training"], "steps": 10}
+        spec = parse_spec(
+            {"name": "planned", "workload": workload, "training": training, "layout": each.spec["layout"]}
+        )
+        assert spec.ladder[-1] == each.layout
+
+
+def test_what_the_trainer_cannot_run_says_which_rule() -> None:
+    tied = asked(model="gpt3-175b", gpus=1024, global_batch=1536).plans[0]
+    assert tied.layout.pp > 1
+    assert any("tie_embeddings" in rule for rule in tied.obstacles)
+    mixture = asked(model="mixtral-8x7b", gpus=64, global_batch=512).plans[0]
+    assert mixture.obstacles == ("the built-in transformer has no mixture of experts",)
+
+
+def test_wider_gradients_need_more_memory() -> None:
+    mixed, megatron = (asked(states=states).lost[-1].peak_bytes for states in ("mixed", "megatron"))
+    assert mixed < megatron
