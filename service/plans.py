@@ -15,7 +15,7 @@ from regroup.service.planner.plan import Cluster, Work
 from regroup.service.planner.search import Limits, search
 from regroup.service.quantities import Part
 
-Count = Annotated[int, Field(le=10_000_000)]
+Count = Annotated[int, Field(le=1_000_000)]
 """Larger ones are typing errors; smaller ones than 1 the planner refuses itself, with the others."""
 Positive = Annotated[float, Field(gt=0, lt=1e18)]
 
@@ -26,17 +26,17 @@ _STATES = {"torch": TORCH_ADAM, "mixed": MIXED_ADAM, "megatron": MEGATRON_ADAM}
 class ModelSizes(Part):
     """A decoder-only transformer by its sizes."""
 
-    layers: Annotated[int, Field(le=10_000)]
+    layers: Annotated[int, Field(le=2_000)]
     """Blocks."""
     hidden: Count
     """Width."""
-    heads: Annotated[int, Field(le=10_000)]
+    heads: Annotated[int, Field(le=1_024)]
     """Attention heads."""
     vocabulary: Count
     """Rows of the embedding."""
     ffn: Count = 0
     """Width of the feed-forward; 0 for four times `hidden`."""
-    kv_heads: Annotated[int, Field(le=10_000)] = 0
+    kv_heads: Annotated[int, Field(le=1_024)] = 0
     """Heads of keys and values; 0 for as many as `heads`."""
     gated: bool = False
     """The feed-forward has three matrices, as SwiGLU has."""
@@ -63,7 +63,7 @@ class PlanRequest(Part):
     """Tokens of a sample."""
     precision: Literal["fp32", "bf16", "fp16", "fp8", "fp4"] = "bf16"
     """Of matrix products."""
-    gpus_per_node: Annotated[int, Field(le=10_000)] | None = None
+    gpus_per_node: Annotated[int, Field(le=1_024)] | None = None
     """Devices that NVLink, or what there is, joins; as usual for the device if absent."""
     network_gb_s: Positive | None = None
     """One way out of a node, in GB/s; as usual for the device if absent."""
@@ -76,7 +76,7 @@ class PlanRequest(Part):
     and gradients, 4 + 4 + 8 bytes; `mixed` 2 + 2 + 12; `megatron` 2 + 4 + 12."""
     max_tp: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Largest tensor-parallel degree; `gpus_per_node` if absent."""
-    max_pp: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    max_pp: Annotated[int, Field(ge=1, le=2_000)] | None = None
     """Largest pipeline-parallel degree; the layers if absent."""
     max_cp: Annotated[int, Field(ge=1, le=1024)] = 1
     """Largest context-parallel degree. Above 1 plans are shown that jobs cannot run yet."""
