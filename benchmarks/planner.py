@@ -202,7 +202,8 @@ def _regrets(rows: Sequence[Row]) -> list[dict[str, Any]]:
         if len(plans) < 2:
             continue
         held = {id(row) for row in alike}
-        constants = fit([row for row in stack(alike[0]) if id(row) not in held])
+        teachers = [row for row in stack(alike[0]) if id(row) not in held]
+        constants = fit(teachers)
         measured = {plan: fmean(_measured_s(row) for row in runs) for plan, runs in plans.items()}
         ranked = sorted(plans, key=lambda plan: _step_s(plans[plan][0], constants))
         best = min(measured.values())
@@ -214,6 +215,7 @@ def _regrets(rows: Sequence[Row]) -> list[dict[str, Any]]:
                 "gpus": first.cluster.gpus,
                 "global_batch": first.work.global_batch,
                 "plans": len(plans),
+                "fitted_to": len(teachers),
                 "top1": measured[ranked[0]] / best - 1,
                 "top3": min(measured[plan] for plan in ranked[:3]) / best - 1,
                 "worst_plan": max(measured.values()) / best - 1,

@@ -169,7 +169,7 @@ def ladder(work: Work, cluster: Cluster, plan: Plan, constants: Constants, limit
         if layout.data_degree % data and data & (data - 1):
             continue
         micro_batches = -(-slots // data)
-        if layout.pp > 1 and (micro_batches < layout.pp or (plan.virtual > 1 and micro_batches % layout.pp)):
+        if plan.schedule.startswith("interleaved") and layout.pp > 1 and micro_batches % layout.pp:
             continue
         at = _at(layout, data)
         if at is None:

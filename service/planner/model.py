@@ -96,6 +96,16 @@ def gpt(layers: int, hidden: int, heads: int, vocabulary: int = 51200) -> Model:
     return Model(layers, hidden, heads, vocabulary, tied=True)
 
 
+def vit(layers: int, hidden: int, heads: int, classes: int = 1000) -> Model:
+    """An encoder of images (Dosovitskiy et al. 2020), its patches as tokens: a sequence of 197 for 224 pixels in
+    patches of 16.
+
+    Classes stand for the vocabulary: patch embedding and head have about as many rows, and every token's logits are
+    counted though only one is made, a third of a percent.
+    """
+    return Model(layers, hidden, heads, classes)
+
+
 def _llama(layers: int, hidden: int, heads: int, ffn: int, kv_heads: int = 0, vocabulary: int = 32000) -> Model:
     return Model(layers, hidden, heads, vocabulary, ffn, kv_heads, gated=True)
 
@@ -114,6 +124,9 @@ PRESETS: Mapping[str, Model] = {
     "llama3-8b": _llama(32, 4096, 32, 14336, 8, 128256),
     "llama3-70b": _llama(80, 8192, 64, 28672, 8, 128256),
     "llama3-405b": _llama(126, 16384, 128, 53248, 8, 128256),
+    "vit-b16": vit(12, 768, 12),
+    "vit-l16": vit(24, 1024, 16),
+    "vit-h14": vit(32, 1280, 16),
     "mixtral-8x7b": replace(_llama(32, 4096, 32, 14336, 8), experts=8, active_experts=2),
 }
 """Published models: their papers' tables of sizes."""

@@ -148,6 +148,10 @@ class _Reader:
             self._guess("seq", sequence)
         model = self._model()
         batch = self._whole("gbs")
+        tokens = _stated_tokens(self._text("note"))
+        if batch is None and tokens:
+            batch = max(1, round(tokens / sequence))
+            self._guess("gbs", batch)
         if batch is None:
             raise RowError("gbs is missing: the work of a step is not known")
         precision = _precision(self._text("precision"))
@@ -306,6 +310,12 @@ def _preset(name: str, layers: int | None, hidden: int) -> Model | None:
 def _stated_vocabulary(note: str) -> int | None:
     found = re.search(r"vocab (\d+)(k?)", note)
     return int(found[1]) * (1000 if found[2] else 1) if found else None
+
+
+def _stated_tokens(note: str) -> float | None:
+    """Of a step."""
+    found = re.search(r"(\d+)M tokens per batch", note)
+    return float(found[1]) * 2**20 if found else None
 
 
 def _stated_ports(text: str) -> float | None:

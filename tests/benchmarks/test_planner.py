@@ -52,6 +52,7 @@ def test_regret_is_what_the_choice_costs_over_the_best_measured_plan() -> None:
     right = measure(table)["regret"]
     assert right["top1_mean"] == right["top3_mean"] == 0
     assert right["worst_group"]["plans"] == 4
+    assert [group["fitted_to"] for group in right["groups"]] == [4, 4], "the other size's rows, not its own"
     best = min(range(4), key=lambda index: times[index])
     table[best] = {**table[best], "iter_s": str(2 * times[best])}
     second = sorted(times[:4])[1]

@@ -11,6 +11,7 @@ from regroup.service.planner.model import PRESETS
         ("gpt2", 0.124), ("gpt3-175b", 174.6), ("bloom-176b", 176.2), ("mt-nlg-530b", 529.6), ("llama2-7b", 6.74),
         ("llama2-13b", 13.02), ("llama-30b", 32.5), ("llama2-70b", 68.98), ("llama3-8b", 8.03), ("llama3-70b", 70.55),
         ("llama3-405b", 405.9), ("mixtral-8x7b", 46.7),
+        ("vit-b16", 0.0866), ("vit-l16", 0.3043), ("vit-h14", 0.632),
     ],
 )  # fmt: skip
 def test_a_preset_has_as_many_parameters_as_published(name: str, billions: float) -> None:

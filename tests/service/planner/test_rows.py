@@ -57,6 +57,13 @@ def test_gaps_are_inferred_and_named() -> None:
     assert row.work.model.layers == 40
 
 
+def test_a_batch_in_tokens_is_one_in_samples() -> None:
+    row = read_row({**ROW, "gbs": "", "note": "2M tokens per batch; something else"})
+    assert row.work.global_batch == 1024
+    assert row.inferred["gbs"] == 1024
+    assert not row.full
+
+
 def test_a_published_model_brings_what_the_table_leaves_out() -> None:
     sizes = {"model": "LLAMA3_70B", "layers": "80", "hidden": "8192", "heads": ""}
     row = read_row({**ROW, **sizes, "iter_s": "90", "precision": "bf16"})
