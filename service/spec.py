@@ -16,6 +16,7 @@ from regroup.service.layout import Layout
 from regroup.service.layout_spec import LayoutSpec
 from regroup.service.quantities import AutoDuration, AutoOrOffDuration, Bytes, Duration, Name, Part, Positive, off
 from regroup.service.secret import SecretRef
+from regroup.service.topology_spec import Topology
 from regroup.service.training_spec import Training
 from regroup.service.workload import (
     LEFT_TO_A_SCRIPT,
@@ -144,6 +145,8 @@ class JobSpec(Part):
     """Modules the zygote imports before ranks are forked; they must not touch CUDA."""
     resources: Resources = Resources()
     layout: LayoutSpec = LayoutSpec()
+    topology: Topology = Topology()
+    """Where in the cluster it may be."""
     training: Training | None = Field(default=None, validate_default=True)
     """What the built-in trainer computes: required for it, refused for a script, which decides that itself."""
     determinism: Literal["default", "strict"] = "default"

@@ -1,127 +1,98 @@
-"""Which nodes a job gets: all it needs or none; as few nodes as can be, then the tightest fit."""
+"""Which nodes a job gets: all it needs or none, where its ranks talk least and the least is broken up."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 
-from regroup.service.policy.topology import Node
+from regroup.service.policy.communication import Ground, costs
+from regroup.service.policy.demand import (
+    Choice,
+    Demand,
+    NodeRoom,
+    Placement,
+    Rejected,
+    Seat,
+    Shortage,
+    Unplaceable,
+)
+from regroup.service.policy.links import Links, links_for
+from regroup.service.policy.placement_choice import Search, Way
+from regroup.service.policy.placement_site import Site, totals
+from regroup.service.policy.shortage import closed_ones, node_room, table, unplaceable
+from regroup.service.policy.topology import DOMAIN_LEVELS, Level, Node
 
+__all__ = [
+    "Choice",
+    "Demand",
+    "NodeRoom",
+    "Placement",
+    "Rejected",
+    "Seat",
+    "Shortage",
+    "Site",
+    "Unplaceable",
+    "fits_empty",
+    "occupy",
+    "place",
+    "place_instead",
+]  # fmt: skip
 
-@dataclass(frozen=True)
-class Demand:
-    """What a job asks for at one layout."""
-
-    ranks: int
-    segment: int
-    """Ranks of one TP group, which never leaves its node."""
-    device: str
-    """`cpu` or `cuda`."""
-    cpus: int
-    """Cores of each rank."""
-    memory_bytes: int = 0
-    """Host memory of each rank; 0 asks for none."""
-
-    def __str__(self) -> str:
-        parts = [f"{self.cpus} CPU" + ("s" if self.cpus > 1 else "")]
-        if self.device == "cuda":
-            parts.insert(0, "1 CUDA device")
-        if self.memory_bytes:
-            parts.append(f"{self.memory_bytes / 2**30:.1f} GiB")
-        whole = f", in whole groups of {self.segment} per node" if self.segment > 1 else ""
-        return f"{self.ranks} rank{'s' if self.ranks > 1 else ''} of {' and '.join(parts)} each{whole}"
-
-
-@dataclass(frozen=True)
-class Seat:
-    """A number of ranks on one node."""
-
-    node: Node
-    ranks: int
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Every rank has a device. Ranks are numbered through the seats in order."""
-
-    seats: tuple[Seat, ...]
+_TOLD = 4
+"""Ways that were rejected and are told of."""
 
 
-class Shortage(StrEnum):
-    """Why a job has no nodes; reason of its condition `Placeable`."""
+def place(demand: Demand, nodes: Iterable[Node], links: Links | None = None) -> Placement | Unplaceable:
+    """Nodes for all ranks, or what is missing.
 
-    NO_NODES = "no_nodes"
-    """No node of the cluster takes ranks."""
-    TOO_LARGE = "too_large"
-    """It would not fit even if nothing else ran. It waits for nodes to join and blocks nobody."""
-    BUSY = "busy"
-    """It fits once others have ended."""
-    BEHIND = "behind"
-    """A job that came earlier has the next turn."""
-    NODES_CLOSED = "nodes_closed"
-    """It would fit if no node were cordoned or quarantined. It waits for them to open and blocks nobody."""
-
-
-@dataclass(frozen=True)
-class NodeRoom:
-    """What one node could give: a line of the table that `why` shows."""
-
-    name: str
-    free_ranks: int
-    all_ranks: int
-    limit: str
-    """What there is too little of, e.g. `CPU: 1 of 4 free`."""
+    Args:
+        nodes: a `Site` is taken as it is; whoever asks for several jobs makes one and takes from it.
+        links: how fast they are connected; as `links_for` has it if absent.
+    """
+    site = nodes if isinstance(nodes, Site) else Site(nodes)
+    links = links or links_for(demand.device)
+    if _largest(demand, site) < demand.ranks:
+        return unplaceable(demand, site)
+    search = Search(demand, site, links)
+    best, others = search.best()
+    if best is None:
+        return unplaceable(demand, site)
+    return _placement(search, best, others)
 
 
-@dataclass(frozen=True)
-class Unplaceable:
-    """Why not, in words, and node by node."""
-
-    reason: Shortage
-    message: str
-    nodes: tuple[NodeRoom, ...] = ()
-
-
-def place(demand: Demand, nodes: Iterable[Node]) -> Placement | Unplaceable:
-    """Nodes for all ranks, or what is missing."""
-    taking = _taking(nodes)
-    usable = [node for node in taking if not node.closed]
-    rooms, without = tuple(_room(demand, node) for node in usable), _closed(taking)
-    if not taking:
-        return Unplaceable(Shortage.NO_NODES, f"needs {demand}; the cluster has no node that takes ranks")
-    free, everything = sum(room.free_ranks for room in rooms), sum(room.all_ranks for room in rooms)
-    if everything < demand.ranks:
-        would_fit = sum(_room(demand, node).all_ranks for node in taking) >= demand.ranks
-        which = f"the {len(usable)} that are open" if without else f"all {len(usable)} nodes together"
-        message = f"needs {demand}; {which} hold {everything} when nothing else runs"
-        why = Shortage.NODES_CLOSED if would_fit else Shortage.TOO_LARGE
-        return Unplaceable(why, f"{message}{_table(rooms)}{without}", rooms)
-    if free < demand.ranks:
-        message = f"needs {demand}; {free} of {everything} are free now"
-        return Unplaceable(Shortage.BUSY, f"{message}{_table(rooms)}{without}", rooms)
-    return Placement(_seats(demand.ranks, [(node, room.free_ranks) for node, room in zip(usable, rooms, strict=True)]))
-
-
-def place_instead(demand: Demand, ranks: Sequence[int], nodes: Iterable[Node]) -> Placement | Unplaceable:
+def place_instead(
+    demand: Demand, ranks: Sequence[int], nodes: Iterable[Node], beside: Sequence[Sequence[str]] = ()
+) -> Placement | Unplaceable:
     """A node of its own for each of so many ranks, in their order: seats whose nodes were lost, and who takes them. The
-    largest has the first choice, and takes the tightest fit."""
-    taking = _taking(nodes)
-    usable = [node for node in taking if not node.closed]
-    rooms = {node.id: _room(demand, node) for node in usable}
-    left, found = {node.id: node for node in usable}, dict[int, Node]()
-    for place, wanted in sorted(enumerate(ranks), key=lambda item: -item[1]):
-        enough = [node for node in left.values() if rooms[node.id].free_ranks >= wanted]
+    largest has the first choice, and takes the nearest to those that stay, then the tightest fit.
+
+    Args:
+        beside: domains of the nodes that stay, as `domain_of` has them.
+    """
+    site = Site(nodes)
+    free = site.free(demand)
+    grain = demand.segment if demand.segment_within is Level.NODE else 1
+    left, found = set(range(len(site.nodes))), dict[int, Node]()
+    for seat, wanted in sorted(enumerate(ranks), key=lambda item: -item[1]):
+        enough = [at for at in left if free[at] // grain * grain >= wanted and _may_be_at(demand, site, at, beside)]
         if not enough:
-            message = f"no other node has room for {wanted} of {demand.ranks} ranks"
-            table = _table(tuple(rooms.values()))
-            return Unplaceable(Shortage.BUSY, f"{message}{table}{_closed(taking)}", tuple(rooms.values()))
-        found[place] = min(enough, key=lambda node: (rooms[node.id].free_ranks, node.name, node.id))
-        del left[found[place].id]
-    return Placement(tuple(Seat(found[place], wanted) for place, wanted in enumerate(ranks)))
+            inside = f" in the {demand.required} of the others" if demand.required and beside else ""
+            message = f"no other node{inside} has room for {wanted} of {demand.ranks} ranks"
+            rooms = tuple(node_room(demand, site, at) for at in site.first_by_name(len(site.nodes)))
+            return Unplaceable(Shortage.BUSY, f"{message}{table(rooms, len(rooms))}{closed_ones(site.closed)}", rooms)
+        best = min(enough, key=lambda at: (_distance(site, at, beside), free[at], site.nodes[at].name, at))
+        found[seat] = site.nodes[best]
+        left.discard(best)
+    return Placement(tuple(Seat(found[seat], wanted) for seat, wanted in enumerate(ranks)))
 
 
 def fits_empty(demand: Demand, nodes: Iterable[Node]) -> bool:
     """Whether it would fit if nothing else ran."""
-    return sum(_room(demand, node).all_ranks for node in _taking(nodes) if not node.closed) >= demand.ranks
+    site = nodes if isinstance(nodes, Site) else Site(nodes)
+    if not site.knows(demand.required):
+        return False
+    level = -1 if demand.required not in DOMAIN_LEVELS else DOMAIN_LEVELS.index(demand.required)
+    if demand.required is Level.NODE:
+        return max(site.all(demand), default=0) // demand.segment * demand.segment >= demand.ranks
+    return max(totals(demand, site.all(demand), site.starts, level), default=0) >= demand.ranks
 
 
 def occupy(nodes: Sequence[Node], demand: Demand, placement: Placement) -> list[Node]:
@@ -130,66 +101,121 @@ def occupy(nodes: Sequence[Node], demand: Demand, placement: Placement) -> list[
     return [
         replace(
             node,
-            free_cpus=node.free_cpus - taken.get(node.id, 0) * demand.cpus,
-            free_gpus=node.free_gpus - (taken.get(node.id, 0) if demand.device == "cuda" else 0),
-            free_memory_bytes=node.free_memory_bytes - taken.get(node.id, 0) * demand.memory_bytes,
+            free_cpus=node.free_cpus - taken[node.id] * demand.cpus,
+            free_gpus=node.free_gpus - (taken[node.id] if demand.device == "cuda" else 0),
+            free_memory_bytes=node.free_memory_bytes - taken[node.id] * demand.memory_bytes,
         )
+        if node.id in taken
+        else node
         for node in nodes
     ]
 
 
-def _taking(nodes: Iterable[Node]) -> list[Node]:
-    """Those that take ranks, or would if they were not closed."""
-    taking = (node for node in nodes if node.alive and not node.is_control and not node.is_draining)
-    return sorted(taking, key=lambda node: (node.name, node.id))
+def _largest(demand: Demand, site: Site) -> int:
+    """Ranks that fit where all of them may be together."""
+    if not site.knows(demand.required):
+        return 0
+    if demand.required is Level.NODE:
+        return max(site.free(demand), default=0) // demand.segment * demand.segment
+    level = -1 if demand.required is None else DOMAIN_LEVELS.index(demand.required)
+    return max(site.sums(demand, level), default=0)
 
 
-def _seats(ranks: int, rooms: list[tuple[Node, int]]) -> tuple[Seat, ...]:
-    """Largest nodes first, which makes them few; the last one is the smallest that holds the rest."""
-    left = sorted(rooms, key=lambda item: -item[1])
-    seats: list[Seat] = []
-    while ranks:
-        enough = [item for item in left if item[1] >= ranks]
-        chosen = min(enough, key=lambda item: item[1]) if enough else left[0]
-        left.remove(chosen)
-        seats.append(Seat(chosen[0], min(ranks, chosen[1])))
-        ranks -= seats[-1].ranks
-    return tuple(sorted(seats, key=lambda seat: (seat.node.name, seat.node.id)))
+def _placement(search: Search, best: Way, others: Sequence[Way]) -> Placement:
+    site, numbers = search.site, _numbers(search, best)
+    seats = tuple(Seat(site.nodes[at], count, which) for (at, count), which in zip(best.seats, numbers, strict=True))
+    found = costs(best.axes, _ground(search, best), search.links)
+    choice = Choice(
+        _inside(site, best), best.communication_s, tuple(found), best.broken, _rejected(search, best, others)
+    )
+    return Placement(seats, choice)
 
 
-@dataclass(frozen=True)
-class _Need:
-    what: str
-    each: float
-    free: float
-    all: float
+def _numbers(search: Search, best: Way) -> list[tuple[int, ...]]:
+    """Ranks of each seat where positions are not numbered as ranks are; nothing where they are."""
+    if best.axes == search.axes:
+        return [()] * len(best.seats)
+    strides, stride = dict[str, int](), 1
+    for axis in search.axes:
+        strides[axis.name] = stride
+        stride *= axis.degree
+    ranks = [0]
+    for axis in best.axes:
+        ranks = [rank + digit * strides[axis.name] for digit in range(axis.degree) for rank in ranks]
+    found, at = list[tuple[int, ...]](), 0
+    for _, count in best.seats:
+        found.append(tuple(ranks[at : at + count]))
+        at += count
+    return found
 
 
-def _room(demand: Demand, node: Node) -> NodeRoom:
-    needs = [_Need("CPU", demand.cpus, node.free_cpus, node.cpus)]
-    if demand.device == "cuda":
-        needs.append(_Need("CUDA devices", 1, node.free_gpus, node.gpus))
-    if demand.memory_bytes:
-        gib = 2**30
-        needs.append(_Need("GiB", demand.memory_bytes / gib, node.free_memory_bytes / gib, node.memory_bytes / gib))
-    scarce = min(needs, key=lambda need: need.free / need.each)
-    free = max(0, min(int(need.free // need.each) for need in needs))
-    everything = min(int(need.all // need.each) for need in needs)
-    whole = demand.segment
-    limit = f"{scarce.what}: {scarce.free:g} of {scarce.all:g} free"
-    return NodeRoom(node.name, free // whole * whole, everything // whole * whole, limit)
+def _ground(search: Search, way: Way) -> Ground:
+    numbers = search.site.numbers
+    domains = tuple(tuple(level[at] for level in numbers) for at, _ in way.seats)
+    return Ground(tuple(count for _, count in way.seats), domains)
 
 
-def _table(rooms: Sequence[NodeRoom], most: int = 8) -> str:
-    lines = [f"{room.name} holds {room.free_ranks} ({room.limit})" for room in rooms[:most]]
-    return (": " if lines else "") + _listed(lines, len(rooms) - most)
+def _inside(site: Site, way: Way) -> str:
+    """The smallest domain that has all seats; one that nothing is known of is not told."""
+    first = way.seats[0][0]
+    if len(way.seats) == 1:
+        return site.name(Level.NODE, first)
+    for index in range(len(DOMAIN_LEVELS) - 1, -1, -1):
+        numbers = site.numbers[index]
+        if site.paths[first][index] and all(numbers[at] == numbers[first] for at, _ in way.seats):
+            return site.name(DOMAIN_LEVELS[index], first)
+    return "the cluster"
 
 
-def _closed(nodes: Sequence[Node], most: int = 4) -> str:
-    """Which nodes cannot be used although they are there, and why."""
-    closed = [f"{node.name} is {node.closed}" for node in nodes if node.closed]
-    return ("; " if closed else "") + _listed(closed[:most], len(closed) - most)
+def _rejected(search: Search, best: Way, others: Sequence[Way]) -> tuple[Rejected, ...]:
+    """Smaller domains that do not hold it, and other nodes that would."""
+    demand, site = search.demand, search.site
+    told = list[Rejected]()
+    if len(best.seats) > 1:
+        most = max(site.free(demand))
+        told.append(Rejected("one node", f"the one with most room has {most} of {demand.ranks}"))
+        for index in range(len(DOMAIN_LEVELS) - 1, -1, -1):
+            if any(path[index] for path in site.paths) and (most := max(site.sums(demand, index))) < demand.ranks:
+                level = DOMAIN_LEVELS[index]
+                told.append(Rejected(f"one {level}", f"the one with most room has {most} of {demand.ranks}"))
+    seen = {_inside(site, best)}
+    for way in others:
+        if (where := f"{len(way.seats)} nodes in {_inside(site, way)}") not in seen and len(told) < _TOLD + 2:
+            seen.add(where)
+            told.append(Rejected(where, _against(best, way)))
+    return tuple(told)
 
 
-def _listed(lines: Sequence[str], more: int) -> str:
-    return "; ".join(lines) + (f"; and {more} more" if more > 0 else "")
+def _against(best: Way, way: Way) -> str:
+    more = way.communication_s / best.communication_s - 1 if best.communication_s else 0.0
+    reasons = [f"{more:.0%} more communication"] if more >= 0.005 else []
+    if way.broken > best.broken:
+        reasons.append(f"{way.broken - best.broken} more devices left over on broken-up nodes")
+    if not reasons and way.cost[0] > best.cost[0]:
+        reasons.append("more domains of the preferred level")
+    return ", ".join(reasons) or "no better"
+
+
+def _may_be_at(demand: Demand, site: Site, at: int, beside: Sequence[Sequence[str]]) -> bool:
+    """Whether what the whole job requires still holds with this node."""
+    if demand.required not in DOMAIN_LEVELS:
+        return True
+    depth = DOMAIN_LEVELS.index(demand.required) + 1
+    return all(tuple(domains[:depth]) == site.paths[at][:depth] for domains in beside if len(domains) >= depth)
+
+
+def _distance(site: Site, at: int, beside: Sequence[Sequence[str]]) -> float:
+    """Levels that a way to the others has to leave, on average."""
+    if not beside:
+        return 0.0
+    path = site.paths[at]
+    return sum(len(path) - _shared(path, domains) for domains in beside) / len(beside)
+
+
+def _shared(path: Sequence[str], other: Sequence[str]) -> int:
+    depth = 0
+    for mine, theirs in zip(path, other, strict=False):
+        if mine != theirs:
+            break
+        depth += 1
+    return depth

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from regroup.service.layout import Layout
 from regroup.service.policy.placement import Demand, Placement, Shortage, Unplaceable, fits_empty, occupy, place
 from regroup.service.policy.topology import Node
+from regroup.service.policy.traffic import axes_of_spec
 from regroup.service.spec import JobSpec
 
 
@@ -68,7 +69,8 @@ def wanted_layout(spec: JobSpec, nodes: Sequence[Node]) -> Layout:
 def demand_of(spec: JobSpec, layout: Layout) -> Demand:
     """What the job asks for at this layout."""
     each = spec.resources
-    return Demand(layout.world_size, layout.segment_size, each.device, each.cpus, each.memory or 0)
+    talk, where = axes_of_spec(spec, layout), spec.topology.within()
+    return Demand(layout.world_size, layout.segment_size, each.device, each.cpus, each.memory or 0, **where, axes=talk)
 
 
 def _target(spec: JobSpec) -> Layout:

@@ -1,10 +1,33 @@
-"""What the policies know of a node: its name, labels, and what it has in all and free."""
+"""Levels of a cluster, the largest first, and what the policies know of a node: where it is, what it has free."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-LEVEL_LABELS = ("ray.io/availability-zone", "ray.io/gpu-domain")
-"""Labels of Ray's that name failure domains above a node, the largest first."""
+
+class Level(StrEnum):
+    """Kinds of domains, each inside of one of the kind before it; also what fails together."""
+
+    ZONE = "zone"
+    BLOCK = "block"
+    """Racks behind one spine."""
+    RACK = "rack"
+    """Nodes behind one leaf switch."""
+    GPU_DOMAIN = "gpu_domain"
+    """Nodes whose devices reach each other as those of one node do, e.g. NVL72. A node not said to be in any is one."""
+    NODE = "node"
+    DEVICE = "device"
+
+
+DOMAIN_LEVELS = (Level.ZONE, Level.BLOCK, Level.RACK, Level.GPU_DOMAIN)
+"""Levels above a node."""
+DEFAULT_LABELS: Mapping[Level, str] = {
+    Level.ZONE: "ray.io/availability-zone",
+    Level.BLOCK: "regroup.io/block",
+    Level.RACK: "regroup.io/rack",
+    Level.GPU_DOMAIN: "ray.io/gpu-domain",
+}
+"""Label of a Ray node that names its domain of a level."""
 MACHINE_LABEL = "regroup.io/machine"
 """Label that names the machine a node runs on, for nodes whose own names change when they come back."""
 
@@ -33,6 +56,8 @@ class Node:
     """Unix seconds until which Ray expects it to be there, where it said so."""
     closed: str = ""
     """Why nothing new goes there although it has room: it is cordoned or quarantined; empty if it may."""
+    domains: tuple[str, ...] = ()
+    """Its domain of each of `DOMAIN_LEVELS`, empty where not known; none at all: as `DEFAULT_LABELS` have it."""
 
     @property
     def machine(self) -> str:
@@ -41,5 +66,11 @@ class Node:
 
 
 def domain_of(node: Node) -> tuple[str, ...]:
-    """The failure domains above a node, the largest first; a level that it is not labelled with is empty."""
-    return tuple(node.labels.get(label, "") for label in LEVEL_LABELS)
+    """The domains above a node, the largest first; empty for a level that nothing is known of."""
+    if node.domains:
+        return node.domains
+    labels = node.labels
+    return tuple([labels.get(label, "") for label in DEFAULT_LABELS.values()]) if labels else _NOWHERE
+
+
+_NOWHERE = ("",) * len(DOMAIN_LEVELS)

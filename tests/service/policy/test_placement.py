@@ -32,11 +32,12 @@ def seats(outcome: Placement | Unplaceable) -> dict[str, int]:
     return {seat.node.name: seat.ranks for seat in outcome.seats}
 
 
-def test_fewest_nodes_then_the_tightest_fit() -> None:
+def test_fewest_nodes_then_the_tightest_fit_but_no_node_alone_with_little_of_the_way_out() -> None:
     nodes = [node("big", 8), node("mid", 4), node("small", 2)]
     assert seats(place(ranks(2), nodes)) == {"small": 2}
     assert seats(place(ranks(3), nodes)) == {"mid": 3}
-    assert seats(place(ranks(10), nodes)) == {"big": 8, "small": 2}
+    assert seats(place(ranks(10), nodes)) == {"big": 6, "mid": 4}, "two ranks would have two ports for all that passes"
+    assert seats(place(ranks(12), nodes)) == {"big": 8, "mid": 4}
     assert seats(place(ranks(14), nodes)) == {"big": 8, "mid": 4, "small": 2}
 
 

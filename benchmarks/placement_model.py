@@ -1,0 +1,79 @@
+"""The communication of a placement, spelled out rank by rank: slow, plain, and apart from the code that it judges."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from regroup.service.policy.communication import Axis
+from regroup.service.policy.links import GPU_LINKS, Links
+from regroup.service.policy.placement import Placement
+from regroup.service.policy.topology import DOMAIN_LEVELS, Level
+from regroup.service.policy.traffic import Work
+
+
+def model_of(billions: float, layers: int, hidden: int, *, micro_batches: int, recomputes: bool = False) -> Work:
+    """A transformer in bf16, on samples of 4,096 tokens."""
+    return Work(
+        billions * 1e9, layers, hidden, hidden // 4, 4096, micro_batches, recomputes=recomputes, gradient_bytes=4
+    )
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where one rank is: its node, and the numbers of the domains above, the largest first."""
+
+    node: int
+    domains: tuple[str, ...]
+
+
+def spelled_out(axes_: Sequence[Axis], spots: Sequence[Spot], links: Links = GPU_LINKS) -> float:
+    """Predicted seconds of a step's communication of ranks at these spots: rank by rank, hop by hop."""
+    total, stride = 0.0, 1
+    for axis in axes_:
+        if axis.degree > 1:
+            total += _axis_s(axis, stride, spots, links)
+        stride *= axis.degree
+    return total
+
+
+def _axis_s(axis: Axis, stride: int, spots: Sequence[Spot], links: Links) -> float:
+    both = 2 if axis.is_chain else 1
+    each_s, widest = both * axis.wire_bytes / links[Level.DEVICE].bytes_per_s, Level.DEVICE
+    hops = list[tuple[Spot, Spot]]()
+    for rank, spot in enumerate(spots):
+        at = rank // stride % axis.degree
+        if at < axis.degree - 1:
+            hops.append((spot, spots[rank + stride]))
+        elif not axis.is_chain:
+            hops.append((spot, spots[rank - at * stride]))
+    for level, name in [(Level.NODE, _node), *((level, _named(level)) for level in reversed(DOMAIN_LEVELS))]:
+        inside = Counter(name(spot) for spot in spots)
+        out = Counter(name(a) for a, b in hops if name(a) != name(b))
+        into = Counter(name(b) for a, b in hops if name(a) != name(b))
+        if not out:
+            continue
+        widest = level
+        for domain, ranks in inside.items():
+            load = out[domain] + into[domain] if axis.is_chain else max(out[domain], into[domain])
+            each_s = max(each_s, axis.wire_bytes * load / (ranks * links[level].bytes_per_s))
+    return each_s + axis.messages * math.log2(axis.degree) * links[widest].latency_s
+
+
+def _node(spot: Spot) -> object:
+    return spot.node
+
+
+def _named(level: Level) -> Callable[[Spot], object]:
+    depth = DOMAIN_LEVELS.index(level) + 1
+    return lambda spot: spot.domains[:depth]
+
+
+def spots_of(placement: Placement, nodes: Mapping[str, int], domains: Sequence[tuple[str, ...]]) -> list[Spot]:
+    """The spot of each rank, as a placement numbers them."""
+    found = dict[int, Spot]()
+    for seat in placement.seats:
+        spot = Spot(nodes[seat.node.id], domains[nodes[seat.node.id]])
+        for rank in seat.numbers or range(len(found), len(found) + seat.ranks):
+            found[rank] = spot
+    return [found[rank] for rank in range(len(found))]
