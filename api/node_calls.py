@@ -7,6 +7,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from regroup.api.nodes import Node, NodeList
+from regroup.api.topology import Topology
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -20,6 +21,10 @@ class NodeCalls(ABC):
     def nodes(self) -> list[Node]:
         """Nodes that take ranks, with what is free, the jobs there, and why nothing new is placed on one."""
         return self._call(NodeList, "GET", "/v1/nodes").nodes
+
+    def topology(self) -> Topology:
+        """Where the nodes are, as placement sees it."""
+        return self._call(Topology, "GET", "/v1/topology")
 
     def cordon(self, node: str, *, why: str = "") -> Node:
         """Place nothing new on a node until it is uncordoned. What runs there runs on."""

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from regroup.api.topology import Choice
 from regroup.service.layout import Layout
 from regroup.service.spec import JobSpec
 from regroup.service.states import JobState
@@ -272,6 +273,8 @@ class Why(_Wire):
     """Where its time went, by class; they sum to its age."""
     goodput: float | None
     """None as long as it is too early to say."""
+    choice: Choice | None = None
+    """Why its nodes are these; null while it has none."""
 
 
 class LogPiece(_Wire):

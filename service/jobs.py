@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from regroup.service.blobs import Blobs
 from regroup.service.errors import ConflictError, FieldIssue, ForbiddenError, NotFoundError, SpecError
+from regroup.service.policy.demand import Choice
 from regroup.service.runtime.account import Account
 from regroup.service.spec import JobSpec
 from regroup.service.store.history import usable
@@ -197,7 +198,14 @@ class Jobs:
         position = ahead.index(job.id) if job.id in ahead else None
         account, now = Account(job), self._clock()
         await account.catch_up(self._store, job)
-        return explain(job, await self._store.incidents(job.id), recent, position, account.seconds(now), now)
+        incidents, choice = await self._store.incidents(job.id), await self._choice(job)
+        return explain(job, incidents, recent, position, account.seconds(now), now, choice)
+
+    async def _choice(self, job: JobRow) -> Choice | None:
+        """Why the job's nodes are these, from what it was allotted with."""
+        rows = await self._store.live_allotments(job.id)
+        chosen = next((row.data.get("choice") for row in rows if row.kind == "supervisor"), None)
+        return Choice.from_json(chosen) if chosen else None
 
     async def _answered(self, scope: str, key: str, body_hash: str) -> Submitted | None:
         kept = await self._store.remembered(scope, key, now=self._clock())

@@ -11,6 +11,7 @@ from regroup.service.runtime.cluster import Cluster
 from regroup.service.runtime.node_health import rule_of
 from regroup.service.settings import Settings
 from regroup.service.store.store import Store
+from regroup.service.topology import Topology, TopologyState
 
 Check = Callable[[], Awaitable[str]]
 """Says what is well; raises UnavailableError with what is not."""
@@ -47,6 +48,14 @@ class Services:
     def nodes(self) -> Nodes:
         """What can be asked of nodes."""
         return Nodes(self.store, self.cluster, rule_of(self.settings), self.clock)
+
+    async def topology(self) -> TopologyState:
+        """Where the cluster's nodes are, as placement sees it.
+
+        Raises:
+            UnavailableError: the cluster does not answer.
+        """
+        return Topology(self.settings).state(await self.cluster.nodes())
 
     @property
     def blobs(self) -> Blobs:

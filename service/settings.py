@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from regroup.service.detectors import Detector
+from regroup.service.policy.topology import DOMAIN_LEVELS
 
 _MIB = 2**20
 
@@ -49,6 +50,12 @@ class Settings(BaseSettings):
     object_store_bytes: int = Field(100 * _MIB, ge=80 * _MIB)
     """Ray's object store, per local node. Training does not use it."""
 
+    topology_labels: dict[str, str] = {}
+    """Level → label of a Ray node that names its domain of it, where that is not the usual one: levels are `zone`,
+    `block`, `rack` and `gpu_domain`."""
+    topology_file: Path | None = None
+    """Slurm's `topology.conf` or `topology.yaml`, for what labels do not say; read again when it changes."""
+
     standby: bool = True
     """Keep an agent in waiting, with torch imported, where there is room: a job starts in a third of the time."""
 
@@ -76,6 +83,14 @@ class Settings(BaseSettings):
     """How long a leader leads without renewing."""
     reap_every_s: float = Field(30.0, gt=0)
     """Time between searches for actors and grants that no live job owns."""
+
+    @field_validator("topology_labels")
+    @classmethod
+    def _known_levels(cls, value: dict[str, str]) -> dict[str, str]:
+        known = [level.value for level in DOMAIN_LEVELS]
+        if unknown := sorted(value.keys() - set(known)):
+            raise ValueError(f"topology_labels: {unknown[0]!r} is no level; levels are {', '.join(known)}")
+        return value
 
     @field_validator("state_dir")
     @classmethod

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from regroup.service.policy.accounting import TimeClass, goodput, held_s
-from regroup.service.policy.placement import Shortage
+from regroup.service.policy.placement import Choice, Shortage
 from regroup.service.states import JobState, Reason
 from regroup.service.store.records import Condition, Incident, JobRow, Step
 
@@ -51,6 +51,8 @@ class Why:
     """Where its time went; they sum to its age."""
     goodput: float | None
     """Share of its time with devices that went into steps that count; None as long as it is too early to say."""
+    choice: Choice | None = None
+    """Why its nodes are these; None while it has none."""
 
 
 def explain(
@@ -60,6 +62,7 @@ def explain(
     queue_position: int | None,
     seconds: Mapping[TimeClass, float],
     now: float,
+    choice: Choice | None = None,
 ) -> Why:
     """Explain a job.
 
@@ -68,6 +71,7 @@ def explain(
         queue_position: jobs ahead of it in the queue.
         seconds: where its time went.
         now: Unix seconds.
+        choice: why its nodes are these.
     """
     durations = [(row.duration_s, row.stall_s or 0.0) for row in recent if row.duration_s]
     busy = sum(duration for duration, _ in durations)
@@ -83,6 +87,7 @@ def explain(
         stall_ratio=stall_ratio,
         seconds=seconds,
         goodput=None if is_early else goodput(seconds),
+        choice=choice,
     )
 
 

@@ -18,6 +18,7 @@ from regroup.api.cli import (
     running,
     serving,
     submitting,
+    topology,
     watching,
 )
 
@@ -36,7 +37,7 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Jobs", (submitting.submit, running.run, submitting.validate, submitting.cancel, submitting.release)),
     ("Planning", (planning.plan,)),
     ("Looking", (reading.ls, reading.get, reading.why, watching.watch, watching.logs, reading.stacks, executing.exec)),
-    ("Nodes", (nodes.nodes, nodes.cordon, nodes.uncordon, draining.drain)),
+    ("Nodes", (nodes.nodes, nodes.cordon, nodes.uncordon, draining.drain, topology.topology)),
     ("History", (reading.metrics, reading.events, evidence.evidence, reading.checkpoints, reading.export)),
 )
 """All verbs, grouped as `--help` and docs/cli.md show them."""

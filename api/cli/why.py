@@ -16,6 +16,7 @@ def explained(why: Mapping[str, Any]) -> list[str]:
     """Lines: the answer first, then what it rests on, then what to do."""
     lines = [str(why["summary"])]
     lines += [_condition(condition) for condition in why["conditions"]]
+    lines += _choice(why.get("choice") or {})
     lines += _error(why["error"] or {})
     lines += _incidents(why["id"], why["incidents"])
     lines += _time(why["goodput"], why["seconds"])
@@ -33,6 +34,25 @@ def _time(goodput: float | None, seconds: Mapping[str, float]) -> list[str]:
 
 def _condition(condition: Mapping[str, Any]) -> str:
     return f"  {'✓' if condition['status'] else '✖'} {condition['type']}: {condition['message'] or condition['reason']}"
+
+
+def _choice(choice: Mapping[str, Any]) -> list[str]:
+    """Where it is and why there."""
+    if not choice:
+        return []
+    lines = [f"  it is in {choice['inside']}"]
+    if choice["axes"]:
+        parts = ", ".join(f"{axis['name']} {_milliseconds(axis['seconds'])} {_way(axis)}" for axis in choice["axes"])
+        lines[0] += f": {_milliseconds(choice['communication_s'])} of communication a step, as predicted ({parts})"
+    return lines + [f"    not {each['what']}: {each['why']}" for each in choice["rejected"]]
+
+
+def _way(axis: Mapping[str, Any]) -> str:
+    return "inside of nodes" if axis["leaves"] == "device" else f"out of each {axis['leaves']}"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"
 
 
 def _error(error: Mapping[str, Any]) -> list[str]:

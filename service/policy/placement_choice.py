@@ -126,6 +126,8 @@ class Search:
         """Ways to fill the domains that hold the job, the innermost level first."""
         demand = self.demand
         is_large = demand.ranks > 8 * _MANY_SEATS
+        if demand.required is Level.NODE:
+            return  # one would have been found
         lowest = -1 if demand.required is None else DOMAIN_LEVELS.index(demand.required)
         levels_tried = 0
         for level in range(_NODES - 1, lowest - 1, -1):

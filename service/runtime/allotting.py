@@ -15,8 +15,13 @@ from regroup.service.store.records import Allotment, JobRow
 
 def allot(job: JobRow, turn: Turn) -> tuple[Allotment, ...]:
     """Names of all that the job may own from now on, with what a successor needs to make it."""
-    layout = {"layout": turn.layout.to_json(), "attempt": job.version - 1}
-    supervisor = Allotment(job.id, "supervisor", supervisor_name(job.id), data=layout)
+    choice = turn.placement.choice
+    plan = {
+        "layout": turn.layout.to_json(),
+        "attempt": job.version - 1,
+        **({"choice": choice.to_json()} if choice else {}),
+    }
+    supervisor = Allotment(job.id, "supervisor", supervisor_name(job.id), data=plan)
     return (supervisor, *seats_of(job, turn.demand, turn.placement))
 
 
@@ -28,7 +33,7 @@ def seats_of(job: JobRow, demand: Demand, placement: Placement) -> tuple[Allotme
         holds = {
             "ranks": seat.ranks, "device_kind": demand.device, "cpus": seat.ranks * demand.cpus,
             "memory_bytes": seat.ranks * demand.memory_bytes, "name": node.name, "address": node.address,
-            "machine": node.machine, "domain": list(domain_of(node)),
+            "machine": node.machine, "domain": list(domain_of(node)), "numbers": list(seat.numbers),
         }  # fmt: skip
         rows.append(Allotment(job.id, "grant", grant_name(job.id, node.id, job.version), node.id, holds))
         rows.append(Allotment(job.id, "agent", agent_name(job.id, node.id), node.id))
@@ -59,6 +64,7 @@ def node_of(row: Allotment, devices: Sequence[int]) -> dict[str, Any]:
     return {
         "node_id": row.node_id, "name": row.data["name"], "address": row.data["address"], "ranks": row.data["ranks"],
         "grant": row.name, "devices": list(devices), "domain": row.data.get("domain", []),
+        "numbers": row.data.get("numbers", []),
     }  # fmt: skip
 
 

@@ -2,12 +2,12 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from regroup.service.errors import UnavailableError
 from regroup.service.layout import Layout
-from regroup.service.policy.placement import Unplaceable, place_instead
+from regroup.service.policy.placement import Placement, Unplaceable, place_instead
 from regroup.service.policy.queueing import demand_of
 from regroup.service.policy.topology import Node
 from regroup.service.runtime.allotting import grant_of, node_of, seats_of, take_all, without_allotted
@@ -61,19 +61,23 @@ async def take_heirs(
     demand = demand_of(job.parsed_spec(), Layout(**plan_of(rows, job.id)["layout"]))
     held = {row.node_id for row in rows if row.job_id == job.id and row.kind == "grant"}
     free = [node for node in without_allotted(nodes, rows) if node.id not in held]
-    found = place_instead(demand, [row.data["ranks"] for row in leaving], free)
+    gone = {row.name for row in leaving}
+    beside = [row.data["domain"] for row in members(rows, job.id) if row.name not in gone and row.data.get("domain")]
+    found = place_instead(demand, [row.data["ranks"] for row in leaving], free, beside)
     if isinstance(found, Unplaceable):
         return found.message
-    taken = seats_of(job, demand, found)
+    numbers = [tuple(row.data.get("numbers", ())) for row in leaving]
+    seats = [replace(seat, numbers=which) for seat, which in zip(found.seats, numbers, strict=True)]
+    taken = seats_of(job, demand, Placement(tuple(seats)))
     heirs = dict(zip((row.name for row in leaving), (row for row in taken if row.kind == "grant"), strict=True))
-    seats = [heirs.get(row.name, row) for row in members(rows, job.id)]
+    grants = [heirs.get(row.name, row) for row in members(rows, job.id)]
     await store.reallot(lease, job.id, allot=taken, now=now)
     try:
-        devices = await take_all(cluster, [grant_of(row) for row in seats])  # those that are held are told again
+        devices = await take_all(cluster, [grant_of(row) for row in grants])  # those that are held are told again
     except (GrantRefusedError, UnavailableError) as error:
         await give_back(lease, store, cluster, job, taken, now)
         return str(error)
-    return Heirs([node_of(row, devices[row.name]) for row in seats], taken)
+    return Heirs([node_of(row, devices[row.name]) for row in grants], taken)
 
 
 async def give_back(

@@ -67,6 +67,8 @@ class Allotted:
     """Name of the grant that holds them."""
     domain: tuple[str, ...] = ()
     """The failure domains it is in, the largest first."""
+    numbers: tuple[int, ...] = ()
+    """Its ranks, where they do not just follow those of the node before."""
 
 
 @dataclass(frozen=True)
@@ -197,15 +199,17 @@ class Payload:
         }
 
     def places(self) -> tuple[Place, ...]:
-        """Rank → node and device: ranks fill nodes in order, so that a TP group stays on its node."""
-        places: list[Place] = []
-        for node in self.nodes:
-            for local_rank in range(node.ranks):
-                places.append(
-                    Place(len(places), node.node_id, node.name, node.address, local_rank, node.devices[local_rank])
-                )
-        assert len(places) == self.layout.world_size, f"{len(places)} places for {self.layout.world_size} ranks"
-        return tuple(places)
+        """Rank → node and device: as they were placed, else ranks fill nodes in order; a TP group stays on its node."""
+        seats = [(node, local_rank) for node in self.nodes for local_rank in range(node.ranks)]
+        numbers = [number for node in self.nodes for number in node.numbers]
+        if sorted(numbers) != list(range(len(seats))):
+            numbers = list(range(len(seats)))  # none were given, or for another size
+        assert len(seats) == self.layout.world_size, f"{len(seats)} places for {self.layout.world_size} ranks"
+        places = [
+            Place(rank, node.node_id, node.name, node.address, local_rank, node.devices[local_rank])
+            for rank, (node, local_rank) in zip(numbers, seats, strict=True)
+        ]
+        return tuple(sorted(places, key=lambda place: place.rank))
 
     def join(self) -> Join:
         """What a JOIN says that is the same for every rank and generation."""
@@ -313,6 +317,7 @@ def _allotted(nodes: Sequence[Mapping[str, Any]]) -> tuple[Allotted, ...]:
             tuple(node.get("devices") or range(node["ranks"])),
             node.get("grant") or "",
             tuple(node.get("domain") or ()),
+            tuple(node.get("numbers") or ()),
         )
         for node in nodes
     )

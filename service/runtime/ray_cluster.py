@@ -43,6 +43,7 @@ from regroup.service.runtime.cluster import (
 from regroup.service.runtime.payload import Payload, standby_config
 from regroup.service.runtime.ray_agents import hasten
 from regroup.service.runtime.ray_prestart import prestart_worker
+from regroup.service.topology import Topology
 
 _CALL_S = 15.0
 _READY_S = 20.0
@@ -62,7 +63,8 @@ T = TypeVar("T")
 class RayCluster:
     """Implements `Cluster`. One per process: Ray knows one connection."""
 
-    def __init__(self, dashboard: str | None, supervisor: str = _SUPERVISOR) -> None:
+    def __init__(self, dashboard: str | None, supervisor: str = _SUPERVISOR, topology: Topology | None = None) -> None:
+        self._topology = topology
         self._dashboard = dashboard
         self._supervisor = supervisor
         self._threads = ThreadPoolExecutor(16, thread_name_prefix="ray")
@@ -70,13 +72,19 @@ class RayCluster:
         """Agents that run commands, by name."""
 
     @classmethod
-    async def connect(cls, address: str, dashboard: str | None = None, supervisor: str = _SUPERVISOR) -> "RayCluster":
+    async def connect(
+        cls,
+        address: str,
+        dashboard: str | None = None,
+        supervisor: str = _SUPERVISOR,
+        topology: Topology | None = None,
+    ) -> "RayCluster":
         """Join the cluster at `host:port`. The environment must hold its token (`local_ray.ray_environment`).
 
         Raises:
             ClusterUnavailableError: it does not answer, or refuses the token.
         """
-        cluster = cls(dashboard, supervisor)
+        cluster = cls(dashboard, supervisor, topology)
         await cluster._blocking(lambda: _connect(address), limit_s=60.0)
         await cluster._blocking(lambda: _actor_class(supervisor))  # now, and not when the first job starts
         return cluster
@@ -89,7 +97,8 @@ class RayCluster:
     # ------------------------------------------------------------ nodes
 
     async def nodes(self) -> Sequence[Node]:
-        return await self._blocking(_nodes)
+        topology = self._topology
+        return await self._blocking(lambda: topology.located(_nodes()) if topology else _nodes())
 
     async def prestart(self, node: Node) -> None:
         await self._blocking(lambda: prestart_worker(node.id, _KEEP_IDLE_S))

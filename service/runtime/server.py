@@ -23,6 +23,7 @@ from regroup.service.runtime.processes import Process
 from regroup.service.services import Services
 from regroup.service.settings import Settings
 from regroup.service.store.store import Store
+from regroup.service.topology import Topology
 
 _RECORD = "server.json"
 _STOP_PATIENCE_S = 15.0
@@ -52,6 +53,7 @@ async def control_plane(settings: Settings) -> AsyncGenerator[Services]:
     Raises:
         ConflictError: another server has this state directory.
         LocalRayError: the local Ray did not start.
+        TopologyError: the topology file cannot be read.
         UnavailableError: database or cluster do not answer.
     """
     store = await Store.open(settings.database_url)
@@ -150,6 +152,8 @@ def end_all(state_dir: Path) -> list[str]:
 
 
 async def _join(settings: Settings) -> Cluster:
+    topology = Topology(settings)
+    topology.check()  # before anything is started: later the file may be as wrong as it likes
     address, dashboard = settings.ray_address, None
     if not address:
         local, was_there = await asyncio.to_thread(local_ray.ensure, settings)
@@ -163,4 +167,4 @@ async def _join(settings: Settings) -> Cluster:
         os.environ.update(local_ray.ray_environment(settings.ray_token_path))
     from regroup.service.runtime.ray_cluster import RayCluster  # after the environment that Ray reads on import
 
-    return await RayCluster.connect(address, dashboard)
+    return await RayCluster.connect(address, dashboard, topology=topology)

@@ -208,6 +208,7 @@ def test_spread_keeps_mirrors_out_of_the_rack() -> None:
     assert sorted(name[:2] for name in seats(apart)) == ["r0", "r0", "r1", "r1"]
     two = place(demand(Layout(dp_shard=8), spread=Level.NODE), nodes)
     assert sorted(seats(two).values()) == [4, 4]
+    assert isinstance(place(demand(Layout(), required=Level.NODE, spread=Level.NODE), rack(0, 4)), Unplaceable)
     refused = place(demand(Layout(dp_shard=8), spread=Level.RACK), rack(0, 4))
     assert isinstance(refused, Unplaceable) and "in too few domains of the level rack" in refused.message
 
