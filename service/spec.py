@@ -6,6 +6,7 @@ import yaml
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from regroup.service import ladder
 from regroup.service.code import Code
 from regroup.service.combinations import NO_MODEL, Choice, violations
 from regroup.service.environment import Environment
@@ -185,7 +186,9 @@ class JobSpec(Part):
             )
         wrong = {dp: self._violations(dp) for dp in (self.layout.dp.min, self.layout.dp.target, self.layout.dp.max)}
         if messages := list(dict.fromkeys(message for found in wrong.values() for message in found)):
-            raise PydanticCustomError("layout", "{messages}", {"messages": "; ".join(messages)})
+            odd = next(dp for dp, found in wrong.items() if found)
+            near = ladder.said("layout.dp", odd, lambda dp: not self._violations(dp))
+            raise PydanticCustomError("layout", "{messages}{near}", {"messages": "; ".join(messages), "near": near})
         if self.training and self.training.batch != "fixed":
             self._check_shares(self.training)
         for fault in self.faults:
