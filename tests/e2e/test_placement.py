@@ -59,7 +59,7 @@ def test_stages_that_say_most_share_a_node_and_a_lost_rank_costs_no_bit(racks: S
 
 
 def test_a_pair_that_splits_tensors_is_on_one_node_whatever_is_free(racks: Served, spec: Spec) -> None:
-    lone = racks.client.submit(spec("lone", layout={"dp": 1}, steps=400))
+    lone = racks.client.submit(spec("lone", layout={"dp": 1}, steps=20000))
     eventually(lambda: racks.client.get(lone.id).state == "RUNNING", 120)
     model = {"dim": 32, "layers": 2, "heads": 2, "vocab_size": 258}
     plain = spec("pairs", layout={"dp": 2, "tp": 2})
