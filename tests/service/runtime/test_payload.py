@@ -1,10 +1,12 @@
 """What the agents of a job are told of its Python."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from regroup.service.detectors import Detector
+from regroup.service.layout import Layout
 from regroup.service.runtime.payload import Payload
 from regroup.workers.contract import ErrorClass, Exited, Failed, Joined, RankError
 
@@ -62,3 +64,19 @@ def test_in_a_rehearsal_detectors_may_be_off() -> None:
     ours, theirs = seeing.join().config, blind.join().config
     assert (ours["verify_replicas"], theirs["verify_replicas"]) == (True, False)
     assert (ours["non_finite"]["do"], theirs["non_finite"]["do"]) == ("rollback", "overlook")
+
+
+def places(*numbers: list[int]) -> list[tuple[int, str, int]]:
+    nodes = [
+        {"node_id": f"n{at}", "name": f"n{at}", "address": "", "ranks": 2, "numbers": which}
+        for at, which in enumerate(numbers)
+    ]
+    job = payload(BUILTIN).on(nodes)
+    return [(place.rank, place.node_id, place.local_rank) for place in replace(job, layout=Layout(4)).places()]
+
+
+def test_ranks_are_where_they_were_placed() -> None:
+    assert places([0, 2], [1, 3]) == [(0, "n0", 0), (1, "n1", 0), (2, "n0", 1), (3, "n1", 1)]
+    in_order = [(0, "n0", 0), (1, "n0", 1), (2, "n1", 0), (3, "n1", 1)]
+    assert places([], []) == in_order
+    assert places([0, 5], [1, 3]) == in_order, "numbers of another size are of no use"

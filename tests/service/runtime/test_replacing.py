@@ -36,11 +36,11 @@ class Rig:
     cluster: FakeCluster
     lease: Lease
 
-    async def run(self, device: str = "cpu") -> None:
-        training = {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 10}
+    async def run(self, device: str = "cpu", layout: dict[str, object] | None = None, sequence: int = 16) -> None:
+        training = {"global_batch": 8, "micro_batch": 1, "sequence": sequence, "steps": 10}
         workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
         resources = {"device": device}
-        spec = parse_spec({"name": "gpt", "workload": workload, "training": training, "layout": {"dp": 4},
+        spec = parse_spec({"name": "gpt", "workload": workload, "training": training, "layout": layout or {"dp": 4},
                            "resources": resources})  # fmt: skip
         await self.store.submit(NewJob(JOB, spec, f"file:///s/jobs/{JOB}"), now=1.0, actor="test")
         (turn,) = decide([Waiting(JOB, "gpt", spec)], await self.cluster.nodes())
@@ -73,6 +73,17 @@ async def rig(tmp_path: Path) -> AsyncGenerator[Rig]:
     assert lease is not None
     yield Rig(store, FakeCluster([node(1), node(2)]), lease)
     await store.close()
+
+
+async def test_whoever_takes_a_place_takes_the_ranks_that_it_had(rig: Rig) -> None:
+    await rig.run(layout={"dp": 2, "pp": 2, "data_parallel": "ddp"}, sequence=4096)
+    before = [row.data["numbers"] for row in await rig.rows("grant")]
+    assert before == [[0, 2], [1, 3]], "stages of one pipeline share a node"
+    rig.cluster.add_node(node(3))
+    rig.cluster.remove_node(node(1).id)
+    assert await rig.replace(node(1)) == ""
+    (plan,) = [row.data for row in await rig.rows("supervisor")]
+    assert [(each["name"], each["numbers"]) for each in plan["nodes"]] == [("local-3", [0, 2]), ("local-2", [1, 3])]
 
 
 async def test_another_node_takes_the_lost_ones_place_in_rank_order(rig: Rig) -> None:
