@@ -28,9 +28,9 @@ from typing import Any
 from benchmarks.placement_model import Spot, model_of, spelled_out, spots_of
 from benchmarks.placement_optimum import gaps
 from regroup.service.layout import Layout
-from regroup.service.policy.links import GPU_LINKS
+from regroup.service.policy.links import GPU_LINKS, Links, LinkSpeed
 from regroup.service.policy.placement import Demand, Placement, Site, place
-from regroup.service.policy.topology import Node
+from regroup.service.policy.topology import Level, Node
 from regroup.service.policy.traffic import Work, axes
 
 SEED = 20261122
@@ -125,11 +125,11 @@ class Run:
     """Jobs that found no place, though so many devices were free."""
 
 
-def run(arm: str, jobs: Sequence[Job], seed: int = SEED) -> Run:
+def run(arm: str, jobs: Sequence[Job], seed: int = SEED, links: Links = GPU_LINKS) -> Run:
     """The trace as one way of placing takes it: a job comes as soon as the load is below `LOAD` with it."""
     nodes = cluster()
     spots = [Spot(at, node.domains) for at, node in enumerate(nodes)]
-    chance, placing = random.Random(seed + 1), ARMS[arm](nodes, spots)
+    chance, placing = random.Random(seed + 1), ARMS[arm](nodes, spots, links)
     free = [_DEVICES] * len(nodes)
     running, now_s, result = list[tuple[float, Counter[int]]](), 0.0, Run({}, [], [])
     for job in jobs:
@@ -148,26 +148,26 @@ def run(arm: str, jobs: Sequence[Job], seed: int = SEED) -> Run:
             assert free[at] >= 0, "a device was given twice"
         running.append((now_s + job.runs_s, taken))
         if job.number >= _WARM_UP:
-            result.communication_s[job.number] = spelled_out(job.demand.axes, placed)
+            result.communication_s[job.number] = spelled_out(job.demand.axes, placed, links)
             result.stranded.append(sum(each for each in free if each < _DEVICES) / sum(free))
             racks = [free[at : at + _NODES_IN_RACK] for at in range(0, len(free), _NODES_IN_RACK)]
             result.whole_racks.append(sum(min(rack) == _DEVICES for rack in racks))
     return result
 
 
-def _ours(nodes: Sequence[Node], spots: Sequence[Spot]) -> Arm:
+def _ours(nodes: Sequence[Node], spots: Sequence[Spot], links: Links) -> Arm:
     index = {node.id: at for at, node in enumerate(nodes)}
     domains = [node.domains for node in nodes]
 
     def placing(demand: Demand, free: Sequence[int], chance: random.Random) -> list[Spot] | None:
         site = Site(replace(node, free_gpus=each) for node, each in zip(nodes, free, strict=True))
-        placed = place(demand, site, GPU_LINKS)
+        placed = place(demand, site, links)
         return spots_of(placed, index, domains) if isinstance(placed, Placement) else None
 
     return placing
 
 
-def _pack(nodes: Sequence[Node], spots: Sequence[Spot]) -> Arm:
+def _pack(nodes: Sequence[Node], spots: Sequence[Spot], links: Links) -> Arm:
     ids = random.Random(SEED).sample(range(len(nodes)), len(nodes))
 
     def placing(demand: Demand, free: Sequence[int], chance: random.Random) -> list[Spot] | None:
@@ -184,7 +184,7 @@ def _pack(nodes: Sequence[Node], spots: Sequence[Spot]) -> Arm:
     return placing
 
 
-def _chance(nodes: Sequence[Node], spots: Sequence[Spot]) -> Arm:
+def _chance(nodes: Sequence[Node], spots: Sequence[Spot], links: Links) -> Arm:
     def placing(demand: Demand, free: Sequence[int], chance: random.Random) -> list[Spot] | None:
         devices = [at for at, each in enumerate(free) for _ in range(each)]
         return [spots[at] for at in chance.sample(devices, demand.ranks)]
@@ -192,7 +192,7 @@ def _chance(nodes: Sequence[Node], spots: Sequence[Spot]) -> Arm:
     return placing
 
 
-def _best_fit(nodes: Sequence[Node], spots: Sequence[Spot]) -> Arm:
+def _best_fit(nodes: Sequence[Node], spots: Sequence[Spot], links: Links) -> Arm:
     def placing(demand: Demand, free: Sequence[int], chance: random.Random) -> list[Spot] | None:
         room = {at: each // demand.segment * demand.segment for at, each in enumerate(free)}
         left, seats = demand.ranks, Seats()
@@ -208,7 +208,7 @@ def _best_fit(nodes: Sequence[Node], spots: Sequence[Spot]) -> Arm:
     return placing
 
 
-ARMS: Mapping[str, Callable[[Sequence[Node], Sequence[Spot]], Arm]] = {
+ARMS: Mapping[str, Callable[[Sequence[Node], Sequence[Spot], Links], Arm]] = {
     "regroup": _ours, "pack": _pack, "random": _chance, "best_fit": _best_fit,
 }  # fmt: skip
 
@@ -231,8 +231,20 @@ def measure(cases: int = 60) -> dict[str, Any]:
         "whole_racks_free": {arm: statistics.fmean(each.whole_racks) for arm, each in runs.items()},
         "refused": {arm: each.refused for arm, each in runs.items()},
         "gains": gains,
+        "gain_over_pack_by_oversubscription": {"7": gains["pack"]["job_by_job"], **_by_oversubscription(jobs, sizes)},
         "seed": SEED,
     }
+
+
+def _by_oversubscription(jobs: Sequence[Job], sizes: Mapping[int, int]) -> dict[str, float]:
+    """What is gained over PACK where the way out of a block is wider: as wide as that of a rack, at 1."""
+    found = dict[str, float]()
+    for times in (3, 1):
+        core = LinkSpeed(GPU_LINKS[Level.RACK].bytes_per_s / times, GPU_LINKS[Level.BLOCK].latency_s)
+        links = {**GPU_LINKS, Level.BLOCK: core}
+        ours, theirs = (run(arm, jobs, links=links) for arm in ("regroup", "pack"))
+        found[str(times)] = _gain(ours, theirs, sizes)["job_by_job"]
+    return found
 
 
 def _gain(ours: Run, theirs: Run, sizes: Mapping[int, int]) -> dict[str, Any]:
@@ -268,6 +280,8 @@ def report(result: Mapping[str, Any]) -> Iterator[str]:
         yield "  by ranks: " + ", ".join(f"{size}: {ratio:.2f}" for size, ratio in gain["by_ranks"].items())
     for name, what in (("stranded", "of free devices, on nodes in use"), ("whole_racks_free", "racks nobody uses")):
         yield f"{what}: " + ", ".join(f"{arm} {each:.3f}" for arm, each in result[name].items())
+    wider = result["gain_over_pack_by_oversubscription"].items()
+    yield "PACK / ours by how much the core is oversubscribed: " + ", ".join(f"1:{n} {gain:.2f}" for n, gain in wider)
     yield "refused: " + ", ".join(f"{arm} {each}" for arm, each in result["refused"].items())
 
 
