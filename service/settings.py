@@ -75,6 +75,10 @@ class Settings(BaseSettings):
     """Time of use in which what happened to a node comes to count half as much."""
     quarantine_s: float = Field(600.0, ge=0)
     """A node that fails again and again gets no ranks for so long, twice as long the next time; 0: never by itself."""
+    ageing_s: float = Field(6 * 3600.0, gt=0)
+    """A job that waits rises by one class of priority in each such time."""
+    least_run_s: float = Field(600.0, ge=0)
+    """A job that was given devices is not asked to make room for others before."""
     supervisor_silence_s: float = Field(60.0, gt=0)
     """A supervisor silent for so long is shown as a condition of its job; training goes on meanwhile."""
     sync_wait_s: float = Field(10.0, gt=0)

@@ -165,6 +165,15 @@ class JobSpec(Part):
     """A job that goes wrong keeps its nodes and what its ranks left for so long, at most a day, to be looked at."""
     max_queue_time: Duration | None = None
     """The job is FAILED after waiting this long."""
+    priority: Literal["low", "normal", "high", "critical"] = "normal"
+    """Class in the queue. Running jobs of a lower class make room for it, as far as their `preemptibility` goes."""
+    preemptibility: Literal["auto", "none", "semi", "full"] = "auto"
+    """What others may take while it runs: `none`; `semi`: ranks above `layout.dp.min`; `full`: all, it is suspended
+    with its state in durable storage and queues again. `auto`: `full`, but `none` for a script, whose state is its
+    own."""
+    after: list[Annotated[str, Field(min_length=1, max_length=64)]] = []
+    """Jobs, by name in the project or by id, that must have SUCCEEDED before it starts. If one ends otherwise, so does
+    it."""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Of initialisation, data order and random generators."""
     faults: list[Fault] = []
@@ -213,6 +222,13 @@ class JobSpec(Part):
         if self.training is None:
             return None
         return self.training.samples_at(layout.data_degree, self.layout.dp.target)
+
+    @property
+    def gives(self) -> Literal["none", "semi", "full"]:
+        """What others may take of it while it runs."""
+        if self.preemptibility == "auto":
+            return "none" if isinstance(self.workload, ProgramWorkload) else "full"
+        return self.preemptibility
 
     @property
     def ladder(self) -> tuple[Layout, ...]:

@@ -77,10 +77,15 @@ class Reason(StrEnum):
     DRAINED = "drained"
     """A node of the job is about to leave: the job went on elsewhere, or queues again. Nobody's failure."""
 
+    PREEMPTED = "preempted"
+    """It made room for another job: its state is in durable storage, and it queues again. Nobody's failure."""
+
     COMPLETED = "completed"
     CANCELLED_BY_USER = "cancelled_by_user"
     MAX_DURATION = "max_duration"
     MAX_QUEUE_TIME = "max_queue_time"
+    AFTER_FAILED = "after_failed"
+    """A job that it was to come after did not succeed."""
     INVALID_INPUT = "invalid_input"
     """Data, storage, preload or environment is not as the spec says."""
     USER_ERROR = "user_error"
@@ -111,6 +116,7 @@ TERMINAL_BY_REASON: Mapping[Reason, JobState] = {
     Reason.CANCELLED_BY_USER: JobState.CANCELLED,
     Reason.MAX_DURATION: JobState.FAILED,
     Reason.MAX_QUEUE_TIME: JobState.FAILED,
+    Reason.AFTER_FAILED: JobState.FAILED,
     Reason.INVALID_INPUT: JobState.FAILED,
     Reason.USER_ERROR: JobState.FAILED,
     Reason.DESYNC: JobState.FAILED,
@@ -141,6 +147,7 @@ PROGRESS_REASONS = frozenset(
         Reason.BEGUN,
         Reason.RELEASED,
         Reason.DRAINED,
+        Reason.PREEMPTED,
     }
 )
 """Reasons of ordinary progress and of what is planned: neither terminal nor charged. With the two maps above they cover

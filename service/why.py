@@ -26,6 +26,7 @@ _ADVICE_BY_REASON = {
     "`recovery.budgets` allows more.",
     Reason.MAX_DURATION: "It ran for `max_duration`; submit with `resume_from` to go on from its last checkpoint.",
     Reason.MAX_QUEUE_TIME: "It waited for `max_queue_time`; ask for less, free nodes, or wait longer.",
+    Reason.AFTER_FAILED: "A job named in `after` ended otherwise than SUCCEEDED; see why, then submit both again.",
     Reason.PLATFORM_ERROR: "This is our fault; please report it with the error below.",
     Reason.CANCELLED_BY_USER: "It was cancelled; submit with `resume_from` to go on from its last checkpoint.",
 }

@@ -1,22 +1,40 @@
-"""Who is next: first come, first served. A job that cannot fit at all waits aside and blocks nobody."""
+"""What is done with the queue now: who takes which nodes, who waits and why, and who makes room.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+The first job in order that does not fit is promised a start; those after it may go first only where that makes it no
+later (`backfill`). Who is first, `fair_share` says; what projects may hold, `quota`; who makes room, `preemption`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from regroup.service.layout import Layout
-from regroup.service.policy.placement import Demand, Placement, Shortage, Unplaceable, fits_empty, occupy, place
+from regroup.service.policy.backfill import Reservation, Spare, reserve
+from regroup.service.policy.fair_share import Turns
+from regroup.service.policy.placement import Demand, Placement, Shortage, Unplaceable, place
+from regroup.service.policy.preemption import Shrink, Suspend, is_coming, make_room
+from regroup.service.policy.quota import Books, Held, Hold, Quota
+from regroup.service.policy.rooms import Rooms
 from regroup.service.policy.topology import Node
 from regroup.service.policy.traffic import axes_of_spec
+from regroup.service.policy.waiting import Preemptibility, Running, Size, Waiting, shrinking
 from regroup.service.spec import JobSpec
+
+_MOST_NODES_NAMED = 256
+"""In a larger cluster a wait is not explained node by node."""
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """A queued job."""
+class Rule:
+    """How the queue is run."""
 
-    job_id: str
-    name: str
-    spec: JobSpec
+    ageing_s: float = 6 * 3600.0
+    """Who waits rises by one class of priority in each such time."""
+    least_run_s: float = 600.0
+    """Who was given devices is not asked to make room before."""
+    can_resize: bool = False
+    """Jobs can shrink while they run, and grow: one may begin smaller than it wants to be."""
+    most_looks: int = 50_000
+    """Nodes that a look may weigh for jobs that start: when so many are, the rest is left to the next look."""
 
 
 @dataclass(frozen=True)
@@ -30,40 +48,56 @@ class Turn:
 
 
 @dataclass(frozen=True)
+class Why:
+    """Why a job waits, for programs and people."""
+
+    reason: Shortage | Hold
+    message: str
+
+
+@dataclass(frozen=True)
 class Wait:
     """The job stays queued, and why."""
 
     job_id: str
-    why: Unplaceable
+    why: Why
+    start_s: float | None = None
+    """When it is expected to start, Unix seconds; None if that cannot be told."""
 
 
-def decide(queue: Sequence[Waiting], nodes: Sequence[Node]) -> list[Turn | Wait]:
-    """One decision for each job, in the order of the queue (oldest first)."""
-    decisions: list[Turn | Wait] = []
-    next_up: Waiting | None = None
-    for job in queue:
-        layout = wanted_layout(job.spec, nodes)
-        demand = demand_of(job.spec, layout)
-        outcome = place(demand, nodes)
-        if isinstance(outcome, Unplaceable) and outcome.reason is not Shortage.BUSY:
-            decisions.append(Wait(job.job_id, outcome))
-        elif next_up is not None:
-            message = f"waits for its turn: job {next_up.name!r} came earlier and waits for devices"
-            decisions.append(Wait(job.job_id, Unplaceable(Shortage.BEHIND, message)))
-        elif isinstance(outcome, Unplaceable):
-            next_up = job
-            decisions.append(Wait(job.job_id, outcome))
-        else:
-            nodes = occupy(nodes, demand, outcome)
-            decisions.append(Turn(job.job_id, layout, demand, outcome))
-    return decisions
+Decision = Turn | Wait | Shrink | Suspend
 
 
-def wanted_layout(spec: JobSpec, nodes: Sequence[Node]) -> Layout:
-    """The target layout, or the largest below it that the cluster could hold if nothing else ran."""
-    ladder = [layout for layout in spec.ladder if layout.world_size <= _target(spec).world_size]
-    holdable = [layout for layout in ladder if fits_empty(demand_of(spec, layout), nodes)]
-    return holdable[-1] if holdable else ladder[0]
+def decide(
+    queue: Sequence[Waiting],
+    nodes: Sequence[Node],
+    running: Sequence[Running] = (),
+    quotas: Mapping[str, Quota] | None = None,
+    *,
+    now_s: float = 0.0,
+    rule: Rule = Rule(),
+) -> list[Decision]:
+    """What is done now, in the order of turns. Jobs that were not come to (`rule.most_looks`) are not in it."""
+    look = _Look(nodes, running, quotas or {}, now_s, rule)
+    for job in Turns(queue, look.books, now_s=now_s, ageing_s=rule.ageing_s):
+        if look.weighed > rule.most_looks:
+            break
+        look.at(job)
+    return look.decisions
+
+
+def position(
+    job_id: str,
+    queue: Sequence[Waiting],
+    running: Sequence[Running],
+    quotas: Mapping[str, Quota],
+    *,
+    now_s: float,
+    rule: Rule,
+) -> int | None:
+    """How many jobs are ahead of it as things stand; None if it does not queue."""
+    order = Turns(queue, _books(running, quotas), now_s=now_s, ageing_s=rule.ageing_s)
+    return next((ahead for ahead, job in enumerate(order) if job.job_id == job_id), None)
 
 
 def demand_of(spec: JobSpec, layout: Layout) -> Demand:
@@ -73,5 +107,167 @@ def demand_of(spec: JobSpec, layout: Layout) -> Demand:
     return Demand(layout.world_size, layout.segment_size, each.device, each.cpus, each.memory or 0, **where, axes=talk)
 
 
-def _target(spec: JobSpec) -> Layout:
-    return spec.layout.at(spec.layout.dp.target)
+def sizes_of(spec: JobSpec) -> tuple[Size, ...]:
+    """Legal sizes up to the wanted one, the smallest first."""
+    target = spec.layout.at(spec.layout.dp.target)
+    return tuple(
+        Size(layout, demand_of(spec, layout)) for layout in spec.ladder if layout.world_size <= target.world_size
+    )
+
+
+class _Look:
+    """One look at the queue. What has been decided is taken for done."""
+
+    def __init__(
+        self, nodes: Sequence[Node], running: Sequence[Running], quotas: Mapping[str, Quota], now_s: float, rule: Rule
+    ) -> None:
+        self.decisions: list[Decision] = []
+        self.books = _books(running, quotas)
+        self.weighed = 0
+        self._nodes, self._now_s, self._rule = nodes, now_s, rule
+        self._running = [replace(job, ends_s=now_s) if job.is_leaving else job for job in running]
+        self._spare = Spare(Rooms(nodes))
+        self._too_many: dict[tuple[int, Demand], int] = {}
+        """Of rooms and a demand without its ranks: so many did not fit, so more will not."""
+        self._held_by: dict[str, str] = {}
+        """Projects whose quota is used up, and the job that waits for it."""
+
+    def at(self, job: Waiting) -> None:
+        """Decide about the next one."""
+        if job.after:
+            names = ", ".join(job.after)
+            self._wait(job, Hold.AFTER, f"comes after {names}, which {_have(job.after)} not succeeded yet")
+            return
+        capacity = {size.ranks: self._spare.now.all(size.demand) for size in job.sizes}
+        sizes = [size for size in job.sizes if capacity[size.ranks] >= size.ranks]
+        if not sizes:
+            self._wait_for_nodes(job, job.sizes[0].demand)
+            return
+        if (first := self._held_by.get(job.project)) is not None:
+            self._wait(job, Shortage.BEHIND, f"job {first!r} came earlier and waits for the quota of their project")
+            return
+        sizes = [size for size in sizes if not self._is_barred(job, size, capacity[size.ranks])] or sizes[:1]
+        tries = sizes[::-1] if self._rule.can_resize else sizes[-1:]
+        held = None
+        for size in tries:
+            held = self._held(job, size, capacity[size.ranks])
+            if held is None and self._starts(job, size):
+                return
+        if held is not None:
+            if not held.is_for_ever:
+                self._held_by[job.project] = job.name
+            self._wait(job, held.reason, held.message)
+            return
+        self._stand_in_line(job, tries[-1])
+
+    def _is_barred(self, job: Waiting, size: Size, capacity: int) -> bool:
+        held = self._held(job, size, capacity)
+        return held is not None and held.is_for_ever
+
+    def _held(self, job: Waiting, size: Size, capacity: int) -> Held | None:
+        free = self._spare.now.free(size.demand)
+        return self.books.held(job.project, size.ranks, job.firm(size.ranks), free=free, capacity=capacity)
+
+    def _starts(self, job: Waiting, size: Size) -> bool:
+        ends_s = None if job.longest_s is None else self._now_s + job.longest_s
+        rooms = self._spare.rooms_for(ends_s)
+        placement = self._place(size.demand, rooms)
+        if placement is None:
+            return False
+        self._spare.take(size.demand, placement, rooms)
+        self.books.enter(job.project, size.ranks, job.firm(size.ranks))
+        seats = tuple((seat.node.id, seat.ranks) for seat in placement.seats)
+        self._running.append(
+            Running(
+                job.job_id, job.name, size.demand, seats, project=job.project, priority=job.priority,
+                preemptibility=Preemptibility.none, since_s=self._now_s, ends_s=ends_s,
+            )
+        )  # fmt: skip
+        self.decisions.append(Turn(job.job_id, size.layout, size.demand, placement))
+        return True
+
+    def _place(self, demand: Demand, rooms: Rooms) -> Placement | None:
+        """Rooms only shrink in a look: what did not fit will not, nor will more of the same."""
+        like = (id(rooms), replace(demand, ranks=demand.segment))
+        if demand.ranks >= self._too_many.get(like, demand.ranks + 1) or rooms.free(demand) < demand.ranks:
+            return None
+        nodes = rooms.with_room(demand)
+        self.weighed += len(nodes)
+        outcome = place(demand, nodes)
+        if isinstance(outcome, Placement):
+            return outcome
+        self._too_many[like] = demand.ranks
+        return None
+
+    def _stand_in_line(self, job: Waiting, size: Size) -> None:
+        """It does not fit now: it is promised a start, unless another of its kind was."""
+        demand = size.demand
+        kind = next((promise for promise in self._spare.promises if promise.demand.device == demand.device), None)
+        if kind is not None:
+            message = f"waits for its turn: job {kind.name!r} is ahead and waits for devices"
+            self._wait(job, Shortage.BEHIND, message, None)
+            return
+        makers: list[Shrink | Suspend] = []
+        coming = is_coming(demand, self._spare.beside, self._running)
+        if not coming:
+            makers = make_room(
+                job, size, self._spare.beside, self._running, self.books,
+                now_s=self._now_s, least_run_s=self._rule.least_run_s, can_shrink=self._rule.can_resize,
+            )  # fmt: skip
+            self._running = _told(self._running, makers, self._now_s)
+        promise = reserve(job.job_id, job.name, demand, self._spare.now, self._running, tuple(self._spare.promises))
+        self._spare.promise(promise)
+        self.decisions += makers
+        if makers or coming:
+            names = [other.name for other in self._running if other.is_leaving]
+            self._wait(job, Hold.MAKING_ROOM, f"{', '.join(names)} let go of devices for it", promise.start_s)
+        else:
+            self._wait_for_nodes(job, demand, promise)
+
+    def _wait_for_nodes(self, job: Waiting, demand: Demand, promise: Reservation | None = None) -> None:
+        why = _why_not(demand, self._nodes, self._spare.now)
+        self._wait(job, why.reason, why.message, promise.start_s if promise else None)
+
+    def _wait(self, job: Waiting, reason: Shortage | Hold, message: str, start_s: float | None = None) -> None:
+        self.decisions.append(Wait(job.job_id, Why(reason, message), start_s))
+
+
+def _books(running: Sequence[Running], quotas: Mapping[str, Quota]) -> Books:
+    books = Books(quotas)
+    for job in running:
+        books.enter(job.project, job.demand.ranks, job.firm)
+    return books
+
+
+def _told(running: Sequence[Running], makers: Sequence[Shrink | Suspend], now_s: float) -> list[Running]:
+    """The jobs once they were told: what they let go of comes free."""
+    told = {maker.job_id: maker for maker in makers}
+    after: list[Running] = []
+    for job in running:
+        match told.get(job.job_id):
+            case None:
+                after.append(job)
+            case Suspend():
+                after.append(replace(job, is_leaving=True, ends_s=now_s))
+            case Shrink() as maker:
+                after += shrinking(job, maker.gives, now_s)
+    return after
+
+
+def _why_not(demand: Demand, nodes: Sequence[Node], rooms: Rooms) -> Why:
+    """What is missing for it to start now: in a small cluster node by node."""
+    if len(nodes) <= _MOST_NODES_NAMED:
+        outcome = place(demand, [rooms.get(node) for node in nodes])
+        if isinstance(outcome, Unplaceable):
+            return Why(outcome.reason, outcome.message)
+        return Why(Shortage.BEHIND, f"needs {demand}; what is free is kept for jobs that are ahead")
+    free, everything = rooms.free(demand), rooms.all(demand)
+    if everything >= demand.ranks:
+        return Why(Shortage.BUSY, f"needs {demand}; {free} of {everything} are free now")
+    with_closed = Rooms(replace(node, closed="") for node in nodes).all(demand)
+    reason = Shortage.NODES_CLOSED if with_closed >= demand.ranks else Shortage.TOO_LARGE
+    return Why(reason, f"needs {demand}; the nodes that are open hold {everything} when nothing else runs")
+
+
+def _have(names: Sequence[str]) -> str:
+    return "have" if len(names) > 1 else "has"

@@ -11,11 +11,14 @@ from uuid import uuid4
 import structlog
 
 from regroup.service.errors import IllegalTransitionError, NotFoundError, PreconditionError, UnavailableError
-from regroup.service.policy.queueing import Turn, Wait, Waiting, decide
-from regroup.service.runtime.allotting import allot, without_allotted
+from regroup.service.policy.preemption import Shrink, Suspend
+from regroup.service.policy.queueing import Turn, Wait
+from regroup.service.runtime.allotting import allot
 from regroup.service.runtime.cluster import Cluster, ClusterUnavailableError, job_of
 from regroup.service.runtime.job_run import Leading, clean, say_unwell, tend
+from regroup.service.runtime.making_room import make_room
 from regroup.service.runtime.notices import Notices
+from regroup.service.runtime.ordering import PLACEABLE, Ordering, conditions_of
 from regroup.service.runtime.warmth import Warmth
 from regroup.service.settings import Settings
 from regroup.service.states import JobState, Reason
@@ -46,6 +49,7 @@ class Controller:
         self._trouble = "it has not looked yet"
         self._looked_s = -float("inf")
         self._reaped_s = -float("inf")
+        self._ordering = Ordering()
         self._warmth = Warmth(cluster, settings, time.monotonic)
         self._warming: asyncio.Task[None] | None = None
         self._warmed_s = -float("inf")
@@ -132,7 +136,7 @@ class Controller:
             self._keep_warm(leading, tasks, await self._store.live_jobs())
         except ClusterUnavailableError as error:
             for job in queue:
-                await self._say_placeable(leading, job, "cluster_unavailable", str(error))
+                await self._say(leading, job, (Condition(PLACEABLE, False, "cluster_unavailable", str(error)),))
             raise
 
     def _look_for_notices(self, tasks: asyncio.TaskGroup) -> None:
@@ -194,14 +198,14 @@ class Controller:
 
     async def _place(self, leading: Leading, tasks: asyncio.TaskGroup, queue: Sequence[JobRow]) -> None:
         rows = {job.id: job for job in queue}
-        nodes = without_allotted(await leading.health.nodes(self._clock()), await self._store.live_allotments())
-        for decision in decide([Waiting(job.id, job.name, job.parsed_spec()) for job in queue], nodes):
-            job = rows[decision.job_id]
+        for decision in await self._ordering.look(leading, queue):
             match decision:
                 case Wait():
-                    await self._say_placeable(leading, job, decision.why.reason.value, decision.why.message)
+                    await self._say(leading, rows[decision.job_id], conditions_of(decision))
                 case Turn():
-                    await self._give_turn(leading, tasks, job, decision)
+                    await self._give_turn(leading, tasks, rows[decision.job_id], decision)
+                case Shrink() | Suspend():
+                    await make_room(self._store, leading.lease, decision, now=self._clock())
 
     async def _give_turn(self, leading: Leading, tasks: asyncio.TaskGroup, job: JobRow, turn: Turn) -> None:
         if job.version > 1:
@@ -215,9 +219,10 @@ class Controller:
         self._warmth.used(seat.node.id for seat in turn.placement.seats)
         self._tend(leading, tasks, job.id)
 
-    async def _say_placeable(self, leading: Leading, job: JobRow, reason: str, message: str) -> None:
-        condition = Condition("Placeable", False, reason, message)
-        await self._store.set_conditions(leading.lease, job.id, (condition,), now=self._clock())
+    async def _say(self, leading: Leading, job: JobRow, conditions: Sequence[Condition]) -> None:
+        before = [(each.type, each.status, each.reason, each.message) for each in job.conditions]
+        if before != [(each.type, each.status, each.reason, each.message) for each in conditions]:
+            await self._store.set_conditions(leading.lease, job.id, conditions, now=self._clock())
 
     async def _reap(self, leading: Leading) -> None:
         """End what no live row names. The cluster is listed before the rows are read: rows come first."""

@@ -23,6 +23,8 @@ class Drain:
     deadline_s: float | None
     gives_up: bool
     """There are no others for them."""
+    reason: Reason = Reason.DRAINED
+    """`preempted`: it is not that they leave, another job needs them."""
 
     @property
     def evidence(self) -> Mapping[str, Any]:
@@ -61,7 +63,7 @@ class Intended:
         is_other = frozenset(str(node["node_id"]) for node in nodes) != self._nodes
         self._moved = nodes if nodes and is_other else None
         drain = intents.get("drain")
-        self.drain = Drain(**drain) if drain else None
+        self.drain = _drain(drain) if drain else None
         if self.drain is not None:
             self.announced |= dict.fromkeys(self.drain.leaving, self.drain.why)
         self._no_spare = intents.get("no_spare", "") if self.lost else ""
@@ -110,3 +112,8 @@ class Intended:
         given = {str(node["node_id"]) for node in self._moved}
         stay = {node: name for node, name in leaving.items() if node in self._nodes - given and node not in self.lost}
         return Moved(self._moved, stay)
+
+
+def _drain(told: Mapping[str, Any]) -> Drain:
+    reason = Reason(told.get("reason", Reason.DRAINED))
+    return Drain(told["leaving"], told["why"], told["noticed_s"], told["deadline_s"], told["gives_up"], reason)

@@ -25,6 +25,7 @@ from regroup.service.runtime.cluster import (
 )
 from regroup.service.runtime.draining import Draining
 from regroup.service.runtime.heirs import plan_of
+from regroup.service.runtime.making_room import room_intent
 from regroup.service.runtime.node_health import NodeHealth, rule_of
 from regroup.service.runtime.notices import Notices
 from regroup.service.runtime.replacing import Replacing
@@ -247,7 +248,7 @@ async def _exchange(leading: Leading, job: JobRow, replacing: Replacing, drainin
 
 
 def _intents(job: JobRow, now: float) -> dict[str, Any]:
-    intents = dict(job.intents)
+    intents = {**job.intents, **room_intent(job)}
     limit_s = job.spec.get("max_duration")
     if limit_s is not None and job.started_at is not None and now - job.started_at > limit_s:
         message = f"it ran for {limit_s:.0f} s, which is its max_duration"

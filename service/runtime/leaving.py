@@ -54,12 +54,12 @@ class Leaving:
             asked = f"stop {watch.generation.number} {drain.gives_up}"
             self._once(asked, self._stop(watch, drain))
         self._is_ended = self._has_ended(watch, now_s, times, is_saving)
-        return Cause(Reason.DRAINED, drain.why, now_s, evidence=drain.evidence) if self._is_ended else None
+        return Cause(drain.reason, drain.why, now_s, evidence=drain.evidence) if self._is_ended else None
 
     def way_on(self) -> Exception | None:
         """How the job goes on after a generation that has ended, by plan or not; None: where it is."""
         if self._is_ended and self._intended.drain is not None and self._intended.drain.gives_up:
-            return Leave(self._intended.drain.why)
+            return Leave(self._intended.drain.why, self._intended.drain.reason)
         return self._intended.planned if self._is_ended or self._is_ready else None
 
     def _needs_nothing(self, watch: Watch) -> bool:

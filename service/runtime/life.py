@@ -149,7 +149,7 @@ class Life:
             await self._telling.moved(moved)
             return moved
         except Leave as left:
-            await self._release(str(left), Reason.DRAINED)
+            await self._release(str(left), left.reason)
         except Ended as end:
             await self._finish(end)
         except AgentLostError as error:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from regroup.service.runtime.cluster import SupervisorEvent
+from regroup.service.states import Reason
 
 
 class Moved(Exception):
@@ -31,3 +32,7 @@ class Moved(Exception):
 
 class Leave(Exception):
     """The job gives its nodes up and queues again, with its last step saved."""
+
+    def __init__(self, why: str, reason: Reason = Reason.DRAINED) -> None:
+        super().__init__(why)
+        self.reason = reason

@@ -108,7 +108,8 @@ class Recovering:
         """Whether the job goes on after an incident, which an earlier life of this supervisor may have left open. It is
         charged once."""
         cause, seen_s = incident.cause, incident.times["seen_s"]
-        is_planned = cause.reason is Reason.DRAINED and self._telling.state in (JobState.RUNNING, JobState.RESIZING)
+        trained = self._telling.state in (JobState.RUNNING, JobState.RESIZING)
+        is_planned = trained and cause.reason in (Reason.DRAINED, Reason.PREEMPTED)
         state = JobState.RESIZING if is_planned else JobState.RECOVERING
         self._telling.phase = "recovering"
         news = [self._telling.revise(incident)]

@@ -210,6 +210,23 @@ class Allotment:
     node_id: str = ""
     data: dict[str, Any] = field(default_factory=dict[str, Any])
     """For a grant: what it holds."""
+    created_at: float = field(default=0.0, compare=False)
+    """When it was allotted; the store fills it."""
+
+
+@dataclass(frozen=True)
+class ProjectRow:
+    """What a project may hold and ask for."""
+
+    name: str
+    guaranteed: int = 0
+    borrowable: int | None = None
+    limit: int | None = None
+    weight: float = 1.0
+    admits: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What its jobs may ask for; see `service.projects.Admits`."""
+    defaults: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Spec fields of its jobs where they do not say otherwise."""
 
 
 @dataclass(frozen=True)

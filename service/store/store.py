@@ -33,6 +33,7 @@ from regroup.service.store import drains, history, jobs, leases, nodes
 from regroup.service.store.changes import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.ingest import ingest
+from regroup.service.store.queue import QueueStore
 from regroup.service.store.records import (
     Allotment,
     Checkpoint,
@@ -65,6 +66,7 @@ class Store:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.changes = Changes()
+        self.queue = QueueStore(database, self.changes)
 
     @classmethod
     async def open(cls, url: str) -> "Store":

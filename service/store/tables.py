@@ -226,6 +226,19 @@ drains = sa.Table(
 )
 """Nodes that people want empty."""
 
+projects = sa.Table(
+    "projects",
+    metadata,
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("guaranteed", sa.BigInteger, nullable=False),
+    sa.Column("borrowable", sa.BigInteger),
+    sa.Column("limit", sa.BigInteger),
+    sa.Column("weight", sa.Double, nullable=False),
+    sa.Column("admits", sa.JSON, nullable=False),
+    sa.Column("defaults", sa.JSON, nullable=False),
+)
+"""A project without a row has no quota, and its jobs may ask for everything."""
+
 idempotency = sa.Table(
     "idempotency",
     metadata,

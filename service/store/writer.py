@@ -117,7 +117,8 @@ class JobWriter:
         if job.state is JobState.QUEUED or target.is_terminal:
             changes["conditions"] = []  # they said why it waited, or was held
         if target is JobState.QUEUED:
-            changes |= {"queued_at": now, "layout": None}
+            kept = {name: wish for name, wish in job.intents.items() if name != "make_room"}
+            changes |= {"queued_at": now, "layout": None, "intents": kept}
         if target is JobState.STARTING and job.started_at is None:
             changes["started_at"] = now
         if target is not JobState.STARTING:

@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,8 +14,9 @@ from regroup.service.policy.placement import (
     place,
     place_instead,
 )
-from regroup.service.policy.queueing import Turn, Wait, Waiting, decide
+from regroup.service.policy.queueing import Turn, Wait, decide, sizes_of
 from regroup.service.policy.topology import Node
+from regroup.service.policy.waiting import Waiting
 from regroup.service.spec import JobSpec, parse_spec
 
 
@@ -120,8 +122,11 @@ def _room(demand: Demand, each: Node) -> int:
     return int(min(free)) // demand.segment * demand.segment
 
 
+arrivals = itertools.count()
+
+
 def waiting(name: str, dp: object) -> Waiting:
-    return Waiting(name, name, spec(dp))
+    return Waiting(name, name, sizes_of(spec(dp)), queued_s=next(arrivals))
 
 
 def spec(dp: object) -> JobSpec:
@@ -131,7 +136,11 @@ def spec(dp: object) -> JobSpec:
 
 
 def outcomes(queue: list[Waiting], nodes: list[Node]) -> list[str]:
-    return [str(d.layout.world_size) if isinstance(d, Turn) else d.why.reason.value for d in decide(queue, nodes)]
+    return [
+        str(each.layout.world_size) if isinstance(each, Turn) else each.why.reason.value
+        for each in decide(queue, nodes)
+        if isinstance(each, Turn | Wait)
+    ]
 
 
 def test_first_come_first_served_and_the_impossible_blocks_nobody() -> None:
@@ -152,7 +161,7 @@ def test_a_cluster_too_small_for_the_target_gets_a_smaller_layout_but_a_busy_one
 
 def test_a_wait_names_who_is_ahead() -> None:
     decisions = decide([waiting("first", 3), waiting("second", 1)], [node("n", 4, free=2)])
-    assert isinstance(decisions[1], Wait) and "'first' came earlier" in decisions[1].why.message
+    assert isinstance(decisions[1], Wait) and "'first' is ahead" in decisions[1].why.message
 
 
 def test_fits_empty_ignores_what_runs() -> None:
@@ -217,6 +226,6 @@ def test_a_job_that_only_closed_nodes_could_hold_blocks_nobody() -> None:
         return parse_spec({"name": name, "workload": workload, "training": training, "layout": {"dp": dp}})
 
     nodes = [node("a", 2), node("b", 2, closed="quarantined")]
-    first, second = decide([Waiting("1", "one", spec("one", 4)), Waiting("2", "two", spec("two", 2))], nodes)
+    first, second = decide([Waiting(name, name, sizes_of(spec(name, dp))) for name, dp in (("1", 4), ("2", 2))], nodes)
     assert isinstance(first, Wait) and first.why.reason is Shortage.NODES_CLOSED
     assert isinstance(second, Turn)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from regroup.service.policy.health import Happening, NodeEvent, Rule
-from regroup.service.policy.queueing import Turn, Waiting, decide
+from regroup.service.policy.queueing import Turn, decide, sizes_of
+from regroup.service.policy.waiting import Waiting
 from regroup.service.runtime.allotting import allot, grant_of, take_all
 from regroup.service.runtime.cluster import Node
 from regroup.service.runtime.fake_cluster import FakeCluster
@@ -43,7 +44,7 @@ class Rig:
         spec = parse_spec({"name": "gpt", "workload": workload, "training": training, "layout": layout or {"dp": 4},
                            "resources": resources})  # fmt: skip
         await self.store.submit(NewJob(JOB, spec, f"file:///s/jobs/{JOB}"), now=1.0, actor="test")
-        (turn,) = decide([Waiting(JOB, "gpt", spec)], await self.cluster.nodes())
+        (turn,) = decide([Waiting(JOB, "gpt", sizes_of(spec))], await self.cluster.nodes())
         assert isinstance(turn, Turn)
         placed = advance(JOB, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
         job = await self.store.job(JOB)
@@ -176,7 +177,7 @@ async def test_room_that_another_job_was_given_is_not_free(rig: Rig) -> None:
     spec = parse_spec({"name": "other", "workload": {"kind": "builtin", "data": {"train": ["/d"]}},
                        "training": {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 10}})  # fmt: skip
     await rig.store.submit(NewJob("j-other", spec, "file:///s/jobs/j-other"), now=1.0, actor="test")
-    (turn,) = decide([Waiting("j-other", "other", spec)], [node(3)])
+    (turn,) = decide([Waiting("j-other", "other", sizes_of(spec))], [node(3)])
     assert isinstance(turn, Turn)
     placed = advance("j-other", JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     await rig.store.apply(rig.lease, placed, now=2.0, allot=allot(await rig.store.job("j-other"), turn))

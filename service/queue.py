@@ -1,0 +1,128 @@
+"""Rows as the queue's policy wants to see them: who waits, who holds what, what projects may have."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from regroup.service.policy.placement import Demand
+from regroup.service.policy.queueing import Rule, demand_of, sizes_of
+from regroup.service.policy.quota import Quota
+from regroup.service.policy.waiting import Preemptibility, Priority, Running, Size, Waiting
+from regroup.service.settings import Settings
+from regroup.service.spec import JobSpec
+from regroup.service.states import JobState
+from regroup.service.store.queue import MAKE_ROOM
+from regroup.service.store.records import Allotment, JobRow, ProjectRow
+
+_ENDING_S = 120.0
+"""A job that is told to end may take so long to be gone."""
+_SETTLED = frozenset({JobState.RUNNING, JobState.RECOVERING, JobState.RESIZING})
+
+
+@dataclass(frozen=True)
+class _Known:
+    spec: JobSpec
+    sizes: tuple[Size, ...]
+    """All legal ones."""
+
+
+class Specs:
+    """Specs of jobs, each read once: they never change."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+
+    def keep(self, jobs: Iterable[JobRow]) -> None:
+        """Forget all others."""
+        ids = {job.id for job in jobs}
+        self._known = {job_id: known for job_id, known in self._known.items() if job_id in ids}
+
+    def of(self, job: JobRow) -> _Known:
+        """The job's spec and its legal sizes."""
+        if job.id not in self._known:
+            spec = job.parsed_spec()
+            sizes = tuple(Size(layout, demand_of(spec, layout)) for layout in spec.ladder)
+            self._known[job.id] = _Known(spec, sizes)
+        return self._known[job.id]
+
+
+def rule_of(settings: Settings, *, can_resize: bool) -> Rule:
+    """How this control plane runs its queue."""
+    return Rule(settings.ageing_s, settings.least_run_s, can_resize)
+
+
+def quotas_of(projects: Iterable[ProjectRow]) -> dict[str, Quota]:
+    """What projects may hold."""
+    return {row.name: Quota(row.guaranteed, row.borrowable, row.limit, row.weight) for row in projects}
+
+
+def waiting(job: JobRow, specs: Specs, *, after: Sequence[str], now: float, start_s: float) -> Waiting:
+    """A queued job. `after`: names of jobs that it still waits for; `start_s`: what starting may take."""
+    known = specs.of(job)
+    spec = known.spec
+    return Waiting(
+        job.id,
+        job.name,
+        sizes_of(spec),
+        project=job.project,
+        priority=Priority[spec.priority],
+        preemptibility=Preemptibility(spec.gives),
+        queued_s=job.queued_at,
+        longest_s=_longest_s(job, spec, now, start_s),
+        after=tuple(after),
+    )
+
+
+def running(job: JobRow, grants: Sequence[Allotment], specs: Specs, *, now: float) -> Running:
+    """A job that holds these grants."""
+    known = specs.of(job)
+    spec, ranks = known.spec, sum(int(row.data["ranks"]) for row in grants)
+    each = known.sizes[0].demand
+    is_leaving = bool(MAKE_ROOM in job.intents or job.intents.get("cancel") or job.state is JobState.DRAINING)
+    return Running(
+        job.id,
+        job.name,
+        Demand(ranks, each.segment, each.device, each.cpus, each.memory_bytes),
+        tuple((row.node_id, int(row.data["ranks"])) for row in grants),
+        tuple(size for size in known.sizes if size.ranks < ranks),
+        project=job.project,
+        priority=Priority[spec.priority],
+        preemptibility=Preemptibility(spec.gives),
+        # One that is still starting has nothing to save yet: it counts as if it began now.
+        since_s=min((row.created_at for row in grants), default=now) if job.state in _SETTLED else now,
+        ends_s=None if job.is_held else _ends_s(job, spec, now),
+        is_leaving=is_leaving and not job.is_held,
+    )
+
+
+def held(jobs: Iterable[JobRow], rows: Iterable[Allotment], specs: Specs, *, now: float) -> list[Running]:
+    """All that hold devices."""
+    grants: dict[str, list[Allotment]] = {}
+    for row in rows:
+        if row.kind == "grant":
+            grants.setdefault(row.job_id, []).append(row)
+    return [running(job, grants[job.id], specs, now=now) for job in jobs if job.id in grants]
+
+
+def _longest_s(job: JobRow, spec: JobSpec, now: float, start_s: float) -> float | None:
+    """`max_duration` ends it, counted from its first start; one that is held afterwards is not gone then."""
+    if spec.max_duration is None or spec.hold_on_failure is not None:
+        return None
+    ran_s = 0.0 if job.started_at is None else now - job.started_at
+    return max(0.0, spec.max_duration - ran_s) + start_s + _ENDING_S
+
+
+def _ends_s(job: JobRow, spec: JobSpec, now: float) -> float | None:
+    """When it is done at its present pace, or `max_duration` ends it."""
+    ends: list[float] = []
+    if job.steps is not None and job.step_duration_s:
+        ends.append(now + max(0, job.steps - job.step) * job.step_duration_s)
+    if spec.max_duration is not None and job.started_at is not None and spec.hold_on_failure is None:
+        ends.append(max(now, job.started_at + spec.max_duration + _ENDING_S))
+    return min(ends, default=None)
+
+
+def unmet(after: Sequence[str], others: Mapping[str, JobRow]) -> tuple[list[str], JobRow | None]:
+    """Of jobs named by id: names of those that have not succeeded yet, and one that never will."""
+    wanted = [others[job_id] for job_id in after]
+    failed = next((job for job in wanted if job.state.is_terminal and job.state is not JobState.SUCCEEDED), None)
+    return [job.name for job in wanted if job.state is not JobState.SUCCEEDED], failed

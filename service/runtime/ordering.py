@@ -1,0 +1,68 @@
+"""What the queue's policy is shown of rows and nodes, and what it decides."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from regroup.service import queue as shown
+from regroup.service.policy.queueing import Decision, Wait, decide
+from regroup.service.runtime.allotting import without_allotted
+from regroup.service.runtime.job_run import Leading
+from regroup.service.runtime.making_room import CAN_SHRINK
+from regroup.service.states import JobState, Reason
+from regroup.service.store.records import Condition, JobRow
+
+PLACEABLE = "Placeable"
+"""Condition of a job that waits: false, and why."""
+START_ESTIMATED = "StartEstimated"
+"""Condition of a job that waits and was promised a start: its message is the time, in ISO 8601, to the minute."""
+
+
+class Ordering:
+    """Reads what a look at the queue needs. Kept between looks, because specs are not read twice."""
+
+    def __init__(self) -> None:
+        self._specs = shown.Specs()
+
+    async def look(self, leading: Leading, queue: Sequence[JobRow]) -> list[Decision]:
+        """What is done with the queue now. Jobs that can never start, because another has failed, are ended.
+
+        Raises:
+            UnavailableError: the cluster or the database does not answer.
+        """
+        store, settings, now = leading.store, leading.settings, leading.clock()
+        live, rows = await store.live_jobs(), await store.live_allotments()
+        nodes = without_allotted(await leading.health.nodes(now), rows)
+        self._specs.keep([*queue, *live])
+        waiting = [
+            shown.waiting(job, self._specs, after=after, now=now, start_s=settings.gang_timeout_s)
+            for job in queue
+            if (after := await _comes_after(leading, job)) is not None
+        ]
+        running = shown.held(live, rows, self._specs, now=now)
+        quotas = shown.quotas_of(await store.queue.projects())
+        rule = shown.rule_of(settings, can_resize=CAN_SHRINK)
+        # In a thread: with thousands of jobs it takes a good part of a second.
+        return await asyncio.to_thread(decide, waiting, nodes, running, quotas, now_s=now, rule=rule)
+
+
+def conditions_of(wait: Wait) -> tuple[Condition, ...]:
+    """Why a job waits, as its conditions say it."""
+    placeable = Condition(PLACEABLE, False, wait.why.reason.value, wait.why.message)
+    if wait.start_s is None:
+        return (placeable,)
+    at = datetime.fromtimestamp(wait.start_s, UTC).strftime("%Y-%m-%dT%H:%MZ")
+    return placeable, Condition(START_ESTIMATED, True, "promised", at)
+
+
+async def _comes_after(leading: Leading, job: JobRow) -> Sequence[str] | None:
+    """Names of the jobs that it still waits for; None if one of them failed, and with it this one."""
+    if not (after := job.spec.get("after")):
+        return ()
+    names, failed = shown.unmet(after, {job_id: await leading.store.job(job_id) for job_id in after})
+    if failed is None:
+        return names
+    message = f"job {failed.name!r} ({failed.id}), which it was to come after, ended {failed.state}: {failed.reason}"
+    if job.state is JobState.QUEUED:
+        await leading.move(job, JobState.FAILED, Reason.AFTER_FAILED, message)
+    return None

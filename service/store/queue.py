@@ -1,0 +1,85 @@
+"""What the queue remembers beside the jobs' rows: projects, and who was asked to make room."""
+
+import dataclasses
+
+import sqlalchemy as sa
+
+from regroup.service.errors import ConflictError, NotFoundError
+from regroup.service.states import JobState
+from regroup.service.store import leases
+from regroup.service.store.changes import Changes
+from regroup.service.store.database import Database
+from regroup.service.store.plain import plain
+from regroup.service.store.records import Lease, ProjectRow
+from regroup.service.store.tables import jobs, projects
+from regroup.service.store.writer import JobWriter
+
+MAKE_ROOM = "make_room"
+"""Intent of a job that is to save its state, give all up and queue again: why, and since when."""
+_LIVE = [state for state in JobState if not state.is_terminal]
+
+
+class QueueStore:
+    """A part of `Store`: `store.queue`."""
+
+    def __init__(self, database: Database, changes: Changes) -> None:
+        self._database, self._changes = database, changes
+
+    async def projects(self) -> list[ProjectRow]:
+        """All that have a row, by name."""
+        async with self._database.read() as connection:
+            rows = (await connection.execute(sa.select(projects).order_by(projects.c.name))).mappings()
+            return [ProjectRow(**row) for row in rows]
+
+    async def project(self, name: str) -> ProjectRow:
+        """The project; one without a row may have and ask for everything."""
+        async with self._database.read() as connection:
+            row = (
+                (await connection.execute(sa.select(projects).where(projects.c.name == name))).mappings().one_or_none()
+            )
+            return ProjectRow(name) if row is None else ProjectRow(**row)
+
+    async def put_project(self, row: ProjectRow) -> None:
+        """Write a project, new or not. It holds for jobs from their next turn on; what runs runs on."""
+        async with self._database.write() as connection:
+            await connection.execute(projects.delete().where(projects.c.name == row.name))
+            await connection.execute(projects.insert().values(**plain(dataclasses.asdict(row))))
+        self._changes.announce("")
+
+    async def remove_project(self, name: str) -> None:
+        """Forget a project that nobody uses.
+
+        Raises:
+            NotFoundError: it has no row.
+            ConflictError: it has jobs that have not ended.
+        """
+        async with self._database.write() as connection:
+            used = sa.select(sa.func.count()).where(jobs.c.project == name, jobs.c.state.in_(_LIVE))
+            if count := (await connection.execute(used)).scalar_one():
+                raise ConflictError(
+                    f"project {name!r} has {count} job{'s' if count > 1 else ''} that have not ended; "
+                    f"wait for them or cancel them (`regroup ls --project {name}`)"
+                )
+            if not (await connection.execute(projects.delete().where(projects.c.name == name))).rowcount:
+                raise NotFoundError(
+                    f"no project {name!r} has been set up; `regroup projects list` shows those that were"
+                )
+        self._changes.announce("")
+
+    async def make_room(self, lease: Lease, job_id: str, why: str, *, now: float) -> None:
+        """Write the intent that a job makes room for another. Asking again changes nothing, nor does asking one that
+        holds nothing.
+
+        Raises:
+            PreconditionError: another leads now.
+        """
+        async with self._database.write() as connection:
+            await leases.check(connection, lease)
+            writer = await JobWriter.lock(connection, job_id)
+            if not writer.job.state.holds_devices or MAKE_ROOM in writer.job.intents:
+                return
+            intents = {**writer.job.intents, MAKE_ROOM: {"why": why, "asked_s": now}}
+            await writer.record(
+                "intent", {MAKE_ROOM: why}, time_s=now, actor="controller", changes={"intents": intents}
+            )
+        self._changes.announce(job_id)
