@@ -267,6 +267,8 @@ class Why(_Wire):
     error: dict[str, Any] | None
     incidents: list[Incident]
     queue_position: int | None
+    estimated_start: str | None
+    """ISO 8601, to the minute; null if it does not queue or cannot be told."""
     recovery_s: float
     stall_ratio: float | None
     seconds: dict[str, float] = {}

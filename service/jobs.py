@@ -13,8 +13,11 @@ from urllib.parse import urlsplit
 from regroup.service.blobs import Blobs
 from regroup.service.errors import ConflictError, FieldIssue, ForbiddenError, NotFoundError, SpecError
 from regroup.service.policy.demand import Choice
+from regroup.service.projects import admitted
+from regroup.service.queue import jobs_ahead
 from regroup.service.runtime.account import Account
 from regroup.service.spec import JobSpec
+from regroup.service.states import JobState
 from regroup.service.store.history import usable
 from regroup.service.store.records import (
     Checkpoint,
@@ -67,16 +70,25 @@ class Jobs:
         blobs: where the code of jobs is.
         storage_uri: where jobs without one of their own keep theirs.
         allow_faults: accept specs with `faults`.
+        ageing_s: how long a job waits until it rises by a class of priority.
     """
 
     def __init__(
-        self, store: Store, clock: Callable[[], float], blobs: Blobs, *, storage_uri: str, allow_faults: bool
+        self,
+        store: Store,
+        clock: Callable[[], float],
+        blobs: Blobs,
+        *,
+        storage_uri: str,
+        allow_faults: bool,
+        ageing_s: float,
     ) -> None:
         self._store = store
         self._clock = clock
         self._blobs = blobs
         self._storage_uri = storage_uri
         self._allow_faults = allow_faults
+        self._ageing_s = ageing_s
 
     async def submit(self, spec: JobSpec, *, actor: str, key: str | None = None) -> Submitted:
         """Queue a job.
@@ -87,7 +99,8 @@ class Jobs:
         Raises:
             SpecError: a field cannot be honoured.
             KeyReusedError: the key came with another spec before.
-            ForbiddenError: the spec has faults and this server does not allow them.
+            ForbiddenError: the spec has faults and this server does not allow them, or asks for what its project
+                does not admit.
             ConflictError: a live job of the project has the name.
         """
         body = _storable(spec)
@@ -96,6 +109,8 @@ class Jobs:
         scope, body_hash = f"{actor}:submit", hashlib.sha256(body.encode()).hexdigest()
         if key is not None and (answered := await self._answered(scope, key, body_hash)):
             return answered
+        spec = admitted(spec, await self._store.queue.project(spec.project))
+        spec = await self._named_after(spec)
         await self._find_code(spec)
         job_id = new_job_id(self._clock())
         new = NewJob(job_id, spec, self._storage_of(spec, job_id), await self._resume_uri(spec))
@@ -193,13 +208,12 @@ class Jobs:
 
     async def why(self, job: JobRow) -> Why:
         """Why the job waits, failed or is slow, and what to do."""
-        ahead = [other.id for other in await self._store.queued_jobs()]
         recent = await self._store.committed_steps(job.id, max(0, job.step - _RECENT_STEPS))
-        position = ahead.index(job.id) if job.id in ahead else None
         account, now = Account(job), self._clock()
+        ahead = await jobs_ahead(self._store, job, now=now, ageing_s=self._ageing_s)
         await account.catch_up(self._store, job)
         incidents, choice = await self._store.incidents(job.id), await self._choice(job)
-        return explain(job, incidents, recent, position, account.seconds(now), now, choice)
+        return explain(job, incidents, recent, ahead, account.seconds(now), now, choice)
 
     async def _choice(self, job: JobRow) -> Choice | None:
         """Why the job's nodes are these, from what it was allotted with."""
@@ -215,6 +229,21 @@ class Jobs:
             issue = FieldIssue("Idempotency-Key", "came with another spec before; a new request needs a new key", key)
             raise KeyReusedError([issue])
         return Submitted(await self._store.job(kept[1]["job_id"]), replayed=True)
+
+    async def _named_after(self, spec: JobSpec) -> JobSpec:
+        """The spec with `after` by id: what comes to have the name later is another job. So no circle can be closed."""
+        found: list[str] = []
+        for reference in spec.after:
+            try:
+                other = await self._store.find_job(reference, spec.project)
+            except NotFoundError as error:
+                say = "a job cannot come after itself" if reference == spec.name else str(error)
+                raise SpecError([FieldIssue("after", say, reference)]) from error
+            if other.state.is_terminal and other.state is not JobState.SUCCEEDED:
+                say = f"job {other.name!r} ({other.id}) ended {other.state} ({other.reason}): nothing can come after it"
+                raise SpecError([FieldIssue("after", say, reference)])
+            found.append(other.id)
+        return spec.model_copy(update={"after": found}) if found else spec
 
     async def _find_code(self, spec: JobSpec) -> None:
         if spec.code is not None and not await self._blobs.use(spec.code.archive):

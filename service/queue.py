@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from regroup.service.policy.placement import Demand
-from regroup.service.policy.queueing import Rule, demand_of, sizes_of
+from regroup.service.policy.queueing import Rule, demand_of, position, sizes_of
 from regroup.service.policy.quota import Quota
 from regroup.service.policy.waiting import Preemptibility, Priority, Running, Size, Waiting
 from regroup.service.settings import Settings
@@ -12,6 +12,7 @@ from regroup.service.spec import JobSpec
 from regroup.service.states import JobState
 from regroup.service.store.queue import MAKE_ROOM
 from regroup.service.store.records import Allotment, JobRow, ProjectRow
+from regroup.service.store.store import Store
 
 _ENDING_S = 120.0
 """A job that is told to end may take so long to be gone."""
@@ -119,6 +120,17 @@ def _ends_s(job: JobRow, spec: JobSpec, now: float) -> float | None:
     if spec.max_duration is not None and job.started_at is not None and spec.hold_on_failure is None:
         ends.append(max(now, job.started_at + spec.max_duration + _ENDING_S))
     return min(ends, default=None)
+
+
+async def jobs_ahead(store: Store, job: JobRow, *, now: float, ageing_s: float) -> int | None:
+    """How many jobs have their turn before this one as things stand; None if it does not queue."""
+    if job.state is not JobState.QUEUED:
+        return None
+    specs, rule = Specs(), Rule(ageing_s)
+    queue = [waiting(each, specs, after=(), now=now, start_s=0.0) for each in await store.queued_jobs()]
+    there = held(await store.live_jobs(), await store.live_allotments(), specs, now=now)
+    quotas = quotas_of(await store.queue.projects())
+    return position(job.id, queue, there, quotas, now_s=now, rule=rule)
 
 
 def unmet(after: Sequence[str], others: Mapping[str, JobRow]) -> tuple[list[str], JobRow | None]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from regroup.service.blobs import Blobs
 from regroup.service.jobs import Jobs
 from regroup.service.nodes import Nodes
+from regroup.service.projects import Projects
 from regroup.service.runtime.cluster import Cluster
 from regroup.service.runtime.node_health import rule_of
 from regroup.service.settings import Settings
@@ -41,7 +42,12 @@ class Services:
         """What can be asked of jobs."""
         settings = self.settings
         return Jobs(
-            self.store, self.clock, self.blobs, storage_uri=settings.storage_uri, allow_faults=settings.allow_faults
+            self.store,
+            self.clock,
+            self.blobs,
+            storage_uri=settings.storage_uri,
+            allow_faults=settings.allow_faults,
+            ageing_s=settings.ageing_s,
         )
 
     @property
@@ -56,6 +62,11 @@ class Services:
             UnavailableError: the cluster does not answer.
         """
         return Topology(self.settings).state(await self.cluster.nodes())
+
+    @property
+    def projects(self) -> Projects:
+        """What can be asked of projects."""
+        return Projects(self.store)
 
     @property
     def blobs(self) -> Blobs:

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 from regroup.service.policy.accounting import TimeClass, goodput, held_s
 from regroup.service.policy.placement import Choice, Shortage
+from regroup.service.policy.placement import Shortage
+from regroup.service.policy.quota import Hold
 from regroup.service.states import JobState, Reason
-from regroup.service.store.records import Condition, Incident, JobRow, Step
+from regroup.service.store.records import START_ESTIMATED, Condition, Incident, JobRow, Step
 
 _GOODPUT_AFTER_S = 60.0
 """A live job that holds devices for less has mostly started: a share of that time would say nothing of its health."""
@@ -44,6 +46,8 @@ class Why:
     incidents: tuple[Incident, ...]
     queue_position: int | None
     """Jobs ahead of it; None if it does not queue."""
+    estimated_start: str | None
+    """When it is expected to start, in ISO 8601; None if it does not queue or that cannot be told."""
     recovery_s: float
     """Seconds lost to incidents, fault to first step."""
     stall_ratio: float | None
@@ -84,6 +88,7 @@ def explain(
         conditions=job.conditions,
         incidents=tuple(incidents),
         queue_position=queue_position,
+        estimated_start=next((each.message for each in job.conditions if each.type == START_ESTIMATED), None),
         recovery_s=sum(float(item.data.get("durations", {}).get("total") or 0.0) for item in incidents),
         stall_ratio=stall_ratio,
         seconds=seconds,
@@ -97,7 +102,9 @@ def _summary(job: JobRow, queue_position: int | None, now: float) -> str:
     if job.state is JobState.QUEUED:
         unmet = next((condition for condition in job.conditions if not condition.status), None)
         because = f": {unmet.message}" if unmet else f", {queue_position or 0} jobs ahead"
-        return f"It has waited {now - job.queued_at:.0f} s{because}"
+        start = next((each.message for each in job.conditions if each.type == START_ESTIMATED), None)
+        expected = f"; it is expected to start about {start}" if start else ""
+        return f"It has waited {now - job.queued_at:.0f} s{because}{expected}"
     if job.state in (JobState.PLACING, JobState.STARTING) and job.phase:
         return f"It is starting: {job.phase.get('phase')} {job.phase.get('message') or ''}".rstrip()
     if job.state.is_terminal:
@@ -121,6 +128,8 @@ def _advice(
     seconds: Mapping[TimeClass, float],
 ) -> list[str]:
     advice = [f"{condition.type}: {condition.message}" for condition in job.conditions if not condition.status]
+    if any(condition.reason in (Hold.PROJECT_LIMIT, Hold.PROJECT_QUOTA) for condition in job.conditions):
+        advice.append(f"`regroup projects get {job.project}` shows what its project may hold, and holds.")
     if any(condition.reason == Shortage.NODES_CLOSED for condition in job.conditions):
         advice.append("`regroup nodes` shows what happened to its nodes; `regroup uncordon NODE` trusts one again.")
     if job.is_held:

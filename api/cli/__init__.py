@@ -14,6 +14,7 @@ from regroup.api.cli import (
     exits,
     nodes,
     planning,
+    projects,
     reading,
     running,
     serving,
@@ -47,7 +48,10 @@ for _group, _verbs in VERBS:
         _class = running.RunCommand if _verb is running.run else None
         app.command(_verb.__name__, cls=_class, rich_help_panel=_group)(_verb)
 
-GROUPS: tuple[tuple[str, str, typer.Typer], ...] = (("Chaos", "chaos", chaos.app),)
+GROUPS: tuple[tuple[str, str, typer.Typer], ...] = (
+    ("Projects", "projects", projects.app),
+    ("Chaos", "chaos", chaos.app),
+)
 """Verbs that have verbs of their own: heading, name, and those."""
 
 for _group, _name, _verbs_of_its_own in GROUPS:

@@ -10,12 +10,10 @@ from regroup.service.runtime.allotting import without_allotted
 from regroup.service.runtime.job_run import Leading
 from regroup.service.runtime.making_room import CAN_SHRINK
 from regroup.service.states import JobState, Reason
-from regroup.service.store.records import Condition, JobRow
+from regroup.service.store.records import START_ESTIMATED, Condition, JobRow
 
 PLACEABLE = "Placeable"
 """Condition of a job that waits: false, and why."""
-START_ESTIMATED = "StartEstimated"
-"""Condition of a job that waits and was promised a start: its message is the time, in ISO 8601, to the minute."""
 
 
 class Ordering:

@@ -56,10 +56,9 @@ class QueueStore:
         async with self._database.write() as connection:
             used = sa.select(sa.func.count()).where(jobs.c.project == name, jobs.c.state.in_(_LIVE))
             if count := (await connection.execute(used)).scalar_one():
-                raise ConflictError(
-                    f"project {name!r} has {count} job{'s' if count > 1 else ''} that have not ended; "
-                    f"wait for them or cancel them (`regroup ls --project {name}`)"
-                )
+                live = f"{count} jobs that have" if count > 1 else "1 job that has"
+                say = f"wait or cancel (`regroup ls --project {name}`)"
+                raise ConflictError(f"project {name!r} has {live} not ended; {say}")
             if not (await connection.execute(projects.delete().where(projects.c.name == name))).rowcount:
                 raise NotFoundError(
                     f"no project {name!r} has been set up; `regroup projects list` shows those that were"

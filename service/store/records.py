@@ -12,6 +12,8 @@ HELD = "Held"
 """Condition of a job that failed and whose nodes are kept, to be looked at."""
 EVEN_PACE = "EvenPace"
 """Condition of a job that trains; false while some rank keeps the others waiting."""
+START_ESTIMATED = "StartEstimated"
+"""Condition of a job that waits and was promised a start: its message is the time, in ISO 8601, to the minute."""
 NODE_WELL = "NodeWell"
 """Condition of a job that runs; false while something goes short on one of its nodes."""
 
@@ -224,7 +226,7 @@ class ProjectRow:
     limit: int | None = None
     weight: float = 1.0
     admits: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What its jobs may ask for; see `service.projects.Admits`."""
+    """What its jobs may ask for; see `service.admits.Admits`."""
     defaults: dict[str, Any] = field(default_factory=dict[str, Any])
     """Spec fields of its jobs where they do not say otherwise."""
 

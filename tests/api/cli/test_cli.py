@@ -387,3 +387,12 @@ def test_nodes_are_listed_closed_and_opened(cli, server) -> None:
     assert [cli("uncordon", "local-1").out.splitlines()[-1] for _ in range(2)] == [again, "local-1 takes ranks"]
     missing = cli("cordon", "local-7")
     assert missing.code != 0 and "no node 'local-7'; there are: local-1" in missing.err
+
+
+def test_projects_are_set_field_by_field(cli: Callable[..., Done]) -> None:
+    assert cli("projects", "set", "small", "limit=4", "admits.devices=[cpu]").out == "small is set\n"
+    assert cli("projects", "set", "small", "guaranteed=2").code == 0
+    shown = cli("projects", "get", "small", "--json").json
+    assert (shown["limit"], shown["guaranteed"], shown["admits"]["devices"]) == (4, 2, ["cpu"])
+    listed = [line.split() for line in cli("projects", "list").out.splitlines()]
+    assert ["small", "0", "2", "all", "4", "1", "0", "0"] in listed
