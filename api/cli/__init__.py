@@ -18,6 +18,7 @@ from regroup.api.cli import (
     reading,
     running,
     serving,
+    simulating,
     submitting,
     topology,
     watching,
@@ -38,7 +39,7 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Jobs", (submitting.submit, running.run, submitting.validate, submitting.cancel, submitting.release)),
     ("Planning", (planning.plan,)),
     ("Looking", (reading.ls, reading.get, reading.why, watching.watch, watching.logs, reading.stacks, executing.exec)),
-    ("Nodes", (nodes.nodes, nodes.cordon, nodes.uncordon, draining.drain, topology.topology)),
+    ("Nodes", (nodes.nodes, nodes.cordon, nodes.uncordon, draining.drain, topology.topology, simulating.simulate)),
     ("History", (reading.metrics, reading.events, evidence.evidence, reading.checkpoints, reading.export)),
 )
 """All verbs, grouped as `--help` and docs/cli.md show them."""
