@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help setup demo test test-all check format docs bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner clean
+.PHONY: help setup demo test test-all check format docs bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -46,6 +46,9 @@ bench-functions: $(STAMP) ## recovery of a training function beside the built-in
 
 bench-parallel: $(STAMP) ## the trainer's layouts beside hand-written torch loops of the same layouts
 	@$(BIN)/python -m benchmarks.parallel --json benchmarks/results/parallel.json
+
+bench-scheduler: $(STAMP) ## a look at the queue of 10,000 nodes, and a week of 16,384 GPUs
+	@$(BIN)/python -m benchmarks.scheduler --json benchmarks/results/scheduler.json
 
 bench-faults: $(STAMP) ## what each kind of failure costs, twenty of each
 	@$(BIN)/python -m benchmarks.faults --json benchmarks/results/faults.json

@@ -203,6 +203,37 @@ ROWS = (
         ),
     ),
     Row(
+        "Queue",
+        (
+            Panel(
+                "Why jobs wait",
+                "Jobs in the queue by reason.",
+                "short",
+                [Query("sum by (reason) (regroup_queue_jobs)", "{{reason}}")],
+                stacked=True,
+            ),
+            Panel(
+                "Devices by project",
+                "What each project holds.",
+                "short",
+                [Query('regroup_project_devices{what="held"}', "{{project}}")],
+                stacked=True,
+            ),
+            Panel(
+                "Guarantees in use",
+                "Above 1 a project has borrowed, which others that ask for their own take back.",
+                "percentunit",
+                [
+                    Query(
+                        'regroup_project_devices{what="held"} / on (project) '
+                        '(regroup_project_devices{what="guaranteed"} > 0)',
+                        "{{project}}",
+                    )
+                ],
+            ),
+        ),
+    ),
+    Row(
         "Accounts",
         (
             Panel("Goodput", "By job.", "percentunit", [Query("regroup_job_goodput_ratio", LEGEND)], width=8),

@@ -23,6 +23,14 @@ BUILD_INFO = Metric("regroup_build_info", "gauge", "Always 1; the version is a l
 JOBS = Metric("regroup_jobs", "gauge", "Jobs in each state.", ("state",))
 QUEUE_OLDEST_WAIT = Metric("regroup_queue_oldest_wait_seconds", "gauge", "Wait of the job that queues longest.")
 QUEUE_WAIT = Metric("regroup_queue_wait_seconds", "histogram", "Finished stays in the queue.", (), _SECONDS)
+QUEUE_JOBS = Metric(
+    "regroup_queue_jobs", "gauge", "Jobs that wait, by project and the reason of their condition `Placeable`.",
+    ("project", "reason"),
+)  # fmt: skip
+PROJECT_DEVICES = Metric(
+    "regroup_project_devices", "gauge", "Devices that a project holds, is guaranteed, and may hold at most.",
+    ("project", "what"),
+)  # fmt: skip
 INCIDENTS = Metric(
     "regroup_incidents",
     "counter",

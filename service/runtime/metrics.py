@@ -22,7 +22,8 @@ from regroup.service.policy.health import Health, Rule, judge_all
 from regroup.service.runtime import metric_names as names
 from regroup.service.runtime.account import Account
 from regroup.service.runtime.metric_names import Metric
-from regroup.service.store.records import JobFilter, Totals
+from regroup.service.states import JobState
+from regroup.service.store.records import JobFilter, ProjectRow, Totals
 from regroup.service.store.store import Store
 
 _PAGE = 200
@@ -50,6 +51,7 @@ class Metrics:
             await self._catch_up()
             now = self._clock()
             families = list(_families(await self._store.totals(now), list(self._accounts.values()), now))
+            families += _of_projects(list(self._accounts.values()), await self._store.queue.projects())
             families += _of_nodes(judge_all(await self._store.node_events(), now, self._rule))
         registry = CollectorRegistry()
         registry.register(_Ready(families))
@@ -116,6 +118,23 @@ def _of_nodes(healths: Mapping[str, Health]) -> Iterable[Family]:
     quarantined = [((node,), float(health.quarantined_until_s is not None)) for node, health in touched.items()]
     yield _gauge(names.NODE_QUARANTINED, quarantined)
     yield _gauge(names.NODE_CORDONED, [((node,), float(health.cordon is not None)) for node, health in touched.items()])
+
+
+def _of_projects(accounts: Sequence[Account], projects: Sequence[ProjectRow]) -> Iterable[Family]:
+    waiting, held = Counter[tuple[str, str]](), Counter[str]()
+    for account in accounts:
+        job = account.job
+        if job.state is JobState.QUEUED:
+            unmet = (each.reason for each in job.conditions if not each.status)
+            waiting[job.project, next(unmet, "not_looked_at")] += 1
+        elif job.state.holds_devices:
+            held[job.project] += account.world_size
+    yield _gauge(names.QUEUE_JOBS, [(labels, float(count)) for labels, count in sorted(waiting.items())])
+    known = {row.name: row for row in projects}
+    samples = [((name, "held"), float(held[name])) for name in sorted({*known, *held})]
+    samples += [((name, "guaranteed"), float(row.guaranteed)) for name, row in known.items()]
+    samples += [((name, "limit"), float(row.limit)) for name, row in known.items() if row.limit is not None]
+    yield _gauge(names.PROJECT_DEVICES, samples)
 
 
 def _phases(incidents: Iterable[dict[str, Any]]) -> dict[Sequence[str], list[float]]:

@@ -329,6 +329,19 @@ def test_debugging(typed: Typed, shell: Shell, client: Client, tmp_path: Path) -
     assert say(f"{logs[0]} {logs[3]}") == "rank 3\n"
 
 
+@types("docs/guides/queue.md#0")
+def test_a_project_is_set_up_and_forgotten(typed: Typed) -> None:
+    assert typed.next() == "vision is set\n"
+    assert "vision" in typed.next()
+    assert typed.next() == "vision is forgotten\n"
+
+
+@types("docs/guides/queue.md#1")
+def test_a_cluster_is_tried_out(typed: Typed) -> None:
+    typed.next()
+    assert "jobs finished" in typed.next()
+
+
 def table(page: str) -> list[list[str]]:
     """What a page's first table shows as code in its second column, by row."""
     rows = re.findall(r"^\|.*?\|(.*)\|$", (ROOT / page).read_text(), re.MULTILINE)

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from regroup.service.policy.health import Rule
 from regroup.service.runtime.cluster import Node, supervisor_name
 from regroup.service.runtime.controller import Controller
 from regroup.service.runtime.fake_cluster import FakeCluster, FakeSupervisor
+from regroup.service.runtime.metrics import Metrics
 from regroup.service.settings import Settings
 from regroup.service.spec import parse_spec
 from regroup.service.states import JobState, Reason
@@ -97,6 +99,9 @@ async def test_a_limit_holds_from_the_next_turn_on(house: House) -> None:
     await house.runs(first)
     held = await house.until(second, JobState.QUEUED, "project_limit")
     assert held.conditions[0].message == "needs 2 devices; project 'small' holds 2 of at most 2"
+    text = (await Metrics(house.store, Rule(3600.0, 600.0)).render()).decode()
+    assert 'regroup_queue_jobs{project="small",reason="project_limit"} 1.0' in text
+    assert 'regroup_project_devices{project="small",what="limit"} 2.0' in text
     await house.store.queue.put_project(ProjectRow("small", limit=4))
     await house.runs(second)
 
