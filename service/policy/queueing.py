@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from regroup.service.layout import Layout
 from regroup.service.policy.backfill import Reservation, Spare, reserve
 from regroup.service.policy.fair_share import Turns
-from regroup.service.policy.placement import Demand, Placement, Shortage, Unplaceable, place
+from regroup.service.policy.placement import Demand, Placement, Shortage, Unplaceable, fits_empty, place
 from regroup.service.policy.preemption import Shrink, Suspend, is_coming, make_room
 from regroup.service.policy.quota import Books, Held, Hold, Quota
 from regroup.service.policy.rooms import Rooms
@@ -129,6 +129,7 @@ class _Look:
         self._spare = Spare(Rooms(nodes))
         self._too_many: dict[tuple[int, Demand], int] = {}
         """Of rooms and a demand without its ranks: so many did not fit, so more will not."""
+        self._ever: dict[Demand, bool] = {}
         self._held_by: dict[str, str] = {}
         """Projects whose quota is used up, and the job that waits for it."""
 
@@ -158,7 +159,26 @@ class _Look:
                 self._held_by[job.project] = job.name
             self._wait(job, held.reason, held.message)
             return
-        self._stand_in_line(job, tries[-1])
+        if (ahead := self._ahead(tries[-1].demand)) is not None:
+            message = f"waits for its turn: job {ahead.name!r} is ahead and waits for devices"
+            self._wait(job, Shortage.BEHIND, message)
+            return
+        possible = [size for size in sizes if size.ranks <= tries[-1].ranks and self._fits_empty(size.demand)]
+        if not possible:
+            self._wait_for_nodes(job, tries[-1].demand)
+        elif possible[-1] is tries[-1] or not self._starts(job, possible[-1]):
+            self._stand_in_line(job, possible[-1])
+
+    def _ahead(self, demand: Demand) -> Reservation | None:
+        """The promise to one of its kind that came before."""
+        promises = self._spare.promises
+        return next((promise for promise in promises if promise.demand.device == demand.device), None)
+
+    def _fits_empty(self, demand: Demand) -> bool:
+        """Whether it would fit if nothing ran: that all nodes together have the room need not mean it."""
+        if demand not in self._ever:
+            self._ever[demand] = fits_empty(demand, self._nodes)
+        return self._ever[demand]
 
     def _is_barred(self, job: Waiting, size: Size, capacity: int) -> bool:
         held = self._held(job, size, capacity)
@@ -200,13 +220,8 @@ class _Look:
         return None
 
     def _stand_in_line(self, job: Waiting, size: Size) -> None:
-        """It does not fit now: it is promised a start, unless another of its kind was."""
+        """It does not fit now, and is the first of its kind: it is promised a start."""
         demand = size.demand
-        kind = next((promise for promise in self._spare.promises if promise.demand.device == demand.device), None)
-        if kind is not None:
-            message = f"waits for its turn: job {kind.name!r} is ahead and waits for devices"
-            self._wait(job, Shortage.BEHIND, message, None)
-            return
         makers: list[Shrink | Suspend] = []
         coming = is_coming(demand, self._spare.beside, self._running)
         if not coming:
@@ -225,7 +240,7 @@ class _Look:
             self._wait_for_nodes(job, demand, promise)
 
     def _wait_for_nodes(self, job: Waiting, demand: Demand, promise: Reservation | None = None) -> None:
-        why = _why_not(demand, self._nodes, self._spare.now)
+        why = _why_not(demand, self._nodes, self._spare.now, is_possible=promise is not None)
         self._wait(job, why.reason, why.message, promise.start_s if promise else None)
 
     def _wait(self, job: Waiting, reason: Shortage | Hold, message: str, start_s: float | None = None) -> None:
@@ -254,7 +269,7 @@ def _told(running: Sequence[Running], makers: Sequence[Shrink | Suspend], now_s:
     return after
 
 
-def _why_not(demand: Demand, nodes: Sequence[Node], rooms: Rooms) -> Why:
+def _why_not(demand: Demand, nodes: Sequence[Node], rooms: Rooms, *, is_possible: bool) -> Why:
     """What is missing for it to start now: in a small cluster node by node."""
     if len(nodes) <= _MOST_NODES_NAMED:
         outcome = place(demand, [rooms.get(node) for node in nodes])
@@ -262,7 +277,7 @@ def _why_not(demand: Demand, nodes: Sequence[Node], rooms: Rooms) -> Why:
             return Why(outcome.reason, outcome.message)
         return Why(Shortage.BEHIND, f"needs {demand}; what is free is kept for jobs that are ahead")
     free, everything = rooms.free(demand), rooms.all(demand)
-    if everything >= demand.ranks:
+    if is_possible:
         return Why(Shortage.BUSY, f"needs {demand}; {free} of {everything} are free now")
     with_closed = Rooms(replace(node, closed="") for node in nodes).all(demand)
     reason = Shortage.NODES_CLOSED if with_closed >= demand.ranks else Shortage.TOO_LARGE
