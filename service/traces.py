@@ -14,7 +14,7 @@ from regroup.service.layout import Layout
 from regroup.service.policy.placement import Demand
 from regroup.service.policy.quota import Quota
 from regroup.service.policy.simulate import Arrival, Outage
-from regroup.service.policy.topology import LEVEL_LABELS, Node
+from regroup.service.policy.topology import Node
 from regroup.service.policy.waiting import Preemptibility, Priority, Size, Waiting
 from regroup.service.quantities import Name, Part, Positive
 
@@ -90,14 +90,14 @@ def read_cluster(path: Path) -> ClusterPart:
 
 def nodes_of(cluster: ClusterPart) -> list[Node]:
     """Its nodes, `n00000` and on, with nothing taken."""
-    zone, domain = LEVEL_LABELS[0], LEVEL_LABELS[-1]
     return [
         Node(
             name := f"n{number:05d}",
             name,
             "",
             labels={
-                zone: f"z{number // cluster.nodes_per_zone}", domain: f"d{number // cluster.nodes_per_domain:05d}",
+                "ray.io/availability-zone": f"z{number // cluster.nodes_per_zone}",
+                "ray.io/gpu-domain": f"d{number // cluster.nodes_per_domain:05d}",
             },
             cpus=cluster.cpus_per_node,
             gpus=cluster.gpus_per_node,
@@ -105,7 +105,7 @@ def nodes_of(cluster: ClusterPart) -> list[Node]:
             free_gpus=cluster.gpus_per_node,
         )
         for number in range(cluster.nodes)
-    ]  # fmt: skip
+    ]
 
 
 def quotas_of(cluster: ClusterPart) -> dict[str, Quota]:

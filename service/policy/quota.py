@@ -59,6 +59,7 @@ class Books:
         self.use = Counter[str]()
         """Devices held by each project."""
         self._firm = Counter[str]()
+        self._keeping = {name: quota for name, quota in quotas.items() if quota.kept_free}
         self.guarantees = sum(quota.guaranteed for quota in quotas.values())
 
     def of(self, project: str) -> Quota:
@@ -99,7 +100,7 @@ class Books:
         return self._unlent(project, ranks, free, capacity) or self._too_firm(project, firm, capacity)
 
     def _unlent(self, project: str, ranks: int, free: int, capacity: int) -> Held | None:
-        others = {name: quota for name, quota in self._quotas.items() if name != project and quota.kept_free}
+        others = {name: quota for name, quota in self._keeping.items() if name != project}
         kept = sum(max(0, quota.kept_free - self.use[name]) for name, quota in others.items())
         if not kept or free - ranks >= kept or free < ranks:
             return None
@@ -114,10 +115,12 @@ class Books:
     def _too_firm(self, project: str, firm: int, capacity: int) -> Held | None:
         """What cannot be taken back may borrow only what nobody is guaranteed."""
         guaranteed = self.of(project).guaranteed
-        loose = sum(max(0, held - self.of(name).guaranteed) for name, held in self._firm.items() if name != project)
         more = max(0, self._firm[project] + firm - guaranteed)
+        if not firm or not more:
+            return None
+        loose = sum(max(0, held - self.of(name).guaranteed) for name, held in self._firm.items() if name != project)
         unpromised = max(0, capacity - self.guarantees)
-        if not firm or not more or loose + more <= unpromised:
+        if loose + more <= unpromised:
             return None
         message = (
             f"{firm} of its devices could not be taken back, and project {project!r} holds {self._firm[project]} such "
