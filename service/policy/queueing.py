@@ -211,7 +211,7 @@ class _Look:
         like = (id(rooms), replace(demand, ranks=demand.segment))
         if demand.ranks >= self._too_many.get(like, demand.ranks + 1) or rooms.free(demand) < demand.ranks:
             return None
-        nodes = rooms.with_room(demand)
+        nodes = rooms.candidates(demand)
         self.weighed += len(nodes)
         outcome = place(demand, nodes)
         if isinstance(outcome, Placement):

@@ -76,6 +76,16 @@ class Rooms:
         fitting = (nodes for free, nodes in self._alike.items() if room(demand, free))
         return [self._nodes[node_id] for nodes in fitting for node_id in nodes]
 
+    def candidates(self, demand: Demand) -> list[Node]:
+        """Nodes among which it is placed: where some hold it alone, those of them that it fits most tightly; else all
+        with room."""
+        alone = [left for free in self._alike if (left := room(demand, free)) >= demand.ranks]
+        if not alone:
+            return self.with_room(demand)
+        tight = min(alone)
+        fitting = (nodes for free, nodes in self._alike.items() if room(demand, free) == tight)
+        return [self._nodes[node_id] for nodes in fitting for node_id in nodes]
+
     def take(self, demand: Demand, placement: Placement) -> None:
         """The placement's seats are taken."""
         for seat in placement.seats:
