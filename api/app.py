@@ -11,7 +11,20 @@ from fastapi.routing import APIRoute
 from regroup import __version__
 from regroup.api import problems
 from regroup.api.http import Guard, PageTokens
-from regroup.api.routes import drain, evidence, execute, jobs, nodes, ops, plans, projects, specs, streams, topology, uploads
+from regroup.api.routes import (
+    drain,
+    evidence,
+    execute,
+    jobs,
+    nodes,
+    ops,
+    plans,
+    projects,
+    specs,
+    streams,
+    topology,
+    uploads,
+)
 from regroup.service.services import Services
 
 
@@ -56,7 +69,16 @@ def _routed(lifespan: Any = None) -> FastAPI:
         redoc_url=None,
     )
     of_jobs = (jobs.router, evidence.router, streams.router, execute.router, uploads.router)
-    routers = (*of_jobs, nodes.router, drain.router, projects.router, topology.router, plans.router, specs.router, ops.router)
+    routers = (
+        *of_jobs,
+        nodes.router,
+        drain.router,
+        projects.router,
+        topology.router,
+        plans.router,
+        specs.router,
+        ops.router,
+    )
     problems.install(app, [route for router in routers for route in router.routes])
     for router in routers:
         app.include_router(router)

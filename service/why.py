@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from regroup.service.policy.accounting import TimeClass, goodput, held_s
 from regroup.service.policy.placement import Choice, Shortage
-from regroup.service.policy.placement import Shortage
 from regroup.service.policy.quota import Hold
 from regroup.service.states import JobState, Reason
 from regroup.service.store.records import START_ESTIMATED, Condition, Incident, JobRow, Step
