@@ -76,6 +76,8 @@ class Reason(StrEnum):
 
     DRAINED = "drained"
     """A node of the job is about to leave: the job went on elsewhere, or queues again. Nobody's failure."""
+    RESIZED = "resized"
+    """The job was given another layout: it goes on with more, fewer, or otherwise split ranks."""
 
     PREEMPTED = "preempted"
     """It made room for another job: its state is in durable storage, and it queues again. Nobody's failure."""
@@ -138,6 +140,9 @@ BUDGET_BY_REASON: Mapping[Reason, str] = {
 }
 """Reasons that end a generation, and the budget (`spec.recovery.budgets`) each is charged to."""
 
+PLANNED_REASONS = frozenset({Reason.DRAINED, Reason.RESIZED, Reason.PREEMPTED})
+"""Reasons that end a generation at a step that its ranks agreed on."""
+
 PROGRESS_REASONS = frozenset(
     {
         Reason.SUBMITTED,
@@ -146,8 +151,7 @@ PROGRESS_REASONS = frozenset(
         Reason.FIRST_STEP,
         Reason.BEGUN,
         Reason.RELEASED,
-        Reason.DRAINED,
-        Reason.PREEMPTED,
+        *PLANNED_REASONS,
     }
 )
 """Reasons of ordinary progress and of what is planned: neither terminal nor charged. With the two maps above they cover

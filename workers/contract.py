@@ -15,7 +15,7 @@ from regroup.workers.agent_config import AgentConfig
 from regroup.workers.codec import build, plain
 from regroup.workers.dwell import Dwell
 
-CONTRACT_VERSION = 1
+CONTRACT_VERSION = 2
 
 
 class ContractError(Exception):
@@ -76,13 +76,14 @@ class Restore:
     """Where a generation's state comes from."""
 
     source: str
-    """`none`, `memory` or `checkpoint`."""
+    """`none`, `memory` or `checkpoint`, of which `uri` is the directory."""
     step: int = 0
     """Committed steps in that state."""
     generation: int = 0
     """The generation that wrote it."""
     uri: str = ""
-    """For `checkpoint`: its directory."""
+    world_size: int = 0
+    """For `memory`: ranks that wrote it, where they were others: every node has all their shards then."""
 
 
 # ---------------------------------------------------------------- agent -> rank
@@ -138,11 +139,10 @@ class MirrorDue:
 
 @dataclass(frozen=True)
 class Buffers:
-    """Reply to `WantBuffers`; the memory file descriptors travel beside it, in order."""
+    """Reply to `WantBuffers`; the memory file descriptors travel beside it, then those of others to restore from."""
 
     count: int
-    source_index: int
-    """Buffer that holds the state to restore, or -1."""
+    source_index: int  # of the buffer that holds the state to restore, or -1
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What to do when a generation ends: classify → charge a budget → choose a rung and a source of state. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,8 @@ _RAISED_BY_ALL = frozenset({Reason.NON_FINITE, Reason.SILENT_CORRUPTION})
 _OUT_OF_MEMORY = ": its node was out of memory; take smaller batches, fewer loader workers, or more resources.memory"
 _MISMATCH = ("a distributed collective mismatch", "mismatch between collectives")
 """What gloo says when a rank is sent what belongs to another collective, and torch where it is told to compare."""
+MOST_SHARDS = 240
+"""A set of more ranks is not restored onto others from memory: each of them is handed all of it at once."""
 _BACKOFF_CAP_S = 30.0
 _BACKOFF_FROM = {Reason.IO_ERROR: 1}
 """Storage and connections come back later than processes do: it waits after the first such failure, else the third."""
@@ -252,49 +254,73 @@ class Source:
     generation: int = 0
     uri: str = ""
     fetch: tuple[tuple[int, str], ...] = ()
-    """Of `memory`: ranks whose shard lies on another node than they will run on, and which."""
+    """Of `memory`: ranks whose shard lies on another node than they will run on, and which. With a `world_size`: all
+    ranks that wrote it, each with the nodes that hold its shard."""
+    world_size: int = 0
+    """Of `memory`: ranks that wrote it, where those to come are others or split otherwise; else 0."""
 
     @property
     def rung(self) -> str:
         """The rung this source means."""
         return "respawn" if self.kind == "memory" else "disk"
 
+    def wanted_on(self, node_id: str, ranks: Sequence[int] | None = None) -> dict[int, str]:
+        """Rank → node from which its shard has to be brought to `node_id`, where `ranks` (all, if None) will run."""
+        if not self.world_size:
+            return {rank: node for rank, node in self.fetch if ranks is None or rank in ranks}
+        here = {rank for rank, node in self.fetch if node == node_id}
+        return {rank: node for rank, node in self.fetch if rank not in here}
+
+
+def rung_of(reason: Reason, source: Source, world_size: int, *, is_elsewhere: bool = False) -> str:
+    """How a job goes on with `world_size` ranks: `respawn`, `spare` (on other nodes), `resize`, `shrink` (unplanned) or
+    `disk`."""
+    if source.kind == "memory" and source.world_size:
+        return "shrink" if reason is not Reason.RESIZED and world_size < source.world_size else "resize"
+    return "spare" if source.kind == "memory" and is_elsewhere else source.rung
+
 
 def choose_source(
-    shards: Sequence[Shard], saved: Sequence[Saved], starts: Mapping[int, int], node_of_rank: Mapping[int, str]
+    shards: Sequence[Shard],
+    saved: Sequence[Saved],
+    starts: Mapping[int, int],
+    node_of_rank: Mapping[int, str],
+    others: Collection[int] = (),
 ) -> Source:
     """The newest usable state: memory before disk at the same step, nothing if there is none.
 
-    A set in memory is usable if every rank's shard of one (generation, step, layout) lies on some node: where that rank
-    will run, or where it has to be fetched from. An artefact of generation g at step s counts only if every later
-    generation started at ≥ s (`starts`: generation → start step): otherwise a later one has overtaken it. Where ranks
-    differ in what they should hold alike, one of them is wrong: such a set does not count.
+    A set in memory is usable if the shard of every rank of one (generation, step, layout) lies on some node. Where the
+    ranks to come are as many and split alike (not so in the generations `others`), each needs its own shard, where it
+    will run or from where it lies; otherwise all of them go to every node. An artefact of generation g at step s counts
+    only if every later generation started at ≥ s (`starts`: generation → start step): otherwise a later one has
+    overtaken it. Where ranks differ in what they should hold alike, one of them is wrong: such a set does not count.
     """
     wrong = set(differing(shards))
 
     def counts(generation: int, step: int) -> bool:
         return all(start >= step for later, start in starts.items() if later > generation)
 
-    sets: dict[tuple[int, int, str], dict[int, str]] = {}
+    sets: dict[tuple[int, int, int, str], dict[int, list[str]]] = {}
     for shard in shards:
-        if (shard.generation, shard.step) in wrong:
-            continue
-        if shard.world_size == len(node_of_rank) and shard.rank in node_of_rank:
-            held = sets.setdefault((shard.step, shard.generation, shard.layout_hash), {})
-            if shard.rank not in held or node_of_rank[shard.rank] == shard.node_id:
-                held[shard.rank] = shard.node_id
+        if (shard.generation, shard.step) not in wrong and shard.rank < shard.world_size:
+            key = (shard.step, shard.generation, shard.world_size, shard.layout_hash)
+            sets.setdefault(key, {}).setdefault(shard.rank, []).append(shard.node_id)
     whole = {
-        (step, generation): held
-        for (step, generation, _), held in sets.items()
-        if len(held) == len(node_of_rank) and counts(generation, step)
+        (step, generation): (held, world if world != len(node_of_rank) or generation in others else 0)
+        for (step, generation, world, _), held in sets.items()
+        if len(held) == world and counts(generation, step)
     }
+    whole = {key: found for key, found in whole.items() if found[1] <= MOST_SHARDS}
     disk = [(item.step, item.generation, item.uri) for item in saved if counts(item.generation, item.step)]
     best_disk = max(disk, default=None)
     if whole and (best_disk is None or max(whole)[0] >= best_disk[0]):
         step, generation = max(whole)
-        held = whole[step, generation]
-        fetch = tuple((rank, node) for rank, node in sorted(held.items()) if node != node_of_rank[rank])
-        return Source("memory", step, generation, fetch=fetch)
+        held, world_size = whole[step, generation]
+        if world_size:
+            everywhere = tuple((rank, node) for rank, nodes in sorted(held.items()) for node in nodes)
+            return Source("memory", step, generation, fetch=everywhere, world_size=world_size)
+        fetch = ((rank, nodes[-1]) for rank, nodes in sorted(held.items()) if node_of_rank[rank] not in nodes)
+        return Source("memory", step, generation, fetch=tuple(fetch))
     if best_disk is not None:
         return Source("checkpoint", best_disk[0], best_disk[1], best_disk[2])
     return Source("none")

@@ -99,9 +99,8 @@ class Gang:
         nodes = generation.nodes
         address = await self._ask(nodes[0], "open_store", generation.number, timeout_s=FORM_TIMEOUT_S)
         source = generation.source
-        restore = Restore(source.kind, source.step, source.generation, source.uri)
-        holders = dict(source.fetch)
-        addresses = await self._addresses(holders.values())
+        restore = Restore(source.kind, source.step, source.generation, source.uri, source.world_size)
+        addresses = await self._addresses(holder for node in nodes for holder in source.wanted_on(node).values())
         common = replace(
             join,
             generation=generation.number,
@@ -131,7 +130,8 @@ class Gang:
                 )
                 for place in places
             ]
-            mine = {place.rank: addresses[holders[place.rank]] for place in places if place.rank in holders}
+            ranks = [place.rank for place in places]
+            mine = {rank: addresses[holder] for rank, holder in source.wanted_on(node, ranks).items()}
             timeout_s = RESTORE_TIMEOUT_S if source.kind == "checkpoint" or mine else FORM_TIMEOUT_S
             await self._ask(node, "form", joins, list(devices), mine, timeout_s=timeout_s)
 
@@ -264,6 +264,15 @@ class Gang:
             )
             for node in generation.nodes
         )
+
+    async def give_up_source(self) -> None:
+        """Tell every node that answers that what other ranks wrote, and these were restored from, is needed no more."""
+
+        async def one(node: str) -> None:
+            with contextlib.suppress(AgentLostError):
+                await self.agents.call(node, "give_up_source", timeout_s=CALL_TIMEOUT_S)
+
+        await asyncio.gather(*(one(node) for node in self.configs))
 
     async def keep_mirror(self, generation: int, step: int) -> None:
         """Let every node that answers keep this set of mirrors, and give up all others."""

@@ -2,22 +2,22 @@
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from regroup.service.runtime.agents import AgentLostError
-from regroup.service.runtime.moved import Moved
+from regroup.service.runtime.moved import Moved, Shape, shape_of
 from regroup.service.runtime.recovering import Ended
 from regroup.service.states import Reason
 
 
 @dataclass(frozen=True)
-class Drain:
-    """Nodes of the job are about to leave."""
+class Change:
+    """Nodes of the job are about to leave, or it is to be of another size: there is time to do it well."""
 
     leaving: Mapping[str, str]
-    """Node id → name."""
+    """Node id → name, of nodes that may be gone after the deadline."""
     why: str
     noticed_s: float
     deadline_s: float | None
@@ -25,34 +25,39 @@ class Drain:
     """There are no others for them."""
     reason: Reason = Reason.DRAINED
     """`preempted`: it is not that they leave, another job needs them."""
+    sizes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Of a resize: the layouts `before` and `after`."""
 
     @property
     def evidence(self) -> Mapping[str, Any]:
         """As an incident shows it."""
-        return {"nodes": sorted(self.leaving.values()), "noticed_s": self.noticed_s, "deadline_s": self.deadline_s}
+        nodes = sorted(self.leaving.values())
+        return {"nodes": nodes, "noticed_s": self.noticed_s, "deadline_s": self.deadline_s, **self.sizes}
 
 
 class Intended:
     """Taken at any time; acted upon where the job's life looks or waits."""
 
-    def __init__(self, nodes: Collection[str]) -> None:
-        """`nodes`: those the job has."""
+    def __init__(self, names: Mapping[str, str], shape: Shape) -> None:
+        """`names`: node id → name, of the nodes the job has; `shape`: with how many ranks, and how split."""
         self.lost: tuple[str, ...] = ()
         """Nodes that are waited for: their agents come up again, or others take their place."""
         self.ends = False
         """The job is to end, whatever its nodes are."""
-        self.drain: Drain | None = None
+        self.change: Change | None = None
         self.announced: dict[str, str] = {}
         """Node id → what was said of its leaving, in this life."""
-        self._nodes = frozenset(nodes)
+        self._names, self._shape = names, shape
         self._end: Ended | None = None
         self._moved: Sequence[Mapping[str, Any]] | None = None
+        self._layout: Mapping[str, int] = dict(shape[1])
         self._no_spare = ""
         self._changed = asyncio.Event()
 
     def take(self, intents: Mapping[str, Any]) -> bool:
-        """Take `cancel`, `end: {reason, message}`, `nodes` (all that the job is to have), `drain` (which of its own are
-        about to leave), and `no_spare` (why none can take a lost one's place); returns whether anything is to be done.
+        """Take `cancel`, `end: {reason, message}`, `nodes` (all that the job is to have) and its `layout` on them,
+        `drain` (which of its own are about to leave) or `resize` (why it is to be of another size), and `no_spare` (why
+        none can take a lost one's place); returns whether anything is to be done.
         """
         if self._end is None and intents.get("cancel"):
             self._end = Ended(Reason.CANCELLED_BY_USER, "cancelled on request")
@@ -60,21 +65,22 @@ class Intended:
             self._end = Ended(Reason(end["reason"]), end.get("message", ""))
         self.ends = self._end is not None
         nodes = intents.get("nodes") or ()
-        is_other = frozenset(str(node["node_id"]) for node in nodes) != self._nodes
-        self._moved = nodes if nodes and is_other else None
-        drain = intents.get("drain")
-        self.drain = _drain(drain) if drain else None
-        if self.drain is not None:
-            self.announced |= dict.fromkeys(self.drain.leaving, self.drain.why)
+        self._layout = intents.get("layout") or dict(self._shape[1])
+        self._moved = nodes if nodes and shape_of(nodes, self._layout) != self._shape else None
+        drain, resize = intents.get("drain"), intents.get("resize")
+        self.change = _drained(drain) if drain else Change(**resize, reason=Reason.RESIZED) if resize else None
+        if self.change is not None:
+            self.announced |= dict.fromkeys(self.change.leaving, self.change.why)
         self._no_spare = intents.get("no_spare", "") if self.lost else ""
         if self.stop() is not None:
             self._changed.set()
-        return self.stop() is not None or self.drain is not None
+        return self.stop() is not None or self.change is not None
 
     @property
     def planned(self) -> Moved | None:
-        """Other nodes, for which there is time: those that the job leaves are still there, and so are all others."""
-        return self._elsewhere if self.drain is not None and not self.lost else None
+        """Other nodes or another size, for which there is time: what the job leaves is still there, and so is all
+        else."""
+        return self._elsewhere if self.change is not None and not self.lost else None
 
     def stop(self) -> Exception | None:
         """Why what is going on is not to go on."""
@@ -108,12 +114,13 @@ class Intended:
     def _elsewhere(self) -> Moved | None:
         if self._moved is None:
             return None
-        leaving = self.drain.leaving if self.drain is not None else {}
-        given = {str(node["node_id"]) for node in self._moved}
-        stay = {node: name for node, name in leaving.items() if node in self._nodes - given and node not in self.lost}
-        return Moved(self._moved, stay)
+        leaving = self.change.leaving if self.change is not None else {}
+        if self.change is not None and self.change.reason is Reason.RESIZED:
+            leaving = self._names  # whatever it has no seat on any more still holds its state
+        left = self._names.keys() - {str(node["node_id"]) for node in self._moved}
+        stay = {node: name for node, name in leaving.items() if node in left and node not in self.lost}
+        return Moved(self._moved, self._layout, stay)
 
 
-def _drain(told: Mapping[str, Any]) -> Drain:
-    reason = Reason(told.get("reason", Reason.DRAINED))
-    return Drain(told["leaving"], told["why"], told["noticed_s"], told["deadline_s"], told["gives_up"], reason)
+def _drained(told: Mapping[str, Any]) -> Change:
+    return Change(**{**told, "reason": Reason(told.get("reason", Reason.DRAINED))})

@@ -9,8 +9,8 @@ from regroup.service.policy.drain import Pace, pace
 from regroup.service.policy.recovery import Cause
 from regroup.service.runtime.agents import AgentError, AgentLostError
 from regroup.service.runtime.gang import CALL_TIMEOUT_S, Gang
-from regroup.service.runtime.intended import Drain, Intended
-from regroup.service.runtime.moved import Leave, Moved
+from regroup.service.runtime.intended import Change, Intended
+from regroup.service.runtime.moved import Leave, Moved, Shape
 from regroup.service.runtime.payload import Payload
 from regroup.service.runtime.telling import Telling
 from regroup.service.runtime.watch import Watch
@@ -32,44 +32,54 @@ class Leaving:
         self._payload, self._gang, self._intended, self._telling = payload, gang, intended, telling
         self._work: dict[str, asyncio.Task[None]] = {}
         """By what it is for, so that each is begun once."""
-        self._ready: frozenset[str] | None = None
-        """Nodes of which those that are new to the job are ready."""
+        self._ready: Shape | None = None
+        """What the job is to be, where the nodes of it that are new to the job are ready."""
         self._is_ended = False
 
     def look(self, watch: Watch, *, is_saving: bool) -> Cause | None:
         """Bring it on; returns why the generation ends, once it is to be ended."""
         if self._gang.former and self._needs_nothing(watch):
             self._once(_LET_GO, self._let_go())
-        drain, moved = self._intended.drain, self._intended.planned
-        if drain is None or (moved is None and not drain.gives_up):
+        if self._has_own_set(watch):
+            self._once(f"source of {watch.generation.number}", self._gang.give_up_source())
+        change, moved = self._intended.change, self._intended.planned
+        if change is None or (moved is None and not change.gives_up):
             self._forget()
             self._is_ended = watch.stopped
             return Cause(Reason.DRAINED, "the nodes stay after all", time.time()) if watch.stopped else None
-        now_s, times = time.time(), pace(drain.noticed_s, drain.deadline_s)
+        now_s, times = time.time(), pace(change.noticed_s, change.deadline_s)
         if moved is not None:
-            self._once(f"ready {sorted(moved.ids)}", self._make_ready(moved))
-        if (self._is_ready or drain.gives_up or now_s > times.stop_s) and self._may_stop(
+            self._once(f"ready {moved.shape}", self._make_ready(moved))
+        if (self._is_ready or change.gives_up or now_s > times.stop_s) and self._may_stop(
             watch, now_s, times, is_saving
         ):
-            asked = f"stop {watch.generation.number} {drain.gives_up}"
-            self._once(asked, self._stop(watch, drain))
+            asked = f"stop {watch.generation.number} {change.gives_up}"
+            self._once(asked, self._stop(watch, change))
         self._is_ended = self._has_ended(watch, now_s, times, is_saving)
-        return Cause(drain.reason, drain.why, now_s, evidence=drain.evidence) if self._is_ended else None
+        return Cause(change.reason, change.why, now_s, evidence=change.evidence) if self._is_ended else None
 
     def way_on(self) -> Exception | None:
         """How the job goes on after a generation that has ended, by plan or not; None: where it is."""
-        if self._is_ended and self._intended.drain is not None and self._intended.drain.gives_up:
-            return Leave(self._intended.drain.why, self._intended.drain.reason)
+        change = self._intended.change
+        if self._is_ended and change is not None and change.gives_up:
+            return Leave(change.why, change.reason)
         return self._intended.planned if self._is_ended or self._is_ready else None
 
     def _needs_nothing(self, watch: Watch) -> bool:
         """Of what the job has left: its first step elsewhere proves that, or its end; a script has its state itself."""
         return watch.first_step_s is not None or watch.complete or self._payload.script is not None
 
+    def _has_own_set(self, watch: Watch) -> bool:
+        """The step after the first that was kept in memory was agreed on: what ranks were restored from is needed by
+        nobody any more. It lies apart from their own where other ranks wrote it."""
+        generation, every = watch.generation, self._payload.spec.snapshot.every_steps
+        first = (generation.start_step // every + 1) * every
+        return generation.source.kind == "memory" and watch.step > first
+
     @property
     def _is_ready(self) -> bool:
         moved = self._intended.planned
-        return moved is not None and moved.ids == self._ready
+        return moved is not None and moved.shape == self._ready
 
     def _may_stop(self, watch: Watch, now_s: float, times: Pace, is_saving: bool) -> bool:
         """A checkpoint that is being saved is waited for; so is a first step, before which ranks do not listen. Scripts
@@ -78,12 +88,12 @@ class Leaving:
         return listens and (not is_saving or now_s > times.stop_s)
 
     def _has_ended(self, watch: Watch, now_s: float, times: Pace, is_saving: bool) -> bool:
-        drain = self._intended.drain
-        assert drain is not None, "it is asked only where there is one"
+        change = self._intended.change
+        assert change is not None, "it is asked only where there is one"
         if self._payload.script is not None:  # its steps and its state are its own: it has none to agree on
-            return self._is_ready or drain.gives_up or now_s > times.stop_s
+            return self._is_ready or change.gives_up or now_s > times.stop_s
         if watch.stopped:
-            return not (drain.gives_up and is_saving) or (drain.deadline_s is not None and now_s > drain.deadline_s)
+            return not (change.gives_up and is_saving) or (change.deadline_s is not None and now_s > change.deadline_s)
         return now_s > times.cut_s
 
     def _once(self, name: str, work: Any) -> None:
@@ -93,24 +103,24 @@ class Leaving:
         self._work[name] = asyncio.get_running_loop().create_task(work)
 
     def _forget(self) -> None:
-        for name in self._work.keys() - {_LET_GO}:
+        for name in [name for name in self._work if name.startswith(("ready", "stop"))]:
             self._work.pop(name).cancel()
         self._ready, self.unready = None, {}
 
     async def _make_ready(self, moved: Moved) -> None:
         """Agents, zygotes and data on the nodes that come."""
         self._ready, self.unready = None, {}
-        payload = self._payload.on(moved.nodes)
+        payload = self._payload.on(moved.nodes, moved.layout)
         configs = {node: config for node, config in payload.agent_configs().items() if node not in self._gang.configs}
         joining = Gang(self._gang.agents, configs, prepared=self._gang.prepared)
         try:
             await joining.up(READY_TIMEOUT_S)
             await joining.check_storage()
-            if payload.sources is not None:
+            if configs and payload.sources is not None:
                 await joining.prepare_data(payload.sources)
-            self._ready = moved.ids
+            self._ready = moved.shape
         except (AgentError, AgentLostError) as error:
-            self.unready = {"nodes": sorted(moved.ids), "why": str(error)}
+            self.unready = {"nodes": sorted(str(node["node_id"]) for node in moved.nodes), "why": str(error)}
 
     async def _let_go(self) -> None:
         """End the agents of the nodes that the job has left, once the database has all that they had to tell."""
@@ -129,7 +139,7 @@ class Leaving:
         finally:
             self._gang.former = {}
 
-    async def _stop(self, watch: Watch, drain: Drain) -> None:
+    async def _stop(self, watch: Watch, change: Change) -> None:
         with contextlib.suppress(AgentError, AgentLostError):  # its end is noticed elsewhere
-            await self._gang.stop(watch.generation, drain.why, save=drain.gives_up)
-            self._telling.leaves(watch.generation.number, f"ranks are told to end at their next step: {drain.why}")
+            await self._gang.stop(watch.generation, change.why, save=change.gives_up)
+            self._telling.leaves(watch.generation.number, f"ranks are told to end at their next step: {change.why}")

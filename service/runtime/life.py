@@ -15,6 +15,7 @@ from typing import Any
 
 from regroup.service.detectors import Detector
 from regroup.service.policy.recovery import ZYGOTE_RANK, Source, Verdict
+from regroup.service.policy.recovery import ZYGOTE_RANK, Source, Verdict, rung_of
 from regroup.service.runtime.adopting import found
 from regroup.service.runtime.agents import AgentError, AgentLostError
 from regroup.service.runtime.checkpoints import Checkpoints
@@ -63,7 +64,7 @@ class Life:
         """Rank → (step, phase), as the agents last saw it."""
         self._generations = generations
         self._watch: Watch | None = None
-        self._intended = Intended(gang.configs)
+        self._intended = Intended({node.node_id: node.name for node in payload.nodes}, payload.shape)
         self._bringing_up_s: float | None = None
         self._telling = Telling(journal, payload.attempt, keeps_state=payload.script is not None)
         self._pulse = Pulse(is_deaf=Detector.SILENCE in payload.blind_to)
@@ -129,6 +130,8 @@ class Life:
             "ranks": self.phases,
             "lost": sorted(self._lost()),
             "nodes": sorted(self.gang.configs),
+            "seats": self.payload.seats,
+            "layout": self.payload.layout.to_json(),
             "former": sorted(self.gang.former),
             "unready": self._leaving.unready,
             "incident": self._telling.incident.to_json() if self._telling.incident else None,
@@ -169,7 +172,7 @@ class Life:
             return  # it ended; the controller has yet to hear so
         self._telling.recall(past)
         begun = self._recovering.recall(past)
-        if (moved := Moved.recall(past, self.payload.attempt, self.gang.configs)) is not None:
+        if (moved := Moved.recall(past, self.payload.attempt, self.payload.shape)) is not None:
             raise moved  # this supervisor was born with the nodes of the beginning
         if (end := self.holding.recall(past) or begun) is not None:
             raise end
@@ -197,7 +200,9 @@ class Life:
         before = self._generations.past[-1].nodes if self._generations.past else ()
         if is_elsewhere := set(before) != set(self.gang.configs):
             self._mirrors.lose()
-        self._telling.decide(incident, source, "spare" if is_elsewhere and source.kind == "memory" else source.rung)
+        world_size = self.payload.layout.world_size
+        rung = rung_of(incident.cause.reason, source, world_size, is_elsewhere=is_elsewhere)
+        self._telling.decide(incident, source, rung)
         following = await self._next_generation(incident.cause.reason.value, source)
         await self._telling.revise(incident)
         return following
@@ -318,7 +323,8 @@ class Life:
         self._preflight.doubt(incident, lost)
         choosing = self._recovering.choose((), watch.step)
         source = await self._intended.unless(self._preflight.beside(choosing))
-        self._telling.decide(incident, source, source.rung)
+        rung = rung_of(incident.cause.reason, source, self.payload.layout.world_size)
+        self._telling.decide(incident, source, rung)
         following = await self._next_generation(incident.cause.reason.value, source)
         await self._telling.revise(incident)
         return following

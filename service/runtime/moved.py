@@ -1,28 +1,50 @@
-"""How a life ends that is not the end of its job: on other nodes, or in the queue."""
+"""How a life ends that is not the end of its job: on other nodes or of another size, or in the queue."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from regroup.service.runtime.cluster import SupervisorEvent
 from regroup.service.states import Reason
 
+Shape = tuple[frozenset[tuple[str, int]], tuple[tuple[str, int], ...]]
+"""Nodes of a job with the number of their ranks, and the degrees of its layout."""
+
+
+def shape_of(nodes: Iterable[Mapping[str, Any]], layout: Mapping[str, int]) -> Shape:
+    """What makes a life another one."""
+    seats = frozenset((str(node["node_id"]), int(node["ranks"])) for node in nodes)
+    return seats, tuple(sorted(layout.items()))
+
 
 class Moved(Exception):
-    """The job was given other nodes: carried to whoever makes its next life, which begins with them."""
+    """The job was given other nodes, or another size: carried to whoever makes its next life, which begins so."""
 
     def __init__(
-        self, nodes: Sequence[Mapping[str, Any]], former: Mapping[str, str], *, is_known: bool = False
+        self,
+        nodes: Sequence[Mapping[str, Any]],
+        layout: Mapping[str, int],
+        former: Mapping[str, str],
+        *,
+        is_known: bool = False,
     ) -> None:
         """`former`: node id → name, of those that it leaves while they still hold its state. `is_known`: on record."""
         super().__init__("the job was given other nodes")
-        self.nodes, self.former, self.is_known = nodes, former, is_known
+        self.nodes, self.layout, self.former, self.is_known = nodes, layout, former, is_known
 
     @classmethod
-    def recall(cls, past: Sequence[SupervisorEvent], attempt: int, nodes: Collection[str]) -> "Moved | None":
-        """The last that is on record since the job was placed; None if there is none, or `nodes` are those."""
+    def recall(cls, past: Sequence[SupervisorEvent], attempt: int, shape: Shape) -> "Moved | None":
+        """The last that is on record since the job was placed; None if there is none, or that is its `shape`."""
         moves = [event.data for event in past if event.type == "moved" and event.data["attempt"] == attempt]
-        last = cls(moves[-1]["nodes"], moves[-1]["former"], is_known=True) if moves else None
-        return None if last is None or last.ids == frozenset(nodes) else last
+        if not moves:
+            return None
+        last = moves[-1]  # of a supervisor that knew no other layouts than that of the beginning if there is none
+        moved = cls(last["nodes"], last.get("layout") or dict(shape[1]), last["former"], is_known=True)
+        return None if moved.shape == shape else moved
+
+    @property
+    def shape(self) -> Shape:
+        """Of the life to come."""
+        return shape_of(self.nodes, self.layout)
 
     @property
     def ids(self) -> frozenset[str]:

@@ -13,6 +13,7 @@ from regroup.service.policy.recovery import Saved
 from regroup.service.prepare import PreparedData
 from regroup.service.runtime.cluster import Node, supervisor_name
 from regroup.service.runtime.generations import Place
+from regroup.service.runtime.moved import Shape
 from regroup.service.spec import JobSpec
 from regroup.service.workload import (
     BuiltinWorkload,
@@ -121,9 +122,19 @@ class Payload:
             frozenset(Detector(name) for name in data.get("blind_to") or ()),
         )
 
-    def on(self, nodes: Sequence[Mapping[str, Any]]) -> "Payload":
-        """The same job on other nodes."""
-        return replace(self, nodes=_allotted(nodes))
+    def on(self, nodes: Sequence[Mapping[str, Any]], layout: Mapping[str, int]) -> "Payload":
+        """The same job on other nodes, or of another size."""
+        return replace(self, nodes=_allotted(nodes), layout=Layout(**layout))
+
+    @property
+    def seats(self) -> Mapping[str, int]:
+        """Node id → number of ranks."""
+        return {node.node_id: node.ranks for node in self.nodes}
+
+    @property
+    def shape(self) -> Shape:
+        """What makes its life another one."""
+        return frozenset(self.seats.items()), tuple(sorted(self.layout.to_json().items()))
 
     @property
     def budgets(self) -> Mapping[str, int]:

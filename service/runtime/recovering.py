@@ -29,7 +29,7 @@ from regroup.service.runtime.looking import look
 from regroup.service.runtime.payload import Payload
 from regroup.service.runtime.telling import Telling
 from regroup.service.runtime.watch import Watch
-from regroup.service.states import JobState, Reason
+from regroup.service.states import PLANNED_REASONS, JobState, Reason
 from regroup.workers.contract import ErrorClass, Failed, Note, RankError, StepRow, from_json
 
 
@@ -108,8 +108,7 @@ class Recovering:
         """Whether the job goes on after an incident, which an earlier life of this supervisor may have left open. It is
         charged once."""
         cause, seen_s = incident.cause, incident.times["seen_s"]
-        trained = self._telling.state in (JobState.RUNNING, JobState.RESIZING)
-        is_planned = trained and cause.reason in (Reason.DRAINED, Reason.PREEMPTED)
+        is_planned = cause.reason in PLANNED_REASONS and self._telling.state in (JobState.RUNNING, JobState.RESIZING)
         state = JobState.RESIZING if is_planned else JobState.RECOVERING
         self._telling.phase = "recovering"
         news = [self._telling.revise(incident)]
@@ -144,7 +143,9 @@ class Recovering:
             message = f"ranks differ in what they should hold alike after step {step}: nothing is restored from that"
             note = Note(generation, "snapshot_refused", {"step": step, "message": message}, time.time())
             self._telling.note("", note)
-        source = choose_source(shards, trusted, self._generations.starts, nodes)
+        layout = self._payload.layout
+        others = {each.number for each in self._generations.past if each.layout != layout}
+        source = choose_source(shards, trusted, self._generations.starts, nodes, others)
         if resume is not None and source.kind == "none":  # starting anew would be another job than was asked for
             why = self._checkpoints.why_distrusted(resume.uri)
             raise Ended(Reason.INVALID_INPUT, f"cannot go on from what `resume_from` names: {why}")

@@ -115,9 +115,9 @@ class SupervisorActor:
     async def _run(self) -> None:
         """One life after the other: a new one begins as a restarted supervisor would, whenever the nodes are others."""
         while (moved := await self._life.run()) is not None:
-            left = self._gang.configs.keys() - moved.ids - moved.former.keys()
+            left = self._gang.configs.keys() - {str(node["node_id"]) for node in moved.nodes} - moved.former.keys()
             await asyncio.gather(*(self._gang.agents.kill(node) for node in left), return_exceptions=True)
-            self._payload = self._payload.on(moved.nodes)
+            self._payload = self._payload.on(moved.nodes, moved.layout)
             journal = self._journal
             self._begin(moved.former)
             journal.close()

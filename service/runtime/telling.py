@@ -158,7 +158,8 @@ class Telling:
         those of the beginning."""
         if moved.is_known:
             return
-        data = {"nodes": [dict(node) for node in moved.nodes], "former": dict(moved.former), "attempt": self._attempt}
+        data = {"nodes": [dict(node) for node in moved.nodes], "layout": dict(moved.layout),
+                "former": dict(moved.former), "attempt": self._attempt}  # fmt: skip
         generation = self.incident.generation if self.incident else 0
         self._moves += 1
         await self._journal.write(f"moved:{self._attempt}:{self._moves}", "moved", generation, data)

@@ -122,6 +122,10 @@ class NodeAgent:
             orders.append(order)
         return await self._guarded(self._started().form(orders, devices, holders))
 
+    async def give_up_source(self) -> None:
+        """Ranks have a whole set of their own: what others wrote, and they were restored from, is needed no more."""
+        self._started().buffers.give_up_source()
+
     async def end(self, generation: int) -> dict[str, Any]:
         """Kill the ranks of every generation up to this one, with proof; returns it with all they still said."""
         proof = await self._guarded(self._started().end(generation))

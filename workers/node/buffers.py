@@ -4,8 +4,10 @@ import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from regroup.workers.contract import Holding, Restore, WantBuffers
+from regroup.workers.node.set_aside import SetAside, header_of, is_of
 from regroup.workers.state.buffer import BufferState, Pin, ShardBuffer, ShardHeader
 
 BUFFERS_PER_RANK = 3
@@ -27,53 +29,67 @@ class BufferPool:
         """`count`: buffers of each rank."""
         self._count = count
         self._ranks: dict[int, _RankBuffers] = {}
+        self._aside = SetAside()
         self.mirrored: tuple[int, int] | None = None
         """Generation and step of the set that mirrors hold whole: it is kept until they hold a newer one."""
         self.damaged: list[ShardHeader] = []
         """Shards that were complete once, and did not verify when `holdings` looked last."""
 
-    def lend(self, want: WantBuffers, restore: Restore) -> tuple[Sequence[int], int]:
-        """The buffers of a rank's shard (made on first use), and which of them holds the state to restore, or -1."""
+    def lend(self, want: WantBuffers, restore: Restore) -> tuple[Sequence[int], int, Sequence[int]]:
+        """The buffers of a rank's shard (made on first use), which of them holds the state to restore, or -1, and then
+        the buffers of other ranks that do."""
         held = self._ranks.get(want.rank)
         if held is None or held.size_bytes != want.size_bytes:
             held = self._make(want.rank, want.size_bytes)
         source = -1
-        if restore.source == "memory":
+        if restore.source == "memory" and not restore.world_size:
             for index, fd in enumerate(held.fds):
-                with _open(fd) as buffer:
-                    header = buffer.header()
-                    if (header.state, header.generation, header.step) == (
-                        BufferState.COMPLETE,
-                        restore.generation,
-                        restore.step,
-                    ):
-                        source = index
-        return held.fds, source
+                if is_of(header_of(fd), restore.generation, restore.step):
+                    source = index
+        if restore.source == "memory" and source < 0:
+            return held.fds, source, self._aside.whole(restore.generation, restore.step)
+        return held.fds, source, ()
+
+    def set_aside(self, generation: int, step: int) -> None:
+        """Other ranks restore this set than wrote it: keep it, and what mirrors hold whole, from being overwritten,
+        and give up the buffers of ranks that there are no more."""
+        for rank, held in list(self._ranks.items()):
+            for fd in list(held.fds):
+                header = header_of(fd)
+                if is_of(header, generation, step) or (self.mirrored and is_of(header, *self.mirrored)):
+                    held.fds.remove(fd)
+                    self._aside.put(rank, header.generation, header.step, fd, held.size_bytes)
+            self._drop(rank)
+        self._aside.keep({(generation, step), self.mirrored})
+
+    def shelve(self, rank: int, generation: int, step: int, fd: int, size_bytes: int) -> None:
+        """Another node's shard of a set that is set aside."""
+        self._aside.put(rank, generation, step, fd, size_bytes)
+
+    def give_up_source(self) -> None:
+        """The ranks have a whole set of their own: what they were restored from is needed no longer."""
+        self._aside.keep({self.mirrored})
 
     def holdings(self) -> list[Holding]:
         """Every complete shard whose checksum verifies. Reads all of them: run it off the event loop."""
         found: list[Holding] = []
         damaged: list[ShardHeader] = []
-        for _, held in sorted(self._ranks.items()):
-            for fd in held.fds:
-                with _open(fd) as buffer:
-                    if (holding := holding_in(buffer)) is not None:
-                        found.append(holding)
-                    elif (header := buffer.header()).state is BufferState.COMPLETE:
-                        damaged.append(header)
+        for fd in chain(*(held.fds for _, held in sorted(self._ranks.items())), self._aside.fds()):
+            with _open(fd) as buffer:
+                if (holding := holding_in(buffer)) is not None:
+                    found.append(holding)
+                elif (header := buffer.header()).state is BufferState.COMPLETE:
+                    damaged.append(header)
         self.damaged = damaged
         return found
 
     def find(self, rank: int, generation: int, step: int) -> tuple[int, int] | None:
         """Descriptor and size of the buffer that holds a rank's shard of a set."""
-        if (held := self._ranks.get(rank)) is None:
-            return None
-        for fd in held.fds:
-            with _open(fd) as buffer:
-                header = buffer.header()
-                if (header.state, header.generation, header.step) == (BufferState.COMPLETE, generation, step):
+        if (held := self._ranks.get(rank)) is not None:
+            for fd in held.fds:
+                if is_of(header_of(fd), generation, step):
                     return fd, held.size_bytes
-        return None
+        return self._aside.find(rank, generation, step)
 
     def take_over(self, rank: int, fd: int, size_bytes: int) -> None:
         """A shard that was fetched becomes one of this rank's buffers; those it had are given up."""
@@ -83,6 +99,7 @@ class BufferPool:
 
     def keep_mirrored(self, generation: int, step: int) -> None:
         """Mirrors hold this set whole: hold this node's part of it too, and older ones no longer."""
+        self._aside.keep({(generation, step), *self._aside.sets - {self.mirrored}})
         self.mirrored = (generation, step)
         self._release_mirrors()
 
@@ -119,12 +136,14 @@ class BufferPool:
 
     def size_bytes(self) -> int:
         """Host memory in use."""
-        return sum(os.fstat(fd).st_blocks * 512 for held in self._ranks.values() for fd in held.fds)
+        fds = chain(*(held.fds for held in self._ranks.values()), self._aside.fds())
+        return sum(os.fstat(fd).st_blocks * 512 for fd in fds)
 
     def close(self) -> None:
         """Give all memory back."""
         for rank in list(self._ranks):
             self._drop(rank)
+        self._aside.keep(())
 
     def _release_mirrors(self) -> None:
         for held in self._ranks.values():

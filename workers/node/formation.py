@@ -66,7 +66,7 @@ class Formation:
         generation: int,
         zygote: ZygoteLink,
         on_message: Callable[[Message], None],
-        buffers: Callable[[WantBuffers], tuple[Sequence[int], int]],
+        buffers: Callable[[WantBuffers], tuple[Sequence[int], int, Sequence[int]]],
         grant: Callable[[FaultDue], Any],
         learned: Mapping[str, float] | None = None,
     ) -> None:
@@ -211,8 +211,8 @@ class Formation:
             case Booted():
                 pass
             case WantBuffers():
-                fds, source = self._buffers(message)
-                socket.send_fds(local.sock, [encode(Buffers(len(fds), source))], list(fds))
+                fds, source, others = self._buffers(message)
+                socket.send_fds(local.sock, [encode(Buffers(len(fds), source))], [*fds, *others])
             case FaultDue():
                 answer = self._loop.create_task(self._answer_fault(local, message))
                 self._answers.add(answer)

@@ -350,7 +350,7 @@ class Host:
     def _zygote_log(self) -> Path:
         return Path(f"{self._log('zygote', self.generation)}.err")
 
-    def _lend(self, want: WantBuffers) -> tuple[Sequence[int], int]:
+    def _lend(self, want: WantBuffers) -> tuple[Sequence[int], int, Sequence[int]]:
         return self.buffers.lend(want, self._restore)
 
     async def _grant(self, due: FaultDue) -> bool:

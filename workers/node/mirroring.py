@@ -1,6 +1,7 @@
 """This node's part in the mirrors of its job: sends its ranks' shards, holds those of others, gets lost ones back."""
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -58,7 +59,8 @@ class Mirroring:
         return {"bytes": sent, "seconds": seconds}
 
     async def fetch(self, restore: Restore, holders: Mapping[str, Mapping[str, Any]]) -> None:
-        """Bring the shards of these ranks here, each from where it is held: rank → address.
+        """Bring the shards of these ranks here, each from where it is held: rank → address. Where other ranks wrote the
+        set, it is set aside, with what comes of it.
 
         Raises:
             ExchangeError: one is not there any more, or arrives damaged.
@@ -67,7 +69,13 @@ class Mirroring:
         async def one(rank: int, address: Mapping[str, Any]) -> None:
             key = ShardKey(rank, restore.generation, restore.step)
             fd, size_bytes = await exchange.get(Address(**address), key, self.held.room)
-            self._own.take_over(rank, fd, size_bytes)
+            if restore.world_size:
+                self._own.shelve(rank, key.generation, key.step, fd, size_bytes)
+            else:
+                self._own.take_over(rank, fd, size_bytes)
+
+        if restore.world_size:
+            self._own.set_aside(restore.generation, restore.step)
 
         results = await asyncio.gather(
             *(one(int(rank), address) for rank, address in holders.items()), return_exceptions=True
@@ -75,7 +83,11 @@ class Mirroring:
         for error in results:
             if isinstance(error, BaseException):
                 raise error
-        if holders:
+        for rank in range(restore.world_size):  # what this node holds for another is its own now
+            key = ShardKey(rank, restore.generation, restore.step)
+            if self._own.find(rank, key.generation, key.step) is None and (held := self.held.find(key)) is not None:
+                self._own.shelve(rank, key.generation, key.step, os.dup(held[0]), held[1])
+        if holders and not restore.world_size:
             self._own.keep_mirrored(restore.generation, restore.step)
 
     def keep(self, generation: int, step: int) -> None:

@@ -121,7 +121,8 @@ class Saving:
     async def _save(
         self, zygote: ZygoteLink, generation: int, step: int, ranks: Sequence[int], uri: str
     ) -> dict[str, Any]:
-        fds = self._buffers.pinned(generation, step, ranks)
+        # Of our own: where ranks become others meanwhile, the pool gives its buffers up.
+        fds = [os.dup(fd) for fd in self._buffers.pinned(generation, step, ranks)]
         directory = self._scratch / f"save-{step}-{generation}"
         directory.mkdir(parents=True, exist_ok=True)
         self.busy += 1
@@ -131,6 +132,8 @@ class Saving:
         finally:
             self.busy -= 1
             self._buffers.release(fds)
+            for fd in fds:
+                os.close(fd)
         try:
             files = await asyncio.to_thread(storage.upload, directory, uri)
         finally:

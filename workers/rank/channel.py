@@ -9,7 +9,7 @@ from regroup.workers.contract import Message, Stop, decode, encode
 
 MAX_PACKET_BYTES = 160 * 1024
 """Below Linux's default send buffer, so that one packet always fits."""
-_MAX_FDS = 16
+_MAX_FDS = 253  # the kernel passes no more at once
 
 
 class AgentGone(ConnectionError):

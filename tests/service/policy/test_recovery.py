@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 
+import pytest
+
 from regroup.service.policy.health import Happening, fault_of
 from regroup.service.policy.recovery import (
+    MOST_SHARDS,
     STORE_RANK,
     ZYGOTE_RANK,
     Cause,
@@ -18,6 +21,7 @@ from regroup.service.policy.recovery import (
     classify,
     differing,
     judge,
+    rung_of,
 )
 from regroup.service.runtime.incidents import Incident
 from regroup.service.states import Reason
@@ -181,6 +185,43 @@ def test_a_mirror_is_asked_only_for_what_its_node_has_lost() -> None:
     assert choose_source(of_a[:1], [Saved("u", 1, 2)], {1: 0}, NODES) == Source("checkpoint", 2, 1, "u")
     newer_on_disk = [Saved("u", 1, 7)]
     assert choose_source(of_a, newer_on_disk, {1: 0}, NODES) == Source("checkpoint", 7, 1, "u")
+
+
+def test_what_other_ranks_wrote_goes_to_every_node_from_wherever_it_lies() -> None:
+    """Three ranks are to go on with what two have left; a third node has a copy of one shard."""
+    more = {0: "a", 1: "a", 2: "b"}
+    source = choose_source([*shards(8), *shards(8, nodes={1: "c"}), *shards(9)[:1]], [], {1: 0}, more)
+    assert source == Source("memory", 8, 1, fetch=((0, "a"), (1, "b"), (1, "c")), world_size=2)
+    assert source.wanted_on("a") == {1: "c"} and source.wanted_on("b") == {0: "a"}
+    assert source.wanted_on("d") == {0: "a", 1: "c"}
+    assert choose_source([*shards(8), *shards(7)], [Saved("u", 1, 9)], {1: 0}, more).kind == "checkpoint"
+
+
+def test_as_many_ranks_that_were_split_otherwise_are_others() -> None:
+    assert choose_source(shards(8), [], {1: 0}, NODES, others=[1]).world_size == 2
+    assert choose_source(shards(8), [], {1: 0}, NODES, others=[2]).world_size == 0
+
+
+def test_a_set_of_too_many_ranks_is_not_handed_to_others_but_to_its_own() -> None:
+    many = dict.fromkeys(range(MOST_SHARDS + 1), "a")
+    held = [Shard(rank, len(many), 1, 8, "h", "a") for rank in many]
+    assert choose_source(held, [], {1: 0}, {0: "a"}) == Source("none")
+    assert choose_source(held, [], {1: 0}, many) == Source("memory", 8, 1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "source", "is_elsewhere", "rung"),
+    [
+        (Reason.RANK_EXIT, Source("memory"), False, "respawn"),
+        (Reason.AGENT_LOST, Source("memory"), True, "spare"),
+        (Reason.RESIZED, Source("memory", world_size=4), True, "resize"),
+        (Reason.RANK_EXIT, Source("memory", world_size=1), False, "resize"),
+        (Reason.AGENT_LOST, Source("memory", world_size=4), True, "shrink"),
+        (Reason.AGENT_LOST, Source("checkpoint"), True, "disk"),
+    ],
+)
+def test_the_rung_says_how_a_job_goes_on(reason: Reason, source: Source, is_elsewhere: bool, rung: str) -> None:
+    assert rung_of(reason, source, 2, is_elsewhere=is_elsewhere) == rung
 
 
 def test_disk_is_taken_when_newer_or_alone() -> None:

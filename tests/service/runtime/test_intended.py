@@ -7,15 +7,16 @@ import pytest
 
 from regroup.service.runtime.agents import AgentLostError
 from regroup.service.runtime.intended import Intended
-from regroup.service.runtime.moved import Moved
+from regroup.service.runtime.moved import Moved, shape_of
 from regroup.service.runtime.recovering import Ended
 from regroup.service.states import Reason
 
-OTHERS = [{"node_id": "a"}, {"node_id": "c"}]
+LAYOUT = {"dp_shard": 2}
+OWN, OTHERS = ([{"node_id": node, "ranks": 1} for node in names] for names in ("ab", "ac"))
 
 
 def intended() -> Intended:
-    return Intended(["a", "b"])
+    return Intended({"a": "a", "b": "b"}, shape_of(OWN, LAYOUT))
 
 
 async def waits(wanted: Intended, **options: bool) -> tuple["asyncio.Task[Any]", asyncio.Event]:
@@ -60,7 +61,7 @@ async def test_a_job_that_is_to_end_waits_for_nothing(intents: dict[str, Any], r
 
 async def test_other_nodes_end_a_wait_unless_it_is_needed_before_one_goes_there() -> None:
     wanted = intended()
-    assert not wanted.take({"nodes": [{"node_id": "b"}, {"node_id": "a"}]}), "they are the same"
+    assert not wanted.take({"nodes": OWN[::-1]}), "they are the same"
     free, _ = await waits(wanted)
     needed, given_up = await waits(wanted, moved=False)
     assert wanted.take({"nodes": OTHERS})

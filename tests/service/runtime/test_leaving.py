@@ -142,7 +142,7 @@ class Rig:
     async def goes(self) -> Any:
         """The next life begins where the last one goes."""
         moved = await asyncio.wait_for(self.running, 20)
-        self.payload = self.payload.on(moved.nodes)
+        self.payload = self.payload.on(moved.nodes, moved.layout)
         self.begin(moved.former)
         return moved
 

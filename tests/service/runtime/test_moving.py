@@ -47,7 +47,7 @@ async def moved(rig: Rig) -> None:
     nodes = [place("node-0"), place("node-2")]
     rig.life.intend({"nodes": nodes})
     assert (await rig.end()).nodes == nodes
-    rig.payload = rig.payload.on(nodes)
+    rig.payload = rig.payload.on(nodes, rig.payload.layout.to_json())
     rig.begin()
 
 
@@ -75,7 +75,7 @@ async def test_a_supervisor_that_restarts_meanwhile_asks_again_and_moves(rig: Ri
     nodes = [place("node-0"), place("node-2")]
     rig.life.intend({"nodes": nodes})
     assert (await rig.end()).nodes == nodes
-    rig.payload = rig.payload.on(nodes)
+    rig.payload = rig.payload.on(nodes, rig.payload.layout.to_json())
     rig.begin()
     assert await rig.end() is None
     assert ((await rig.told("incident"))[-1])["rung"] == "spare"

@@ -81,7 +81,7 @@ async def test_an_unfit_node_is_told_of_and_another_takes_its_place() -> None:
     nodes = [place("node-0"), place("node-2")]
     rig.life.intend({"nodes": nodes})
     assert (await rig.end()).nodes == nodes
-    rig.payload = rig.payload.on(nodes)
+    rig.payload = rig.payload.on(nodes, rig.payload.layout.to_json())
     rig.begin()
     assert await rig.end() is None
     assert (await rig.told("state"))[-1]["state"] == "SUCCEEDED"

@@ -29,7 +29,7 @@ class Node:
 
     def writes(self, rank: int, step: int, pin: Pin, generation: int = 1) -> int:
         """A rank takes a snapshot; returns the number of the buffer."""
-        fds, _ = self.pool.lend(WantBuffers(rank, generation, SIZE), Restore("none"))
+        fds, *_ = self.pool.lend(WantBuffers(rank, generation, SIZE), Restore("none"))
         for number, fd in enumerate(fds):
             with contextlib.closing(ShardBuffer(os.dup(fd))) as buffer:
                 if not buffer.header().pinned:
@@ -46,7 +46,7 @@ class Node:
 
     def pins(self, rank: int) -> dict[int, Pin]:
         """Step → what it is pinned for."""
-        fds, _ = self.pool.lend(WantBuffers(rank, 1, SIZE), Restore("none"))
+        fds, *_ = self.pool.lend(WantBuffers(rank, 1, SIZE), Restore("none"))
         found: dict[int, Pin] = {}
         for fd in fds:
             with contextlib.closing(ShardBuffer(os.dup(fd))) as buffer:
@@ -81,7 +81,7 @@ async def test_what_a_node_lost_comes_back_from_its_pair(pair: tuple[Node, Node]
     assert (pair[0].held(), pair[1].held()) == ({(1, 4)}, {(0, 4)})
     heir = Node("a")
     await heir.mirroring.fetch(Restore("memory", 4, 1), {0: await pair[1].mirroring.address()})
-    fds, source = heir.pool.lend(WantBuffers(0, 2, SIZE), Restore("memory", 4, 1))
+    fds, source, _ = heir.pool.lend(WantBuffers(0, 2, SIZE), Restore("memory", 4, 1))
     assert len(fds) == 5 and source >= 0
     with contextlib.closing(ShardBuffer(os.dup(fds[source]))) as buffer:
         assert buffer.verify() and bytes(buffer.view(PLAN.entries[0])) == bytes([4]) * 1000
@@ -123,3 +123,18 @@ async def test_what_was_not_pinned_is_not_sent(pair: tuple[Node, Node]) -> None:
 async def test_a_shard_that_is_not_there_any_more_is_an_error(pair: tuple[Node, Node]) -> None:
     with pytest.raises(ExchangeError, match="no shard of rank 0"):
         await pair[0].mirroring.fetch(Restore("memory", 4, 1), {0: await pair[1].mirroring.address()})
+
+
+async def test_for_other_ranks_a_node_gets_all_shards_there_are(pair: tuple[Node, Node]) -> None:
+    """Its own, one that it holds for another node, and what only the other node has."""
+    await mirror(pair, 4)
+    pair[1].writes(2, 4, Pin.MIRROR)
+    restore = Restore("memory", 4, 1, world_size=3)
+    await pair[0].mirroring.fetch(restore, {2: await pair[1].mirroring.address()})
+    _, source, others = pair[0].pool.lend(WantBuffers(0, 2, 2 * SIZE), restore)
+    shards = [ShardBuffer(os.dup(fd)) for fd in others]
+    assert source == -1 and [(shard.header().rank, shard.verify()) for shard in shards] == [
+        (0, True), (1, True), (2, True),
+    ]  # fmt: skip
+    for shard in shards:
+        shard.close()
