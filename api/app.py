@@ -20,6 +20,7 @@ from regroup.api.routes import (
     ops,
     plans,
     projects,
+    resize,
     specs,
     streams,
     topology,
@@ -68,7 +69,7 @@ def _routed(lifespan: Any = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    of_jobs = (jobs.router, evidence.router, streams.router, execute.router, uploads.router)
+    of_jobs = (jobs.router, resize.router, evidence.router, streams.router, execute.router, uploads.router)
     routers = (
         *of_jobs,
         nodes.router,

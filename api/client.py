@@ -23,7 +23,7 @@ from typing import Any, Self, TypeVar
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from regroup.api import draining, executing, plan_calls, projects, schemas, uploading
+from regroup.api import draining, executing, plan_calls, projects, resizing, schemas, uploading
 from regroup.api.execute import ExecEvent
 from regroup.api.node_calls import NodeCalls
 from regroup.api.sse import ServerEvent, read_events
@@ -80,7 +80,7 @@ class Client(NodeCalls, plan_calls.PlanCalls, projects.ProjectCalls):
         self.url = url
         self._patience_s = patience_s
         timeout = httpx2.Timeout(_TIMEOUT_S, connect=_CONNECT_S)
-        self.drains = draining.Drains(self._call, self._send)
+        self.drains, self.sizes = draining.Drains(self._call, self._send), resizing.Sizes(self._call)
         """Nodes that are to be empty."""
         self._http = httpx2.Client(base_url=url, timeout=timeout, transport=transport, trust_env=False)
 

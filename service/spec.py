@@ -235,6 +235,10 @@ class JobSpec(Part):
         """Legal layouts from the smallest to the largest."""
         return tuple(self.layout.at(dp) for dp in self.layout.sizes if not self._violations(dp))
 
+    def split(self, tp: int, pp: int) -> "JobSpec":
+        """The same job with other tensor- and pipeline-parallel degrees; its `ladder` says where that is legal."""
+        return self.model_copy(update={"layout": self.layout.model_copy(update={"tp": tp, "pp": pp})})
+
     def _violations(self, dp: int) -> list[str]:
         if self.training is None:
             return []

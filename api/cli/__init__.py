@@ -16,6 +16,7 @@ from regroup.api.cli import (
     planning,
     projects,
     reading,
+    resizing,
     running,
     serving,
     simulating,
@@ -36,7 +37,17 @@ app = typer.Typer(
 
 VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Server", (serving.serve, serving.down, serving.demo)),
-    ("Jobs", (submitting.submit, running.run, submitting.validate, submitting.cancel, submitting.release)),
+    (
+        "Jobs",
+        (
+            submitting.submit,
+            running.run,
+            submitting.validate,
+            resizing.resize,
+            submitting.cancel,
+            submitting.release,
+        ),
+    ),
     ("Planning", (planning.plan,)),
     ("Looking", (reading.ls, reading.get, reading.why, watching.watch, watching.logs, reading.stacks, executing.exec)),
     ("Nodes", (nodes.nodes, nodes.cordon, nodes.uncordon, draining.drain, topology.topology, simulating.simulate)),

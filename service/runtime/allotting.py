@@ -2,11 +2,11 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from regroup.service.policy.placement import Demand, Placement
+from regroup.service.policy.placement import Demand, Placement, Seat
 from regroup.service.policy.queueing import Turn
 from regroup.service.policy.topology import Node, domain_of
 from regroup.service.runtime.cluster import Cluster, Grant, agent_name, grant_name, supervisor_name
@@ -26,18 +26,31 @@ def allot(job: JobRow, turn: Turn) -> tuple[Allotment, ...]:
 
 
 def seats_of(job: JobRow, demand: Demand, placement: Placement) -> tuple[Allotment, ...]:
-    """A grant and an agent for each seat."""
+    """Grants and an agent for each seat."""
     rows: list[Allotment] = []
     for seat in placement.seats:
-        node = seat.node
-        holds = {
-            "ranks": seat.ranks, "device_kind": demand.device, "cpus": seat.ranks * demand.cpus,
-            "memory_bytes": seat.ranks * demand.memory_bytes, "name": node.name, "address": node.address,
-            "machine": node.machine, "domain": list(domain_of(node)), "numbers": list(seat.numbers),
-        }  # fmt: skip
-        rows.append(Allotment(job.id, "grant", grant_name(job.id, node.id, job.version), node.id, holds))
-        rows.append(Allotment(job.id, "agent", agent_name(job.id, node.id), node.id))
+        rows += grants_for(job, demand, seat)
+        rows.append(Allotment(job.id, "agent", agent_name(job.id, seat.node.id), seat.node.id))
     return tuple(rows)
+
+
+def grants_for(job: JobRow, demand: Demand, seat: Seat) -> list[Allotment]:
+    """What holds a seat's devices: one grant, but of a job that may shrink one for each group of ranks, because what
+    Ray has given is given back whole."""
+    node, groups = seat.node, seat.ranks // demand.segment if len(job.parsed_spec().ladder) > 1 else 1
+    ranks = seat.ranks // groups
+    holds = {
+        "ranks": ranks, "device_kind": demand.device, "cpus": ranks * demand.cpus,
+        "memory_bytes": ranks * demand.memory_bytes, "name": node.name, "address": node.address,
+        "machine": node.machine, "domain": list(domain_of(node)),
+    }  # fmt: skip
+    name = grant_name(job.id, node.id, job.version)
+    names = [name, *(f"{name}-{number}" for number in range(2, groups + 1))]
+    numbers = [list(seat.numbers[at * ranks : (at + 1) * ranks]) for at in range(groups)]
+    return [
+        Allotment(job.id, "grant", each, node.id, {**holds, "numbers": which})
+        for each, which in zip(names, numbers, strict=True)
+    ]
 
 
 def grant_of(row: Allotment) -> Grant:
@@ -59,13 +72,60 @@ async def take_all(cluster: Cluster, grants: Sequence[Grant]) -> Mapping[str, Se
     return devices
 
 
-def node_of(row: Allotment, devices: Sequence[int]) -> dict[str, Any]:
-    """A node as the job's supervisor is told of it, from the row of its grant."""
+@dataclass(frozen=True)
+class Member:
+    """What a job has on one node: one grant, or several."""
+
+    grants: tuple[Allotment, ...]
+
+    @property
+    def node_id(self) -> str:
+        """Its node."""
+        return self.grants[0].node_id
+
+    @property
+    def name(self) -> str:
+        """What people call its node."""
+        return self.grants[0].data["name"]
+
+    @property
+    def ranks(self) -> int:
+        """Ranks that fit in what is held."""
+        return sum(row.data["ranks"] for row in self.grants)
+
+    @property
+    def domain(self) -> list[str]:
+        """The domains it is in, the largest first; none where nobody knows."""
+        return self.grants[0].data.get("domain", [])
+
+    @property
+    def numbers(self) -> list[int]:
+        """Which ranks were placed here, in the order of its devices; none where nobody chose."""
+        return [number for row in self.grants for number in row.data.get("numbers", ())]
+
+
+def members_of(grants: Iterable[Allotment]) -> list[Member]:
+    """By node, in the order of the first grant of each."""
+    by_node: dict[str, list[Allotment]] = {}
+    for row in grants:
+        by_node.setdefault(row.node_id, []).append(row)
+    return [Member(tuple(rows)) for rows in by_node.values()]
+
+
+def node_of(member: Member, devices: Mapping[str, Sequence[int]], ranks: int | None = None) -> dict[str, Any]:
+    """A node as the job's supervisor is told of it. `devices`: by grant; `ranks`: so many of those that fit."""
+    data, count = member.grants[0].data, member.ranks if ranks is None else ranks
+    held = [device for row in member.grants for device in _told(row, devices)]
     return {
-        "node_id": row.node_id, "name": row.data["name"], "address": row.data["address"], "ranks": row.data["ranks"],
-        "grant": row.name, "devices": list(devices), "domain": row.data.get("domain", []),
-        "numbers": row.data.get("numbers", []),
+        "node_id": member.node_id, "name": data["name"], "address": data["address"], "ranks": count,
+        "grants": {row.name: row.data["ranks"] for row in member.grants},
+        "devices": held[:count] if len(held) >= count else [], "domain": data.get("domain", []),
+        "numbers": member.numbers[:count],
     }  # fmt: skip
+
+
+def _told(row: Allotment, devices: Mapping[str, Sequence[int]]) -> Sequence[int]:
+    return devices.get(row.name, ())
 
 
 def without_allotted(nodes: Sequence[Node], rows: Sequence[Allotment]) -> list[Node]:

@@ -47,12 +47,12 @@ class Draining:
             UnavailableError: cluster or database does not answer.
         """
         rows = await self._store.live_allotments(job.id)
-        if job.state not in _MOVES_IN or not rows:
-            return
+        if job.state not in _MOVES_IN or not rows or "resize" in plan_of(rows, job.id):
+            return  # one change at a time
         if under_way := plan_of(rows, job.id).get("drain"):
             await self._bring_on(job, rows, under_way, status, now)
             return
-        noticed = [found for row in members(rows, job.id) if (found := self._notices.by_node.get(row.node_id))]
+        noticed = [found for each in members(rows, job.id) if (found := self._notices.by_node.get(each.node_id))]
         if not noticed:
             self._gives_up = None
         elif self._gives_up is None and not status.get("lost") and now >= change_due_s(noticed):
@@ -65,7 +65,7 @@ class Draining:
     async def _move(self, job: JobRow, rows: Sequence[Allotment], noticed: Sequence[Notice], now: float) -> str:
         """Take other nodes; returns why there are none."""
         by_id = {notice.node_id: notice for notice in noticed}
-        leaving = [row for row in members(rows, job.id) if row.node_id in by_id]
+        leaving = [member for member in members(rows, job.id) if member.node_id in by_id]
         nodes = [node for node in await self._health.nodes(now) if node.id not in self._unfit]
         found = await take_heirs(self._lease, self._store, self._cluster, job, leaving, nodes, now)
         if isinstance(found, str):

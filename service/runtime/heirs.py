@@ -10,7 +10,15 @@ from regroup.service.layout import Layout
 from regroup.service.policy.placement import Placement, Unplaceable, place_instead
 from regroup.service.policy.queueing import demand_of
 from regroup.service.policy.topology import Node
-from regroup.service.runtime.allotting import grant_of, node_of, seats_of, take_all, without_allotted
+from regroup.service.runtime.allotting import (
+    Member,
+    grant_of,
+    members_of,
+    node_of,
+    seats_of,
+    take_all,
+    without_allotted,
+)
 from regroup.service.runtime.cluster import Cluster, GrantRefusedError
 from regroup.service.store.records import Allotment, JobRow, Lease
 from regroup.service.store.store import Store
@@ -28,7 +36,7 @@ class Heirs:
     @property
     def names(self) -> list[str]:
         """Of the nodes that came."""
-        return [row.data["name"] for row in self.taken if row.kind == "grant"]
+        return [member.name for member in members_of(row for row in self.taken if row.kind == "grant")]
 
 
 def plan_of(rows: Sequence[Allotment], job_id: str) -> dict[str, Any]:
@@ -36,11 +44,13 @@ def plan_of(rows: Sequence[Allotment], job_id: str) -> dict[str, Any]:
     return next((row.data for row in rows if row.job_id == job_id and row.kind == "supervisor"), {})
 
 
-def members(rows: Sequence[Allotment], job_id: str) -> list[Allotment]:
-    """Grants of the nodes that a job is to have, in the order of its ranks. It may hold others that it leaves."""
+def members(rows: Sequence[Allotment], job_id: str) -> list[Member]:
+    """What a job is to have, in the order of its ranks. It may hold more that it leaves."""
     grants = {row.name: row for row in rows if row.job_id == job_id and row.kind == "grant"}
     nodes = plan_of(rows, job_id).get("nodes")
-    return list(grants.values()) if nodes is None else [grants[node["grant"]] for node in nodes]
+    if nodes is None:
+        return members_of(grants.values())
+    return [Member(tuple(grants[name] for name in node.get("grants") or (node["grant"],))) for node in nodes]
 
 
 async def take_heirs(
@@ -48,11 +58,11 @@ async def take_heirs(
     store: Store,
     cluster: Cluster,
     job: JobRow,
-    leaving: Sequence[Allotment],
+    leaving: Sequence[Member],
     nodes: Sequence[Node],
     now: float,
 ) -> Heirs | str:
-    """Take a node for each of `leaving`, which are grants of the job, out of `nodes`; or say why it cannot be.
+    """Take a node for each of `leaving`, which are the job's, out of `nodes`; or say why it cannot be.
 
     Raises:
         UnavailableError: the database does not answer.
@@ -61,23 +71,42 @@ async def take_heirs(
     demand = demand_of(job.parsed_spec(), Layout(**plan_of(rows, job.id)["layout"]))
     held = {row.node_id for row in rows if row.job_id == job.id and row.kind == "grant"}
     free = [node for node in without_allotted(nodes, rows) if node.id not in held]
-    gone = {row.name for row in leaving}
-    beside = [row.data["domain"] for row in members(rows, job.id) if row.name not in gone and row.data.get("domain")]
-    found = place_instead(demand, [row.data["ranks"] for row in leaving], free, beside)
+    gone = {member.node_id for member in leaving}
+    stay = [member.domain for member in members(rows, job.id) if member.node_id not in gone and member.domain]
+    found = place_instead(demand, [member.ranks for member in leaving], free, stay)
     if isinstance(found, Unplaceable):
         return found.message
-    numbers = [tuple(row.data.get("numbers", ())) for row in leaving]
-    seats = [replace(seat, numbers=which) for seat, which in zip(found.seats, numbers, strict=True)]
-    taken = seats_of(job, demand, Placement(tuple(seats)))
-    heirs = dict(zip((row.name for row in leaving), (row for row in taken if row.kind == "grant"), strict=True))
-    grants = [heirs.get(row.name, row) for row in members(rows, job.id)]
-    await store.reallot(lease, job.id, allot=taken, now=now)
+    numbers = [tuple(member.numbers) for member in leaving]
+    chosen = [replace(seat, numbers=which) for seat, which in zip(found.seats, numbers, strict=True)]
+    taken = seats_of(job, demand, Placement(tuple(chosen)))
+    come = members_of(row for row in taken if row.kind == "grant")
+    heirs = dict(zip((member.node_id for member in leaving), come, strict=True))
+    seats = [heirs.get(member.node_id, member) for member in members(rows, job.id)]
+    devices = await take(lease, store, cluster, job, taken, [row for member in seats for row in member.grants], now)
+    return devices if isinstance(devices, str) else Heirs([node_of(member, devices) for member in seats], taken)
+
+
+async def take(
+    lease: Lease,
+    store: Store,
+    cluster: Cluster,
+    job: JobRow,
+    added: Sequence[Allotment],
+    grants: Sequence[Allotment],
+    now: float,
+) -> Mapping[str, Sequence[int]] | str:
+    """Name what is `added`, then take it; returns the devices of all `grants`, those that are held told again, or why
+    it cannot be: then nothing was added.
+
+    Raises:
+        UnavailableError: the database does not answer.
+    """
+    await store.reallot(lease, job.id, allot=added, now=now)
     try:
-        devices = await take_all(cluster, [grant_of(row) for row in grants])  # those that are held are told again
+        return await take_all(cluster, [grant_of(row) for row in grants])
     except (GrantRefusedError, UnavailableError) as error:
-        await give_back(lease, store, cluster, job, taken, now)
+        await give_back(lease, store, cluster, job, added, now)
         return str(error)
-    return Heirs([node_of(row, devices[row.name]) for row in grants], taken)
 
 
 async def give_back(

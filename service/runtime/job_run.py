@@ -12,7 +12,7 @@ import structlog
 from regroup.service.errors import IllegalTransitionError, NotFoundError, UnavailableError
 from regroup.service.policy.accounting import goodput
 from regroup.service.runtime.account import Account
-from regroup.service.runtime.allotting import grant_of, node_of, take_all
+from regroup.service.runtime.allotting import grant_of, members_of, node_of, take_all
 from regroup.service.runtime.cluster import (
     Cluster,
     ClusterUnavailableError,
@@ -29,6 +29,7 @@ from regroup.service.runtime.making_room import room_intent
 from regroup.service.runtime.node_health import NodeHealth, rule_of
 from regroup.service.runtime.notices import Notices
 from regroup.service.runtime.replacing import Replacing
+from regroup.service.runtime.resizing import WANTED, Resizing
 from regroup.service.settings import Settings
 from regroup.service.states import JobState, Reason, advance
 from regroup.service.store.records import Allotment, Condition, JobRow, Lease
@@ -153,7 +154,7 @@ def _payload(
         "datasets_uri": job.storage_uri.removesuffix(f"/jobs/{job.id}") + "/datasets",
         "nodes": _nodes_at_birth(plan, rows, devices),
         "blob_uri": settings.blob_uri,
-        "layout": plan["layout"],
+        "layout": (plan.get("resize") or {}).get("layout_before") or plan["layout"],
         "attempt": plan["attempt"],
         "allow_faults": settings.allow_faults,
         "resume": {"uri": job.resume_uri, "step": _step_in(job.resume_uri)} if job.resume_uri else None,
@@ -168,11 +169,12 @@ def _nodes_at_birth(
     plan: Mapping[str, Any], rows: Sequence[Allotment], devices: Mapping[str, Sequence[int]]
 ) -> Sequence[Mapping[str, Any]]:
     """Where a job's ranks are: nodes that it moves to are told to the supervisor when it lives."""
-    moving: Mapping[str, Any] = plan.get("drain") or {}
+    moving: Mapping[str, Any] = plan.get("resize") or plan.get("drain") or {}
     if nodes := moving["before"] if moving else plan.get("nodes"):
         return nodes
     come = moving.get("come", ())
-    return [node_of(row, devices.get(row.name, ())) for row in rows if row.kind == "grant" and row.node_id not in come]
+    members = members_of(row for row in rows if row.kind == "grant" and row.node_id not in come)
+    return [node_of(member, devices) for member in members]
 
 
 def _step_in(checkpoint_uri: str) -> int:
@@ -189,11 +191,11 @@ async def _follow(leading: Leading, job_id: str) -> None:
     heard_s = accounted_s = time.monotonic()
     parts = (leading.lease, leading.store, leading.cluster, leading.health)
     replacing = Replacing(*parts, leading.settings.spare_wait_s)
-    draining = Draining(*parts, leading.notices)
+    draining, resizing = Draining(*parts, leading.notices), Resizing(*parts, leading.notices)
     account = Account(await leading.store.job(job_id))
     while (job := await leading.store.job(job_id)).state.holds_devices:
         try:
-            reply = await _exchange(leading, job, replacing, draining)
+            reply = await _exchange(leading, job, replacing, draining, resizing)
             await leading.health.hear(job, reply.events, leading.clock())  # first: what is ingested is not sent again
             job = await leading.store.ingest(leading.lease, job_id, reply.boot_id, reply.events, {})
             told = any(event.type in _TOLD_BY for event in reply.events)
@@ -206,6 +208,7 @@ async def _follow(leading: Leading, job_id: str) -> None:
             lost = reply.status.get("lost") or ()
             await replacing.look(job, lost, leading.clock(), is_announced=is_announced)
             save_s = account.checkpoint_seconds[-1] if account.checkpoint_seconds else 0.0
+            await resizing.look(job, reply.status, leading.clock())
             await draining.look(job, reply.status, save_s, leading.clock())
             heard_s = time.monotonic()
             await _say_well(leading, job)
@@ -220,14 +223,17 @@ async def _follow(leading: Leading, job_id: str) -> None:
             await asyncio.sleep(_RETRY_S)
 
 
-async def _exchange(leading: Leading, job: JobRow, replacing: Replacing, draining: Draining) -> SyncReply:
+async def _exchange(
+    leading: Leading, job: JobRow, replacing: Replacing, draining: Draining, resizing: Resizing
+) -> SyncReply:
     """One long poll. An intent that comes meanwhile is sent beside it, which makes the supervisor speak."""
     rows = await leading.store.live_allotments(job.id)
     plan = plan_of(rows, job.id)
-    more = {**({"nodes": plan["nodes"]} if "nodes" in plan else {}), **draining.intents(rows, job.id)}
+    more = {"nodes": plan["nodes"], "layout": plan["layout"]} if "nodes" in plan else dict[str, Any]()
+    more |= {**draining.intents(rows, job.id), **resizing.intents(rows, job.id)}
     if replacing.no_spare:
         more["no_spare"] = replacing.no_spare
-    is_changing = replacing.is_waiting or draining.concerns(rows) or "drain" in plan
+    is_changing = replacing.is_waiting or draining.concerns(rows) or resizing.concerns(job, rows) or "drain" in plan
     wait_s = min(leading.settings.sync_wait_s, _LOST_WAIT_S) if is_changing else leading.settings.sync_wait_s
     request = SyncRequest({**_intents(job, leading.clock()), **more}, job.acked_seq, job.supervisor_boot, wait_s)
     polling = asyncio.ensure_future(leading.cluster.sync(job.id, request))
@@ -236,7 +242,8 @@ async def _exchange(leading: Leading, job: JobRow, replacing: Replacing, drainin
             mark = leading.store.changes.mark()
             news = await leading.store.job(job.id)
             intents = {**_intents(news, leading.clock()), **more}
-            if intents != request.intents or (draining.concerns(rows) and not is_changing):
+            is_news = draining.concerns(rows) or resizing.concerns(news, rows)
+            if intents != request.intents or (is_news and not is_changing):
                 request = SyncRequest(intents, job.acked_seq, job.supervisor_boot, 0.0)
                 return await leading.cluster.sync(job.id, request)
             changed = asyncio.ensure_future(leading.store.changes.wait(job.id, mark, 1.0))
@@ -248,7 +255,7 @@ async def _exchange(leading: Leading, job: JobRow, replacing: Replacing, drainin
 
 
 def _intents(job: JobRow, now: float) -> dict[str, Any]:
-    intents = {**job.intents, **room_intent(job)}
+    intents = {**{name: wanted for name, wanted in job.intents.items() if name != WANTED}, **room_intent(job)}
     limit_s = job.spec.get("max_duration")
     if limit_s is not None and job.started_at is not None and now - job.started_at > limit_s:
         message = f"it ran for {limit_s:.0f} s, which is its max_duration"

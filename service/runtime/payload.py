@@ -64,8 +64,8 @@ class Allotted:
     address: str
     ranks: int
     devices: tuple[int, ...]
-    grant: str
-    """Name of the grant that holds them."""
+    grants: Mapping[str, int]
+    """Name of each grant that holds them → ranks that fit in it."""
     domain: tuple[str, ...] = ()
     """The failure domains it is in, the largest first."""
     numbers: tuple[int, ...] = ()
@@ -185,6 +185,11 @@ class Payload:
         return pair([Member(node.node_id, node.domain) for node in self.nodes])
 
     @property
+    def _may_get_pairs(self) -> bool:
+        """Another node may come while its agents live."""
+        return self.spec.snapshot.mirror != "off" and self.script is None and len(self.spec.ladder) > 1
+
+    @property
     def sources(self) -> Mapping[str, Any] | None:
         """The data to prepare, if the workload has any."""
         workload, training = self.spec.workload, self.spec.training
@@ -200,7 +205,10 @@ class Payload:
                     python=self.spec.environment.model_dump_json(),
                     reads=workload.reads if isinstance(workload, BuiltinWorkload) else "",
                 ),
-                "grants": {node.node_id: {"grant": node.grant, "cpus": cpus * node.ranks} for node in self.nodes},
+                "grants": {
+                    node.node_id: {"grants": {name: cpus * ranks for name, ranks in node.grants.items()}}
+                    for node in self.nodes
+                },
             }
         return {
             "train": data.train,
@@ -269,7 +277,7 @@ class Payload:
                 ifname=self.ifname,
                 port_first=self.port_first,
                 port_last=self.port_last,
-                mirror=bool(self.pairs),
+                mirror=bool(self.pairs) or self._may_get_pairs,
             )
             for node in self.nodes
         }
@@ -326,7 +334,7 @@ def _allotted(nodes: Sequence[Mapping[str, Any]]) -> tuple[Allotted, ...]:
             node["address"],
             node["ranks"],
             tuple(node.get("devices") or range(node["ranks"])),
-            node.get("grant") or "",
+            node.get("grants") or {node.get("grant", ""): node["ranks"]},
             tuple(node.get("domain") or ()),
             tuple(node.get("numbers") or ()),
         )

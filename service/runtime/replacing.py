@@ -71,18 +71,18 @@ async def replace_lost(
     alive = {node.id for node in nodes if node.alive}
     rows = await store.live_allotments(job.id)
     mine = members(rows, job.id)
-    gone = [row for row in mine if row.node_id in lost and (is_overdue or row.node_id not in alive)]
+    gone = [member for member in mine if member.node_id in lost and (is_overdue or member.node_id not in alive)]
     if not gone:
         return ""
     if not is_announced:
-        await health.lost(job, [row for row in gone if row.node_id not in alive], now)
-    await health.silent(job, [row for row in gone if row.node_id in alive], now)
+        await health.lost(job, [member.grants[0] for member in gone if member.node_id not in alive], now)
+    await health.silent(job, [member.grants[0] for member in gone if member.node_id in alive], now)
     found = await take_heirs(lease, store, cluster, job, gone, nodes, now)
     if isinstance(found, str):
         return found
-    left = {row.node_id for row in gone}
+    left = {member.node_id for member in gone}
     names = [row.name for row in rows if row.node_id in left]
-    history = {"lost": [row.data["name"] for row in gone], "taken": found.names}
+    history = {"lost": [member.name for member in gone], "taken": found.names}
     plan = {**plan_of(rows, job.id), "nodes": list(found.nodes)}
     await store.reallot(lease, job.id, release=names, plan=plan, history=history, now=now)
     _log.info("nodes of a job were replaced", job=job.id, **history)

@@ -109,6 +109,11 @@ class Database:
         )
         return float((await connection.execute(sa.select(sa.literal_column(text)))).scalar_one())
 
+    async def ping(self) -> None:
+        """Raises UnavailableError if it does not answer."""
+        async with self.read() as connection:
+            await connection.execute(sa.select(1))
+
     async def close(self) -> None:
         """Give back connections and the file lock."""
         await self._reader.dispose()

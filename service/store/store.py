@@ -54,7 +54,7 @@ from regroup.service.store.records import (
 )
 from regroup.service.store.tables import allotments, checkpoints
 from regroup.service.store.totals import totals
-from regroup.service.store.writer import JobWriter
+from regroup.service.store.writer import Intending, JobWriter
 
 _CONTROLLER = "controller"
 _IDEMPOTENCY_KEPT_S = 24 * 3600.0
@@ -79,8 +79,7 @@ class Store:
 
     async def ping(self) -> None:
         """Raises UnavailableError if the database does not answer."""
-        async with self._database.read() as connection:
-            await connection.execute(sa.select(1))
+        await self._database.ping()
 
     # ------------------------------------------------------------ leading
 
@@ -221,6 +220,15 @@ class Store:
             elif not job.state.is_terminal and not job.intents.get("cancel"):
                 intents = {**job.intents, "cancel": True}
                 await writer.record("intent", {"cancel": True}, time_s=now, actor=actor, changes={"intents": intents})
+        return writer.job
+
+    async def intend(self, job_id: str, change: Intending, *, now: float, actor: str) -> JobRow:
+        """Add what `change` makes of a job's row to its intents, less what is None there; it may raise to refuse."""
+        async with self._job(job_id) as writer:
+            told = change(writer.job)
+            intents = {name: value for name, value in {**writer.job.intents, **told}.items() if value is not None}
+            if intents != writer.job.intents:
+                await writer.record("intent", told, time_s=now, actor=actor, changes={"intents": intents})
         return writer.job
 
     async def release(self, job_id: str, *, now: float, actor: str) -> JobRow:

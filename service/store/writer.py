@@ -1,7 +1,7 @@
 """The only code that writes a job's row. Every event is one version of it: gapless, in commit order."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,6 +21,10 @@ def job_row(row: Mapping[str, Any]) -> JobRow:
     fields["state"] = JobState(fields["state"])
     fields["conditions"] = tuple(Condition(**item) for item in fields["conditions"])
     return JobRow(**fields)
+
+
+Intending = Callable[[JobRow], Mapping[str, Any]]
+"""What of a job's intents is to be other, by its row."""
 
 
 class JobWriter:

@@ -44,7 +44,7 @@ class Pipeline:
 
         Args:
             order: `data` (a `Recipe` as plain data), `datasets_uri`, `agent` (`AgentConfig` as plain data), and
-                `places`: node id → `grant` (name), `cpus` of it, `scratch`, `code`, `python`.
+                `places`: node id → `grants` (name → its CPUs), `scratch`, `code`, `python`.
             note: hears `progress`.
 
         Returns:
@@ -65,7 +65,7 @@ class Pipeline:
 
 
 async def _prepare(order: Mapping[str, Any], note: Callable[[str, dict[str, Any]], None]) -> Said:
-    first = next(iter(order["places"].values()))["grant"]
+    first = next(iter(next(iter(order["places"].values()))["grants"]))
     for attempt in range(1, ATTEMPTS + 1):
         driver = ray.remote(drive).options(
             num_cpus=0, num_returns="streaming", max_retries=0, scheduling_strategy=_inside(first)
@@ -119,7 +119,8 @@ def _units(order: Mapping[str, Any], plan: preparation.Plan) -> Generator[dict[s
     from ray.data._internal.execution.backpressure_policy import ConcurrencyCapBackpressurePolicy
 
     places: Mapping[str, Mapping[str, Any]] = order["places"]
-    grants = [_inside(place["grant"]) for place in places.values() for _ in range(place["cpus"])]
+    held = [grant for place in places.values() for grant in place["grants"].items()]
+    grants = [_inside(name) for name, cpus in held for _ in range(cpus)]
     turns = itertools.cycle(grants)
     context = ray_data.DataContext.get_current()
     context.enable_progress_bars = context.print_on_execution_start = False

@@ -35,7 +35,7 @@ class House:
     cluster: FakeCluster
     settings: Settings
 
-    async def submit(self, name: str = "gpt", dp: int = 4, **fields: Any) -> str:
+    async def submit(self, name: str = "gpt", dp: Any = 4, **fields: Any) -> str:
         training = {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 10}
         workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
         spec = parse_spec({"name": name, "workload": workload, "training": training, "layout": {"dp": dp}, **fields})
@@ -95,7 +95,7 @@ async def test_a_job_takes_its_gang_runs_and_gives_everything_back(house: House)
         payload = supervisor.payload
         assert [(node["name"], node["ranks"]) for node in payload["nodes"]] == [("local-1", 2), ("local-2", 2)]
         assert payload["layout"]["dp_shard"] == 4 and payload["datasets_uri"] == "file:///s/datasets"
-        assert {node["grant"] for node in payload["nodes"]} == await house.cluster.grants()
+        assert {name for node in payload["nodes"] for name in node["grants"]} == await house.cluster.grants()
         rows = await house.store.live_allotments(job_id)
         assert sorted(row.kind for row in rows) == ["agent", "agent", "grant", "grant", "supervisor"]
 

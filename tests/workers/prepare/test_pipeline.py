@@ -56,7 +56,6 @@ def order(data: dict[str, Any], nodes: list[str], tmp_path: Path, code: str = ""
     scratch = tmp_path / "scratch"
     scratch.mkdir(exist_ok=True)
     place = {
-        "cpus": 2,
         "scratch": str(scratch),
         "code": code,
         "python": {"executable": sys.executable, "venv": "", "ours": ""},
@@ -65,7 +64,7 @@ def order(data: dict[str, Any], nodes: list[str], tmp_path: Path, code: str = ""
         "data": data,
         "datasets_uri": str(tmp_path / "out"),
         "agent": to_json(AgentConfig("job", "job", "node", "node", "127.0.0.1", "", "", "")),
-        "places": {node: {**place, "grant": grant} for node, grant in zip(nodes, GRANTS, strict=True)},
+        "places": {node: {**place, "grants": {grant: 2}} for node, grant in zip(nodes, GRANTS, strict=True)},
     }
 
 

@@ -1,0 +1,28 @@
+"""/v1/jobs/{job}/resize: another size for a job that waits or runs."""
+
+from fastapi import APIRouter
+
+from regroup.api.problems import responses
+from regroup.api.resizing import ResizeRequest
+from regroup.api.routes.access import ACTOR, NamedJob, TheJobs, TheServices
+from regroup.api.schemas import Job
+from regroup.api.shown import whole
+from regroup.service import resizing
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+
+@router.post("/{job}/resize", status_code=202, responses=responses("conflict", "body_too_large", "malformed_json"))
+async def resize(job: NamedJob, wanted: ResizeRequest, jobs: TheJobs, services: TheServices) -> Job:
+    """Have a job go on at another size: its ranks end after a step that they agree on, and others go on from the state
+    that those left in memory. No step is lost, and nothing of it counts as a failure. Where there is no room the wish
+    stays, and the condition `Resized` says what it waits for."""
+    told = await resizing.resize(
+        services.store,
+        job,
+        resizing.Size(wanted.dp, wanted.tp, wanted.pp),
+        why=wanted.reason,
+        now=services.clock(),
+        actor=ACTOR,
+    )
+    return whole(await jobs.detail(told))

@@ -1,0 +1,47 @@
+"""Seats for a job that runs and is to have another number of ranks: as many as can be stay where they are. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from regroup.service.policy.placement import Demand, Seat, Unplaceable, place
+from regroup.service.policy.topology import Node
+
+
+def reseat(demand: Demand, seats: Sequence[tuple[str, int]], nodes: Sequence[Node]) -> tuple[Seat, ...] | Unplaceable:
+    """Seats for `demand.ranks`, in the order of the ranks.
+
+    Ranks are given up where a node has fewest, so that nodes become whole again for others. More are taken first on
+    nodes that the job has, where its state is, then on as few others as `place` finds.
+
+    Args:
+        seats: node id and ranks of each seat that the job has and may keep, in their order.
+        nodes: with what is free on them beside what the job has.
+    """
+    by_id = {node.id: node for node in nodes}
+    whole = {node_id: ranks // demand.segment * demand.segment for node_id, ranks in seats if node_id in by_id}
+    while (surplus := sum(whole.values()) - demand.ranks) > 0:
+        last = min((node_id for node_id in reversed(whole) if whole[node_id]), key=whole.__getitem__)
+        whole[last] -= min(surplus, whole[last])
+    for node_id in whole:
+        missing = demand.ranks - sum(whole.values())
+        whole[node_id] += min(missing, _room(demand, by_id[node_id]))
+    kept = [Seat(by_id[node_id], ranks) for node_id, ranks in whole.items() if ranks]
+    if not (missing := demand.ranks - sum(whole.values())):
+        return tuple(kept)
+    found = place(replace(demand, ranks=missing), [node for node in nodes if not whole.get(node.id)])
+    if isinstance(found, Unplaceable):
+        have = sum(ranks for _, ranks in seats)
+        return replace(found, message=f"to go from {have} to {demand.ranks} ranks it {found.message}")
+    return (*kept, *found.seats)
+
+
+def _room(demand: Demand, node: Node) -> int:
+    """Ranks that a node could take, in whole groups."""
+    if not node.alive or node.is_draining or node.closed:
+        return 0
+    free = node.free_cpus / demand.cpus
+    if demand.device == "cuda":
+        free = min(free, node.free_gpus)
+    if demand.memory_bytes:
+        free = min(free, node.free_memory_bytes / demand.memory_bytes)
+    return max(0, int(free) // demand.segment * demand.segment)

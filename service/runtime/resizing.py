@@ -1,0 +1,174 @@
+"""A live job that is to be of another size: seats are taken, the supervisor goes there, and only then what was left is
+given back. Where there are none, the wish stays and a condition says what it waits for."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from regroup.service.layout import Layout
+from regroup.service.policy.drain import deadline_of
+from regroup.service.policy.placement import Demand, Placement, Seat, Unplaceable
+from regroup.service.policy.queueing import demand_of
+from regroup.service.policy.reseating import reseat
+from regroup.service.runtime.allotting import Member, grants_for, members_of, node_of, seats_of, without_allotted
+from regroup.service.runtime.cluster import Cluster
+from regroup.service.runtime.heirs import give_back, members, plan_of, take
+from regroup.service.runtime.node_health import NodeHealth
+from regroup.service.runtime.notices import Notices
+from regroup.service.states import JobState
+from regroup.service.store.records import Allotment, Condition, JobRow, Lease
+from regroup.service.store.store import Store
+
+WANTED = "resize"
+"""Intent of a job: `{layout, why, asked_s}`, until it has come about."""
+CONDITION = "Resized"
+_log = structlog.get_logger(__name__)
+
+
+class Resizing:
+    """What is done between two words with a supervisor about the size of its job."""
+
+    def __init__(self, lease: Lease, store: Store, cluster: Cluster, health: NodeHealth, notices: Notices) -> None:
+        self._lease, self._store, self._cluster = lease, store, cluster
+        self._health, self._notices = health, notices
+        self._unfit: set[str] = set()
+        """Nodes that could not be made ready for the job."""
+
+    def concerns(self, job: JobRow, rows: Sequence[Allotment]) -> bool:
+        """Whether something of it is under way, or wanted."""
+        return bool(job.intents.get(WANTED)) or "resize" in plan_of(rows, job.id)
+
+    def intents(self, rows: Sequence[Allotment], job_id: str) -> dict[str, Any]:
+        """What the supervisor is told of it, beside its nodes and their layout."""
+        under_way = plan_of(rows, job_id).get("resize")
+        return {} if under_way is None else {"resize": under_way["told"]}
+
+    async def look(self, job: JobRow, status: Mapping[str, Any], now: float) -> None:
+        """Bring it on.
+
+        Raises:
+            UnavailableError: cluster or database does not answer.
+        """
+        rows = await self._store.live_allotments(job.id)
+        plan = plan_of(rows, job.id)
+        if not job.state.holds_devices or not rows or "drain" in plan:
+            return  # one change at a time
+        if "resize" in plan:
+            await self._bring_on(job, rows, plan, status, now)
+            return
+        wanted = job.intents.get(WANTED)
+        if not wanted or job.state is not JobState.RUNNING or status.get("lost"):
+            return
+        layout = Layout(**wanted["layout"])
+        if layout == Layout(**plan["layout"]):
+            await self._come_about(job, wanted, now)
+            return
+        why = await self._begin(job, rows, layout, wanted, now)
+        await self._say(job, why, now)
+
+    async def _begin(
+        self, job: JobRow, rows: Sequence[Allotment], layout: Layout, wanted: Mapping[str, Any], now: float
+    ) -> str:
+        """Take the seats; returns why there are none."""
+        plan, mine = plan_of(rows, job.id), members(rows, job.id)
+        await self._notices.look()  # so that one change does for both
+        leaving = [notice for each in mine if (notice := self._notices.by_node.get(each.node_id))]
+        gone = {notice.node_id for notice in leaving}
+        demand = demand_of(job.parsed_spec(), layout)
+        every = without_allotted(await self._health.nodes(now), await self._store.live_allotments())
+        nodes = [node for node in every if node.id not in self._unfit | gone]
+        seats = reseat(demand, [(each.node_id, each.ranks) for each in mine if each.node_id not in gone], nodes)
+        if isinstance(seats, Unplaceable):
+            return seats.message
+        added, seated = _seated(job, demand, seats, mine)
+        grants = [row for member, _ in seated for row in member.grants]
+        devices = await take(self._lease, self._store, self._cluster, job, added, grants, now)
+        if isinstance(devices, str):
+            return devices
+        why = wanted["why"] + "".join(f"; {notice.why}" for notice in leaving)
+        told = {
+            "leaving": {notice.node_id: notice.node for notice in leaving},
+            "why": why, "noticed_s": wanted["asked_s"], "deadline_s": deadline_of(leaving), "gives_up": False,
+            "sizes": {"before": plan["layout"], "after": layout.to_json()},
+        }  # fmt: skip
+        under_way = {
+            "told": told, "added": [row.name for row in added], "layout_before": plan["layout"],
+            "before": plan.get("nodes") or [node_of(each, devices) for each in mine],
+        }  # fmt: skip
+        plan = {
+            **plan, "nodes": [node_of(member, devices, ranks) for member, ranks in seated],
+            "layout": layout.to_json(), "resize": under_way,
+        }  # fmt: skip
+        await self._store.reallot(self._lease, job.id, plan=plan, now=now)
+        _log.info("a job changes its size", job=job.id, before=under_way["layout_before"], after=plan["layout"])
+        return ""
+
+    async def _bring_on(
+        self, job: JobRow, rows: Sequence[Allotment], plan: Mapping[str, Any], status: Mapping[str, Any], now: float
+    ) -> None:
+        under_way, target = plan["resize"], {str(node["node_id"]): int(node["ranks"]) for node in plan["nodes"]}
+        is_there = status.get("seats") == target and status.get("layout") == plan["layout"]
+        unready = status.get("unready") or {}
+        if is_there and not status.get("former"):
+            kept = {name for node in plan["nodes"] for name in node["grants"]}
+            left = [row for row in rows if _is_left(row, kept, target)]
+            history = {"resized": under_way["told"]["sizes"], "why": under_way["told"]["why"]}
+            await self._end(job, left, plan, history, now)
+        elif not is_there and unready.get("nodes") == sorted(target):
+            added = set(under_way["added"])
+            left = [row for row in rows if row.name in added]
+            self._unfit |= {row.node_id for row in left if row.kind == "agent"}
+            before = {**plan, "nodes": under_way["before"], "layout": under_way["layout_before"]}
+            await self._end(job, left, before, {"refused": under_way["told"]["sizes"], "why": unready["why"]}, now)
+
+    async def _end(
+        self, job: JobRow, left: Sequence[Allotment], plan: Mapping[str, Any], history: Mapping[str, Any], now: float
+    ) -> None:
+        plan = {key: value for key, value in plan.items() if key != "resize"}
+        await give_back(self._lease, self._store, self._cluster, job, left, now, plan=plan, history=history)
+        _log.info("a job has given back what it left", job=job.id, **history)
+
+    async def _come_about(self, job: JobRow, wanted: Mapping[str, Any], now: float) -> None:
+        def over(row: JobRow) -> Mapping[str, Any]:
+            return {WANTED: None} if row.intents.get(WANTED) == wanted else {}
+
+        await self._store.intend(job.id, over, now=now, actor="controller")
+        await self._say(job, "", now)
+
+    async def _say(self, job: JobRow, why: str, now: float) -> None:
+        if not why and all(condition.type != CONDITION for condition in job.conditions):
+            return
+        others = tuple(condition for condition in job.conditions if condition.type != CONDITION)
+        told = (Condition(CONDITION, False, "no_room", why),) if why else ()
+        await self._store.set_conditions(self._lease, job.id, (*others, *told), now=now)
+
+
+def _seated(
+    job: JobRow, demand: Demand, seats: Sequence[Seat], mine: Sequence[Member]
+) -> tuple[list[Allotment], list[tuple[Member, int]]]:
+    """Rows to add, and what the job is to have on each node with the number of its ranks there."""
+    had = {member.node_id: member for member in mine}
+    added, seated = list[Allotment](), list[tuple[Member, int]]()
+    for seat in seats:
+        kept, missing = list[Allotment](), seat.ranks
+        for row in had[seat.node.id].grants if seat.node.id in had else ():
+            if missing > 0:
+                kept.append(row)
+                missing -= row.data["ranks"]
+        more = list[Allotment]()
+        if missing > 0 and kept:
+            more = grants_for(job, demand, replace(seat, ranks=missing))
+        elif missing > 0:
+            more = list(seats_of(job, demand, Placement((seat,))))
+        added += more
+        (member,) = members_of([*kept, *(row for row in more if row.kind == "grant")])
+        seated.append((member, seat.ranks))
+    return added, seated
+
+
+def _is_left(row: Allotment, kept: Collection[str], nodes: Collection[str]) -> bool:
+    if row.kind == "grant":
+        return row.name not in kept
+    return row.kind == "agent" and row.node_id not in nodes

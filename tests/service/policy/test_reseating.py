@@ -1,0 +1,88 @@
+"""Other numbers of ranks for a job that runs: what it keeps, what it gives up, where it gets more."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regroup.service.policy.placement import Demand, Unplaceable
+from regroup.service.policy.reseating import reseat
+from regroup.service.policy.topology import Node
+
+Seats = list[tuple[str, int]]
+
+
+def node(name: str, free: int, cpus: int = 4, *, closed: str = "") -> Node:
+    return Node(name, name, "10.0.0.1", cpus=cpus, free_cpus=free, closed=closed)
+
+
+def demand(ranks: int, segment: int = 1) -> Demand:
+    return Demand(ranks, segment, "cpu", 1)
+
+
+def seated(ranks: int, seats: Seats, *nodes: Node, segment: int = 1) -> Seats:
+    found = reseat(demand(ranks, segment), seats, nodes)
+    assert not isinstance(found, Unplaceable), found
+    return [(seat.node.id, seat.ranks) for seat in found]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "seats", "expected"),
+    [
+        (4, [("a", 2)], [("a", 4)]),
+        (3, [("a", 2), ("b", 2)], [("a", 2), ("b", 1)]),
+        (3, [("a", 2), ("b", 2), ("c", 2)], [("a", 2), ("b", 1)]),
+        (2, [("a", 1), ("b", 2)], [("b", 2)]),
+        (5, [("a", 2), ("b", 2)], [("a", 3), ("b", 2)]),
+        (7, [("a", 2), ("b", 2)], [("a", 4), ("b", 3)]),
+        (10, [("a", 2), ("b", 2)], [("a", 4), ("b", 4), ("c", 2)]),
+        (4, [("a", 2), ("b", 2)], [("a", 2), ("b", 2)]),
+    ],
+)
+def test_ranks_stay_where_they_are(ranks: int, seats: Seats, expected: Seats) -> None:
+    held = dict(seats)
+    nodes = [node(name, 4 - held.get(name, 0)) for name in "abc"]
+    assert seated(ranks, seats, *nodes) == expected
+
+
+def test_a_node_that_takes_nothing_new_is_given_no_more() -> None:
+    assert seated(4, [("a", 2)], node("a", 2, closed="cordoned"), node("b", 4)) == [("a", 2), ("b", 2)]
+    assert seated(1, [("a", 2)], node("a", 2, closed="cordoned")) == [("a", 1)]
+
+
+def test_a_node_that_the_job_may_not_keep_is_not_among_its_seats() -> None:
+    assert seated(4, [("b", 2)], node("a", 4), node("b", 0)) == [("b", 2), ("a", 2)]
+
+
+def test_groups_stay_whole() -> None:
+    assert seated(4, [("a", 3), ("b", 1)], node("a", 1), node("b", 3), segment=2) == [("a", 2), ("b", 2)]
+
+
+def test_what_there_is_no_room_for_says_so() -> None:
+    found = reseat(demand(6), [("a", 2)], [node("a", 1), node("b", 2)])
+    assert isinstance(found, Unplaceable)
+    assert "from 2 to 6 ranks it needs 3 ranks" in found.message and "2 of 4 are free" in found.message
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=5),
+    st.integers(1, 20),
+    st.sampled_from([1, 2]),
+)
+def test_no_node_holds_more_than_it_has_and_nothing_is_moved_without_need(
+    held_and_free: list[tuple[int, int]], groups: int, segment: int
+) -> None:
+    names = [f"n{number}" for number in range(len(held_and_free))]
+    held = {name: have // segment * segment for name, (have, _) in zip(names, held_and_free, strict=True)}
+    free = {name: more for name, (_, more) in zip(names, held_and_free, strict=True)}
+    nodes = [node(name, free[name], held[name] + free[name]) for name in names]
+    ranks = groups * segment
+    found = reseat(demand(ranks, segment), [(name, have) for name, have in held.items() if have], nodes)
+    if isinstance(found, Unplaceable):
+        assert sum(have + free[name] // segment * segment for name, have in held.items()) < ranks
+        return
+    given_ = {seat.node.id: seat.ranks for seat in found}
+    assert len(given_) == len(found) and sum(given_.values()) == ranks
+    assert all(count % segment == 0 and 0 < count <= held[name] + free[name] for name, count in given_.items())
+    kept = sum(min(held[name], count) for name, count in given_.items())
+    assert kept == min(ranks, sum(held.values()))
