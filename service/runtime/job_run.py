@@ -207,6 +207,8 @@ async def _follow(leading: Leading, job_id: str) -> None:
             is_announced = (reply.status.get("incident") or {}).get("reason") == Reason.DRAINED
             lost = reply.status.get("lost") or ()
             await replacing.look(job, lost, leading.clock(), is_announced=is_announced)
+            if replacing.no_heir:
+                await resizing.shrink(job, lost, replacing.no_heir, leading.clock())
             save_s = account.checkpoint_seconds[-1] if account.checkpoint_seconds else 0.0
             await resizing.look(job, reply.status, leading.clock())
             await draining.look(job, reply.status, save_s, leading.clock())

@@ -22,6 +22,8 @@ class Replacing:
     def __init__(self, lease: Lease, store: Store, cluster: Cluster, health: NodeHealth, wait_s: float) -> None:
         self.no_spare = ""
         """Why nothing can take a lost node's place, once that has been so for long enough."""
+        self.no_heir = ""
+        """The same, as soon as it was found so."""
         self._parts, self._wait_s = (lease, store, cluster, health), wait_s
         self._since_s: float | None = None
 
@@ -33,13 +35,15 @@ class Replacing:
     async def look(self, job: JobRow, lost: Sequence[str], now: float, *, is_announced: bool = False) -> None:
         """Replace what can be. `is_announced`: it was said before that they leave, which is no fault of theirs."""
         if not lost:
-            self._since_s, self.no_spare = None, ""
+            self._since_s, self.no_spare, self.no_heir = None, "", ""
             return
         if self._since_s is None:
             self._since_s = time.monotonic()
         waited_s = time.monotonic() - self._since_s
         is_overdue = waited_s > _RETURNS_S
-        why = await replace_lost(*self._parts, job, lost, now, is_overdue=is_overdue, is_announced=is_announced)
+        self.no_heir = why = await replace_lost(
+            *self._parts, job, lost, now, is_overdue=is_overdue, is_announced=is_announced
+        )
         self.no_spare = why if waited_s > self._wait_s else ""
 
 

@@ -9,6 +9,7 @@ import structlog
 
 from regroup.service.layout import Layout
 from regroup.service.policy.drain import deadline_of
+from regroup.service.policy.elastic import shrunk
 from regroup.service.policy.placement import Demand, Placement, Seat, Unplaceable
 from regroup.service.policy.queueing import demand_of
 from regroup.service.policy.reseating import reseat
@@ -17,6 +18,7 @@ from regroup.service.runtime.cluster import Cluster
 from regroup.service.runtime.heirs import give_back, members, plan_of, take
 from regroup.service.runtime.node_health import NodeHealth
 from regroup.service.runtime.notices import Notices
+from regroup.service.runtime.unasked import Unasked
 from regroup.service.states import JobState
 from regroup.service.store.records import Allotment, Condition, JobRow, Lease
 from regroup.service.store.store import Store
@@ -35,6 +37,7 @@ class Resizing:
         self._health, self._notices = health, notices
         self._unfit: set[str] = set()
         """Nodes that could not be made ready for the job."""
+        self._unasked = Unasked()
 
     def concerns(self, job: JobRow, rows: Sequence[Allotment]) -> bool:
         """Whether something of it is under way, or wanted."""
@@ -58,24 +61,81 @@ class Resizing:
         if "resize" in plan:
             await self._bring_on(job, rows, plan, status, now)
             return
-        wanted = job.intents.get(WANTED)
-        if not wanted or job.state is not JobState.RUNNING or status.get("lost"):
+        if job.state is not JobState.RUNNING or status.get("lost"):
+            return
+        if not (wanted := job.intents.get(WANTED)):
+            await self._grow(job, rows, now)
             return
         layout = Layout(**wanted["layout"])
         if layout == Layout(**plan["layout"]):
             await self._come_about(job, wanted, now)
             return
-        why = await self._begin(job, rows, layout, wanted, now)
+        why = await self._begin(job, rows, layout, {**wanted, "is_asked": True}, now)
         await self._say(job, why, now)
 
+    async def shrink(self, job: JobRow, lost: Collection[str], why: str, now: float) -> None:
+        """Nodes were lost, and nothing can take their place: go on with fewer ranks, if the job may.
+
+        Raises:
+            UnavailableError: cluster or database does not answer.
+        """
+        rows = await self._store.live_allotments(job.id)
+        plan = plan_of(rows, job.id)
+        if not job.state.holds_devices or not rows or "resize" in plan or "drain" in plan:
+            return
+        now_layout, spec = Layout(**plan["layout"]), job.parsed_spec()
+        ladder = {each.data_degree: each for each in spec.split(now_layout.tp, now_layout.pp).ladder}
+        room = await self._room(job, rows, list(ladder.values()), lost, now)
+        degree = shrunk(sorted(ladder), now_layout.data_degree, room)
+        if degree is not None:
+            wanted = {"why": f"nodes were lost, and {why}", "asked_s": now}
+            await self._begin(job, rows, ladder[degree], wanted, now, lost)
+
+    async def _grow(self, job: JobRow, rows: Sequence[Allotment], now: float) -> None:
+        """Take room that nobody waits for, if that is worth it. A size that a person has asked for is kept."""
+        plan, spec = plan_of(rows, job.id), job.parsed_spec()
+        layout = Layout(**plan["layout"])
+        self._unasked.observe(job, layout.data_degree, now)
+        larger = [each for each in spec.ladder if each.data_degree > layout.data_degree]
+        is_free = larger and not plan.get("is_asked") and (layout.tp, layout.pp) == (spec.layout.tp, spec.layout.pp)
+        if not is_free or not self._unasked.is_due(layout.data_degree, now) or await self._store.queued_jobs():
+            return
+        room = await self._room(job, rows, larger, (), now)
+        incidents = await self._store.incidents(job.id)
+        ladder = {each.data_degree: each for each in spec.ladder}
+        degree = self._unasked.degree(job, layout.data_degree, sorted(ladder), room, incidents, now)
+        if degree is not None:
+            wanted = {"why": f"there is room for {ladder[degree].world_size} ranks", "asked_s": now}
+            await self._begin(job, rows, ladder[degree], wanted, now)
+
+    async def _room(
+        self, job: JobRow, rows: Sequence[Allotment], layouts: Sequence[Layout], lost: Collection[str], now: float
+    ) -> int:
+        """The largest data-parallel degree of these that there are nodes for; 0 if none."""
+        found = 0
+        mine = [each for each in members(rows, job.id) if each.node_id not in lost]
+        every = without_allotted(await self._health.nodes(now), await self._store.live_allotments())
+        nodes = [node for node in every if node.id not in self._unfit and node.id not in lost]
+        for layout in layouts:
+            demand = demand_of(job.parsed_spec(), layout)
+            if not isinstance(reseat(demand, [(each.node_id, each.ranks) for each in mine], nodes), Unplaceable):
+                found = max(found, layout.data_degree)
+        return found
+
     async def _begin(
-        self, job: JobRow, rows: Sequence[Allotment], layout: Layout, wanted: Mapping[str, Any], now: float
+        self,
+        job: JobRow,
+        rows: Sequence[Allotment],
+        layout: Layout,
+        wanted: Mapping[str, Any],
+        now: float,
+        lost: Collection[str] = (),
     ) -> str:
         """Take the seats; returns why there are none."""
         plan, mine = plan_of(rows, job.id), members(rows, job.id)
         await self._notices.look()  # so that one change does for both
         leaving = [notice for each in mine if (notice := self._notices.by_node.get(each.node_id))]
-        gone = {notice.node_id for notice in leaving}
+        gone = {notice.node_id for notice in leaving} | set(lost)
         demand = demand_of(job.parsed_spec(), layout)
         every = without_allotted(await self._health.nodes(now), await self._store.live_allotments())
         nodes = [node for node in every if node.id not in self._unfit | gone]
@@ -97,9 +157,10 @@ class Resizing:
             "told": told, "added": [row.name for row in added], "layout_before": plan["layout"],
             "before": plan.get("nodes") or [node_of(each, devices) for each in mine],
         }  # fmt: skip
+        asked = {"is_asked": True} if wanted.get("is_asked") else {}
         plan = {
             **plan, "nodes": [node_of(member, devices, ranks) for member, ranks in seated],
-            "layout": layout.to_json(), "resize": under_way,
+            "layout": layout.to_json(), "resize": under_way, **asked,
         }  # fmt: skip
         await self._store.reallot(self._lease, job.id, plan=plan, now=now)
         _log.info("a job changes its size", job=job.id, before=under_way["layout_before"], after=plan["layout"])

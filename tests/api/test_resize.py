@@ -74,7 +74,7 @@ async def test_the_command(live: Any, capsys: Any) -> None:
     assert "goes from dp_shard=1 to dp_shard=2 as soon as there is room" in capsys.readouterr().out
     waiting = asyncio.create_task(live.client(lambda _: typed("--dp", "3", "--wait")))
     async with asyncio.timeout(10):
-        while (await live.store.job(job)).intents["resize"]["layout"] != split(3):
+        while (await live.store.job(job)).intents["resize"]["layout"] != split(3):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await comes(live, job, 3)
     assert await waiting == 0

@@ -17,6 +17,7 @@ from regroup.service.store.store import Store
 from tests.service.runtime.test_controller import House, controlled, eventually
 
 ELASTIC = {"min": 1, "target": 4, "max": 8}
+TRAINING = {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 1000}
 
 
 def node(number: int, cpus: int = 2) -> Node:
@@ -54,9 +55,10 @@ class Running:
         }  # fmt: skip
 
     async def held(self) -> dict[str, int]:
-        """Ranks that fit in what the job holds, by node; the cluster has given just that."""
+        """Ranks that fit in what the job holds, by node; empty while the cluster has given more or less."""
         rows = [row for row in await self.house.store.live_allotments("j-gpt") if row.kind == "grant"]
-        assert {row.name for row in rows} == set(self.house.cluster.held)
+        if {row.name for row in rows} != set(self.house.cluster.held):
+            return {}
         found: dict[str, int] = {}
         for row in rows:
             found[row.data["name"]] = found.get(row.data["name"], 0) + row.data["ranks"]
@@ -86,7 +88,7 @@ async def house(tmp_path: Path) -> AsyncGenerator[House]:
 @pytest.fixture
 async def job(house: House) -> AsyncGenerator[Running]:
     async with controlled(house):
-        supervisor = await house.supervisor(await house.submit(dp=ELASTIC))
+        supervisor = await house.supervisor(await house.submit(dp=ELASTIC, training=TRAINING))
         await supervisor.state("RUNNING", "first_step")
         await house.until_state("j-gpt", JobState.RUNNING)
         yield Running(house, supervisor)
@@ -175,7 +177,7 @@ async def test_the_same_wish_is_one_wish_and_another_takes_its_place(job: Runnin
 
 async def test_a_control_plane_that_comes_anew_goes_on_with_it(house: House) -> None:
     async with controlled(house):
-        supervisor = await house.supervisor(await house.submit(dp=ELASTIC))
+        supervisor = await house.supervisor(await house.submit(dp=ELASTIC, training=TRAINING))
         await supervisor.state("RUNNING", "first_step")
         await house.until_state("j-gpt", JobState.RUNNING)
         job = Running(house, supervisor)
@@ -186,3 +188,30 @@ async def test_a_control_plane_that_comes_anew_goes_on_with_it(house: House) -> 
         await job.told(3)
         job.goes()
         await job.until_held(local_1=2, local_2=1)
+
+
+async def test_a_lost_node_that_nothing_replaces_makes_the_job_smaller(job: Running) -> None:
+    job.house.cluster.remove_node(node(2).id)
+    job.supervisor.status = {"nodes": [node(1).id, node(2).id], "former": [], "unready": {}, "lost": [node(2).id]}
+    await job.supervisor.state("RECOVERING", "agent_lost")
+    assert await job.told(2) == {"local-1": 2}
+    assert "nodes were lost" in job.supervisor.intents["resize"]["why"]
+    job.goes()
+    await job.until_held(local_1=2)
+
+
+async def test_it_grows_into_room_that_nobody_waits_for(job: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regroup.service.policy.elastic.HOLD_S", 0.0)
+    monkeypatch.setattr("regroup.service.policy.elastic.SETTLED_S", 0.0)
+    monkeypatch.setattr("regroup.service.runtime.unasked._LOOK_S", 0.0)
+    job.house.cluster.add_node(node(3))
+    split = {"dp_replicate": 1, "dp_shard": 4, "cp": 1, "tp": 1, "pp": 1}
+    place = {"layout": split, "world_size": 4, "ranks": [], "restore": {"source": "none"}, "cause": "start"}
+    await job.supervisor.emit("generation", number=1, start_step=0, **place)
+    row = {"duration_s": 9.0, "loss": 2.0, "tokens": 64, "samples": 4, "samples_hash": 1, "stall_s": 0.0}
+    for steps in (range(1, 6), range(6, 40), range(40, 42), range(42, 44)):  # it is looked at once for each
+        for step in steps:
+            await job.supervisor.emit("step", step=step, **row)
+        await job.house.until("j-gpt", lambda row, last=steps[-1]: row.step >= last)
+    assert await job.told(6) == {"local-1": 2, "local-2": 2, "local-3": 2}
+    assert "room for 6 ranks" in job.supervisor.intents["resize"]["why"]
