@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help setup demo test test-all check format docs bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler clean
+.PHONY: help setup demo test test-all check format docs bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-resize clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -49,6 +49,9 @@ bench-parallel: $(STAMP) ## the trainer's layouts beside hand-written torch loop
 
 bench-scheduler: $(STAMP) ## a look at the queue of 10,000 nodes, and a week of 16,384 GPUs
 	@$(BIN)/python -m benchmarks.scheduler --json benchmarks/results/scheduler.json
+
+bench-resize: $(STAMP) ## the gap when a job changes its size, beside Ray Train
+	@$(BIN)/python -m benchmarks.resize --json benchmarks/results/resize.json
 
 bench-faults: $(STAMP) ## what each kind of failure costs, twenty of each
 	@$(BIN)/python -m benchmarks.faults --json benchmarks/results/faults.json

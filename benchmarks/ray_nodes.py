@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,8 @@ class RayNodes:
     address: str
     environment: Mapping[str, str]
     """What a driver needs in its environment to join."""
+    join: Callable[[], None]
+    """Starts one more node of the same kind."""
 
 
 @contextmanager
@@ -45,7 +47,7 @@ def ray_nodes(nodes: int, slots: int, environment: Mapping[str, str]) -> Iterato
     try:
         for index in range(nodes):
             _start_node(address, slots, folder, env, is_head=index == 0)
-        yield RayNodes(address, joining)
+        yield RayNodes(address, joining, lambda: _start_node(address, slots, folder, env, is_head=False))
     finally:
         # More than one round: what was being forked during the first carries the mark in the next.
         while left := processes.marked(_MARK, folder.name):

@@ -55,13 +55,13 @@ class Served:
 
 
 @contextmanager
-def served(folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[Served]:
+def served(folder: Path, environment: Mapping[str, str] | None = None, *, nodes: int = NODES) -> Iterator[Served]:
     """Serve from a state folder inside `folder`; the job may carry faults. `environment`: settings, REGROUP_*."""
     state = folder / "state"
     state.mkdir(parents=True)
     env = {**os.environ, **(environment or {}), _MARK: str(state)}
     command = [sys.executable, "-m", "regroup.api.cli"]
-    options = ["--local-nodes", str(NODES), "--slots-per-node", str(SLOTS), "--port", "0", "--allow-faults"]
+    options = ["--local-nodes", str(nodes), "--slots-per-node", str(SLOTS), "--port", "0", "--allow-faults"]
     with (folder / "server.log").open("wb") as log:
         server = subprocess.Popen(
             [*command, "serve", "--state-dir", str(state), *options],

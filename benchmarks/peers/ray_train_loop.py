@@ -41,6 +41,10 @@ class RayTrainSettings:
     kill_phase: str
     """`forward`, `backward` or `optimizer`."""
     max_failures: int = 3
+    most_ranks: int = 0
+    """Elastic: from `ranks` up to so many; 0: `ranks` all the time."""
+    resize_every_s: float = 60.0
+    """How often an elastic group looks for room; Ray Train's default."""
 
 
 def note(path: str, kind: str, **data: Any) -> None:
@@ -96,7 +100,8 @@ def train(config: dict[str, Any]) -> None:
             note(settings.events, "kill", step=step, rank=rank, phase=phase)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    share = workload.global_batch // workload.micro_batch // settings.ranks
+    ranks = ray.train.get_context().get_world_size()
+    share = workload.global_batch // workload.micro_batch // ranks
     for step in range(done + 1, workload.steps + 1):
         loss_sum = torch.zeros(2, dtype=torch.float64)
         strike(step, "forward")
@@ -106,7 +111,7 @@ def train(config: dict[str, Any]) -> None:
             loss = cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum")
             strike(step, "backward")
             # fully_shard averages over ranks
-            (loss * settings.ranks / (workload.global_batch * workload.sequence)).backward()
+            (loss * ranks / (workload.global_batch * workload.sequence)).backward()
             loss_sum += torch.tensor([loss.item(), tokens[:, 1:].numel()], dtype=torch.float64)
         torch.nn.utils.clip_grad_norm_(model.parameters(), workload.clip_norm)
         strike(step, "optimizer")
@@ -115,7 +120,7 @@ def train(config: dict[str, Any]) -> None:
         dist.all_reduce(loss_sum)
         metrics = {"step": step, "loss": float(loss_sum[0] / loss_sum[1])}
         if rank == 0:
-            note(settings.events, "step", **metrics)
+            note(settings.events, "step", ranks=ranks, **metrics)
         # `report` waits for the controller's next poll, so reporting each step would slow a short step down to it.
         if step % settings.checkpoint_every:
             continue
@@ -144,7 +149,11 @@ def main() -> None:
         train,
         train_loop_config=vars(settings),
         torch_config=TorchConfig(backend="gloo"),
-        scaling_config=ScalingConfig(num_workers=settings.ranks, resources_per_worker={"CPU": 1}),
+        scaling_config=ScalingConfig(
+            num_workers=(settings.ranks, settings.most_ranks) if settings.most_ranks else settings.ranks,
+            resources_per_worker={"CPU": 1},
+            elastic_resize_monitor_interval_s=settings.resize_every_s,
+        ),
         run_config=RunConfig(
             name=EXPERIMENT,
             storage_path=settings.storage,

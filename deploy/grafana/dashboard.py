@@ -92,7 +92,7 @@ ROWS = (
                 "Incidents",
                 "Since the database began.",
                 "short",
-                [Query('sum(regroup_incidents_total{cause!="drained"})', "")],
+                [Query('sum(regroup_incidents_total{cause!~"drained|resized"})', "")],
                 "stat",
                 4,
             ),
@@ -186,6 +186,18 @@ ROWS = (
                         " / ".join(f"sum by (phase) (regroup_recovery_seconds_{part})" for part in ("sum", "count")),
                         "{{phase}}",
                     )
+                ],
+            ),
+            Panel(
+                "Resizes",
+                "Changes of size per hour, and the median time without a step.",
+                "short",
+                [
+                    Query(f"sum by (rung) (rate(regroup_resizes_total[{RATE}])) * 3600", "{{rung}}"),
+                    Query(
+                        "histogram_quantile(0.5, sum by (le) (regroup_resize_gap_seconds_bucket))",
+                        "seconds without a step",
+                    ),
                 ],
             ),
             Panel(

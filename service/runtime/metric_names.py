@@ -34,7 +34,7 @@ PROJECT_DEVICES = Metric(
 INCIDENTS = Metric(
     "regroup_incidents",
     "counter",
-    "What ended generations before their time, by cause; drained is by plan.",
+    "What ended generations before their time, by cause; drained and resized are by plan.",
     ("cause",),
 )
 STEPS_LOST = Metric("regroup_steps_lost", "counter", "Steps done again after incidents.")
@@ -47,6 +47,13 @@ RECOVERY = Metric(
     "regroup_recovery_seconds", "histogram",
     "Time of each phase of a recovery: detect, teardown, decide, form, restore, first_step, total.",
     ("phase",), _SECONDS,
+)  # fmt: skip
+RESIZES = Metric(
+    "regroup_resizes", "counter", "Changes of a job's size: resize by plan, shrink because nodes were lost.", ("rung",)
+)
+RESIZE_GAP = Metric(
+    "regroup_resize_gap_seconds", "histogram", "From the end of one size to the first step of the next, by plan.", (),
+    _SECONDS,
 )  # fmt: skip
 CHECKPOINT_BYTES = Metric("regroup_checkpoint_bytes", "gauge", "Checkpoints in storage now.")
 CHECKPOINT_SECONDS = Metric("regroup_checkpoint_seconds", "histogram", "From pin to manifest.", (), _SECONDS)

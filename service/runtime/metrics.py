@@ -24,6 +24,8 @@ from regroup.service.runtime.account import Account
 from regroup.service.runtime.metric_names import Metric
 from regroup.service.states import JobState
 from regroup.service.store.records import JobFilter, ProjectRow, Totals
+from regroup.service.states import Reason
+from regroup.service.store.records import JobFilter, Totals
 from regroup.service.store.store import Store
 
 _PAGE = 200
@@ -81,6 +83,11 @@ def _families(totals: Totals, accounts: Sequence[Account], now: float) -> Iterab
     refused = sum((Counter(account.snapshots_refused) for account in accounts), Counter[str]())
     yield _counter(names.SNAPSHOTS_REFUSED, [((why,), refused[why]) for why in ("checksum", "replicas")])
     yield _histogram(names.RECOVERY, _phases(incidents))
+    sizes = Counter(str(incident["rung"]) for incident in incidents)
+    yield _counter(names.RESIZES, [((rung,), sizes[rung]) for rung in ("resize", "shrink")])
+    planned = [each for each in incidents if each["rung"] == "resize" and each["reason"] == Reason.RESIZED]
+    gaps = [each["durations"]["total"] for each in planned if "total" in (each.get("durations") or {})]
+    yield _histogram(names.RESIZE_GAP, {(): gaps})
     yield _gauge(names.CHECKPOINT_BYTES, [((), totals.checkpoint_bytes)])
     durations = [seconds for account in accounts for seconds in account.checkpoint_seconds]
     yield _histogram(names.CHECKPOINT_SECONDS, {(): durations})

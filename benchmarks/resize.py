@@ -1,0 +1,230 @@
+"""Another size while a job trains: regroup, and Ray Train's elastic worker group, in one run on one machine.
+
+usage: python -m benchmarks.resize --json PATH [--trials N] [--arms regroup,ray_train]
+
+Each trial of regroup takes a job of four ranks through 6, 3, 4, 6, 3 and 4 on three nodes of two slots. Each trial of
+Ray Train starts with four workers of four to six on two such nodes, and a third joins: from there on it decides by
+itself. The gap is the time between the last step at the old size and the first step at the new one, whether that one
+repeats a step or not; when a change is decided does not count for either.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarks import processes, stats
+from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
+from benchmarks.peers.ray_train_loop import RayTrainSettings
+from benchmarks.peers.workload import NODES, SLOTS, Workload, write_text
+from benchmarks.ray_nodes import ray_nodes, settle
+from benchmarks.ray_train_arm import SHIPPED
+from benchmarks.served import Served, served
+from benchmarks.trial import TrialError
+from regroup.service.errors import RegroupError
+
+_SIZES = (6, 3, 4, 6, 3, 4)
+_LEAST, _FIRST, _MOST = 2, 4, 6
+_STEPS_AT_A_SIZE = 8
+_STEPS = 120
+_PATIENCE_S = 300.0
+_LOOK_S = 10.0
+"""How often Ray Train looks for room, instead of every 60 s: the benchmark is shorter by that, the gap is not."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of size."""
+
+    arm: str
+    before: int
+    after: int
+    gap_s: float
+    gap_to_new_s: float
+    """To the first step that had never been done."""
+    steps_lost: int
+
+
+def main() -> int:
+    """Run the trials and write the result."""
+    parser = arguments(__doc__ or "", trials=3)
+    parser.add_argument("--arms", default=",".join(ARMS), help="arms to run, comma-separated")
+    given = parser.parse_args()
+    end_tidily_on_sigterm()
+    changes, failures, exact = list[Change](), list[str](), list[bool]()
+    with tempfile.TemporaryDirectory(prefix="bench-resize-") as scratch:
+        root = Path(scratch)
+        write_text(root / "text")
+        # Twelve micro-batches: three, four or two for each of four, three or six ranks.
+        workload = Workload(text=str(root / "text"), steps=_STEPS, global_batch=12, micro_batch=1, sequence=128)
+        for number in range(given.trials):
+            for name in given.arms.split(","):
+                folder = root / f"{number}-{name}"
+                folder.mkdir()
+                try:
+                    found, is_exact = ARMS[name](workload, folder)
+                except TrialError as error:
+                    failures.append(str(error))
+                    print(f"FAILED {error}", flush=True)
+                    continue
+                changes += found
+                exact.append(is_exact)
+                said = ", ".join(f"{each.before}→{each.after} {each.gap_s:.2f} s" for each in found)
+                print(f"{name}: {said}; {max(each.steps_lost for each in found)} steps lost", flush=True)
+    document = {**result(changes), "ledger_exact": all(exact), "failures": failures}
+    document["workload"] = {**workload.to_json(), "text": "sources of the Python standard library"}
+    write_result(given.json, document)
+    return 1 if failures else 0
+
+
+def result(changes: Sequence[Change]) -> dict[str, Any]:
+    """Every change, a summary per arm, and the ratio of the medians of the change that both arms make: 4→6."""
+    by_arm = {name: [each for each in changes if each.arm == name] for name in ARMS}
+    document: dict[str, Any] = {"changes": [asdict(each) for each in changes], "arms": {}}
+    for name, some in by_arm.items():
+        if some:
+            same = [each.gap_s for each in some if (each.before, each.after) == (_FIRST, _MOST)]
+            document["arms"][name] = {
+                "gap_s": stats.summary([each.gap_s for each in some]),
+                "gap_4_to_6_s": stats.summary(same),
+                "gap_to_new_s": stats.summary([each.gap_to_new_s for each in some]),
+                "steps_lost_max": max(each.steps_lost for each in some),
+            }
+    arms = document["arms"]
+    if "regroup" in arms:
+        document["gap_p50_s"] = arms["regroup"]["gap_s"]["p50"]
+        document["steps_lost_max"] = arms["regroup"]["steps_lost_max"]
+    if {"regroup", "ray_train"} <= set(arms):
+        document["ratio_ray_train"] = arms["ray_train"]["gap_4_to_6_s"]["p50"] / arms["regroup"]["gap_4_to_6_s"]["p50"]
+    return document
+
+
+# ---------------------------------------------------------------- regroup
+
+
+def _regroup(workload: Workload, folder: Path) -> tuple[list[Change], bool]:
+    layout = {"dp": {"min": _LEAST, "target": _FIRST, "max": _MOST}, "data_parallel": "fsdp"}
+    with served(folder, nodes=3) as server:
+        settle()
+        job = server.client.submit(workload.job_spec("resize", layout=layout)).id
+        try:
+            for size in _SIZES:
+                _train_on(server, job)
+                server.client.sizes.set(job, size)
+                server.client.sizes.wait(job, timeout_s=_PATIENCE_S)
+        except (RegroupError, TimeoutError) as error:
+            raise TrialError(f"regroup: {error}") from error
+        done = server.finish(job)
+        sizes = {each.number: each.world_size for each in server.client.generations(job)}
+        ledger = server.client.ledger(job)
+        return changes_of(server.steps(job), sizes, done["incidents"]), ledger.exact
+
+
+def _train_on(server: Served, job: str) -> None:
+    until, deadline = server.client.get(job).step + _STEPS_AT_A_SIZE, time.monotonic() + _PATIENCE_S
+    while (found := server.client.get(job)).step < until:
+        if found.state.is_terminal or time.monotonic() > deadline:
+            raise TrialError(f"regroup: the job is {found.state} at step {found.step}, before step {until}")
+        time.sleep(0.05)
+
+
+def changes_of(
+    rows: Sequence[Mapping[str, Any]], sizes: Mapping[int, int], incidents: Sequence[Mapping[str, Any]]
+) -> list[Change]:
+    """The changes of a job, from its committed steps in order and the ranks of each generation."""
+    lost = {each["generation"]: each["steps_lost"] for each in incidents}
+    found: list[Change] = []
+    for before, after in pairwise(rows):
+        old, new = before["generation"], after["generation"]
+        if old != new:
+            gap_s = after["time_s"] - before["time_s"]
+            found.append(Change("regroup", sizes[old], sizes[new], gap_s, gap_s, lost[old]))
+    return found
+
+
+# ---------------------------------------------------------------- Ray Train
+
+
+def _ray_train(workload: Workload, folder: Path) -> tuple[list[Change], bool]:
+    events = folder / "events.jsonl"
+    with ray_nodes(NODES, SLOTS, SHIPPED.environment) as cluster:
+        settle()
+        settings = RayTrainSettings(
+            address=cluster.address,
+            events=str(events),
+            storage=str(folder / "storage"),
+            workload=replace(workload, steps=100_000).to_json(),
+            ranks=_FIRST,
+            most_ranks=_MOST,
+            resize_every_s=_LOOK_S,
+            checkpoint_every=SHIPPED.checkpoint_every,
+            direct=SHIPPED.direct,
+            kill_rank=-1,
+            kill_step=0,
+            kill_phase="",
+        )
+        (folder / "settings.json").write_text(json.dumps(asdict(settings)))
+        env = {**os.environ, **cluster.environment, "OMP_NUM_THREADS": "1"}
+        env["PYTHONPATH"] = str(Path(__file__).resolve().parent.parent)
+        with (folder / "driver.log").open("w") as log:
+            driver = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.peers.ray_train_loop", str(folder / "settings.json")],
+                env=env, stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+            try:
+                _noted(events, driver, lambda steps: any(each["step"] > 12 for each in steps))
+                cluster.join()
+                steps = _noted(events, driver, _is_past)
+            except TrialError as error:
+                tail = (folder / "driver.log").read_text()[-2000:]
+                raise TrialError(f"ray_train: {error}; the driver said: {tail}") from None
+            finally:
+                processes.end(processes.descendants([driver.pid]), grace_s=1.0)
+                driver.wait()
+    return [change_in(steps)], True
+
+
+def _is_past(steps: Sequence[Mapping[str, Any]]) -> bool:
+    """A step at the new size that had never been done."""
+    old = max(each["step"] for each in steps if each["ranks"] == _FIRST)
+    return any(each["ranks"] == _MOST and each["step"] > old for each in steps)
+
+
+def change_in(steps: Sequence[Mapping[str, Any]]) -> Change:
+    """The change of size among the steps that rank 0 noted."""
+    old = [each for each in steps if each["ranks"] == _FIRST]
+    new = [each for each in steps if each["ranks"] == _MOST]
+    last_s, reached = old[-1]["time_s"], max(each["step"] for each in old)
+    beyond = next(each["time_s"] for each in new if each["step"] > reached)
+    return Change(
+        "ray_train", _FIRST, _MOST, new[0]["time_s"] - last_s, beyond - last_s, reached - (new[0]["step"] - 1)
+    )
+
+
+def _noted(
+    events: Path, driver: "subprocess.Popen[bytes]", is_enough: Callable[[list[dict[str, Any]]], bool]
+) -> list[dict[str, Any]]:
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        noted = [json.loads(line) for line in events.read_text().splitlines()] if events.exists() else []
+        steps = [each for each in noted if each["kind"] == "step"]
+        if steps and is_enough(steps):
+            return steps
+        if driver.poll() is not None:
+            raise TrialError(f"the driver ended with {driver.returncode} after {len(steps)} steps")
+        time.sleep(0.1)
+    raise TrialError(f"nothing happened within {_PATIENCE_S:.0f} s")
+
+
+Arm = Callable[[Workload, Path], tuple[list[Change], bool]]
+ARMS: Mapping[str, Arm] = {"regroup": _regroup, "ray_train": _ray_train}
+
+if __name__ == "__main__":
+    sys.exit(main())
