@@ -111,9 +111,12 @@ class Nodes:
 
     async def _jobs(self, rows: Sequence[Allotment]) -> dict[str, list[JobHere]]:
         names = {job.id: job.name for job in await self._store.live_jobs()}
-        found: dict[str, list[JobHere]] = {}
+        found: dict[str, dict[str, int]] = {}
         for row in rows:
             if row.kind == "grant":
-                here = JobHere(row.job_id, names.get(row.job_id, row.job_id), row.data["ranks"])
-                found.setdefault(row.node_id, []).append(here)
-        return found
+                here = found.setdefault(row.node_id, {})
+                here[row.job_id] = here.get(row.job_id, 0) + row.data["ranks"]
+        return {
+            node: [JobHere(job, names.get(job, job), ranks) for job, ranks in here.items()]
+            for node, here in found.items()
+        }

@@ -1,7 +1,7 @@
 """Nodes of a live job that are about to leave: others are taken in their place, the supervisor moves there, and only
 then what was left is given back. Where there are no others, the job gives its nodes up in time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -22,7 +22,17 @@ _log = structlog.get_logger(__name__)
 class Draining:
     """What is done between two words with a supervisor about nodes of its job that are about to leave."""
 
-    def __init__(self, lease: Lease, store: Store, cluster: Cluster, health: NodeHealth, notices: Notices) -> None:
+    def __init__(
+        self,
+        lease: Lease,
+        store: Store,
+        cluster: Cluster,
+        health: NodeHealth,
+        notices: Notices,
+        shrink: Callable[[JobRow, str, float], Awaitable[bool]] | None = None,
+    ) -> None:
+        """`shrink`: has a job go on without the nodes that leave and without others, for a reason; whether it can."""
+        self._shrink = shrink
         self._lease, self._store, self._cluster, self._notices = lease, store, cluster, notices
         self._health = health
         self._unfit: set[str] = set()
@@ -59,7 +69,7 @@ class Draining:
             why = await self._move(job, rows, noticed, now)
             first_s, step_s = min(notice.noticed_s for notice in noticed), job.step_duration_s or 0.0
             until_s = leave_by_s(first_s, deadline_of(noticed), step_s=step_s, checkpoint_s=checkpoint_s)
-            if why and now >= until_s:
+            if why and now >= until_s and not (self._shrink and await self._shrink(job, why, now)):
                 self._gives_up = _said(noticed, f", and nothing can take its place: {why}", gives_up=True)
 
     async def _move(self, job: JobRow, rows: Sequence[Allotment], noticed: Sequence[Notice], now: float) -> str:

@@ -191,7 +191,8 @@ async def _follow(leading: Leading, job_id: str) -> None:
     heard_s = accounted_s = time.monotonic()
     parts = (leading.lease, leading.store, leading.cluster, leading.health)
     replacing = Replacing(*parts, leading.settings.spare_wait_s)
-    draining, resizing = Draining(*parts, leading.notices), Resizing(*parts, leading.notices)
+    resizing = Resizing(*parts, leading.notices)
+    draining = Draining(*parts, leading.notices, resizing.shrink_off)
     account = Account(await leading.store.job(job_id))
     while (job := await leading.store.job(job_id)).state.holds_devices:
         try:
@@ -232,7 +233,7 @@ async def _exchange(
     rows = await leading.store.live_allotments(job.id)
     plan = plan_of(rows, job.id)
     more = {"nodes": plan["nodes"], "layout": plan["layout"]} if "nodes" in plan else dict[str, Any]()
-    more |= {**draining.intents(rows, job.id), **resizing.intents(rows, job.id)}
+    more |= resizing.intents(rows, job.id) or draining.intents(rows, job.id)
     if replacing.no_spare:
         more["no_spare"] = replacing.no_spare
     is_changing = replacing.is_waiting or draining.concerns(rows) or resizing.concerns(job, rows) or "drain" in plan

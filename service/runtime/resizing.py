@@ -73,8 +73,12 @@ class Resizing:
         why = await self._begin(job, rows, layout, {**wanted, "is_asked": True}, now)
         await self._say(job, why, now)
 
-    async def shrink(self, job: JobRow, lost: Collection[str], why: str, now: float) -> None:
-        """Nodes were lost, and nothing can take their place: go on with fewer ranks, if the job may.
+    async def shrink_off(self, job: JobRow, why: str, now: float) -> bool:
+        """Nodes of the job are about to leave and nothing can take their place: likewise; returns whether it can."""
+        return await self.shrink(job, (), why, now)
+
+    async def shrink(self, job: JobRow, lost: Collection[str], why: str, now: float) -> bool:
+        """Nodes were lost, and nothing can take their place: go on with fewer ranks; returns whether the job may.
 
         Raises:
             UnavailableError: cluster or database does not answer.
@@ -82,14 +86,15 @@ class Resizing:
         rows = await self._store.live_allotments(job.id)
         plan = plan_of(rows, job.id)
         if not job.state.holds_devices or not rows or "resize" in plan or "drain" in plan:
-            return
+            return False
         now_layout, spec = Layout(**plan["layout"]), job.parsed_spec()
         ladder = {each.data_degree: each for each in spec.split(now_layout.tp, now_layout.pp).ladder}
         room = await self._room(job, rows, list(ladder.values()), lost, now)
         degree = shrunk(sorted(ladder), now_layout.data_degree, room)
-        if degree is not None:
-            wanted = {"why": f"nodes were lost, and {why}", "asked_s": now}
-            await self._begin(job, rows, ladder[degree], wanted, now, lost)
+        if degree is None:
+            return False
+        wanted = {"why": f"{'nodes were lost' if lost else 'nodes leave'}, and {why}", "asked_s": now}
+        return not await self._begin(job, rows, ladder[degree], wanted, now, lost)
 
     async def _grow(self, job: JobRow, rows: Sequence[Allotment], now: float) -> None:
         """Take room that nobody waits for, if that is worth it. A size that a person has asked for is kept."""
@@ -112,10 +117,10 @@ class Resizing:
         self, job: JobRow, rows: Sequence[Allotment], layouts: Sequence[Layout], lost: Collection[str], now: float
     ) -> int:
         """The largest data-parallel degree of these that there are nodes for; 0 if none."""
-        found = 0
-        mine = [each for each in members(rows, job.id) if each.node_id not in lost]
+        found, gone = 0, {*lost, *self._notices.by_node}
+        mine = [each for each in members(rows, job.id) if each.node_id not in gone]
         every = without_allotted(await self._health.nodes(now), await self._store.live_allotments())
-        nodes = [node for node in every if node.id not in self._unfit and node.id not in lost]
+        nodes = [node for node in every if node.id not in self._unfit | gone]
         for layout in layouts:
             demand = demand_of(job.parsed_spec(), layout)
             if not isinstance(reseat(demand, [(each.node_id, each.ranks) for each in mine], nodes), Unplaceable):

@@ -215,3 +215,14 @@ async def test_it_grows_into_room_that_nobody_waits_for(job: Running, monkeypatc
         await job.house.until("j-gpt", lambda row, last=steps[-1]: row.step >= last)
     assert await job.told(6) == {"local-1": 2, "local-2": 2, "local-3": 2}
     assert "room for 6 ranks" in job.supervisor.intents["resize"]["why"]
+
+
+async def test_a_drained_node_for_which_there_is_no_other_makes_the_job_smaller(job: Running) -> None:
+    now = time.time()
+    await job.house.store.drain(DrainRow(node(2).id, "local-2", "disks", "test", now, now + 6))
+    assert await job.told(2) == {"local-1": 2}
+    told = job.supervisor.intents["resize"]
+    assert told["leaving"] == {node(2).id: "local-2"} and told["deadline_s"] is not None
+    assert "nodes leave" in told["why"] and "drain" not in job.supervisor.intents
+    job.goes()
+    await job.until_held(local_1=2)
