@@ -265,12 +265,13 @@ class Gang:
             for node in generation.nodes
         )
 
-    async def give_up_source(self) -> None:
-        """Tell every node that answers that what other ranks wrote, and these were restored from, is needed no more."""
+    async def give_up_source(self, *, mirrors: bool) -> None:
+        """Tell every node that answers that what other ranks wrote, and these were restored from, is needed no more;
+        without `mirrors`, neither is what was held for other nodes when there were some."""
 
         async def one(node: str) -> None:
             with contextlib.suppress(AgentLostError):
-                await self.agents.call(node, "give_up_source", timeout_s=CALL_TIMEOUT_S)
+                await self.agents.call(node, "give_up_source", mirrors, timeout_s=CALL_TIMEOUT_S)
 
         await asyncio.gather(*(one(node) for node in self.configs))
 

@@ -41,7 +41,9 @@ class Leaving:
         if self._gang.former and self._needs_nothing(watch):
             self._once(_LET_GO, self._let_go())
         if self._has_own_set(watch):
-            self._once(f"source of {watch.generation.number}", self._gang.give_up_source())
+            self._once(
+                f"source of {watch.generation.number}", self._gang.give_up_source(mirrors=bool(self._payload.pairs))
+            )
         change, moved = self._intended.change, self._intended.planned
         if change is None or (moved is None and not change.gives_up):
             self._forget()

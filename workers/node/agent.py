@@ -122,8 +122,11 @@ class NodeAgent:
             orders.append(order)
         return await self._guarded(self._started().form(orders, devices, holders))
 
-    async def give_up_source(self) -> None:
-        """Ranks have a whole set of their own: what others wrote, and they were restored from, is needed no more."""
+    async def give_up_source(self, mirrors: bool) -> None:
+        """Ranks have a whole set of their own: what others wrote, and they were restored from, is needed no more; nor
+        are mirrors, where the job has none any more."""
+        if not mirrors:
+            self._started().mirroring.keep(0, 0)
         self._started().buffers.give_up_source()
 
     async def end(self, generation: int) -> dict[str, Any]:

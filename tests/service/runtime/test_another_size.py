@@ -33,7 +33,8 @@ class Ranks(Nodes):
     def _holdings(self, node: str) -> list[Any]:
         return self.sets.get(node, [])
 
-    def _give_up_source(self, node: str) -> None:
+    def _give_up_source(self, node: str, mirrors: bool) -> None:
+        assert mirrors, "it has two nodes"
         self.gave_up.append(node)
 
     def _forget(self, node_id: str) -> None:
