@@ -107,6 +107,7 @@ async def test_a_job_grows_onto_a_node_that_came(job: Running) -> None:
     assert "resize" not in plan and plan["layout"]["dp_shard"] == 6
 
 
+@pytest.mark.slow
 async def test_it_gives_one_device_of_a_node_back_and_takes_it_again(job: Running) -> None:
     """What Ray has given is given back whole: a job that may shrink holds each rank's apart."""
     await job.resize(3)
@@ -126,6 +127,7 @@ async def test_it_gives_one_device_of_a_node_back_and_takes_it_again(job: Runnin
     await job.until_over()
 
 
+@pytest.mark.slow
 async def test_a_node_that_is_left_is_held_until_its_state_was_taken_over(job: Running) -> None:
     await job.resize(2)
     assert await job.told(2) == {"local-1": 2}
@@ -147,6 +149,7 @@ async def test_what_there_is_no_room_for_waits_and_says_so(job: Running) -> None
     await job.house.until("j-gpt", lambda row: not any(each.type == "Resized" for each in row.conditions))
 
 
+@pytest.mark.slow
 async def test_a_node_that_cannot_be_made_ready_is_given_back(job: Running) -> None:
     job.house.cluster.add_node(node(3))
     await job.resize(6)
@@ -156,6 +159,7 @@ async def test_a_node_that_cannot_be_made_ready_is_given_back(job: Running) -> N
     assert (await job.history())[0]["refused"]["after"]["dp_shard"] == 6
 
 
+@pytest.mark.slow
 async def test_one_change_for_a_resize_and_a_node_that_is_drained(job: Running) -> None:
     job.house.cluster.add_node(node(3, cpus=4))
     now = time.time()
@@ -168,6 +172,7 @@ async def test_one_change_for_a_resize_and_a_node_that_is_drained(job: Running) 
     await job.until_held(local_1=2, local_3=3)
 
 
+@pytest.mark.slow
 async def test_the_same_wish_is_one_wish_and_another_takes_its_place(job: Running) -> None:
     first = await job.resize(7)
     assert (await job.resize(7)).version == first.version
@@ -175,6 +180,7 @@ async def test_the_same_wish_is_one_wish_and_another_takes_its_place(job: Runnin
     await job.told(3)
 
 
+@pytest.mark.slow
 async def test_a_control_plane_that_comes_anew_goes_on_with_it(house: House) -> None:
     async with controlled(house):
         supervisor = await house.supervisor(await house.submit(dp=ELASTIC, training=TRAINING))
@@ -200,6 +206,7 @@ async def test_a_lost_node_that_nothing_replaces_makes_the_job_smaller(job: Runn
     await job.until_held(local_1=2)
 
 
+@pytest.mark.slow
 async def test_it_grows_into_room_that_nobody_waits_for(job: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regroup.service.policy.elastic.HOLD_S", 0.0)
     monkeypatch.setattr("regroup.service.policy.elastic.SETTLED_S", 0.0)
@@ -217,6 +224,7 @@ async def test_it_grows_into_room_that_nobody_waits_for(job: Running, monkeypatc
     assert "room for 6 ranks" in job.supervisor.intents["resize"]["why"]
 
 
+@pytest.mark.slow
 async def test_a_drained_node_for_which_there_is_no_other_makes_the_job_smaller(job: Running) -> None:
     now = time.time()
     await job.house.store.drain(DrainRow(node(2).id, "local-2", "disks", "test", now, now + 6))
