@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from regroup.service.runtime.agents import AgentLostError
@@ -123,4 +123,4 @@ class Intended:
 
 
 def _drained(told: Mapping[str, Any]) -> Change:
-    return Change(**{**told, "reason": Reason(told.get("reason", Reason.DRAINED))})
+    return replace(Change(**told), reason=Reason(told.get("reason", Reason.DRAINED)))

@@ -14,7 +14,6 @@ from dataclasses import asdict
 from typing import Any
 
 from regroup.service.detectors import Detector
-from regroup.service.policy.recovery import ZYGOTE_RANK, Source, Verdict
 from regroup.service.policy.recovery import ZYGOTE_RANK, Source, Verdict, rung_of
 from regroup.service.runtime.adopting import found
 from regroup.service.runtime.agents import AgentError, AgentLostError

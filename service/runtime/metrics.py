@@ -22,10 +22,8 @@ from regroup.service.policy.health import Health, Rule, judge_all
 from regroup.service.runtime import metric_names as names
 from regroup.service.runtime.account import Account
 from regroup.service.runtime.metric_names import Metric
-from regroup.service.states import JobState
+from regroup.service.states import JobState, Reason
 from regroup.service.store.records import JobFilter, ProjectRow, Totals
-from regroup.service.states import Reason
-from regroup.service.store.records import JobFilter, Totals
 from regroup.service.store.store import Store
 
 _PAGE = 200
