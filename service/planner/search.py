@@ -5,8 +5,8 @@ recomputation, because what those add is never negative. A plan that without dat
 than what it has to beat stays so, because that share is never negative. A test compares with `cut=False`.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
 
 from regroup.service.errors import SpecError
 from regroup.service.layout import Layout
@@ -88,49 +88,83 @@ def search(
     limits = limits or Limits()
     check(work, cluster)
     constants = constants.on(cluster.device)
-    champions: dict[str, Choice] = {}
-    nearest: dict[str, Choice] = {}
-    best: list[Choice] = []
-    timed = 0
+    room_bytes = cluster.device.memory_bytes
+    leaders, nearest, timed = _Leaders(limits.keep), _Nearest(), 0
     for tp, cp, pp in degrees(work, cluster, limits):
         spread = list(_spread(work, cluster, limits, tp, cp, pp))
         shapes = list(_shapes(work, spread[0][0], limits)) if spread else []
         if not shapes:
             continue
-        room = [each for each in spread if not cut or _least_states(work, *each, limits) <= cluster.device.memory_bytes]
         for layout, sharding in spread:
             least = Plan(layout, 1, sharding, "full")
-            need = peak_bytes(work, least, constants, limits.kept)
-            name = kind(least)
-            if name not in nearest or need < nearest[name].peak_bytes:
-                nearest[name] = Choice(least, core_time(work, cluster, least, constants), need)
+            nearest.take(work, cluster, least, constants, peak_bytes(work, least, constants, limits.kept))
+        room = [each for each in spread if not cut or _least_states(work, *each, limits) <= room_bytes]
         for shape in shapes if room else ():
             core = core_time(work, cluster, shape(*room[0]), constants)
             timed += 1
             for layout, sharding in room:
                 plan = shape(layout, sharding)
-                champion = champions.get(kind(plan))
-                bar = max(champion.time.step_s, best[-1].time.step_s) if champion and len(best) == limits.keep else None
-                if cut and bar is not None and core.step_s > bar:
+                if cut and leaders.are_ahead_of(core.step_s, kind(plan)):
                     continue
                 need = peak_bytes(work, plan, constants, limits.kept)
-                if need > cluster.device.memory_bytes:
-                    continue
-                choice = Choice(plan, with_data(core, work, cluster, plan, constants), need)
-                if champion is None or choice.order < champion.order:
-                    champions[kind(plan)] = choice
-                if len(best) < limits.keep or choice.order < best[-1].order:
-                    best = sorted([*best, choice], key=lambda each: each.order)[: limits.keep]
-    if not nearest:
+                if need <= room_bytes:
+                    leaders.take(Choice(plan, with_data(core, work, cluster, plan, constants), need))
+    if not nearest.by_kind:
         most_tp = max(tp for tp in range(1, _most_tp(cluster, limits) + 1) if _splits(work, tp))
         raise SpecError([no_layout(work, cluster, most_tp, limits.most_pp or work.model.layers)])
-    if not best:
-        least = min(nearest.values(), key=lambda each: each.peak_bytes)
+    if not leaders.best:
+        least = min(nearest.by_kind.values(), key=lambda each: each.peak_bytes)
         raise SpecError([fits_nowhere(work, cluster, least.plan, least.peak_bytes, limits.kept)])
-    shown = {kind(each.plan) for each in best}
-    notable = sorted((each for name, each in champions.items() if name not in shown), key=lambda each: each.order)
-    large = sorted((each for name, each in nearest.items() if name not in champions), key=lambda each: each.peak_bytes)
-    return Found(tuple(best), tuple(notable), tuple(large), timed)
+    return Found(tuple(leaders.best), leaders.notable(), nearest.too_large(leaders.champions), timed)
+
+
+@dataclass
+class _Leaders:
+    """The best so far, of all and of each kind."""
+
+    keep: int
+    best: list[Choice] = field(default_factory=list[Choice])
+    champions: dict[str, Choice] = field(default_factory=dict[str, Choice])
+
+    def are_ahead_of(self, at_least_s: float, name: str) -> bool:
+        """A plan of this kind that takes so long at least changes nothing."""
+        champion = self.champions.get(name)
+        if champion is None or len(self.best) < self.keep:
+            return False
+        return at_least_s > max(champion.time.step_s, self.best[-1].time.step_s)
+
+    def take(self, choice: Choice) -> None:
+        """Look at one that fits."""
+        name = kind(choice.plan)
+        champion = self.champions.get(name)
+        if champion is None or choice.order < champion.order:
+            self.champions[name] = choice
+        if len(self.best) < self.keep or choice.order < self.best[-1].order:
+            self.best = sorted([*self.best, choice], key=lambda each: each.order)[: self.keep]
+
+    def notable(self) -> tuple[Choice, ...]:
+        """Champions of kinds that are not among the best."""
+        shown = {kind(each.plan) for each in self.best}
+        others = (each for name, each in self.champions.items() if name not in shown)
+        return tuple(sorted(others, key=lambda each: each.order))
+
+
+@dataclass
+class _Nearest:
+    """Of each kind what needs least memory."""
+
+    by_kind: dict[str, Choice] = field(default_factory=dict[str, Choice])
+
+    def take(self, work: Work, cluster: Cluster, plan: Plan, constants: Constants, need: float) -> None:
+        """Look at one, whether it fits or not."""
+        known = self.by_kind.get(kind(plan))
+        if known is None or need < known.peak_bytes:
+            self.by_kind[kind(plan)] = Choice(plan, core_time(work, cluster, plan, constants), need)
+
+    def too_large(self, fitting: Container[str]) -> tuple[Choice, ...]:
+        """Those of kinds of which nothing fits, the smallest first."""
+        large = (each for name, each in self.by_kind.items() if name not in fitting)
+        return tuple(sorted(large, key=lambda each: each.peak_bytes))
 
 
 def kind(plan: Plan) -> str:

@@ -13,6 +13,9 @@ _OPTIMIZER_BYTES = 30.0
 """Memory traffic per parameter of an Adam step: gradient, master and two moments read, all but the gradient written."""
 _ACCUMULATED_BYTES = 10.0
 """Memory traffic per parameter of adding a micro-batch's 16-bit gradient to the 32-bit sum."""
+_NARROW = ("fp8", "fp4")
+_NODE = 8
+"""Devices among which nobody waits for a straggler of another node."""
 _REDONE = {"none": 0.0, "selective": 0.1, "full": 1.0}
 """Share of a forward that is done again."""
 
@@ -97,81 +100,125 @@ def with_data(core: StepTime, work: Work, cluster: Cluster, plan: Plan, constant
 
 
 def core_time(work: Work, cluster: Cluster, plan: Plan, constants: Constants) -> StepTime:
-    """Seconds of one step but for data parallelism and the optimizer's update: the same however parameters are
-    sharded."""
+    """Seconds of one step but for data parallelism and the optimizer's update, however parameters are sharded."""
     model, layout, c = work.model, plan.layout, constants
-    tp, pp, cp = layout.tp, layout.pp, layout.cp
-    device = cluster.device
-    sixteen = device.flops("bf16" if work.precision in ("fp8", "fp4") else work.precision)
-    products = sixteen
-    if work.precision in ("fp8", "fp4"):
-        products = sixteen * (device.flops(work.precision) / sixteen) ** c.narrow
-    tokens = plan.micro_batch * work.sequence / cp
     count = plan.micro_batches(work)
-    layers = math.ceil(model.layers / (pp * plan.virtual)) * plan.virtual if pp > 1 else model.layers
+    layers = math.ceil(model.layers / (layout.pp * plan.virtual)) * plan.virtual if layout.pp > 1 else model.layers
     redone = _REDONE[plan.checkpointing] if plan.recomputed is None else plan.recomputed
-    rounds = 3.0 + redone
-
-    hidden, inner = model.hidden, model.inner
-    heads_width = model.heads * model.width
-    key_width = model.groups * model.width
-    up = 2 if model.gated else 1
-    shapes = (
-        (hidden, (heads_width + 2 * key_width) / tp, 1.0),
-        (heads_width / tp, hidden, 1.0),
-        (hidden, inner / tp, up * model.active_experts),
-        (inner / tp, hidden, 1.0 * model.active_experts),
-    )
-    ratio = c.tile * products / device.memory_bytes_s
-    matmul = 0.0
-    for k, n, times in shapes:
-        grain = c.misaligned if min(k, n) % 64 else 1.0
-        matmul += times * 2 * tokens * k * n * (grain + ratio * (1 / k + 1 / n + 1 / tokens))
-    matmul /= products * c.matmul
-    odd = c.odd_heads if model.width % 8 else 1.0
-    attention = tokens * model.attention_flops_per_token(work.sequence) * odd / (tp * sixteen * c.attention)
-    kept = layer_activation_bytes(
-        tokens, hidden, model.heads, work.sequence, tp, sequence_parallel=plan.sequence_parallel, flash=work.flash
-    )
-    memory = c.passes * kept / device.memory_bytes_s
-    busy = matmul + attention + memory
-    launch = (busy**3 + c.launch_s**3) ** (1 / 3) - busy
-
-    tensor = group(cluster, tp, 1, c)
-    exchanges = (4 + 2 * redone) if tp > 1 else 0.0
-    tensor_s = exchanges * tensor.reduce_s(2 * tokens * hidden)
-    ring = group(cluster, cp, tp, c)
-    sent = 2 * 2 * tokens * key_width / tp * cp
-    context_s = max(0.0, rounds * ring.half_s(sent) - c.hidden * rounds * attention) if cp > 1 else 0.0
-
-    head = 2 * tokens * hidden * model.vocabulary / tp
-    logits = 3 * (head / (products * c.matmul) + c.passes * 2 * tokens * model.vocabulary / tp / device.memory_bytes_s)
-    per_layer = rounds * (busy + launch) + tensor_s + context_s
-    passed = 0.0
-    if pp > 1:
-        stride = tp * cp * layout.data_degree
-        far = stride >= cluster.domain
-        lane = cluster.network_bytes_s * c.outer_link if far else LINKS[device.link].bandwidth_bytes_s * c.inner_link
-        passed = 2 * plan.virtual * 2 * tokens * hidden / tp / lane
-    stage = layers * per_layer + logits + passed
-    bubble = bubble_overhead(pp, count, plan.schedule, plan.virtual) if pp > 1 else 0.0
-    work_s = count * stage
-
-    added_s = count * _held(work, plan) * _ACCUMULATED_BYTES / device.memory_bytes_s if count > 1 else 0.0
-    doublings = math.log2(max(1.0, cluster.gpus / 8))
-    return StepTime(
-        matmul_s=count * layers * rounds * matmul + count * logits,
-        attention_s=count * layers * rounds * attention,
-        memory_s=count * layers * rounds * memory,
-        launch_s=count * layers * rounds * launch,
-        tensor_s=count * layers * tensor_s,
-        context_s=count * layers * context_s,
-        pipeline_s=count * passed,
-        bubble_s=work_s * bubble,
+    tokens = plan.micro_batch * work.sequence / layout.cp
+    forward = _forward(work, cluster, plan, c, tokens)
+    passes = count * layers * (3.0 + redone)
+    tensor_s = count * layers * _tensor_s(work, cluster, plan, c, tokens, redone)
+    context_s = count * layers * _context_s(work, cluster, plan, c, tokens, (3.0 + redone))
+    pipeline_s = count * _passed_s(work, cluster, plan, c, tokens)
+    parts = StepTime(
+        matmul_s=passes * forward.matmul_s + count * _logits_s(work, cluster, plan, c, tokens),
+        attention_s=passes * forward.attention_s,
+        memory_s=passes * forward.memory_s,
+        launch_s=passes * forward.launch_s,
+        tensor_s=tensor_s,
+        context_s=context_s,
+        pipeline_s=pipeline_s,
+        bubble_s=0.0,
         data_s=0.0,
-        optimizer_s=added_s,
+        optimizer_s=0.0,
+        other_s=0.0,
+    )
+    work_s = parts.step_s
+    added = _held(work, plan) * _ACCUMULATED_BYTES / cluster.device.memory_bytes_s
+    doublings = math.log2(max(1.0, cluster.gpus / _NODE))
+    return replace(
+        parts,
+        bubble_s=work_s * bubble_overhead(layout.pp, count, plan.schedule, plan.virtual),
+        optimizer_s=count * added if count > 1 else 0.0,
         other_s=c.step_s + c.doubling * doublings * work_s,
     )
+
+
+@dataclass(frozen=True)
+class _Forward:
+    """One layer's forward of one micro-batch, without communication."""
+
+    matmul_s: float
+    attention_s: float
+    memory_s: float
+    launch_s: float
+
+
+def _forward(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: float) -> _Forward:
+    model, device, tp = work.model, cluster.device, plan.layout.tp
+    products = _products(work, cluster, c)
+    attended, keys = model.heads * model.width, model.groups * model.width
+    shapes = (
+        (model.hidden, (attended + 2 * keys) / tp, 1),
+        (attended / tp, model.hidden, 1),
+        (model.hidden, model.inner / tp, (2 if model.gated else 1) * model.active_experts),
+        (model.inner / tp, model.hidden, model.active_experts),
+    )
+    ratio = c.tile * products / device.memory_bytes_s
+    operations = 0.0
+    for k, n, times in shapes:
+        grain = c.misaligned if min(k, n) % 64 else 1.0
+        operations += times * 2 * tokens * k * n * (grain + ratio * (1 / k + 1 / n + 1 / tokens))
+    matmul_s = operations / (products * c.matmul)
+    odd = c.odd_heads if model.width % 8 else 1.0
+    scores = tokens * model.attention_flops_per_token(work.sequence) * odd / tp
+    attention_s = scores / (_sixteen(work, cluster) * c.attention)
+    kept = layer_activation_bytes(
+        tokens, model.hidden, model.heads, work.sequence, tp,
+        sequence_parallel=plan.sequence_parallel, flash=work.flash,
+    )  # fmt: skip
+    memory_s = c.passes * kept / device.memory_bytes_s
+    busy_s = matmul_s + attention_s + memory_s
+    return _Forward(matmul_s, attention_s, memory_s, (busy_s**3 + c.launch_s**3) ** (1 / 3) - busy_s)
+
+
+def _sixteen(work: Work, cluster: Cluster) -> float:
+    """Operations a second of what is not done in 8 or 4 bits."""
+    return cluster.device.flops("bf16" if work.precision in _NARROW else work.precision)
+
+
+def _products(work: Work, cluster: Cluster, c: Constants) -> float:
+    """Operations a second of matrix products: of what narrow ones gain on paper, a part."""
+    wide = _sixteen(work, cluster)
+    return wide * (cluster.device.flops(work.precision) / wide) ** c.narrow if work.precision in _NARROW else wide
+
+
+def _tensor_s(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: float, redone: float) -> float:
+    """Two all-reduces of a layer's forward, two of its backward, and two more where the forward is done again."""
+    ranks = group(cluster, plan.layout.tp, 1, c)
+    return (4 + 2 * redone) * ranks.reduce_s(2 * tokens * work.model.hidden)
+
+
+def _context_s(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: float, passes: float) -> float:
+    """Keys and values go round the ring while attention computes."""
+    model, layout = work.model, plan.layout
+    if layout.cp == 1:
+        return 0.0
+    ring = group(cluster, layout.cp, layout.tp, c)
+    sent_s = ring.half_s(4 * tokens * model.groups * model.width / layout.tp * layout.cp)
+    scores = tokens * model.attention_flops_per_token(work.sequence) / layout.tp
+    attention_s = scores / (_sixteen(work, cluster) * c.attention)
+    return passes * max(0.0, sent_s - c.hidden * attention_s)
+
+
+def _logits_s(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: float) -> float:
+    """Forward and backward of the output's product, on the stage that has it: all wait for it."""
+    rows = tokens * work.model.vocabulary / plan.layout.tp
+    product_s = 2 * rows * work.model.hidden / (_products(work, cluster, c) * c.matmul)
+    return 3 * (product_s + c.passes * 2 * rows / cluster.device.memory_bytes_s)
+
+
+def _passed_s(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: float) -> float:
+    """What a stage sends on for a micro-batch, forward and back; each tensor-parallel rank sends its part."""
+    layout = plan.layout
+    if layout.pp == 1:
+        return 0.0
+    if layout.tp * layout.cp * layout.data_degree >= cluster.domain:
+        lane = cluster.network_bytes_s * c.outer_link
+    else:
+        lane = LINKS[cluster.device.link].bandwidth_bytes_s * c.inner_link
+    return 2 * plan.virtual * 2 * tokens * work.model.hidden / layout.tp / lane
 
 
 def _held(work: Work, plan: Plan) -> float:
