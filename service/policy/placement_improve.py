@@ -7,8 +7,8 @@ from regroup.service.policy.topology import DOMAIN_LEVELS, Level
 
 _WORK = 2400
 """Changes tried, times the seats of the job."""
-_POOL = 24
-"""Nodes beside the job's own that are looked at."""
+_POOL, _NEAR = 24, 10
+"""Nodes beside the job's own that are looked at, and so many of one domain."""
 _ENOUGH = 1e-6
 
 
@@ -38,14 +38,16 @@ def _pool(judge: Judge, seats: Seats) -> list[int]:
     low, high = judge.scope(seats[0][0])
     first, own = seats[0][0], {at for at, _ in seats}
     most = _POOL + len(own)
-    free = site.free(judge.demand)
+    free, everything = site.free(judge.demand), site.all(judge.demand)
+    least = min(count for _, count in seats)
     pool = sorted(own)
     for level in range(len(DOMAIN_LEVELS) - 1, -2, -1):
         number = site.numbers[level][first] if level >= 0 else 0
         start, end = (site.starts[level][number], site.starts[level][number + 1]) if level >= 0 else (low, high)
         near = [at for at in range(max(start, low), min(end, high)) if caps[at] and at not in own]
         own.update(near)
-        pool += sorted(near, key=lambda at: (free[at], at))[: most - len(pool)]
+        # Nodes in use that hold the smallest seat come first: to fill one up is the best that can be.
+        pool += sorted(near, key=lambda at: (caps[at] < least or free[at] == everything[at], free[at], at))[:_NEAR]
         if len(pool) >= most:
             break
     return pool
