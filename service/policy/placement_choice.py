@@ -21,7 +21,7 @@ BROKEN_COSTS = 0.1
 communication."""
 _NODES = len(DOMAIN_LEVELS)
 _RACK, _INNER = DOMAIN_LEVELS.index(Level.RACK), DOMAIN_LEVELS.index(Level.GPU_DOMAIN)
-_STARTS = 4
+_STARTS = 2
 """Ways that are improved, the least costly ones."""
 _MANY_SEATS = 64
 """Of a job with more, fewer ways are tried and none is improved."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from regroup.service.policy.placement_way import Judge, Seats, Way
 from regroup.service.policy.topology import DOMAIN_LEVELS, Level
 
-_WORK = 2400
+_WORK = 1200
 """Changes tried, times the seats of the job."""
 _POOL, _NEAR = 24, 10
 """Nodes beside the job's own that are looked at, and so many of one domain."""
