@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.service.errors import SpecError
@@ -7,6 +7,7 @@ from regroup.service.ladder import nearest
 from regroup.service.spec import parse_spec
 
 
+@settings(deadline=None)
 @given(st.integers(1, 300), st.sets(st.integers(1, 600), max_size=12))
 def test_the_nearest_are_legal_and_nothing_legal_is_nearer(degree: int, legal: set[int]) -> None:
     legal.discard(degree)

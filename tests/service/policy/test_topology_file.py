@@ -1,7 +1,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.service.policy.topology import Level
@@ -87,6 +87,7 @@ def test_what_is_wrong_is_said_with_its_place(text: str, said: str) -> None:
         parse(text)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60) | st.text(alphabet="SwitchName=Nodes[]-0,\n #", max_size=60))
 def test_no_text_makes_it_crash(text: str) -> None:
     try:
