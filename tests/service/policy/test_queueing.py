@@ -190,4 +190,4 @@ def test_a_job_comes_after_others() -> None:
 
 def test_a_look_ends_when_it_has_weighed_enough() -> None:
     queue = [waits(f"j{number}", 1, queued_s=number) for number in range(5)]
-    assert len(decide(queue, [node("n"), node("m")], rule=replace(RULE, most_looks=3))) == 2
+    assert len(decide(queue, [node("n"), node("m")], rule=replace(RULE, most_looks=2))) == 2
