@@ -1,0 +1,118 @@
+"""A job is given other sizes while it trains: no step is lost, and the curve is that of a run that kept its size."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from house.gates import Gates
+from house.served import Served, eventually
+
+from regroup.api.schemas import Job
+
+Spec = Callable[..., dict[str, Any]]
+TOLERANCE = 1e-10
+"""Relative, of each step's loss, in float64: sums are of another order where ranks are others."""
+_HELD_AT = (3, 7, 11)
+MODEL = {"dim": 32, "layers": 4, "heads": 4, "vocab_size": 264}
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server with three nodes of two slots."""
+    server = Served(tmp_path_factory.mktemp("three") / "state", nodes=3)
+    server.start()
+    yield server
+    server.down()
+
+
+def elastic(spec: Spec, name: str) -> dict[str, Any]:
+    made = spec(name, steps=16, layout={"dp": {"min": 1, "target": 4, "max": 6}})
+    made["workload"]["model"] = MODEL
+    made["workload"]["data"]["tokenizer"] = "byte"
+    made["training"] |= {"precision": "fp64", "micro_batch": 1}
+    return made
+
+
+def losses(server: Served, job: Job) -> dict[int, float]:
+    rows = server.client.steps(job.id)
+    return {row.step: row.loss for row in rows if row.loss is not None}
+
+
+def ranks_by_node(server: Served, job: Job) -> list[dict[str, int]]:
+    """Of each generation: node → ranks."""
+    found: list[dict[str, int]] = []
+    for generation in server.client.generations(job.id):
+        found.append({})
+        for rank in generation.ranks:
+            found[-1][rank.node_name] = found[-1].get(rank.node_name, 0) + 1
+    return found
+
+
+def goes_through(server: Served, spec: dict[str, Any], folder: Path, *sizes: dict[str, int]) -> Job:
+    """It is given one size after the other, each while its ranks wait at the end of a step."""
+    gates = Gates(folder, *_HELD_AT[: len(sizes)])
+    job = server.client.submit({**spec, **gates.parts})
+    for number, (size, step) in enumerate(zip(sizes, _HELD_AT, strict=False), 1):
+        generation = eventually(lambda step=step: held_at(server, job, gates, step), 120)
+        agents = sorted(server.agents())
+        server.client.sizes.set(job.id, **size)
+        eventually(lambda number=number: count_told(server, job) == number, 60)
+        gates.open(step)
+        layout = server.client.sizes.wait(job.id, timeout_s=60)
+        assert layout is not None and layout.data_degree == size["dp"]
+        assert (layout.tp, layout.pp) == (size.get("tp", 1), size.get("pp", 1))
+        held = {rank.node_id for rank in server.client.generations(job.id)[generation - 1].ranks}
+        if held == {rank.node_id for rank in server.client.generations(job.id)[generation].ranks}:
+            assert sorted(server.agents()) == agents, "they keep their snapshots, and are not started anew"
+    return job
+
+
+def held_at(server: Served, job: Job, gates: Gates, step: int) -> int:
+    """The generation whose ranks all wait there; 0 while none does."""
+    formed = server.client.generations(job.id)
+    is_held = formed and len(gates.ranks_at(step, formed[-1].number)) == formed[-1].world_size
+    return formed[-1].number if is_held else 0
+
+
+def count_told(server: Served, job: Job) -> int:
+    """How often ranks were told to end when they have passed the gate."""
+    return sum(event.data.get("kind") == "leaving" for event in server.client.events(job.id))
+
+
+def assert_equal_to(server: Served, job: Job, control: Job, changes: int) -> None:
+    done = server.client.wait(job.id, timeout_s=240)
+    assert done.state == "SUCCEEDED", (done.reason, done.message, done.error)
+    ledger = server.client.ledger(job.id)
+    assert ledger.exact, ledger.problems
+    assert done.digest.samples == control.digest.samples
+    assert losses(server, done) == pytest.approx(losses(server, control), rel=TOLERANCE)
+    found = [(each.reason, each.rung, each.steps_lost) for each in done.incidents]
+    assert found == [("resized", "resize", 0)] * changes
+    assert [each.restore["kind"] for each in server.client.generations(job.id)[1:]] == ["memory"] * changes
+    states = [(e.data["to"], e.data["reason"]) for e in server.client.events(job.id) if e.type == "state"]
+    assert states.count(("RESIZING", "resized")) == changes and ("RECOVERING", "resized") not in states
+
+
+def test_two_and_one_ranks_on_two_nodes_and_back(served: Served, spec: Spec, tmp_path: Path) -> None:
+    job = goes_through(served, elastic(spec, "sizes"), tmp_path, {"dp": 3}, {"dp": 4})
+    control = served.run(elastic(spec, "kept"))
+    assert_equal_to(served, job, control, 2)
+    assert [sorted(each.values()) for each in ranks_by_node(served, job)] == [[2, 2], [1, 2], [2, 2]]
+
+
+@pytest.mark.slow
+def test_four_six_three_and_four_ranks(three: Served, spec: Spec, tmp_path: Path) -> None:
+    job = goes_through(three, elastic(spec, "sizes"), tmp_path, {"dp": 6}, {"dp": 3}, {"dp": 4})
+    control = three.run(elastic(spec, "kept"))
+    assert_equal_to(three, job, control, 3)
+    assert [sum(each.values()) for each in ranks_by_node(three, job)] == [4, 6, 3, 4]
+
+
+@pytest.mark.slow
+def test_fsdp_then_tensor_then_pipeline_parallel(served: Served, spec: Spec, tmp_path: Path) -> None:
+    sizes = {"dp": 2, "tp": 2}, {"dp": 2, "tp": 1, "pp": 2}
+    job = goes_through(served, elastic(spec, "split"), tmp_path, *sizes)
+    control = served.run(elastic(spec, "whole"))
+    assert_equal_to(served, job, control, 2)
+    assert [sum(each.values()) for each in ranks_by_node(served, job)] == [4, 4, 4]
