@@ -8,24 +8,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from regroup.service.policy.placement import Demand, Placement
-from regroup.service.policy.topology import Node
+from regroup.service.policy.topology import Level, Node
 
 Free = tuple[float, float, int]
 """Cores, CUDA devices and bytes of host memory."""
 Seats = Sequence[tuple[str, int]]
 """Node id and ranks there."""
-_Shape = tuple[str, int, int, int]
+_Shape = tuple[str, int, int, int, Level]
 """All of a demand that says how much room there is for its ranks."""
 
 
 def room(demand: Demand, free: Free) -> int:
-    """Ranks of the demand that so much holds, in whole segments."""
+    """Ranks of the demand that so much holds, in whole segments where those stay on a node."""
     ranks = free[0] // demand.cpus
     if demand.device == "cuda":
         ranks = min(ranks, free[1])
     if demand.memory_bytes:
         ranks = min(ranks, free[2] // demand.memory_bytes)
-    return max(0, int(ranks)) // demand.segment * demand.segment
+    grain = demand.segment if demand.segment_within is Level.NODE else 1
+    return max(0, int(ranks)) // grain * grain
 
 
 def taken(demand: Demand, ranks: int) -> Free:
@@ -171,7 +172,7 @@ def minus(free: Free, used: Free) -> Free:
 
 
 def _shape(demand: Demand) -> _Shape:
-    return demand.device, demand.cpus, demand.memory_bytes, demand.segment
+    return demand.device, demand.cpus, demand.memory_bytes, demand.segment, demand.segment_within
 
 
 def _is_open(node: Node) -> bool:
