@@ -28,11 +28,13 @@ def reseat(demand: Demand, seats: Sequence[tuple[str, int]], nodes: Sequence[Nod
     kept = [Seat(by_id[node_id], ranks) for node_id, ranks in whole.items() if ranks]
     if not (missing := demand.ranks - sum(whole.values())):
         return tuple(kept)
-    found = place(replace(demand, ranks=missing), [node for node in nodes if not whole.get(node.id)])
+    # Who talks to whom is known of all ranks, and not of those that are missing.
+    others = [node for node in nodes if not whole.get(node.id)]
+    found = place(replace(demand, ranks=missing, axes=()), others)
     if isinstance(found, Unplaceable):
         have = sum(ranks for _, ranks in seats)
         return replace(found, message=f"to go from {have} to {demand.ranks} ranks it {found.message}")
-    return (*kept, *found.seats)
+    return (*kept, *(replace(seat, numbers=()) for seat in found.seats))
 
 
 def _room(demand: Demand, node: Node) -> int:

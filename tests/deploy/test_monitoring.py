@@ -19,7 +19,7 @@ from regroup.service.policy.health import Happening, NodeEvent, Rule
 from regroup.service.runtime.metrics import Metrics
 from regroup.service.spec import parse_spec
 from regroup.service.states import JobState, Reason, advance
-from regroup.service.store.records import NewJob
+from regroup.service.store.records import NewJob, ProjectRow
 from regroup.service.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,6 +85,7 @@ async def exposition(folder: Path) -> bytes:
     for number in (1, 2):
         spec = parse_spec({"name": f"gpt-{number}", "workload": workload, "training": training})
         await store.submit(NewJob(f"job_{number}", spec, f"file:///s/{number}"), now=990.0, actor="someone")
+    await store.queue.put_project(ProjectRow("default", guaranteed=8))
     lease = await store.acquire_lease("controller", 30.0)
     assert lease is not None
     await store.apply(lease, advance("job_1", JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=995.0)

@@ -1,9 +1,12 @@
 """Other numbers of ranks for a job that runs: what it keeps, what it gives up, where it gets more."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regroup.service.policy.communication import Axis
 from regroup.service.policy.placement import Demand, Unplaceable
 from regroup.service.policy.reseating import reseat
 from regroup.service.policy.topology import Node
@@ -51,6 +54,13 @@ def test_a_node_that_takes_nothing_new_is_given_no_more() -> None:
 
 def test_a_node_that_the_job_may_not_keep_is_not_among_its_seats() -> None:
     assert seated(4, [("b", 2)], node("a", 4), node("b", 0)) == [("b", 2), ("a", 2)]
+
+
+def test_what_is_known_of_all_ranks_does_not_place_those_that_are_missing() -> None:
+    wanted = replace(demand(6), axes=(Axis("dp_shard", 6, 1e6),))
+    found = reseat(wanted, [("a", 2), ("b", 2)], [node("a", 0), node("b", 0), node("c", 2)])
+    assert not isinstance(found, Unplaceable)
+    assert [(seat.node.id, seat.ranks, seat.numbers) for seat in found] == [("a", 2, ()), ("b", 2, ()), ("c", 2, ())]
 
 
 def test_groups_stay_whole() -> None:

@@ -1,12 +1,10 @@
 """What the agents of a job are told of its Python."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from regroup.service.detectors import Detector
-from regroup.service.layout import Layout
 from regroup.service.runtime.payload import Payload
 from regroup.workers.contract import ErrorClass, Exited, Failed, Joined, RankError
 
@@ -71,8 +69,8 @@ def places(*numbers: list[int]) -> list[tuple[int, str, int]]:
         {"node_id": f"n{at}", "name": f"n{at}", "address": "", "ranks": 2, "numbers": which}
         for at, which in enumerate(numbers)
     ]
-    job = payload(BUILTIN).on(nodes)
-    return [(place.rank, place.node_id, place.local_rank) for place in replace(job, layout=Layout(4)).places()]
+    job = payload(BUILTIN).on(nodes, {"dp_replicate": 4})
+    return [(place.rank, place.node_id, place.local_rank) for place in job.places()]
 
 
 def test_ranks_are_where_they_were_placed() -> None:
