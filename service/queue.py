@@ -4,13 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from regroup.service.policy.placement import Demand
+from regroup.service.policy.preemption import given_up
 from regroup.service.policy.queueing import Rule, demand_of, position, sizes_of
 from regroup.service.policy.quota import Quota
-from regroup.service.policy.waiting import Preemptibility, Priority, Running, Size, Waiting
+from regroup.service.policy.waiting import Preemptibility, Priority, Running, Size, Waiting, shrinking
 from regroup.service.settings import Settings
 from regroup.service.spec import JobSpec
 from regroup.service.states import JobState
-from regroup.service.store.queue import MAKE_ROOM
+from regroup.service.store.queue import MAKE_ROOM, RESIZE
 from regroup.service.store.records import Allotment, JobRow, ProjectRow
 from regroup.service.store.store import Store
 
@@ -46,9 +47,9 @@ class Specs:
         return self._known[job.id]
 
 
-def rule_of(settings: Settings, *, can_resize: bool) -> Rule:
+def rule_of(settings: Settings) -> Rule:
     """How this control plane runs its queue."""
-    return Rule(settings.ageing_s, settings.least_run_s, can_resize)
+    return Rule(settings.ageing_s, settings.least_run_s, can_resize=True)
 
 
 def quotas_of(projects: Iterable[ProjectRow]) -> dict[str, Quota]:
@@ -73,8 +74,14 @@ def waiting(job: JobRow, specs: Specs, *, after: Sequence[str], now: float, star
     )
 
 
-def running(job: JobRow, grants: Sequence[Allotment], specs: Specs, *, now: float) -> Running:
-    """A job that holds these grants."""
+def running(job: JobRow, grants: Sequence[Allotment], specs: Specs, *, now: float) -> list[Running]:
+    """A job that holds these grants; one that is to be smaller as two: what stays, and what comes free."""
+    whole, wanted = _whole(job, grants, specs, now), job.intents.get(RESIZE)
+    smaller = [size for size in whole.smaller if wanted and size.layout.to_json() == wanted["layout"]]
+    return shrinking(whole, given_up(whole.seats, whole.demand, smaller[0]), now) if smaller else [whole]
+
+
+def _whole(job: JobRow, grants: Sequence[Allotment], specs: Specs, now: float) -> Running:
     known = specs.of(job)
     spec, ranks = known.spec, sum(int(row.data["ranks"]) for row in grants)
     each = known.sizes[0].demand
@@ -101,7 +108,7 @@ def held(jobs: Iterable[JobRow], rows: Iterable[Allotment], specs: Specs, *, now
     for row in rows:
         if row.kind == "grant":
             grants.setdefault(row.job_id, []).append(row)
-    return [running(job, grants[job.id], specs, now=now) for job in jobs if job.id in grants]
+    return [part for job in jobs if job.id in grants for part in running(job, grants[job.id], specs, now=now)]
 
 
 def _longest_s(job: JobRow, spec: JobSpec, now: float, start_s: float) -> float | None:

@@ -6,9 +6,9 @@ from typing import Any
 
 from regroup.service.errors import ConflictError, FieldIssue, SpecError
 from regroup.service.layout import Layout
-from regroup.service.runtime.resizing import WANTED
 from regroup.service.spec import JobSpec
 from regroup.service.states import JobState
+from regroup.service.store.queue import RESIZE
 from regroup.service.store.records import JobRow
 from regroup.service.store.store import Store
 from regroup.service.workload import BuiltinWorkload
@@ -37,10 +37,10 @@ async def resize(store: Store, job: JobRow, size: Size, *, why: str, now: float,
     def wanted(row: JobRow) -> Mapping[str, Any]:
         if row.state.is_terminal or row.state in _NOT_IN:
             raise ConflictError(f"job {row.id} is {row.state}: only a job that waits or runs can be of another size")
-        before = row.intents.get(WANTED)
+        before = row.intents.get(RESIZE)
         if (before["layout"] if before else row.layout) == layout:
             return {}
-        return {WANTED: {"layout": layout, "why": why, "asked_s": now}}
+        return {RESIZE: {"layout": layout, "why": why, "asked_s": now}}
 
     return await store.intend(job.id, wanted, now=now, actor=actor)
 

@@ -29,9 +29,10 @@ from regroup.service.runtime.making_room import room_intent
 from regroup.service.runtime.node_health import NodeHealth, rule_of
 from regroup.service.runtime.notices import Notices
 from regroup.service.runtime.replacing import Replacing
-from regroup.service.runtime.resizing import WANTED, Resizing
+from regroup.service.runtime.resizing import Resizing
 from regroup.service.settings import Settings
 from regroup.service.states import JobState, Reason, advance
+from regroup.service.store.queue import RESIZE
 from regroup.service.store.records import Allotment, Condition, JobRow, Lease
 from regroup.service.store.store import Store
 
@@ -258,7 +259,7 @@ async def _exchange(
 
 
 def _intents(job: JobRow, now: float) -> dict[str, Any]:
-    intents = {**{name: wanted for name, wanted in job.intents.items() if name != WANTED}, **room_intent(job)}
+    intents = {**{name: wanted for name, wanted in job.intents.items() if name != RESIZE}, **room_intent(job)}
     limit_s = job.spec.get("max_duration")
     if limit_s is not None and job.started_at is not None and now - job.started_at > limit_s:
         message = f"it ran for {limit_s:.0f} s, which is its max_duration"

@@ -4,18 +4,21 @@ from typing import Any
 
 from regroup.service.policy.preemption import Shrink, Suspend
 from regroup.service.states import Reason
-from regroup.service.store.queue import MAKE_ROOM
+from regroup.service.store.queue import MAKE_ROOM, RESIZE
 from regroup.service.store.records import JobRow, Lease
 from regroup.service.store.store import Store
-
-CAN_SHRINK = False
-"""Whether a job can be told to run on with less. As long as it cannot, the queue asks for no `Shrink`: who has to make
-room is suspended as a whole."""
 
 
 async def make_room(store: Store, lease: Lease, decision: Shrink | Suspend, *, now: float) -> None:
     """Tell the job. What it gives up is free when it has let go of it."""
-    await store.queue.make_room(lease, decision.job_id, decision.why, now=now)
+    told = {"why": decision.why, "asked_s": now}
+    match decision:
+        case Shrink():
+            # Nobody wants it to be small: it may grow again where there is room.
+            intent = {RESIZE: {**told, "layout": decision.to.to_json(), "is_asked": False}}
+        case Suspend():
+            intent = {MAKE_ROOM: told}
+    await store.queue.make_room(lease, decision.job_id, intent, now=now)
 
 
 def room_intent(job: JobRow) -> dict[str, Any]:

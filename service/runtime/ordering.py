@@ -8,7 +8,6 @@ from regroup.service import queue as shown
 from regroup.service.policy.queueing import Decision, Wait, decide
 from regroup.service.runtime.allotting import without_allotted
 from regroup.service.runtime.job_run import Leading
-from regroup.service.runtime.making_room import CAN_SHRINK
 from regroup.service.states import JobState, Reason
 from regroup.service.store.records import START_ESTIMATED, Condition, JobRow
 
@@ -39,7 +38,7 @@ class Ordering:
         ]
         running = shown.held(live, rows, self._specs, now=now)
         quotas = shown.quotas_of(await store.queue.projects())
-        rule = shown.rule_of(settings, can_resize=CAN_SHRINK)
+        rule = shown.rule_of(settings)
         # In a thread: with thousands of jobs it takes a good part of a second.
         return await asyncio.to_thread(decide, waiting, nodes, running, quotas, now_s=now, rule=rule)
 

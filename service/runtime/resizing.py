@@ -20,11 +20,10 @@ from regroup.service.runtime.node_health import NodeHealth
 from regroup.service.runtime.notices import Notices
 from regroup.service.runtime.unasked import Unasked
 from regroup.service.states import JobState
+from regroup.service.store.queue import RESIZE
 from regroup.service.store.records import Allotment, Condition, JobRow, Lease
 from regroup.service.store.store import Store
 
-WANTED = "resize"
-"""Intent of a job: `{layout, why, asked_s}`, until it has come about."""
 CONDITION = "Resized"
 _log = structlog.get_logger(__name__)
 
@@ -41,7 +40,7 @@ class Resizing:
 
     def concerns(self, job: JobRow, rows: Sequence[Allotment]) -> bool:
         """Whether something of it is under way, or wanted."""
-        return bool(job.intents.get(WANTED)) or "resize" in plan_of(rows, job.id)
+        return bool(job.intents.get(RESIZE)) or "resize" in plan_of(rows, job.id)
 
     def intents(self, rows: Sequence[Allotment], job_id: str) -> dict[str, Any]:
         """What the supervisor is told of it, beside its nodes and their layout."""
@@ -63,14 +62,14 @@ class Resizing:
             return
         if job.state is not JobState.RUNNING or status.get("lost"):
             return
-        if not (wanted := job.intents.get(WANTED)):
+        if not (wanted := job.intents.get(RESIZE)):
             await self._grow(job, rows, now)
             return
         layout = Layout(**wanted["layout"])
         if layout == Layout(**plan["layout"]):
             await self._come_about(job, wanted, now)
             return
-        why = await self._begin(job, rows, layout, {**wanted, "is_asked": True}, now)
+        why = await self._begin(job, rows, layout, {"is_asked": True, **wanted}, now)
         await self._say(job, why, now)
 
     async def shrink_off(self, job: JobRow, why: str, now: float) -> bool:
@@ -198,7 +197,7 @@ class Resizing:
 
     async def _come_about(self, job: JobRow, wanted: Mapping[str, Any], now: float) -> None:
         def over(row: JobRow) -> Mapping[str, Any]:
-            return {WANTED: None} if row.intents.get(WANTED) == wanted else {}
+            return {RESIZE: None} if row.intents.get(RESIZE) == wanted else {}
 
         await self._store.intend(job.id, over, now=now, actor="controller")
         await self._say(job, "", now)

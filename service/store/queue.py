@@ -1,6 +1,8 @@
 """What the queue remembers beside the jobs' rows: projects, and who was asked to make room."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -14,6 +16,9 @@ from regroup.service.store.records import Lease, ProjectRow
 from regroup.service.store.tables import jobs, projects
 from regroup.service.store.writer import JobWriter
 
+RESIZE = "resize"
+"""Intent of a job that is to be of another size: `{layout, why, asked_s}`, until it has come about; `is_asked` is false
+if nobody but the queue wants that."""
 MAKE_ROOM = "make_room"
 """Intent of a job that is to save its state, give all up and queue again: why, and since when."""
 _LIVE = [state for state in JobState if not state.is_terminal]
@@ -65,9 +70,9 @@ class QueueStore:
                 )
         self._changes.announce("")
 
-    async def make_room(self, lease: Lease, job_id: str, why: str, *, now: float) -> None:
-        """Write the intent that a job makes room for another. Asking again changes nothing, nor does asking one that
-        holds nothing.
+    async def make_room(self, lease: Lease, job_id: str, intent: Mapping[str, Any], *, now: float) -> None:
+        """Write an intent, by its name, by which a job makes room for another: `MAKE_ROOM` or `RESIZE` with `why`.
+        Asking again changes nothing, nor does asking one that holds nothing.
 
         Raises:
             PreconditionError: another leads now.
@@ -75,10 +80,8 @@ class QueueStore:
         async with self._database.write() as connection:
             await leases.check(connection, lease)
             writer = await JobWriter.lock(connection, job_id)
-            if not writer.job.state.holds_devices or MAKE_ROOM in writer.job.intents:
+            if not writer.job.state.holds_devices or intent.keys() & writer.job.intents.keys():
                 return
-            intents = {**writer.job.intents, MAKE_ROOM: {"why": why, "asked_s": now}}
-            await writer.record(
-                "intent", {MAKE_ROOM: why}, time_s=now, actor="controller", changes={"intents": intents}
-            )
+            intents, told = {**writer.job.intents, **intent}, {name: wish["why"] for name, wish in intent.items()}
+            await writer.record("intent", told, time_s=now, actor="controller", changes={"intents": intents})
         self._changes.announce(job_id)

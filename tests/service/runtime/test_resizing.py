@@ -79,7 +79,7 @@ class Running:
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncGenerator[House]:
-    settings = Settings(state_dir=tmp_path, sync_wait_s=5, lease_s=1.5)
+    settings = Settings(state_dir=tmp_path, sync_wait_s=5, lease_s=1.5, least_run_s=0)
     store = await Store.open(settings.database_url)
     yield House(store, FakeCluster([node(1), node(2)]), settings)
     await store.close()
@@ -92,6 +92,19 @@ async def job(house: House) -> AsyncGenerator[Running]:
         await supervisor.state("RUNNING", "first_step")
         await house.until_state("j-gpt", JobState.RUNNING)
         yield Running(house, supervisor)
+
+
+async def test_a_job_gives_up_what_it_has_above_its_least_for_one_of_a_higher_class(job: Running) -> None:
+    await job.house.submit("urgent", dp=2, priority="high")
+    assert await job.told(2) == {"local-1": 2}
+    assert (await job.house.store.job("j-gpt")).intents["resize"]["why"].startswith("makes room for job 'urgent'")
+    job.goes(former=("2" * 40,))
+    await job.until_held(local_1=2, local_2=2)
+    job.goes()
+    await job.until_over()
+    await job.house.until_state("j-urgent", JobState.STARTING)
+    plan = next(row.data for row in await job.house.store.live_allotments("j-gpt") if row.kind == "supervisor")
+    assert not plan.get("is_asked"), "nobody wants it to be small: it may grow again"
 
 
 async def test_a_job_grows_onto_a_node_that_came(job: Running) -> None:

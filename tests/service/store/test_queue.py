@@ -26,13 +26,13 @@ async def test_a_project_is_kept_changed_and_forgotten_only_when_nobody_uses_it(
 
 async def test_a_job_is_asked_once_to_make_room_and_is_not_when_it_queues_again(store: Store, lease: Lease, queue):
     job_id = await queue()
-    await store.queue.make_room(lease, job_id, "for another", now=1.0)
+    await store.queue.make_room(lease, job_id, {MAKE_ROOM: {"why": "for another", "asked_s": 1.0}}, now=1.0)
     assert (await store.job(job_id)).intents == {}, "it holds nothing"
     allot = [Allotment(job_id, "grant", "g", "n0", {"ranks": 1})]
     placed = advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     await store.apply(lease, placed, now=2.0, allot=allot)
     for now in (3.0, 4.0):
-        await store.queue.make_room(lease, job_id, "for another", now=now)
+        await store.queue.make_room(lease, job_id, {MAKE_ROOM: {"why": "for another", "asked_s": now}}, now=now)
     job = await store.job(job_id)
     assert job.intents == {MAKE_ROOM: {"why": "for another", "asked_s": 3.0}}
     assert [row.created_at for row in await store.live_allotments()] == [2.0]
