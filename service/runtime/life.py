@@ -109,9 +109,8 @@ class Life:
             self._telling.note(node_id, message)
         elif isinstance(message, Restored) and message.rank == 0 and self.payload.script is not None:
             self._telling.resumed(message)
-        watch = self._watch if self.payload.minds(message) else None
-        if watch is not None and getattr(message, "generation", None) == watch.generation.number:
-            watch.hear(node_id, message)
+        if self._watch is not None and getattr(message, "generation", None) == self._watch.generation.number:
+            self._watch.hear(node_id, message)
 
     def has_ended(self, generation: int) -> bool:
         """Whether the ranks of a generation are gone, and what they wrote is complete."""
@@ -244,7 +243,7 @@ class Life:
             Generation(0, self.payload.layout, self.payload.places(), source, cause)
         )
         self._telling.enter("forming", None, "forming ranks", generation.number)
-        watch = self._watch = Watch(generation, step=source.step)
+        watch = self._watch = Watch(generation, step=source.step, blind_to=self.payload.blind_to)
         if (incident := self._telling.incident) is not None:
             incident.next_generation = generation.number
         await self.journal.write(f"generation:{generation.number}", "generation", generation.number, {

@@ -22,7 +22,7 @@ from regroup.service.workload import (
     RayTrainWorkload,
 )
 from regroup.workers.agent_config import AgentConfig
-from regroup.workers.contract import Exited, Failed, Join, Message, Restore
+from regroup.workers.contract import Join, Restore
 
 BUILTIN_ENTRY = "regroup.workers.trainer:train"
 FUNCTION_ENTRY = "regroup.workers.rank.function:train"
@@ -161,16 +161,6 @@ class Payload:
             return None
         after_s = None if hang.after == "auto" else hang.after
         return rule_for(self.spec.workload.kind, after_s, None if hang.first_step == "auto" else hang.first_step)
-
-    def minds(self, message: Message) -> bool:
-        """Whether the supervisor may know of it."""
-        match message:
-            case Exited():
-                return Detector.EXIT not in self.blind_to
-            case Failed():
-                return Detector.EXCEPTION not in self.blind_to
-            case _:
-                return True
 
     @property
     def script(self) -> ProgramWorkload | None:

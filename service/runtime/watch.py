@@ -1,10 +1,11 @@
 """What is known of the running generation, from everything its agents say."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from regroup.service.detectors import Detector
 from regroup.service.policy.desync import desynced, entered_by
 from regroup.service.policy.recovery import Cause, Exit, Failure, Loss, classify
 from regroup.service.runtime.generations import Generation
@@ -38,10 +39,16 @@ class Watch:
     first_step_s: float | None = None
     step: int = 0
     """Last committed step heard of."""
+    blind_to: Collection[Detector] = ()
+    """What it does not take in, in a rehearsal."""
 
     def hear(self, node_id: str, message: Message) -> None:
         """Take one message; those of other generations were sorted out before."""
         match message:
+            case Failed() if Detector.EXCEPTION in self.blind_to:
+                return
+            case Exited() if Detector.EXIT in self.blind_to:
+                return
             case Joined():
                 self.joined[message.rank] = message.time_s
             case Restored():

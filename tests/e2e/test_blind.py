@@ -10,7 +10,8 @@ from regroup.service.detectors import Detector
 pytestmark = pytest.mark.slow
 
 NEEDED_BY = {
-    Detector.EXIT: ("rank-killed", {"I7"}),
+    # A rank's death its peers notice as well; that of the store nobody does.
+    Detector.EXIT: ("store-killed", {"I7"}),
     Detector.EXCEPTION: ("user-error", {"I7"}),
     Detector.SILENCE: ("node-frozen", {"I6"}),
     Detector.HANG: ("rank-stopped", {"I7"}),
