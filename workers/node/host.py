@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -30,7 +29,7 @@ from regroup.workers.contract import (
     WantBuffers,
     to_json,
 )
-from regroup.workers.node import code, logs, probes, processes, remains, storage
+from regroup.workers.node import code, logs, probes, processes, remains, scratch, storage
 from regroup.workers.node.buffers import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool
 from regroup.workers.node.evidence import Evidence, last_words
 from regroup.workers.node.execute import Executions
@@ -72,12 +71,12 @@ class Host:
         """Refused calls of older generations."""
         self.buffers = BufferPool(BUFFERS_PER_RANK + (BUFFERS_FOR_MIRRORS if config.mirror else 0))
         self.mirroring = Mirroring(config, self.buffers)
-        # One name per job and node: an agent that was killed leaves nothing that its successor does not clear.
-        self.scratch = Path(tempfile.gettempdir()) / f"regroup-{config.job_id}-{config.node_id[:8]}"
+        self.scratch = scratch.path_of(config.job_id, config.node_id)
         self._succeeds = self.scratch.exists()
         """An agent was here before, and did not end as it should."""
         storage.remove_local(self.scratch)
         self.scratch.mkdir(mode=0o700)
+        self._hold = scratch.hold(self.scratch)
         self.log_dir = Path(config.log_dir) if config.log_dir else probes.session_log_dir() or self.scratch
         self.saving = Saving(config, self.scratch, self.buffers, self.note)
         self.evidence = Evidence(config, self.scratch)
@@ -120,6 +119,7 @@ class Host:
             self._succeeds = False
             if stuck := await asyncio.to_thread(remains.end_remains, self.scratch):
                 self.note("stuck", {"pids": stuck, "node": self.config.node_name})
+        await asyncio.to_thread(scratch.sweep)
         await self.python.made()
         if self.config.code:
             self._code = await asyncio.to_thread(
@@ -229,6 +229,7 @@ class Host:
         self.buffers.close()
         await asyncio.to_thread(self.saving.archive_logs, self.log_dir, self._log_prefix)
         await asyncio.to_thread(self.saving.close)
+        os.close(self._hold)
 
     # ------------------------------------------------------------ what the agent reports
 

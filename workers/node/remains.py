@@ -28,6 +28,11 @@ def end_remains(scratch: Path, deadline_s: float = 5.0) -> list[int]:
         time.sleep(0.005)
 
 
+def in_use(scratch: Path) -> bool:
+    """Whether any process of a job lives on this node, known in the same way."""
+    return any(_is_of(pid, str(scratch)) and not processes.is_zombie(pid) for pid in _pids() if pid != os.getpid())
+
+
 def end_orphans(zygote_pid: int, spare: frozenset[int]) -> list[int]:
     """After a zygote's death: what was below it is below this process now (a subreaper), and must die too."""
     deadline = time.monotonic() + 5

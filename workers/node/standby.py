@@ -15,7 +15,7 @@ from typing import Any
 
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import from_json
-from regroup.workers.node import probes
+from regroup.workers.node import probes, scratch
 from regroup.workers.node.agent import NodeAgent
 from regroup.workers.node.environment import is_same_environment, zygote_environment
 from regroup.workers.node.zygote_link import ZygoteDied, ZygoteLink
@@ -46,6 +46,7 @@ class StandbyAgent(NodeAgent):
         if self._zygote is None or self._zygote.dead:
             self._zygote = _start(self._platform)
         await self._zygote.ready()
+        await asyncio.to_thread(scratch.sweep)
         if self._platform.preflight and not self._taken:
             with contextlib.suppress(ZygoteDied):
                 await self._preflight.while_waiting(self._zygote, Path(tempfile.gettempdir()))
