@@ -3,15 +3,13 @@
 For the controller (all writes under its `Lease`; a lost lease raises `PreconditionError`, then stop leading):
 
     store = await Store.open("sqlite:////var/lib/regroup/regroup.db")
-    lease = await store.acquire_lease(holder, ttl_s)         None while another leads
-    await store.renew_lease(lease, ttl_s)
+    lease = await store.acquire_lease(holder, ttl_s)         None while another leads; then renew_lease
     await store.queued_jobs()                                in order of submission
     await store.live_jobs()                                  PLACING … DRAINING: those that hold devices
     await store.apply(lease, advance(...), now=..., allot=(Allotment(...), ...))
     await store.ingest(lease, job_id, boot_id, events, status)     -> JobRow with acked_seq
     await store.set_conditions(lease, job_id, (Condition(...),), now=...)
     await store.live_allotments()                            what may exist; reap every other named actor and grant
-    await store.note_node_faults(lease, (NodeEvent(...),), forget_before_s=...)
     await store.totals(now)                                  for the metrics
 
 `apply` to a state that holds no devices releases the job's allotments in the same transaction; so does an ingested

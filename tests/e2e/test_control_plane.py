@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
 from house.gates import Gates
 from house.served import Served, assert_same_result, end, eventually
 
@@ -37,6 +38,7 @@ def test_kill_9_of_the_server_during_a_run(served: Served, spec: Spec, control: 
     assert_whole_history(served, done)
 
 
+@pytest.mark.slow
 def test_kill_9_of_the_server_while_a_job_starts(served: Served, spec: Spec, control: Job) -> None:
     job = served.client.submit(spec("early"))
     eventually(lambda: served.client.get(job.id).state in ("PLACING", "STARTING"), every_s=0.01)

@@ -329,6 +329,7 @@ def test_debugging(typed: Typed, shell: Shell, client: Client, tmp_path: Path) -
     assert say(f"{logs[0]} {logs[3]}") == "rank 3\n"
 
 
+@pytest.mark.slow
 @types("docs/guides/queue.md#0")
 def test_a_project_is_set_up_and_forgotten(typed: Typed) -> None:
     assert typed.next() == "vision is set\n"
@@ -336,6 +337,7 @@ def test_a_project_is_set_up_and_forgotten(typed: Typed) -> None:
     assert typed.next() == "vision is forgotten\n"
 
 
+@pytest.mark.slow
 @types("docs/guides/queue.md#1")
 def test_a_cluster_is_tried_out(typed: Typed) -> None:
     typed.next()
