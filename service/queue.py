@@ -1,5 +1,6 @@
 """Rows as the queue's policy wants to see them: who waits, who holds what, what projects may have."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -83,14 +84,17 @@ def running(job: JobRow, grants: Sequence[Allotment], specs: Specs, *, now: floa
 
 def _whole(job: JobRow, grants: Sequence[Allotment], specs: Specs, now: float) -> Running:
     known = specs.of(job)
-    spec, ranks = known.spec, sum(int(row.data["ranks"]) for row in grants)
+    spec, seats = known.spec, Counter[str]()
+    for row in grants:  # a node may have given several
+        seats[row.node_id] += int(row.data["ranks"])
+    ranks = seats.total()
     each = known.sizes[0].demand
     is_leaving = bool(MAKE_ROOM in job.intents or job.intents.get("cancel") or job.state is JobState.DRAINING)
     return Running(
         job.id,
         job.name,
         Demand(ranks, each.segment, each.device, each.cpus, each.memory_bytes),
-        tuple((row.node_id, int(row.data["ranks"])) for row in grants),
+        tuple(seats.items()),
         tuple(size for size in known.sizes if size.ranks < ranks),
         project=job.project,
         priority=Priority[spec.priority],

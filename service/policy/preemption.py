@@ -81,9 +81,10 @@ def make_room(
 
 
 def given_up(seats: Seats, demand: Demand, size: Size) -> Seats:
-    """What a job that shrinks lets go: its smallest seats first, so that whole nodes come free."""
+    """What a job that shrinks lets go, as `reseat` does: its smallest seats first, of equals the last, so that whole
+    nodes come free."""
     left, gone = demand.ranks - size.ranks, list[tuple[str, int]]()
-    for node_id, ranks in sorted(seats, key=lambda seat: (seat[1], seat[0])):
+    for _, (node_id, ranks) in sorted(enumerate(seats), key=lambda item: (item[1][1], -item[0])):
         if left <= 0:
             break
         gone.append((node_id, min(ranks, left)))

@@ -6,10 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regroup.service.layout import Layout
 from regroup.service.policy.communication import Axis
 from regroup.service.policy.placement import Demand, Unplaceable
+from regroup.service.policy.preemption import given_up
 from regroup.service.policy.reseating import reseat
 from regroup.service.policy.topology import Node
+from regroup.service.policy.waiting import Size
 
 Seats = list[tuple[str, int]]
 
@@ -96,3 +99,13 @@ def test_no_node_holds_more_than_it_has_and_nothing_is_moved_without_need(
     assert all(count % segment == 0 and 0 < count <= held[name] + free[name] for name, count in given_.items())
     kept = sum(min(held[name], count) for name, count in given_.items())
     assert kept == min(ranks, sum(held.values()))
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.data())
+@settings(max_examples=50, deadline=None)
+def test_the_queue_knows_what_a_job_that_shrinks_will_give_up(counts: list[int], data: st.DataObject) -> None:
+    seats = [(f"n{at}", count) for at, count in enumerate(counts)]
+    ranks = data.draw(st.integers(1, sum(counts)))
+    kept = dict(seated(ranks, seats, *(node(name, 0) for name, _ in seats)))
+    gone = dict(given_up(seats, demand(sum(counts)), Size(Layout(dp_shard=ranks), demand(ranks))))
+    assert {name: kept.get(name, 0) + gone.get(name, 0) for name, _ in seats} == dict(seats)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from regroup.service.queue import Specs, running
 from regroup.service.resizing import Size, resize
 from regroup.service.runtime.cluster import Node
 from regroup.service.runtime.fake_cluster import FakeCluster, FakeSupervisor
@@ -64,6 +65,12 @@ class Running:
             found[row.data["name"]] = found.get(row.data["name"], 0) + row.data["ranks"]
         return found
 
+    async def seen(self) -> list[tuple[int, dict[str, int]]]:
+        """The job as the queue sees it: ranks, and how many of them on which node."""
+        row, rows = await self.house.store.job("j-gpt"), await self.house.store.live_allotments("j-gpt")
+        parts = running(row, [each for each in rows if each.kind == "grant"], Specs(), now=time.time())
+        return [(part.demand.ranks, {node_id[0]: ranks for node_id, ranks in part.seats}) for part in parts]
+
     async def until_held(self, **expected: int) -> None:
         async def is_so() -> bool:
             return await self.held() == {name.replace("_", "-"): count for name, count in expected.items()}
@@ -95,8 +102,10 @@ async def job(house: House) -> AsyncGenerator[Running]:
 
 
 async def test_a_job_gives_up_what_it_has_above_its_least_for_one_of_a_higher_class(job: Running) -> None:
+    assert await job.seen() == [(4, {"1": 2, "2": 2})]
     await job.house.submit("urgent", dp=2, priority="high")
     assert await job.told(2) == {"local-1": 2}
+    assert await job.seen() == [(2, {"1": 2}), (2, {"2": 2})], "what stays, and what comes free"
     assert (await job.house.store.job("j-gpt")).intents["resize"]["why"].startswith("makes room for job 'urgent'")
     job.goes(former=("2" * 40,))
     await job.until_held(local_1=2, local_2=2)
