@@ -32,7 +32,9 @@ class Rule:
     least_run_s: float = 600.0
     """Who was given devices is not asked to make room before."""
     can_resize: bool = False
-    """Jobs can shrink while they run, and grow: one may begin smaller than it wants to be."""
+    """Jobs can shrink while they run, and grow."""
+    begins_small: bool = True
+    """If they can, one may begin smaller than it wants to be where there is no more room now."""
     most_looks: int = 50_000
     """Nodes that a look may weigh for jobs that start: when so many are, the rest is left to the next look."""
 
@@ -148,7 +150,7 @@ class _Look:
             self._wait(job, Shortage.BEHIND, f"job {first!r} came earlier and waits for the quota of their project")
             return
         sizes = [size for size in sizes if not self._is_barred(job, size, capacity[size.ranks])] or sizes[:1]
-        tries = sizes[::-1] if self._rule.can_resize else sizes[-1:]
+        tries = sizes[::-1] if self._rule.can_resize and self._rule.begins_small else sizes[-1:]
         held = None
         for size in tries:
             held = self._held(job, size, capacity[size.ranks])
