@@ -3,6 +3,8 @@
 torchrun --nproc-per-node 4 examples/plain_fsdp.py
 """
 
+import gc
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -51,4 +53,5 @@ def train() -> None:
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     train()
+    gc.collect()  # FSDP's groups live in cycles, and torch 2.13 may abort if they are freed at exit
     dist.destroy_process_group()
