@@ -35,7 +35,7 @@ def test_a_job_stays_in_the_rack_that_holds_it_and_is_told_why(racks: Served, sp
     assert choice is not None and choice.inside == "rack spine/left"
     waiting = racks.client.submit(spec("waits", topology={"required": "rack"}))
     eventually(lambda: racks.client.get(waiting.id).conditions, 60)
-    (condition,) = racks.client.get(waiting.id).conditions
+    condition = next(each for each in racks.client.get(waiting.id).conditions if each.type == "Placeable")
     assert condition.reason == "busy" and "2 of 6 are free now" in condition.message
     racks.client.cancel(waiting.id)
     racks.client.cancel(job.id)
