@@ -60,28 +60,6 @@ Source: stas00/ml-engineering@744d01e1, H200 and B200."""
 
 
 @dataclass(frozen=True)
-class Level:
-    """Links that leave a domain of one level of the topology tree, seen from one node."""
-
-    name: str
-    bandwidth_bytes_s: float
-    """Of one node, one way, once traffic leaves a domain of this level."""
-    latency_s: float
-    source: str
-
-
-_GENERIC = "a design value for a two-stage fat tree; write the site's own"
-LEVELS: Mapping[str, Level] = {
-    "node": Level("node", 200 * _GIGA, 5e-6, "eight 200 Gb/s ports on a node, NVIDIA DGX A100"),
-    "gpu-domain": Level("gpu-domain", 200 * _GIGA, 5e-6, "as node: what leaves an NVLink domain goes over the ports"),
-    "rack": Level("rack", 200 * _GIGA, 8e-6, f"no oversubscription inside a block: {_GENERIC}"),
-    "block": Level("block", 100 * _GIGA, 12e-6, f"oversubscribed two to one: {_GENERIC}"),
-    "zone": Level("zone", 12.5 * _GIGA, 500e-6, "100 Gb/s of Ethernet between zones; design value"),
-}
-"""Defaults for what leaves a domain of each level of the tree, the innermost first."""
-
-
-@dataclass(frozen=True)
 class Device:
     """A device, and the node it usually sits in."""
 

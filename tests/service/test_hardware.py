@@ -2,7 +2,7 @@
 
 import pytest
 
-from regroup.service.hardware import DEVICES, LEVELS, LINKS, find_device, peak_flops
+from regroup.service.hardware import DEVICES, LINKS, find_device, peak_flops
 
 
 def test_half_precisions_have_one_peak_and_truth_has_its_own() -> None:
@@ -49,7 +49,6 @@ def test_every_row_names_its_source_and_a_link_that_exists() -> None:
         assert device.link in LINKS
         assert 0 < device.ceiling < 1
     assert all(link.source for link in LINKS.values())
-    assert all(level.source for level in LEVELS.values())
 
 
 def test_bandwidth_is_that_of_the_largest_group_listed_that_is_not_larger() -> None:
