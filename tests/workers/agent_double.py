@@ -34,7 +34,7 @@ from regroup.workers.contract import (
     StepRow,
     Stop,
 )
-from regroup.workers.rank.channel import Channel
+from regroup.workers.rank.channel import AgentGone, Channel
 from regroup.workers.rank.context import Context
 from regroup.workers.rank.errors import classify
 from regroup.workers.rehearsal import rehearse
@@ -85,6 +85,8 @@ def run(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dic
             if not data:
                 selector.unregister(ours)
                 continue
+            if error:
+                continue  # said before the channels were shut: nobody is there to be answered
             message = contract.decode(data)
             messages.append(contract.to_json(message))
             try:
@@ -213,6 +215,8 @@ def rank_life(rank: int, request: dict[str, Any], sock: socket.socket, store: st
         dist.barrier()
         dist.destroy_process_group()
         return 0
+    except AgentGone:
+        return 3
     except BaseException as error:
         if request.get("show_errors", True):
             traceback.print_exc()

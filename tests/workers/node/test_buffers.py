@@ -10,6 +10,7 @@ from regroup.workers.node.buffers import BufferPool
 from regroup.workers.state.buffer import ShardBuffer
 from regroup.workers.state.plan import Entry, Plan
 from regroup.workers.state.regions import Group
+from tests.workers.node.descriptors import descriptors
 
 ALIKE = "00" * 7 + "aa"
 PLAN = Plan([Entry("w", "uint8", (100,), (0,), (100,), 100)], {"w": Group(ALIKE, 0, 2)})
@@ -53,10 +54,6 @@ def test_a_set_that_was_whole_and_is_not_is_named_and_one_that_never_was_is_not(
     write(second, 6, 3)
     assert [holding.step for holding in pool.holdings()] == [4, 6]
     assert pool.damaged == []
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_what_other_ranks_are_to_restore_is_not_overwritten_by_them(pool: BufferPool) -> None:

@@ -18,6 +18,7 @@ from regroup.workers.node.mirrored import Mirrored
 from regroup.workers.node.probes import bind_listener
 from regroup.workers.state.buffer import Pin, ShardBuffer
 from regroup.workers.state.plan import HEADER_BYTES, Entry, Plan
+from tests.workers.node.descriptors import descriptors
 
 BYTES = 3 * exchange.CHUNK_BYTES + 17
 PLAN = Plan((Entry("weight", "uint8", (BYTES,), (0,), (BYTES,), BYTES),))
@@ -151,11 +152,11 @@ async def test_a_node_without_room_says_so(shard: int, monkeypatch: pytest.Monke
 
     async with serving() as (served, shelf):
         monkeypatch.setattr(os, "posix_fallocate", full)
-        before = len(os.listdir("/proc/self/fd"))
+        before = descriptors()
         with pytest.raises(ExchangeError, match="No space left"):
             await put(served.address, KEY, shard, 1)
         monkeypatch.undo()
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert descriptors() == before
         assert shelf.holdings() == []
 
 
@@ -177,9 +178,9 @@ async def test_a_peer_that_dies_in_the_middle_leaves_nothing() -> None:
         await line.say({**request, "proof": proof})
         assert await line.hear() == {"go": True}
         await asyncio.get_running_loop().sock_sendall(sock, b"half")
-        before = len(os.listdir("/proc/self/fd"))
+        before = descriptors()
         sock.close()
-        while len(os.listdir("/proc/self/fd")) > before - 3:  # noqa: ASYNC110  # this socket, the accepted one, the memory file
+        while descriptors() > before - 3:  # noqa: ASYNC110  # this socket, the accepted one, the memory file
             await asyncio.sleep(0.01)
         assert shelf.holdings() == []
 

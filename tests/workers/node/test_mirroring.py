@@ -14,6 +14,7 @@ from regroup.workers.node.exchange import ExchangeError
 from regroup.workers.node.mirroring import Mirroring
 from regroup.workers.state.buffer import Pin, ShardBuffer
 from regroup.workers.state.plan import Entry, Plan
+from tests.workers.node.descriptors import descriptors
 
 PLAN = Plan((Entry("weight", "uint8", (1000,), (0,), (1000,), 1000),))
 SIZE = 5000
@@ -61,12 +62,12 @@ class Node:
 
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[tuple[Node, Node]]:
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     nodes = Node("a"), Node("b")
     yield nodes
     for node in nodes:
         await node.close()
-    assert len(os.listdir("/proc/self/fd")) == before, "descriptors are left"
+    assert descriptors() == before, "descriptors are left"
 
 
 async def mirror(nodes: tuple[Node, Node], step: int) -> None:
