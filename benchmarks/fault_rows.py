@@ -14,7 +14,7 @@ _FIRST = 12
 """Steps before the first injection: all that is done for the first time is over."""
 _APART = {"rank_exit": 9, "hang": 9, "supervisor": 30, "node_loss": 110}
 """Steps between injections: the job has recovered, and has its copies again, before the next one."""
-OFTEN_MIRRORED = {"mirror_share": 0.5}
+OFTEN_MIRRORED = {"every_steps": 1, "mirror_share": 0.5}
 
 
 def plan_of(row: str, injections: int, seed: int) -> Plan:

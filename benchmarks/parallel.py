@@ -2,8 +2,8 @@
 
 usage: python -m benchmarks.parallel --json PATH [--trials N] [--rounds N]
 
-For each layout two arms of four ranks are alive and warm at the same time: the trainer, with a snapshot every step, and
-a plain torch loop with the same mathematics and data. A gate lets one arm at a time run a block of two steps; a round
+For each layout two arms of four ranks are alive and warm at the same time: the trainer, with snapshots as
+often as they are taken by themselves (`every_steps: auto`), and a plain torch loop with the same mathematics and data. A gate lets one arm at a time run a block of two steps; a round
 is one block of each, in an order that changes from round to round.
 """
 
@@ -121,6 +121,7 @@ def _trial(workload: Workload, name: str, folder: Path, count: int, number: int)
 
 def _spec(workload: Workload, layout: Mapping[str, Any]) -> JobSpec:
     spec = workload.job_spec("parallel", layout=dict(layout))
+    spec["snapshot"] = {}
     spec["workload"]["model"] = {**workload.model, "vocab_size": 260}
     return parse_spec(spec)
 

@@ -44,8 +44,9 @@ class Resources(Part):
 class Snapshot(Part):
     """Training state in host memory."""
 
-    every_steps: Positive = 1
-    """Steps between snapshots: the most that a rank's death can cost."""
+    every_steps: Positive | Literal["auto"] = "auto"
+    """Steps between snapshots: the most that a rank's death can cost. `auto`: every step if snapshots take no more than
+    two hundredths of the time then, otherwise as few steps apart as they take no more."""
     mirror: Annotated[Literal["auto", "off"], BeforeValidator(off)] = "auto"
     """`auto`: where a job has several nodes, each holds a copy of another's snapshots, and a lost agent costs no more
     than the steps since the last copy."""

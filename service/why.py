@@ -147,7 +147,10 @@ def _advice(
             f"of its time with devices: {causes}."
         )
     if stall_ratio is not None and stall_ratio > _HIGH_STALL:
-        advice.append(f"Training waits {stall_ratio:.0%} of the time for snapshots; raise `snapshot.every_steps`.")
+        advice.append(
+            f"Training waits {stall_ratio:.0%} of the time for snapshots: raise `snapshot.every_steps`, or "
+            "make it `auto`."
+        )
     if len(durations) >= 10:
         ordered = sorted(durations)
         newest = sorted(durations[-5:])[2]

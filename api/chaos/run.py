@@ -61,7 +61,7 @@ def run_soak(minutes: float, seed: int, mix: Mapping[str, float], tell: Tell) ->
         tell(f"control run of {steps} steps of {step_s:.3f} s")
         control = _run(service, root, Plan("control", seed, steps), tell)
         tell(f"soak: {len(plan.faults)} faults, {len(plan.blows)} strikes from outside")
-        return judged_soak(_run(service, root, plan, tell, snapshot={"mirror_share": 0.5}), control)
+        return judged_soak(_run(service, root, plan, tell, snapshot={"every_steps": 1, "mirror_share": 0.5}), control)
 
 
 @contextmanager
@@ -100,6 +100,7 @@ def _run(
         "layout": {"dp": RANKS},
         "checkpoint": {"every_steps": CHECKPOINT_EVERY},
         "recovery": {"budgets": budgets},
+        "snapshot": {"every_steps": 1},
         **parts,
     }
     within_s = patience_s + _A_STEP_S * plan.steps + _A_BLOW_S * (len(plan.faults) + len(plan.blows))

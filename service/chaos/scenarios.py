@@ -16,8 +16,8 @@ _MID = (10, 14)
 _PHASES = ("forward", "backward", "optimizer")
 _EXIT, _HANG = frozenset({"rank_exit"}), frozenset({"hang"})
 _LOST = frozenset({"agent_lost", "node_lost"})
-_MIRRORED = {"snapshot": {"mirror_share": 0.5}}
-_NO_MIRROR = {"snapshot": {"mirror": "off"}}
+_MIRRORED = {"snapshot": {"every_steps": 1, "mirror_share": 0.5}}
+_NO_MIRROR = {"snapshot": {"every_steps": 1, "mirror": "off"}}
 _REPLICAS = {"layout": {"dp": RANKS, "data_parallel": "ddp"}}
 _LONGER = 4
 """Steps of jobs that are struck from outside, over those of the others: a person's eye is slower than a fault's."""

@@ -75,6 +75,7 @@ class Leaving:
         """The step after the first that was kept in memory was agreed on: what ranks were restored from is needed by
         nobody any more. It lies apart from their own where other ranks wrote it."""
         generation, every = watch.generation, self._payload.spec.snapshot.every_steps
+        every = 1 if every == "auto" else every  # it begins with the first, to learn what they cost
         first = (generation.start_step // every + 1) * every
         return generation.source.kind == "memory" and watch.step > first
 

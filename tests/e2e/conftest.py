@@ -75,6 +75,8 @@ def spec(text: Path) -> Callable[..., dict[str, Any]]:
             "layout": {"dp": 4},
             "checkpoint": {"every_steps": 8},
             **parts,
+            # Each step, so that it is known what a failure costs.
+            "snapshot": {"every_steps": 1, **parts.get("snapshot", {})},
         }
 
     return build

@@ -133,6 +133,7 @@ def test_a_torch_only_python_trains_loses_a_rank_and_has_nothing_of_ours(served:
         "workload": {"kind": "function", "function": "function_fsdp:train"},
         "training": {"steps": 24, "global_batch": 12, "micro_batch": 2},
         "layout": {"dp": 4},
+        "snapshot": {"every_steps": 1},
         "code": {"working_dir": str(EXAMPLES)},
         "preload": ["function_fsdp"],
     }

@@ -21,6 +21,7 @@ def function(name: str, *, ranks: int = 4, steps: int = STEPS, **parts: Any) -> 
         "preload": ["function_fsdp"],
         "training": {"steps": steps, "global_batch": 48, "micro_batch": 4},
         "layout": {"dp": ranks},
+        "snapshot": {"every_steps": 1},
         "checkpoint": {"every_steps": 8},
         **parts,
     }

@@ -30,7 +30,7 @@ def manifests(served: Served) -> dict[Path, int]:
 
 
 def test_the_example_loses_a_rank_and_the_next_job_finds_the_data(served: Served, source: Path) -> None:
-    changes = [f"workload.data.prepare.train=[{source}]", f"training.steps={STEPS}"]
+    changes = [f"workload.data.prepare.train=[{source}]", f"training.steps={STEPS}", "snapshot={every_steps: 1}"]
     fault = f"faults=[{{at: {{rank: 1, step: {STEPS // 2}, phase: backward}}, do: sigkill}}]"
     example = EXAMPLES / "prepare-cpython.yaml"
     before = manifests(served)

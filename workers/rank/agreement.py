@@ -54,6 +54,10 @@ class Wishes:
     """It holds as many buffers for mirrors as it may."""
     skew: float
     """Of its newest set; in sum not 0 if ranks differ in what they should hold alike."""
+    step_s: float
+    """What the step before took; then what its snapshot has held training up since, and what the one before it had."""
+    stall_s: float
+    before_s: float
 
     def values(self) -> tuple[float, ...]:
         """In the order of the fields."""

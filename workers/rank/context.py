@@ -51,6 +51,7 @@ from regroup.workers.rank.faults import Faults
 from regroup.workers.rank.loop import StepLoop
 from regroup.workers.rank.ports import ChannelPort, ProgressPort
 from regroup.workers.rank.saving import Snapshots
+from regroup.workers.rank.snapshot_interval import SnapshotInterval
 from regroup.workers.rank.wrong_numbers import wrong_numbers
 from regroup.workers.state.buffer import Pin, ShardBuffer
 from regroup.workers.state.checkpoint import CheckpointSource
@@ -99,6 +100,12 @@ class Context:
         self._last_checkpoint = join.restore.step
         self._checkpoint_clock = self._step_clock = time.monotonic()
         self._stall_s = 0.0
+        every = join.config["snapshot"]["every_steps"]
+        self._interval = SnapshotInterval(None if every == "auto" else every, is_async=self._snapshots.is_async)
+        self._newest_step = join.restore.step
+        """The last one that was kept in memory."""
+        self._timed_s = (0.0, 0.0)
+        """How long the step before took, and how much of it was for a snapshot."""
 
     @cached_property
     def mesh(self) -> DeviceMesh:
@@ -255,12 +262,17 @@ class Context:
             mirror=self._asked.mirror,
             mirroring=self._snapshots.count(Pin.MIRROR) >= MIRROR_PINS,
             skew=self._snapshots.skew(),
+            step_s=self._timed_s[0],
+            stall_s=self._stall_s,
+            before_s=self._timed_s[1],
         )
         totals = self.sum([*values.values(), *own.values()])
         total = Wishes(*totals[len(values) :])
         if total.skew:
             self._snapshots.look_for_odd()
         self._agreement = Agreement.on(total)
+        if self._interval.learn(total.step_s, total.stall_s, total.before_s):
+            self.note("snapshot_interval", {"every_steps": self._interval.every_steps})
         # Every rank came here after its last copy: that set is whole on all of them.
         self._snapshots.protect_newest()
         return {**dict(zip(values, totals, strict=False)), "non_finite_ranks": total.non_finite}
@@ -316,13 +328,14 @@ class Context:
                     dict(extra or {}),
                 )
             )
+        self._timed_s = (now - self._step_clock, self._stall_s)
         self._step_clock, self._stall_s = now, 0.0
         agreed, self._agreement = self._agreement, Agreement()
         last = self._is_last(step) or agreed.save
         pin = Pin.CHECKPOINT if last or agreed.checkpoint else Pin.NONE
         if agreed.mirror:
             pin, self._asked.mirror = pin | Pin.MIRROR, False
-        if pin or agreed.stop or step % self.config["snapshot"]["every_steps"] == 0:
+        if pin or agreed.stop or self._interval.is_due(step, self._newest_step):
             began = time.monotonic()
             if last:
                 # What training ends with is always saved, so it waits for its turn; every other one is put off instead.
@@ -345,6 +358,7 @@ class Context:
     def _snapshot(self, step: int, pin: Pin) -> None:
         place = {"generation": self.generation, "rank": self.rank, "world_size": self.world_size}
         self._snapshots.take(self._tracked(), step, place, layout_hash(self.layout), pin)
+        self._newest_step = step
         self.phase(Phase.SNAPSHOT)
 
     def _finish_snapshot(self) -> None:

@@ -62,6 +62,24 @@ def test_a_stop_ends_all_ranks_at_one_step_with_a_snapshot_of_it(agent: Any, con
     assert [row["step"] for row in after.rows] == [step + 1]
 
 
+def test_where_snapshots_are_slow_all_ranks_take_fewer(agent: Any, config: Config) -> None:
+    """One rank's copies hold up its peers; none of them may be without a set that the others have."""
+    config["training"]["steps"] = 40
+    whole = agent.run(config, 2, "auto-whole")
+    slow = [
+        {"at": {"rank": 1, "node": None, "step": step, "phase": "snapshot"}, "do": "sleep", "duration": 0.1}
+        for step in range(1, 9)
+    ]
+    config |= {"snapshot": {"every_steps": "auto"}, "faults": slow}
+    run = agent.run(config, 2, "auto", stop_at=14)
+    assert run.of("Note")[0]["kind"] == "snapshot_interval" and run.of("Note")[0]["data"]["every_steps"] > 1
+    stopped = run.rows[-1]["step"]
+    assert stopped < config["training"]["steps"]
+    at = {"source": "memory", "step": stopped, "generation": 1}
+    after = agent.run(config, 2, "auto", generation=2, restore=at, faults_fired=list(range(len(slow))))
+    assert after.result == whole.result
+
+
 def test_a_stop_may_ask_for_its_step_to_be_saved(agent: Any, config: Config) -> None:
     config["training"]["steps"] = 50
     config["checkpoint"]["every_steps"] = 1000

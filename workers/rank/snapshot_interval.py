@@ -1,0 +1,68 @@
+"""After how many steps the next snapshot is due where the spec says `auto`: as often as its share of the time allows.
+
+What is learned are sums over all ranks, so it is the same on all of them, and they take their snapshots together.
+"""
+
+import math
+from collections import deque
+from statistics import median
+
+SHARE = 0.02
+"""Most of the time that snapshots may cost: what training waits for them, and what it is slower beside a copy."""
+_CALMER = 0.75
+"""Back to more of them only where they would cost less than this part of it, so that noise changes nothing."""
+_MOST_STEPS = 100
+_KEPT = 9
+"""So many of the newest measurements count."""
+_ENOUGH = 5
+_FIRST_STEPS = 2
+"""Of a generation: they build what the others keep."""
+
+
+class SnapshotInterval:
+    """Steps between snapshots: one until there is enough to judge by."""
+
+    def __init__(self, every_steps: int | None, *, is_async: bool) -> None:
+        """`every_steps`: as it stays; None: as it is learned. `is_async`: training goes on beside a copy."""
+        self.is_learned = every_steps is None
+        self.every_steps = every_steps or 1
+        self._is_async = is_async
+        self._seen = 0
+        self._stalls = deque[float](maxlen=_KEPT)
+        self._plain, self._beside = deque[float](maxlen=_KEPT), deque[float](maxlen=_KEPT)
+
+    def is_due(self, step: int, newest: int) -> bool:
+        """Whether `step` is kept; `newest` is the last step that was, or that was restored."""
+        return step - newest >= self.every_steps if self.is_learned else step % self.every_steps == 0
+
+    def learn(self, step_s: float, stall_s: float, before_s: float) -> bool:
+        """Of a step, all ranks together: how long it took, what its own snapshot then held training up and what the one
+        of the step before did, which is part of `step_s`; 0: there was none.
+
+        Returns:
+            Whether the interval is another one now.
+        """
+        self._seen += 1
+        if not self.is_learned or self._seen <= _FIRST_STEPS:
+            return False
+        (self._beside if before_s else self._plain).append(max(step_s - before_s, 0.0))
+        if stall_s:
+            self._stalls.append(stall_s)
+        if len(self._stalls) < _ENOUGH:
+            return False
+        known, self.every_steps = self.every_steps, self._judged()
+        return self.every_steps != known
+
+    def _judged(self) -> int:
+        step_s, cost_s = median(self._plain or self._beside), median(self._stalls)
+        if self._is_async and len(self._plain) >= _ENOUGH and len(self._beside) >= _ENOUGH:
+            cost_s += max(median(self._beside) - step_s, 0.0)
+        needed, calmer = _steps_for(cost_s, step_s, SHARE), _steps_for(cost_s, step_s, _CALMER * SHARE)
+        return needed if needed > self.every_steps else min(calmer, self.every_steps)
+
+
+def _steps_for(cost_s: float, step_s: float, share: float) -> int:
+    """The fewest steps of which one snapshot is no more than `share`: cost ≤ share · (steps · step + cost)."""
+    if step_s <= 0:
+        return _MOST_STEPS
+    return min(max(math.ceil(cost_s * (1 - share) / (share * step_s)), 1), _MOST_STEPS)
