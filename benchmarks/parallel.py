@@ -2,9 +2,9 @@
 
 usage: python -m benchmarks.parallel --json PATH [--trials N] [--rounds N]
 
-For each layout two arms of four ranks are alive and warm at the same time: the trainer, with snapshots as
-often as they are taken by themselves (`every_steps: auto`), and a plain torch loop with the same mathematics and data. A gate lets one arm at a time run a block of two steps; a round
-is one block of each, in an order that changes from round to round.
+For each layout two arms of four ranks are alive and warm at the same time: the trainer, with snapshots as often as they
+are taken by themselves (`every_steps: auto`), and a plain torch loop with the same mathematics and data. A gate lets
+one arm at a time run a block of two steps; a round is one block of each, in an order that changes from round to round.
 """
 
 import json
