@@ -20,8 +20,8 @@ from regroup.service.settings import Settings
 _START_WITHIN_S = 120.0
 _DOWN_WITHIN_S = 90.0
 _ENDED_WITHIN_S = 10.0
-_FORGIVING = {"REGROUP_QUARANTINE_S": "0"}
-"""Its nodes are killed on purpose: that is no fault of theirs."""
+_REHEARSING = {"REGROUP_ALLOW_FAULTS": "true", "REGROUP_QUARANTINE_S": "0"}
+"""Its nodes are killed on purpose: that is no fault of theirs. Not for `serve` alone: `down` reads settings, too."""
 _CLIENT_PATIENCE_S = 60.0
 """The server is killed on purpose, and takes some seconds to come back."""
 
@@ -39,7 +39,7 @@ class LocalService:
         self.late: Mapping[int, str] = {}
         """What did not end by itself and was killed on leaving: pid → command."""
         self._nodes, self._log = nodes, folder / "server.log"
-        self._environment = {**os.environ, **_FORGIVING, **(environment or {}), MARK: str(self.state_dir)}
+        self._environment = {**os.environ, **_REHEARSING, **(environment or {}), MARK: str(self.state_dir)}
         self._port = _free_port()
         self._server: subprocess.Popen[bytes] | None = None
 
@@ -66,7 +66,7 @@ class LocalService:
         options = ["--local-nodes", str(self._nodes), "--slots-per-node", str(self.slots), "--port", str(self._port)]
         with self._log.open("ab") as log:
             self._server = subprocess.Popen(
-                self._command("serve", *options, "--allow-faults"),
+                self._command("serve", *options),
                 env=self._environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         deadline = time.monotonic() + _START_WITHIN_S
@@ -98,8 +98,11 @@ class LocalService:
     def _end(self) -> None:
         if self._server is not None:
             self._server.terminate()
-        down = self._command("down")
-        subprocess.run(down, env=self._environment, capture_output=True, check=False, timeout=_DOWN_WITHIN_S)
+        with self._log.open("ab") as log:
+            down = self._command("down")
+            subprocess.run(
+                down, env=self._environment, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=_DOWN_WITHIN_S
+            )
         self.late = end_marked(str(self.state_dir), patience_s=_ENDED_WITHIN_S)
         if self._server is not None:
             self._server.wait(_ENDED_WITHIN_S)

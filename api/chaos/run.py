@@ -76,13 +76,13 @@ def _service(spares: int, blind_to: Collection[Detector] = ()) -> Generator[tupl
                 (root / "text").mkdir(exist_ok=True)
                 shutil.copy(Path(sysconfig.get_path("stdlib")) / f"{name}.py", root / "text")
             yield service, root
+        if service.late:
+            late = "; ".join(f"{pid} {command[:100]}" for pid, command in service.late.items())
+            raise UnavailableError(f"the service did not end by itself, and was killed: {late}")
     except BaseException as error:
         error.add_note(f"the server's log and state are in {root}")
         raise
     shutil.rmtree(root, ignore_errors=True)
-    if service.late:
-        late = "; ".join(f"{pid} {command}" for pid, command in service.late.items())
-        raise UnavailableError(f"the service did not end by itself, and was killed: {late}")
 
 
 def _run(

@@ -13,7 +13,7 @@ NEEDED_BY = {
     # A rank's death its peers notice as well; that of the store nobody does.
     Detector.EXIT: ("store-killed", {"I7"}),
     Detector.EXCEPTION: ("user-error", {"I7"}),
-    Detector.SILENCE: ("node-frozen", {"I6"}),
+    Detector.SILENCE: ("node-frozen", {"I7"}),
     Detector.HANG: ("rank-stopped", {"I7"}),
     Detector.STRAGGLER: ("slow-rank", {"I6"}),
     Detector.NON_FINITE: ("loss-not-finite", {"I2", "I7"}),
