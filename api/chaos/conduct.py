@@ -16,7 +16,7 @@ from regroup.service.runtime import left_behind, local_strikes
 from regroup.service.runtime.local_strikes import Struck
 from regroup.service.states import JobState
 
-_LOOK_S, _LOOK_CLOSELY_S = 0.2, 0.03
+_LOOK_S, _LOOK_CLOSELY_S = 0.2, 0.02
 _VERIFY_EVERY_S = 1.0
 _GONE_WITHIN_S = 30.0
 _CANCELLED_WITHIN_S = 60.0
@@ -63,11 +63,13 @@ class _Course:
                 self.client.cancel(self.job_id)
                 job = self.client.wait(self.job_id, timeout_s=_CANCELLED_WITHIN_S)
                 break
-            self._look_at_checkpoints(job)
-            self._see(job)
+            closely = bool(self._due) and self._due[0].while_recovering
+            if not closely:  # a recovery may be over before all else was looked at
+                self._look_at_checkpoints(job)
+                self._see(job)
             if self._due and self._has_come(self._due[0], job):
                 self._fall(self._due.popleft(), job)
-            time.sleep(_LOOK_CLOSELY_S if self._due and self._due[0].while_recovering else _LOOK_S)
+            time.sleep(_LOOK_CLOSELY_S if closely else _LOOK_S)
             job = self.client.get(self.job_id)
         self._see(job)
         self._look_at_checkpoints(job)

@@ -10,7 +10,7 @@ from pathlib import Path
 from regroup.workers.node import remains
 
 _PREFIX = "regroup-job_"
-_FRESH_S = 60.0
+_FRESH_S = 5.0
 """A folder is not held yet in the moment in which it is made."""
 
 
