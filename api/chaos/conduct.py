@@ -1,5 +1,6 @@
 """Runs one plan: submits the job, lets each blow fall when its step has come, and writes down what was seen."""
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -8,7 +9,7 @@ from typing import Any
 
 from regroup.api.chaos.checkpoint_files import loadable
 from regroup.api.chaos.local_service import LocalService
-from regroup.api.client import Client
+from regroup.api.client import ApiError, Client
 from regroup.api.schemas import Job
 from regroup.service.chaos.plan import LOSES_A_NODE, Blow, Plan
 from regroup.service.chaos.record import Fallen, Record
@@ -20,6 +21,7 @@ _LOOK_S, _LOOK_CLOSELY_S = 0.2, 0.02
 _VERIFY_EVERY_S = 1.0
 _GONE_WITHIN_S = 30.0
 _CANCELLED_WITHIN_S = 60.0
+_LAST_EVENTS = 8
 _RECOVERED_STEPS = 3
 """So many steps after a blow the job counts as recovered."""
 
@@ -60,6 +62,7 @@ class _Course:
         while not JobState(job.state).is_terminal:
             if time.monotonic() > deadline_s:
                 self.tell(f"step {job.step}: its time is over, it is {job.state}")
+                self._say_where()
                 self.client.cancel(self.job_id)
                 job = self.client.wait(self.job_id, timeout_s=_CANCELLED_WITHIN_S)
                 break
@@ -74,6 +77,14 @@ class _Course:
         self._see(job)
         self._look_at_checkpoints(job)
         self._settle()
+
+    def _say_where(self) -> None:
+        """What is known of a job that should be over: nobody can look later."""
+        for event in list(self.client.events(self.job_id))[-_LAST_EVENTS:]:
+            self.tell(f"  {event.type} of generation {event.generation}: {event.data}")
+        with contextlib.suppress(ApiError):
+            for stack in self.client.stacks(self.job_id):
+                self.tell(f"  rank {stack.rank}: {stack.model_dump()}")
 
     def _has_come(self, blow: Blow, job: Job) -> bool:
         if job.step < blow.after_step:
