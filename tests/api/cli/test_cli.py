@@ -191,7 +191,7 @@ def test_a_second_live_job_of_a_name_is_a_conflict(cli, spec, job) -> None:
 
 def test_validate_fills_in_the_defaults(cli, spec) -> None:
     assert cli("validate", spec).out == f"{spec} is a valid spec\n"
-    assert cli("validate", spec, "--json").json["spec"]["snapshot"]["every_steps"] == 1
+    assert cli("validate", spec, "--json").json["spec"]["snapshot"]["every_steps"] == "auto"
 
 
 def test_ls_and_get_find_it_by_id_and_by_name(cli, spec, job) -> None:
