@@ -323,7 +323,7 @@ def test_debugging(typed: Typed, shell: Shell, client: Client, tmp_path: Path) -
     def say(command: str) -> str:
         return shell(command.replace("JOB", "stands"))
 
-    why, logs, stacks, execute, _ = table("docs/guides/debugging.md")
+    why, logs, stacks, _, execute, *_ = table("docs/guides/debugging.md")
     assert "RUNNING" in say(why[0])
     assert say(logs[0]) == "rank 3\n"
     assert say(f"{logs[0]} {logs[1]}") == "generation 1\n"

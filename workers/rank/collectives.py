@@ -64,7 +64,9 @@ def _told(entry: Mapping[str, Any], first_ranks: Mapping[str, int]) -> dict[str,
 def _first_ranks() -> dict[str, int]:
     """Name of a group of this rank → its smallest rank: groups that were split off together may share a name."""
     world = distributed_c10d._world  # pyright: ignore[reportPrivateUsage]
-    return {world.pg_names[group]: min(ranks) for group, ranks in list(world.pg_group_ranks.items())}
+    # Groups that were split off without this rank have ranks here too, and no name.
+    of_ours = [(world.pg_names.get(group), ranks) for group, ranks in list(world.pg_group_ranks.items())]
+    return {name: min(ranks) for name, ranks in of_ours if name is not None and ranks}
 
 
 def _answer(fd: int) -> None:

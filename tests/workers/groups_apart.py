@@ -1,0 +1,16 @@
+"""A training function whose ranks are in different groups, as those of split layouts are."""
+
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from regroup.workers.rank import collectives
+
+
+def train(context: Any) -> None:
+    """Each rank splits off a group of its own, and tells what it knows of collectives."""
+    for rank in range(context.world_size):
+        dist.new_group([rank])
+    dist.all_reduce(torch.ones(1))
+    context.result = {"first_ranks": sorted(set(collectives._first_ranks().values())), "newest": collectives.newest()}  # pyright: ignore[reportPrivateUsage]
