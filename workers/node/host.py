@@ -29,7 +29,7 @@ from regroup.workers.contract import (
     WantBuffers,
     to_json,
 )
-from regroup.workers.node import code, logs, probes, processes, remains, scratch, storage
+from regroup.workers.node import code, logs, probes, processes, remains, scratch
 from regroup.workers.node.buffers import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool
 from regroup.workers.node.evidence import Evidence, last_words
 from regroup.workers.node.execute import Executions
@@ -74,9 +74,7 @@ class Host:
         self.scratch = scratch.path_of(config.job_id, config.node_id)
         self._succeeds = self.scratch.exists()
         """An agent was here before, and did not end as it should."""
-        storage.remove_local(self.scratch)
-        self.scratch.mkdir(mode=0o700)
-        self._hold = scratch.hold(self.scratch)
+        self._hold = scratch.make(self.scratch)
         self.log_dir = Path(config.log_dir) if config.log_dir else probes.session_log_dir() or self.scratch
         self.saving = Saving(config, self.scratch, self.buffers, self.note)
         self.evidence = Evidence(config, self.scratch)

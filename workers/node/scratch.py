@@ -10,6 +10,7 @@ from pathlib import Path
 from regroup.workers.node import remains
 
 _PREFIX = "regroup-job_"
+_SWEPT_WITHIN_S = 2.0
 _FRESH_S = 5.0
 """A folder is not held yet in the moment in which it is made."""
 
@@ -17,6 +18,23 @@ _FRESH_S = 5.0
 def path_of(job_id: str, node_id: str) -> Path:
     """One name per job and node: an agent that was killed leaves nothing that its successor there does not clear."""
     return Path(tempfile.gettempdir()) / f"regroup-{job_id}-{node_id[:8]}"
+
+
+def make(folder: Path) -> int:
+    """An empty folder, held as `hold` does; what a predecessor has left there is removed. Blocking."""
+    deadline = time.monotonic() + _SWEPT_WITHIN_S
+    while folder.exists() and time.monotonic() < deadline:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except BlockingIOError:  # it is being swept, or a predecessor that was stopped lives still
+            time.sleep(0.02)
+        finally:
+            os.close(fd)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    return hold(folder)
 
 
 def hold(folder: Path) -> int:
@@ -41,6 +59,8 @@ def _swept(folder: Path) -> bool:
         if found.st_uid != os.getuid() or time.time() - found.st_mtime < _FRESH_S or remains.in_use(folder):
             return False
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if folder.stat().st_ino != found.st_ino:  # an agent has made it anew, and holds that
+            return False
         # By another name first: an agent of the same job may make this one again at any time.
         away = folder.with_name(f"regroup-swept-{found.st_ino}")
         folder.rename(away)

@@ -44,3 +44,17 @@ def test_a_process_that_is_left_keeps_it(old: Path, tmp_path: Path) -> None:
 def test_a_folder_that_is_just_being_made_stays(old: Path, tmp_path: Path) -> None:
     os.utime(old)
     assert scratch.sweep(tmp_path) == [] and old.exists()
+
+
+def test_a_folder_that_was_made_anew_while_it_was_looked_at_stays(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent that follows one that was killed begins in the moment in which somebody sweeps."""
+    held: list[int] = []
+
+    def meanwhile(folder: Path) -> bool:
+        held.append(scratch.make(folder))
+        return False
+
+    monkeypatch.setattr(scratch.remains, "in_use", meanwhile)
+    assert scratch.sweep(old.parent) == [] and old.exists()
+    assert list(old.iterdir()) == []
+    os.close(held[0])
