@@ -64,7 +64,8 @@ def goes_through(server: Served, spec: dict[str, Any], folder: Path, *sizes: dic
         assert (layout.tp, layout.pp) == (size.get("tp", 1), size.get("pp", 1))
         held = {rank.node_id for rank in server.client.generations(job.id)[generation - 1].ranks}
         if held == {rank.node_id for rank in server.client.generations(job.id)[generation].ranks}:
-            assert sorted(server.agents()) == agents, "they keep their snapshots, and are not started anew"
+            # They keep their snapshots, and are not started anew; a process has no title while it is given one.
+            eventually(lambda agents=agents: sorted(server.agents()) == agents, 10)
     return job
 
 
