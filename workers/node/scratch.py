@@ -23,8 +23,11 @@ def path_of(job_id: str, node_id: str) -> Path:
 def make(folder: Path) -> int:
     """An empty folder, held as `hold` does; what a predecessor has left there is removed. Blocking."""
     deadline = time.monotonic() + _SWEPT_WITHIN_S
-    while folder.exists() and time.monotonic() < deadline:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    while time.monotonic() < deadline:
+        try:
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            break
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)

@@ -351,9 +351,10 @@ class Context:
 
     def settle(self) -> None:
         """Wait until the last snapshot's copy is whole: before anything is changed that it reads."""
-        waiting = time.monotonic()
-        self._finish_snapshot()
-        self._stall_s += time.monotonic() - waiting
+        if self._snapshots.is_copying:  # no snapshot, no stall: by that the interval tells steps apart
+            waiting = time.monotonic()
+            self._finish_snapshot()
+            self._stall_s += time.monotonic() - waiting
 
     def _snapshot(self, step: int, pin: Pin) -> None:
         place = {"generation": self.generation, "rank": self.rank, "world_size": self.world_size}

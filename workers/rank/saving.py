@@ -47,6 +47,11 @@ class Snapshots:
         """A copy goes on while training does; otherwise it is whole when `take` returns."""
         return self._copier.is_async
 
+    @property
+    def is_copying(self) -> bool:
+        """A copy was started and not finished."""
+        return self._copying is not None
+
     def count(self, pin: Pin) -> int:
         """Buffers that are held for `pin`."""
         return sum(pin in buffer.header().pinned for buffer in self._buffers)

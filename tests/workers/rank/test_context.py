@@ -71,8 +71,10 @@ def test_where_snapshots_are_slow_all_ranks_take_fewer(agent: Any, config: Confi
         for step in range(1, 9)
     ]
     config |= {"snapshot": {"every_steps": "auto"}, "faults": slow}
-    run = agent.run(config, 2, "auto", stop_at=14)
-    assert run.of("Note")[0]["kind"] == "snapshot_interval" and run.of("Note")[0]["data"]["every_steps"] > 1
+    run = agent.run(config, 2, "auto", stop_at=22)
+    notes = run.of("Note")
+    assert notes and {note["kind"] for note in notes} == {"snapshot_interval"}
+    assert all(note["data"]["every_steps"] > 1 for note in notes), "a step without one does not make them cheap"
     stopped = run.rows[-1]["step"]
     assert stopped < config["training"]["steps"]
     at = {"source": "memory", "step": stopped, "generation": 1}
