@@ -34,6 +34,7 @@ def test_a_frozen_node_is_replaced_and_thawed(tmp_path: Path, no_leaks: None) ->
     assert outcome["rungs"] == ["spare"]
 
 
+@pytest.mark.soak
 def test_a_soak_ends_with_the_result_of_its_control_run(tmp_path: Path, no_leaks: None) -> None:
     mix = ["--mix", "rank_exit=0.7", "--mix", "supervisor=0.3"]
     code, report = chaos(tmp_path, "soak", "--minutes", "1", "--seed", "1", *mix)
