@@ -13,7 +13,7 @@ from regroup.api.schemas import Job
 Spec = Callable[..., dict[str, Any]]
 TOLERANCE = 1e-10
 """Relative, of each step's loss, in float64: sums are of another order where ranks are others."""
-_HELD_AT = (3, 7, 11)
+_HELD_AT = (3, 7, 11, 14)
 MODEL = {"dim": 32, "layers": 4, "heads": 4, "vocab_size": 264}
 
 
@@ -50,8 +50,9 @@ def ranks_by_node(server: Served, job: Job) -> list[dict[str, int]]:
 
 
 def goes_through(server: Served, spec: dict[str, Any], folder: Path, *sizes: dict[str, int]) -> Job:
-    """It is given one size after the other, each while its ranks wait at the end of a step."""
-    gates = Gates(folder, *_HELD_AT[: len(sizes)])
+    """It is given one size after the other, each while its ranks wait at the end of a step; at the last it waits once
+    more, to be looked at."""
+    gates = Gates(folder, *_HELD_AT[: len(sizes) + 1])
     job = server.client.submit({**spec, **gates.parts})
     for number, (size, step) in enumerate(zip(sizes, _HELD_AT, strict=False), 1):
         generation = eventually(lambda step=step: held_at(server, job, gates, step), 120)
@@ -66,6 +67,7 @@ def goes_through(server: Served, spec: dict[str, Any], folder: Path, *sizes: dic
         if held == {rank.node_id for rank in server.client.generations(job.id)[generation].ranks}:
             # They keep their snapshots, and are not started anew; a process has no title while it is given one.
             eventually(lambda agents=agents: sorted(server.agents()) == agents, 10)
+    gates.open(_HELD_AT[len(sizes)])
     return job
 
 
