@@ -18,5 +18,7 @@ class Detector(StrEnum):
     """A rank works longer for a step than the others."""
     NON_FINITE = "non_finite"
     """A loss or a gradient norm is no number."""
+    LOSS_SPIKE = "loss_spike"
+    """A loss stands out from those before it."""
     REPLICAS = "replicas"
     """Ranks that should hold the same do not."""

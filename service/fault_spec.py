@@ -19,6 +19,7 @@ Strike = Literal[
     "oom",
     "slow",
     "nan_loss",
+    "spike_loss",
     "flip_bit",
     "flip_snapshot",
     "kill_store",
@@ -59,8 +60,9 @@ class Fault(Part):
     """What happens. To the rank itself: `sigkill`, `sigstop`, `raise` (an exception), `segfault`, `abort`, `loop` (in
     Python, without end), `sleep`, `hold_gil` (no other thread of Python runs), `oom` (killed by the kernel in a cgroup
     of its own; an exception where none can be made), `slow` (a straggler), `nan_loss` (the next output of its model is
-    no number), `flip_bit` (one bit of its parameters is changed), `flip_snapshot` (one bit of its newest snapshot in
-    memory). To what is beside it: `kill_store`, `kill_zygote`, `kill_agent`, `kill_saver`."""
+    no number), `spike_loss` (it is a thousand times as large), `flip_bit` (one bit of its parameters is
+    changed), `flip_snapshot` (one bit of its newest snapshot in memory). To what is beside it: `kill_store`,
+    `kill_zygote`, `kill_agent`, `kill_saver`."""
     duration: Duration | None = None
     """Of `sleep` and `hold_gil`; for ever if absent."""
     factor: float | None = Field(default=None, gt=1, le=100)

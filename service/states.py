@@ -109,6 +109,8 @@ class Reason(StrEnum):
     HANG = "hang"
     IO_ERROR = "io_error"
     """Connection, timeout or storage errors raised in training code."""
+    LOSS_SPIKE = "loss_spike"
+    """A step's loss stood out from those before it, and `recovery.loss_spike` wants it done again."""
     SILENT_CORRUPTION = "silent_corruption"
     """Ranks held different values of what all of them hold alike."""
 
@@ -136,6 +138,7 @@ BUDGET_BY_REASON: Mapping[Reason, str] = {
     Reason.NODE_LOST: "node_loss",
     Reason.HANG: "hang",
     Reason.IO_ERROR: "io_error",
+    Reason.LOSS_SPIKE: "loss_spike",
     Reason.SILENT_CORRUPTION: "silent_corruption",
 }
 """Reasons that end a generation, and the budget (`spec.recovery.budgets`) each is charged to."""

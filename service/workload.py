@@ -139,7 +139,7 @@ LEFT_TO_A_SCRIPT: Mapping[str, str] = {
 }
 """Fields of a spec that a script decides itself, and what to say of it."""
 _SCRIPT_PHASES = ("forward", "optimizer")
-_NOT_OF_A_SCRIPT = frozenset({"kill_saver", "nan_loss", "flip_bit", "flip_snapshot"})
+_NOT_OF_A_SCRIPT = frozenset({"kill_saver", "nan_loss", "spike_loss", "flip_bit", "flip_snapshot"})
 _STEPS_OF_A_FUNCTION = frozenset({"steps", "global_batch", "micro_batch"})
 
 
@@ -211,8 +211,9 @@ def _instead(name: str, value: Any, default: Any) -> str:
             where = " or ".join(_SCRIPT_PHASES)
             return f"its faults strike in {where}, and not its numbers, saver or snapshots" if odd else ""
         case "recovery":
-            is_asked = value.non_finite != default.non_finite or value.verify_replicas is True
-            return "its numbers are its own: leave non_finite and verify_replicas out" if is_asked else ""
+            fields = ("non_finite", "loss_spike")
+            is_asked = value.verify_replicas is True or any(getattr(value, f) != getattr(default, f) for f in fields)
+            return "its numbers are its own: leave non_finite, loss_spike and verify_replicas out" if is_asked else ""
         case "layout":
             return (
                 LEFT_TO_A_SCRIPT[name] if value.model_dump(exclude={"dp"}) != default.model_dump(exclude={"dp"}) else ""

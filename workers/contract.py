@@ -1,15 +1,13 @@
 """The versioned messages between ranks, agents and supervisor, and the reasons a rank ends. No torch, no ray.
 
-Every message is a frozen dataclass; `encode` writes it as JSON with its type and `CONTRACT_VERSION`, `decode` refuses
-another version or type. Times are Unix seconds, for people to compare; timeouts and leases never use them.
+`encode` writes JSON with type and `CONTRACT_VERSION`, `decode` refuses others. Times, in Unix seconds, are for people.
 """
 
 import json
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, get_args
 
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.codec import build, plain
@@ -51,6 +49,8 @@ class ErrorClass(StrEnum):
     """The spec names something that is not so: data, storage, preload."""
     NON_FINITE = "non_finite"
     """A loss or a gradient's norm is no number, on all ranks alike."""
+    LOSS_SPIKE = "loss_spike"
+    """A loss stands out from those before it, on all ranks alike, and the spec wants its step done again."""
     CORRUPTION = "corruption"
     """Ranks hold different values of what all of them hold alike."""
 
@@ -68,7 +68,7 @@ class RankError:
     phase: str
     time_s: float
     details: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Of corruption: who differs in what."""
+    """Of corruption: who differs in what; of a loss spike: the loss, and what was to be expected."""
 
 
 @dataclass(frozen=True)
@@ -364,7 +364,7 @@ Message = (
     | Holding
     | AgentReport
 )
-_TYPES: Mapping[str, type[Any]] = {cls.__name__: cls for cls in typing.get_args(Message)}
+_TYPES: Mapping[str, type[Any]] = {cls.__name__: cls for cls in get_args(Message)}
 
 
 def encode(message: Message) -> bytes:

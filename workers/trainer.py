@@ -22,6 +22,7 @@ from regroup.workers.parallel.names import parameters_of
 from regroup.workers.parallel.precision import stream_dtype
 from regroup.workers.parallel.strategy import strategy_of
 from regroup.workers.rank.context import Context
+from regroup.workers.rank.loss_spikes import LossSpikes
 from regroup.workers.rank.non_finite import NonFinite
 from regroup.workers.schedule import FOLLOWS, BatchSize, learning_rate
 from regroup.workers.state.data import (
@@ -57,6 +58,7 @@ class _Training:
             config,
             "Lower training.optimizer.lr, lengthen training.schedule.warmup_steps, or look at the data of this step",
         )
+        self._spikes = LossSpikes(config)
         place, micro_batch = context.data_place, int(training["micro_batch"])
         self._batch = BatchSize(training, place.degree)
         self._nominal_labels = self._batch.samples * samples.labels_each
@@ -140,6 +142,8 @@ class _Training:
         if not finite and not self._engine.scale.can_fall:
             context.note("step_skipped", self._non_finite.skip(step, f"loss {loss}, gradient norm {norm}"))
         if finite:
+            if spike := self._spikes.look(step, loss):
+                context.note("loss_spike", spike)
             self._engine.update(rate, norm, correction)
         self._engine.scale.judge(finite=finite)
         self._data.advance(step, samples, samples_hash)

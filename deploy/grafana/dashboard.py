@@ -144,6 +144,12 @@ ROWS = (
                 [Query("regroup_job_step - regroup_job_mirrored_step", LEGEND)],
             ),
             Panel(
+                "Mirrors",
+                "Sets that a node may hold for another; fewer than 2 where memory is short.",
+                "short",
+                [Query("regroup_job_mirror_sets", LEGEND)],
+            ),
+            Panel(
                 "Generation",
                 "One more after each failure or change of size.",
                 "short",
@@ -170,11 +176,21 @@ ROWS = (
             ),
             Panel(
                 "Numbers that went wrong",
-                "Per hour: steps left without an update, and snapshots that were unfit to be restored.",
+                "Per hour: steps left without an update, losses that stood out, snapshots unfit to be restored.",
                 "short",
                 [
                     Query(f"rate(regroup_steps_skipped_total[{RATE}]) * 3600", "steps skipped"),
+                    Query(f"rate(regroup_loss_spikes_total[{RATE}]) * 3600", "loss spikes"),
                     Query(f"sum by (why) (rate(regroup_snapshots_refused_total[{RATE}])) * 3600", "snapshots: {{why}}"),
+                ],
+            ),
+            Panel(
+                "Storage and clocks",
+                "Per hour: checkpoints that could not be saved, and clocks of nodes that were set.",
+                "short",
+                [
+                    Query(f"rate(regroup_checkpoints_failed_total[{RATE}]) * 3600", "checkpoints failed"),
+                    Query(f"rate(regroup_clocks_set_total[{RATE}]) * 3600", "clocks set"),
                 ],
             ),
             Panel(

@@ -108,6 +108,11 @@ def _two_agents(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[B
     return [fault("kill_agent", 0, step), fault("kill_agent", 2, step)], []
 
 
+def _spike(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
+    """Once there are enough steps before it to hold it against."""
+    return [fault("spike_loss", random.randrange(RANKS), random.randint(40, 60))], []
+
+
 def _twenty(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
     kinds = ("sigkill", "segfault", "abort", "kill_store", "kill_zygote")
     return [
@@ -194,6 +199,9 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("33b", "parameter-flipped", "a bit of one replica's parameters is changed",
              _one("flip_bit", phase="forward"), Expected(incidents=(frozenset({"silent_corruption"}),), detect_s=5),
              parts=_REPLICAS),
+    Scenario("33c", "loss-spiked", "the loss of one rank is far larger than those before, once", _spike,
+             Expected(incidents=(frozenset({"loss_spike"}),)), parts={"recovery": {"loss_spike": "rollback"}},
+             longer=_LONGER),
     Scenario("37", "cancelled-in-recovery", "the job is cancelled while it recovers", _while_recovering("cancel"),
              Expected("CANCELLED", "cancelled_by_user", (_EXIT,)), longer=_LONGER),
     Scenario("38", "crash-loop", "a rank is killed in the first step, over and over",
@@ -207,15 +215,17 @@ NOT_YET: Sequence[NotYet] = (
     NotYet("17", "Ray's head restarts", "ends the command's own cluster; tests/e2e/test_lost_cluster.py does it"),
     NotYet("18a", "two nodes of different pairs", "needs four nodes and two spares on one machine"),
     NotYet("21", "flapping node", "takes minutes: tests/e2e/test_node_health.py does it"),
-    NotYet("22", "network partition", "needs network namespaces: `regroup chaos` has one network"),
-    NotYet("23", "packet loss and delay", "needs a queueing discipline of the kernel (netem)"),
-    NotYet("26", "disk full, read-only, slow storage", "needs a file system of its own, mounted by root"),
-    NotYet("27, 30", "nodes added; other layouts", "jobs do not change their size while they run yet"),
+    NotYet("22", "network partition", "`regroup chaos` has one network; tests/e2e/test_partition.py makes several"),
+    NotYet("23", "packet loss and delay", "likewise: tests/e2e/test_partition.py"),
+    NotYet(
+        "26", "slow, refusing or silent storage", "it saves to a folder: tests/e2e/test_troubled_storage.py has a store"
+    ),
+    NotYet("27, 30", "nodes added; other layouts", "planned, no failure: tests/e2e/test_resize.py does it"),
     NotYet("28, 29", "nodes drained, with time and without", "planned, no failure: tests/e2e/test_drain.py does it"),
-    NotYet("31", "not enough nodes for any layout", "jobs queue again; parking is not there yet"),
-    NotYet("33c", "loss spike, a wrong gradient in the sum", "not detected: it is wrong on all ranks alike"),
+    NotYet("31", "not enough nodes for any layout", "no failure of a job: it queues; tests/e2e/test_control_plane.py"),
+    NotYet("33d", "a wrong gradient in the sum", "seen only if the loss stands out: it is wrong on all ranks alike"),
     NotYet("34", "spare dies or is unfit", "no fault spoils a node: tests/workers/node/test_standby.py does"),
-    NotYet("35", "clock jump", "needs a time namespace for each node"),
+    NotYet("35", "clock jump", "needs a clock for each node: tests/workers/node/test_wall_clock.py sets one"),
     NotYet("36", "stale message", "sent by hand in tests/workers/node/test_host.py"),
 )
 

@@ -163,8 +163,9 @@ def judge_all(events: Iterable[NodeEvent], now_s: float, rule: Rule) -> dict[str
 
 def fault_of(reason: str, evidence: Any) -> Happening | None:
     """What an incident that names a node says of it. Errors and exits of training code say nothing."""
-    if reason == Reason.RANK_EXIT and isinstance(evidence, Mapping) and "out_of_memory" in evidence:
-        return Happening.OUT_OF_MEMORY
+    if reason == Reason.RANK_EXIT and isinstance(evidence, Mapping):
+        told = (Happening.DEVICE, "device"), (Happening.OUT_OF_MEMORY, "out_of_memory")
+        return next((kind for kind, name in told if name in evidence), None)
     return _BY_REASON.get(reason)
 
 

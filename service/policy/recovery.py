@@ -1,7 +1,7 @@
 """What to do when a generation ends: classify → charge a budget → choose a rung and a source of state. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from regroup.service.states import BUDGET_BY_REASON, PROGRESS_REASONS, Reason
@@ -13,6 +13,7 @@ _REASON_BY_ERROR_CLASS = {
     "io": Reason.IO_ERROR,
     "input": Reason.INVALID_INPUT,
     "non_finite": Reason.NON_FINITE,
+    "loss_spike": Reason.LOSS_SPIKE,
     "corruption": Reason.SILENT_CORRUPTION,
 }
 _BUDGET_OF_THE_CODE = {
@@ -21,7 +22,7 @@ _BUDGET_OF_THE_CODE = {
     Reason.NON_FINITE: "non_finite",
 }
 """Ends the job unless its spec allows more tries."""
-_RAISED_BY_ALL = frozenset({Reason.NON_FINITE, Reason.SILENT_CORRUPTION})
+_RAISED_BY_ALL = frozenset({Reason.NON_FINITE, Reason.LOSS_SPIKE, Reason.SILENT_CORRUPTION})
 _OUT_OF_MEMORY = ": its node was out of memory; take smaller batches, fewer loader workers, or more resources.memory"
 _MISMATCH = ("a distributed collective mismatch", "mismatch between collectives")
 """What gloo says when a rank is sent what belongs to another collective, and torch where it is told to compare."""
@@ -38,7 +39,7 @@ class Failure:
 
     rank: int
     error_class: str
-    """`user`, `io`, `collateral`, `input`, `non_finite` or `corruption`."""
+    """`user`, `io`, `collateral`, `input`, `non_finite`, `loss_spike` or `corruption`."""
     kind: str
     message: str
     traceback: str
@@ -46,7 +47,7 @@ class Failure:
     phase: str
     time_s: float
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Of corruption: who differs in what."""
+    """Of corruption: who differs in what; of a loss spike: the loss, and what was to be expected."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,15 @@ def classify(
     )
 
 
+def by_its_device(cause: Cause, broken: Mapping[str, str], node_of_rank: Mapping[int, str]) -> Cause:
+    """A rank that died on a node whose driver has given a device up (`broken`: node → what it says) died of that."""
+    node = cause.node_id or node_of_rank.get(-1 if cause.rank is None else cause.rank, "")
+    if cause.reason is not Reason.RANK_EXIT or node not in broken:
+        return cause
+    evidence = {**(cause.evidence or {"kind": "exit"}), "device": broken[node]}
+    return replace(cause, summary=f"{cause.summary}; {broken[node]}", node_id=node, evidence=evidence)
+
+
 def _is_mismatch(said: str) -> bool:
     return any(part in said for part in _MISMATCH)
 
@@ -201,24 +211,30 @@ def judge(
     budget = budget_of(cause.reason, budgets)
     if budget is None:
         return Verdict(False, cause.reason, cause.summary)
-    level, last_step, in_a_row = 0.0, 0, 0
     mine = [charge for charge in charges if charge.budget == budget and now_s - charge.time_s <= window_s]
     if cause.reason is Reason.NON_FINITE and any(charge.step == step for charge in mine):
         return Verdict(False, cause.reason, f"{cause.summary}. It was so before, from the same state: no accident")
-    for charge in [*mine, Charge(budget, now_s, step)]:
-        in_a_row = in_a_row + 1 if charge.step == last_step else 1
-        gained = max(0, charge.step - last_step)  # what was restored may be older than what failed before
-        level = max(0.0, level - gained / refill_steps) + 1
-        last_step = charge.step
-    if level > budgets[budget]:
+    mine.append(Charge(budget, now_s, step))
+    if level_of(mine, refill_steps) > budgets[budget]:
         message = (
-            f"{cause.summary}; {len(mine) + 1} failures of budget {budget!r} within {window_s:.0f} s exceed "
+            f"{cause.summary}; {len(mine)} failures of budget {budget!r} within {window_s:.0f} s exceed "
             f"recovery.budgets.{budget}={budgets[budget]}"
         )
         return Verdict(False, Reason.BUDGET_EXHAUSTED, message)
+    in_a_row = next((n for n, charge in enumerate(reversed(mine)) if charge.step != step), len(mine))
     doublings = in_a_row - _BACKOFF_FROM.get(cause.reason, 3)
     backoff_s = min(_BACKOFF_CAP_S, 0.5 * 2**doublings) if doublings >= 0 else 0.0
     return Verdict(True, cause.reason, cause.summary, backoff_s)
+
+
+def level_of(charges: Sequence[Charge], refill_steps: int) -> float:
+    """How full the bucket is right after the last of these charges of one budget, oldest first."""
+    level, last_step = 0.0, 0
+    for charge in charges:
+        gained = max(0, charge.step - last_step)  # what was restored may be older than what failed before
+        level = max(0.0, level - gained / refill_steps) + 1
+        last_step = charge.step
+    return level
 
 
 @dataclass(frozen=True)

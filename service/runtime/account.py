@@ -25,6 +25,9 @@ class Account:
     install_seconds: list[float] = field(default_factory=list[float])
     """Of each Python that was made for the job."""
     steps_skipped: int = 0
+    loss_spikes: int = 0
+    checkpoints_failed: int = 0
+    clocks_set: int = 0
     snapshots_refused: dict[str, int] = field(default_factory=dict[str, int])
     """By why: `checksum` or `replicas`."""
     world_size: int = 0
@@ -55,6 +58,12 @@ class Account:
             self.install_seconds.append(float(event.data["seconds"]))
         elif event.type == "note" and event.data.get("kind") == "step_skipped":
             self.steps_skipped += 1
+        elif event.type == "note" and event.data.get("kind") == "loss_spike":
+            self.loss_spikes += 1
+        elif event.type == "note" and event.data.get("kind") == "checkpoint_failed":
+            self.checkpoints_failed += 1
+        elif event.type == "note" and event.data.get("kind") == "clock_set":
+            self.clocks_set += 1
         elif event.type == "note" and (why := _WHY_REFUSED.get(str(event.data.get("kind")))):
             self.snapshots_refused[why] = self.snapshots_refused.get(why, 0) + 1
         elif event.type == "stragglers":

@@ -284,6 +284,15 @@ class Gang:
 
         await asyncio.gather(*(one(node) for node in self.configs))
 
+    async def make_room(self, generation: int, step: int) -> None:
+        """Let every node that answers give up what it holds as mirrors before this set is sent."""
+
+        async def one(node: str) -> None:
+            with contextlib.suppress(AgentLostError):
+                await self.agents.call(node, "make_room", generation, step, timeout_s=CALL_TIMEOUT_S)
+
+        await asyncio.gather(*(one(node) for node in self.configs))
+
     async def mirrored(self) -> list[tuple[int, int]]:
         """Generation and step of the sets that nodes were told to keep as mirrors, of each node that has one.
 

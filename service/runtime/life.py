@@ -231,9 +231,9 @@ class Life:
                     self._pulse.unless_silent(self.gang.configs, self.gang.prepare_data(sources))
                 )
         except AgentError as error:
-            if error.kind not in _STORAGE_KINDS or not self._generations.past:
+            if error.kind != STORAGE_UNAVAILABLE and not (error.kind in _STORAGE_KINDS and self._generations.past):
                 raise input_error(error) from error
-            await self._intended.unless(self._recovering.outlast(error))  # the job began with it
+            await self._intended.unless(self._recovering.outlast(error))
             await self._prepare_data()
         self._pulse.expect(self.gang.configs)
 
@@ -256,7 +256,7 @@ class Life:
             "cause": cause,
         })  # fmt: skip
         try:
-            await self.gang.form(generation, self.payload.join())
+            await self.gang.form(generation, self._recovering.join())
         except AgentLostError as error:
             watch.lose(error.node_id, time.time())
         except AgentError as error:
@@ -333,7 +333,7 @@ class Life:
             raise Ended(verdict.reason, verdict.message, failure_of(incident))
         if (way_on := self._leaving.way_on()) is not None:
             raise way_on
-        wait_s = verdict.backoff_s - (time.time() - incident.times["seen_s"])
+        wait_s = verdict.backoff_s - max(0.0, time.time() - incident.times["seen_s"])  # a clock may be set back
         if wait_s > 0:
             self._telling.enter("backoff", None, f"waiting {wait_s:.1f} s before the next try")
             await self._intended.unless(asyncio.sleep(wait_s))

@@ -39,6 +39,9 @@ INCIDENTS = Metric(
 )
 STEPS_LOST = Metric("regroup_steps_lost", "counter", "Steps done again after incidents.")
 STEPS_SKIPPED = Metric("regroup_steps_skipped", "counter", "Steps whose update was left out: no finite numbers.")
+LOSS_SPIKES = Metric(
+    "regroup_loss_spikes", "counter", "Times that the loss of a job stood out from those before and was trained on."
+)
 SNAPSHOTS_REFUSED = Metric(
     "regroup_snapshots_refused", "counter",
     "Snapshots found unfit when one was to be restored: checksum or replicas that differ.", ("why",),
@@ -57,6 +60,7 @@ RESIZE_GAP = Metric(
 )  # fmt: skip
 CHECKPOINT_BYTES = Metric("regroup_checkpoint_bytes", "gauge", "Checkpoints in storage now.")
 CHECKPOINT_SECONDS = Metric("regroup_checkpoint_seconds", "histogram", "From pin to manifest.", (), _SECONDS)
+CHECKPOINTS_FAILED = Metric("regroup_checkpoints_failed", "counter", "Checkpoints that could not be saved.")
 INSTALL_SECONDS = Metric(
     "regroup_environment_install_seconds", "histogram",
     "Time to make a Python of a job's requirements on a node; those found made are not in it.", (), _SECONDS,
@@ -66,6 +70,7 @@ DEVICE_SECONDS = Metric(
     "Seconds that jobs held devices, by what they were spent on; with device=\"cuda\" these are GPU-seconds.",
     ("class", "device"),
 )  # fmt: skip
+CLOCKS_SET = Metric("regroup_clocks_set", "counter", "Times that a node's clock was set by a second or more.")
 NODE_SCORE = Metric(
     "regroup_node_score", "gauge", "What happened to a node of late, each fault counting half after a while.",
     ("node",),
@@ -98,6 +103,10 @@ JOB_EXPOSED = Metric(
 JOB_PEAK_BYTES = Metric("regroup_job_peak_bytes", "gauge", "Most memory that a rank had in the newest step.", _JOB)
 JOB_MIRRORED = Metric(
     "regroup_job_mirrored_step", "gauge", "Committed steps in the state that other nodes hold a copy of.", _JOB,
+)  # fmt: skip
+JOB_MIRROR_SETS = Metric(
+    "regroup_job_mirror_sets", "gauge",
+    "Sets that a node may hold for another: 2, or where memory is short 1 or 0; of jobs with mirrors.", _JOB,
 )  # fmt: skip
 JOB_STRAGGLERS = Metric("regroup_job_stragglers", "gauge", "Ranks of a live job that keep the others waiting.", _JOB)
 

@@ -23,7 +23,7 @@ from regroup.service.runtime import metric_names as names
 from regroup.service.runtime.account import Account
 from regroup.service.runtime.metric_names import Metric
 from regroup.service.states import JobState, Reason
-from regroup.service.store.records import JobFilter, ProjectRow, Totals
+from regroup.service.store.records import MIRRORED, JobFilter, JobRow, ProjectRow, Totals
 from regroup.service.store.store import Store
 
 _PAGE = 200
@@ -78,6 +78,7 @@ def _families(totals: Totals, accounts: Sequence[Account], now: float) -> Iterab
     yield _counter(names.INCIDENTS, [((cause,), count) for cause, count in totals.incidents.items()])
     yield _counter(names.STEPS_LOST, [((), sum(account.steps_lost for account in accounts))])
     yield _counter(names.STEPS_SKIPPED, [((), sum(account.steps_skipped for account in accounts))])
+    yield _counter(names.LOSS_SPIKES, [((), sum(account.loss_spikes for account in accounts))])
     refused = sum((Counter(account.snapshots_refused) for account in accounts), Counter[str]())
     yield _counter(names.SNAPSHOTS_REFUSED, [((why,), refused[why]) for why in ("checksum", "replicas")])
     yield _histogram(names.RECOVERY, _phases(incidents))
@@ -89,8 +90,10 @@ def _families(totals: Totals, accounts: Sequence[Account], now: float) -> Iterab
     yield _gauge(names.CHECKPOINT_BYTES, [((), totals.checkpoint_bytes)])
     durations = [seconds for account in accounts for seconds in account.checkpoint_seconds]
     yield _histogram(names.CHECKPOINT_SECONDS, {(): durations})
+    yield _counter(names.CHECKPOINTS_FAILED, [((), sum(account.checkpoints_failed for account in accounts))])
     installs = [seconds for account in accounts for seconds in account.install_seconds]
     yield _histogram(names.INSTALL_SECONDS, {(): installs})
+    yield _counter(names.CLOCKS_SET, [((), sum(account.clocks_set for account in accounts))])
     yield _counter(names.DEVICE_SECONDS, _device_seconds(accounts, now))
     live = [account for account in accounts if account.job.state.holds_devices]
     for metric, value in _OF_A_JOB:
@@ -112,8 +115,17 @@ _OF_A_JOB: Sequence[tuple[Metric, Callable[[Account, float], float | None]]] = (
     (names.JOB_EXPOSED, lambda account, _: account.job.exposed),
     (names.JOB_PEAK_BYTES, lambda account, _: account.job.peak_bytes),
     (names.JOB_MIRRORED, lambda account, _: account.job.mirrored_step),
+    (names.JOB_MIRROR_SETS, lambda account, _: _mirror_sets(account.job)),
     (names.JOB_STRAGGLERS, lambda account, _: account.stragglers),
 )
+
+
+def _mirror_sets(job: JobRow) -> float | None:
+    """None where there is no sign of mirrors."""
+    fewer = next((each.reason for each in job.conditions if each.type == MIRRORED), None)
+    if fewer is None:
+        return None if job.mirrored_step is None else 2.0
+    return 0.0 if fewer == "no_mirror" else 1.0
 
 
 def _of_nodes(healths: Mapping[str, Health]) -> Iterable[Family]:

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 
+from regroup.service.policy.mirror_memory import Allowed, Level, judged, lowered
 from regroup.service.policy.mirrors import rest_s
 from regroup.service.runtime.agents import AgentError, AgentLostError
 from regroup.service.runtime.gang import Gang
@@ -16,6 +17,9 @@ from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.watch import Watch
 
 _UNKNOWN = -1
+_NO_SET = (0, 0)
+_NO_ROOM = "no_room"
+"""Kind of error: the other node has no memory for a shard."""
 
 
 class Mirrors:
@@ -34,7 +38,8 @@ class Mirrors:
         self._generation = 0
         self._is_asked = False
         self._due_s = 0.0
-        self._said: int | None = _UNKNOWN
+        self._allowed, self._short = Allowed(), dict[str, str]()
+        self._said: tuple[int | None, Level, str] = (_UNKNOWN, Level.TWO, "")
         self._told = 0
         self._failing = False
         self._work: asyncio.Task[None] | None = None
@@ -44,9 +49,14 @@ class Mirrors:
         if not self._pairs or (self._work is not None and not self._work.done()):
             return
         generation = watch.generation
+        self._heed(watch)
         if generation.number != self._generation:
             self._generation, self._is_asked, self._due_s = generation.number, False, 0.0
-        if steps := watch.whole_mirrors():
+        steps = watch.whole_mirrors()
+        if self._allowed.level is Level.NONE:
+            if self._kept != _NO_SET or steps:
+                self._work = asyncio.get_running_loop().create_task(self._give_up())
+        elif steps:
             self._work = asyncio.get_running_loop().create_task(self._send(generation, steps[-1]))
         elif not self._is_asked and watch.first_step_s is not None and time.monotonic() >= self._due_s:
             self._is_asked = True
@@ -57,6 +67,25 @@ class Mirrors:
         if self._work is not None:
             self._work.cancel()  # Ray may let a call to what ran there wait for long
         self._tell(None)
+
+    def _heed(self, watch: Watch) -> None:
+        """Take less memory where nodes are short of it, and more again later."""
+        self._short.update(watch.short_of_memory)
+        watch.short_of_memory.clear()
+        said = "; ".join(f"{self._gang.configs[node].node_name}: {what}" for node, what in self._short.items()
+                         if what and node in self._gang.configs)  # fmt: skip
+        self._allow(judged(self._allowed, said, time.monotonic()))
+
+    def _allow(self, allowed: Allowed) -> None:
+        before, self._allowed = self._allowed, allowed
+        if (before.level, before.why) != (allowed.level, allowed.why):
+            self._tell(self.step)
+
+    async def _give_up(self) -> None:
+        """All nodes give back the memory of mirrors."""
+        self._kept, self._is_asked = _NO_SET, False
+        self._tell(None)
+        await self._gang.keep_mirror(*_NO_SET)
 
     async def _ask(self, generation: Generation) -> None:
         try:
@@ -71,12 +100,17 @@ class Mirrors:
         """What an earlier life of this supervisor had sent whole. Whoever was told to keep a set was told because all
         have it, so the newest that any agent names is it."""
         named = await self._gang.mirrored()
-        self._kept = max(named, key=lambda kept: (kept[1], kept[0]), default=(0, 0))
+        self._kept = max(named, key=lambda kept: (kept[1], kept[0]), default=_NO_SET)
+        self.step = self._kept[1] or None
         await self._gang.keep_mirror(*self._kept)
 
     async def _send(self, generation: Generation, step: int) -> None:
         started = time.monotonic()
         try:
+            if self._allowed.level is Level.ONE:
+                self._kept = _NO_SET
+                self._tell(None)
+                await self._gang.make_room(generation.number, step)
             await self._gang.mirror(generation, step, self._pairs, self._bytes_per_s)
             self._kept = (generation.number, step)
             await self._gang.keep_mirror(*self._kept)
@@ -84,7 +118,9 @@ class Mirrors:
             self._tell(step)
         except (AgentError, AgentLostError) as error:
             await self._say_failing(generation, step, error)
-            await self._gang.keep_mirror(*(self._kept or (0, 0)))
+            if isinstance(error, AgentError) and error.kind == _NO_ROOM:
+                self._allow(lowered(self._allowed, str(error), time.monotonic()))
+            await self._gang.keep_mirror(*(self._kept or _NO_SET))
         finally:
             self._is_asked = False
             self._due_s = time.monotonic() + rest_s(time.monotonic() - started, self._share)
@@ -99,9 +135,11 @@ class Mirrors:
 
     def _tell(self, step: int | None) -> None:
         self.step = step
-        if step == self._said:
+        level, why = self._allowed.level, self._allowed.why
+        if (step, level, why) == self._said:
             return
-        self._said = step
+        self._said = (step, level, why)
         self._told += 1
         key = f"mirror:{self._journal.boot_id[:8]}:{self._told}"
-        self._journal.pass_on(key, "mirror", self._generation, time.time(), {"step": step})
+        data = {"step": step, "sets": int(level), "why": why}
+        self._journal.pass_on(key, "mirror", self._generation, time.time(), data)

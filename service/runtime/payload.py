@@ -285,6 +285,8 @@ class Payload:
             config["storage_uri"] = f"{self.storage_uri}/ray-train"
         if Detector.NON_FINITE in self.blind_to:
             config["non_finite"] = {**config["non_finite"], "do": "overlook"}
+        if Detector.LOSS_SPIKE in self.blind_to and self.script is None:
+            config["loss_spike"] = {"do": "off"}
         if Detector.REPLICAS in self.blind_to:
             config["verify_replicas"] = False
         return config

@@ -1,16 +1,19 @@
 """From a broken generation to the source of the next one: kill with proof, classify, charge, choose."""
 
 import asyncio
+import contextlib
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from regroup.service.policy.drain import excused
+from regroup.service.policy.loss_spike import BUDGET, rule_for_ranks
 from regroup.service.policy.recovery import (
     Cause,
     Charge,
+    Shard,
     Source,
     Verdict,
     budget_of,
@@ -30,7 +33,10 @@ from regroup.service.runtime.payload import Payload
 from regroup.service.runtime.telling import Telling
 from regroup.service.runtime.watch import Watch
 from regroup.service.states import PLANNED_REASONS, JobState, Reason
-from regroup.workers.contract import ErrorClass, Failed, Note, RankError, StepRow, from_json
+from regroup.workers.contract import ErrorClass, Failed, Join, Note, RankError, StepRow, from_json
+
+_SCAN_SOON_S = 3.0
+"""Storage that takes longer is waited for only if memory holds no whole set."""
 
 
 class Ended(Exception):
@@ -54,6 +60,8 @@ class Recovering:
         """Node id → what was said of its leaving: that it does is charged to nothing."""
         self._charges: dict[str, Charge] = {}
         """Of each incident, by its id."""
+        self._spikes: dict[int, float] = {}
+        """Step that is done again because its loss stood out → the largest that would not have."""
 
     def recall(self, past: Sequence[SupervisorEvent]) -> Ended | None:
         """Charges of earlier lives of this supervisor, so that a restart forgives nothing, and evidence not left yet;
@@ -63,6 +71,7 @@ class Recovering:
         for data in incidents.values():
             if (budget := budget_of(Reason(data["reason"]), self._payload.budgets)) is not None:
                 self._charges[data["id"]] = Charge(budget, data["times"]["seen_s"], data["at_step"])
+            self._note_spike(data["reason"], (data["evidence"] or {}).get("details"))
         last = next((event.data for event in reversed(past) if event.type == "state"), None)
         if last is None or last["state"] != JobState.DRAINING.value:
             return None
@@ -120,10 +129,28 @@ class Recovering:
         budget = budget_of(cause.reason, self._payload.budgets)
         if verdict.recover and budget is not None:
             self._charges[incident.id] = Charge(budget, seen_s, incident.at_step)
+            self._note_spike(cause.reason, cause.failure.details if cause.failure else None)
         elif not verdict.recover:
             incident.rung = "fail"
             await self._telling.revise(incident)
         return verdict
+
+    def join(self) -> Join:
+        """What a JOIN says that is the same for every rank of the next generation."""
+        join, recovery = self._payload.join(), self._payload.spec.recovery
+        if "loss_spike" not in join.config:
+            return join
+        rule = rule_for_ranks(
+            join.config["loss_spike"]["do"],
+            self._spikes,
+            self._in_order(self._charges.values()),
+            self._payload.budgets[BUDGET],
+            window_s=recovery.window,
+            refill_steps=recovery.refill_steps,
+            now_s=time.time(),
+            step=max(self._generations.starts.values(), default=0),
+        )
+        return replace(join, config={**join.config, "loss_spike": rule})
 
     async def choose(self, lost: Sequence[str], reached: int) -> Source:
         """The newest state the next generation can start from. A script, which keeps its own, is thought to go on from
@@ -134,22 +161,32 @@ class Recovering:
         """
         if self._payload.script is not None:
             return Source("none", reached)
-        shards, known = await asyncio.gather(self._gang.shards(lost), self._known())
-        resume = self._payload.resume
-        saved = [*known, resume] if resume is not None else list(known)
-        trusted = [item for item in saved if self._checkpoints.trusts(item.uri)]
-        nodes = {place.rank: place.node_id for place in self._payload.places()}
+        shards, error = await asyncio.gather(self._gang.shards(lost), self._scan_soon())
         for generation, step in differing(shards):
             message = f"ranks differ in what they should hold alike after step {step}: nothing is restored from that"
             note = Note(generation, "snapshot_refused", {"step": step, "message": message}, time.time())
             self._telling.note("", note)
-        layout = self._payload.layout
-        others = {each.number for each in self._generations.past if each.layout != layout}
-        source = choose_source(shards, trusted, self._generations.starts, nodes, others)
+        source = self._newest(shards)
+        if source.kind != "memory":
+            await self._scan(error)
+            source = self._newest(shards)
+        elif not self._checkpoints.scanned:
+            message = f"durable storage did not answer: step {source.step} is restored from memory without a look there"
+            self._telling.note("", Note(source.generation, "storage_unavailable", {"message": message}, time.time()))
+        resume = self._payload.resume
         if resume is not None and source.kind == "none":  # starting anew would be another job than was asked for
             why = self._checkpoints.why_distrusted(resume.uri)
             raise Ended(Reason.INVALID_INPUT, f"cannot go on from what `resume_from` names: {why}")
         return source
+
+    def _newest(self, shards: Sequence[Shard]) -> Source:
+        """By what is known now."""
+        known, resume, layout = self._checkpoints.known(), self._payload.resume, self._payload.layout
+        saved = [*known, resume] if resume is not None else known
+        trusted = [item for item in saved if self._checkpoints.trusts(item.uri)]
+        nodes = {place.rank: place.node_id for place in self._payload.places()}
+        others = {each.number for each in self._generations.past if each.layout != layout}
+        return choose_source(shards, trusted, self._generations.starts, nodes, others)
 
     async def outlast(self, error: AgentError) -> None:
         """Durable storage did not answer: charge it, and wait before it is asked again.
@@ -170,13 +207,24 @@ class Recovering:
         formed = (each for each in self._generations.past if each.number == generation)
         return {place.node_id: place.node_name for each in formed for place in each.ranks}
 
-    async def _known(self) -> Any:
+    async def _scan_soon(self) -> AgentError | None:
+        """Look through durable storage if it answers: what is in memory is not to wait for it. Why it refused."""
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SCAN_SOON_S):
+                    await self._checkpoints.scan()
+        except AgentError as error:
+            return error
+        return None
+
+    async def _scan(self, refused: AgentError | None) -> None:
         while not self._checkpoints.scanned:
+            if refused is not None:
+                await self.outlast(refused)
             try:
                 await self._checkpoints.scan()
             except AgentError as error:
-                await self.outlast(error)
-        return self._checkpoints.known()
+                refused = error
 
     async def _excused(self, cause: Cause) -> Cause:
         """The agent of a node that leaves may have said so with its last breath."""
@@ -188,13 +236,21 @@ class Recovering:
         payload = self._payload
         return judge(
             cause,
-            sorted(charges, key=lambda charge: charge.time_s),
+            self._in_order(charges),
             payload.budgets,
             window_s=payload.window_s,
             refill_steps=payload.refill_steps,
             now_s=now_s,
             step=step,
         )
+
+    def _note_spike(self, reason: str, details: Mapping[str, Any] | None) -> None:
+        if reason == Reason.LOSS_SPIKE and details:
+            self._spikes[int(details["step"])] = float(details["limit"])
+
+    @staticmethod
+    def _in_order(charges: Iterable[Charge]) -> Sequence[Charge]:
+        return sorted(charges, key=lambda charge: charge.time_s)
 
 
 def failure_of(incident: Incident) -> Mapping[str, Any] | None:

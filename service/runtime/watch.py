@@ -7,9 +7,9 @@ from typing import Any
 
 from regroup.service.detectors import Detector
 from regroup.service.policy.desync import desynced, entered_by
-from regroup.service.policy.recovery import Cause, Exit, Failure, Loss, classify
+from regroup.service.policy.recovery import Cause, Exit, Failure, Loss, by_its_device, classify
 from regroup.service.runtime.generations import Generation
-from regroup.workers.contract import Done, Exited, Failed, Joined, Message, Pinned, PinnedFor, Restored, StepRow
+from regroup.workers.contract import Done, Exited, Failed, Joined, Message, Note, Pinned, PinnedFor, Restored, StepRow
 
 
 @dataclass
@@ -36,6 +36,10 @@ class Watch:
     """Step → ranks that hold it for a checkpoint."""
     mirrored: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
     """Step → ranks that hold it for mirrors."""
+    short_of_memory: dict[str, str] = field(default_factory=dict[str, str])
+    """Node → what it has said of its memory since that was last taken; empty: it is there again."""
+    broken_devices: dict[str, str] = field(default_factory=dict[str, str])
+    """Node → what its driver says of a device there that is no good any more."""
     first_step_s: float | None = None
     step: int = 0
     """Last committed step heard of."""
@@ -62,6 +66,10 @@ class Watch:
             case Pinned():
                 held = self.mirrored if message.purpose is PinnedFor.MIRROR else self.pinned
                 held.setdefault(message.step, set()).add(message.rank)
+            case Note(kind="condition") if message.data.get("what") == "memory":
+                self.short_of_memory[node_id] = str(message.data["message"])
+            case Note(kind="condition") if message.data.get("what") == "device" and message.data["message"]:
+                self.broken_devices[node_id] = str(message.data["message"])
             case Done():
                 self.done[message.rank] = message
             case Failed():
@@ -111,6 +119,8 @@ class Watch:
     def cause(self) -> Cause:
         """Why it broke."""
         cause = classify(self.failures, self.exits, tuple(self.losses.values()), self.found)
+        places = {place.rank: place.node_id for place in self.generation.ranks}
+        cause = by_its_device(cause, self.broken_devices, places)
         return desynced(cause, {**self.raised, **entered_by(self.places)})
 
     def whole_pins(self) -> list[int]:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from regroup.service.errors import IllegalTransitionError
 from regroup.service.states import JobState, Reason
 from regroup.service.store.plain import number, plain
-from regroup.service.store.records import EVEN_PACE, HELD, NODE_WELL, Condition, JobRow, Reported
+from regroup.service.store.records import EVEN_PACE, HELD, MIRRORED, NODE_WELL, Condition, JobRow, Reported
 from regroup.service.store.tables import checkpoints, events, generations, incidents, steps
 from regroup.service.store.writer import JobWriter
 
@@ -297,8 +297,14 @@ async def _stragglers(writer: JobWriter, event: Reported) -> None:
 
 async def _mirror(writer: JobWriter, event: Reported) -> None:
     """Another set is held by other nodes, or none any more: on the row alone, it is too often for the history."""
-    step = event.data["step"]
-    await writer.set(mirrored_step=None if step is None else int(step))
+    step, sets = event.data["step"], event.data.get("sets", 2)
+    changes: dict[str, Any] = {"mirrored_step": None if step is None else int(step)}
+    others = [condition for condition in writer.job.conditions if condition.type != MIRRORED]
+    if sets < 2 or len(others) < len(writer.job.conditions):
+        reason = "no_mirror" if sets == 0 else "one_set"
+        fewer = [Condition(MIRRORED, False, reason, str(event.data["why"]), event.time_s)] if sets < 2 else []
+        changes["conditions"] = [asdict(each) for each in (*others, *fewer)]
+    await writer.set(**changes)
 
 
 async def _result(writer: JobWriter, event: Reported) -> None:

@@ -14,6 +14,8 @@ EVEN_PACE = "EvenPace"
 """Condition of a job that trains; false while some rank keeps the others waiting."""
 START_ESTIMATED = "StartEstimated"
 """Condition of a job that waits and was promised a start: its message is the time, in ISO 8601, to the minute."""
+MIRRORED = "Mirrored"
+"""Condition of a job that runs; false while it has fewer mirrors than it would, because nodes are short of memory."""
 NODE_WELL = "NodeWell"
 """Condition of a job that runs; false while something goes short on one of its nodes."""
 

@@ -17,6 +17,7 @@ NEEDED_BY = {
     Detector.HANG: ("rank-stopped", {"I7"}),
     Detector.STRAGGLER: ("slow-rank", {"I6"}),
     Detector.NON_FINITE: ("loss-not-finite", {"I2", "I7"}),
+    Detector.LOSS_SPIKE: ("loss-spiked", {"I2", "I7"}),
     Detector.REPLICAS: ("parameter-flipped", {"I2", "I7"}),
 }
 """Detector → the scenario that needs it, and invariants that are broken without."""

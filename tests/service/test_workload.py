@@ -47,6 +47,7 @@ def parsed(workload: Any, **fields: Any) -> JobSpec:
             "not its numbers, saver or snapshots",
         ),
         (SCRIPT, {"recovery": {"non_finite": "skip"}}, "recovery", "its numbers are its own"),
+        (SCRIPT, {"recovery": {"loss_spike": "rollback"}}, "recovery", "its numbers are its own"),
         (SCRIPT, {"recovery": {"verify_replicas": True}}, "recovery", "its numbers are its own"),
         (FUNCTION, {"recovery": {"non_finite": "skip"}, "training": STEPS}, "recovery", "has done its update by then"),
         (SCRIPT, {"faults": [{"at": {"rank": 9, "step": 1}}]}, "", "below the largest world size"),

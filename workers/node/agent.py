@@ -13,13 +13,15 @@ from ray.exceptions import RayError
 
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import FaultDue, Join, MirrorDue, Stop, from_json, to_json
-from regroup.workers.node import data, logs, prepared, processes, storage, wellness
+from regroup.workers.node import data, logs, prepared, processes, storage, storage_calls, wellness
 from regroup.workers.node.code import CodeError
-from regroup.workers.node.exchange import ExchangeError
+from regroup.workers.node.driver_errors import DriverErrors
+from regroup.workers.node.exchange import ExchangeError, NoRoomError
 from regroup.workers.node.host import Host, StaleGeneration
 from regroup.workers.node.preflight import Preflight
 from regroup.workers.node.probes import SecretMissing
 from regroup.workers.node.python import PythonUnfit
+from regroup.workers.node.wall_clock import WallClock
 from regroup.workers.node.zygote_link import TaskFailed, ZygoteDied, ZygoteLink, ZygoteRefused
 from regroup.workers.prepare.pipeline import Pipeline
 from regroup.workers.rank.errors import DataError
@@ -27,6 +29,8 @@ from regroup.workers.rank.errors import DataError
 BEAT_S = 1.0
 LOOK_S = 10.0
 REPORT_TIMEOUT_S = 5.0
+STORAGE_S, REMOVAL_S = 30.0, 300.0
+"""Storage that has not answered by then does not answer: less than a supervisor waits for its agent."""
 NAMESPACE = "regroup"
 
 
@@ -40,6 +44,7 @@ class NodeAgent:
         self._host: Host | None = None
         self._pipeline = Pipeline()
         self._preflight = Preflight()
+        self._driver_errors = DriverErrors()
         self._supervisor: Any = None
         self._heard_s = processes.boottime_s()
         self._news = asyncio.Event()
@@ -79,7 +84,7 @@ class NodeAgent:
 
     async def check_storage(self) -> dict[str, Any]:
         """Prove that durable storage can be written from this node. Error: `storage`."""
-        return await self._guarded(asyncio.to_thread(storage.check_writable, self._config.storage_uri))
+        return await self._guarded(storage_calls.answered(STORAGE_S, storage.check_writable, self._config.storage_uri))
 
     async def list_sources(self, sources: dict[str, Any]) -> dict[str, Any]:
         """What this node sees of the job's data, so that nodes can be compared. Error: `data`."""
@@ -159,12 +164,17 @@ class NodeAgent:
     async def mirror(
         self, generation: int, step: int, ranks: list[int], to: dict[str, Any], bytes_per_s: float | None
     ) -> dict[str, Any]:
-        """Send what ranks hold pinned for mirrors to another agent; returns `bytes`, `seconds`. Error: `exchange`."""
+        """Send what ranks hold pinned for mirrors to another agent; returns `bytes`, `seconds`. Errors: `exchange`, and
+        `no_room` where that one is short of memory."""
         return await self._guarded(self._started().mirroring.send(generation, step, ranks, to, bytes_per_s))
 
     async def keep_mirror(self, generation: int, step: int) -> None:
         """All mirrors hold this set whole: keep it, and give up what was held before."""
         self._started().mirroring.keep(generation, step)
+
+    async def make_room(self, generation: int, step: int) -> None:
+        """Memory is short: give up what is held as mirrors before this set comes."""
+        self._started().mirroring.make_room(generation, step)
 
     async def save(self, generation: int, step: int, ranks: list[int], uri: str) -> dict[str, Any]:
         """Write pinned snapshots to durable storage, and tell the supervisor of all their steps. Error: `storage`."""
@@ -178,11 +188,11 @@ class NodeAgent:
 
     async def manifests(self) -> list[dict[str, Any]]:
         """Every finished checkpoint of this job, by scanning."""
-        return await asyncio.to_thread(self._started().saving.manifests)
+        return await storage_calls.answered(STORAGE_S, self._started().saving.manifests)
 
     async def remove_checkpoint(self, uri: str) -> None:
         """Remove a checkpoint that retention gave up."""
-        await asyncio.to_thread(storage.remove, uri)
+        await storage_calls.answered(REMOVAL_S, storage.remove, uri)
 
     async def status(self) -> dict[str, Any]:
         """Who lives here, for re-adoption, people and tests."""
@@ -258,6 +268,7 @@ class NodeAgent:
         for task in (self._beating, self._looking):
             if task is not None:
                 task.cancel()
+        self._driver_errors.close()
         await self._pipeline.cancel()
         if self._host is not None:
             await self._host.close()
@@ -289,14 +300,18 @@ class NodeAgent:
 
     async def _look(self) -> None:
         """Apart from the beat: a disk or a driver that hangs must not make the node a lost one."""
-        host, well = self._started(), wellness.Wellness()
+        host, well, clock, errors = self._started(), wellness.Wellness(), WallClock(), self._driver_errors
         while True:
-            await asyncio.sleep(LOOK_S)
+            await errors.pause(LOOK_S)
+            if jumped_s := clock.jumped_s():
+                message = f"its clock was set {'forward' if jumped_s > 0 else 'back'} by {abs(jumped_s):.0f} s"
+                host.note("clock_set", {"node": self._config.node_name, "seconds": jumped_s, "message": message})
             gpus = [int(env["REGROUP_DEVICE_INDEX"]) for join, env in host.places.values() if join.device == "cuda"]
+            for error in errors.heard(gpus):
+                host.note("xid", {"node": self._config.node_name, "message": error.message})
             with contextlib.suppress(OSError):
-                for what, message in well.changes(
-                    await asyncio.to_thread(wellness.read, (host.scratch, host.log_dir), gpus)
-                ):
+                seen = await asyncio.to_thread(wellness.read, (host.scratch, host.log_dir), gpus)
+                for what, message in well.changes(errors.added_to(seen)):
                     host.note("condition", {"node": self._config.node_name, "what": what, "message": message})
 
     async def _report(self, host: Host) -> None:
@@ -355,7 +370,8 @@ class NodeAgent:
         except storage.StorageError as error:
             return {"error": {"kind": "storage", "message": str(error), "traceback": ""}}
         except ExchangeError as error:
-            return {"error": {"kind": "exchange", "message": str(error), "traceback": ""}}
+            kind = "no_room" if isinstance(error, NoRoomError) else "exchange"
+            return {"error": {"kind": kind, "message": str(error), "traceback": ""}}
         except TaskFailed as error:
             return {"error": {"kind": error.kind, "message": error.error, "traceback": error.traceback}}
         except (OSError, LookupError, ZygoteDied) as error:

@@ -103,6 +103,12 @@ class BufferPool:
         self.mirrored = (generation, step)
         self._release_mirrors()
 
+    def forget_mirrored(self, generation: int, step: int) -> None:
+        """Mirrors hold no set whole any more; hold this one alone for them."""
+        self._aside.keep(self._aside.sets - {self.mirrored})
+        self.mirrored = None
+        self._release_mirrors(but=(generation, step))
+
     def pinned(self, generation: int, step: int, ranks: Sequence[int], pin: Pin = Pin.CHECKPOINT) -> list[int]:
         """Descriptors of the buffers pinned for `pin` that hold `step` of these ranks, in their order.
 
@@ -145,12 +151,12 @@ class BufferPool:
             self._drop(rank)
         self._aside.keep(())
 
-    def _release_mirrors(self) -> None:
+    def _release_mirrors(self, but: tuple[int, int] | None = None) -> None:
         for held in self._ranks.values():
             for fd in held.fds:
                 with _open(fd) as buffer:
                     header = buffer.header()
-                    if Pin.MIRROR in header.pinned and (header.generation, header.step) != self.mirrored:
+                    if Pin.MIRROR in header.pinned and (header.generation, header.step) not in (self.mirrored, but):
                         buffer.release(Pin.MIRROR)
 
     def _make(self, rank: int, size_bytes: int) -> _RankBuffers:

@@ -39,6 +39,10 @@ class ExchangeError(Exception):
     """A shard could not be sent or fetched."""
 
 
+class NoRoomError(ExchangeError):
+    """The other node has no memory for a shard."""
+
+
 @dataclass(frozen=True)
 class Address:
     """Where an agent's exchange listens, and what opens it."""
@@ -125,11 +129,15 @@ class Exchange:
                 else:
                     await self._give(line, request)
             except (ExchangeError, KeyError, OSError) as error:
-                await line.say({"error": f"{type(error).__name__}: {error}"})
+                no_room = isinstance(error, NoRoomError)
+                await line.say({"error": f"{type(error).__name__}: {error}", "no_room": no_room})
 
     async def _take(self, line: "_Line", request: Mapping[str, Any]) -> None:
         key = ShardKey(**request["key"])
-        fd = self._shelf.room(key.rank, int(request["file_bytes"]))
+        try:
+            fd = self._shelf.room(key.rank, int(request["file_bytes"]))
+        except OSError as error:
+            raise NoRoomError(str(error)) from error
         try:
             await line.say({"go": True})
             await line.receive(fd, int(request["file_bytes"]))
@@ -160,6 +168,7 @@ async def put(
     """Send a shard to be held at `address`, at no more than `bytes_per_s`; returns bytes and seconds of sending.
 
     Raises:
+        NoRoomError: there is no memory for it.
         ExchangeError: it could not be, or what arrived is not what the shard's checksum says.
     """
     file_bytes = os.fstat(fd).st_size
@@ -169,7 +178,8 @@ async def put(
         for answer in ("go", "ok"):
             reply = await line.hear()
             if "error" in reply:
-                raise ExchangeError(f"{address.host}:{address.port} refused a shard: {reply['error']}")
+                refused = NoRoomError if reply.get("no_room") else ExchangeError
+                raise refused(f"{address.host}:{address.port} refused a shard: {reply['error']}")
             if answer == "go":
                 await line.send(fd, file_bytes, bytes_per_s)
         return file_bytes, time.monotonic() - started

@@ -1,13 +1,18 @@
 """Shards that this node holds for others, and which set its mirrors are whole of."""
 
 import contextlib
+import errno
 import os
 from dataclasses import dataclass
 
 from regroup.workers.contract import Holding
+from regroup.workers.node import probes
 from regroup.workers.node.buffers import BufferPool, holding_in, new_buffer
 from regroup.workers.node.exchange import ShardKey
 from regroup.workers.state.buffer import ShardBuffer
+
+_LEFT_FREE = 0.05
+"""Of the host's memory: more than `wellness` calls short, so that a mirror alone never makes it so."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +31,16 @@ class Mirrored:
     def room(self, rank: int, file_bytes: int) -> int:
         """A new memory file of that size, whose memory is taken at once; returns its descriptor.
 
+        Nothing bounds a memory file but the kernel, which would kill for it: so much is left free that it does not.
+
         Raises:
             OSError: the host has no room.
         """
+        facts = probes.host_facts()
+        left, least = facts["free_memory_bytes"] - file_bytes, _LEFT_FREE * facts["memory_bytes"]
+        if left < least:
+            mib = f"{max(0, left) >> 20} MiB of memory would be left, at least {int(least) >> 20} MiB have to be"
+            raise OSError(errno.ENOMEM, mib)
         fd = new_buffer(f"regroup-mirror-{rank}")
         try:
             os.posix_fallocate(fd, 0, file_bytes)

@@ -95,6 +95,11 @@ class Mirroring:
         self._own.keep_mirrored(generation, step)
         self.held.keep(generation, step)
 
+    def make_room(self, generation: int, step: int) -> None:
+        """Every set but this one, which is to be sent next, is given up: no mirror is whole until it has come."""
+        self._own.forget_mirrored(generation, step)
+        self.held.keep(generation, step)
+
     async def close(self) -> None:
         """Give up what is held."""
         if self._exchange is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 _SIOCGIFADDR = 0x8915
-
+CGROUP = Path("/sys/fs/cgroup")
 
 SECRETS_DIR_VARIABLE = "REGROUP_SECRETS_DIR"
 """On a node: the folder that holds a folder for each mounted Secret."""
@@ -46,17 +46,29 @@ def host_facts() -> dict[str, Any]:
         "host": platform.node(),
         "python": platform.python_version(),
         "cpus": os.cpu_count(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "memory_bytes": min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *container_memory()[:1]]),
         "free_memory_bytes": free_memory_bytes(),
     }
 
 
 def free_memory_bytes() -> int:
-    """Memory that can be taken without swapping (MemAvailable)."""
+    """Memory that can be taken without swapping (MemAvailable), and within the container's limit."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
+            return min([int(line.split()[1]) * 1024, *container_memory()[1:]])
     return 0
+
+
+def container_memory(cgroup: Path = CGROUP) -> tuple[int, ...]:
+    """The limit of this container's memory, and what of it can still be taken: pages of files give way, those of memory
+    files do not. Empty where there is no limit."""
+    try:
+        limit, used = (int((cgroup / f"memory.{name}").read_text()) for name in ("max", "current"))
+        pages = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):  # "max"
+        return ()
+    give_way = int(pages.get("active_file", 0)) + int(pages.get("inactive_file", 0))
+    return limit, max(0, limit - used + give_way)
 
 
 def free_bytes(folder: Path) -> int:
@@ -90,7 +102,7 @@ def secret(name: str, source: Mapping[str, Any]) -> str:
         raise SecretMissing(f"secret {name}: file {file} on node {platform.node()}: {error.strerror}") from error
 
 
-def oom_kills(cgroup: Path = Path("/sys/fs/cgroup/memory.events"), kernel: Path = Path("/proc/vmstat")) -> int:
+def oom_kills(cgroup: Path = CGROUP / "memory.events", kernel: Path = Path("/proc/vmstat")) -> int:
     """How often the kernel has killed for want of memory: in this container, or on the whole machine."""
     for path in (cgroup, kernel):
         try:

@@ -13,7 +13,6 @@ from typing import Any
 
 from regroup.workers.node import probes
 
-_CGROUP = Path("/sys/fs/cgroup")
 _GPU_FIELDS = (
     "index", "name", "memory.used", "memory.total", "utilization.gpu", "temperature.gpu", "power.draw",
     "clocks_throttle_reasons.active", "ecc.errors.uncorrected.volatile.total",
@@ -45,8 +44,8 @@ def host() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "memory_bytes": _kilobytes(memory.get("MemTotal")),
         "free_memory_bytes": _kilobytes(memory.get("MemAvailable")),
-        "container_memory_bytes": _number(_CGROUP / "memory.current"),
-        "container_limit_bytes": _number(_CGROUP / "memory.max"),
+        "container_memory_bytes": _number(probes.CGROUP / "memory.current"),
+        "container_limit_bytes": _number(probes.CGROUP / "memory.max"),
         "oom_kills": probes.oom_kills(),
     }
 

@@ -10,13 +10,14 @@ import os
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from regroup.workers.agent_config import AgentConfig
-from regroup.workers.node import logs, storage
+from regroup.workers.node import logs, storage, storage_calls
 from regroup.workers.node.buffers import BufferPool
 from regroup.workers.node.zygote_link import TaskDied, ZygoteLink
 
+_Result = TypeVar("_Result")
 MANIFEST = "manifest.json"
 _SAVER_NICE = 10
 _STRUCK = "regroup.workers.state.struck:die_at_work"
@@ -135,7 +136,7 @@ class Saving:
             for fd in fds:
                 os.close(fd)
         try:
-            files = await asyncio.to_thread(storage.upload, directory, uri)
+            files = await self._written(step, lambda: storage.upload(directory, uri))
         finally:
             await asyncio.to_thread(storage.remove_local, directory)
         return {"files": files, "part": result}
@@ -150,13 +151,20 @@ class Saving:
             os.write(fd, json.dumps(list(parts)).encode())
             args = {"directory": str(directory)}
             await self._in_saver(zygote, "regroup.workers.state.checkpoint:write_metadata", args, [fd])
-            files = await asyncio.to_thread(storage.upload, directory, uri)
+            files = await self._written(manifest["step"], lambda: storage.upload(directory, uri))
         finally:
             os.close(fd)
             await asyncio.to_thread(storage.remove_local, directory)
         whole = {**manifest, "files": [*manifest["files"], *files]}
-        await asyncio.to_thread(storage.write_bytes, storage.join(uri, MANIFEST), json.dumps(whole, indent=1).encode())
+        text = json.dumps(whole, indent=1).encode()
+        await self._written(manifest["step"], lambda: storage.write_bytes(storage.join(uri, MANIFEST), text))
         return whole
+
+    async def _written(self, step: int, write: Callable[[], _Result]) -> _Result:
+        def tell(message: str) -> None:
+            self._note("condition", {"node": self._config.node_name, "what": "storage", "message": message})
+
+        return await storage_calls.written(f"the checkpoint of step {step}", write, tell)
 
     @contextmanager
     def _writing_to(self, uri: str) -> Generator[None]:

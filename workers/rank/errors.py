@@ -20,6 +20,14 @@ _COLLATERAL_TEXTS = (
     "failed to recv",
     "application timeout caused pair closure",
 )
+_HARDWARE_TEXTS = (
+    "uncorrectable ecc error",
+    "uncorrectable nvlink error",
+    "hardware stack error",
+    "gpu is lost",
+    "fallen off the bus",
+)
+"""What CUDA says of a device that is no good (cudaErrorECCUncorrectable and its like): the rank is dead, not wrong."""
 _IO_ERRNOS = frozenset(
     {
         errno.EIO,
@@ -62,12 +70,23 @@ class NonFiniteError(FloatingPointError):
     """A loss or a gradient's norm is no number. Raised by all ranks."""
 
 
-class ReplicasDifferError(Exception):
-    """Ranks hold different values of what all of them hold alike: silent corruption. Raised by all ranks."""
-
+class _DetailedError(Exception):
     def __init__(self, message: str, details: Mapping[str, Any]) -> None:
         super().__init__(message)
         self.details = dict(details)
+
+
+class LossSpikeError(_DetailedError):
+    """A step's loss stands out from those before it: `step`, `loss`, `limit`. Raised by all ranks."""
+
+
+class ReplicasDifferError(_DetailedError):
+    """Ranks hold different values of what all of them hold alike: silent corruption. Raised by all ranks."""
+
+
+def details_of(error: BaseException) -> dict[str, Any]:
+    """What an error says beside its message, as plain data."""
+    return error.details if isinstance(error, _DetailedError) else {}
 
 
 def classify(error: Exception) -> ErrorClass:
@@ -76,11 +95,15 @@ def classify(error: Exception) -> ErrorClass:
         return ErrorClass.INPUT
     if isinstance(error, NonFiniteError):
         return ErrorClass.NON_FINITE
+    if isinstance(error, LossSpikeError):
+        return ErrorClass.LOSS_SPIKE
     if isinstance(error, ReplicasDifferError):
         return ErrorClass.CORRUPTION
     text = str(error).lower()
     if is_from_collective(error) and any(part in text for part in _COLLATERAL_TEXTS):
         return ErrorClass.COLLATERAL
+    if any(part in text for part in _HARDWARE_TEXTS):
+        return ErrorClass.COLLATERAL  # of no other rank, but of its device: like a rank's death
     if type(error).__name__ in ("DistNetworkError", "DistStoreError"):
         return ErrorClass.COLLATERAL
     if isinstance(error, ConnectionError | TimeoutError):

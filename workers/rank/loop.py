@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from regroup.workers.contract import Phase
 from regroup.workers.parallel.digest import digest_of, digests
+from regroup.workers.rank.loss_spikes import LossSpikes
 from regroup.workers.rank.non_finite import NonFinite
 from regroup.workers.state.data import SampleId, hash_from_limbs, hash_limbs, samples_hash_of
 from regroup.workers.state.records import RecordBatch, RecordStream
@@ -28,6 +29,7 @@ class StepLoop:
     def __init__(self, context: "Context") -> None:
         self._context = context
         self._non_finite = NonFinite(context.config, "Lower the learning rate, or look at the data of this step")
+        self._spikes = LossSpikes(context.config)
         training = context.config["training"]
         self._steps: int | None = training.get("steps")
         self._stream: RecordStream | None = None
@@ -116,6 +118,8 @@ class StepLoop:
         if total["non_finite_ranks"]:
             self._check_finite(step, mean, int(total["non_finite_ranks"]))
             mean = None
+        if mean is not None and (spike := self._spikes.look(step, mean)):
+            context.note("loss_spike", spike)
         samples = samples_hash = None
         if total["dealt"]:
             samples, samples_hash = int(total["samples"]), hash_from_limbs(total["hash_low"], total["hash_high"])

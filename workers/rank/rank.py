@@ -21,7 +21,7 @@ from regroup.workers.contract import Booted, Done, ErrorClass, Failed, Join, Joi
 from regroup.workers.rank import collectives, function, groups, place, script
 from regroup.workers.rank.channel import AgentGone, Channel
 from regroup.workers.rank.context import Context
-from regroup.workers.rank.errors import LoopFailed, ReplicasDifferError, classify, is_from_collective
+from regroup.workers.rank.errors import LoopFailed, classify, details_of, is_from_collective
 from regroup.workers.rank.progress import Progress
 
 _TRACEBACK_CHARACTERS = 16_000
@@ -121,7 +121,7 @@ def _report(error: BaseException, progress: Progress) -> RankError:
         step=step,
         phase=phase,
         time_s=time.time(),
-        details=error.details if isinstance(error, ReplicasDifferError) else {},
+        details=details_of(error),
     )
 
 

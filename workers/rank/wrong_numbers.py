@@ -10,6 +10,8 @@ from torch.utils.hooks import RemovableHandle
 from regroup.workers.parallel.mesh import local
 from regroup.workers.state.buffer import ShardBuffer
 
+_FAR_LARGER = 1000.0
+
 
 def wrong_numbers(
     modules: Callable[[], Sequence[nn.Module]], newest: Callable[[], ShardBuffer | None]
@@ -17,6 +19,7 @@ def wrong_numbers(
     """What a fault's `do` does to the rank's modules, or to its newest snapshot. Raises LookupError if it has none."""
     return {
         "nan_loss": lambda: _spoil_next_output(modules()),
+        "spike_loss": lambda: _scale_next_output(modules()),
         "flip_bit": lambda: _flip_parameter(modules()),
         "flip_snapshot": lambda: _flip_snapshot(newest()),
     }
@@ -24,6 +27,15 @@ def wrong_numbers(
 
 def _spoil_next_output(modules: Sequence[nn.Module]) -> None:
     """The next output of any layer is not a number, and with it the loss and all gradients."""
+    _change_next_output([part for module in modules for part in module.modules()], float("nan"))
+
+
+def _scale_next_output(modules: Sequence[nn.Module]) -> None:
+    """The next output of a whole model is far larger, so that its loss stands out: layers that norm would hide one."""
+    _change_next_output(modules, _FAR_LARGER)
+
+
+def _change_next_output(modules: Sequence[nn.Module], factor: float) -> None:
     handles: list[RemovableHandle] = []
 
     def spoil(module: nn.Module, inputs: Any, output: Any) -> Any:
@@ -32,9 +44,9 @@ def _spoil_next_output(modules: Sequence[nn.Module]) -> None:
         for handle in handles:
             handle.remove()
         handles.clear()
-        return output * float("nan")
+        return output * factor
 
-    handles += [part.register_forward_hook(spoil) for module in modules for part in module.modules()]
+    handles += [module.register_forward_hook(spoil) for module in modules]
 
 
 def _flip_parameter(modules: Sequence[nn.Module]) -> None:

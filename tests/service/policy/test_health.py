@@ -123,6 +123,7 @@ def test_each_node_has_its_own_history() -> None:
         (Reason.AGENT_LOST, {}, Happening.AGENT_LOST),
         (Reason.HANG, {"kind": "hang"}, Happening.BLAMED),
         (Reason.RANK_EXIT, {"out_of_memory": True}, Happening.OUT_OF_MEMORY),
+        (Reason.RANK_EXIT, {"device": "GPU 1 is lost", "out_of_memory": True}, Happening.DEVICE),
         (Reason.RANK_EXIT, {}, None),
         (Reason.USER_ERROR, {"kind": "ValueError"}, None),
         (Reason.ZYGOTE_EXIT, {}, None),

@@ -1,6 +1,7 @@
 """Classification, budgets and the choice of a restore source."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,7 @@ from regroup.service.policy.recovery import (
     Saved,
     Shard,
     Source,
+    by_its_device,
     choose_source,
     classify,
     differing,
@@ -254,3 +256,14 @@ def test_an_error_of_the_code_ends_the_job_unless_it_has_a_budget() -> None:
 def test_steps_that_were_lost_take_nothing_from_a_budget() -> None:
     # Failed at step 100, restored an older state, failed at step 60: two failures, no more.
     assert judged([Charge("rank_exit", 98.0, 100)], step=60).recover
+
+
+def test_a_rank_on_a_node_with_a_device_that_is_no_good_died_of_that() -> None:
+    broken, nodes = {"b": "GPU 1: Xid 79, it has fallen off the bus"}, {0: "a", 1: "b"}
+    exited = Cause(Reason.RANK_EXIT, "rank 1 killed by signal 9", 3.0, 1)
+    told = by_its_device(exited, broken, nodes)
+    assert (told.reason, told.rank, told.node_id) == (Reason.RANK_EXIT, 1, "b")
+    assert told.summary == "rank 1 killed by signal 9; GPU 1: Xid 79, it has fallen off the bus"
+    assert told.evidence == {"kind": "exit", "device": broken["b"]}
+    for other in (replace(exited, rank=0), replace(exited, reason=Reason.USER_ERROR), Cause(Reason.HANG, "h", 1.0)):
+        assert by_its_device(other, broken, nodes) == other

@@ -9,6 +9,7 @@ import pytest
 from house.records import Records
 from house.supervised import FakeNodes, life, run, told
 
+from regroup.service.runtime import recovering
 from regroup.service.runtime.generations import GenerationLog
 from regroup.service.runtime.pulse import Pulse
 from regroup.workers.contract import ErrorClass, Exited, Failed, RankError, StepRow, to_json
@@ -240,3 +241,32 @@ async def test_what_is_not_acknowledged_is_told_again(field: str) -> None:
 def test_messages_survive_the_wire() -> None:
     message = StepRow(1, 2, 3.0, 0.1, 1.0, 8, 4, 2**63, 0.1, 1.0)
     assert to_json(message)["samples_hash"] == 2**63
+
+
+def _forgetting(made: Any, end: Any) -> Any:
+    """As a supervisor that was restarted, which has not looked through storage yet."""
+
+    def ended(node: str, generation: int) -> Any:
+        made._checkpoints.scanned = False
+        return end(node, generation)
+
+    return ended
+
+
+async def test_memory_does_not_wait_for_storage_that_hangs_or_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovering, "_SCAN_SOON_S", 0.05)
+    for trouble in ("hangs", "is gone"):
+        nodes = FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)})
+        made, journal = life(nodes, Records())
+        made._checkpoints.scanned = True  # nothing is there when the job begins
+        nodes._end = _forgetting(made, nodes._end)  # type: ignore[method-assign]
+        if trouble == "hangs":
+            nodes.stuck = "manifests"
+        nodes.away = 1000
+        await asyncio.wait_for(made.run(), 20)
+        events = await journal.since("", 0, 0)
+        (incident,) = {event.data["id"]: event.data for event in events if event.type == "incident"}.values()
+        assert (incident["rung"], incident["steps_lost"]) == ("respawn", 0)
+        said = [event.data["message"] for event in events if event.data.get("kind") == "storage_unavailable"]
+        assert said == ["durable storage did not answer: step 3 is restored from memory without a look there"]
+        assert (await told(journal))[-1] == ("state", "SUCCEEDED")

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from house.records import Records
 
 from regroup.service.layout import Layout
+from regroup.service.policy import mirror_memory
 from regroup.service.policy.recovery import Source
 from regroup.service.runtime.agents import AgentLostError
 from regroup.service.runtime.gang import Gang
@@ -16,7 +18,7 @@ from regroup.service.runtime.journal import Journal
 from regroup.service.runtime.mirrors import Mirrors
 from regroup.service.runtime.watch import Watch
 from regroup.workers.agent_config import AgentConfig
-from regroup.workers.contract import Pinned, PinnedFor, StepRow
+from regroup.workers.contract import Note, Pinned, PinnedFor, StepRow
 
 PAIRS = {"a": "b", "b": "a"}
 
@@ -29,6 +31,8 @@ class Nodes:
         self.kept: dict[str, tuple[int, int] | None] = {"a": None, "b": None}
         self.refuse: set[str] = set()
         """Methods that fail."""
+        self.has_room = 2
+        """Sets that fit at once, held and on their way; fewer are refused for want of memory."""
         self.hangs: set[str] = set()
         """Methods that do not end."""
         self.lost: set[str] = set()
@@ -49,7 +53,12 @@ class Nodes:
         if method in self.refuse:
             return {"error": {"kind": "exchange", "message": "refused", "traceback": ""}}
         self.calls.append((node_id, method, *args))
+        if method == "mirror" and self.has_room < 1 + ((self.kept["b"] or (0, 0)) != (0, 0)):
+            return {"error": {"kind": "no_room", "message": "64 MiB would be left", "traceback": ""}}
         match method:
+            case "make_room":
+                self.kept[node_id] = None
+                return None
             case "exchange":
                 return {"host": node_id, "port": 1, "token": "t"}
             case "status":
@@ -98,6 +107,13 @@ class Rig:
         await self.until(lambda: self.nodes.asked() > before)
         self.pins(step)
         await self.until(lambda: self.mirrors.step == step)
+
+    async def refused(self, step: int) -> None:
+        """One set that a node has no room for."""
+        before, calls = self.nodes.asked(), len(self.nodes.calls)
+        await self.until(lambda: self.nodes.asked() > before)
+        self.pins(step)
+        await self.until(lambda: [call for call in self.nodes.calls[calls:] if call[1] == "keep_mirror"] != [])
 
 
 @pytest.fixture
@@ -207,6 +223,44 @@ async def test_sending_rests_for_its_share() -> None:
         rig.mirrors.look(rig.watch)
         await asyncio.sleep(0.001)
     assert rig.nodes.asked() == 1
+
+
+async def test_where_memory_is_short_there_are_fewer_then_none_and_more_again_later(rig: Rig) -> None:
+    rig.mirrors._allowed = mirror_memory.Allowed(pause_s=3600.0)
+    rig.trains()
+    await rig.round(2)
+    rig.nodes.has_room = 1
+    await rig.refused(4)
+    assert (rig.mirrors.step, rig.nodes.kept["b"]) == (2, (1, 2)), "the set before is kept as long as there is another"
+    await rig.round(6)
+    made_room = [call for call in rig.nodes.calls if call[1] == "make_room"]
+    assert made_room == [("a", "make_room", 1, 6), ("b", "make_room", 1, 6)]
+    rig.nodes.has_room = 0
+    await rig.refused(8)
+    asked = rig.nodes.asked()
+    for _ in range(20):
+        rig.mirrors.look(rig.watch)
+        await asyncio.sleep(0.001)
+    assert (rig.nodes.asked(), rig.mirrors.step, rig.nodes.kept["b"]) == (asked, None, (0, 0))
+    rig.nodes.has_room = 2
+    rig.mirrors._allowed = replace(rig.mirrors._allowed, pause_s=0.0)
+    await rig.round(9)
+    said = [event.data for event in await rig.journal.since("", 0, 0) if event.type == "mirror"]
+    assert [(each["step"], each["sets"]) for each in said] == [
+        (2, 2), (2, 1), (None, 1), (6, 1), (None, 1), (None, 0), (None, 1), (None, 2), (9, 2),
+    ]  # fmt: skip
+    assert "64 MiB would be left" in said[1]["why"] and said[-1]["why"] == ""
+
+
+async def test_a_node_that_says_that_its_memory_is_short_is_relieved(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_memory, "STILL_SHORT_S", 0.0)
+    rig.trains()
+    await rig.round(2)
+    rig.watch.hear("b", Note(1, "condition", {"node": "b", "what": "memory", "message": "9 MiB are free"}, 1.0))
+    await rig.until(lambda: rig.nodes.kept == {"a": (0, 0), "b": (0, 0)})
+    rig.watch.hear("b", Note(1, "condition", {"node": "b", "what": "memory", "message": ""}, 2.0))
+    rig.mirrors._allowed = replace(rig.mirrors._allowed, pause_s=0.0)
+    await rig.round(5)
 
 
 async def test_a_job_of_one_node_is_left_alone() -> None:

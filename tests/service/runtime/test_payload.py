@@ -56,6 +56,7 @@ def test_in_a_rehearsal_detectors_may_be_off() -> None:
     assert seeing.hang_rule is not None and blind.hang_rule is None
     ours, theirs = seeing.join().config, blind.join().config
     assert (ours["verify_replicas"], theirs["verify_replicas"]) == (True, False)
+    assert (ours["loss_spike"]["do"], theirs["loss_spike"]["do"]) == ("warn", "off")
     assert (ours["non_finite"]["do"], theirs["non_finite"]["do"]) == ("rollback", "overlook")
 
 

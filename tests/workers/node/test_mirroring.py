@@ -9,8 +9,9 @@ import pytest
 
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import Restore, WantBuffers
+from regroup.workers.node import probes
 from regroup.workers.node.buffers import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool
-from regroup.workers.node.exchange import ExchangeError
+from regroup.workers.node.exchange import ExchangeError, NoRoomError
 from regroup.workers.node.mirroring import Mirroring
 from regroup.workers.state.buffer import Pin, ShardBuffer
 from regroup.workers.state.plan import Entry, Plan
@@ -101,6 +102,26 @@ async def test_only_the_set_that_all_hold_is_kept(pair: tuple[Node, Node]) -> No
     for node in pair:
         node.mirroring.keep(1, 6)
     assert pair[0].held() == {(1, 6)} and pair[0].pins(0) == {6: Pin.MIRROR}
+
+
+async def test_where_memory_is_short_the_set_that_is_held_makes_room_for_the_next(
+    pair: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await mirror(pair, 4)
+    for node in pair:
+        node.mirroring.keep(1, 4)
+    monkeypatch.setattr(probes, "free_memory_bytes", lambda: 1 << 20)
+    pair[0].writes(0, 6, Pin.MIRROR)
+    with pytest.raises(NoRoomError, match="MiB of memory would be left"):
+        await pair[0].mirroring.send(1, 6, [0], await pair[1].mirroring.address(), None)
+    assert pair[1].held() == {(0, 4)}
+    monkeypatch.undo()
+    for node in pair:
+        node.mirroring.make_room(1, 6)
+    assert pair[1].held() == set() and pair[0].pins(0) == {6: Pin.MIRROR} and pair[1].pins(1) == {}
+    assert pair[0].pool.mirrored is None
+    await pair[0].mirroring.send(1, 6, [0], await pair[1].mirroring.address(), None)
+    assert pair[1].held() == {(0, 6)}
 
 
 async def test_the_end_of_a_generation_gives_up_what_did_not_become_whole(pair: tuple[Node, Node]) -> None:

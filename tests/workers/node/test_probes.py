@@ -50,3 +50,14 @@ def test_kills_for_want_of_memory_are_counted_in_the_container_else_on_the_machi
     container.write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
     assert probes.oom_kills(container, machine) == 2
     assert probes.oom_kills() >= 0
+
+
+def test_memory_of_a_container_is_what_its_limit_leaves(tmp_path: Path) -> None:
+    assert probes.container_memory(tmp_path) == ()
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("700\n")
+    (tmp_path / "memory.stat").write_text("anon 300\nfile 350\nshmem 50\nactive_file 100\ninactive_file 200\n")
+    assert probes.container_memory(tmp_path) == ()
+    (tmp_path / "memory.max").write_text("1000\n")
+    assert probes.container_memory(tmp_path) == (1000, 600), "pages of files give way, memory files do not"
+    assert 0 < probes.free_memory_bytes() <= probes.host_facts()["memory_bytes"]
