@@ -192,6 +192,8 @@ SCENARIOS: Sequence[Scenario] = (
              _damage_then_lose_memory("delete_shard"), _PAST_DAMAGE, parts=_NO_MIRROR),
     Scenario("25d", "snapshot-flipped", "a byte of a rank's newest snapshot is changed, then a rank is killed",
              _flip_then_kill, Expected(incidents=(_EXIT,), steps_lost=2)),
+    Scenario("26", "disk-full", "no room on a node's disk while a checkpoint is written", _one("fill_disk"), Expected(),
+             longer=2),
     Scenario("32", "slow-rank", "a rank works eight times as long as the others for fifty steps",
              _one("slow", phase="forward", factor=8, steps=50), Expected(is_slow=True), longer=_LONGER),
     Scenario("33a", "loss-not-finite", "the loss of one rank is no number, once", _one("nan_loss", phase="forward"),
@@ -218,7 +220,9 @@ NOT_YET: Sequence[NotYet] = (
     NotYet("22", "network partition", "`regroup chaos` has one network; tests/e2e/test_partition.py makes several"),
     NotYet("23", "packet loss and delay", "likewise: tests/e2e/test_partition.py"),
     NotYet(
-        "26", "slow, refusing or silent storage", "it saves to a folder: tests/e2e/test_troubled_storage.py has a store"
+        "26b",
+        "slow, refusing or silent storage",
+        "it saves to a folder: tests/e2e/test_troubled_storage.py has a store",
     ),
     NotYet("27, 30", "nodes added; other layouts", "planned, no failure: tests/e2e/test_resize.py does it"),
     NotYet("28, 29", "nodes drained, with time and without", "planned, no failure: tests/e2e/test_drain.py does it"),

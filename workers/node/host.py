@@ -38,7 +38,7 @@ from regroup.workers.node.launch import Launch
 from regroup.workers.node.mirroring import Mirroring
 from regroup.workers.node.outbox import Outbox
 from regroup.workers.node.python import JobPython
-from regroup.workers.node.saving import Saving
+from regroup.workers.node.saving import STRIKES, Saving
 from regroup.workers.node.trackers import tracker_variables
 from regroup.workers.node.zygote_link import ZygoteDied, ZygoteLink
 
@@ -299,8 +299,8 @@ class Host:
                 victim = pids["zygote"]
             case "kill_agent":
                 victim = pids["agent"]
-            case "kill_saver":
-                self.saving.kill_next()
+            case do if do in STRIKES:
+                self.saving.strike_next(do)
                 return
             case other:
                 raise AssertionError(f"unknown fault {other!r}")
@@ -354,7 +354,7 @@ class Host:
 
     async def _grant(self, due: FaultDue) -> bool:
         granted = await self._grant_fault(due)
-        if granted and due.do.startswith("kill_") and due.do != "kill_store":
+        if granted and (due.do in STRIKES or due.do in ("kill_zygote", "kill_agent")):
             self.strike(due.do)
         return granted
 

@@ -20,7 +20,11 @@ from regroup.workers.node.zygote_link import TaskDied, ZygoteLink
 _Result = TypeVar("_Result")
 MANIFEST = "manifest.json"
 _SAVER_NICE = 10
-_STRUCK = "regroup.workers.state.struck:die_at_work"
+STRIKES: Mapping[str, str] = {
+    "kill_saver": "regroup.workers.state.struck:die_at_work",
+    "fill_disk": "regroup.workers.state.struck:find_disk_full",
+}
+"""Rehearsed fault → what is done in the saver's place."""
 _SAVERS = 3
 """How many may die over one checkpoint: what kills as many would kill the next as well."""
 
@@ -34,7 +38,7 @@ class Saving:
         self.busy = 0
         """Savers that hold buffers."""
         self._config, self._scratch, self._buffers, self._note = config, scratch, buffers, note
-        self._to_kill = 0
+        self._strikes: list[str] = []
         self._writing: set[str] = set()
 
     async def save(
@@ -111,9 +115,9 @@ class Saving:
         """Copy this node's rank logs to durable storage, where they outlive the node."""
         logs.archive(log_dir, prefix, storage.join(self._config.storage_uri, "logs"))
 
-    def kill_next(self) -> None:
-        """Rehearse the death of the next saver; called twice, of the next two."""
-        self._to_kill += 1
+    def strike_next(self, do: str) -> None:
+        """Rehearse one of `STRIKES` on the next saver; called twice, on the next two."""
+        self._strikes.append(do)
 
     def close(self) -> None:
         """Give scratch space back."""
@@ -181,9 +185,8 @@ class Saving:
         the first would have written, over whatever that has left."""
         for left in reversed(range(_SAVERS)):
             order = (target, args)
-            if self._to_kill:
-                self._to_kill -= 1
-                order = (_STRUCK, {"target": target, "args": dict(args)})
+            if self._strikes:
+                order = (STRIKES[self._strikes.pop(0)], {"target": target, "args": dict(args)})
             try:
                 return await zygote.run_task(*order, fds, nice=_SAVER_NICE)
             except TaskDied as error:

@@ -17,7 +17,7 @@ from house.disks import needs_root, small_disk
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import Done, Exited, Failed, FaultDue, Join, Message, Note, Restore, from_json
 from regroup.workers.node.host import STORE_RANK, ZYGOTE_RANK, Host, StaleGeneration
-from regroup.workers.node.zygote_link import TaskDied, ZygoteRefused
+from regroup.workers.node.zygote_link import TaskDied, TaskFailed, ZygoteRefused
 
 JOB = uuid.uuid4().hex[:16]
 """Of these tests alone, however many run on this machine: its folders and processes are known by it."""
@@ -376,3 +376,13 @@ async def test_what_kills_every_saver_costs_the_checkpoint(nodes: list[Node], tm
         await host.finish_checkpoint(f"file://{folder}", [], {"step": 8, "generation": 1, "files": []})
     assert len(await nodes[0].until(Note, 2)) == 2, "the third was the last"
     assert not folder.exists()
+
+
+async def test_a_disk_that_is_full_costs_the_checkpoint_and_not_the_next(nodes: list[Node], tmp_path: Path) -> None:
+    host, folder = nodes[0].host, tmp_path / "storage" / "checkpoints" / "step-8.gen-1"
+    host.strike("fill_disk")
+    with pytest.raises(TaskFailed, match="No space left on device"):
+        await host.finish_checkpoint(f"file://{folder}", [], {"step": 8, "generation": 1, "files": []})
+    assert not folder.exists()
+    await host.finish_checkpoint(f"file://{folder}", [], {"step": 8, "generation": 1, "files": []})
+    assert (folder / "manifest.json").exists()
