@@ -270,6 +270,10 @@ class Why(_Wire):
     estimated_start: str | None
     """ISO 8601, to the minute; null if it does not queue or cannot be told."""
     recovery_s: float
+    mean_recovery_s: float | None
+    """From a failure to the next step (MTTR); null before one was mended."""
+    steps_lost: dict[str, int]
+    """Steps done again, by the reason of the incidents that cost them."""
     stall_ratio: float | None
     seconds: dict[str, float] = {}
     """Where its time went, by class; they sum to its age."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from regroup.service.policy.accounting import TimeClass, goodput, held_s
+from regroup.service.policy.accounting import TimeClass, goodput, held_s, mean_recovery_s, steps_lost
 from regroup.service.policy.placement import Choice, Shortage
 from regroup.service.policy.quota import Hold
 from regroup.service.states import JobState, Reason
@@ -49,6 +49,10 @@ class Why:
     """When it is expected to start, in ISO 8601; None if it does not queue or that cannot be told."""
     recovery_s: float
     """Seconds lost to incidents, fault to first step."""
+    mean_recovery_s: float | None
+    """Mean of those of its failures (MTTR); None before one was mended."""
+    steps_lost: Mapping[str, int]
+    """Steps done again, by the reason of the incidents that cost them."""
     stall_ratio: float | None
     """Share of recent step time in which training waited for snapshots and checkpoints."""
     seconds: Mapping[TimeClass, float]
@@ -89,6 +93,8 @@ def explain(
         queue_position=queue_position,
         estimated_start=next((each.message for each in job.conditions if each.type == START_ESTIMATED), None),
         recovery_s=sum(float(item.data.get("durations", {}).get("total") or 0.0) for item in incidents),
+        mean_recovery_s=mean_recovery_s(item.data for item in incidents),
+        steps_lost=steps_lost(item.data for item in incidents),
         stall_ratio=stall_ratio,
         seconds=seconds,
         goodput=None if is_early else goodput(seconds),

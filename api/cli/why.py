@@ -1,6 +1,6 @@
 """Why a job waits, failed or is slow, on one screen. Pure: lines from what the server explains, as plain data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from regroup.api.cli.text import duration
@@ -18,7 +18,7 @@ def explained(why: Mapping[str, Any]) -> list[str]:
     lines += [_condition(condition) for condition in why["conditions"]]
     lines += _choice(why.get("choice") or {})
     lines += _error(why["error"] or {})
-    lines += _incidents(why["id"], why["incidents"])
+    lines += _incidents(why)
     lines += _time(why["goodput"], why["seconds"])
     return lines + [f"→ {advice}" for advice in why["advice"]]
 
@@ -67,10 +67,18 @@ def _error(error: Mapping[str, Any]) -> list[str]:
     return lines + ["    " + line for line in traceback]
 
 
-def _incidents(job: str, incidents: Sequence[Mapping[str, Any]]) -> list[str]:
+def _cost(why: Mapping[str, Any]) -> str:
+    """What they cost in all."""
+    took = "" if why["mean_recovery_s"] is None else f", back after {duration(why['mean_recovery_s'])} on average"
+    lost = ", ".join(f"{steps_lost_text(count)} to {cause}" for cause, count in why["steps_lost"].items() if count)
+    return f"{took}{', ' if lost else ''}{lost}"
+
+
+def _incidents(why: Mapping[str, Any]) -> list[str]:
+    job, incidents = why["id"], why["incidents"]
     if not incidents:
         return []
-    lines = [f"  {len(incidents)} incident{'' if len(incidents) == 1 else 's'}"]
+    lines = [f"  {len(incidents)} incident{'' if len(incidents) == 1 else 's'}{_cost(why)}"]
     for each in incidents[-_INCIDENTS_SHOWN:]:
         back = _back(each)
         rank = each.get("rank")

@@ -175,6 +175,13 @@ ROWS = (
                 stacked=True,
             ),
             Panel(
+                "Steps lost by cause",
+                "Done again, per hour.",
+                "short",
+                [Query(f"sum by (cause) (rate(regroup_steps_lost_total[{RATE}])) * 3600", "{{cause}}")],
+                stacked=True,
+            ),
+            Panel(
                 "Numbers that went wrong",
                 "Per hour: steps left without an update, losses that stood out, snapshots unfit to be restored.",
                 "short",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from regroup.service.states import JobState, Reason
+from regroup.service.states import PLANNED_REASONS, JobState, Reason
 
 
 class TimeClass(StrEnum):
@@ -96,6 +96,23 @@ def seconds_until_dead(incidents: Iterable[Mapping[str, Any]]) -> dict[TimeClass
         is_planned = incident.get("reason") in (Reason.DRAINED, Reason.PREEMPTED)
         spent[TimeClass.RESIZING if is_planned else TimeClass.RECOVERING] += float(durations.get("teardown") or 0.0)
     return spent
+
+
+def steps_lost(incidents: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Committed steps that were done again, by the reason of the incidents that cost them; 0 of some."""
+    lost: dict[str, int] = {}
+    for incident in incidents:
+        reason = str(incident["reason"])
+        lost[reason] = lost.get(reason, 0) + int(incident.get("steps_lost") or 0)
+    return lost
+
+
+def mean_recovery_s(incidents: Iterable[Mapping[str, Any]]) -> float | None:
+    """Mean time to recovery, from a failure to the first step after it; None before there was one. What was planned is
+    no failure."""
+    failed = [each.get("durations") or {} for each in incidents if each.get("reason") not in PLANNED_REASONS]
+    took = [float(durations["total"]) for durations in failed if durations.get("total") is not None]
+    return sum(took) / len(took) if took else None
 
 
 def goodput(seconds: Mapping[TimeClass, float]) -> float | None:

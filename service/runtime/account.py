@@ -1,9 +1,10 @@
 """A job's history folded into what its account needs: when it was in which state, what failed, what was saved."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from regroup.service.policy.accounting import Mark, TimeClass, seconds_by_class, seconds_until_dead
+from regroup.service.policy.accounting import Mark, TimeClass, seconds_by_class, seconds_until_dead, steps_lost
 from regroup.service.states import JobState
 from regroup.service.store.records import Event, JobRow
 from regroup.service.store.store import Store
@@ -72,15 +73,15 @@ class Account:
             self.world_size = int(event.data["world_size"])
 
     @property
-    def steps_lost(self) -> int:
-        """Committed steps that were done again after incidents."""
-        return sum(int(incident.get("steps_lost") or 0) for incident in self.incidents.values())
+    def steps_lost(self) -> Mapping[str, int]:
+        """Committed steps that were done again after incidents, by the reason of these."""
+        return steps_lost(self.incidents.values())
 
     def seconds(self, now: float) -> dict[TimeClass, float]:
         """Seconds of each class until `now`. Steps lost count with the job's average step time."""
         within = {
             **seconds_until_dead(self.incidents.values()),
-            TimeClass.RECOMPUTE: self.steps_lost * (self.job.step_duration_s or 0.0),
+            TimeClass.RECOMPUTE: sum(self.steps_lost.values()) * (self.job.step_duration_s or 0.0),
             TimeClass.STALL: self.job.stall_s,
         }
         return seconds_by_class(self.timeline, now, within)

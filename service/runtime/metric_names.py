@@ -37,7 +37,7 @@ INCIDENTS = Metric(
     "What ended generations before their time, by cause; drained and resized are by plan.",
     ("cause",),
 )
-STEPS_LOST = Metric("regroup_steps_lost", "counter", "Steps done again after incidents.")
+STEPS_LOST = Metric("regroup_steps_lost", "counter", "Steps done again after incidents, by their cause.", ("cause",))
 STEPS_SKIPPED = Metric("regroup_steps_skipped", "counter", "Steps whose update was left out: no finite numbers.")
 LOSS_SPIKES = Metric(
     "regroup_loss_spikes", "counter", "Times that the loss of a job stood out from those before and was trained on."

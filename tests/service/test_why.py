@@ -91,10 +91,12 @@ def test_a_starting_job_says_how_far_it_is():
 
 
 def test_a_job_that_lost_time_names_the_causes():
-    incident = Incident("i1", 1, "rank_exit", 0.0, {"durations": {"total": 30.0}})
+    cost = {"reason": "rank_exit", "steps_lost": 2, "durations": {"total": 30.0}}
+    incident = Incident("i1", 1, "rank_exit", 0.0, cost)
     spent = {**NO_TIME, TimeClass.STARTING: 10.0, TimeClass.PRODUCTIVE: 50.0, TimeClass.RECOMPUTE: 15.0}
     why = explain(RUNNING, [incident], rows(1.0), None, 0.0, {**spent, TimeClass.RECOVERING: 25.0})
-    assert (why.recovery_s, why.goodput) == (30.0, 0.5)
+    assert (why.recovery_s, why.mean_recovery_s, why.goodput) == (30.0, 30.0, 0.5)
+    assert why.steps_lost == {"rank_exit": 2}
     assert why.advice == ("1 incident took 40% of its time with devices: rank_exit.",)
     assert explain(RUNNING, [incident], rows(1.0), None, 0.0, {**NO_TIME, TimeClass.STARTING: 100.0}).advice == ()
 

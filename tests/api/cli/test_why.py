@@ -5,6 +5,7 @@ from regroup.api.cli.why import explained
 BASE: dict[str, Any] = {
     "id": "j1", "state": "RUNNING", "reason": "first_step", "summary": "It is RUNNING.", "advice": [], "conditions": [],
     "phase": None, "error": None, "incidents": [], "queue_position": None, "recovery_s": 0.0, "stall_ratio": None,
+    "mean_recovery_s": None, "steps_lost": {},
     "seconds": {}, "goodput": None,
 }  # fmt: skip
 
@@ -36,8 +37,9 @@ def test_a_slow_job_shows_goodput_and_incidents() -> None:
         {"cause": "node silent", "rank": None, "at_step": 160, "durations": {}, "number": 2, "evidence_bytes": 9},
     ]
     seconds = {"queued": 0.0, "starting": 5.0, "training": 62.0, "recovering": 0.8}
-    assert said(incidents=incidents, goodput=0.62, seconds=seconds)[1:] == [
-        "  2 incidents",
+    cost = {"mean_recovery_s": 0.8, "steps_lost": {"rank_exit": 0, "agent_lost": 3}}
+    assert said(incidents=incidents, goodput=0.62, seconds=seconds, **cost)[1:] == [
+        "  2 incidents, back after 0.8 s on average, 3 steps lost to agent_lost",
         "    SIGKILL of rank 1 after step 149: back in 0.8 s, 0 steps lost",
         "    node silent after step 160: not back",
         "    all that is known of it: regroup evidence j1 2",

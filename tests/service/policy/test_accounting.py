@@ -8,9 +8,11 @@ from regroup.service.policy.accounting import (
     TimeClass,
     device_seconds,
     goodput,
+    mean_recovery_s,
     queue_waits,
     seconds_by_class,
     seconds_until_dead,
+    steps_lost,
 )
 from regroup.service.states import JobState
 
@@ -85,3 +87,15 @@ def test_what_is_held_after_a_failure_is_a_class_of_its_own() -> None:
     seconds = seconds_by_class(timeline, 100)
     assert {kind: value for kind, value in seconds.items() if value} == {TimeClass.PRODUCTIVE: 10, TimeClass.HELD: 60}
     assert device_seconds(seconds, 2)[TimeClass.HELD] == 120
+
+
+def test_what_failures_cost_by_reason_and_on_average() -> None:
+    incidents = [
+        {"reason": "rank_exit", "steps_lost": 1, "durations": {"total": 1.0}},
+        {"reason": "rank_exit", "steps_lost": None, "durations": {}},
+        {"reason": "node_lost", "steps_lost": 7, "durations": {"total": 8.0}},
+        {"reason": "drained", "steps_lost": 0, "durations": {"total": 100.0}},
+    ]
+    assert steps_lost(incidents) == {"rank_exit": 1, "node_lost": 7, "drained": 0}
+    assert mean_recovery_s(incidents) == 4.5, "what was planned is no failure, and what is not back yet has no time"
+    assert steps_lost([]) == {} and mean_recovery_s(incidents[1:2]) is None

@@ -314,7 +314,13 @@ async def test_metrics_are_rebuilt_from_the_database(house: House) -> None:
         step = {"duration_s": 0.5, "loss": 2.5, "tokens": 64, "samples": 4, "samples_hash": 1}
         await supervisor.emit("step", step=1, **step)
         await supervisor.state("RUNNING", "first_step")
-        struck = {"cause": "rank_exit", "rung": "respawn", "steps_lost": 0, "durations": {"total": 0.7}}
+        struck = {
+            "cause": "rank_exit",
+            "reason": "rank_exit",
+            "rung": "respawn",
+            "steps_lost": 0,
+            "durations": {"total": 0.7},
+        }
         await supervisor.emit("incident", id="i1", **struck)
         await house.until(job_id, lambda job: job.step == 1)
         await eventually(lambda: has_incident(house, job_id))
