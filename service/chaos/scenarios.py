@@ -215,7 +215,7 @@ NOT_YET: Sequence[NotYet] = (
     NotYet("6", "collective mismatch", "an error of code, not a fault of a spec: tests/e2e/test_hang.py has such code"),
     NotYet("10", "CUDA out of memory, poisoned context", "needs a GPU"),
     NotYet("17", "Ray's head restarts", "ends the command's own cluster; tests/e2e/test_lost_cluster.py does it"),
-    NotYet("18a", "two nodes of different pairs", "needs four nodes and two spares on one machine"),
+    NotYet("18a", "two nodes of different pairs", "needs four nodes: tests/e2e/test_two_nodes.py has them"),
     NotYet("21", "flapping node", "takes minutes: tests/e2e/test_node_health.py does it"),
     NotYet("22", "network partition", "`regroup chaos` has one network; tests/e2e/test_partition.py makes several"),
     NotYet("23", "packet loss and delay", "likewise: tests/e2e/test_partition.py"),

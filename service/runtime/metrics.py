@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as Family
 
 from regroup import __version__
-from regroup.service.policy.accounting import device_seconds, goodput, queue_waits
+from regroup.service.policy.accounting import device_seconds, goodput, queue_waits, steps_lost
 from regroup.service.policy.health import Health, Rule, judge_all
 from regroup.service.runtime import metric_names as names
 from regroup.service.runtime.account import Account
@@ -76,7 +76,7 @@ def _families(totals: Totals, accounts: Sequence[Account], now: float) -> Iterab
     yield _gauge(names.QUEUE_OLDEST_WAIT, [((), totals.queue_wait_s)])
     yield _histogram(names.QUEUE_WAIT, {(): [wait for account in accounts for wait in queue_waits(account.timeline)]})
     yield _counter(names.INCIDENTS, [((cause,), count) for cause, count in totals.incidents.items()])
-    lost = sum((Counter(account.steps_lost) for account in accounts), Counter[str]())
+    lost = steps_lost(incidents)
     yield _counter(names.STEPS_LOST, [((cause,), lost[cause]) for cause in sorted(lost)])
     yield _counter(names.STEPS_SKIPPED, [((), sum(account.steps_skipped for account in accounts))])
     yield _counter(names.LOSS_SPIKES, [((), sum(account.loss_spikes for account in accounts))])

@@ -270,3 +270,22 @@ async def test_who_straggles_is_a_condition_as_long_as_it_lasts(store: Store, le
     assert condition.message == "rank 2 on node local-2 works 0.3 s a step, the others 0.1 s"
     job = await store.ingest(lease, job_id, life.boot_id, events[2:], {})
     assert job.conditions == () and job.version == version + 2, "that nobody straggles is news only after somebody did"
+
+
+async def test_fewer_mirrors_are_a_condition_until_there_are_all_again(store: Store, lease: Lease, queue, walk, life):
+    job_id = await queue()
+    await walk(job_id, life)
+    told = [{"step": 4}, {"step": 4, "sets": 1, "why": "n2: no room"}, {"step": None, "sets": 0, "why": "n2: short"},
+            {"step": 9, "sets": 2, "why": ""}]  # fmt: skip
+    events = [life.report("mirror", f"mirror:b:{number}", **each) for number, each in enumerate(told)]
+    seen: list[tuple[int | None, list[tuple[str, bool, str, str]]]] = []
+    for event in events:
+        job = await store.ingest(lease, job_id, life.boot_id, [event], {})
+        conditions = [(each.type, each.status, each.reason, each.message) for each in job.conditions]
+        seen.append((job.mirrored_step, conditions))
+    assert seen == [
+        (4, []),
+        (4, [("Mirrored", False, "one_set", "n2: no room")]),
+        (None, [("Mirrored", False, "no_mirror", "n2: short")]),
+        (9, []),
+    ]
