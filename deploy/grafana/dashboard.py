@@ -192,12 +192,13 @@ ROWS = (
                 ],
             ),
             Panel(
-                "Storage and clocks",
-                "Per hour: checkpoints that could not be saved, and clocks of nodes that were set.",
+                "Storage, clocks, fencing",
+                "Per hour: checkpoints that failed, clocks that were set, calls of generations that were over.",
                 "short",
                 [
                     Query(f"rate(regroup_checkpoints_failed_total[{RATE}]) * 3600", "checkpoints failed"),
                     Query(f"rate(regroup_clocks_set_total[{RATE}]) * 3600", "clocks set"),
+                    Query(f"rate(regroup_stale_calls_total[{RATE}]) * 3600", "stale calls refused"),
                 ],
             ),
             Panel(

@@ -1,5 +1,6 @@
 """A job's history folded into what its account needs: when it was in which state, what failed, what was saved."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,10 +26,8 @@ class Account:
     checkpoint_seconds: list[float] = field(default_factory=list[float])
     install_seconds: list[float] = field(default_factory=list[float])
     """Of each Python that was made for the job."""
-    steps_skipped: int = 0
-    loss_spikes: int = 0
-    checkpoints_failed: int = 0
-    clocks_set: int = 0
+    notes: Counter[str] = field(default_factory=Counter[str])
+    """How many there were of each kind."""
     snapshots_refused: dict[str, int] = field(default_factory=dict[str, int])
     """By why: `checksum` or `replicas`."""
     world_size: int = 0
@@ -46,6 +45,8 @@ class Account:
     def take(self, event: Event) -> None:
         """Take in the next event."""
         self.number = event.number
+        if event.type == "note":
+            self.notes[str(event.data.get("kind"))] += 1
         if event.type == "state":
             is_held = bool(self.timeline) and self.timeline[-1].is_held
             self.timeline.append(Mark(event.time_s, JobState(event.data["to"]), is_held))
@@ -57,14 +58,6 @@ class Account:
             self.checkpoint_seconds.append(float(event.data["duration_s"]))
         elif event.type == "note" and event.data.get("kind") == "environment" and event.data["installed"]:
             self.install_seconds.append(float(event.data["seconds"]))
-        elif event.type == "note" and event.data.get("kind") == "step_skipped":
-            self.steps_skipped += 1
-        elif event.type == "note" and event.data.get("kind") == "loss_spike":
-            self.loss_spikes += 1
-        elif event.type == "note" and event.data.get("kind") == "checkpoint_failed":
-            self.checkpoints_failed += 1
-        elif event.type == "note" and event.data.get("kind") == "clock_set":
-            self.clocks_set += 1
         elif event.type == "note" and (why := _WHY_REFUSED.get(str(event.data.get("kind")))):
             self.snapshots_refused[why] = self.snapshots_refused.get(why, 0) + 1
         elif event.type == "stragglers":

@@ -70,6 +70,9 @@ DEVICE_SECONDS = Metric(
     "Seconds that jobs held devices, by what they were spent on; with device=\"cuda\" these are GPU-seconds.",
     ("class", "device"),
 )  # fmt: skip
+STALE_CALLS = Metric(
+    "regroup_stale_calls", "counter", "Calls that agents refused because their generation was over: fencing at work."
+)
 CLOCKS_SET = Metric("regroup_clocks_set", "counter", "Times that a node's clock was set by a second or more.")
 NODE_SCORE = Metric(
     "regroup_node_score", "gauge", "What happened to a node of late, each fault counting half after a while.",

@@ -78,8 +78,8 @@ def _families(totals: Totals, accounts: Sequence[Account], now: float) -> Iterab
     yield _counter(names.INCIDENTS, [((cause,), count) for cause, count in totals.incidents.items()])
     lost = steps_lost(incidents)
     yield _counter(names.STEPS_LOST, [((cause,), lost[cause]) for cause in sorted(lost)])
-    yield _counter(names.STEPS_SKIPPED, [((), sum(account.steps_skipped for account in accounts))])
-    yield _counter(names.LOSS_SPIKES, [((), sum(account.loss_spikes for account in accounts))])
+    for metric, kind in _NOTES_COUNTED:
+        yield _counter(metric, [((), sum(account.notes[kind] for account in accounts))])
     refused = sum((Counter(account.snapshots_refused) for account in accounts), Counter[str]())
     yield _counter(names.SNAPSHOTS_REFUSED, [((why,), refused[why]) for why in ("checksum", "replicas")])
     yield _histogram(names.RECOVERY, _phases(incidents))
@@ -91,10 +91,8 @@ def _families(totals: Totals, accounts: Sequence[Account], now: float) -> Iterab
     yield _gauge(names.CHECKPOINT_BYTES, [((), totals.checkpoint_bytes)])
     durations = [seconds for account in accounts for seconds in account.checkpoint_seconds]
     yield _histogram(names.CHECKPOINT_SECONDS, {(): durations})
-    yield _counter(names.CHECKPOINTS_FAILED, [((), sum(account.checkpoints_failed for account in accounts))])
     installs = [seconds for account in accounts for seconds in account.install_seconds]
     yield _histogram(names.INSTALL_SECONDS, {(): installs})
-    yield _counter(names.CLOCKS_SET, [((), sum(account.clocks_set for account in accounts))])
     yield _counter(names.DEVICE_SECONDS, _device_seconds(accounts, now))
     live = [account for account in accounts if account.job.state.holds_devices]
     for metric, value in _OF_A_JOB:
@@ -102,6 +100,14 @@ def _families(totals: Totals, accounts: Sequence[Account], now: float) -> Iterab
         yield _gauge(metric, [((job.id, job.name, job.project), number) for job, number in found if number is not None])
 
 
+_NOTES_COUNTED: Sequence[tuple[Metric, str]] = (
+    (names.STEPS_SKIPPED, "step_skipped"),
+    (names.LOSS_SPIKES, "loss_spike"),
+    (names.CHECKPOINTS_FAILED, "checkpoint_failed"),
+    (names.CLOCKS_SET, "clock_set"),
+    (names.STALE_CALLS, "stale"),
+)
+"""Notes of which the number is what matters."""
 _OF_A_JOB: Sequence[tuple[Metric, Callable[[Account, float], float | None]]] = (
     (names.JOB_STEP, lambda account, _: account.job.step),
     (names.JOB_STEPS, lambda account, _: account.job.steps),
