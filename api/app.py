@@ -23,6 +23,7 @@ from regroup.api.routes import (
     resize,
     specs,
     streams,
+    suspend,
     topology,
     uploads,
 )
@@ -69,7 +70,15 @@ def _routed(lifespan: Any = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    of_jobs = (jobs.router, resize.router, evidence.router, streams.router, execute.router, uploads.router)
+    of_jobs = (
+        jobs.router,
+        resize.router,
+        suspend.router,
+        evidence.router,
+        streams.router,
+        execute.router,
+        uploads.router,
+    )
     routers = (
         *of_jobs,
         nodes.router,

@@ -12,7 +12,7 @@ from regroup.service.policy.waiting import Preemptibility, Priority, Running, Si
 from regroup.service.settings import Settings
 from regroup.service.spec import JobSpec
 from regroup.service.states import JobState
-from regroup.service.store.queue import MAKE_ROOM, RESIZE
+from regroup.service.store.queue import RESIZE, gives_all_up
 from regroup.service.store.records import Allotment, JobRow, ProjectRow
 from regroup.service.store.store import Store
 
@@ -90,7 +90,7 @@ def _whole(job: JobRow, grants: Sequence[Allotment], specs: Specs, now: float) -
         seats[row.node_id] += int(row.data["ranks"])
     ranks = seats.total()
     each = known.sizes[0].demand
-    is_leaving = bool(MAKE_ROOM in job.intents or job.intents.get("cancel") or job.state is JobState.DRAINING)
+    is_leaving = bool(gives_all_up(job) or job.intents.get("cancel") or job.state is JobState.DRAINING)
     return Running(
         job.id,
         job.name,

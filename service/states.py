@@ -29,7 +29,7 @@ class JobState(StrEnum):
     DRAINING = "DRAINING"
     """Told to stop; ranks are dying, devices are not free yet."""
     SUSPENDED = "SUSPENDED"
-    """Holds nothing; resumes from its newest checkpoint when asked."""
+    """Holds nothing and does not wait for anything; queues again, to go on from its newest checkpoint, when resumed."""
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
@@ -47,13 +47,13 @@ class JobState(StrEnum):
 
 _S = JobState
 TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
-    _S.QUEUED: frozenset({_S.PLACING, _S.FAILED, _S.CANCELLED}),
+    _S.QUEUED: frozenset({_S.PLACING, _S.SUSPENDED, _S.FAILED, _S.CANCELLED}),
     _S.PLACING: frozenset({_S.STARTING, _S.QUEUED, _S.DRAINING, _S.FAILED, _S.CANCELLED}),
     _S.STARTING: frozenset({_S.RUNNING, _S.RECOVERING, _S.QUEUED, _S.DRAINING, _S.FAILED, _S.SUCCEEDED}),
     _S.RUNNING: frozenset({_S.RECOVERING, _S.RESIZING, _S.DRAINING, _S.SUCCEEDED, _S.FAILED, _S.QUEUED}),
     _S.RECOVERING: frozenset({_S.RUNNING, _S.QUEUED, _S.DRAINING, _S.FAILED, _S.SUCCEEDED}),
     _S.RESIZING: frozenset({_S.RUNNING, _S.RECOVERING, _S.QUEUED, _S.DRAINING, _S.FAILED}),
-    _S.DRAINING: frozenset({_S.SUSPENDED, _S.CANCELLED, _S.FAILED, _S.SUCCEEDED}),
+    _S.DRAINING: frozenset({_S.CANCELLED, _S.FAILED, _S.SUCCEEDED}),
     _S.SUSPENDED: frozenset({_S.QUEUED, _S.CANCELLED}),
     _S.SUCCEEDED: frozenset(),
     _S.FAILED: frozenset(),
@@ -81,6 +81,10 @@ class Reason(StrEnum):
 
     PREEMPTED = "preempted"
     """It made room for another job: its state is in durable storage, and it queues again. Nobody's failure."""
+    SUSPENDED = "suspended"
+    """It was told to hold nothing until it is resumed: its state is in durable storage. Nobody's failure."""
+    RESUMED = "resumed"
+    """It was suspended, and queues again."""
 
     COMPLETED = "completed"
     CANCELLED_BY_USER = "cancelled_by_user"
@@ -143,7 +147,7 @@ BUDGET_BY_REASON: Mapping[Reason, str] = {
 }
 """Reasons that end a generation, and the budget (`spec.recovery.budgets`) each is charged to."""
 
-PLANNED_REASONS = frozenset({Reason.DRAINED, Reason.RESIZED, Reason.PREEMPTED})
+PLANNED_REASONS = frozenset({Reason.DRAINED, Reason.RESIZED, Reason.PREEMPTED, Reason.SUSPENDED})
 """Reasons that end a generation at a step that its ranks agreed on."""
 
 PROGRESS_REASONS = frozenset(
@@ -154,6 +158,7 @@ PROGRESS_REASONS = frozenset(
         Reason.FIRST_STEP,
         Reason.BEGUN,
         Reason.RELEASED,
+        Reason.RESUMED,
         *PLANNED_REASONS,
     }
 )

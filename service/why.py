@@ -92,7 +92,7 @@ def explain(
         incidents=tuple(incidents),
         queue_position=queue_position,
         estimated_start=next((each.message for each in job.conditions if each.type == START_ESTIMATED), None),
-        recovery_s=sum(float(item.data.get("durations", {}).get("total") or 0.0) for item in incidents),
+        recovery_s=sum(_lost_s(item) for item in incidents),
         mean_recovery_s=mean_recovery_s(item.data for item in incidents),
         steps_lost=steps_lost(item.data for item in incidents),
         stall_ratio=stall_ratio,
@@ -100,6 +100,13 @@ def explain(
         goodput=None if is_early else goodput(seconds),
         choice=choice,
     )
+
+
+def _lost_s(incident: Incident) -> float:
+    """From the fault to the first step; of a suspension nothing, for it lasts as long as people want."""
+    if incident.data.get("reason") == Reason.SUSPENDED:
+        return 0.0
+    return float(incident.data.get("durations", {}).get("total") or 0.0)
 
 
 def _summary(job: JobRow, queue_position: int | None, now: float) -> str:
@@ -116,6 +123,8 @@ def _summary(job: JobRow, queue_position: int | None, now: float) -> str:
         return f"It ended {job.state} at {_step(job)} ({job.reason}){told}"
     if job.is_held:
         return f"It failed at {_step(job)} ({job.reason}){told}"
+    if job.state is JobState.SUSPENDED:
+        return f"It is suspended at {_step(job)}, and holds nothing{told}"
     if job.intents.get("cancel"):
         return f"It was told to stop and is {job.state}{told}"
     return f"It is {job.state} at {_step(job)}, generation {job.generation} ({job.reason}){told}"
@@ -137,6 +146,8 @@ def _advice(
         advice.append(f"`regroup projects get {job.project}` shows what its project may hold, and holds.")
     if any(condition.reason == Shortage.NODES_CLOSED for condition in job.conditions):
         advice.append("`regroup nodes` shows what happened to its nodes; `regroup uncordon NODE` trusts one again.")
+    if job.state is JobState.SUSPENDED:
+        return [*advice, f"`regroup resume {job.id}` has it queue again, and go on from its newest checkpoint."]
     if job.is_held:
         advice += [
             f"`regroup exec {job.id} --rank N -- CMD` runs a command where the rank ran; `regroup stacks {job.id}` "

@@ -21,6 +21,7 @@ from regroup.api.cli import (
     serving,
     simulating,
     submitting,
+    suspending,
     topology,
     watching,
 )
@@ -44,6 +45,8 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
             running.run,
             submitting.validate,
             resizing.resize,
+            suspending.suspend,
+            suspending.resume,
             submitting.cancel,
             submitting.release,
         ),

@@ -92,7 +92,7 @@ ROWS = (
                 "Incidents",
                 "Since the database began.",
                 "short",
-                [Query('sum(regroup_incidents_total{cause!~"drained|resized"})', "")],
+                [Query('sum(regroup_incidents_total{cause!~"drained|resized|preempted|suspended"})', "")],
                 "stat",
                 4,
             ),

@@ -93,7 +93,7 @@ def seconds_until_dead(incidents: Iterable[Mapping[str, Any]]) -> dict[TimeClass
         durations = incident.get("durations") or {}
         kind = TimeClass.HANG if incident.get("reason") in _STOOD_STILL else TimeClass.DETECTING
         spent[kind] += float(durations.get("detect") or 0.0)
-        is_planned = incident.get("reason") in (Reason.DRAINED, Reason.PREEMPTED)
+        is_planned = incident.get("reason") in PLANNED_REASONS
         spent[TimeClass.RESIZING if is_planned else TimeClass.RECOVERING] += float(durations.get("teardown") or 0.0)
     return spent
 

@@ -24,7 +24,7 @@ async def keep_swept(blobs: Blobs, store: Store, every_s: float = _EVERY_S) -> N
 
 async def sweep(blobs: Blobs, store: Store) -> None:
     """Remove what was not used for long; the code of a job that is not over is in use, however long it runs."""
-    unfinished = [*await store.queued_jobs(), *await store.live_jobs()]
+    unfinished = [*await store.queued_jobs(), *await store.queue.suspended(), *await store.live_jobs()]
     in_use = {job.spec["code"]["archive"] for job in unfinished if job.spec.get("code")}
     for archive in await blobs.sweep(in_use):
         _log.info("removed unused code", archive=archive)

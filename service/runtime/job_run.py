@@ -35,6 +35,7 @@ from regroup.service.states import JobState, Reason, advance
 from regroup.service.store.queue import RESIZE
 from regroup.service.store.records import Allotment, Condition, JobRow, Lease
 from regroup.service.store.store import Store
+from regroup.service.store.writer import SUSPEND
 
 _RETRY_S = 0.5
 _LOST_WAIT_S = 0.5
@@ -122,6 +123,10 @@ async def _form_gang(leading: Leading, job_id: str) -> None:
             if job.intents.get("cancel"):
                 await clean(leading, job_id)
                 await leading.move(job, JobState.CANCELLED, Reason.CANCELLED_BY_USER, "cancelled before it started")
+                return
+            if SUSPEND in job.intents:
+                await clean(leading, job_id)
+                await leading.move(job, JobState.QUEUED, Reason.RELEASED, "suspended before it started")
                 return
             await _start_supervisor(leading, job, rows, devices)
     except (GrantRefusedError, ClusterUnavailableError, TimeoutError) as error:

@@ -1,4 +1,4 @@
-"""Jobs that are to make room for another: told so, once each."""
+"""Jobs that are to give up what they hold: for another, or because they are to be suspended. Told so, once each."""
 
 from typing import Any
 
@@ -7,6 +7,10 @@ from regroup.service.states import Reason
 from regroup.service.store.queue import MAKE_ROOM, RESIZE
 from regroup.service.store.records import JobRow, Lease
 from regroup.service.store.store import Store
+from regroup.service.store.writer import SUSPEND
+
+_REASONS = {SUSPEND: Reason.SUSPENDED, MAKE_ROOM: Reason.PREEMPTED}
+"""Of intents by which a job gives all up, the first that it has."""
 
 
 async def make_room(store: Store, lease: Lease, decision: Shrink | Suspend, *, now: float) -> None:
@@ -23,8 +27,8 @@ async def make_room(store: Store, lease: Lease, decision: Shrink | Suspend, *, n
 
 def room_intent(job: JobRow) -> dict[str, Any]:
     """What a supervisor is told of that: to end at the next step, save it, and give all nodes up."""
-    asked = job.intents.get(MAKE_ROOM)
-    if asked is None:
-        return {}
-    told = {"leaving": {}, "why": asked["why"], "noticed_s": asked["asked_s"], "deadline_s": None, "gives_up": True}
-    return {"drain": {**told, "reason": Reason.PREEMPTED.value}}
+    for name, reason in _REASONS.items():
+        if (asked := job.intents.get(name)) is not None:
+            told = {"leaving": {}, "why": asked["why"], "noticed_s": asked["asked_s"], "deadline_s": None}
+            return {"drain": {**told, "gives_up": True, "reason": reason.value}}
+    return {}

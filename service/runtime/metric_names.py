@@ -34,7 +34,7 @@ PROJECT_DEVICES = Metric(
 INCIDENTS = Metric(
     "regroup_incidents",
     "counter",
-    "What ended generations before their time, by cause; drained and resized are by plan.",
+    "What ended generations before their time, by cause; drained, resized, preempted and suspended are by plan.",
     ("cause",),
 )
 STEPS_LOST = Metric("regroup_steps_lost", "counter", "Steps done again after incidents, by their cause.", ("cause",))

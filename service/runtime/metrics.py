@@ -164,6 +164,8 @@ def _of_projects(accounts: Sequence[Account], projects: Sequence[ProjectRow]) ->
 def _phases(incidents: Iterable[dict[str, Any]]) -> dict[Sequence[str], list[float]]:
     observed: dict[Sequence[str], list[float]] = {}
     for incident in incidents:
+        if incident.get("reason") == Reason.SUSPENDED:
+            continue  # it lasts as long as people want
         for phase, seconds in (incident.get("durations") or {}).items():
             if seconds is not None:
                 observed.setdefault((str(phase),), []).append(float(seconds))

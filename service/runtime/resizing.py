@@ -20,7 +20,7 @@ from regroup.service.runtime.node_health import NodeHealth
 from regroup.service.runtime.notices import Notices
 from regroup.service.runtime.unasked import Unasked
 from regroup.service.states import JobState
-from regroup.service.store.queue import RESIZE
+from regroup.service.store.queue import RESIZE, gives_all_up
 from regroup.service.store.records import Allotment, Condition, JobRow, Lease
 from regroup.service.store.store import Store
 
@@ -60,7 +60,7 @@ class Resizing:
         if "resize" in plan:
             await self._bring_on(job, rows, plan, status, now)
             return
-        if job.state is not JobState.RUNNING or status.get("lost"):
+        if job.state is not JobState.RUNNING or status.get("lost") or gives_all_up(job):
             return
         if not (wanted := job.intents.get(RESIZE)):
             await self._grow(job, rows, now)

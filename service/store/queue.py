@@ -7,21 +7,27 @@ from typing import Any
 import sqlalchemy as sa
 
 from regroup.service.errors import ConflictError, NotFoundError
-from regroup.service.states import JobState
+from regroup.service.states import JobState, Reason
 from regroup.service.store import leases
 from regroup.service.store.changes import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.plain import plain
-from regroup.service.store.records import Lease, ProjectRow
+from regroup.service.store.records import JobRow, Lease, ProjectRow
 from regroup.service.store.tables import jobs, projects
-from regroup.service.store.writer import JobWriter
+from regroup.service.store.writer import SUSPEND, JobWriter, job_row
 
 RESIZE = "resize"
 """Intent of a job that is to be of another size: `{layout, why, asked_s}`, until it has come about; `is_asked` is false
 if nobody but the queue wants that."""
 MAKE_ROOM = "make_room"
 """Intent of a job that is to save its state, give all up and queue again: why, and since when."""
+_NEVER_SUSPENDED = frozenset({JobState.DRAINING, *(state for state in JobState if state.is_terminal)})
 _LIVE = [state for state in JobState if not state.is_terminal]
+
+
+def gives_all_up(job: JobRow) -> bool:
+    """It was told to save its state and hold nothing: for another job, or because that is wanted of it."""
+    return MAKE_ROOM in job.intents or SUSPEND in job.intents
 
 
 class QueueStore:
@@ -85,3 +91,55 @@ class QueueStore:
             intents, told = {**writer.job.intents, **intent}, {name: wish["why"] for name, wish in intent.items()}
             await writer.record("intent", told, time_s=now, actor="controller", changes={"intents": intents})
         self._changes.announce(job_id)
+
+    async def suspended(self) -> list[JobRow]:
+        """Jobs that hold nothing until they are resumed."""
+        async with self._database.read() as connection:
+            rows = (await connection.execute(sa.select(jobs).where(jobs.c.state == JobState.SUSPENDED))).mappings()
+            return [job_row(dict(row)) for row in rows]
+
+    async def suspend(self, job_id: str, why: str, *, now: float, actor: str, lease: Lease | None = None) -> JobRow:
+        """Want a job to hold nothing: one that queues does so at once, any other when its state is saved. Asking again
+        changes nothing.
+
+        Args:
+            lease: of a leader that wants it without being asked.
+
+        Raises:
+            ConflictError: the job is over or on its way there.
+            PreconditionError: another leads now.
+        """
+        async with self._database.write() as connection:
+            if lease is not None:
+                await leases.check(connection, lease)
+            writer = await JobWriter.lock(connection, job_id)
+            state = writer.job.state
+            if state in _NEVER_SUSPENDED or writer.job.intents.get("cancel"):
+                raise ConflictError(f"job {job_id} is {state}: only a job that waits or runs can be suspended")
+            if SUSPEND not in writer.job.intents:
+                wish = {SUSPEND: {"why": why, "asked_s": now}}
+                intents = {**writer.job.intents, **wish}
+                await writer.record("intent", wish, time_s=now, actor=actor, changes={"intents": intents})
+                if state is JobState.QUEUED:
+                    await writer.move(JobState.SUSPENDED, Reason.SUSPENDED, why, now=now, actor=actor)
+        self._changes.announce(job_id)
+        return writer.job
+
+    async def resume(self, job_id: str, *, now: float, actor: str) -> JobRow:
+        """Want a job to be suspended no longer: it queues again, or stays where it is if it had not let go yet. Asking
+        again changes nothing.
+
+        Raises:
+            ConflictError: the job is over.
+        """
+        async with self._database.write() as connection:
+            writer = await JobWriter.lock(connection, job_id)
+            if writer.job.state.is_terminal:
+                raise ConflictError(f"job {job_id} is {writer.job.state}: only a suspended job can be resumed")
+            if SUSPEND in writer.job.intents:
+                intents = {name: wish for name, wish in writer.job.intents.items() if name != SUSPEND}
+                await writer.record("intent", {SUSPEND: None}, time_s=now, actor=actor, changes={"intents": intents})
+                if writer.job.state is JobState.SUSPENDED:
+                    await writer.move(JobState.QUEUED, Reason.RESUMED, now=now, actor=actor)
+        self._changes.announce(job_id)
+        return writer.job

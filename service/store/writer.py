@@ -27,6 +27,10 @@ Intending = Callable[[JobRow], Mapping[str, Any]]
 """What of a job's intents is to be other, by its row."""
 
 
+SUSPEND = "suspend"
+"""Intent of a job that is to hold nothing: `{why, asked_s}`, from the wish until it is resumed."""
+
+
 class JobWriter:
     """A job's row, locked until the transaction ends."""
 
@@ -138,6 +142,9 @@ class JobWriter:
         if not target.holds_devices:
             await self._release(now)
         await self._allot(allot, now)
+        if target is JobState.QUEUED and (wish := self.job.intents.get(SUSPEND)) is not None:
+            # Whatever brought it here, it waits for nothing: in one breath, so that nobody gives it a turn meanwhile.
+            await self.move(JobState.SUSPENDED, Reason.SUSPENDED, str(wish["why"]), now=now, actor=actor)
 
     async def reallot(
         self,

@@ -64,6 +64,10 @@ async def test_code_outlives_every_job_that_needs_it(store: Store, blobs: Blobs,
     clock.now_s += KEPT_S + 1
     await sweep(blobs, store)
     assert not await blobs.use(unused)
+    await store.queue.suspend(job_id, "for the night", now=time.time(), actor="test")
+    clock.now_s += KEPT_S + 1
+    await sweep(blobs, store)
+    assert await blobs.use(needed), "it may be resumed"
     await store.cancel(job_id, now=time.time(), actor="test")
     clock.now_s += KEPT_S - 1
     await sweep(blobs, store)

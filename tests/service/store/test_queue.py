@@ -7,6 +7,7 @@ from regroup.service.states import JobState, Reason, advance
 from regroup.service.store.queue import MAKE_ROOM
 from regroup.service.store.records import Allotment, Lease, ProjectRow
 from regroup.service.store.store import Store
+from regroup.service.store.writer import SUSPEND
 
 
 async def test_a_project_is_kept_changed_and_forgotten_only_when_nobody_uses_it(store: Store, queue):
@@ -38,3 +39,28 @@ async def test_a_job_is_asked_once_to_make_room_and_is_not_when_it_queues_again(
     assert [row.created_at for row in await store.live_allotments()] == [2.0]
     await store.apply(lease, advance(job_id, JobState.PLACING, JobState.QUEUED, Reason.RELEASED), now=5.0)
     assert MAKE_ROOM not in (await store.job(job_id)).intents
+
+
+async def test_a_job_that_is_to_be_suspended_never_queues(store: Store, lease: Lease, queue, walk, life) -> None:
+    """Whatever brings it back into the queue, in the same transaction it holds nothing and waits for nothing."""
+    job_id = await queue()
+    await walk(job_id, life)
+    await store.queue.suspend(job_id, "for the night", now=600.0, actor="someone")
+    with pytest.raises(ConflictError):
+        await store.queue.suspend(await _over(store, queue), "x", now=600.0, actor="someone")
+    preempted = life.state(JobState.QUEUED, Reason.PREEMPTED)
+    for _ in range(2):  # a supervisor whose word was not acknowledged says it again
+        job = await store.ingest(lease, job_id, life.boot_id, [preempted], {})
+        assert (job.state, job.reason, job.message) == (JobState.SUSPENDED, Reason.SUSPENDED, "for the night")
+    assert [each.id for each in await store.queue.suspended()] == [job_id]
+    assert await store.live_allotments() == [] and await store.queued_jobs() == []
+    told = [each.data["to"] for each in await store.events(job_id) if each.type == "state"]
+    assert told[-2:] == ["QUEUED", "SUSPENDED"]
+    job = await store.queue.resume(job_id, now=700.0, actor="someone")
+    assert (job.state, job.queued_at, SUSPEND in job.intents) == (JobState.QUEUED, 700.0, False)
+
+
+async def _over(store: Store, queue) -> str:
+    job_id = await queue("over")
+    await store.cancel(job_id, now=1.0, actor="test")
+    return job_id

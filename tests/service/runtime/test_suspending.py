@@ -1,0 +1,48 @@
+"""A job that people suspend, from the wish to its next turn, as the controller does it."""
+
+from collections.abc import Sequence
+
+from regroup.service.runtime.cluster import Grant, supervisor_name
+from regroup.service.states import JobState
+from tests.service.runtime.test_controller import House, controlled, eventually
+from tests.service.runtime.test_controller import house as house
+
+
+async def suspend(house: House, job_id: str) -> None:
+    await house.store.queue.suspend(job_id, "for the night", now=1.0, actor="test")
+
+
+async def test_it_gives_all_up_and_goes_on_when_it_is_resumed(house: House) -> None:
+    async with controlled(house):
+        job_id = await house.submit()
+        supervisor = await house.supervisor(job_id)
+        await supervisor.state("RUNNING", "first_step")
+        await house.until_state(job_id, JobState.RUNNING)
+        await suspend(house, job_id)
+        told = await supervisor.wait_for_intent("drain")
+        assert told["gives_up"] and (told["reason"], told["why"]) == ("suspended", "for the night")
+        await supervisor.state("QUEUED", "suspended")
+        await house.until_state(job_id, JobState.SUSPENDED)
+        await eventually(lambda: house.cluster.held == {} and house.cluster.supervisors == {})
+        other = await house.submit("other")
+        await house.until_state(other, JobState.STARTING)
+        await house.store.queue.resume(job_id, now=2.0, actor="test")
+        await house.until(job_id, lambda job: any(each.reason == "busy" for each in job.conditions))
+        await house.cluster.supervisors[supervisor_name(other)].state("FAILED", "user_error")
+        await house.until_state(job_id, JobState.STARTING)
+
+
+async def test_one_that_is_being_placed_does_not_start(house: House) -> None:
+    job_id = await house.submit()
+    taken = house.cluster.take_grant
+
+    async def slowly(grant: Grant) -> Sequence[int]:  # the wish comes while grants are taken
+        devices = await taken(grant)
+        await suspend(house, job_id)
+        return devices
+
+    house.cluster.take_grant = slowly  # type: ignore[method-assign]
+    async with controlled(house):
+        await house.until_state(job_id, JobState.SUSPENDED)
+        await eventually(lambda: house.cluster.held == {})
+        assert house.cluster.supervisors == {}
