@@ -79,6 +79,12 @@ class Settings(BaseSettings):
     """A job that waits rises by one class of priority in each such time."""
     least_run_s: float = Field(600.0, ge=0)
     """A job that was given devices is not asked to make room for others before."""
+    low_use: float = Field(0.05, ge=0, lt=1)
+    """A job that makes use of less than this share of its devices is told of; 0: none is."""
+    low_use_after_s: float = Field(1800.0, gt=0)
+    """Measured over so long."""
+    low_use_suspend_s: float | None = Field(None, ge=0)
+    """One that goes on so for this long is suspended, if its `preemptibility` is `full`; never if absent."""
     supervisor_silence_s: float = Field(60.0, gt=0)
     """A supervisor silent for so long is shown as a condition of its job; training goes on meanwhile."""
     sync_wait_s: float = Field(10.0, gt=0)

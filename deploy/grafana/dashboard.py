@@ -134,6 +134,7 @@ ROWS = (
                 [
                     Query("regroup_job_mfu_ratio", f"{LEGEND} MFU"),
                     Query("regroup_job_exposed_ratio", f"{LEGEND} waiting"),
+                    Query("regroup_job_low_use > 0", f"{LEGEND} makes little use of them"),
                 ],
             ),
             Panel("Memory", "The most that a rank had.", "bytes", [Query("regroup_job_peak_bytes", LEGEND)]),

@@ -25,6 +25,7 @@ from regroup.service.runtime.cluster import (
 )
 from regroup.service.runtime.draining import Draining
 from regroup.service.runtime.heirs import plan_of
+from regroup.service.runtime.low_use import LowUse, low_use_rule
 from regroup.service.runtime.making_room import room_intent
 from regroup.service.runtime.node_health import NodeHealth, rule_of
 from regroup.service.runtime.notices import Notices
@@ -199,6 +200,7 @@ async def _follow(leading: Leading, job_id: str) -> None:
     replacing = Replacing(*parts, leading.settings.spare_wait_s)
     resizing = Resizing(*parts, leading.notices)
     draining = Draining(*parts, leading.notices, resizing.shrink_off)
+    low_use = LowUse(leading.lease, leading.store, low_use_rule(leading.settings))
     account = Account(await leading.store.job(job_id))
     while (job := await leading.store.job(job_id)).state.holds_devices:
         try:
@@ -216,6 +218,7 @@ async def _follow(leading: Leading, job_id: str) -> None:
             await replacing.look(job, lost, leading.clock(), is_announced=is_announced)
             if replacing.no_heir:
                 await resizing.shrink(job, lost, replacing.no_heir, leading.clock())
+            await low_use.look(job, leading.clock())
             save_s = account.checkpoint_seconds[-1] if account.checkpoint_seconds else 0.0
             await resizing.look(job, reply.status, leading.clock())
             await draining.look(job, reply.status, save_s, leading.clock())

@@ -112,6 +112,10 @@ JOB_MIRROR_SETS = Metric(
     "Sets that a node may hold for another: 2, or where memory is short 1 or 0; of jobs with mirrors.", _JOB,
 )  # fmt: skip
 JOB_STRAGGLERS = Metric("regroup_job_stragglers", "gauge", "Ranks of a live job that keep the others waiting.", _JOB)
+JOB_LOW_USE = Metric(
+    "regroup_job_low_use", "gauge", "1 while a live job makes little use of its devices, by its condition `WellUsed`.",
+    _JOB,
+)  # fmt: skip
 
 METRICS = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 """All of them, in the order above."""

@@ -23,7 +23,7 @@ from regroup.service.runtime import metric_names as names
 from regroup.service.runtime.account import Account
 from regroup.service.runtime.metric_names import Metric
 from regroup.service.states import JobState, Reason
-from regroup.service.store.records import MIRRORED, JobFilter, JobRow, ProjectRow, Totals
+from regroup.service.store.records import JobFilter, JobRow, MIRRORED, ProjectRow, Totals, WELL_USED
 from regroup.service.store.store import Store
 
 _PAGE = 200
@@ -124,6 +124,7 @@ _OF_A_JOB: Sequence[tuple[Metric, Callable[[Account, float], float | None]]] = (
     (names.JOB_MIRRORED, lambda account, _: account.job.mirrored_step),
     (names.JOB_MIRROR_SETS, lambda account, _: _mirror_sets(account.job)),
     (names.JOB_STRAGGLERS, lambda account, _: account.stragglers),
+    (names.JOB_LOW_USE, lambda account, _: any(each.type == WELL_USED for each in account.job.conditions)),
 )
 
 

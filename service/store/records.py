@@ -16,6 +16,8 @@ START_ESTIMATED = "StartEstimated"
 """Condition of a job that waits and was promised a start: its message is the time, in ISO 8601, to the minute."""
 MIRRORED = "Mirrored"
 """Condition of a job that runs; false while it has fewer mirrors than it would, because nodes are short of memory."""
+WELL_USED = "WellUsed"
+"""Condition of a job that trains; false while it makes little use of its devices."""
 NODE_WELL = "NodeWell"
 """Condition of a job that runs; false while something goes short on one of its nodes."""
 
