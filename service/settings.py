@@ -62,6 +62,11 @@ class Settings(BaseSettings):
     preflight: bool = True
     """Check a node before a job's first ranks there: devices compute right, there is room, others are reached."""
 
+    autoscale: bool = False
+    """Ask Ray's autoscaler for nodes while jobs wait for devices."""
+    autoscale_after_s: float = Field(30.0, ge=0)
+    """A job that has waited for less may yet find room by itself."""
+
     ifname: str | None = None
     """Network interface of ranks, e.g. `eth0`; found from the node's address if absent."""
     port_range: str | None = Field(None, pattern=r"^\d+-\d+$")

@@ -246,7 +246,10 @@ ROWS = (
                 "Why jobs wait",
                 "Jobs in the queue by reason.",
                 "short",
-                [Query("sum by (reason) (regroup_queue_jobs)", "{{reason}}")],
+                [
+                    Query("sum by (reason) (regroup_queue_jobs)", "{{reason}}"),
+                    Query("regroup_queue_nodes_requested_jobs > 0", "nodes asked for"),
+                ],
                 stacked=True,
             ),
             Panel(

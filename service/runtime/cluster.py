@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from regroup.service.errors import RegroupError, UnavailableError
+from regroup.service.policy.node_request import Bundle
 from regroup.service.policy.topology import Node
 
 __all__ = [
@@ -168,6 +169,10 @@ class Cluster(Protocol):
 
     async def nodes(self) -> Sequence[Node]:
         """Every node that is alive, with what is free on it now."""
+        ...
+
+    async def request_nodes(self, bundles: Sequence[Bundle]) -> None:
+        """Ask whoever adds nodes that the cluster hold all of these at once, in place of what was asked before."""
         ...
 
     async def prestart(self, node: Node) -> None:

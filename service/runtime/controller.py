@@ -11,14 +11,16 @@ from uuid import uuid4
 import structlog
 
 from regroup.service.errors import IllegalTransitionError, NotFoundError, PreconditionError, UnavailableError
+from regroup.service.policy.node_request import NodeRequest
 from regroup.service.policy.preemption import Shrink, Suspend
 from regroup.service.policy.queueing import Turn, Wait
 from regroup.service.runtime.allotting import allot
+from regroup.service.runtime.asking import Asking
 from regroup.service.runtime.cluster import Cluster, ClusterUnavailableError, job_of
 from regroup.service.runtime.job_run import Leading, clean, say_unwell, tend
 from regroup.service.runtime.making_room import make_room
 from regroup.service.runtime.notices import Notices
-from regroup.service.runtime.ordering import PLACEABLE, Ordering, conditions_of
+from regroup.service.runtime.ordering import PLACEABLE, Ordering
 from regroup.service.runtime.warmth import Warmth
 from regroup.service.settings import Settings
 from regroup.service.states import JobState, Reason
@@ -50,6 +52,7 @@ class Controller:
         self._looked_s = -float("inf")
         self._reaped_s = -float("inf")
         self._ordering = Ordering()
+        self._asking = Asking(cluster)
         self._warmth = Warmth(cluster, settings, time.monotonic)
         self._warming: asyncio.Task[None] | None = None
         self._warmed_s = -float("inf")
@@ -130,6 +133,8 @@ class Controller:
         try:
             if queue:
                 await self._place(leading, tasks, queue)
+            if self._settings.autoscale:
+                await self._asking.ask(self._ordering.request if queue else NodeRequest())
             if time.monotonic() - self._reaped_s > self._settings.reap_every_s:
                 await self._reap(leading)
                 self._reaped_s = time.monotonic()
@@ -201,7 +206,7 @@ class Controller:
         for decision in await self._ordering.look(leading, queue):
             match decision:
                 case Wait():
-                    await self._say(leading, rows[decision.job_id], conditions_of(decision))
+                    await self._say(leading, rows[decision.job_id], self._ordering.conditions(decision))
                 case Turn():
                     await self._give_turn(leading, tasks, rows[decision.job_id], decision)
                 case Shrink() | Suspend():

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from regroup.service.errors import NotFoundError
+from regroup.service.policy.node_request import Bundle
 from regroup.service.runtime.cluster import (
     ClusterUnavailableError,
     Grant,
@@ -93,6 +94,8 @@ class FakeCluster:
         """What was done, in order: `take NAME`, `start NAME`, `stop NAME`, `release NAME`, `kill NAME`."""
         self.warmed: list[str] = []
         """Likewise: `prestart NODE`, `stand by NODE`."""
+        self.requested: list[tuple[Bundle, ...]] = []
+        """What nodes were asked for, one request after the other."""
         self.unfit: dict[str, str] = {}
         """Node id → what an agent in waiting finds wrong with it."""
         self.logs: dict[tuple[str, int, int, str], str] = {}
@@ -121,6 +124,10 @@ class FakeCluster:
     async def nodes(self) -> Sequence[Node]:
         self._reach()
         return [self._with_free(node) for node in self._nodes.values()]
+
+    async def request_nodes(self, bundles: Sequence[Bundle]) -> None:
+        self._reach()
+        self.requested.append(tuple(bundles))
 
     async def prestart(self, node: Node) -> None:
         self._reach()

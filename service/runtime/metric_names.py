@@ -27,6 +27,9 @@ QUEUE_JOBS = Metric(
     "regroup_queue_jobs", "gauge", "Jobs that wait, by project and the reason of their condition `Placeable`.",
     ("project", "reason"),
 )  # fmt: skip
+QUEUE_REQUESTED = Metric(
+    "regroup_queue_nodes_requested_jobs", "gauge", "Jobs that wait and for which the autoscaler is asked for nodes."
+)
 PROJECT_DEVICES = Metric(
     "regroup_project_devices", "gauge", "Devices that a project holds, is guaranteed, and may hold at most.",
     ("project", "what"),

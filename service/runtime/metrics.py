@@ -23,7 +23,7 @@ from regroup.service.runtime import metric_names as names
 from regroup.service.runtime.account import Account
 from regroup.service.runtime.metric_names import Metric
 from regroup.service.states import JobState, Reason
-from regroup.service.store.records import JobFilter, JobRow, MIRRORED, ProjectRow, Totals, WELL_USED
+from regroup.service.store.records import JobFilter, JobRow, MIRRORED, NODES_REQUESTED, ProjectRow, Totals, WELL_USED
 from regroup.service.store.store import Store
 
 _PAGE = 200
@@ -154,6 +154,8 @@ def _of_projects(accounts: Sequence[Account], projects: Sequence[ProjectRow]) ->
             waiting[job.project, next(unmet, "not_looked_at")] += 1
         elif job.state.holds_devices:
             held[job.project] += account.world_size
+    requested = [each for account in accounts for each in account.job.conditions if each.type == NODES_REQUESTED]
+    yield _gauge(names.QUEUE_REQUESTED, [((), float(len(requested)))])
     yield _gauge(names.QUEUE_JOBS, [(labels, float(count)) for labels, count in sorted(waiting.items())])
     known = {row.name: row for row in projects}
     samples = [((name, "held"), float(held[name])) for name in sorted({*known, *held})]

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from regroup.service import queue as shown
+from regroup.service.policy.node_request import NodeRequest, request
 from regroup.service.policy.queueing import Decision, Wait, decide
 from regroup.service.runtime.allotting import without_allotted
 from regroup.service.runtime.job_run import Leading
 from regroup.service.states import JobState, Reason
-from regroup.service.store.records import START_ESTIMATED, Condition, JobRow
+from regroup.service.store.records import NODES_REQUESTED, START_ESTIMATED, Condition, JobRow
 
 PLACEABLE = "Placeable"
 """Condition of a job that waits: false, and why."""
@@ -20,6 +21,8 @@ class Ordering:
 
     def __init__(self) -> None:
         self._specs = shown.Specs()
+        self.request = NodeRequest()
+        """What nodes the newest look would have: none if nobody waits for any."""
 
     async def look(self, leading: Leading, queue: Sequence[JobRow]) -> list[Decision]:
         """What is done with the queue now. Jobs that can never start, because another has failed, are ended.
@@ -40,16 +43,22 @@ class Ordering:
         quotas = shown.quotas_of(await store.queue.projects())
         rule = shown.rule_of(settings)
         # In a thread: with thousands of jobs it takes a good part of a second.
-        return await asyncio.to_thread(decide, waiting, nodes, running, quotas, now_s=now, rule=rule)
+        decisions = await asyncio.to_thread(decide, waiting, nodes, running, quotas, now_s=now, rule=rule)
+        if settings.autoscale:
+            by_id = {job.job_id: job for job in waiting}
+            waits = [(by_id[each.job_id], each.why.reason) for each in decisions if isinstance(each, Wait)]
+            self.request = request(waits, running, now_s=now, after_s=settings.autoscale_after_s)
+        return decisions
 
-
-def conditions_of(wait: Wait) -> tuple[Condition, ...]:
-    """Why a job waits, as its conditions say it."""
-    placeable = Condition(PLACEABLE, False, wait.why.reason.value, wait.why.message)
-    if wait.start_s is None:
-        return (placeable,)
-    at = datetime.fromtimestamp(wait.start_s, UTC).strftime("%Y-%m-%dT%H:%MZ")
-    return placeable, Condition(START_ESTIMATED, True, "promised", at)
+    def conditions(self, wait: Wait) -> tuple[Condition, ...]:
+        """Why a job waits, as its conditions say it."""
+        told = [Condition(PLACEABLE, False, wait.why.reason.value, wait.why.message)]
+        if wait.start_s is not None:
+            at = datetime.fromtimestamp(wait.start_s, UTC).strftime("%Y-%m-%dT%H:%MZ")
+            told.append(Condition(START_ESTIMATED, True, "promised", at))
+        if wait.job_id in self.request.jobs:
+            told.append(Condition(NODES_REQUESTED, True, "autoscaler", "the autoscaler was asked for nodes for it"))
+        return tuple(told)
 
 
 async def _comes_after(leading: Leading, job: JobRow) -> Sequence[str] | None:

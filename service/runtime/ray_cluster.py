@@ -25,6 +25,7 @@ from ray.util.placement_group import PlacementGroup, get_placement_group, placem
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from regroup.service.errors import ConflictError, NotFoundError
+from regroup.service.policy.node_request import Bundle
 from regroup.service.runtime import ray_standby
 from regroup.service.runtime.cluster import (
     NAMESPACE,
@@ -42,6 +43,7 @@ from regroup.service.runtime.cluster import (
 )
 from regroup.service.runtime.payload import Payload, standby_config
 from regroup.service.runtime.ray_agents import hasten
+from regroup.service.runtime.ray_autoscaler import request_nodes
 from regroup.service.runtime.ray_prestart import prestart_worker
 from regroup.service.topology import Topology
 
@@ -99,6 +101,9 @@ class RayCluster:
     async def nodes(self) -> Sequence[Node]:
         topology = self._topology
         return await self._blocking(lambda: topology.located(_nodes()) if topology else _nodes())
+
+    async def request_nodes(self, bundles: Sequence[Bundle]) -> None:
+        await self._blocking(lambda: request_nodes(bundles))
 
     async def prestart(self, node: Node) -> None:
         await self._blocking(lambda: prestart_worker(node.id, _KEEP_IDLE_S))

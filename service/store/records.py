@@ -18,6 +18,8 @@ MIRRORED = "Mirrored"
 """Condition of a job that runs; false while it has fewer mirrors than it would, because nodes are short of memory."""
 WELL_USED = "WellUsed"
 """Condition of a job that trains; false while it makes little use of its devices."""
+NODES_REQUESTED = "NodesRequested"
+"""Condition of a job that waits; true while the autoscaler of the cluster is asked for nodes for it."""
 NODE_WELL = "NodeWell"
 """Condition of a job that runs; false while something goes short on one of its nodes."""
 
