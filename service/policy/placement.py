@@ -17,6 +17,7 @@ from regroup.service.policy.demand import (
 from regroup.service.policy.links import Links, links_for
 from regroup.service.policy.placement_choice import Search, Way
 from regroup.service.policy.placement_site import Site, totals
+from regroup.service.policy.rank_order import numbers_of
 from regroup.service.policy.shortage import closed_ones, node_room, table, unplaceable
 from regroup.service.policy.topology import DOMAIN_LEVELS, Level, Node
 
@@ -122,31 +123,13 @@ def _largest(demand: Demand, site: Site) -> int:
 
 
 def _placement(search: Search, best: Way, others: Sequence[Way]) -> Placement:
-    site, numbers = search.site, _numbers(search, best)
+    site, numbers = search.site, numbers_of(search, best)
     seats = tuple(Seat(site.nodes[at], count, which) for (at, count), which in zip(best.seats, numbers, strict=True))
     found = costs(best.axes, _ground(search, best), search.links)
     choice = Choice(
         _inside(site, best), best.communication_s, tuple(found), best.broken, _rejected(search, best, others)
     )
     return Placement(seats, choice)
-
-
-def _numbers(search: Search, best: Way) -> list[tuple[int, ...]]:
-    """Ranks of each seat where positions are not numbered as ranks are; nothing where they are."""
-    if best.axes == search.axes:
-        return [()] * len(best.seats)
-    strides, stride = dict[str, int](), 1
-    for axis in search.axes:
-        strides[axis.name] = stride
-        stride *= axis.degree
-    ranks = [0]
-    for axis in best.axes:
-        ranks = [rank + digit * strides[axis.name] for digit in range(axis.degree) for rank in ranks]
-    found, at = list[tuple[int, ...]](), 0
-    for _, count in best.seats:
-        found.append(tuple(ranks[at : at + count]))
-        at += count
-    return found
 
 
 def _ground(search: Search, way: Way) -> Ground:

@@ -77,6 +77,8 @@ class Member:
     """What a job has on one node: one grant, or several."""
 
     grants: tuple[Allotment, ...]
+    seated: tuple[int, ...] | None = None
+    """Which ranks, where that was chosen after its grants were taken."""
 
     @property
     def node_id(self) -> str:
@@ -101,6 +103,8 @@ class Member:
     @property
     def numbers(self) -> list[int]:
         """Which ranks were placed here, in the order of its devices; none where nobody chose."""
+        if self.seated is not None:
+            return list(self.seated)
         return [number for row in self.grants for number in row.data.get("numbers", ())]
 
 

@@ -50,7 +50,10 @@ def members(rows: Sequence[Allotment], job_id: str) -> list[Member]:
     nodes = plan_of(rows, job_id).get("nodes")
     if nodes is None:
         return members_of(grants.values())
-    return [Member(tuple(grants[name] for name in node.get("grants") or (node["grant"],))) for node in nodes]
+    return [
+        Member(tuple(grants[name] for name in node.get("grants") or (node["grant"],)), tuple(node.get("numbers") or ()))
+        for node in nodes
+    ]
 
 
 async def take_heirs(

@@ -12,6 +12,7 @@ from regroup.service.policy.drain import deadline_of
 from regroup.service.policy.elastic import shrunk
 from regroup.service.policy.placement import Demand, Placement, Seat, Unplaceable
 from regroup.service.policy.queueing import demand_of
+from regroup.service.policy.rank_order import in_order
 from regroup.service.policy.reseating import reseat
 from regroup.service.runtime.allotting import Member, grants_for, members_of, node_of, seats_of, without_allotted
 from regroup.service.runtime.cluster import Cluster
@@ -117,7 +118,7 @@ class Resizing:
     ) -> int:
         """The largest data-parallel degree of these that there are nodes for; 0 if none."""
         found, gone = 0, {*lost, *self._notices.by_node}
-        mine = [each for each in members(rows, job.id) if each.node_id not in gone]
+        mine = [each for each in _as_granted(rows, job.id) if each.node_id not in gone]
         every = without_allotted(await self._health.nodes(now), await self._store.live_allotments())
         nodes = [node for node in every if node.id not in self._unfit | gone]
         for layout in layouts:
@@ -136,7 +137,7 @@ class Resizing:
         lost: Collection[str] = (),
     ) -> str:
         """Take the seats; returns why there are none."""
-        plan, mine = plan_of(rows, job.id), members(rows, job.id)
+        plan, mine = plan_of(rows, job.id), _as_granted(rows, job.id)
         await self._notices.look()  # so that one change does for both
         leaving = [notice for each in mine if (notice := self._notices.by_node.get(each.node_id))]
         gone = {notice.node_id for notice in leaving} | set(lost)
@@ -146,7 +147,7 @@ class Resizing:
         seats = reseat(demand, [(each.node_id, each.ranks) for each in mine if each.node_id not in gone], nodes)
         if isinstance(seats, Unplaceable):
             return seats.message
-        added, seated = _seated(job, demand, seats, mine)
+        added, seated = _seated(job, demand, in_order(demand, seats), mine)
         grants = [row for member, _ in seated for row in member.grants]
         devices = await take(self._lease, self._store, self._cluster, job, added, grants, now)
         if isinstance(devices, str):
@@ -210,6 +211,12 @@ class Resizing:
         await self._store.set_conditions(self._lease, job.id, (*others, *told), now=now)
 
 
+def _as_granted(rows: Sequence[Allotment], job_id: str) -> list[Member]:
+    """What the job has, in the order in which it was given: so the queue, too, reckons what it would give up."""
+    place = {row.name: number for number, row in enumerate(rows)}
+    return sorted(members(rows, job_id), key=lambda member: min(place[row.name] for row in member.grants))
+
+
 def _seated(
     job: JobRow, demand: Demand, seats: Sequence[Seat], mine: Sequence[Member]
 ) -> tuple[list[Allotment], list[tuple[Member, int]]]:
@@ -224,12 +231,12 @@ def _seated(
                 missing -= row.data["ranks"]
         more = list[Allotment]()
         if missing > 0 and kept:
-            more = grants_for(job, demand, replace(seat, ranks=missing))
+            more = grants_for(job, demand, replace(seat, ranks=missing, numbers=()))
         elif missing > 0:
             more = list(seats_of(job, demand, Placement((seat,))))
         added += more
         (member,) = members_of([*kept, *(row for row in more if row.kind == "grant")])
-        seated.append((member, seat.ranks))
+        seated.append((replace(member, seated=seat.numbers), seat.ranks))
     return added, seated
 
 
