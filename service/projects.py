@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from regroup.service.admits import Admits
 from regroup.service.errors import FieldIssue, ForbiddenError, SpecError
+from regroup.service.layout import Layout
 from regroup.service.policy.waiting import Priority
 from regroup.service.spec import JobSpec, parse_spec
 from regroup.service.store.records import ProjectRow
@@ -102,6 +103,15 @@ def admitted(spec: JobSpec, project: ProjectRow) -> JobSpec:
         raise ForbiddenError(f"jobs of project {name!r} may run in {allowed}, not in {interpreter}")
     _check_size(spec, project, admits.largest)
     return spec
+
+
+def check_resize(layout: Layout, project: ProjectRow) -> None:
+    """Raises SpecError if the project does not let a job be so large: a layout that is split otherwise may be larger
+    than all that it came with."""
+    largest = Admits.model_validate(project.admits).largest
+    if largest is not None and layout.world_size > largest:
+        say = f"jobs of project {project.name!r} have {largest} ranks at most; this is {layout.world_size}: {layout}"
+        raise SpecError([FieldIssue("dp", say, layout.world_size)])
 
 
 def _check_size(spec: JobSpec, project: ProjectRow, largest: int | None) -> None:

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from regroup.service.policy.placement import Demand
+from regroup.service.policy.placement import Demand, Shortage
 from regroup.service.policy.preemption import given_up
 from regroup.service.policy.queueing import Rule, demand_of, position, sizes_of
-from regroup.service.policy.quota import Quota
+from regroup.service.policy.quota import Hold, Quota
 from regroup.service.policy.waiting import Preemptibility, Priority, Running, Size, Waiting, shrinking
 from regroup.service.settings import Settings
 from regroup.service.spec import JobSpec
@@ -18,6 +18,12 @@ from regroup.service.store.store import Store
 
 _ENDING_S = 120.0
 """A job that is told to end may take so long to be gone."""
+_WAITS_FOR_ELSE = frozenset(
+    {
+        Shortage.NO_NODES, Shortage.TOO_LARGE, Shortage.NODES_CLOSED, Hold.AFTER, Hold.PROJECT_LIMIT,
+        Hold.PROJECT_QUOTA,
+    }
+)  # fmt: skip
 _SETTLED = frozenset({JobState.RUNNING, JobState.RECOVERING, JobState.RESIZING})
 
 
@@ -132,6 +138,12 @@ def _ends_s(job: JobRow, spec: JobSpec, now: float) -> float | None:
     if spec.max_duration is not None and job.started_at is not None and spec.hold_on_failure is None:
         ends.append(max(now, job.started_at + spec.max_duration + _ENDING_S))
     return min(ends, default=None)
+
+
+def waits_for_nodes(job: JobRow) -> bool:
+    """Whether a queued job could have room that comes free. Not one that the cluster or its project could not hold
+    anyway, or that comes after another; one that nobody has looked at yet may."""
+    return not any(each.reason in _WAITS_FOR_ELSE for each in job.conditions if not each.status)
 
 
 async def jobs_ahead(store: Store, job: JobRow, *, now: float, ageing_s: float) -> int | None:

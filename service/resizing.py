@@ -6,6 +6,7 @@ from typing import Any
 
 from regroup.service.errors import ConflictError, FieldIssue, SpecError
 from regroup.service.layout import Layout
+from regroup.service.projects import check_resize
 from regroup.service.spec import JobSpec
 from regroup.service.states import JobState
 from regroup.service.store.queue import RESIZE
@@ -29,10 +30,12 @@ async def resize(store: Store, job: JobRow, size: Size, *, why: str, now: float,
     """Want a job to go on at this size; the same wish again changes nothing, another one takes its place.
 
     Raises:
-        SpecError: there is no such size; names the nearest that there are.
+        SpecError: there is no such size, and the nearest are named; or the project does not let a job be so large.
         ConflictError: the job is over or on its way there, or suspended.
     """
-    layout = layout_for(job.parsed_spec(), size).to_json()
+    found = layout_for(job.parsed_spec(), size)
+    check_resize(found, await store.queue.project(job.project))
+    layout = found.to_json()
 
     def wanted(row: JobRow) -> Mapping[str, Any]:
         if row.state.is_terminal or row.state in _NOT_IN:

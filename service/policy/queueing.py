@@ -98,7 +98,7 @@ def position(
     rule: Rule,
 ) -> int | None:
     """How many jobs are ahead of it as things stand; None if it does not queue."""
-    order = Turns(queue, _books(running, quotas), now_s=now_s, ageing_s=rule.ageing_s)
+    order = Turns(queue, books_of(running, quotas), now_s=now_s, ageing_s=rule.ageing_s)
     return next((ahead for ahead, job in enumerate(order) if job.job_id == job_id), None)
 
 
@@ -124,7 +124,7 @@ class _Look:
         self, nodes: Sequence[Node], running: Sequence[Running], quotas: Mapping[str, Quota], now_s: float, rule: Rule
     ) -> None:
         self.decisions: list[Decision] = []
-        self.books = _books(running, quotas)
+        self.books = books_of(running, quotas)
         self.weighed = 0
         self._nodes, self._now_s, self._rule = nodes, now_s, rule
         self._running = [replace(job, ends_s=now_s) if job.is_leaving else job for job in running]
@@ -249,7 +249,8 @@ class _Look:
         self.decisions.append(Wait(job.job_id, Why(reason, message), start_s))
 
 
-def _books(running: Sequence[Running], quotas: Mapping[str, Quota]) -> Books:
+def books_of(running: Sequence[Running], quotas: Mapping[str, Quota]) -> Books:
+    """What projects hold with these jobs."""
     books = Books(quotas)
     for job in running:
         books.enter(job.project, job.demand.ranks, job.firm)

@@ -15,6 +15,7 @@ from regroup.service.policy.node_request import NodeRequest
 from regroup.service.policy.preemption import Shrink, Suspend
 from regroup.service.policy.queueing import Turn, Wait
 from regroup.service.runtime.allotting import allot
+from regroup.service.runtime.allowance import Allowance
 from regroup.service.runtime.asking import Asking
 from regroup.service.runtime.cluster import Cluster, ClusterUnavailableError, job_of
 from regroup.service.runtime.job_run import Leading, clean, say_unwell, tend
@@ -90,7 +91,8 @@ class Controller:
 
     async def _lead(self, lease: Lease) -> None:
         """Until the lease is lost."""
-        leading = Leading(lease, self._store, self._cluster, self._settings, self._clock, self._notices)
+        allowance = Allowance(self._store)
+        leading = Leading(lease, self._store, self._cluster, self._settings, self._clock, self._notices, allowance)
         _log.info("leading", holder=self._holder)
         self._reaped_s = -float("inf")
         try:

@@ -13,6 +13,7 @@ from regroup.service.errors import IllegalTransitionError, NotFoundError, Unavai
 from regroup.service.policy.accounting import goodput
 from regroup.service.runtime.account import Account
 from regroup.service.runtime.allotting import grant_of, members_of, node_of, take_all
+from regroup.service.runtime.allowance import Allowance
 from regroup.service.runtime.cluster import (
     Cluster,
     ClusterUnavailableError,
@@ -61,6 +62,8 @@ class Leading:
     """Unix seconds, for what is stored."""
     notices: Notices
     """Which nodes are about to leave."""
+    allowance: Allowance
+    """How much more jobs may hold."""
 
     @property
     def health(self) -> NodeHealth:
@@ -198,7 +201,7 @@ async def _follow(leading: Leading, job_id: str) -> None:
     heard_s = accounted_s = time.monotonic()
     parts = (leading.lease, leading.store, leading.cluster, leading.health)
     replacing = Replacing(*parts, leading.settings.spare_wait_s)
-    resizing = Resizing(*parts, leading.notices)
+    resizing = Resizing(*parts, leading.notices, leading.allowance)
     draining = Draining(*parts, leading.notices, resizing.shrink_off)
     low_use = LowUse(leading.lease, leading.store, low_use_rule(leading.settings))
     account = Account(await leading.store.job(job_id))

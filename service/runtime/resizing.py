@@ -1,6 +1,7 @@
 """A live job that is to be of another size: seats are taken, the supervisor goes there, and only then what was left is
 given back. Where there are none, the wish stays and a condition says what it waits for."""
 
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,10 @@ from regroup.service.policy.placement import Demand, Placement, Seat, Unplaceabl
 from regroup.service.policy.queueing import demand_of
 from regroup.service.policy.rank_order import in_order
 from regroup.service.policy.reseating import reseat
+from regroup.service.policy.topology import Node
+from regroup.service.queue import waits_for_nodes
 from regroup.service.runtime.allotting import Member, grants_for, members_of, node_of, seats_of, without_allotted
+from regroup.service.runtime.allowance import Allowance
 from regroup.service.runtime.cluster import Cluster
 from regroup.service.runtime.heirs import give_back, members, plan_of, take
 from regroup.service.runtime.node_health import NodeHealth
@@ -32,9 +36,17 @@ _log = structlog.get_logger(__name__)
 class Resizing:
     """What is done between two words with a supervisor about the size of its job."""
 
-    def __init__(self, lease: Lease, store: Store, cluster: Cluster, health: NodeHealth, notices: Notices) -> None:
+    def __init__(
+        self,
+        lease: Lease,
+        store: Store,
+        cluster: Cluster,
+        health: NodeHealth,
+        notices: Notices,
+        allowance: Allowance,
+    ) -> None:
         self._lease, self._store, self._cluster = lease, store, cluster
-        self._health, self._notices = health, notices
+        self._health, self._notices, self._allowance = health, notices, allowance
         self._unfit: set[str] = set()
         """Nodes that could not be made ready for the job."""
         self._unasked = Unasked()
@@ -103,9 +115,13 @@ class Resizing:
         self._unasked.observe(job, layout.data_degree, now)
         larger = [each for each in spec.ladder if each.data_degree > layout.data_degree]
         is_free = larger and not plan.get("is_asked") and (layout.tp, layout.pp) == (spec.layout.tp, spec.layout.pp)
-        if not is_free or not self._unasked.is_due(layout.data_degree, now) or await self._store.queued_jobs():
+        if not is_free or not self._unasked.is_due(layout.data_degree, now):
+            return
+        if any(waits_for_nodes(each) for each in await self._store.queued_jobs()):
             return
         room = await self._room(job, rows, larger, (), now)
+        if room > layout.data_degree:
+            room = await self._allowance.largest(job, larger, await self._nodes(now), now, at_most=room)
         incidents = await self._store.incidents(job.id)
         ladder = {each.data_degree: each for each in spec.ladder}
         degree = self._unasked.degree(job, layout.data_degree, sorted(ladder), room, incidents, now)
@@ -119,13 +135,15 @@ class Resizing:
         """The largest data-parallel degree of these that there are nodes for; 0 if none."""
         found, gone = 0, {*lost, *self._notices.by_node}
         mine = [each for each in _as_granted(rows, job.id) if each.node_id not in gone]
-        every = without_allotted(await self._health.nodes(now), await self._store.live_allotments())
-        nodes = [node for node in every if node.id not in self._unfit | gone]
+        nodes = [node for node in await self._nodes(now) if node.id not in self._unfit | gone]
         for layout in layouts:
             demand = demand_of(job.parsed_spec(), layout)
             if not isinstance(reseat(demand, [(each.node_id, each.ranks) for each in mine], nodes), Unplaceable):
                 found = max(found, layout.data_degree)
         return found
+
+    async def _nodes(self, now: float) -> list[Node]:
+        return without_allotted(await self._health.nodes(now), await self._store.live_allotments())
 
     async def _begin(
         self,
@@ -142,14 +160,17 @@ class Resizing:
         leaving = [notice for each in mine if (notice := self._notices.by_node.get(each.node_id))]
         gone = {notice.node_id for notice in leaving} | set(lost)
         demand = demand_of(job.parsed_spec(), layout)
-        every = without_allotted(await self._health.nodes(now), await self._store.live_allotments())
-        nodes = [node for node in every if node.id not in self._unfit | gone]
+        nodes = [node for node in await self._nodes(now) if node.id not in self._unfit | gone]
         seats = reseat(demand, [(each.node_id, each.ranks) for each in mine if each.node_id not in gone], nodes)
         if isinstance(seats, Unplaceable):
             return seats.message
         added, seated = _seated(job, demand, in_order(demand, seats), mine)
         grants = [row for member, _ in seated for row in member.grants]
-        devices = await take(self._lease, self._store, self._cluster, job, added, grants, now)
+        is_larger = layout.world_size > Layout(**plan["layout"]).world_size
+        async with self._allowance.turn if is_larger else contextlib.nullcontext():
+            if is_larger and (why := await self._allowance.refuses(job, layout, nodes, now)):
+                return why
+            devices = await take(self._lease, self._store, self._cluster, job, added, grants, now)
         if isinstance(devices, str):
             return devices
         why = wanted["why"] + "".join(f"; {notice.why}" for notice in leaving)
