@@ -1,0 +1,160 @@
+"""Real nodes come and go under a job with a range: it grows, goes on without them, gives back what it does not need."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from house.gates import Gates
+from house.served import Served, eventually
+
+from regroup.api.schemas import Generation, Incident, Job
+from regroup.service.runtime import local_ray
+from regroup.service.runtime.local_strikes import LocalStrikes
+from regroup.service.settings import Settings
+
+Spec = Callable[..., dict[str, Any]]
+STEPS = 1100
+TOLERANCE = 1e-10
+"""Relative, of each step's loss, in float64: sums are of another order where ranks are others."""
+# Each step waits a little, so that the job is there for as long as nodes take to come, and to be believed in.
+_SLOW = """
+import time
+from regroup.workers.rank.context import Context
+
+commit = Context.commit
+
+def slowly(self, step, *args, **fields):
+    time.sleep(0.15)
+    return commit(self, step, *args, **fields)
+
+Context.commit = slowly
+"""
+
+
+@pytest.fixture
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server with two nodes of two slots, to which others come."""
+    server = Served(tmp_path_factory.mktemp("two") / "state", nodes=2)
+    server.start()
+    yield server
+    server.down()
+
+
+def join(server: Served) -> str:
+    """One more node of the same kind; its name."""
+    return local_ray.add_node(Settings(state_dir=server.state, local_nodes=2, slots_per_node=2, local_gpus_per_node=0))
+
+
+def elastic(spec: Spec, name: str, *, steps: int, **parts: Any) -> dict[str, Any]:
+    made = spec(name, steps=steps, layout={"dp": {"min": 2, "target": 4, "max": 6}}, **parts)
+    made["workload"]["model"] = {"dim": 32, "layers": 2, "heads": 4, "vocab_size": 264}
+    made["workload"]["data"] = {"train": made["workload"]["data"]["train"], "tokenizer": "byte"}
+    made["training"] |= {"precision": "fp64", "micro_batch": 1, "global_batch": 12}
+    return made
+
+
+def of_size(server: Served, job: Job, ranks: int, within_s: float) -> Generation:
+    """The newest generation, once it has so many ranks and trains."""
+
+    def found() -> Generation | None:
+        now, formed = server.client.get(job.id), server.client.generations(job.id)
+        assert not now.state.is_terminal, (now.state, now.reason, now.message)
+        return formed[-1] if now.state == "RUNNING" and formed and formed[-1].world_size == ranks else None
+
+    return eventually(found, within_s, 0.2)
+
+
+def nodes_of(generation: Generation) -> dict[str, str]:
+    """Node id → name."""
+    return {rank.node_id: rank.node_name for rank in generation.ranks}
+
+
+def brief(incident: Incident) -> tuple[str, str | None]:
+    return incident.reason, incident.rung
+
+
+@pytest.mark.slow
+def test_a_node_joins_one_dies_and_one_is_drained(two: Served, spec: Spec, tmp_path: Path) -> None:
+    control = two.run(elastic(spec, "control", steps=STEPS))
+    (tmp_path / "slow.py").write_text(_SLOW)
+    slow: dict[str, Any] = {"env": {"PYTHONPATH": str(tmp_path)}, "preload": ["slow"]}
+    job = two.client.submit(elastic(spec, "elastic", steps=STEPS, snapshot={"mirror_share": 0.5}, **slow))
+    of_size(two, job, 4, 120)
+
+    came = join(two)
+    grown = of_size(two, job, 6, 150)
+    assert came in nodes_of(grown).values() and grown.restore["kind"] == "memory"
+
+    def mirrored() -> bool:
+        step = two.client.get(job.id).mirrored_step
+        return step is not None and step > grown.start_step
+
+    eventually(mirrored, 60)
+    LocalStrikes(two.state).kill_node(came)
+    shrunk = of_size(two, job, 4, 120)
+    assert came not in nodes_of(shrunk).values() and shrunk.restore["kind"] == "memory"
+
+    leaves, name = next(iter(nodes_of(shrunk).items()))
+    told = two.client.drains.start(leaves, deadline_s=30, reason="disks")
+    least = of_size(two, job, 2, 60)
+    assert name not in nodes_of(least).values() and least.restore["kind"] == "memory"
+    empty = two.client.drains.wait(leaves)
+    assert empty.jobs == [] and told.deadline_at is not None
+    done = two.client.wait(job.id, timeout_s=300)
+
+    assert done.state == "SUCCEEDED", (done.reason, done.message, done.error)
+    ledger = two.client.ledger(job.id)
+    assert ledger.exact, ledger.problems
+    assert done.digest.samples == control.digest.samples
+    kept = {row.step: row.loss for row in two.client.steps(control.id)}
+    assert {row.step: row.loss for row in two.client.steps(job.id)} == pytest.approx(kept, rel=TOLERANCE)
+    grew, died, drained = done.incidents
+    assert brief(grew) == ("resized", "resize") and grew.steps_lost == 0
+    assert died.rung == "shrink" and died.reason in ("agent_lost", "node_lost", "rank_exit")
+    assert drained.reason in ("resized", "drained") and drained.steps_lost == 0
+    drained_s = next(found.time_s for found in two.client.generations(job.id) if found.number == least.number)
+    assert drained_s < told.deadline_at
+
+
+@pytest.mark.slow
+def test_one_device_of_a_node_goes_to_another_job_and_comes_back(two: Served, spec: Spec, tmp_path: Path) -> None:
+    gates = Gates(tmp_path, 3, 7, 11)
+    job = two.client.submit(elastic(spec, "gives", steps=16, **gates.parts))
+    eventually(lambda: len(gates.ranks_at(3)) == 4, 120)
+    agents = two.agents()
+    two.client.sizes.set(job.id, 3)
+    until_told(two, job, 1)
+    gates.open(3)
+    assert two.client.sizes.wait(job.id, timeout_s=60)
+    eventually(lambda: len(gates.ranks_at(7, 2)) == 3, 60)
+
+    other = two.run(spec("takes", steps=4, layout={"dp": 1}))
+    assert other.state == "SUCCEEDED", (other.reason, other.message, other.error)
+    (second,) = two.client.generations(job.id)[1:]
+    (place,) = other.placement
+    assert sum(rank.node_id == place.node_id for rank in second.ranks) == 1, "beside one rank of the job that trains"
+
+    two.client.sizes.set(job.id, 4)
+    until_told(two, job, 2)
+    gates.open(7)
+    assert two.client.sizes.wait(job.id, timeout_s=60)
+    eventually(lambda: len(gates.ranks_at(11, 3)) == 4, 60)
+    assert set(agents) <= set(two.agents()), "they keep their snapshots, and are not started anew"
+    gates.open(11)
+    done = two.client.wait(job.id, timeout_s=120)
+    assert done.state == "SUCCEEDED", (done.reason, done.message, done.error)
+    assert [found.world_size for found in two.client.generations(job.id)] == [4, 3, 4]
+    assert [brief(each) for each in done.incidents] == [("resized", "resize")] * 2
+    ledger = two.client.ledger(job.id)
+    assert ledger.exact, ledger.problems
+
+
+def until_told(server: Served, job: Job, times: int) -> None:
+    """Its ranks hear that they are to end when they have passed the gate."""
+
+    def told() -> bool:
+        events = server.client.events(job.id)
+        return sum(event.data.get("kind") == "leaving" for event in events) == times
+
+    eventually(told, 60)
