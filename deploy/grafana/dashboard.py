@@ -134,7 +134,7 @@ ROWS = (
                 [
                     Query("regroup_job_mfu_ratio", f"{LEGEND} MFU"),
                     Query("regroup_job_exposed_ratio", f"{LEGEND} waiting"),
-                    Query("regroup_job_low_use > 0", f"{LEGEND} makes little use of them"),
+                    Query("regroup_job_low_use", f"{LEGEND} makes little use of them"),
                 ],
             ),
             Panel("Memory", "The most that a rank had.", "bytes", [Query("regroup_job_peak_bytes", LEGEND)]),
@@ -248,7 +248,7 @@ ROWS = (
                 "short",
                 [
                     Query("sum by (reason) (regroup_queue_jobs)", "{{reason}}"),
-                    Query("regroup_queue_nodes_requested_jobs > 0", "nodes asked for"),
+                    Query("regroup_queue_nodes_requested_jobs", "nodes asked for"),
                 ],
                 stacked=True,
             ),
