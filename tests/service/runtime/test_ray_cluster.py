@@ -1,6 +1,7 @@
 """The local Ray and the adapter, on a real cluster of two nodes with make-believe GPUs."""
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -15,9 +16,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 import ray
+from ray.autoscaler._private.constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
 from regroup.service.errors import NotFoundError
+from regroup.service.policy.node_request import Bundle
 from regroup.service.runtime import local_ray, processes, ray_standby
 from regroup.service.runtime.cluster import Grant, GrantRefusedError, Node, SupervisorGoneError, SyncRequest, agent_name
 from regroup.service.runtime.ray_agents import RayAgents
@@ -246,3 +249,10 @@ async def test_stop_leaves_nothing(local: local_ray.LocalRay, settings: Settings
 
 def _folders(parent: Path) -> list[Path]:
     return list(parent.iterdir())
+
+
+async def test_the_autoscaler_hears_what_the_cluster_is_to_hold(cluster: RayCluster) -> None:
+    for bundles, expected in (([Bundle(2, 1), Bundle(1)], [{"CPU": 1.0}, {"CPU": 2.0, "GPU": 1.0}]), ([], [])):
+        await cluster.request_nodes(bundles)
+        asked = await asyncio.to_thread(_internal_kv_get, AUTOSCALER_RESOURCE_REQUEST_CHANNEL)
+        assert sorted(json.loads(asked), key=str) == expected
