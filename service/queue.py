@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from regroup.service.policy.placement import Demand, Shortage
 from regroup.service.policy.preemption import given_up
@@ -119,7 +119,16 @@ def held(jobs: Iterable[JobRow], rows: Iterable[Allotment], specs: Specs, *, now
     for row in rows:
         if row.kind == "grant":
             grants.setdefault(row.job_id, []).append(row)
-    return [part for job in jobs if job.id in grants for part in running(job, grants[job.id], specs, now=now)]
+    parts = list[Running]()
+    for job in jobs:
+        mine = grants.get(job.id, ())
+        if seats := [row for row in mine if row.is_seat]:
+            parts += running(job, seats, specs, now=now)
+        if ready := [row for row in mine if row.is_spare]:
+            # They come and go with the job, and nobody can ask for them alone.
+            spare = replace(_whole(job, ready, specs, now), smaller=(), preemptibility=Preemptibility.none)
+            parts.append(spare)
+    return parts
 
 
 def _longest_s(job: JobRow, spec: JobSpec, now: float, start_s: float) -> float | None:

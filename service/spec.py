@@ -110,6 +110,10 @@ class Recovery(Part):
     """Failures older than this are forgiven."""
     refill_steps: Positive = 100
     """So many committed steps forgive one failure of each cause."""
+    spares: int = Field(default=0, ge=0, le=16)
+    """Nodes that are held ready to take the place of one that is lost or leaves: each has room for the ranks of the
+    job's largest node, its agent, Python and data. They are taken once the job trains and nobody waits for the room,
+    and count in all that the project holds."""
     hang: Hang = Hang()
     """Ranks that stand still."""
     non_finite: Literal["rollback", "skip", "fail"] = "rollback"

@@ -131,6 +131,17 @@ def device_seconds(seconds: Mapping[TimeClass, float], devices: int) -> dict[Tim
     return {kind: value * devices for kind, value in seconds.items() if kind not in _IDLE}
 
 
+def held_ready(timeline: Sequence[tuple[float, int]], until_s: float) -> float:
+    """Device-seconds of spares: (time, devices from then on) in order of commit, until `until_s`. As with
+    `seconds_by_class`, a time before its predecessor's counts as simultaneous."""
+    total, since_s, devices = 0.0, 0.0, 0
+    for at_s, following in [*timeline, (until_s, 0)]:
+        at_s = max(at_s, since_s)
+        total += (at_s - since_s) * devices
+        since_s, devices = at_s, following
+    return total
+
+
 def queue_waits(timeline: Sequence[Mark]) -> list[float]:
     """Seconds of each finished stay in the queue."""
     spans = _spans(timeline, timeline[-1].at_s if timeline else 0.0)

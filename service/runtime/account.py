@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from regroup.service.policy.accounting import Mark, TimeClass, seconds_by_class, seconds_until_dead, steps_lost
+from regroup.service.policy.accounting import Mark, TimeClass, held_ready, seconds_by_class, seconds_until_dead, steps_lost
 from regroup.service.states import JobState
 from regroup.service.store.records import Event, JobRow
 from regroup.service.store.store import Store
@@ -34,6 +34,8 @@ class Account:
     """Of the newest generation."""
     stragglers: int = 0
     """Its ranks that keep the others waiting."""
+    spares: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
+    """From then on, Unix seconds, so many devices were held ready for ranks that it might lose."""
 
     async def catch_up(self, store: Store, job: JobRow) -> None:
         """Take in the job's events up to its row's version."""
@@ -48,6 +50,8 @@ class Account:
         if event.type == "note":
             self.notes[str(event.data.get("kind"))] += 1
         if event.type == "state":
+            if not JobState(event.data["to"]).holds_devices:
+                self.spares.append((event.time_s, 0))
             is_held = bool(self.timeline) and self.timeline[-1].is_held
             self.timeline.append(Mark(event.time_s, JobState(event.data["to"]), is_held))
         elif event.type == "held":
@@ -62,6 +66,8 @@ class Account:
             self.snapshots_refused[why] = self.snapshots_refused.get(why, 0) + 1
         elif event.type == "stragglers":
             self.stragglers = len(event.data["ranks"])
+        elif event.type == "spares":
+            self.spares.append((event.time_s, sum(event.data["ranks"].values())))
         elif event.type == "generation":
             self.world_size = int(event.data["world_size"])
 
@@ -69,6 +75,15 @@ class Account:
     def steps_lost(self) -> Mapping[str, int]:
         """Committed steps that were done again after incidents, by the reason of these."""
         return steps_lost(self.incidents.values())
+
+    @property
+    def spare_devices(self) -> int:
+        """Held ready now."""
+        return self.spares[-1][1] if self.spares else 0
+
+    def spare_device_seconds(self, now: float) -> float:
+        """That went into holding nodes ready, until `now`."""
+        return held_ready(self.spares, now)
 
     def seconds(self, now: float) -> dict[TimeClass, float]:
         """Seconds of each class until `now`. Steps lost count with the job's average step time."""

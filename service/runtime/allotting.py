@@ -34,10 +34,17 @@ def seats_of(job: JobRow, demand: Demand, placement: Placement) -> tuple[Allotme
     return tuple(rows)
 
 
-def grants_for(job: JobRow, demand: Demand, seat: Seat) -> list[Allotment]:
-    """What holds a seat's devices: one grant, but of a job that may shrink one for each group of ranks, because what
-    Ray has given is given back whole."""
-    node, groups = seat.node, seat.ranks // demand.segment if len(job.parsed_spec().ladder) > 1 else 1
+def spare_for(job: JobRow, demand: Demand, seat: Seat) -> list[Allotment]:
+    """What holds a node ready: grants for each group of ranks, because nobody knows how many of them will be needed."""
+    rows = grants_for(job, demand, seat, apart=True)
+    return [replace(row, data={**row.data, "spare": True}) for row in rows]
+
+
+def grants_for(job: JobRow, demand: Demand, seat: Seat, *, apart: bool = False) -> list[Allotment]:
+    """What holds a seat's devices: one grant, but of a job that may shrink (or `apart`) one for each group of ranks,
+    because what Ray has given is given back whole."""
+    apart = apart or len(job.parsed_spec().ladder) > 1
+    node, groups = seat.node, seat.ranks // demand.segment if apart else 1
     ranks = seat.ranks // groups
     holds = {
         "ranks": ranks, "device_kind": demand.device, "cpus": ranks * demand.cpus,

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from regroup.service import queue as shown
 from regroup.service.layout import Layout
+from regroup.service.policy.demand import Demand
 from regroup.service.policy.queueing import books_of, demand_of
-from regroup.service.policy.quota import Held
+from regroup.service.policy.quota import Books, Held
 from regroup.service.policy.rooms import Rooms
 from regroup.service.policy.topology import Node
 from regroup.service.policy.waiting import Preemptibility, firm
@@ -39,17 +40,31 @@ class Allowance:
         sizes = zip(fitting, await self._held(job, fitting, nodes, now), strict=True)
         return max((layout.data_degree for layout, held in sizes if held is None), default=0)
 
+    async def refuses_spare(self, job: JobRow, demand: Demand, nodes: Sequence[Node], now: float) -> str:
+        """Why the job may not hold a node ready, with room for so many ranks; empty if it may."""
+        books, rooms = await self._books(now), Rooms(nodes)
+        if books is None:
+            return ""
+        free, capacity = rooms.free(demand), rooms.all(demand)
+        held = books.held(job.project, demand.ranks, demand.ranks, free=free, capacity=capacity)
+        return held.message if held else ""
+
+    async def _books(self, now: float) -> Books | None:
+        """None where nobody has set up a project."""
+        if not (quotas := shown.quotas_of(await self._store.queue.projects())):
+            return None
+        live, rows = await self._store.live_jobs(), await self._store.live_allotments()
+        self._specs.keep(live)
+        return books_of(shown.held(live, rows, self._specs, now=now), quotas)
+
     async def _held(
         self, job: JobRow, layouts: Sequence[Layout], nodes: Sequence[Node], now: float
     ) -> list[Held | None]:
-        quotas = shown.quotas_of(await self._store.queue.projects())
-        if not quotas:
+        if (books := await self._books(now)) is None:
             return [None] * len(layouts)
-        live, rows = await self._store.live_jobs(), await self._store.live_allotments()
-        self._specs.keep(live)
-        books = books_of(shown.held(live, rows, self._specs, now=now), quotas)
         spec, rooms = job.parsed_spec(), Rooms(nodes)
-        has = sum(row.data["ranks"] for row in rows if row.job_id == job.id and row.kind == "grant")
+        rows = await self._store.live_allotments(job.id)
+        has = sum(row.data["ranks"] for row in rows if row.is_seat)
         least, gives = spec.ladder[0].world_size, Preemptibility(spec.gives)
         found = list[Held | None]()
         for layout in layouts:

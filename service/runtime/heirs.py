@@ -1,7 +1,7 @@
 """Other nodes in the place of some that a live job has: rows first, then grants; nothing is held if it cannot be."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from regroup.service.runtime.allotting import (
     without_allotted,
 )
 from regroup.service.runtime.cluster import Cluster, GrantRefusedError
+from regroup.service.runtime.enlisting import enlist
 from regroup.service.store.records import Allotment, JobRow, Lease
 from regroup.service.store.store import Store
 
@@ -46,7 +47,7 @@ def plan_of(rows: Sequence[Allotment], job_id: str) -> dict[str, Any]:
 
 def members(rows: Sequence[Allotment], job_id: str) -> list[Member]:
     """What a job is to have, in the order of its ranks. It may hold more that it leaves."""
-    grants = {row.name: row for row in rows if row.job_id == job_id and row.kind == "grant"}
+    grants = {row.name: row for row in rows if row.job_id == job_id and row.is_seat}
     nodes = plan_of(rows, job_id).get("nodes")
     if nodes is None:
         return members_of(grants.values())
@@ -75,18 +76,26 @@ async def take_heirs(
     held = {row.node_id for row in rows if row.job_id == job.id and row.kind == "grant"}
     free = [node for node in without_allotted(nodes, rows) if node.id not in held]
     gone = {member.node_id for member in leaving}
+    ready = enlist([row for row in rows if row.job_id == job.id and row.is_spare], leaving, nodes)
+    others = [member for member in leaving if member.node_id not in ready.heirs]
     stay = [member.domain for member in members(rows, job.id) if member.node_id not in gone and member.domain]
-    found = place_instead(demand, [member.ranks for member in leaving], free, stay)
+    found = place_instead(demand, [member.ranks for member in others], free, stay) if others else Placement(())
     if isinstance(found, Unplaceable):
         return found.message
-    numbers = [tuple(member.numbers) for member in leaving]
+    numbers = [tuple(member.numbers) for member in others]
     chosen = [replace(seat, numbers=which) for seat, which in zip(found.seats, numbers, strict=True)]
-    taken = seats_of(job, demand, Placement(tuple(chosen)))
-    come = members_of(row for row in taken if row.kind == "grant")
-    heirs = dict(zip((member.node_id for member in leaving), come, strict=True))
+    fresh = seats_of(job, demand, Placement(tuple(chosen)))
+    come = members_of(row for row in fresh if row.kind == "grant")
+    heirs = {**ready.heirs, **dict(zip((member.node_id for member in others), come, strict=True))}
     seats = [heirs.get(member.node_id, member) for member in members(rows, job.id)]
-    devices = await take(lease, store, cluster, job, taken, [row for member in seats for row in member.grants], now)
-    return devices if isinstance(devices, str) else Heirs([node_of(member, devices) for member in seats], taken)
+    taken, grants = [*ready.turned, *fresh], [row for member in seats for row in member.grants]
+    devices = await take(lease, store, cluster, job, taken, grants, now, release=ready.released)
+    if isinstance(devices, str):
+        return devices
+    for name in ready.released - {row.name for row in ready.turned}:
+        with contextlib.suppress(UnavailableError):  # what no row names is reaped
+            await cluster.release_grant(name)
+    return Heirs([node_of(member, devices) for member in seats], taken)
 
 
 async def take(
@@ -97,14 +106,16 @@ async def take(
     added: Sequence[Allotment],
     grants: Sequence[Allotment],
     now: float,
+    *,
+    release: Collection[str] = (),
 ) -> Mapping[str, Sequence[int]] | str:
     """Name what is `added`, then take it; returns the devices of all `grants`, those that are held told again, or why
-    it cannot be: then nothing was added.
+    it cannot be: then nothing was added. `release`: names of rows that are given up, whatever comes of it.
 
     Raises:
         UnavailableError: the database does not answer.
     """
-    await store.reallot(lease, job.id, allot=added, now=now)
+    await store.reallot(lease, job.id, allot=added, release=list(release), now=now)
     try:
         return await take_all(cluster, [grant_of(row) for row in grants])
     except (GrantRefusedError, UnavailableError) as error:

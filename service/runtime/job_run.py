@@ -32,6 +32,7 @@ from regroup.service.runtime.node_health import NodeHealth, rule_of
 from regroup.service.runtime.notices import Notices
 from regroup.service.runtime.replacing import Replacing
 from regroup.service.runtime.resizing import Resizing
+from regroup.service.runtime.sparing import Sparing
 from regroup.service.settings import Settings
 from regroup.service.states import JobState, Reason, advance
 from regroup.service.store.queue import RESIZE
@@ -183,7 +184,7 @@ def _nodes_at_birth(
     if nodes := moving["before"] if moving else plan.get("nodes"):
         return nodes
     come = moving.get("come", ())
-    members = members_of(row for row in rows if row.kind == "grant" and row.node_id not in come)
+    members = members_of(row for row in rows if row.is_seat and row.node_id not in come)
     return [node_of(member, devices) for member in members]
 
 
@@ -203,11 +204,12 @@ async def _follow(leading: Leading, job_id: str) -> None:
     replacing = Replacing(*parts, leading.settings.spare_wait_s)
     resizing = Resizing(*parts, leading.notices, leading.allowance)
     draining = Draining(*parts, leading.notices, resizing.shrink_off)
+    sparing = Sparing(*parts, leading.notices, leading.allowance)
     low_use = LowUse(leading.lease, leading.store, low_use_rule(leading.settings))
     account = Account(await leading.store.job(job_id))
     while (job := await leading.store.job(job_id)).state.holds_devices:
         try:
-            reply = await _exchange(leading, job, replacing, draining, resizing)
+            reply = await _exchange(leading, job, replacing, draining, resizing, sparing)
             await leading.health.hear(job, reply.events, leading.clock())  # first: what is ingested is not sent again
             job = await leading.store.ingest(leading.lease, job_id, reply.boot_id, reply.events, {})
             told = any(event.type in _TOLD_BY for event in reply.events)
@@ -225,6 +227,7 @@ async def _follow(leading: Leading, job_id: str) -> None:
             save_s = account.checkpoint_seconds[-1] if account.checkpoint_seconds else 0.0
             await resizing.look(job, reply.status, leading.clock())
             await draining.look(job, reply.status, save_s, leading.clock())
+            await sparing.look(job, reply.status, leading.clock())
             heard_s = time.monotonic()
             await _say_well(leading, job)
         except SupervisorGoneError:
@@ -239,13 +242,14 @@ async def _follow(leading: Leading, job_id: str) -> None:
 
 
 async def _exchange(
-    leading: Leading, job: JobRow, replacing: Replacing, draining: Draining, resizing: Resizing
+    leading: Leading, job: JobRow, replacing: Replacing, draining: Draining, resizing: Resizing, sparing: Sparing
 ) -> SyncReply:
     """One long poll. An intent that comes meanwhile is sent beside it, which makes the supervisor speak."""
     rows = await leading.store.live_allotments(job.id)
     plan = plan_of(rows, job.id)
     more = {"nodes": plan["nodes"], "layout": plan["layout"]} if "nodes" in plan else dict[str, Any]()
     more |= resizing.intents(rows, job.id) or draining.intents(rows, job.id)
+    more |= sparing.intents(rows)
     if replacing.no_spare:
         more["no_spare"] = replacing.no_spare
     is_changing = replacing.is_waiting or draining.concerns(rows) or resizing.concerns(job, rows) or "drain" in plan
@@ -281,7 +285,7 @@ def _intents(job: JobRow, now: float) -> dict[str, Any]:
 async def _revive(leading: Leading, job: JobRow) -> None:
     """The supervisor's actor is gone although it restarts for ever: someone killed it, or Ray was started anew."""
     rows = await leading.store.live_allotments(job.id)
-    grants = [grant_of(row) for row in rows if row.kind == "grant"]
+    grants = [grant_of(row) for row in rows if row.is_seat]
     if {grant.name for grant in grants} <= await leading.cluster.grants():
         devices = await take_all(leading.cluster, grants)
         await _start_supervisor(leading, job, rows, devices)

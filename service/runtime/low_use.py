@@ -68,6 +68,7 @@ class LowUse:
 
     async def _say(self, job: JobRow, use: Use, message: str, now: float) -> None:
         is_low = use.low_since_s is not None
+        job = await self._store.job(job.id)  # others have said something since it was read
         others = tuple(condition for condition in job.conditions if condition.type != WELL_USED)
         told = (Condition(WELL_USED, False, "low_use", message),) if is_low else ()
         await self._store.set_conditions(self._lease, job.id, (*others, *told), now=now)

@@ -27,6 +27,8 @@ from regroup.service.store.records import JobFilter, JobRow, MIRRORED, NODES_REQ
 from regroup.service.store.store import Store
 
 _PAGE = 200
+_SPARE = "spare"
+"""Class of device-seconds beside those of a job's ranks."""
 Sample = tuple[Sequence[str], float]
 
 
@@ -153,7 +155,7 @@ def _of_projects(accounts: Sequence[Account], projects: Sequence[ProjectRow]) ->
             unmet = (each.reason for each in job.conditions if not each.status)
             waiting[job.project, next(unmet, "not_looked_at")] += 1
         elif job.state.holds_devices:
-            held[job.project] += account.world_size
+            held[job.project] += account.world_size + account.spare_devices
     requested = [each for account in accounts for each in account.job.conditions if each.type == NODES_REQUESTED]
     yield _gauge(names.QUEUE_REQUESTED, [((), float(len(requested)))])
     yield _gauge(names.QUEUE_JOBS, [(labels, float(count)) for labels, count in sorted(waiting.items())])
@@ -181,6 +183,8 @@ def _device_seconds(accounts: Iterable[Account], now: float) -> list[Sample]:
         device = str(account.job.spec["resources"]["device"])
         for kind, seconds in device_seconds(account.seconds(now), account.world_size).items():
             sums[kind.value, device] = sums.get((kind.value, device), 0.0) + seconds
+        if spare_s := account.spare_device_seconds(now):
+            sums[_SPARE, device] = sums.get((_SPARE, device), 0.0) + spare_s
     return list(sums.items())
 
 

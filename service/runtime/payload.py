@@ -126,6 +126,10 @@ class Payload:
         """The same job on other nodes, or of another size."""
         return replace(self, nodes=_allotted(nodes), layout=Layout(**layout))
 
+    def beside(self, node: Mapping[str, Any]) -> "Payload":
+        """The same job with one node more, for what every node of it needs."""
+        return replace(self, nodes=(*self.nodes, *_allotted([node])))
+
     @property
     def seats(self) -> Mapping[str, int]:
         """Node id → number of ranks."""

@@ -135,7 +135,7 @@ class Resizing:
         """The largest data-parallel degree of these that there are nodes for; 0 if none."""
         found, gone = 0, {*lost, *self._notices.by_node}
         mine = [each for each in _as_granted(rows, job.id) if each.node_id not in gone]
-        nodes = [node for node in await self._nodes(now) if node.id not in self._unfit | gone]
+        nodes = [node for node in await self._nodes(now) if node.id not in self._unfit | gone | _ready(rows)]
         for layout in layouts:
             demand = demand_of(job.parsed_spec(), layout)
             if not isinstance(reseat(demand, [(each.node_id, each.ranks) for each in mine], nodes), Unplaceable):
@@ -160,7 +160,7 @@ class Resizing:
         leaving = [notice for each in mine if (notice := self._notices.by_node.get(each.node_id))]
         gone = {notice.node_id for notice in leaving} | set(lost)
         demand = demand_of(job.parsed_spec(), layout)
-        nodes = [node for node in await self._nodes(now) if node.id not in self._unfit | gone]
+        nodes = [node for node in await self._nodes(now) if node.id not in self._unfit | gone | _ready(rows)]
         seats = reseat(demand, [(each.node_id, each.ranks) for each in mine if each.node_id not in gone], nodes)
         if isinstance(seats, Unplaceable):
             return seats.message
@@ -200,7 +200,7 @@ class Resizing:
         unready = status.get("unready") or {}
         if is_there and not status.get("former"):
             kept = {name for node in plan["nodes"] for name in node["grants"]}
-            left = [row for row in rows if _is_left(row, kept, target)]
+            left = [row for row in rows if _is_left(row, kept, {*target, *_ready(rows)})]
             history = {"resized": under_way["told"]["sizes"], "why": under_way["told"]["why"]}
             await self._end(job, left, plan, history, now)
         elif not is_there and unready.get("nodes") == sorted(target):
@@ -225,11 +225,17 @@ class Resizing:
         await self._say(job, "", now)
 
     async def _say(self, job: JobRow, why: str, now: float) -> None:
+        job = await self._store.job(job.id)  # others have said something since it was read
         if not why and all(condition.type != CONDITION for condition in job.conditions):
             return
         others = tuple(condition for condition in job.conditions if condition.type != CONDITION)
         told = (Condition(CONDITION, False, "no_room", why),) if why else ()
         await self._store.set_conditions(self._lease, job.id, (*others, *told), now=now)
+
+
+def _ready(rows: Sequence[Allotment]) -> set[str]:
+    """Nodes that are held ready for the job."""
+    return {row.node_id for row in rows if row.is_spare}
 
 
 def _as_granted(rows: Sequence[Allotment], job_id: str) -> list[Member]:
@@ -263,5 +269,5 @@ def _seated(
 
 def _is_left(row: Allotment, kept: Collection[str], nodes: Collection[str]) -> bool:
     if row.kind == "grant":
-        return row.name not in kept
+        return row.is_seat and row.name not in kept
     return row.kind == "agent" and row.node_id not in nodes

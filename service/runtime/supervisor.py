@@ -20,6 +20,7 @@ from regroup.service.runtime.looking import look
 from regroup.service.runtime.payload import Payload
 from regroup.service.runtime.ray_agents import RayAgents, RayRecords
 from regroup.service.runtime.ray_metrics import RayMetrics
+from regroup.service.runtime.spares import Spares
 from regroup.workers.contract import AgentReport, from_json
 
 
@@ -30,6 +31,7 @@ class SupervisorActor:
         self._payload = Payload.from_json(payload)
         self._started: asyncio.Task[None] | None = None
         self._records = RayRecords()
+        self._spares = Spares()
 
     def __repr__(self) -> str:
         return f"regroup supervisor {self._payload.spec.name}"
@@ -39,8 +41,10 @@ class SupervisorActor:
         self._wake()
         asked = SyncRequest.from_json(request)
         self._life.intend(asked.intents)
+        self._spares.want(asked.intents.get("spares") or (), self._payload, self._gang)
         events = await self._journal.since(asked.boot_id, asked.acked_seq, asked.wait_s)
-        return SyncReply(self._journal.boot_id, events, self._life.status()).to_json()
+        status = {**self._life.status(), "spares": self._spares.state}
+        return SyncReply(self._journal.boot_id, events, status).to_json()
 
     async def report(self, report: dict[str, Any]) -> dict[str, Any]:
         """Take an agent's news; returns what was received and what the database has."""
@@ -100,6 +104,7 @@ class SupervisorActor:
     async def shutdown(self) -> None:
         """End the agents; the caller kills this actor when it has returned."""
         self._wake()
+        await self._spares.end()
         if self._started is not None:
             self._started.cancel()
             with contextlib.suppress(asyncio.CancelledError):

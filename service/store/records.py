@@ -221,6 +221,16 @@ class Allotment:
     created_at: float = field(default=0.0, compare=False)
     """When it was allotted; the store fills it."""
 
+    @property
+    def is_seat(self) -> bool:
+        """A grant that ranks sit in, or may."""
+        return self.kind == "grant" and not self.is_spare
+
+    @property
+    def is_spare(self) -> bool:
+        """A grant that is only held ready for ranks of a node that is lost or leaves."""
+        return self.kind == "grant" and bool(self.data.get("spare"))
+
 
 @dataclass(frozen=True)
 class ProjectRow:

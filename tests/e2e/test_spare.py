@@ -11,6 +11,9 @@ import pytest
 from house.gates import Gates
 from house.served import Served, assert_same_result, eventually, parent
 
+from regroup.service.runtime import local_ray
+from regroup.service.settings import Settings
+
 Spec = Callable[..., dict[str, Any]]
 
 
@@ -21,6 +24,34 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     server.start()
     yield server
     server.down()
+
+
+@pytest.mark.slow
+def test_a_node_that_was_held_ready_takes_the_place_of_a_lost_one(three: Served, spec: Spec, tmp_path: Path) -> None:
+    control = three.run(spec("calm"))
+    gates = Gates(tmp_path, 3)
+    job = three.client.submit(spec("has-a-spare", recovery={"spares": 1}, **gates.parts))
+    eventually(lambda: len(gates.ranks_at(3)) == 4, 120)
+
+    def ready() -> str:
+        said = [each for each in three.client.get(job.id).conditions if each.type == "SparesReady"]
+        return said[0].message if said and said[0].status else ""
+
+    message = eventually(ready, 90)
+    (first,) = three.client.generations(job.id)
+    assert message.removeprefix("ready to take over: ") not in {rank.node_name for rank in first.ranks}
+    agent = parent(parent(gates.ranks_at(3)[0]))
+    os.kill(parent(agent), signal.SIGKILL)  # what is a node to Ray: all that runs there ends with it
+    eventually(lambda: three.client.get(job.id).state == "RECOVERING", 60)
+    gates.open(3)
+    done = three.client.wait(job.id, timeout_s=240)
+    assert_same_result(three, done, control)
+    (incident,) = done.incidents
+    assert (incident.reason, incident.rung) == ("agent_lost", "spare")
+    names = {rank.node_name for rank in three.client.generations(job.id)[1].ranks}
+    assert message == f"ready to take over: {(names - {rank.node_name for rank in first.ranks}).pop()}"
+    kind = Settings(state_dir=three.state, local_nodes=3, slots_per_node=2, local_gpus_per_node=0)
+    local_ray.add_node(kind)  # for the others of this file
 
 
 def test_another_node_takes_the_place_of_a_lost_one(three: Served, spec: Spec, tmp_path: Path) -> None:

@@ -1,0 +1,53 @@
+"""The supervisor's side of spares: agent, Python and data are made ready on nodes where the job has no ranks."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from regroup.service.runtime.agents import AgentError, AgentLostError
+from regroup.service.runtime.gang import Gang
+from regroup.service.runtime.leaving import READY_TIMEOUT_S
+from regroup.service.runtime.payload import Payload
+
+READY = "ready"
+
+
+class Spares:
+    """Of one supervisor, over all lives of its job."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, str] = {}
+        """Node id → `ready`, empty while it is made so, or why it cannot be."""
+        self._work: dict[str, asyncio.Task[None]] = {}
+
+    def want(self, nodes: Sequence[Mapping[str, Any]], payload: Payload, gang: Gang) -> None:
+        """These nodes are to be ready, and no others. One that takes ranks over is left as it is, and one that is given
+        back is the controller's to end."""
+        wanted = {str(node["node_id"]): node for node in nodes}
+        for node_id in self.state.keys() - wanted.keys():
+            self._work.pop(node_id).cancel()
+            del self.state[node_id]
+        for node_id in wanted.keys() - self.state.keys():
+            self.state[node_id] = ""
+            work = self._make_ready(node_id, payload.beside(wanted[node_id]), gang)
+            self._work[node_id] = asyncio.get_running_loop().create_task(work)
+
+    async def end(self) -> None:
+        """Make nothing ready any more."""
+        for task in self._work.values():
+            task.cancel()
+        for task in self._work.values():
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _make_ready(self, node_id: str, payload: Payload, gang: Gang) -> None:
+        alone = Gang(gang.agents, {node_id: payload.agent_configs()[node_id]}, prepared=gang.prepared)
+        try:
+            await alone.up(READY_TIMEOUT_S)
+            await alone.check_storage()
+            if payload.sources is not None:
+                await alone.prepare_data(payload.sources)
+            self.state[node_id] = READY
+        except (AgentError, AgentLostError) as error:
+            self.state[node_id] = str(error)
