@@ -48,7 +48,7 @@ class Leaving:
         if change is None or (moved is None and not change.gives_up):
             self._forget()
             self._is_ended = watch.stopped
-            return Cause(Reason.DRAINED, "the nodes stay after all", time.time()) if watch.stopped else None
+            return Cause(Reason.DRAINED, "nothing has to leave after all", time.time()) if watch.stopped else None
         now_s, times = time.time(), pace(change.noticed_s, change.deadline_s)
         if moved is not None:
             self._once(f"ready {moved.shape}", self._make_ready(moved))

@@ -1,11 +1,15 @@
 """A job that people suspend, from the wish to its next turn, as the controller does it."""
 
+import asyncio
+import time
 from collections.abc import Sequence
 
 from regroup.service.runtime.cluster import Grant, supervisor_name
 from regroup.service.states import JobState
 from tests.service.runtime.test_controller import House, controlled, eventually
 from tests.service.runtime.test_controller import house as house
+from tests.service.runtime.test_leaving import Rig
+from tests.service.runtime.test_leaving import rig as rig
 
 
 async def suspend(house: House, job_id: str) -> None:
@@ -46,3 +50,28 @@ async def test_one_that_is_being_placed_does_not_start(house: House) -> None:
         await house.until_state(job_id, JobState.SUSPENDED)
         await eventually(lambda: house.cluster.held == {})
         assert house.cluster.supervisors == {}
+
+
+def told() -> dict[str, object]:
+    return {"leaving": {}, "why": "for the night", "noticed_s": time.time(), "deadline_s": None, "gives_up": True,
+            "reason": "suspended"}  # fmt: skip
+
+
+async def test_the_supervisor_saves_the_last_step_and_lets_go(rig: Rig) -> None:
+    await rig.trains()
+    rig.life.intend({"drain": told()})
+    assert await asyncio.wait_for(rig.running, 20) is None
+    last, save = rig.nodes.stops[1]
+    incident = rig.events("incident")[-1]
+    assert save and (incident["reason"], incident["at_step"]) == ("suspended", last)
+    assert rig.states()[-2:] == [("RESIZING", "suspended"), ("QUEUED", "suspended")]
+
+
+async def test_a_wish_taken_back_before_the_ranks_have_ended_costs_no_step(rig: Rig) -> None:
+    rig.nodes.listens = False
+    await rig.trains()
+    rig.life.intend({"drain": told()})
+    await rig.trains()
+    rig.life.intend({})
+    await rig.trains()
+    assert rig.states()[-1][0] == "RUNNING" and rig.events("incident") == []
