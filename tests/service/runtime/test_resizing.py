@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from regroup.service.queue import Specs, running
 from regroup.service.resizing import Size, resize
 from regroup.service.runtime.cluster import Node
 from regroup.service.runtime.fake_cluster import FakeCluster, FakeSupervisor
+from regroup.service.runtime.heirs import members
 from regroup.service.settings import Settings
 from regroup.service.states import JobState
 from regroup.service.store.records import DrainRow, JobRow
@@ -127,6 +129,21 @@ async def test_a_job_grows_onto_a_node_that_came(job: Running) -> None:
     assert found["resized"]["before"]["dp_shard"] == 4 and found["resized"]["after"]["dp_shard"] == 6
     plan = next(row.data for row in await job.house.store.live_allotments("j-gpt") if row.kind == "supervisor")
     assert "resize" not in plan and plan["layout"]["dp_shard"] == 6
+
+
+async def test_ranks_are_in_the_order_of_the_topology_again(job: Running) -> None:
+    racks = {"local-1": "x", "local-2": "y", "local-3": "x", "local-4": "y"}
+    for number, rack in enumerate(racks.values(), 1):
+        job.house.cluster.add_node(replace(node(number), labels={"regroup.io/rack": rack}))
+    await job.resize(8)
+    await job.told(8)
+    names = [each["name"] for each in job.supervisor.intents["nodes"]]
+    ring = [racks[name] for name in names]
+    assert sum(one != other for one, other in zip(ring, ring[1:] + ring[:1], strict=True)) == 2, names
+    assert [each["numbers"] for each in job.supervisor.intents["nodes"]] == [[]] * 4
+    # Whoever takes a node's place later takes the ranks that it has now.
+    rows = await job.house.store.live_allotments("j-gpt")
+    assert [each.name for each in members(rows, "j-gpt")] == names
 
 
 @pytest.mark.slow
