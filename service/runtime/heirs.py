@@ -91,6 +91,9 @@ async def take_heirs(
     taken, grants = [*ready.turned, *fresh], [row for member in seats for row in member.grants]
     devices = await take(lease, store, cluster, job, taken, grants, now, release=ready.released)
     if isinstance(devices, str):
+        gone = {row.node_id for row in ready.turned}
+        agents = [row for row in rows if row.job_id == job.id and row.kind == "agent" and row.node_id in gone]
+        await give_back(lease, store, cluster, job, agents, now)
         return devices
     for name in ready.released - {row.name for row in ready.turned}:
         with contextlib.suppress(UnavailableError):  # what no row names is reaped

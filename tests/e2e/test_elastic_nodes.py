@@ -150,6 +150,63 @@ def test_one_device_of_a_node_goes_to_another_job_and_comes_back(two: Served, sp
     assert ledger.exact, ledger.problems
 
 
+@pytest.mark.slow
+def test_a_job_grows_inside_a_node(tmp_path_factory: pytest.TempPathFactory, spec: Spec, tmp_path: Path) -> None:
+    server = Served(tmp_path_factory.mktemp("one") / "state", nodes=1, arguments=["--slots-per-node", "4"])
+    server.start()
+    try:
+        gates = Gates(tmp_path, 3, 7)
+        job = server.client.submit(
+            elastic(spec, "inside", steps=12, **gates.parts) | {"layout": {"dp": {"min": 1, "target": 2, "max": 4}}}
+        )
+        eventually(lambda: len(gates.ranks_at(3)) == 2, 120)
+        agents = server.agents()
+        server.client.sizes.set(job.id, 4)
+        until_told(server, job, 1)
+        gates.open(3)
+        assert server.client.sizes.wait(job.id, timeout_s=60)
+        eventually(lambda: len(gates.ranks_at(7, 2)) == 4, 60)
+        assert server.agents() == agents, "it keeps its snapshots, and is not started anew"
+        gates.open(7)
+        done = server.client.wait(job.id, timeout_s=120)
+        assert done.state == "SUCCEEDED", (done.reason, done.message, done.error)
+        assert [found.world_size for found in server.client.generations(job.id)] == [2, 4]
+        assert [brief(each) for each in done.incidents] == [("resized", "resize")]
+    finally:
+        server.down()
+
+
+@pytest.mark.slow
+def test_two_jobs_never_hold_a_half_each(tmp_path_factory: pytest.TempPathFactory, spec: Spec, tmp_path: Path) -> None:
+    """Both need both nodes, and one node is lost: with placement groups of Ray alone each could hold one for ever."""
+    settings = {"REGROUP_SPARE_WAIT_S": "1"}
+    server = Served(tmp_path_factory.mktemp("both") / "state", nodes=2, environment=settings)
+    server.start()
+    try:
+        gates = Gates(tmp_path, 5)
+        first = server.client.submit(spec("first", steps=8, **gates.parts))
+        second = server.client.submit(spec("second", steps=8))
+        eventually(lambda: len(gates.ranks_at(5)) == 4, 120)
+        assert server.client.get(second.id).state == "QUEUED"
+        lost = server.client.generations(first.id)[0].ranks[0].node_name
+        LocalStrikes(server.state).kill_node(lost)
+        gates.open(5)
+
+        def states() -> set[str]:
+            return {str(server.client.get(job.id).state) for job in (first, second)}
+
+        eventually(lambda: states() == {"QUEUED"}, 120)
+        assert sum(project.held for project in server.client.projects()) == 0, "nobody holds what is left"
+        join(server)
+        eventually(lambda: "RUNNING" in states(), 120)
+        assert sum(project.held for project in server.client.projects()) == 4, "one has both, the other nothing"
+        for job in (first, second):
+            done = server.client.wait(job.id, timeout_s=240)
+            assert done.state == "SUCCEEDED", (done.reason, done.message, done.error)
+    finally:
+        server.down()
+
+
 def until_told(server: Served, job: Job, times: int) -> None:
     """Its ranks hear that they are to end when they have passed the gate."""
 
