@@ -18,6 +18,7 @@ from regroup.service.runtime.allotting import Member
 from regroup.service.runtime.enlisting import enlist
 from regroup.service.runtime.fake_cluster import FakeCluster, FakeSupervisor
 from regroup.service.runtime.gang import Gang
+from regroup.service.runtime.heirs import members, take_heirs
 from regroup.service.runtime.metrics import Metrics
 from regroup.service.runtime.payload import Payload
 from regroup.service.runtime.spares import Spares
@@ -112,6 +113,41 @@ async def test_one_that_leaves_or_is_unfit_is_given_back(house: House, monkeypat
         supervisor.status = {"spares": {node(3).id: "no such interpreter"}}
         await until_spares(house)
         assert "no room" not in (await until_said(house, "no_room")).message
+
+
+async def test_it_takes_over_from_a_node_that_is_drained(house: House) -> None:
+    async with running(house) as supervisor:
+        await until_spares(house, "local-3")
+        now = time.time()
+        await house.store.drain(DrainRow(node(2).id, "local-2", "disks", "test", now, now + 60))
+        await supervisor.wait_for_intent("drain")
+        nodes = supervisor.intents["nodes"]
+        assert {each["name"]: each["ranks"] for each in nodes} == {"local-1": 2, "local-3": 2}
+        supervisor.status = {"nodes": [each["node_id"] for each in nodes], "former": [], "unready": {}}
+
+        async def has_left() -> bool:
+            return {row.data["name"] for row in await rows(house)} == {"local-1", "local-3"}
+
+        await eventually(has_left)
+        assert not any(row.is_spare for row in await rows(house))
+        assert not any("release" in call and "33333333" in call for call in house.cluster.calls)
+
+
+async def test_a_spare_whose_turn_fails_is_given_back_with_its_agent(house: House) -> None:
+    async with running(house):
+        await until_spares(house, "local-3")
+        lease = await house.store.acquire_lease("another", 0.1)
+        assert lease is not None
+        house.cluster.refuse.add(node(3).id)
+        house.cluster.held = {name: held for name, held in house.cluster.held.items() if held.node_id != node(3).id}
+        leaving = [each for each in members(await house.store.live_allotments(JOB), JOB) if each.name == "local-2"]
+        job = await house.store.job(JOB)
+        found = await take_heirs(
+            lease, house.store, house.cluster, job, leaving, await house.cluster.nodes(), time.time()
+        )
+        assert isinstance(found, str) and "does not hold" in found
+        left = [(row.kind, row.node_id[:1]) for row in await house.store.live_allotments(JOB)]
+        assert ("agent", "3") not in left and ("grant", "3") not in left and ("grant", "2") in left
 
 
 async def test_who_waits_goes_first_and_a_quota_holds(house: House) -> None:
