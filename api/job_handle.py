@@ -109,3 +109,11 @@ class Job:
     def cancel(self) -> None:
         """Ask it to stop; its devices are given back once every rank is gone."""
         self._client.cancel(self.id)
+
+    def suspend(self, reason: str = "on request") -> None:
+        """Have it save its next step and hold nothing until it is resumed."""
+        self._client.suspend(self.id, reason=reason)
+
+    def resume(self) -> None:
+        """Have it queue again, to go on from its newest checkpoint."""
+        self._client.resume(self.id)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from regroup.api.cli import main
+from regroup.api.job_handle import Job
 
 
 def states(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -92,3 +93,17 @@ async def test_the_commands(live: Any, say: Any, capsys: pytest.CaptureFixture[s
     assert "gpt is suspended at step 1" in capsys.readouterr().out
     assert await live.client(lambda _: typed("resume", "gpt")) == 0
     assert "gpt is QUEUED at step 1" in capsys.readouterr().out
+
+
+async def test_the_handle_of_a_job(live: Any) -> None:
+    job = (await live.submit())["id"]
+
+    def rests() -> list[str]:
+        handle, found = Job(job, url=live.url), list[str]()
+        for ask in (handle.suspend, handle.resume):
+            ask()
+            found.append(handle.status)
+        handle.close()
+        return found
+
+    assert await asyncio.to_thread(rests) == ["SUSPENDED", "QUEUED"]
