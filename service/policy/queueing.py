@@ -267,8 +267,10 @@ def _told(running: Sequence[Running], makers: Sequence[Shrink | Suspend], now_s:
                 after.append(job)
             case Suspend():
                 after.append(replace(job, is_leaving=True, ends_s=now_s))
-            case Shrink() as maker:
+            case Shrink() as maker if job.smaller:
                 after += shrinking(job, maker.gives, now_s)
+            case Shrink():  # another part of what the job holds: that stays, or is going already
+                after.append(job)
     return after
 
 
