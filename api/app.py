@@ -19,6 +19,7 @@ from regroup.api.routes import (
     nodes,
     ops,
     plans,
+    probes,
     projects,
     resize,
     specs,
@@ -86,6 +87,7 @@ def _routed(lifespan: Any = None) -> FastAPI:
         projects.router,
         topology.router,
         plans.router,
+        probes.router,
         specs.router,
         ops.router,
     )

@@ -23,7 +23,7 @@ from typing import Any, Self, TypeVar
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from regroup.api import draining, executing, plan_calls, projects, resizing, schemas, suspending, uploading
+from regroup.api import draining, executing, plan_calls, probe_calls, projects, resizing, schemas, suspending, uploading
 from regroup.api.execute import ExecEvent
 from regroup.api.node_calls import NodeCalls
 from regroup.api.sse import ServerEvent, read_events
@@ -65,7 +65,9 @@ class JobTimeoutError(RegroupError):
     """The job was not over in time; it goes on."""
 
 
-class Client(NodeCalls, plan_calls.PlanCalls, projects.ProjectCalls, suspending.SuspendCalls):
+class Client(
+    NodeCalls, plan_calls.PlanCalls, probe_calls.ProbeCalls, projects.ProjectCalls, suspending.SuspendCalls
+):
     """One server.
 
     Args:

@@ -83,6 +83,19 @@ class Rung(_Wire):
     tokens_s: float
 
 
+class MeasuredFigure(_Wire):
+    """A number of the hardware that was measured, and what it stands in for."""
+
+    name: str
+    value: float
+    table: float
+    """What would have counted."""
+    time_s: float
+    """When it was measured, Unix seconds."""
+    job_id: str
+    """By which probe."""
+
+
 class PlanReport(_Wire):
     """The best plans, the fastest first; why other kinds lost; the sizes the best can move between."""
 
@@ -91,5 +104,7 @@ class PlanReport(_Wire):
     plans: list[Plan]
     lost: list[LostPlan]
     ladder: list[Rung]
+    figures: list[MeasuredFigure]
+    """What of the hardware was measured by a probe; all else is the table's."""
     markdown: str
     """The same for people, as a page."""

@@ -24,6 +24,8 @@ class LevelInfo(_Wire):
     label: str
     """Of Ray nodes, that names their domain of this level; empty for nodes and devices."""
     link: Link
+    measured_s: float | None
+    """When a probe measured that, Unix seconds; null where it is the table's."""
 
 
 class Domain(_Wire):

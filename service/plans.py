@@ -1,5 +1,6 @@
 """Questions to the planner as people ask them, and their answers."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -13,6 +14,8 @@ from regroup.service.planner.formulas import MEGATRON_ADAM, MIXED_ADAM, TORCH_AD
 from regroup.service.planner.model import PRESETS, Model
 from regroup.service.planner.plan import Cluster, Work
 from regroup.service.planner.search import Limits, search
+from regroup.service.policy.measured import Measured
+from regroup.service.policy.overlay import hardware
 from regroup.service.quantities import Part
 
 Count = Annotated[int, Field(le=1_000_000)]
@@ -90,8 +93,11 @@ class PlanRequest(Part):
     """How many of the best plans are shown."""
 
 
-def plan(request: PlanRequest) -> Report:
+def plan(request: PlanRequest, probes: Sequence[Measured] = ()) -> Report:
     """The fastest plans, taken apart; seconds of computing at the most.
+
+    Args:
+        probes: what was measured of the cluster; what the request itself says of it counts more.
 
     Raises:
         SpecError: the question makes no sense, or nothing fits; the issue names what binds.
@@ -107,13 +113,15 @@ def plan(request: PlanRequest) -> Report:
         issues.append(FieldIssue("model", f"is no published model; give its sizes, or one of {known}", request.model))
     if device is None or model is None:
         raise SpecError(issues)
+    there = hardware(device, probes)
+    device = there.device
     if request.memory_gb:
         device = replace(device, memory_bytes=request.memory_gb * 1e9)
-    domain = device.domain if request.gpus_per_node is None else request.gpus_per_node
-    share = device.network_bytes_s
+    domain = there.domain if request.gpus_per_node is None else request.gpus_per_node
+    share = there.network_bytes_s
     if request.network_gb_s and domain > 0:
         share = request.network_gb_s * 1e9 / domain
-    cluster = Cluster(device, request.gpus, domain, share)
+    cluster = Cluster(device, request.gpus, domain, share, there.link)
     work = Work(model, request.global_batch, request.sequence, request.precision, request.flash)
     limits = Limits(
         most_tp=request.max_tp or 0,
@@ -124,7 +132,7 @@ def plan(request: PlanRequest) -> Report:
     )
     found = search(work, cluster, FITTED, limits)
     prices = Prices(request.price_per_gpu_hour, request.device_mttf_hours * 3600, request.recovery_s)
-    return explain(work, cluster, found, FITTED, limits, prices)
+    return replace(explain(work, cluster, found, FITTED, limits, prices), figures=there.figures)
 
 
 def _model(asked: str | ModelSizes) -> Model | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from regroup.service.blobs import Blobs
 from regroup.service.jobs import Jobs
 from regroup.service.nodes import Nodes
+from regroup.service.probes import Probes
 from regroup.service.projects import Projects
 from regroup.service.runtime.cluster import Cluster
 from regroup.service.runtime.node_health import rule_of
@@ -55,13 +56,18 @@ class Services:
         """What can be asked of nodes."""
         return Nodes(self.store, self.cluster, rule_of(self.settings), self.clock)
 
+    @property
+    def probes(self) -> Probes:
+        """What can be asked of measured values."""
+        return Probes(self.store, self.jobs, self.nodes)
+
     async def topology(self) -> TopologyState:
         """Where the cluster's nodes are, as placement sees it.
 
         Raises:
-            UnavailableError: the cluster does not answer.
+            UnavailableError: the cluster or the database does not answer.
         """
-        return Topology(self.settings).state(await self.cluster.nodes())
+        return Topology(self.settings).state(await self.cluster.nodes(), await self.probes.newest())
 
     @property
     def projects(self) -> Projects:

@@ -7,6 +7,8 @@ from pathlib import Path
 import structlog
 
 from regroup.service.policy.links import LinkSpeed, links_for
+from regroup.service.policy.measured import Measured
+from regroup.service.policy.overlay import links
 from regroup.service.policy.topology import DEFAULT_LABELS, DOMAIN_LEVELS, Level, Node
 from regroup.service.policy.topology_file import Places, TopologyError, parse
 from regroup.service.policy.topology_view import Domain, located, problems, tree
@@ -24,6 +26,8 @@ class LevelInfo:
     """Of Ray nodes, that names their domain; empty for nodes and devices."""
     link: LinkSpeed
     """The way out of such a domain, as placement counts it."""
+    measured_s: float | None = None
+    """When a probe measured that, Unix seconds; None where it is the table's."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +67,16 @@ class Topology:
         self._look()
         return located(nodes, self._labels, self._places)
 
-    def state(self, nodes: Sequence[Node]) -> TopologyState:
+    def state(self, nodes: Sequence[Node], probes: Sequence[Measured] = ()) -> TopologyState:
         """For people: of the nodes that take ranks."""
         here = self.located([node for node in nodes if node.alive and not node.is_control])
-        links = links_for("cuda" if any(node.gpus for node in here) else "cpu")
-        levels = tuple(LevelInfo(level, self._labels.get(level, ""), links[level]) for level in Level)
+        kind = "cuda" if any(node.gpus for node in here) else "cpu"
+        probe = next((probe for probe in probes if probe.kind == kind), None)
+        speeds, when = (
+            links(links_for(kind), probe),
+            {each.level: probe.time_s for each in probe.levels} if probe else {},
+        )
+        levels = tuple(LevelInfo(level, self._labels.get(level, ""), speeds[level], when.get(level)) for level in Level)
         told = [self._problem] if self._problem else []
         return TopologyState(levels, tree(here), (*told, *problems(here, self._labels, self._places)))
 

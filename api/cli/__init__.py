@@ -14,6 +14,7 @@ from regroup.api.cli import (
     exits,
     nodes,
     planning,
+    probing,
     projects,
     reading,
     resizing,
@@ -64,6 +65,7 @@ for _group, _verbs in VERBS:
         app.command(_verb.__name__, cls=_class, rich_help_panel=_group)(_verb)
 
 GROUPS: tuple[tuple[str, str, typer.Typer], ...] = (
+    ("Measuring", "probe", probing.app),
     ("Projects", "projects", projects.app),
     ("Chaos", "chaos", chaos.app),
 )

@@ -31,14 +31,16 @@ def render() -> str:
     for group, name, _ in GROUPS:
         inner = command.commands[name]
         assert isinstance(inner, TyperGroup)
-        parts += [f"## {group}\n", f"{(inner.help or '').strip()}\n"]
+        # One that does something by itself is shown like a verb.
+        parts.append(f"## {group}\n")
+        parts.append(_verb(command, name) if inner.invoke_without_command else f"{(inner.help or '').strip()}\n")
         parts += [_verb(inner, verb, f"{name} {verb}") for verb in inner.commands]
     return "\n".join(parts)
 
 
 def _verb(group: TyperGroup, name: str, typed: str = "") -> str:
     command = group.commands[name]
-    assert isinstance(command, TyperCommand)
+    assert isinstance(command, TyperCommand | TyperGroup)
     context = command.make_context(f"regroup {typed or name}", [], resilient_parsing=True)
     usage = " ".join([f"regroup {typed or name}", *command.collect_usage_pieces(context)])
     lines = [f"### `{usage}`", "", (command.help or "").strip(), "", "| option | meaning |", "|---|---|"]

@@ -1,6 +1,7 @@
 """The verb plan: which layout suits a model on a cluster, before it runs."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -132,6 +133,10 @@ def _print(report: "PlanReport") -> None:
         which = "the best" if runnable is report.plans[0] else "the best that a job can run"
         print(f"{which}, in a job spec: {json.dumps(runnable.spec)}")
     print(f"the best runs on so many devices too: {rungs}")
+    if report.figures:
+        at = datetime.fromtimestamp(report.figures[0].time_s, UTC)
+        names = ", ".join(each.name for each in report.figures)
+        print(f"measured {at:%Y-%m-%d %H:%M} UTC by {report.figures[0].job_id}, not from the table: {names}")
     best = report.plans[0]
     if best.cost_per_billion_tokens is not None:
         print(f"cost of 10⁹ tokens: {best.cost_per_billion_tokens:,.0f}, at a goodput of {100 * best.goodput:.2f} %")

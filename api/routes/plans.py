@@ -6,12 +6,16 @@ from fastapi import APIRouter
 
 from regroup.api.plans import PlanReport
 from regroup.api.problems import responses
+from regroup.api.routes.access import TheServices
 from regroup.service.plans import PlanRequest, plan
 
 router = APIRouter(prefix="/v1/plans", tags=["plans"], responses=responses("malformed_json", "body_too_large"))
 
 
 @router.post("")
-async def create(request: PlanRequest) -> PlanReport:
-    """The fastest layouts of a model on so many devices, with time and memory taken apart. Nothing is stored or run."""
-    return PlanReport.model_validate(await asyncio.to_thread(plan, request))
+async def create(request: PlanRequest, services: TheServices) -> PlanReport:
+    """The fastest layouts of a model on so many devices, with time and memory taken apart. Nothing is stored or run.
+
+    What a probe has measured of such devices counts in place of the hardware table; `figures` says what that was."""
+    probes = await services.probes.newest()
+    return PlanReport.model_validate(await asyncio.to_thread(plan, request, probes))

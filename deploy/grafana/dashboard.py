@@ -307,6 +307,29 @@ ROWS = (
             ),
         ),
     ),
+    Row(
+        "Measured",
+        (
+            Panel(
+                "Bandwidth by level",
+                "What a device has of the way out of a domain, as `regroup probe` measured it last.",
+                "Bps",
+                [Query("regroup_probe_bandwidth_bytes_per_second", "{{kind}} {{level}}")],
+            ),
+            Panel(
+                "Slow nodes and links",
+                "That the last probe found.",
+                "short",
+                [Query("regroup_probe_odd", "{{kind}} {{what}}")],
+            ),
+            Panel(
+                "Age of what was measured",
+                "Since the last probe.",
+                "s",
+                [Query("time() - regroup_probe_timestamp_seconds", "{{kind}}")],
+            ),
+        ),
+    ),
 )
 
 

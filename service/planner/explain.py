@@ -13,6 +13,7 @@ from regroup.service.planner.memory import host_bytes, peak_bytes, stage_memory
 from regroup.service.planner.plan import Cluster, Plan, Work
 from regroup.service.planner.search import Choice, Found, Limits, kind
 from regroup.service.planner.timing import StepTime, step_time
+from regroup.service.policy.overlay import Figure
 
 DEVICE_MTTF_S = 50_000 * 3600.0
 """One device's share of the failures that stop a job: 419 in 54 days on 16,384 H100 (Llama 3 herd, section 3.3.4)."""
@@ -118,6 +119,8 @@ class Report:
     plans: tuple[Explained, ...]
     lost: tuple[Lost, ...]
     ladder: tuple[Rung, ...]
+    figures: tuple[Figure, ...] = ()
+    """What of the hardware was measured, and when; all else is the table's."""
 
     @property
     def markdown(self) -> str:
@@ -297,4 +300,4 @@ def _markdown(report: Report) -> str:
     lines += [f"| {each.kind} | {each.layout} | {each.why} |" for each in report.lost]
     lines += ["", "## Ladder", "", "| devices | layout | step s | tokens/s |", "|---:|---|---:|---:|"]
     lines += [f"| {each.gpus} | {each.layout} | {each.step_s:.3g} | {each.tokens_s:,.0f} |" for each in report.ladder]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *(["", "## Measured", "", *map(str, report.figures)] if report.figures else [])]) + "\n"

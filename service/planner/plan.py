@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from regroup.service.hardware import Device
+from regroup.service.hardware import LINKS, Device, Link
 from regroup.service.layout import Layout
 from regroup.service.planner.formulas import Checkpointing, PipelineSchedule, Sharding
 from regroup.service.planner.model import Model
@@ -33,6 +33,13 @@ class Cluster:
     """Devices that the device's link joins: a node, or a rack of them."""
     network_bytes_s: float
     """One way out of one device's share of the ports."""
+    measured: Link | None = None
+    """What was measured of the device's link."""
+
+    @property
+    def link(self) -> Link:
+        """What joins the devices of a domain."""
+        return self.measured or LINKS[self.device.link]
 
 
 @dataclass(frozen=True)

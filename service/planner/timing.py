@@ -4,7 +4,7 @@ constants."""
 import math
 from dataclasses import dataclass, replace
 
-from regroup.service.hardware import LINKS, NVLS_GAIN
+from regroup.service.hardware import NVLS_GAIN
 from regroup.service.planner.constants import Constants
 from regroup.service.planner.formulas import bubble_overhead, layer_activation_bytes, ring_half_s
 from regroup.service.planner.plan import Cluster, Plan, Work
@@ -72,7 +72,7 @@ class _Group:
 
 def group(cluster: Cluster, ranks: int, stride: int, constants: Constants) -> _Group:
     """Ranks `stride` apart: inside one domain over its link, else over ports that the groups of a domain share."""
-    link = LINKS[cluster.device.link]
+    link = cluster.link
     inside = max(1, min(ranks, cluster.domain // stride))
     if inside >= ranks:
         start, gain = NVLS_GAIN.get(cluster.device.link, (ranks + 1, 1.0))
@@ -217,7 +217,7 @@ def _passed_s(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: fl
     if layout.tp * layout.cp * layout.data_degree >= cluster.domain:
         lane = cluster.network_bytes_s * c.outer_link
     else:
-        lane = LINKS[cluster.device.link].bandwidth_bytes_s * c.inner_link
+        lane = cluster.link.bandwidth_bytes_s * c.inner_link
     return 2 * plan.virtual * 2 * tokens * work.model.hidden / layout.tp / lane
 
 

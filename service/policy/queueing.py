@@ -5,11 +5,12 @@ later (`backfill`). Who is first, `fair_share` says; what projects may hold, `qu
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from regroup.service.layout import Layout
 from regroup.service.policy.backfill import Reservation, Spare, reserve
 from regroup.service.policy.fair_share import Turns
+from regroup.service.policy.links import Links
 from regroup.service.policy.placement import Demand, Placement, Shortage, Unplaceable, fits_empty, place
 from regroup.service.policy.preemption import Shrink, Suspend, is_coming, make_room
 from regroup.service.policy.quota import Books, Held, Hold, Quota
@@ -35,6 +36,8 @@ class Rule:
     """Jobs can shrink while they run, and grow."""
     begins_small: bool = True
     """If they can, one may begin smaller than it wants to be where there is no more room now."""
+    links: Mapping[str, Links] = field(default_factory=dict[str, Links])
+    """Kind of device → how fast nodes are connected; the table's where there is none."""
     most_looks: int = 50_000
     """Nodes that a look may weigh for jobs that start: when so many are, the rest is left to the next look."""
 
@@ -215,7 +218,7 @@ class _Look:
             return None
         nodes = rooms.candidates(demand)
         self.weighed += len(nodes)
-        outcome = place(demand, nodes)
+        outcome = place(demand, nodes, self._rule.links.get(demand.device))
         if isinstance(outcome, Placement):
             return outcome
         self._too_many[like] = demand.ranks

@@ -86,6 +86,25 @@ NODE_QUARANTINED = Metric(
     ("node",),
 )  # fmt: skip
 NODE_CORDONED = Metric("regroup_node_cordoned", "gauge", "1 while an admin has a node closed.", ("node",))
+PROBE_TIME = Metric(
+    "regroup_probe_timestamp_seconds", "gauge", "When devices of this kind were measured last, Unix time.", ("kind",)
+)
+PROBE_BANDWIDTH = Metric(
+    "regroup_probe_bandwidth_bytes_per_second", "gauge",
+    "Measured share of a device in the way out of a domain of this level, one way.", ("kind", "level"),
+)  # fmt: skip
+PROBE_LATENCY = Metric(
+    "regroup_probe_latency_seconds", "gauge", "Measured time of a message that leaves a domain of this level.",
+    ("kind", "level"),
+)  # fmt: skip
+PROBE_FLOPS = Metric(
+    "regroup_probe_matmul_flops", "gauge",
+    "Operations a second of large matrix products on the slowest device of a node, as measured.",
+    ("kind", "node", "dtype"),
+)  # fmt: skip
+PROBE_ODD = Metric(
+    "regroup_probe_odd", "gauge", "Nodes and links that the last probe found slow or wrong.", ("kind", "what")
+)
 JOB_STEP = Metric("regroup_job_step", "gauge", "Committed steps of a live job.", _JOB)
 JOB_STEPS = Metric("regroup_job_steps", "gauge", "Steps a live job is to do.", _JOB)
 JOB_LOSS = Metric("regroup_job_loss", "gauge", "Training loss of the newest step.", _JOB)

@@ -19,6 +19,8 @@ from prometheus_client.core import Metric as Family
 from regroup import __version__
 from regroup.service.policy.accounting import device_seconds, goodput, queue_waits, steps_lost
 from regroup.service.policy.health import Health, Rule, judge_all
+from regroup.service.policy.measured import Measured
+from regroup.service.probe_results import Results
 from regroup.service.runtime import metric_names as names
 from regroup.service.runtime.account import Account
 from regroup.service.runtime.metric_names import Metric
@@ -41,6 +43,7 @@ class Metrics:
         self._rule = rule
         self._clock = clock
         self._accounts: dict[str, Account] = {}
+        self._probes = Results()
         self._one_at_a_time = asyncio.Lock()
 
     async def render(self) -> bytes:
@@ -54,6 +57,7 @@ class Metrics:
             now = self._clock()
             families = list(_families(await self._store.totals(now), list(self._accounts.values()), now))
             families += _of_projects(list(self._accounts.values()), await self._store.queue.projects())
+            families += _of_probes(await self._probes.newest(self._store))
             families += _of_nodes(judge_all(await self._store.node_events(), now, self._rule))
         registry = CollectorRegistry()
         registry.register(_Ready(families))
@@ -145,6 +149,20 @@ def _of_nodes(healths: Mapping[str, Health]) -> Iterable[Family]:
     quarantined = [((node,), float(health.quarantined_until_s is not None)) for node, health in touched.items()]
     yield _gauge(names.NODE_QUARANTINED, quarantined)
     yield _gauge(names.NODE_CORDONED, [((node,), float(health.cordon is not None)) for node, health in touched.items()])
+
+
+def _of_probes(probes: Sequence[Measured]) -> Iterable[Family]:
+    levels = [(probe.kind, level) for probe in probes for level in probe.levels]
+    yield _gauge(names.PROBE_TIME, [((probe.kind,), probe.time_s) for probe in probes])
+    yield _gauge(names.PROBE_BANDWIDTH, [((kind, each.level.value), each.bytes_s) for kind, each in levels])
+    yield _gauge(names.PROBE_LATENCY, [((kind, each.level.value), each.latency_s) for kind, each in levels])
+    products = [(probe.kind, node, dtype) for probe in probes for node in probe.nodes for dtype in node.flops]
+    yield _gauge(names.PROBE_FLOPS, [((kind, node.name, dtype), node.flops[dtype]) for kind, node, dtype in products])
+    odd = [(probe.kind, what, [each for each in probe.odd if each.kind == what]) for probe in probes for what in _ODD]
+    yield _gauge(names.PROBE_ODD, [((kind, what), float(len(found))) for kind, what, found in odd])
+
+
+_ODD = ("node", "link")
 
 
 def _of_projects(accounts: Sequence[Account], projects: Sequence[ProjectRow]) -> Iterable[Family]:

@@ -2,11 +2,15 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from regroup.service import queue as shown
 from regroup.service.policy.node_request import NodeRequest, request
+from regroup.service.policy.links import links_for
+from regroup.service.policy.overlay import links
 from regroup.service.policy.queueing import Decision, Wait, decide
+from regroup.service.probe_results import Results
 from regroup.service.runtime.allotting import without_allotted
 from regroup.service.runtime.job_run import Leading
 from regroup.service.states import JobState, Reason
@@ -21,6 +25,7 @@ class Ordering:
 
     def __init__(self) -> None:
         self._specs = shown.Specs()
+        self._probes = Results()
         self.request = NodeRequest()
         """What nodes the newest look would have: none if nobody waits for any."""
 
@@ -41,7 +46,9 @@ class Ordering:
         ]
         running = shown.held(live, rows, self._specs, now=now)
         quotas = shown.quotas_of(await store.queue.projects())
-        rule = shown.rule_of(settings)
+        found = {probe.kind: probe for probe in await self._probes.newest(store)}
+        measured = {kind: links(links_for(kind), probe) for kind, probe in found.items()}
+        rule = replace(shown.rule_of(settings), links=measured)
         # In a thread: with thousands of jobs it takes a good part of a second.
         decisions = await asyncio.to_thread(decide, waiting, nodes, running, quotas, now_s=now, rule=rule)
         if settings.autoscale:

@@ -1,4 +1,4 @@
-"""What the queue remembers beside the jobs' rows: projects, and who was asked to make room."""
+"""What the queue remembers beside the jobs' rows: projects, what jobs were given, and who was asked to make room."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,6 +15,9 @@ from regroup.service.store.plain import plain
 from regroup.service.store.records import JobRow, Lease, ProjectRow
 from regroup.service.store.tables import jobs, projects
 from regroup.service.store.writer import SUSPEND, JobWriter, job_row
+from regroup.service.store.records import Allotment, Lease, ProjectRow
+from regroup.service.store.tables import allotments, jobs, projects
+from regroup.service.store.writer import JobWriter
 
 RESIZE = "resize"
 """Intent of a job that is to be of another size: `{layout, why, asked_s}`, until it has come about; `is_asked` is false
@@ -75,6 +78,16 @@ class QueueStore:
                     f"no project {name!r} has been set up; `regroup projects list` shows those that were"
                 )
         self._changes.announce("")
+
+    async def grants_of(self, job_id: str) -> list[Allotment]:
+        """What a job has held of nodes, the oldest first, whether it holds it still or not."""
+        names = [field.name for field in dataclasses.fields(Allotment)]
+        query = sa.select(*(allotments.c[name] for name in names)).where(
+            allotments.c.job_id == job_id, allotments.c.kind == "grant"
+        )
+        async with self._database.read() as connection:
+            rows = (await connection.execute(query.order_by(allotments.c.id))).mappings()
+            return [Allotment(**row) for row in rows]
 
     async def make_room(self, lease: Lease, job_id: str, intent: Mapping[str, Any], *, now: float) -> None:
         """Write an intent, by its name, by which a job makes room for another: `MAKE_ROOM` or `RESIZE` with `why`.

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 import yaml
+from house.probed import end, said
 from house.prometheus import PrometheusServer, QueryError
 
 from regroup.service.policy.health import Happening, NodeEvent, Rule
+from regroup.service.probe_results import FUNCTION, LABEL
 from regroup.service.runtime.metrics import Metrics
 from regroup.service.spec import parse_spec
 from regroup.service.states import JobState, Reason, advance
@@ -91,6 +93,12 @@ async def exposition(folder: Path) -> bytes:
     await store.apply(lease, advance("job_1", JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=995.0)
     await store.apply(lease, advance("job_1", JobState.PLACING, JobState.STARTING, Reason.GRANTED), now=996.0)
     await store.ingest(lease, "job_1", "boot-1", life_of_a_job(), {})
+    probe = {
+        "name": "probe", "labels": {LABEL: "cpu"}, "workload": {"kind": "function", "function": FUNCTION},
+        "training": {"global_batch": 4, "micro_batch": 1, "steps": 4}, "layout": {"dp": 4},
+    }  # fmt: skip
+    await store.submit(NewJob("job_0", parse_spec(probe), "file:///s/0"), now=490.0, actor="someone")
+    await end(store, lease, "job_0", said(2), ["local-1", "local-2"])
     bad = NodeEvent("local-1", Happening.PREFLIGHT, time.time(), "preflight:1", message="its matmul is wrong")
     await store.note_node_order(bad)
     text = await Metrics(store, Rule(3600.0, 600.0)).render()

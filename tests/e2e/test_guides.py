@@ -336,6 +336,14 @@ def test_debugging(typed: Typed, shell: Shell, client: Client, tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+@types("docs/guides/probe.md#0")
+def test_measuring(typed: Typed) -> None:
+    said = typed.next()
+    assert "out of a gpu_domain" in said and "all_to_all" in said
+    assert typed.next() in said
+
+
 @types("docs/guides/queue.md#0")
 def test_a_project_is_set_up_and_forgotten(typed: Typed) -> None:
     assert typed.next() == "vision is set\n"

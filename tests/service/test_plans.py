@@ -1,10 +1,12 @@
 """Questions to the planner and their answers, whole."""
 
 import pytest
+from house.probed import said
 
 from regroup.service.errors import SpecError
 from regroup.service.planner.explain import Report
 from regroup.service.plans import ModelSizes, PlanRequest, plan
+from regroup.service.policy import measured
 from regroup.service.spec import parse_spec
 
 
@@ -110,3 +112,18 @@ def test_what_the_trainer_cannot_run_says_which_rule() -> None:
 def test_wider_gradients_need_more_memory() -> None:
     mixed, megatron = (asked(states=states).lost[-1].peak_bytes for states in ("mixed", "megatron"))
     assert mixed < megatron
+
+
+def test_what_was_measured_counts_in_place_of_the_table_and_the_plan_says_so() -> None:
+    probe = measured.read(said(2, kind="cpu"), [("a", ("",) * 4), ("b", ("",) * 4)], job_id="job_1", time_s=0.0)
+    question = PlanRequest(
+        model=ModelSizes(layers=2, hidden=64, heads=4, vocabulary=257), device="cpu", gpus=4, global_batch=16,
+        sequence=128, precision="fp32",
+    )  # fmt: skip
+    table, found = plan(question), plan(question, [probe])
+    assert table.figures == () and found.plans[0].step_s != table.plans[0].step_s
+    names = {figure.name for figure in found.figures}
+    assert {"fp32 product FLOP/s", "memory bytes/s", "network bytes/s"} <= names
+    assert "## Measured" in found.markdown and "measured 1970-01-01 00:00 UTC by job_1" in found.markdown
+    asked = plan(question.model_copy(update={"network_gb_s": 0.001}), [probe])
+    assert asked.plans[0].step_s > found.plans[0].step_s, "what the request says of the network counts more"

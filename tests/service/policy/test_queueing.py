@@ -6,11 +6,12 @@ from dataclasses import replace
 from house.queues import demand, node, sizes
 
 from regroup.service.policy.fair_share import Turns, level
+from regroup.service.policy.links import GPU_LINKS, LinkSpeed
 from regroup.service.policy.placement import Shortage
 from regroup.service.policy.preemption import Shrink, Suspend
 from regroup.service.policy.queueing import Decision, Rule, Turn, Wait, decide, position
 from regroup.service.policy.quota import Books, Hold, Quota
-from regroup.service.policy.topology import Node
+from regroup.service.policy.topology import Level, Node
 from regroup.service.policy.waiting import Preemptibility, Priority, Running, Waiting
 
 AGEING_S = 3600.0
@@ -191,3 +192,15 @@ def test_a_job_comes_after_others() -> None:
 def test_a_look_ends_when_it_has_weighed_enough() -> None:
     queue = [waits(f"j{number}", 1, queued_s=number) for number in range(5)]
     assert len(decide(queue, [node("n"), node("m")], rule=replace(RULE, most_looks=2))) == 2
+
+
+def test_a_job_is_placed_by_the_speed_of_links_that_was_measured() -> None:
+    nodes = [node("a", 4), node("b", 4)]
+    slow = {"cuda": {**GPU_LINKS, Level.GPU_DOMAIN: LinkSpeed(1e6, 1.0)}}
+    predicted = [
+        decision.placement.choice.communication_s
+        for links in ({}, slow)
+        for decision in decide([waits("wide", 8)], nodes, rule=replace(RULE, links=links))
+        if isinstance(decision, Turn) and decision.placement.choice
+    ]
+    assert len(predicted) == 2 and predicted[1] > 100 * predicted[0]

@@ -1,0 +1,58 @@
+"""The probe on real ranks: everything is measured, checked, and survives a lost rank."""
+
+import signal
+from typing import Any
+
+import pytest
+
+ENTRY = "probing_loop:on_two_nodes"
+STAGES = 4
+
+
+@pytest.fixture
+def config() -> dict[str, Any]:
+    return {
+        "training": {"global_batch": 4, "micro_batch": 1, "steps": STAGES},
+        "seed": 0,
+        "snapshot": {"every_steps": 1},
+        "checkpoint": {"every_steps": None, "every": None},
+        "faults": [],
+        "args": {},
+    }
+
+
+def test_four_ranks_on_two_nodes_measure_everything_and_a_lost_one_costs_one_step(agent: Any, config: Any) -> None:
+    layout = {"dp_replicate": 4}
+    config["faults"] = [{"at": {"rank": 1, "step": 3, "phase": "optimizer"}, "do": "sigkill"}]
+    struck = agent.run(config, 4, "probe", entry=ENTRY, layout=layout, show_errors=False)
+    assert struck.codes[1] == -signal.SIGKILL
+    state = {"source": "memory", "step": 2, "generation": 1}
+    after = agent.run(config, 4, "probe", entry=ENTRY, layout=layout, generation=2, restore=state, faults_fired=[0])
+    assert set(after.codes) == {0}, after.errors
+    assert [row["step"] for row in after.rows] == [3, 4]
+    found = after.result["probe"]
+    assert found["kind"] == "cpu" and [node["ranks"] for node in found["nodes"]] == [[0, 1], [2, 3]]
+    for node in found["nodes"]:
+        assert set(node["flops"]) == {"fp32", "bf16", "fp64"} and min(node["flops"].values()) > 1e6
+        assert node["memory_bytes_s"] > 1e6
+    assert {(dtype, side) for dtype, side, _ in found["products"]} == {
+        (dtype, side) for dtype in ("fp32", "bf16", "fp64") for side in (32, 128)
+    }
+    names = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
+    assert {(name, scope, ranks, size) for name, scope, ranks, size, _, _ in found["collectives"]} == {
+        (name, scope, ranks, size)
+        for name in names
+        for scope, ranks in (("all", 4), ("node", 2))
+        for size in (4096, 65536)
+    }
+    assert all(seconds > 0 and wrong == [] for *_, seconds, wrong in found["collectives"])
+    assert {scope: ring[0] for scope, ring in found["rings"].items()} == {"all": 4, "node": 2}
+    ((first, second, bytes_s, latency_s),) = found["pairs"]
+    assert (first, second) == (0, 1) and bytes_s > 1e6 and 0 < latency_s < 1
+
+
+def test_a_rank_that_gets_something_else_than_it_must_is_named(agent: Any, config: Any) -> None:
+    entry = "probing_loop:with_one_that_adds_wrongly"
+    found = agent.run(config, 4, "wrong", entry=entry, layout={"dp_replicate": 4}).result["probe"]
+    wrong = {(name, tuple(ranks)) for name, *_, ranks in found["collectives"] if ranks}
+    assert wrong == {("all_reduce", (2,))}

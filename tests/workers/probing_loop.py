@@ -1,0 +1,29 @@
+"""The probe on ranks that are told they are on two nodes."""
+
+import os
+
+from regroup.workers.probe import collectives, products, run
+from regroup.workers.probe.collectives import _CASES
+
+
+def on_two_nodes(context):
+    shorten()
+    os.environ["GROUP_RANK"] = str(context.rank // 2)
+    run.measure(context)
+
+
+def with_one_that_adds_wrongly(context):
+    right = _CASES["all_reduce"]
+
+    def wrong(group, each, device):
+        case = right(group, each, device)
+        return collectives._Case(lambda: (case.run(), case.found[-1:].add_(1.0)), case.found, case.expected)
+
+    if context.rank == 2:
+        _CASES["all_reduce"] = wrong
+    on_two_nodes(context)
+
+
+def shorten():
+    run.SIZES_BYTES["cpu"], run.WAY_BYTES["cpu"] = (4096, 65536), 65536
+    products._SIDES["cpu"], products._COPIED_BYTES["cpu"] = (32, 128), 1 << 20

@@ -1,0 +1,1 @@
+"""The platform's own job that measures nodes and the ways between them: an ordinary training function."""
