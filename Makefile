@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help setup demo test test-all check format docs bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-resize clean
+.PHONY: help setup demo test test-all check format docs bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-resize bench-prediction clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -55,6 +55,9 @@ bench-resize: $(STAMP) ## the gap when a job changes its size, beside Ray Train
 
 bench-faults: $(STAMP) ## what each kind of failure costs, twenty of each
 	@$(BIN)/python -m benchmarks.faults --json benchmarks/results/faults.json
+
+bench-prediction: $(STAMP) ## steps that the planner predicts after a probe, beside real ones
+	@$(BIN)/python -m benchmarks.prediction --json benchmarks/results/prediction.json
 
 bench-planner: $(STAMP) ## the planner's predictions beside what others measured; DATA=measured-configurations.csv
 	@$(BIN)/python -m benchmarks.planner --json benchmarks/results/planner.json $(if $(DATA),--data $(DATA))

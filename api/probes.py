@@ -53,6 +53,27 @@ class ProbedProduct(_Wire):
     flops: float
 
 
+class ProbedBlock(_Wire):
+    """Forward and backward of the built-in transformer's block in 32 bits, on all ranks at once."""
+
+    batch: int
+    sequence: int
+    dim: int
+    heads: int
+    ffn: int
+    seconds: float
+
+
+class ProbedStep(_Wire):
+    """A whole step of a tiny model, which has next to nothing to compute."""
+
+    kind: str
+    """How it was spread: `ddp`, `fsdp`, `tp` in pairs, `pp` in two stages."""
+    layers: int
+    micro_batches: int
+    seconds: float
+
+
 class OddOne(_Wire):
     """A node or a link that is not like the others."""
 
@@ -81,6 +102,11 @@ class Probe(_Wire):
     collectives: list[ProbedCollective]
     products: list[ProbedProduct]
     odd: list[OddOne]
+    blocks: list[ProbedBlock]
+    """Of CPUs, like the next two."""
+    steps: list[ProbedStep]
+    alone_flops: float | None
+    """Operations a second of one rank's products while all others wait."""
 
 
 class ProbeList(_Wire):

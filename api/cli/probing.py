@@ -82,6 +82,9 @@ def _print(found: "Sequence[Probe]", *, as_json: bool) -> None:
         print_table(("COLLECTIVE", "AMONG", "SIZE", "TIME", "BUS BANDWIDTH"), _collectives(each))
         print()
         print_table(("PRODUCTS", "SIDE", "EACH DEVICE"), _products(each))
+        if each.steps:
+            print()
+            print_table(("TINY STEP", "LAYERS", "MICRO-BATCHES", "TIME"), _steps(each))
 
 
 def lines(probe: "Probe") -> Iterator[str]:
@@ -115,6 +118,11 @@ def _collectives(probe: "Probe") -> Iterator[tuple[str, ...]]:
 def _products(probe: "Probe") -> Iterator[tuple[str, ...]]:
     for each in probe.products:
         yield each.dtype, str(each.side), f"{number(each.flops)}FLOP/s"
+
+
+def _steps(probe: "Probe") -> Iterator[tuple[str, ...]]:
+    for each in probe.steps:
+        yield each.kind, str(each.layers), str(each.micro_batches), _short(each.seconds)
 
 
 def _rate(bytes_s: float) -> str:

@@ -1,6 +1,7 @@
 """What is asked and what is answered: work, cluster, plan. Values only."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from regroup.service.hardware import LINKS, Device, Link
 from regroup.service.layout import Layout
@@ -24,6 +25,22 @@ class Work:
 
 
 @dataclass(frozen=True)
+class StepCost:
+    """What a step costs beside what is computed and sent, where that was measured. Seconds."""
+
+    step_s: float
+    """Of every step."""
+    micro_batch_s: float
+    """Of each micro-batch."""
+    layer_s: float
+    """Of each layer of a rank."""
+    pass_s: float
+    """Of each layer in each micro-batch: forward, backward, and their collectives' latencies."""
+    crowding: float = 1.0
+    """How much faster a rank is while all others wait: ranks that share cores fill each other's bubbles."""
+
+
+@dataclass(frozen=True)
 class Cluster:
     """Equal nodes of one device."""
 
@@ -35,6 +52,8 @@ class Cluster:
     """One way out of one device's share of the ports."""
     measured: Link | None = None
     """What was measured of the device's link."""
+    costs: Mapping[str, StepCost] = field(default_factory=dict[str, StepCost])
+    """What was measured of steps, by kind of layout: `ddp`, `fsdp`, `tp`, `pp`. None: as the constants say."""
 
     @property
     def link(self) -> Link:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from regroup.service.hardware import NVLS_GAIN
 from regroup.service.planner.constants import Constants
 from regroup.service.planner.formulas import bubble_overhead, layer_activation_bytes, ring_half_s
-from regroup.service.planner.plan import Cluster, Plan, Work
+from regroup.service.planner.plan import Cluster, Plan, StepCost, Work
 
 _OPTIMIZER_BYTES = 30.0
 """Memory traffic per parameter of an Adam step: gradient, master and two moments read, all but the gradient written."""
@@ -73,13 +73,14 @@ class _Group:
 def group(cluster: Cluster, ranks: int, stride: int, constants: Constants) -> _Group:
     """Ranks `stride` apart: inside one domain over its link, else over ports that the groups of a domain share."""
     link = cluster.link
+    latency_s = 0.0 if cluster.costs else link.latency_s  # measured steps have it
     inside = max(1, min(ranks, cluster.domain // stride))
     if inside >= ranks:
         start, gain = NVLS_GAIN.get(cluster.device.link, (ranks + 1, 1.0))
         width = link.bandwidth_of(ranks) * constants.inner_link
-        return _Group(ranks, width, link.latency_s, link.half_bytes, gain if ranks >= start else 1.0)
+        return _Group(ranks, width, latency_s, link.half_bytes, gain if ranks >= start else 1.0)
     width = min(cluster.network_bytes_s * inside * constants.outer_link, link.bandwidth_bytes_s * constants.inner_link)
-    return _Group(ranks, width, link.latency_s, link.half_bytes)
+    return _Group(ranks, width, latency_s, link.half_bytes)
 
 
 def step_time(work: Work, cluster: Cluster, plan: Plan, constants: Constants) -> StepTime:
@@ -125,14 +126,40 @@ def core_time(work: Work, cluster: Cluster, plan: Plan, constants: Constants) ->
         other_s=0.0,
     )
     work_s = parts.step_s
+    if (cost := cost_of(cluster, plan)) is not None:
+        measured = layers * min(2, layout.pp)  # pipelines are measured with two stages, by the layers of both
+        parts = replace(parts, launch_s=measured * (count * (1 + redone / 3) * cost.pass_s + cost.layer_s))
     added = _held(work, plan) * _ACCUMULATED_BYTES / cluster.device.memory_bytes_s
     doublings = math.log2(max(1.0, cluster.gpus / _NODE))
     return replace(
         parts,
-        bubble_s=work_s * bubble_overhead(layout.pp, count, plan.schedule, plan.virtual),
+        bubble_s=_bubble_s(work_s, bubble_overhead(layout.pp, count, plan.schedule, plan.virtual), cost),
         optimizer_s=count * added if count > 1 else 0.0,
-        other_s=c.step_s + c.doubling * doublings * work_s,
+        other_s=_fixed_s(count, cost, c) + c.doubling * doublings * work_s,
     )
+
+
+def cost_of(cluster: Cluster, plan: Plan) -> StepCost | None:
+    """What was measured of steps of this kind of layout; of both tensor and pipeline parallelism, what each adds."""
+    costs, layout = cluster.costs, plan.layout
+    if not costs:
+        return None
+    plain = costs["fsdp" if plan.sharding in ("fsdp", "zero2") else "ddp"]
+    if layout.tp > 1 and layout.pp > 1 and {"tp", "pp"} <= costs.keys():
+        tensor, pipeline, sharded = (vars(costs[name]) for name in ("tp", "pp", "fsdp"))
+        return StepCost(**{name: max(0.0, tensor[name] + pipeline[name] - sharded[name]) for name in tensor})
+    return costs.get("tp" if layout.tp > 1 else "pp" if layout.pp > 1 else "", plain)
+
+
+def _fixed_s(count: int, cost: StepCost | None, c: Constants) -> float:
+    return c.step_s if cost is None else cost.step_s + count * cost.micro_batch_s
+
+
+def _bubble_s(work_s: float, overhead: float, cost: StepCost | None) -> float:
+    """Idle time; where ranks share cores, what one leaves idle another computes with."""
+    if cost is None:
+        return work_s * overhead
+    return work_s * max(0.0, (1 + overhead) / cost.crowding - 1)
 
 
 @dataclass(frozen=True)
@@ -155,7 +182,7 @@ def _forward(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: flo
         (model.hidden, model.inner / tp, (2 if model.gated else 1) * model.active_experts),
         (model.inner / tp, model.hidden, model.active_experts),
     )
-    ratio = c.tile * products / device.memory_bytes_s
+    ratio = c.tile * _width(work) * products / device.memory_bytes_s
     operations = 0.0
     for k, n, times in shapes:
         grain = c.misaligned if min(k, n) % 64 else 1.0
@@ -168,9 +195,15 @@ def _forward(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: flo
         tokens, model.hidden, model.heads, work.sequence, tp,
         sequence_parallel=plan.sequence_parallel, flash=work.flash,
     )  # fmt: skip
-    memory_s = c.passes * kept / device.memory_bytes_s
+    memory_s = c.passes * _width(work) * kept / device.memory_bytes_s
     busy_s = matmul_s + attention_s + memory_s
-    return _Forward(matmul_s, attention_s, memory_s, (busy_s**3 + c.launch_s**3) ** (1 / 3) - busy_s)
+    launch_s = 0.0 if cluster.costs else (busy_s**3 + c.launch_s**3) ** (1 / 3) - busy_s
+    return _Forward(matmul_s, attention_s, memory_s, launch_s)
+
+
+def _width(work: Work) -> float:
+    """Bytes of an activation, or of a parameter as it is sent, over those of 16 bits."""
+    return {"fp32": 2.0, "fp64": 4.0}.get(work.precision, 1.0)
 
 
 def _sixteen(work: Work, cluster: Cluster) -> float:
@@ -187,7 +220,7 @@ def _products(work: Work, cluster: Cluster, c: Constants) -> float:
 def _tensor_s(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: float, redone: float) -> float:
     """Two all-reduces of a layer's forward, two of its backward, and two more where the forward is done again."""
     ranks = group(cluster, plan.layout.tp, 1, c)
-    return (4 + 2 * redone) * ranks.reduce_s(2 * tokens * work.model.hidden)
+    return (4 + 2 * redone) * ranks.reduce_s(2 * _width(work) * tokens * work.model.hidden)
 
 
 def _context_s(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: float, passes: float) -> float:
@@ -196,7 +229,7 @@ def _context_s(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: f
     if layout.cp == 1:
         return 0.0
     ring = group(cluster, layout.cp, layout.tp, c)
-    sent_s = ring.half_s(4 * tokens * model.groups * model.width / layout.tp * layout.cp)
+    sent_s = ring.half_s(4 * _width(work) * tokens * model.groups * model.width / layout.tp * layout.cp)
     scores = tokens * model.attention_flops_per_token(work.sequence) / layout.tp
     attention_s = scores / (_sixteen(work, cluster) * c.attention)
     return passes * max(0.0, sent_s - c.hidden * attention_s)
@@ -206,7 +239,7 @@ def _logits_s(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: fl
     """Forward and backward of the output's product, on the stage that has it: all wait for it."""
     rows = tokens * work.model.vocabulary / plan.layout.tp
     product_s = 2 * rows * work.model.hidden / (_products(work, cluster, c) * c.matmul)
-    return 3 * (product_s + c.passes * 2 * rows / cluster.device.memory_bytes_s)
+    return 3 * (product_s + c.passes * 2 * _width(work) * rows / cluster.device.memory_bytes_s)
 
 
 def _passed_s(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: float) -> float:
@@ -218,7 +251,7 @@ def _passed_s(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: fl
         lane = cluster.network_bytes_s * c.outer_link
     else:
         lane = cluster.link.bandwidth_bytes_s * c.inner_link
-    return 2 * plan.virtual * 2 * tokens * work.model.hidden / layout.tp / lane
+    return 2 * plan.virtual * 2 * _width(work) * tokens * work.model.hidden / layout.tp / lane
 
 
 def _held(work: Work, plan: Plan) -> float:
@@ -231,7 +264,7 @@ def _data_s(plan: Plan, cluster: Cluster, c: Constants, held: float, work: Work,
     """What a step waits for data parallelism; `busy_s` is one micro-batch's compute, which hides a part of it."""
     layout = plan.layout
     stride = layout.tp
-    size = 2.0 * held
+    size = 2.0 * _width(work) * held
     if plan.sharding == "fsdp":
         layers = max(1.0, work.model.layers / layout.pp)
         shard = group(cluster, layout.dp_shard * layout.cp, stride, c)

@@ -69,6 +69,29 @@ class MeasuredProduct:
 
 
 @dataclass(frozen=True)
+class MeasuredBlock:
+    """Forward and backward of the built-in transformer's block in 32 bits, on all ranks at once."""
+
+    batch: int
+    sequence: int
+    dim: int
+    heads: int
+    ffn: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class MeasuredStep:
+    """A whole step of a tiny model, which has next to nothing to compute."""
+
+    kind: str
+    """How it was spread: `ddp`, `fsdp`, `tp` or `pp`."""
+    layers: int
+    micro_batches: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Odd:
     """A node or a link that is not like the others."""
 
@@ -98,6 +121,11 @@ class Measured:
     collectives: tuple[MeasuredCollective, ...]
     products: tuple[MeasuredProduct, ...]
     odd: tuple[Odd, ...]
+    blocks: tuple[MeasuredBlock, ...] = ()
+    """Of CPUs, like the next two."""
+    steps: tuple[MeasuredStep, ...] = ()
+    alone_flops: float | None = None
+    """Operations a second of one rank's products while all others wait."""
 
 
 def read(
@@ -135,6 +163,15 @@ def read(
         ),
         tuple(MeasuredProduct(str(dtype), int(side), float(flops)) for dtype, side, flops in found["products"]),
         (*_wrong(found, by_node), *_slow_nodes(by_node, pairs), *_slow_links(by_node, pairs)),
+        tuple(
+            MeasuredBlock(int(batch), int(sequence), int(dim), int(heads), int(ffn), float(seconds))
+            for batch, sequence, dim, heads, ffn, seconds in found["blocks"]
+        ),
+        tuple(
+            MeasuredStep(str(kind), int(layers), int(count), float(seconds))
+            for kind, layers, count, seconds in found["steps"]
+        ),
+        None if found["alone_flops"] is None else float(found["alone_flops"]),
     )
 
 

@@ -48,6 +48,8 @@ class Hardware:
     """One way out of one device's share of its node's ports."""
     figures: tuple[Figure, ...] = ()
     """What of it was measured."""
+    probe: Measured | None = None
+    """By which probe."""
 
 
 def hardware(device: Device, probes: Iterable[Measured]) -> Hardware:
@@ -93,7 +95,7 @@ def _measured(plain: Hardware, probe: Measured) -> Hardware:
         for name, value in after.items()
         if value != before.get(name)
     ]
-    return replace(found, figures=tuple(figures))
+    return replace(found, figures=tuple(figures), probe=probe)
 
 
 def _device(device: Device, probe: Measured) -> Device:

@@ -336,7 +336,6 @@ def test_debugging(typed: Typed, shell: Shell, client: Client, tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @types("docs/guides/probe.md#0")
 def test_measuring(typed: Typed) -> None:
     said = typed.next()
@@ -344,6 +343,7 @@ def test_measuring(typed: Typed) -> None:
     assert typed.next() in said
 
 
+@pytest.mark.slow
 @types("docs/guides/queue.md#0")
 def test_a_project_is_set_up_and_forgotten(typed: Typed) -> None:
     assert typed.next() == "vision is set\n"

@@ -1,13 +1,16 @@
-"""The probe on ranks that are told they are on two nodes."""
+"""The probe on ranks that are told they are on two nodes, in small."""
 
 import os
 
-from regroup.workers.probe import collectives, products, run
+from regroup.workers.probe import clock, collectives, products, run, steps
 from regroup.workers.probe.collectives import _CASES
 
 
 def on_two_nodes(context):
-    shorten()
+    run.SIZES_BYTES["cpu"], run.WAY_BYTES["cpu"] = (4096, 65536), 65536
+    products._SIDES["cpu"], products._COPIED_BYTES["cpu"] = (32, 128), 1 << 20
+    steps.SHAPES, steps.DEPTHS = steps.SHAPES[:2], ((2, 2),)
+    clock._BURST_S = 0.0
     os.environ["GROUP_RANK"] = str(context.rank // 2)
     run.measure(context)
 
@@ -21,9 +24,6 @@ def with_one_that_adds_wrongly(context):
 
     if context.rank == 2:
         _CASES["all_reduce"] = wrong
+    for others in ("_products", "_ways", "_blocks", "_steps"):
+        setattr(run._Probe, others, lambda probe: None)
     on_two_nodes(context)
-
-
-def shorten():
-    run.SIZES_BYTES["cpu"], run.WAY_BYTES["cpu"] = (4096, 65536), 65536
-    products._SIDES["cpu"], products._COPIED_BYTES["cpu"] = (32, 128), 1 << 20

@@ -8,6 +8,9 @@ The result is plain data under `probe`, which `service/policy/measured.py` reads
     collectives  [name, scope, ranks, bytes, seconds, ranks that got something else than they must]
     rings        scope → [ranks, bytes a second, seconds of a message]
     pairs        [node, node, bytes a second, seconds of a message]
+    blocks       [batch, sequence, width, heads, width of the feed-forward, seconds]      these three on CPUs alone:
+    steps        [kind, layers, micro-batches, seconds]                                    see `steps.py`
+    alone_flops  operations a second of one rank while all others wait
 
 Scopes are `all` ranks, and `node`: the ranks of each node among themselves, all nodes at once.
 """
@@ -22,7 +25,7 @@ import torch
 from torch import distributed as dist
 
 from regroup.workers.contract import Phase
-from regroup.workers.probe import collectives, products, ways
+from regroup.workers.probe import collectives, products, steps, ways
 from regroup.workers.probe.clock import Clock, gathered
 from regroup.workers.probe.ground import Ground
 from regroup.workers.rank.context import Context
@@ -68,7 +71,7 @@ class _Probe:
         nodes = [{"ranks": list(ranks)} for ranks in self._ground.nodes]
         self.measured.found.update(
             device=", ".join(names), kind=run.device.type, torch=torch.__version__, nodes=nodes, products=[],
-            collectives=[], rings={}, pairs=[],
+            collectives=[], rings={}, pairs=[], blocks=[], steps=[], alone_flops=None,
         )  # fmt: skip
 
     def stages(self) -> list[Callable[[], None]]:
@@ -78,6 +81,8 @@ class _Probe:
             lambda: self._collectives("all"),
             lambda: self._collectives("node"),
             self._ways,
+            self._blocks,
+            self._steps,
         ]
 
     def _products(self) -> None:
@@ -121,6 +126,21 @@ class _Probe:
             self._found["rings"][scope] = [self._ranks(scope), *found]
         if len(self._ground.nodes) > 1:
             self._found["pairs"] = ways.pairs(self._clock, self._device, self._ground, size)
+
+    def _blocks(self) -> None:
+        if self._device.type == "cpu":
+            found = steps.blocks(self._clock, self._device)
+            self._found["blocks"] = [
+                [each.batch, each.sequence, each.dim, each.heads, each.ffn, _digits(each.seconds)] for each in found
+            ]
+            self._found["alone_flops"] = _digits(steps.alone_flops(self._clock, self._device, self._run.rank))
+
+    def _steps(self) -> None:
+        if self._device.type == "cpu":
+            found = steps.steps(self._run, self._clock)
+            self._found["steps"] = [
+                [each.kind, each.layers, each.micro_batches, _digits(each.seconds)] for each in found
+            ]
 
     def _group(self, scope: str) -> dist.ProcessGroup | None:
         """The ranks that do a collective together; None where some would be alone, or are all of them anyway."""

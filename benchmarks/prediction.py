@@ -1,0 +1,96 @@
+"""Step times that the planner predicts after `regroup probe`, beside those of real jobs, on one machine.
+
+usage: python -m benchmarks.prediction --json PATH [--trials N]
+
+Each trial probes two local nodes of two slots, and then trains the model of examples/pretrain-cpython.yaml on every
+layout below. Predicted is the layout that runs, from what that probe has measured alone; measured is the median
+duration of the job's steps after the first ones.
+"""
+
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
+from benchmarks.served import Served, served
+from regroup.api.cli.specfile import read_spec
+from regroup.service.hardware import find_device
+from regroup.service.layout import Layout
+from regroup.service.planner.calibrate import constants_of, costs_of
+from regroup.service.planner.constants import FITTED
+from regroup.service.planner.model import Model
+from regroup.service.planner.plan import Cluster, Plan, Work
+from regroup.service.planner.timing import step_time
+from regroup.service.policy.measured import Measured, read
+from regroup.service.policy.overlay import hardware
+from regroup.service.policy.topology import DOMAIN_LEVELS
+
+EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "pretrain-cpython.yaml"
+LAYOUTS: Mapping[str, tuple[dict[str, Any], Plan]] = {
+    "fsdp 4": ({"dp": 4}, Plan(Layout(dp_shard=4), 4, "fsdp")),
+    "ddp 4": ({"dp": 4, "data_parallel": "ddp"}, Plan(Layout(dp_replicate=4), 4, "ddp")),
+    "fsdp 2 x tp 2": ({"dp": 2, "tp": 2}, Plan(Layout(dp_shard=2, tp=2), 4, "fsdp")),
+    "fsdp 2 x pp 2": ({"dp": 2, "pp": 2}, Plan(Layout(dp_shard=2, pp=2), 4, "fsdp")),
+}
+"""What a spec says, and what the planner is asked."""
+_VOCABULARY = 258
+"""Even, so that two ranks can share it."""
+_MODEL = Model(layers=2, hidden=64, heads=4, vocabulary=_VOCABULARY, ffn=192, gated=True)
+_STEPS, _FIRST = 80, 20
+
+
+def main() -> int:
+    """Run the trials and write the result."""
+    given = arguments(__doc__ or "", trials=3).parse_args()
+    end_tidily_on_sigterm()
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as service:
+        for trial in range(given.trials):
+            probe = _probe(service)
+            for name, (layout, plan) in LAYOUTS.items():
+                row = {
+                    "trial": trial, "layout": name, "predicted_s": predicted_s(probe, plan),
+                    "measured_s": _measured_s(service, f"{name.replace(' ', '-')}-{trial}", layout),
+                }  # fmt: skip
+                rows.append({**row, "error": row["predicted_s"] / row["measured_s"] - 1})
+                print("trial {trial}: {layout:14} predicted {predicted_s:.4f} s, measured {measured_s:.4f} s,"
+                      " error {error:+.1%}".format(**rows[-1]), flush=True)  # fmt: skip
+    by_layout = {name: mean(abs(row["error"]) for row in rows if row["layout"] == name) for name in LAYOUTS}
+    write_result(given.json, {"rows": rows, "error": by_layout, "worst_error": max(by_layout.values())})
+    print(", ".join(f"{name} {error:.1%}" for name, error in by_layout.items()))
+    return 0
+
+
+def predicted_s(probe: Measured, plan: Plan) -> float:
+    """Seconds of the example's step by this plan."""
+    device = find_device("cpu")
+    assert device is not None
+    there = hardware(device, [probe])
+    ranks = plan.layout.world_size
+    cluster = Cluster(there.device, ranks, there.domain, there.network_bytes_s, there.link, costs_of(probe))
+    return step_time(Work(_MODEL, 16, 128, "fp32"), cluster, plan, constants_of(probe, FITTED)).step_s
+
+
+def _probe(service: Served) -> Measured:
+    job = service.finish(service.client.probe(device="cpu").id)
+    (result,) = [event.data for event in service.client.events(job["id"]) if event.type == "result"]
+    found = result["probe"]
+    nodes = [(f"node {at}", ("",) * len(DOMAIN_LEVELS)) for at in range(len(found["nodes"]))]
+    return read(found, nodes, job_id=job["id"], time_s=job["finished_at"])
+
+
+def _measured_s(service: Served, name: str, layout: dict[str, Any]) -> float:
+    spec = read_spec(EXAMPLE)
+    spec["name"], spec["layout"], spec["faults"] = name, layout, []
+    spec["workload"]["model"]["vocab_size"] = _VOCABULARY
+    spec["training"] |= {"steps": _STEPS, "validate_every": None}
+    spec["workload"]["data"]["validation"] = []
+    job = service.finish(service.client.submit(spec).id)
+    return median(row["duration_s"] for row in service.steps(job["id"]) if row["step"] > _FIRST)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""What training costs beside arithmetic and bytes: blocks by themselves, and steps that have next to nothing to do.
+
+Where a device computes beside its host, this is hidden for the most part; on a CPU it is a good part of a small step.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from regroup.workers.models.transformer import Block, rotary
+from regroup.workers.parallel.engine import Engine
+from regroup.workers.parallel.strategy import Strategy
+from regroup.workers.probe.clock import Clock
+from regroup.workers.rank.context import Context
+from regroup.workers.state.data import MicroBatch
+
+SHAPES: Sequence[tuple[int, int, int, int]] = ((1, 8, 32, 2), (16, 32, 64, 4), (1, 512, 64, 4), (2, 128, 256, 4))
+"""Blocks: batch, sequence, width and heads. The first is all overhead, in the others norms, attention and products
+weigh most."""
+DEPTHS: Sequence[tuple[int, int]] = ((2, 2), (6, 2), (2, 6), (6, 6))
+"""Steps: layers, and micro-batches of a rank."""
+_CONTROL = 32
+"""Numbers that ranks agree on in a step, about."""
+_VOCABULARY, _SEQUENCE, _DIM, _HEADS, _FFN = 32, 8, 32, 2, 64
+_ADAM = {"name": "adamw", "lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "clip_norm": 1.0}
+_BURSTS = 3
+
+
+@dataclass(frozen=True)
+class TimedBlock:
+    """Forward and backward of one transformer block on every rank at once, in 32 bits."""
+
+    batch: int
+    sequence: int
+    dim: int
+    heads: int
+    ffn: int
+    seconds: float
+    """Of one rank, the slowest."""
+
+
+@dataclass(frozen=True)
+class TimedStep:
+    """A whole step of a tiny model."""
+
+    kind: str
+    """How it was spread: `ddp`, `fsdp`, `tp` in pairs, `pp` in two stages, these two beside fsdp."""
+    layers: int
+    micro_batches: int
+    seconds: float
+
+
+def blocks(clock: Clock, device: torch.device) -> list[TimedBlock]:
+    """The built-in transformer's block, in several shapes."""
+    found: list[TimedBlock] = []
+    for batch, sequence, dim, heads in SHAPES:
+        ffn = 3 * dim
+        block = Block(dim, heads, heads, ffn, 1e-5).to(device)
+        rotation = rotary(sequence, dim // heads, 10000.0, device)
+        x = torch.randn(batch, sequence, dim, device=device, requires_grad=True)
+
+        def run(block: Block = block, x: torch.Tensor = x, rotation: torch.Tensor = rotation) -> None:
+            block(x, rotation).sum().backward()
+
+        found.append(TimedBlock(batch, sequence, dim, heads, ffn, clock.slowest([clock.own_s(run, _BURSTS)])[0]))
+    return found
+
+
+def alone_flops(clock: Clock, device: torch.device, rank: int) -> float:
+    """Operations a second of a matrix product on the first rank while all others wait: more than `products` finds where
+    ranks share what they compute on. Alike on all ranks."""
+    side = 512
+    left, right, out = (torch.ones(side, side, device=device) for _ in range(3))
+    own_s = clock.own_s(lambda: torch.mm(left, right, out=out) if rank == 0 else None, _BURSTS)
+    return 2 * side**3 / clock.slowest([own_s if rank == 0 else 0.0])[0]
+
+
+def steps(run: Context, clock: Clock) -> list[TimedStep]:
+    """Steps of a tiny transformer, spread in every way that so many ranks can be."""
+    found: list[TimedStep] = []
+    for kind, layout, data_parallel in _spread(run.world_size):
+        for layers, count in DEPTHS:
+            own_s = clock.own_s(_step(run, layout, data_parallel, layers, count), _BURSTS)
+            found.append(TimedStep(kind, layers, count, clock.slowest([own_s])[0]))
+    return found
+
+
+def _spread(ranks: int) -> list[tuple[str, dict[str, int], str]]:
+    ways: list[tuple[str, dict[str, int], str]] = [
+        ("ddp", {"dp_replicate": ranks}, "ddp"),
+        ("fsdp", {"dp_shard": ranks}, "fsdp"),
+    ]
+    if ranks % 2 == 0:
+        ways += [
+            ("tp", {"dp_shard": ranks // 2, "tp": 2}, "fsdp"),
+            ("pp", {"dp_shard": ranks // 2, "pp": 2}, "fsdp"),
+        ]
+    return ways
+
+
+def _step(run: Context, layout: dict[str, int], data_parallel: str, layers: int, count: int) -> Any:
+    """What the trainer does in a step, but for its data and its snapshot."""
+    example = torch.zeros((1, _SEQUENCE), dtype=torch.int64)
+    model = {
+        "family": "transformer", "dim": _DIM, "layers": layers, "heads": _HEADS, "kv_heads": None, "ffn_dim": _FFN,
+        "vocab_size": _VOCABULARY, "rope_theta": 10000.0, "norm_eps": 1e-5, "tie_embeddings": False,
+    }  # fmt: skip
+    engine = Engine(
+        model, _VOCABULARY, layout, run.device, Strategy(data_parallel, "fp32", "none"), _ADAM,
+        micro_batches=count, example=example.to("meta"), loss_scale=1.0, phase=lambda _: None,
+    )  # fmt: skip
+    engine.initialise(0)
+    batches = [MicroBatch(example, torch.ones_like(example), ()) for _ in range(count)]
+
+    def step() -> None:
+        engine.gradients(batches)
+        run.sum([engine.squared_norm(), *[0.0] * _CONTROL])
+        engine.update(1e-3, 1.0, 1.0)
+
+    return step
