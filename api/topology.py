@@ -28,6 +28,19 @@ class LevelInfo(_Wire):
     """When a probe measured that, Unix seconds; null where it is the table's."""
 
 
+class Island(_Wire):
+    """Devices of a node that reach each other best; of a node without GPUs its cores."""
+
+    link: str
+    """What joins them: `nvswitch`, `nvlink`, or `numa`, where no NVLink does."""
+    gpus: list[int]
+    """As the driver numbers them."""
+    numa: list[int]
+    """NUMA nodes that they are at, where known."""
+    cores: str
+    """Of these NUMA nodes, as the kernel lists them."""
+
+
 class Domain(_Wire):
     """A domain of the cluster, or a node."""
 
@@ -40,6 +53,8 @@ class Domain(_Wire):
     gpus: float
     free_gpus: float
     children: list["Domain"]
+    islands: list[Island]
+    """Of a node that a probe has looked into: what is inside of it."""
 
 
 class Topology(_Wire):

@@ -53,7 +53,10 @@ async def _read(store: Store, job: JobRow) -> Measured | None:
         node_of = {int(place["rank"]): str(place["node_id"]) for place in generations[-1].ranks}
         held = {row.node_id: row.data for row in grants}
         places = [held[node_of[int(node["ranks"][0])]] for node in found["nodes"]]
-        nodes = [(str(place["name"]), tuple(place.get("domain") or ("",) * len(DOMAIN_LEVELS))) for place in places]
+        nodes = [
+            (str(place.get("machine") or place["name"]), tuple(place.get("domain") or ("",) * len(DOMAIN_LEVELS)))
+            for place in places
+        ]
         return read(found, nodes, job_id=job.id, time_s=job.finished_at or job.created_at)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         _log.warning("the result of a probe cannot be read; one before it counts", job=job.id, error=repr(error))

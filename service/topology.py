@@ -6,8 +6,9 @@ from pathlib import Path
 
 import structlog
 
+from regroup.service.policy.islands import with_fabrics
 from regroup.service.policy.links import LinkSpeed, links_for
-from regroup.service.policy.measured import Measured
+from regroup.service.policy.measured import Measured, fabrics_of
 from regroup.service.policy.overlay import links
 from regroup.service.policy.topology import DEFAULT_LABELS, DOMAIN_LEVELS, Level, Node
 from regroup.service.policy.topology_file import Places, TopologyError, parse
@@ -69,7 +70,8 @@ class Topology:
 
     def state(self, nodes: Sequence[Node], probes: Sequence[Measured] = ()) -> TopologyState:
         """For people: of the nodes that take ranks."""
-        here = self.located([node for node in nodes if node.alive and not node.is_control])
+        located = self.located([node for node in nodes if node.alive and not node.is_control])
+        here = with_fabrics(located, fabrics_of(probes))
         kind = "cuda" if any(node.gpus for node in here) else "cpu"
         probe = next((probe for probe in probes if probe.kind == kind), None)
         speeds, when = (
@@ -78,7 +80,8 @@ class Topology:
         )
         levels = tuple(LevelInfo(level, self._labels.get(level, ""), speeds[level], when.get(level)) for level in Level)
         told = [self._problem] if self._problem else []
-        return TopologyState(levels, tree(here), (*told, *problems(here, self._labels, self._places)))
+        inside = {node.name: node.islands for each in probes for node in each.nodes}
+        return TopologyState(levels, tree(here, inside), (*told, *problems(here, self._labels, self._places)))
 
     def _look(self) -> None:
         if self._file is None:

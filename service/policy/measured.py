@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from regroup.service.policy.islands import Island, fabric, islands
 from regroup.service.policy.outliers import slow
 from regroup.service.policy.topology import DOMAIN_LEVELS, Level
 
@@ -27,6 +28,9 @@ class MeasuredNode:
     """Operations a second of its slowest device in large products, by dtype."""
     memory_bytes_s: float
     """Of its slowest device."""
+    islands: tuple[Island, ...]
+    fabric: str
+    """What NVLink joins its devices to across nodes; empty if nothing."""
 
 
 @dataclass(frozen=True)
@@ -138,13 +142,21 @@ def read(
     """The result of a probe (`workers/probe/run.py`).
 
     Args:
-        nodes: name and domains of each, as the probe numbered them.
+        nodes: of each, what it is called for good and its domains, as the probe numbered them.
 
     Raises:
         KeyError, TypeError, ValueError, IndexError: it is no such result.
     """
     by_node = tuple(
-        MeasuredNode(nodes[at][0], len(each["ranks"]), nodes[at][1], dict(each["flops"]), float(each["memory_bytes_s"]))
+        MeasuredNode(
+            nodes[at][0],
+            len(each["ranks"]),
+            nodes[at][1],
+            dict(each["flops"]),
+            float(each["memory_bytes_s"]),
+            islands(each["inside"]),
+            fabric(each["inside"]),
+        )
         for at, each in enumerate(found["nodes"])
     )
     pairs = [(int(a), int(b), float(bytes_s), float(latency_s)) for a, b, bytes_s, latency_s in found["pairs"]]
@@ -173,6 +185,11 @@ def read(
         ),
         None if found["alone_flops"] is None else float(found["alone_flops"]),
     )
+
+
+def fabrics_of(probes: Sequence[Measured]) -> dict[str, str]:
+    """What a node is called for good → the NVLink fabric that a probe has found it in."""
+    return {node.name: node.fabric for probe in probes for node in probe.nodes if node.fabric}
 
 
 def leaves(one: Sequence[str], other: Sequence[str]) -> Level:

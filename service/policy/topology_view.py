@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from regroup.service.policy.islands import Island
 from regroup.service.policy.topology import DEFAULT_LABELS, DOMAIN_LEVELS, Level, Node
 from regroup.service.policy.topology_file import Places
 
@@ -22,6 +23,8 @@ class Domain:
     gpus: float
     free_gpus: float
     children: tuple["Domain", ...]
+    islands: tuple[Island, ...] = ()
+    """Of a node that was looked into: what is inside of it."""
 
 
 def located(nodes: Iterable[Node], labels: Mapping[Level, str] = DEFAULT_LABELS, places: Places = {}) -> list[Node]:  # noqa: B006
@@ -54,20 +57,28 @@ def problems(nodes: Sequence[Node], labels: Mapping[Level, str] = DEFAULT_LABELS
     return told
 
 
-def tree(nodes: Sequence[Node]) -> tuple[Domain, ...]:
-    """Domains of located nodes by name, the largest first; levels that nobody names are left out."""
+def tree(nodes: Sequence[Node], inside: Mapping[str, tuple[Island, ...]] = {}) -> tuple[Domain, ...]:
+    """Domains of located nodes by name, the largest first; levels that nobody names are left out.
+
+    Args:
+        inside: what a node is called for good → its islands.
+    """
     named = [index for index in range(len(DOMAIN_LEVELS)) if any(node.domains[index] for node in nodes)]
-    return _below(sorted(nodes, key=lambda node: (node.domains, node.name, node.id)), named)
+    return _below(sorted(nodes, key=lambda node: (node.domains, node.name, node.id)), named, inside)
 
 
-def _below(nodes: Sequence[Node], levels: Sequence[int]) -> tuple[Domain, ...]:
+def _below(
+    nodes: Sequence[Node], levels: Sequence[int], inside: Mapping[str, tuple[Island, ...]]
+) -> tuple[Domain, ...]:
     if not levels:
-        return tuple(_domain(Level.NODE, node.name, [node], ()) for node in nodes)
+        known = ((node, inside.get(node.machine, ())) for node in nodes)
+        return tuple(replace(_domain(Level.NODE, node.name, [node], ()), islands=found) for node, found in known)
     groups = dict[str, list[Node]]()
     for node in nodes:
         groups.setdefault(node.domains[levels[0]], []).append(node)
     return tuple(
-        _domain(DOMAIN_LEVELS[levels[0]], name, group, _below(group, levels[1:])) for name, group in groups.items()
+        _domain(DOMAIN_LEVELS[levels[0]], name, group, _below(group, levels[1:], inside))
+        for name, group in groups.items()
     )
 
 

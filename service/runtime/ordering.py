@@ -6,8 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from regroup.service import queue as shown
+from regroup.service.policy.islands import with_fabrics
 from regroup.service.policy.node_request import NodeRequest, request
 from regroup.service.policy.links import links_for
+from regroup.service.policy.measured import fabrics_of
 from regroup.service.policy.overlay import links
 from regroup.service.policy.queueing import Decision, Wait, decide
 from regroup.service.probe_results import Results
@@ -37,7 +39,8 @@ class Ordering:
         """
         store, settings, now = leading.store, leading.settings, leading.clock()
         live, rows = await store.live_jobs(), await store.live_allotments()
-        nodes = without_allotted(await leading.health.nodes(now), rows)
+        probes = await self._probes.newest(store)
+        nodes = without_allotted(with_fabrics(await leading.health.nodes(now), fabrics_of(probes)), rows)
         self._specs.keep([*queue, *live])
         waiting = [
             shown.waiting(job, self._specs, after=after, now=now, start_s=settings.gang_timeout_s)
@@ -46,7 +49,7 @@ class Ordering:
         ]
         running = shown.held(live, rows, self._specs, now=now)
         quotas = shown.quotas_of(await store.queue.projects())
-        found = {probe.kind: probe for probe in await self._probes.newest(store)}
+        found = {probe.kind: probe for probe in probes}
         measured = {kind: links(links_for(kind), probe) for kind, probe in found.items()}
         rule = replace(shown.rule_of(settings), links=measured)
         # In a thread: with thousands of jobs it takes a good part of a second.

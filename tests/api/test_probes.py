@@ -6,6 +6,7 @@ import pytest
 from house.probed import end, said
 
 from regroup.api.cli.probing import lines
+from regroup.api.cli.topology import ranges, tree_lines
 from regroup.api.client import ApiError
 from regroup.service.policy.topology import DEFAULT_LABELS, Level
 from regroup.service.probe_results import FUNCTION
@@ -87,6 +88,22 @@ async def test_plans_and_the_topology_go_by_what_was_measured(live: Any) -> None
     levels = {level.level: level for level in (await live.client(lambda client: client.topology())).levels}
     assert levels["rack"].link.bytes_per_s == 0.7e9 and levels["rack"].measured_s == network.time_s
     assert levels["block"].measured_s is None and levels["block"].link.bytes_per_s < 0.7e9
+
+
+async def test_the_tree_shows_what_is_inside_of_nodes_and_which_of_them_a_fabric_joins(live: Any) -> None:
+    for each in (node("a"), node("b"), node("c")):
+        live.cluster.add_node(each)
+    await probed(live, said(2, fabric="f.1"))
+    found = await live.client(lambda client: client.topology())
+    assert list(tree_lines(found.domains)) == [
+        ("rack rack-a", "4/4 CPUs free"), ("  gpu_domain f.1", "4/4 CPUs free"), ("    node node-a", "4/4 CPUs free"),
+        ("      cores", "NUMA 0, cores 0-1"),
+        ("rack rack-b", "4/4 CPUs free"), ("  gpu_domain f.1", "4/4 CPUs free"), ("    node node-b", "4/4 CPUs free"),
+        ("      cores", "NUMA 0, cores 0-1"),
+        ("rack rack-c", "4/4 CPUs free"), ("  gpu_domain (not known)", "4/4 CPUs free"),
+        ("    node node-c", "4/4 CPUs free"),
+    ]  # fmt: skip
+    assert ranges([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8" and ranges([]) == ""
 
 
 async def test_what_cannot_be_read_does_not_count(live: Any) -> None:

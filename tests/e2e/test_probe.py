@@ -25,4 +25,3 @@ def test_a_probe_measures_two_nodes_and_what_is_between_them(served: Served, tmp
     assert not [each for each in probe["odd"] if each["measure"] == "result"]
     (job,) = served.client.jobs(name="probe-cpu")
     assert (job.id, job.state) == (probe["job_id"], "SUCCEEDED")
-    assert served.client.ledger(job.id).exact

@@ -3,7 +3,8 @@
 The result is plain data under `probe`, which `service/policy/measured.py` reads:
 
     device, kind, torch
-    nodes        node → its ranks, and of the slowest of its devices `flops` by dtype and `memory_bytes_s`
+    nodes        node → its ranks, what is `inside` of it (`workers/node/islands.py`), and of the slowest of its devices
+                 `flops` by dtype and `memory_bytes_s`
     products     [dtype, side, operations a second: the median of all ranks]
     collectives  [name, scope, ranks, bytes, seconds, ranks that got something else than they must]
     rings        scope → [ranks, bytes a second, seconds of a message]
@@ -25,6 +26,7 @@ import torch
 from torch import distributed as dist
 
 from regroup.workers.contract import Phase
+from regroup.workers.node import islands
 from regroup.workers.probe import collectives, products, steps, ways
 from regroup.workers.probe.clock import Clock, gathered
 from regroup.workers.probe.ground import Ground
@@ -68,7 +70,8 @@ class _Probe:
         self._ground = Ground.of([int(cast(int, node)) for node in gathered(int(os.environ.get("GROUP_RANK", "0")))])
         name = torch.cuda.get_device_name(run.device) if run.device.type == "cuda" else platform.machine()
         names = sorted({str(each) for each in gathered(name)})
-        nodes = [{"ranks": list(ranks)} for ranks in self._ground.nodes]
+        inside = gathered(islands.read())
+        nodes = [{"ranks": list(ranks), "inside": inside[ranks[0]]} for ranks in self._ground.nodes]
         self.measured.found.update(
             device=", ".join(names), kind=run.device.type, torch=torch.__version__, nodes=nodes, products=[],
             collectives=[], rings={}, pairs=[], blocks=[], steps=[], alone_flops=None,
