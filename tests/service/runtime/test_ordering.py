@@ -3,12 +3,16 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from house.probed import end, said
 
 from regroup.service.policy.health import Rule
+from regroup.service.policy.topology import DEFAULT_LABELS, Level
+from regroup.service.probe_results import FUNCTION, LABEL
 from regroup.service.runtime.cluster import Node, supervisor_name
 from regroup.service.runtime.controller import Controller
 from regroup.service.runtime.fake_cluster import FakeCluster, FakeSupervisor
@@ -117,3 +121,31 @@ async def test_a_job_comes_after_others_and_ends_with_one_that_fails(house: Hous
     await failing.state("FAILED", "user_error")
     ended = await house.until(never, JobState.FAILED)
     assert ended.reason == Reason.AFTER_FAILED and "'then' (j-then)" in ended.message
+
+
+async def test_jobs_are_placed_by_what_a_probe_has_measured(tmp_path: Path) -> None:
+    settings = Settings(state_dir=tmp_path, sync_wait_s=5)
+    store = await Store.open(settings.database_url)
+    lease = await store.acquire_lease("test", 60.0)
+    assert lease is not None
+    probe = {
+        "name": "probe", "labels": {LABEL: "cpu"}, "workload": {"kind": "function", "function": FUNCTION},
+        "training": {"global_batch": 4, "micro_batch": 1, "steps": 6}, "layout": {"dp": 4},
+    }  # fmt: skip
+    await store.submit(NewJob("j-probe", parse_spec(probe), "file:///s"), now=1.0, actor="test")
+    await end(store, lease, "j-probe", said(2, links={(0, 1): (1e3, 1.0)}, fabric="f.1"), ["local-1", "local-2"])
+    await store.release_lease(lease)
+    racks = [{DEFAULT_LABELS[Level.RACK]: f"rack-{number}"} for number in (1, 2)]
+    other = replace(NODE, id="2" * 40, name="local-2", address="10.0.0.2", labels=racks[1])
+    cluster = FakeCluster([replace(NODE, labels=racks[0]), other])
+    controlling = asyncio.create_task(Controller(store, cluster, settings).run())
+    house = House(store, cluster)
+    await house.until(await house.submit("wide", 8), JobState.STARTING)
+    rows = await store.live_allotments("j-wide")
+    (choice,) = [row.data["choice"] for row in rows if row.kind == "supervisor"]
+    assert choice["communication_s"] > 1.0, "a message takes a second"
+    assert {row.data["domain"][-1] for row in rows if row.kind == "grant"} == {"f.1"}
+    controlling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await controlling
+    await store.close()
