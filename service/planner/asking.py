@@ -1,6 +1,7 @@
 """Questions that have no answer, and what binds them."""
 
 import math
+from collections.abc import Sequence
 
 from regroup.service.errors import FieldIssue, SpecError
 from regroup.service.planner.formulas import StateBytes
@@ -61,6 +62,16 @@ def no_layout(work: Work, cluster: Cluster, most_tp: int, most_pp: int) -> Field
     )
 
 
+def none_runs(cluster: Cluster, fastest: Plan, why: Sequence[str]) -> FieldIssue:
+    """There are plans that fit, but none that can be run: what speaks against the fastest of them."""
+    return FieldIssue("gpus", f"no layout that fits can be run: {fastest.layout} is refused: {why[0]}", cluster.gpus)
+
+
+def said_of(least: Plan) -> str:
+    """`micro-batch 1 and full recomputation`: how a plan saves memory."""
+    return f"micro-batch {least.micro_batch} and {least.checkpointing} recomputation"
+
+
 def fits_nowhere(work: Work, cluster: Cluster, least: Plan, need: float, kept: StateBytes) -> FieldIssue:
     """The plan that needs least does not fit: by how much, and how many devices its states alone would take."""
     room = cluster.device.memory_bytes
@@ -68,9 +79,8 @@ def fits_nowhere(work: Work, cluster: Cluster, least: Plan, need: float, kept: S
     enough = math.ceil(states / (0.8 * room))
     return FieldIssue(
         "gpus",
-        f"memory binds: the layout that needs least ({least.layout}, {least.sharding}, micro-batch 1, full"
-        f" recomputation) needs {need / _GIGA:.1f} GB on its fullest device, {cluster.device.name} has"
-        f" {room / _GIGA:.0f}; parameters, gradients and Adam are {states / _GIGA:,.0f} GB in all, so about {enough}"
-        f" devices are the least",
+        f"memory binds: the layout that needs least ({least.layout}, {least.sharding}, {said_of(least)})"
+        f" needs {need / _GIGA:.1f} GB on its fullest device, {cluster.device.name} has {room / _GIGA:.0f}; parameters,"
+        f" gradients and Adam are {states / _GIGA:,.0f} GB in all, so about {enough} devices are the least",
         cluster.gpus,
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from regroup.service.layout import Layout
 from regroup.service.planner.as_spec import as_spec, obstacles
+from regroup.service.planner.asking import said_of
 from regroup.service.planner.constants import Constants
 from regroup.service.planner.formulas import bubble_share, failures_goodput
 from regroup.service.planner.memory import host_bytes, peak_bytes, stage_memory
@@ -262,8 +263,8 @@ def _too_large(work: Work, choice: Choice, room_bytes: float, constants: Constan
     parts = sorted(vars(fullest).items(), key=lambda part: -part[1])[:3]
     most = ", ".join(f"{name} {size / 1e9:.0f} GB" for name, size in parts)
     return (
-        f"does not fit: at least {choice.peak_bytes / 1e9:.0f} GB of {room_bytes / 1e9:.0f}, even with micro-batch 1"
-        f" and full recomputation ({most})"
+        f"does not fit: at least {choice.peak_bytes / 1e9:.0f} GB of {room_bytes / 1e9:.0f}, even with"
+        f" {said_of(choice.plan)} ({most})"
     )
 
 

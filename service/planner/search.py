@@ -5,12 +5,13 @@ recomputation, because what those add is never negative. A plan that without dat
 than what it has to beat stays so, because that share is never negative. A test compares with `cut=False`.
 """
 
-from collections.abc import Container, Iterator
+import math
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from regroup.service.errors import SpecError
 from regroup.service.layout import Layout
-from regroup.service.planner.asking import check, fits_nowhere, no_layout
+from regroup.service.planner.asking import check, fits_nowhere, no_layout, none_runs
 from regroup.service.planner.constants import Constants
 from regroup.service.planner.formulas import (
     MIXED_ADAM,
@@ -39,12 +40,18 @@ class Limits:
 
     shardings: tuple[Sharding, ...] = ("ddp", "zero1", "zero2", "fsdp")
     schedules: tuple[tuple[PipelineSchedule, int], ...] = _SCHEDULES
+    checkpointing: tuple[Checkpointing, ...] = _CHECKPOINTING
     most_tp: int = 0
     """0 for the devices that a link joins: beyond them tensor parallelism is not looked at."""
     most_pp: int = 0
     """0 for the layers."""
     most_cp: int = 1
     most_micro_batch: int = 64
+    tp: int = 0
+    """This one and no other; 0 for any. Likewise `pp` and `micro_batch`."""
+    pp: int = 0
+    micro_batch: int = 0
+    sequence_parallel: bool = True
     keep: int = 5
     """How many of the best."""
     kept: StateBytes = MIXED_ADAM
@@ -77,10 +84,23 @@ class Found:
     """Plans whose time was computed."""
 
 
+Refuses = Callable[[Plan], Sequence[str]]
+"""Why a plan is not to be had, whatever its time and memory; nothing if it is."""
+
+
 def search(
-    work: Work, cluster: Cluster, constants: Constants, limits: Limits | None = None, *, cut: bool = True
+    work: Work,
+    cluster: Cluster,
+    constants: Constants,
+    limits: Limits | None = None,
+    *,
+    cut: bool = True,
+    refuses: Refuses = lambda _: (),
 ) -> Found:
     """The fastest plans of `work` on all devices of `cluster`.
+
+    Args:
+        refuses: asked of plans that would be among the best.
 
     Raises:
         SpecError: the question makes no sense, no layout is legal, or no plan fits; the issue names what binds.
@@ -90,13 +110,15 @@ def search(
     constants = constants.on(cluster.device)
     room_bytes = cluster.device.memory_bytes
     leaders, nearest, timed = _Leaders(limits.keep), _Nearest(), 0
+    refused: tuple[float, Plan, Sequence[str]] | None = None
     for tp, cp, pp in degrees(work, cluster, limits):
         spread = list(_spread(work, cluster, limits, tp, cp, pp))
         shapes = list(_shapes(work, spread[0][0], limits)) if spread else []
         if not shapes:
             continue
         for layout, sharding in spread:
-            least = Plan(layout, 1, sharding, "full")
+            most = "full" if "full" in limits.checkpointing else limits.checkpointing[-1]
+            least = Plan(layout, limits.micro_batch or 1, sharding, most, sequence_parallel=limits.sequence_parallel)
             nearest.take(work, cluster, least, constants, peak_bytes(work, least, constants, limits.kept))
         room = [each for each in spread if not cut or _least_states(work, *each, limits) <= room_bytes]
         for shape in shapes if room else ():
@@ -107,11 +129,20 @@ def search(
                 if cut and leaders.are_ahead_of(core.step_s, kind(plan)):
                     continue
                 need = peak_bytes(work, plan, constants, limits.kept)
-                if need <= room_bytes:
-                    leaders.take(Choice(plan, with_data(core, work, cluster, plan, constants), need))
+                if need > room_bytes:
+                    continue
+                choice = Choice(plan, with_data(core, work, cluster, plan, constants), need)
+                if not leaders.want(choice):
+                    continue
+                if why := refuses(plan):
+                    refused = min(refused or (math.inf, plan, why), (choice.time.step_s, plan, why), key=lambda x: x[0])
+                else:
+                    leaders.take(choice)
     if not nearest.by_kind:
         most_tp = max(tp for tp in range(1, _most_tp(cluster, limits) + 1) if _splits(work, tp))
         raise SpecError([no_layout(work, cluster, most_tp, limits.most_pp or work.model.layers)])
+    if not leaders.best and refused:
+        raise SpecError([none_runs(cluster, refused[1], refused[2])])
     if not leaders.best:
         least = min(nearest.by_kind.values(), key=lambda each: each.peak_bytes)
         raise SpecError([fits_nowhere(work, cluster, least.plan, least.peak_bytes, limits.kept)])
@@ -133,13 +164,15 @@ class _Leaders:
             return False
         return at_least_s > max(champion.time.step_s, self.best[-1].time.step_s)
 
+    def want(self, choice: Choice) -> bool:
+        """It would be among the best, or the best of its kind."""
+        return self._is_best_of_kind(choice) or self._is_among_best(choice)
+
     def take(self, choice: Choice) -> None:
         """Look at one that fits."""
-        name = kind(choice.plan)
-        champion = self.champions.get(name)
-        if champion is None or choice.order < champion.order:
-            self.champions[name] = choice
-        if len(self.best) < self.keep or choice.order < self.best[-1].order:
+        if self._is_best_of_kind(choice):
+            self.champions[kind(choice.plan)] = choice
+        if self._is_among_best(choice):
             self.best = sorted([*self.best, choice], key=lambda each: each.order)[: self.keep]
 
     def notable(self) -> tuple[Choice, ...]:
@@ -147,6 +180,13 @@ class _Leaders:
         shown = {kind(each.plan) for each in self.best}
         others = (each for name, each in self.champions.items() if name not in shown)
         return tuple(sorted(others, key=lambda each: each.order))
+
+    def _is_best_of_kind(self, choice: Choice) -> bool:
+        champion = self.champions.get(kind(choice.plan))
+        return champion is None or choice.order < champion.order
+
+    def _is_among_best(self, choice: Choice) -> bool:
+        return len(self.best) < self.keep or choice.order < self.best[-1].order
 
 
 @dataclass
@@ -180,13 +220,15 @@ def degrees(work: Work, cluster: Cluster, limits: Limits) -> Iterator[tuple[int,
     """Legal tensor, context and pipeline degrees: heads, feed-forward and vocabulary divide, a stage has a layer."""
     model = work.model
     for tp in _divisors(cluster.gpus):
-        if tp > _most_tp(cluster, limits) or not _splits(work, tp):
+        if tp > _most_tp(cluster, limits) or not _splits(work, tp) or limits.tp not in (0, tp):
             continue
         for cp in _divisors(cluster.gpus // tp):
             if cp > limits.most_cp or work.sequence % cp:
                 continue
             for pp in _divisors(cluster.gpus // (tp * cp)):
                 data = cluster.gpus // (tp * cp * pp)
+                if limits.pp not in (0, pp):
+                    continue
                 if pp <= (limits.most_pp or model.layers) and data <= work.global_batch:
                     yield tp, cp, pp
 
@@ -233,16 +275,18 @@ class _Shape:
     checkpointing: Checkpointing
     schedule: PipelineSchedule
     virtual: int
+    sequence_parallel: bool
 
     def __call__(self, layout: Layout, sharding: Sharding) -> Plan:
-        return Plan(layout, self.micro_batch, sharding, self.checkpointing, self.schedule, self.virtual)
+        split = self.sequence_parallel
+        return Plan(layout, self.micro_batch, sharding, self.checkpointing, self.schedule, self.virtual, split)
 
 
 def _shapes(work: Work, layout: Layout, limits: Limits) -> Iterator[_Shape]:
     alone: tuple[tuple[PipelineSchedule, int], ...] = (("1f1b", 1),)
     schedules = limits.schedules if layout.pp > 1 else alone
-    for micro in _divisors(work.global_batch):
-        if micro > limits.most_micro_batch or micro * layout.data_degree > work.global_batch:
+    for micro in [limits.micro_batch] if limits.micro_batch else _divisors(work.global_batch):
+        if micro > max(limits.most_micro_batch, limits.micro_batch) or micro * layout.data_degree > work.global_batch:
             break
         count = -(-work.global_batch // (micro * layout.data_degree))
         for schedule, virtual in schedules:
@@ -250,9 +294,10 @@ def _shapes(work: Work, layout: Layout, limits: Limits) -> Iterator[_Shape]:
                 continue
             if virtual > 1 and schedule != "zbv" and count % layout.pp:
                 continue
-            for checkpointing in _CHECKPOINTING:
-                if not (checkpointing == "selective" and (work.flash or schedule in _NO_SELECTIVE)):
-                    yield _Shape(micro, checkpointing, schedule, virtual)
+            for checkpointing in limits.checkpointing:
+                is_given = len(limits.checkpointing) == 1
+                if checkpointing != "selective" or is_given or not (work.flash or schedule in _NO_SELECTIVE):
+                    yield _Shape(micro, checkpointing, schedule, virtual, limits.sequence_parallel)
 
 
 def _divisors(number: int) -> list[int]:
