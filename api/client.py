@@ -103,14 +103,14 @@ class Client(
 
         A mapping may name a folder of code, `code: {working_dir: DIR}`, which is uploaded first.
         """
-        whole = spec.model_dump(mode="json") if isinstance(spec, JobSpec) else spec
+        whole = spec.model_dump(mode="json", exclude_unset=True) if isinstance(spec, JobSpec) else spec
         body = uploading.with_code_uploaded(whole, self.upload_working_dir)
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
         return self._call(schemas.Job, "POST", "/v1/jobs", body=body, headers=headers)
 
     def validate(self, spec: JobSpec | Mapping[str, Any]) -> schemas.ValidatedSpec:
         """Check a spec and fill in its defaults; nothing is submitted."""
-        body = spec.model_dump(mode="json") if isinstance(spec, JobSpec) else dict(spec)
+        body = spec.model_dump(mode="json", exclude_unset=True) if isinstance(spec, JobSpec) else dict(spec)
         return self._call(schemas.ValidatedSpec, "POST", "/v1/spec/validate", body=body)
 
     def get(self, job: str, *, project: str = "default") -> schemas.Job:

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from regroup.api.planned import JobPlan
 from regroup.api.plans import PlanReport
 
 T = TypeVar("T", bound=BaseModel)
@@ -23,3 +24,7 @@ class PlanCalls(ABC):
             ApiError: the question makes no sense, or nothing fits; it names what binds.
         """
         return self._call(PlanReport, "POST", "/v1/plans", body=question)
+
+    def job_plan(self, job: str, *, project: str = "default") -> JobPlan:
+        """What was planned of a job, and what was predicted of its generations beside what their steps took."""
+        return self._call(JobPlan, "GET", f"/v1/jobs/{job}/plan", params={"project": project})

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from regroup.api.planned import Prediction
 from regroup.api.topology import Choice
 from regroup.service.layout import Layout
 from regroup.service.spec import JobSpec
@@ -107,6 +108,8 @@ class JobSummary(_Wire):
     """Part of the newest forward and backward in which ranks waited for each other, on average; CPUs only."""
     peak_bytes: float | None = None
     """Most memory that a rank had in the newest step."""
+    idle: float | None = None
+    """Part of the newest forward and backward in which a rank of the pipeline computed nothing; null without one."""
     mirrored_step: int | None = None
     """Committed steps in the state that other nodes hold a copy of; null while there is none."""
     eta_s: float | None
@@ -133,12 +136,14 @@ class Job(JobSummary):
     """What was asked and is not done yet, e.g. `cancel`."""
     incidents: list[Incident]
     placement: list[RankPlace]
+    prediction: Prediction | None = None
+    """Of its newest generation, beside what its steps took; null where the planner cannot describe the job."""
     rank_phases: dict[str, tuple[int, str]]
     """Rank → step and phase it was last seen in; empty when nothing runs."""
     storage_uri: str
     resume_uri: str | None
     spec: JobSpec
-    """As submitted; secrets are references."""
+    """As submitted, with the layout if that was `auto`; secrets are references."""
 
 
 class JobList(_Wire):

@@ -7,13 +7,15 @@ import hashlib
 import json
 import secrets
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from regroup.service.blobs import Blobs
+from regroup.service.compared import Compared, JobPlan, compared, plan_of
 from regroup.service.errors import ConflictError, FieldIssue, ForbiddenError, NotFoundError, SpecError
+from regroup.service.planning import Planned, Planning
 from regroup.service.policy.demand import Choice
-from regroup.service.projects import admitted
+from regroup.service.projects import admitted, most_ranks
 from regroup.service.queue import jobs_ahead
 from regroup.service.runtime.account import Account
 from regroup.service.spec import JobSpec
@@ -60,6 +62,8 @@ class JobDetail:
     incidents: list[Incident]
     generation: Generation | None
     """The newest."""
+    compared: Compared | None = None
+    """What was predicted of it, and what its steps took; None where nothing was predicted."""
 
 
 class Jobs:
@@ -68,6 +72,7 @@ class Jobs:
     Args:
         clock: Unix seconds.
         blobs: where the code of jobs is.
+        planning: chooses layouts.
         storage_uri: where jobs without one of their own keep theirs.
         allow_faults: accept specs with `faults`.
         ageing_s: how long a job waits until it rises by a class of priority.
@@ -78,6 +83,7 @@ class Jobs:
         store: Store,
         clock: Callable[[], float],
         blobs: Blobs,
+        planning: Planning,
         *,
         storage_uri: str,
         allow_faults: bool,
@@ -86,6 +92,7 @@ class Jobs:
         self._store = store
         self._clock = clock
         self._blobs = blobs
+        self._planning = planning
         self._storage_uri = storage_uri
         self._allow_faults = allow_faults
         self._ageing_s = ageing_s
@@ -109,11 +116,11 @@ class Jobs:
         scope, body_hash = f"{actor}:submit", hashlib.sha256(body.encode()).hexdigest()
         if key is not None and (answered := await self._answered(scope, key, body_hash)):
             return answered
-        spec = admitted(spec, await self._store.queue.project(spec.project))
-        spec = await self._named_after(spec)
+        planned = await self.planned(spec)
+        spec = await self._named_after(planned.spec)
         await self._find_code(spec)
         job_id = new_job_id(self._clock())
-        new = NewJob(job_id, spec, self._storage_of(spec, job_id), await self._resume_uri(spec))
+        new = NewJob(job_id, spec, self._storage_of(spec, job_id), await self._resume_uri(spec), planned.record)
         kept = None if key is None else (scope, key, body_hash)
         try:
             job = await self._store.submit(new, now=self._clock(), actor=actor, idempotency=kept)
@@ -124,14 +131,34 @@ class Jobs:
             raise
         return Submitted(job, replayed=False)
 
+    async def planned(self, spec: JobSpec) -> Planned:
+        """The spec as its project admits it, with a layout; what was planned is empty where the spec says the layout.
+
+        Raises:
+            SpecError, ForbiddenError: as `submit`.
+            UnavailableError: there is a layout to choose, and the cluster does not say what nodes it has.
+        """
+        project = await self._store.queue.project(spec.project)
+        spec = admitted(spec, project)
+        if spec.layout.auto is None:
+            return Planned(spec)
+        planned = await self._planning.plan(spec, most_ranks(project))
+        return replace(planned, spec=admitted(planned.spec, project))
+
     async def get(self, reference: str, project: str) -> JobRow:
         """The job of this id or name; raises NotFoundError."""
         return await self._store.find_job(reference, project)
 
     async def detail(self, job: JobRow) -> JobDetail:
         """The job with its incidents and its newest generation."""
-        formed = await self._store.generations(job.id)
-        return JobDetail(job, await self._store.incidents(job.id), formed[-1] if formed else None)
+        newest = (await self._store.generations(job.id))[-1:]
+        beside = await compared(self._store, job.id, newest)
+        incidents = await self._store.incidents(job.id)
+        return JobDetail(job, incidents, newest[0] if newest else None, beside[0] if beside else None)
+
+    async def plan(self, job: JobRow) -> JobPlan:
+        """What was planned of a job, and what its generations came to."""
+        return await plan_of(self._store, job)
 
     async def page(self, wanted: JobFilter, after: str | None, limit: int) -> Page:
         """Jobs, newest first."""

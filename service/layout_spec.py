@@ -34,9 +34,50 @@ def _data_parallel(value: object) -> object:
     return {"min": value, "target": value, "max": value} if isinstance(value, int) else value
 
 
-class LayoutSpec(Part):
-    """The parallel layout and the range in which it may move."""
+class Ranks(Part):
+    """Smallest, wanted and largest number of ranks."""
 
+    min: Positive
+    """Fewest ranks the job may run with."""
+    target: Positive
+    """Ranks it asks for."""
+    max: Positive
+    """Most it may grow to."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.min <= self.target <= self.max:
+            raise PydanticCustomError(
+                "ranks", "needs min <= target <= max: min={min}, target={target}, max={max}", self.model_dump()
+            )
+        return self
+
+
+class AutoLayout(Part):
+    """The planner chooses, when the job is submitted, whatever of `layout` the spec leaves open, and of `training`
+    `micro_batch` and `activation_checkpointing`. Of the built-in transformer."""
+
+    ranks: Annotated[Ranks, BeforeValidator(_data_parallel)] | Literal["all"] = "all"
+    """A number, {min, target, max}, or `all`: as many as the cluster's nodes hold, and fewer where they are needed
+    elsewhere."""
+
+
+_MAY_BE_GIVEN = frozenset(
+    {"auto", "data_parallel", "tp", "sequence_parallel", "pp", "schedule", "prefetch", "bucket_mib"}
+)
+"""Of a layout that is chosen: what a plan can keep to, or is none of its matter."""
+
+
+def chosen(value: object) -> object:
+    """`layout: auto` is short for `layout: {auto: {}}`."""
+    return {"auto": {}} if value == "auto" else value
+
+
+class LayoutSpec(Part):
+    """The parallel layout and the range in which it may move; or `auto`."""
+
+    auto: AutoLayout | None = None
+    """Present: the planner chooses. What else is given here stays as given."""
     dp: Annotated[DataParallel, BeforeValidator(_data_parallel)] = DataParallel(min=1, target=1, max=1)
     """A number, or {min, target, max}."""
     data_parallel: Literal["fsdp", "zero2", "zero1", "ddp"] = "fsdp"
@@ -63,6 +104,15 @@ class LayoutSpec(Part):
     """Pipeline-parallel degree."""
     schedule: Literal["gpipe", "1f1b", "interleaved_1f1b", "interleaved_zero_bubble", "zbv"] = "1f1b"
     """Of a pipeline: order of forwards and backwards, and stages on a rank."""
+
+    @model_validator(mode="after")
+    def _leaves_open(self) -> Self:
+        if self.auto is not None and (odd := sorted(self.model_fields_set - _MAY_BE_GIVEN)):
+            instead = "layout.auto.ranks says how many" if odd[0] == "dp" else "the planner does not weigh it"
+            raise PydanticCustomError(
+                "auto", "leave {field} out where the layout is chosen: {instead}", {"field": odd[0], "instead": instead}
+            )
+        return self
 
     def at(self, dp: int) -> Layout:
         """The layout at data-parallel degree `dp`."""

@@ -114,7 +114,14 @@ def check_resize(layout: Layout, project: ProjectRow) -> None:
         raise SpecError([FieldIssue("dp", say, layout.world_size)])
 
 
+def most_ranks(project: ProjectRow) -> int | None:
+    """Of one of the project's jobs; None where nothing bounds it."""
+    return min((most for most in (Admits.model_validate(project.admits).largest, project.limit) if most), default=None)
+
+
 def _check_size(spec: JobSpec, project: ProjectRow, largest: int | None) -> None:
+    if spec.layout.auto is not None:
+        return  # it has no size yet
     sizes = [layout.world_size for layout in spec.ladder]
     if largest is not None and sizes[-1] > largest:
         say = f"jobs of project {project.name!r} have {largest} ranks at most; this one may grow to {sizes[-1]}"

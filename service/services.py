@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from regroup.service.blobs import Blobs
 from regroup.service.jobs import Jobs
 from regroup.service.nodes import Nodes
+from regroup.service.planning import Planning
 from regroup.service.probes import Probes
 from regroup.service.projects import Projects
 from regroup.service.runtime.cluster import Cluster
@@ -46,6 +47,7 @@ class Services:
             self.store,
             self.clock,
             self.blobs,
+            Planning(self.store, self.cluster, rule_of(settings), self.clock),
             storage_uri=settings.storage_uri,
             allow_faults=settings.allow_faults,
             ageing_s=settings.ageing_s,

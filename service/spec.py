@@ -14,7 +14,7 @@ from regroup.service.errors import FieldIssue, SpecError
 from regroup.service.fault_spec import Fault
 from regroup.service.hardware import peak_flops
 from regroup.service.layout import Layout
-from regroup.service.layout_spec import LayoutSpec
+from regroup.service.layout_spec import LayoutSpec, chosen
 from regroup.service.quantities import AutoDuration, AutoOrOffDuration, Bytes, Duration, Name, Part, Positive, off
 from regroup.service.secret import SecretRef
 from regroup.service.topology_spec import Topology
@@ -156,7 +156,7 @@ class JobSpec(Part):
     preload: list[str] = []
     """Modules the zygote imports before ranks are forked; they must not touch CUDA."""
     resources: Resources = Resources()
-    layout: LayoutSpec = LayoutSpec()
+    layout: Annotated[LayoutSpec, BeforeValidator(chosen)] = LayoutSpec()
     topology: Topology = Topology()
     """Where in the cluster it may be."""
     training: Training | None = Field(default=None, validate_default=True)
@@ -200,14 +200,18 @@ class JobSpec(Part):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if self.layout.auto is not None:
+            return self._to_be_planned()
+        if self.training and "micro_batch" not in self.training.model_fields_set:
+            raise PydanticCustomError("missing", "training.micro_batch: needed, but with layout auto, which chooses it")
         if isinstance(self.workload, FunctionWorkload) and (odd := _split_by_more_than_data(self.layout)):
             raise PydanticCustomError(
                 "layout", "layout.{field}: a function is data parallel; what it splits otherwise is its own", odd
             )
-        wrong = {dp: self._violations(dp) for dp in (self.layout.dp.min, self.layout.dp.target, self.layout.dp.max)}
+        wrong = {dp: self.violations(dp) for dp in (self.layout.dp.min, self.layout.dp.target, self.layout.dp.max)}
         if messages := list(dict.fromkeys(message for found in wrong.values() for message in found)):
             odd = next(dp for dp, found in wrong.items() if found)
-            near = ladder.said("layout.dp", odd, lambda dp: not self._violations(dp))
+            near = ladder.said("layout.dp", odd, lambda dp: not self.violations(dp))
             raise PydanticCustomError("layout", "{messages}{near}", {"messages": "; ".join(messages), "near": near})
         if self.training and self.training.batch != "fixed":
             self._check_shares(self.training)
@@ -216,6 +220,11 @@ class JobSpec(Part):
                 raise PydanticCustomError(
                     "faults", "a fault's rank is below the largest world size: {rank}", {"rank": fault.at.rank}
                 )
+        return self
+
+    def _to_be_planned(self) -> Self:
+        if isinstance(self.workload, FunctionWorkload):
+            raise PydanticCustomError("auto", "layout.auto: what a function computes is its own; nobody can plan it")
         return self
 
     def _check_shares(self, training: Training) -> None:
@@ -243,14 +252,17 @@ class JobSpec(Part):
 
     @property
     def ladder(self) -> tuple[Layout, ...]:
-        """Legal layouts from the smallest to the largest."""
-        return tuple(self.layout.at(dp) for dp in self.layout.sizes if not self._violations(dp))
+        """Legal layouts from the smallest to the largest; none as long as none is chosen."""
+        if self.layout.auto is not None:
+            return ()
+        return tuple(self.layout.at(dp) for dp in self.layout.sizes if not self.violations(dp))
 
     def split(self, tp: int, pp: int) -> "JobSpec":
         """The same job with other tensor- and pipeline-parallel degrees; its `ladder` says where that is legal."""
         return self.model_copy(update={"layout": self.layout.model_copy(update={"tp": tp, "pp": pp})})
 
-    def _violations(self, dp: int) -> list[str]:
+    def violations(self, dp: int) -> list[str]:
+        """The rules that it would break at this data-parallel degree, in words."""
         if self.training is None:
             return []
         choice = Choice(
@@ -263,7 +275,7 @@ class JobSpec(Part):
             sequence=self.training.sequence or 1,
             micro_batches=self.training.samples_at(dp, self.layout.dp.target) // self.training.micro_batch,
             model=self.workload.sizes if isinstance(self.workload, BuiltinWorkload) else NO_MODEL,
-            **self.layout.model_dump(exclude={"dp"}),
+            **self.layout.model_dump(exclude={"dp", "auto"}),
         )
         return violations(choice)
 

@@ -49,8 +49,8 @@ class Training(Part):
     """Of a batch that follows: the learning rate does so with its size, or with the root of it."""
     lr_ramp_steps: int = Field(default=0, ge=0)
     """Of a batch that follows: steps over which a new size's rate is gone to."""
-    micro_batch: Positive
-    """Samples per forward: the unit that is dealt to ranks."""
+    micro_batch: Positive = 1
+    """Samples per forward: the unit that is dealt to ranks. Needed, unless `layout: auto` is to choose it."""
     sequence: Positive | None = None
     """Tokens per sample; the built-in transformer needs it."""
     steps: Positive

@@ -2,6 +2,7 @@
 
 import math
 
+from regroup.api.cli.figures import beside
 from regroup.api.cli.text import duration, layout_text, number
 from regroup.api.cli.view import INCIDENT_PHASES, Incident, JobView, Step, step_text
 
@@ -24,11 +25,17 @@ def changes(before: JobView, after: JobView) -> list[str]:
     if after.checkpoint_step is not None and after.checkpoint_step != before.checkpoint_step:
         lines.append(f"checkpoint of step {after.checkpoint_step} saved")
     lines += [_step(step, after) for step in new_steps(before, after) if _worth_a_line(step, after.steps_total)]
+    if after.over and (not before.over or not _figures(before)) and (figures := _figures(after)):
+        lines.append(f"measured: {' · '.join(figures)}")
     if after.state != before.state and after.over:
         lines.append(_state(after))
         if after.error:
             lines.append(f"error {after.error.get('kind', '')}: {after.error.get('message', '')}")
     return lines
+
+
+def _figures(view: JobView) -> list[str]:
+    return [] if view.prediction is None else beside(view.prediction)
 
 
 def _state(view: JobView) -> str:

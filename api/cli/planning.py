@@ -77,7 +77,7 @@ def plan(
     if as_json:
         print_json(report)
         return
-    _print(report)
+    print_report(report)
     for written in (page, picture):
         if written:
             say(f"wrote {written}")
@@ -115,7 +115,8 @@ def _ask(question: dict[str, Any], server: str | None) -> "PlanReport":
     return PlanReport.model_validate(answer(request))
 
 
-def _print(report: "PlanReport") -> None:
+def print_report(report: "PlanReport") -> None:
+    """The best plans as a table, why others lost, and the sizes of the best."""
     print(report.question)
     print()
     print_table(

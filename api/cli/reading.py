@@ -62,6 +62,7 @@ def ls(
 def get(job: Job, server: Server = None, as_json: AsJson = False) -> None:
     """Show one job."""
     from regroup.api.cli.connection import connect
+    from regroup.api.cli.figures import beside
     from regroup.api.cli.text import layout_text
 
     with connect(server) as client:
@@ -70,12 +71,14 @@ def get(job: Job, server: Server = None, as_json: AsJson = False) -> None:
         print_json(found)
         return
     data: dict[str, Any] = plain(found)
-    hidden = ("spec", "conditions", "incidents", "error", "layout", "digest")
+    hidden = ("spec", "conditions", "incidents", "error", "layout", "digest", "prediction")
     rows = [
         (key, _cell(key, value)) for key, value in data.items() if key not in hidden and value not in (None, "", {}, [])
     ]
     if data.get("layout"):
         rows.append(("layout", layout_text(data["layout"])))
+    if data.get("prediction"):
+        rows += [("predicted", line) for line in beside(data["prediction"])]
     rows += [(f"digest {key}", str(value)) for key, value in (data.get("digest") or {}).items()]
     rows.append(("incidents", str(len(data.get("incidents") or ()))))
     print_table(("FIELD", "VALUE"), rows)

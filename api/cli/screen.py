@@ -8,6 +8,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from regroup.api.cli.figures import beside
 from regroup.api.cli.plot import plot
 from regroup.api.cli.text import duration, layout_text, number
 from regroup.api.cli.view import INCIDENT_PHASES, Incident, JobView, Rank, step_text
@@ -66,6 +67,8 @@ def _progress(view: JobView) -> RenderableType:
         facts.append(f"{number(view.tokens_per_s)} tokens/s")
     if view.mfu is not None:
         facts.append(f"MFU {view.mfu:.0%}")
+    if view.prediction is not None:
+        facts += beside(view.prediction)[:1]
     if view.generation:
         facts += [layout_text(dict(view.layout)), f"generation {view.generation}"]
     total = None if view.steps_total is None else max(1, view.steps_total)

@@ -109,6 +109,8 @@ class JobView:
     steps: tuple[Step, ...] = ()
     """Committed steps in order; a later generation's row has replaced an earlier one's."""
     checkpoint_step: int | None = None
+    prediction: Mapping[str, Any] | None = None
+    """Of its newest generation, beside what its steps took."""
 
     @property
     def over(self) -> bool:
@@ -247,7 +249,8 @@ def with_job(view: JobView, job: Mapping[str, Any]) -> JobView:
         else r
         for r in view.ranks
     )
-    return replace(view, job_id=str(job["id"]), name=str(job["name"]), ranks=ranks if not view.over else view.ranks)
+    ranks, prediction = view.ranks if view.over else ranks, job.get("prediction")
+    return replace(view, job_id=str(job["id"]), name=str(job["name"]), ranks=ranks, prediction=prediction)
 
 
 def _state(view: JobView, data: Mapping[str, Any]) -> JobView:

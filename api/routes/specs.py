@@ -5,6 +5,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from regroup.api.problems import responses
+from regroup.api.routes.access import TheJobs
 from regroup.api.schemas import ValidatedSpec
 from regroup.service.spec import JobSpec
 
@@ -18,6 +19,8 @@ async def schema() -> dict[str, Any]:
 
 
 @router.post("/validate")
-async def validate(spec: JobSpec) -> ValidatedSpec:
-    """Check a spec and fill in its defaults; nothing is submitted."""
+async def validate(spec: JobSpec, jobs: TheJobs) -> ValidatedSpec:
+    """Check a spec and fill in its defaults, and its layout if that is `auto`; nothing is submitted."""
+    if spec.layout.auto is not None:
+        spec = (await jobs.planned(spec)).spec
     return ValidatedSpec(spec=spec, ladder=list(spec.ladder))

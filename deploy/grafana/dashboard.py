@@ -119,7 +119,15 @@ ROWS = (
                     Query("regroup_job_validation_loss", f"{LEGEND} held out"),
                 ],
             ),
-            Panel("Step time", "Of the newest step.", "s", [Query("regroup_job_step_seconds", LEGEND)]),
+            Panel(
+                "Step time",
+                "Smoothed; and as the planner predicted it for this generation.",
+                "s",
+                [
+                    Query("regroup_job_step_seconds", LEGEND),
+                    Query("regroup_job_step_predicted_seconds", f"{LEGEND} predicted"),
+                ],
+            ),
             Panel("Tokens", "Per second.", "short", [Query("regroup_job_tokens_per_second", LEGEND)]),
             Panel(
                 "Progress",
@@ -137,7 +145,24 @@ ROWS = (
                     Query("regroup_job_low_use", f"{LEGEND} makes little use of them"),
                 ],
             ),
-            Panel("Memory", "The most that a rank had.", "bytes", [Query("regroup_job_peak_bytes", LEGEND)]),
+            Panel(
+                "Memory",
+                "The most that a rank had; and as the planner predicted it.",
+                "bytes",
+                [
+                    Query("regroup_job_peak_bytes", LEGEND),
+                    Query("regroup_job_peak_predicted_bytes", f"{LEGEND} predicted"),
+                ],
+            ),
+            Panel(
+                "Pipeline bubble",
+                "Part of forward and backward in which a rank of a pipeline computes nothing; and as predicted.",
+                "percentunit",
+                [
+                    Query("regroup_job_idle_ratio", LEGEND),
+                    Query("regroup_job_idle_predicted_ratio", f"{LEGEND} predicted"),
+                ],
+            ),
             Panel(
                 "Steps without a copy",
                 "What the loss of a node would cost now.",

@@ -11,7 +11,7 @@ _PRECISION = {"fp8": "float8", "fp4": "float8"}
 
 def as_spec(work: Work, plan: Plan) -> dict[str, Any]:
     """The fields of `layout` and `training` that say this plan, where they are not the defaults."""
-    layout = _layout(plan).model_dump(mode="json", exclude_defaults=True, exclude={"dp"})
+    layout = _layout(plan).model_dump(mode="json", exclude_defaults=True, exclude={"dp", "auto"})
     training: dict[str, Any] = {
         "global_batch": work.global_batch,
         "micro_batch": plan.micro_batch,
@@ -45,7 +45,7 @@ def obstacles(work: Work, plan: Plan) -> list[str]:
             vocab_size=model.vocabulary,
             tie_embeddings=model.tied,
         ),
-        **layout.model_dump(exclude={"dp"}),
+        **layout.model_dump(exclude={"dp", "auto"}),
     )
     return violations(choice)
 

@@ -30,6 +30,7 @@ from regroup.service.runtime.low_use import LowUse, low_use_rule
 from regroup.service.runtime.making_room import room_intent
 from regroup.service.runtime.node_health import NodeHealth, rule_of
 from regroup.service.runtime.notices import Notices
+from regroup.service.runtime.predicting import Predicting
 from regroup.service.runtime.replacing import Replacing
 from regroup.service.runtime.resizing import Resizing
 from regroup.service.runtime.sparing import Sparing
@@ -207,11 +208,13 @@ async def _follow(leading: Leading, job_id: str) -> None:
     sparing = Sparing(*parts, leading.notices, leading.allowance)
     low_use = LowUse(leading.lease, leading.store, low_use_rule(leading.settings))
     account = Account(await leading.store.job(job_id))
+    predicting = Predicting(leading.lease, leading.store, leading.cluster)
     while (job := await leading.store.job(job_id)).state.holds_devices:
         try:
             reply = await _exchange(leading, job, replacing, draining, resizing, sparing)
             await leading.health.hear(job, reply.events, leading.clock())  # first: what is ingested is not sent again
             job = await leading.store.ingest(leading.lease, job_id, reply.boot_id, reply.events, {})
+            await predicting.look(job)
             told = any(event.type in _TOLD_BY for event in reply.events)
             if told or time.monotonic() - accounted_s > _ACCOUNT_EVERY_S:
                 accounted_s = time.monotonic()

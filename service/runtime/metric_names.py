@@ -126,6 +126,20 @@ JOB_EXPOSED = Metric(
     "Part of forward and backward in which ranks waited for each other, on average; on CPUs.", _JOB,
 )  # fmt: skip
 JOB_PEAK_BYTES = Metric("regroup_job_peak_bytes", "gauge", "Most memory that a rank had in the newest step.", _JOB)
+JOB_IDLE = Metric(
+    "regroup_job_idle_ratio", "gauge",
+    "Part of forward and backward in which a rank of the pipeline computed nothing, in the newest step.", _JOB,
+)  # fmt: skip
+JOB_STEP_SECONDS_PREDICTED = Metric(
+    "regroup_job_step_predicted_seconds", "gauge", "Time of a step as the planner predicted it for this generation.",
+    _JOB,
+)  # fmt: skip
+JOB_PEAK_BYTES_PREDICTED = Metric(
+    "regroup_job_peak_predicted_bytes", "gauge", "Most memory of a rank as the planner predicted it.", _JOB,
+)  # fmt: skip
+JOB_IDLE_PREDICTED = Metric(
+    "regroup_job_idle_predicted_ratio", "gauge", "Bubble of the pipeline as the planner predicted it.", _JOB,
+)  # fmt: skip
 JOB_MIRRORED = Metric(
     "regroup_job_mirrored_step", "gauge", "Committed steps in the state that other nodes hold a copy of.", _JOB,
 )  # fmt: skip

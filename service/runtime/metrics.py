@@ -56,6 +56,8 @@ class Metrics:
             await self._catch_up()
             now = self._clock()
             families = list(_families(await self._store.totals(now), list(self._accounts.values()), now))
+            live = [account.job for account in self._accounts.values() if account.job.state.holds_devices]
+            families += _of_predictions(live, await self._store.predictions.newest([job.id for job in live]))
             families += _of_projects(list(self._accounts.values()), await self._store.queue.projects())
             families += _of_probes(await self._probes.newest(self._store))
             families += _of_nodes(judge_all(await self._store.node_events(), now, self._rule))
@@ -127,6 +129,7 @@ _OF_A_JOB: Sequence[tuple[Metric, Callable[[Account, float], float | None]]] = (
     (names.JOB_MFU, lambda account, _: account.job.mfu),
     (names.JOB_EXPOSED, lambda account, _: account.job.exposed),
     (names.JOB_PEAK_BYTES, lambda account, _: account.job.peak_bytes),
+    (names.JOB_IDLE, lambda account, _: account.job.idle),
     (names.JOB_MIRRORED, lambda account, _: account.job.mirrored_step),
     (names.JOB_MIRROR_SETS, lambda account, _: _mirror_sets(account.job)),
     (names.JOB_STRAGGLERS, lambda account, _: account.stragglers),
@@ -140,6 +143,20 @@ def _mirror_sets(job: JobRow) -> float | None:
     if fewer is None:
         return None if job.mirrored_step is None else 2.0
     return 0.0 if fewer == "no_mirror" else 1.0
+
+
+_PREDICTED = {
+    names.JOB_STEP_SECONDS_PREDICTED: "step_s",
+    names.JOB_PEAK_BYTES_PREDICTED: "peak_bytes",
+    names.JOB_IDLE_PREDICTED: "bubble",
+}
+
+
+def _of_predictions(live: Sequence[JobRow], predictions: Mapping[str, Mapping[str, Any]]) -> Iterable[Family]:
+    """Of the jobs of which something was predicted."""
+    for metric, figure in _PREDICTED.items():
+        found = [(job, predictions.get(job.id, {}).get(figure)) for job in live]
+        yield _gauge(metric, [((job.id, job.name, job.project), value) for job, value in found if value is not None])
 
 
 def _of_nodes(healths: Mapping[str, Health]) -> Iterable[Family]:

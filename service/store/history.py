@@ -39,6 +39,13 @@ async def committed_steps(connection: AsyncConnection, job_id: str, after_step: 
     return [Step(**row) for row in rows.mappings()]
 
 
+async def newest_of_generation(connection: AsyncConnection, job_id: str, generation: int, limit: int) -> list[Step]:
+    """The last `limit` rows that a generation reported, in order, be they superseded or not."""
+    query = sa.select(*_STEP_COLUMNS).where(steps.c.job_id == job_id, steps.c.generation == generation)
+    rows = await connection.execute(query.order_by(steps.c.step.desc()).limit(limit))
+    return [Step(**row) for row in rows.mappings()][::-1]
+
+
 async def generations_of(connection: AsyncConnection, job_id: str) -> list[Generation]:
     """All generations, oldest first."""
     columns = [column for column in generations.c if column.name != "job_id"]

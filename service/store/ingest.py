@@ -17,7 +17,7 @@ from regroup.service.store.writer import JobWriter
 _SMOOTHING = 0.1  # weight of the newest step in the moving averages
 _SUPERVISOR = "supervisor"
 _COUNTS = ("tokens", "samples", "samples_hash")
-_FACTS = ("mfu", "exposed", "peak_bytes")
+_FACTS = ("mfu", "exposed", "peak_bytes", "idle")
 """Of what training code reports of a step: shown on the job, too."""
 """Whole numbers of a step row; None where training code does not count them."""
 

@@ -9,8 +9,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.errors import ConflictError, NotFoundError
 from regroup.service.states import JobState, Reason
+from regroup.service.store.plain import plain
 from regroup.service.store.records import JobFilter, JobRow, NewJob, Page
-from regroup.service.store.tables import events, idempotency, jobs, keys, labels
+from regroup.service.store.tables import events, idempotency, jobs, keys, labels, plans
 from regroup.service.store.writer import job_row
 
 _TERMINAL = [state for state in JobState if state.is_terminal]
@@ -62,6 +63,8 @@ async def insert(connection: AsyncConnection, new: NewJob, now: float, actor: st
     if spec.labels:
         pairs = [{"job_id": new.id, "key": key, "value": value} for key, value in spec.labels.items()]
         await connection.execute(labels.insert(), pairs)
+    if new.plan is not None:
+        await connection.execute(plans.insert().values(job_id=new.id, data=plain(new.plan)))
     data = {"from": None, "to": JobState.QUEUED, "reason": Reason.SUBMITTED, "message": ""}
     event = {
         "job_id": new.id,

@@ -88,6 +88,8 @@ class JobRow:
     mfu: float | None
     exposed: float | None
     peak_bytes: float | None
+    idle: float | None
+    """Of the newest step: the part of its time in which a rank of the pipeline computes nothing."""
     mirrored_step: int | None
     """Committed steps in the set that other nodes hold whole."""
     goodput: float | None
@@ -126,6 +128,8 @@ class NewJob:
     spec: JobSpec
     storage_uri: str
     resume_uri: str | None = None
+    plan: Mapping[str, Any] | None = None
+    """Of a job whose layout was chosen for it: what was asked, what the planner answered."""
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,11 @@ For the controller (all writes under its `Lease`; a lost lease raises `Precondit
 
     store = await Store.open("sqlite:////var/lib/regroup/regroup.db")
     lease = await store.acquire_lease(holder, ttl_s)         None while another leads; then renew_lease
-    await store.queued_jobs()                                in order of submission
-    await store.live_jobs()                                  PLACING … DRAINING: those that hold devices
+    await store.queued_jobs(), await store.live_jobs()       those that wait, in order; those that hold devices
     await store.apply(lease, advance(...), now=..., allot=(Allotment(...), ...))
     await store.ingest(lease, job_id, boot_id, events, status)     -> JobRow with acked_seq
     await store.set_conditions(lease, job_id, (Condition(...),), now=...)
     await store.live_allotments()                            what may exist; reap every other named actor and grant
-    await store.totals(now)                                  for the metrics
 
 `apply` to a state that holds no devices releases the job's allotments in the same transaction; so does an ingested
 `state` event. A job's `intents` are what the supervisor is to be told: `cancel`, `pins`.
@@ -31,6 +29,7 @@ from regroup.service.store import drains, history, jobs, leases, nodes
 from regroup.service.store.changes import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.ingest import ingest
+from regroup.service.store.predictions import PredictionStore
 from regroup.service.store.queue import QueueStore
 from regroup.service.store.records import (
     Allotment,
@@ -65,6 +64,7 @@ class Store:
         self._database = database
         self.changes = Changes()
         self.queue = QueueStore(database, self.changes)
+        self.predictions = PredictionStore(database)
 
     @classmethod
     async def open(cls, url: str) -> "Store":

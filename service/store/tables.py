@@ -83,6 +83,7 @@ jobs = sa.Table(
     sa.Column("mfu", sa.Double),
     sa.Column("exposed", sa.Double),
     sa.Column("peak_bytes", sa.Double),
+    sa.Column("idle", sa.Double),
     sa.Column("mirrored_step", sa.BigInteger),
     sa.Column("goodput", sa.Double),
     sa.Column("result", sa.JSON(none_as_null=True)),
@@ -151,6 +152,18 @@ generations = sa.Table(
     sa.Column("restore", sa.JSON, nullable=False),
     sa.Column("cause", sa.String, nullable=False),
     sa.Column("time_s", sa.Double, nullable=False),
+)
+
+plans = sa.Table("plans", metadata, _job_id(primary_key=True), sa.Column("data", sa.JSON, nullable=False))
+"""Of jobs whose layout was chosen: what was asked, what the planner answered. Not on the job's row, which is read
+often."""
+
+predictions = sa.Table(
+    "predictions",
+    metadata,
+    _job_id(primary_key=True),
+    sa.Column("generation", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("data", sa.JSON, nullable=False),
 )
 
 incidents = sa.Table(

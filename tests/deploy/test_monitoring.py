@@ -75,7 +75,7 @@ def step(generation: int, number: int) -> tuple[str, str, int, dict[str, Any]]:
     row = {"generation": generation, "step": number, "time_s": 1000.0 + number, "duration_s": 0.5, "loss": 3.0,
            "tokens": 64, "samples": 4, "samples_hash": number, "learning_rate": 1e-3, "grad_norm": 1.0,
            "validation_loss": 3.1 if number % 5 == 0 else None,
-           "extra": {"mfu": 0.4, "exposed": 0.1, "peak_bytes": 5e9}}  # fmt: skip
+           "extra": {"mfu": 0.4, "exposed": 0.1, "peak_bytes": 5e9, "idle": 0.3}}  # fmt: skip
     return "step", f"step:{generation}:{number}", generation, row
 
 
@@ -99,6 +99,7 @@ async def exposition(folder: Path) -> bytes:
     }  # fmt: skip
     await store.submit(NewJob("job_0", parse_spec(probe), "file:///s/0"), now=490.0, actor="someone")
     await end(store, lease, "job_0", said(2), ["local-1", "local-2"])
+    await store.predictions.put(lease, "job_1", 2, {"step_s": 0.4, "peak_bytes": 4e9, "bubble": 0.2})
     bad = NodeEvent("local-1", Happening.PREFLIGHT, time.time(), "preflight:1", message="its matmul is wrong")
     await store.note_node_order(bad)
     text = await Metrics(store, Rule(3600.0, 600.0)).render()

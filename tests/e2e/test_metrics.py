@@ -23,7 +23,8 @@ KILL = [{"at": {"rank": 1, "step": 3, "phase": "forward"}, "do": "sigkill"}]
 def training(served: Served, spec: Spec) -> Iterator[Job]:
     """A job that goes on until the test is over; a rank of it was killed, and it has recovered."""
     training = {"global_batch": 8, "micro_batch": 2, "sequence": 64, "steps": 100_000, "validate_every": 4}
-    job = served.client.submit(spec("watched", training=training, faults=KILL))
+    layout = {"dp": 2, "pp": 2}  # a pipeline: it has a bubble
+    job = served.client.submit(spec("watched", training=training, layout=layout, faults=KILL))
     eventually(lambda: recovered(served, job.id), 120)
     yield served.client.get(job.id)
     served.client.cancel(job.id)

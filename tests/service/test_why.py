@@ -47,6 +47,7 @@ JOB = JobRow(
     mfu=None,
     exposed=None,
     peak_bytes=None,
+    idle=None,
     mirrored_step=None,
     goodput=None,
     result=None,

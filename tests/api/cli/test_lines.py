@@ -5,7 +5,7 @@ from rich.console import Console
 
 from regroup.api.cli.lines import changes
 from regroup.api.cli.screen import screen
-from regroup.api.cli.view import JobView, add_steps, fold, steps_lost_text
+from regroup.api.cli.view import JobView, add_steps, fold, steps_lost_text, with_job
 
 
 def told(story, events: list[dict[str, Any]]) -> list[str]:
@@ -74,3 +74,22 @@ def rendered(view: JobView) -> str:
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(screen(view, now_s=40.0, width=100))
     return console.export_text()
+
+
+def test_at_the_end_it_is_said_how_far_off_the_prediction_was(story) -> None:
+    foretold = {"step_s": 0.09, "peak_bytes": 2.0**30, "bubble": None}
+    found = {"step_s": 0.1, "peak_bytes": None, "bubble": None}
+    prediction = {"predicted": foretold, "measured": found, "off": {"step_s": -0.1, "peak_bytes": None}}
+    view = story.view([*story.until_the_kill, *story.the_return])
+    there = with_job(view, {"id": "job_1", "name": "gpt", "prediction": prediction})
+    assert changes(view, there) == []
+    ended = story.after(there, story.state("SUCCEEDED", "completed"))
+    assert changes(there, ended) == ["measured: step 0.1 s, 0.09 s predicted (-10%)", "state SUCCEEDED (completed)"]
+    assert changes(ended, ended) == []
+    unknown = story.after(view, story.state("SUCCEEDED", "completed"))
+    assert changes(unknown, with_job(unknown, {"id": "job_1", "name": "gpt", "prediction": prediction})) == [
+        "measured: step 0.1 s, 0.09 s predicted (-10%)"
+    ], "it was looked up later"
+    console = Console(width=160, file=io.StringIO(), color_system=None)
+    console.print(screen(there, now_s=200.0, width=160))
+    assert "step 0.1 s, 0.09 s predicted (-10%)" in console.file.getvalue()  # pyright: ignore

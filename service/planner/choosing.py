@@ -1,0 +1,170 @@
+"""The layout of a job that leaves it to the planner: what the spec fixes is kept, the rest is the fastest that its own
+rules allow."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from regroup.service.errors import FieldIssue, SpecError
+from regroup.service.layout_spec import AutoLayout, LayoutSpec, Ranks
+from regroup.service.planner.constants import FITTED, Constants
+from regroup.service.planner.described import kept_of, work_of
+from regroup.service.planner.explain import Report, explain
+from regroup.service.planner.memory import peak_bytes
+from regroup.service.planner.plan import Plan, Work
+from regroup.service.planner.room import Room
+from regroup.service.planner.search import Limits, search
+from regroup.service.spec import JobSpec
+
+_MOST_TRIES = 64
+"""Sizes below the wanted one that are looked at where that one has no layout."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a spec came to."""
+
+    spec: JobSpec
+    """With a layout."""
+    report: Report
+    """The best plans that the job could run, and why others lost."""
+    given: tuple[str, ...]
+    """Fields that the spec had fixed."""
+
+
+def choose(spec: JobSpec, room: Room, most: int | None = None, constants: Constants = FITTED) -> Chosen:
+    """The layout for a spec with `layout.auto`, on the nodes of `room`.
+
+    Args:
+        most: ranks that the job may have at most, whatever there is; None: no such limit.
+
+    Raises:
+        SpecError: the planner cannot describe the job, or no layout fits or is legal; the issue names what binds.
+    """
+    assert spec.layout.auto is not None, "there is something to choose"
+    work, ranks = work_of(spec), _ranks(spec.layout.auto, room, most)
+    limits = _limits(spec, room)
+    refused: SpecError | None = None
+    for count in _counts(ranks):
+        try:
+            cluster = room.cluster(count)
+            found = search(work, cluster, constants, limits, refuses=lambda plan: _refuses(spec, plan, ranks, room))
+        except SpecError as error:
+            refused = refused or error
+            continue
+        plan = found.best[0].plan
+        report = explain(work, cluster, found, constants, limits)
+        return Chosen(_on_ladder(spec, work, plan, ranks, room, constants), report, _given(spec))
+    assert refused is not None, "there is one size at least"
+    raise SpecError([_said(issue, spec) for issue in refused.issues])
+
+
+def _ranks(auto: AutoLayout, room: Room, most: int | None) -> Ranks:
+    if auto.ranks != "all":
+        return auto.ranks
+    every = min(room.total, most or room.total)
+    return Ranks(min=1, target=every, max=every)
+
+
+def _counts(ranks: Ranks) -> Iterator[int]:
+    yield from range(ranks.target, max(ranks.min - 1, ranks.target - _MOST_TRIES - 1, 0), -1)
+
+
+def _limits(spec: JobSpec, room: Room) -> Limits:
+    """What the spec fixes."""
+    layout, training = spec.layout, spec.training
+    assert training is not None, "described jobs have one"
+    given, also = layout.model_fields_set, training.model_fields_set
+    named: dict[str, Any] = {}
+    if "data_parallel" in given:
+        named["shardings"] = (layout.data_parallel,)
+    if "schedule" in given:
+        named["schedules"] = ((layout.schedule, 1 if layout.schedule in ("gpipe", "1f1b") else 2),)
+    if "activation_checkpointing" in also:
+        asked = training.activation_checkpointing
+        if asked not in ("none", "selective", "full"):
+            say = "the planner weighs none, selective and full; leave it out, or say the layout"
+            raise SpecError([FieldIssue("training.activation_checkpointing", say, asked)])
+        named["checkpointing"] = (asked,)
+    return Limits(
+        **named,
+        most_tp=max(room.ranks),
+        tp=layout.tp if "tp" in given else 0,
+        pp=layout.pp if "pp" in given else 0,
+        micro_batch=training.micro_batch if "micro_batch" in also else 0,
+        sequence_parallel=layout.sequence_parallel,
+        kept=kept_of(training),
+    )
+
+
+def _given(spec: JobSpec) -> tuple[str, ...]:
+    training = spec.training.model_fields_set if spec.training else set[str]()
+    found = [f"layout.{name}" for name in spec.layout.model_fields_set - {"auto"}]
+    return tuple(
+        sorted(found + [f"training.{name}" for name in training & {"micro_batch", "activation_checkpointing"}])
+    )
+
+
+def _refuses(spec: JobSpec, plan: Plan, ranks: Ranks, room: Room) -> Sequence[str]:
+    """Why the job cannot run a plan, or not at all sizes that it may be asked for."""
+    layout, data = plan.layout, plan.layout.data_degree
+    assert spec.training is not None, "described jobs have one"
+    samples, largest = spec.training.global_batch, ranks.max // (layout.tp * layout.pp)
+    is_open = "micro_batch" not in spec.training.model_fields_set
+    if is_open and samples // plan.micro_batch < min(largest, samples):
+        return [f"training.micro_batch: steps of {plan.micro_batch} samples leave nothing for some of {largest} ranks"]
+    if not room.holds(layout.world_size, layout.tp):
+        return [f"layout.tp: no nodes for {layout.world_size} ranks in whole groups of {layout.tp}"]
+    planned = _planned(spec, plan, Ranks(min=data, target=data, max=data))
+    training = planned.training
+    if training and training.batch != "fixed" and training.global_batch // training.micro_batch % data:
+        return [f"training.batch: follows_world needs as many micro-batches on each of {data} data ranks"]
+    return planned.violations(data)
+
+
+def _planned(spec: JobSpec, plan: Plan, dp: Ranks) -> JobSpec:
+    """The spec with this plan, unchecked. `dp`: data-parallel degrees."""
+    layout, training = spec.layout, spec.training
+    assert training is not None, "described jobs have one"
+    hybrid = plan.sharding == "fsdp" and plan.layout.dp_replicate > 1
+    chosen = {
+        "auto": None,
+        "dp": dp.model_dump(),
+        "data_parallel": plan.sharding if plan.layout.data_degree > 1 else layout.data_parallel,
+        "dp_shard": plan.layout.dp_shard if hybrid else None,
+        "tp": plan.layout.tp,
+        "pp": plan.layout.pp,
+        "schedule": plan.schedule if plan.layout.pp > 1 else layout.schedule,
+    }
+    also = {"micro_batch": plan.micro_batch, "activation_checkpointing": plan.checkpointing}
+    return spec.model_copy(
+        update={
+            "layout": LayoutSpec.model_validate({**layout.model_dump(), **chosen}),
+            "training": training.model_copy(update=also),
+        }
+    )
+
+
+def _on_ladder(spec: JobSpec, work: Work, plan: Plan, ranks: Ranks, room: Room, constants: Constants) -> JobSpec:
+    """The spec with this plan, and the sizes between which it may move: those asked for that are legal and fit."""
+    split, target = plan.layout.tp * plan.layout.pp, plan.layout.data_degree
+    most = min(ranks.max // split, work.global_batch // plan.micro_batch)
+    whole = _planned(spec, plan, Ranks(min=1, target=target, max=max(most, target)))
+    limits, legal = _limits(spec, room), dict[int, bool]()
+    for layout in whole.ladder:
+        if layout.world_size >= ranks.min:
+            at = Plan(layout, plan.micro_batch, plan.sharding, plan.checkpointing, plan.schedule, plan.virtual)
+            need = peak_bytes(work, at, constants.on(room.device), limits.kept)
+            legal[layout.data_degree] = need <= room.device.memory_bytes
+    fitting = [degree for degree, fits in legal.items() if fits]
+    made = _planned(spec, plan, Ranks(min=min(fitting), target=target, max=max(fitting)))
+    return JobSpec.model_validate(made.model_dump(mode="json"))
+
+
+def _said(issue: FieldIssue, spec: JobSpec) -> FieldIssue:
+    """An issue of the search's question as one of the spec's."""
+    path = {"gpus": "layout.auto.ranks", "gpus_per_node": "layout.auto.ranks"}.get(issue.path, issue.path)
+    path = path.replace("model.", "workload.model.", 1) if path.startswith("model.") else path
+    path = f"training.{path}" if path in ("global_batch", "sequence", "precision") else path
+    fixed = ", ".join(_given(spec))
+    return FieldIssue(path, issue.message + (f"; as given: {fixed}" if fixed else ""), issue.value)

@@ -1,0 +1,74 @@
+"""What is predicted of each generation of a live job, written down as soon as it is heard of: before its steps say."""
+
+import contextlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import structlog
+
+from regroup.service.errors import SpecError, UnavailableError
+from regroup.service.layout import Layout
+from regroup.service.planner.described import work_of
+from regroup.service.planner.figures import predicted
+from regroup.service.planner.room import room_taken
+from regroup.service.policy.queueing import demand_of
+from regroup.service.policy.topology import Node
+from regroup.service.runtime.cluster import Cluster
+from regroup.service.spec import JobSpec
+from regroup.service.store.records import Generation, JobRow, Lease
+from regroup.service.store.store import Store
+
+_log = structlog.get_logger(__name__)
+
+
+class Predicting:
+    """Of one job, between two words with its supervisor."""
+
+    def __init__(self, lease: Lease, store: Store, cluster: Cluster) -> None:
+        self._lease, self._store, self._cluster = lease, store, cluster
+        self._seen = 0
+        """Newest generation that was looked at."""
+        self._spec: JobSpec | None = None
+
+    async def look(self, job: JobRow) -> None:
+        """Predict those that have come. Whatever keeps it from that keeps nobody from training.
+
+        Raises:
+            PreconditionError: another leads.
+        """
+        if job.generation == self._seen:
+            return
+        if self._spec is None:
+            self._spec = job.parsed_spec()
+        with contextlib.suppress(SpecError):
+            work_of(self._spec)
+            with contextlib.suppress(UnavailableError):
+                await self._predict(job.id, self._spec)
+                self._seen = job.generation
+            return
+        self._seen = job.generation  # nobody can say anything of this job
+
+    async def _predict(self, job_id: str, spec: JobSpec) -> None:
+        known, nodes = await self._store.predictions.of_job(job_id), await self._cluster.nodes()
+        for generation in await self._store.generations(job_id):
+            if generation.number not in known:
+                await self._store.predictions.put(
+                    self._lease, job_id, generation.number, _prediction(spec, generation, nodes)
+                )
+
+
+def _prediction(spec: JobSpec, generation: Generation, nodes: Sequence[Node]) -> dict[str, Any]:
+    """Plain data: `device`, `ranks`, and the three figures; without these where its nodes are gone already."""
+    layout = Layout(**generation.layout)
+    places = Counter(str(rank.get("node_id")) for rank in generation.ranks)
+    try:
+        room = room_taken(demand_of(spec, layout), nodes, places)
+        figures = asdict(predicted(spec, layout, room.cluster(layout.world_size)))
+    except SpecError as error:
+        return {"why_not": error.issues[0].message}
+    except Exception as error:  # of ours: it must not keep the job from being looked after
+        _log.exception("a generation could not be predicted", generation=generation.number)
+        return {"why_not": f"{type(error).__name__}: {error}; please report this"}
+    return {"device": room.device.name, "ranks": layout.world_size, **figures}

@@ -1,0 +1,35 @@
+"""What was planned of a job, what was predicted of its generations, and how long its pipeline stands idle."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0010"
+down_revision = "0009"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_table(
+        "plans",
+        sa.Column("job_id", sa.String(), nullable=False),
+        sa.Column("data", sa.JSON(), nullable=False),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_plans_job_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("job_id", name=op.f("pk_plans")),
+    )
+    op.create_table(
+        "predictions",
+        sa.Column("job_id", sa.String(), nullable=False),
+        sa.Column("generation", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("data", sa.JSON(), nullable=False),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_predictions_job_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("job_id", "generation", name=op.f("pk_predictions")),
+    )
+    op.add_column("jobs", sa.Column("idle", sa.Double(), nullable=True))
+
+
+def downgrade() -> None:
+    # Not in a batch: that makes the table anew on SQLite, and what refers to its rows goes with the old one.
+    op.drop_column("jobs", "idle")
+    op.drop_table("predictions")
+    op.drop_table("plans")

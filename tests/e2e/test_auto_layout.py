@@ -1,0 +1,81 @@
+"""A job that leaves its layout open runs what was planned, and what was predicted stands beside what its steps took."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import pytest
+from house.served import Served, eventually
+
+from regroup.api.schemas import Job
+from regroup.service.layout import Layout
+
+pytestmark = pytest.mark.slow
+SPLIT = {"auto": {"ranks": 4}, "pp": 2}
+"""A pipeline, so that there is a bubble; all else is chosen."""
+
+
+def left_open(spec: Callable[..., dict[str, Any]], name: str, steps: int, layout: object) -> dict[str, Any]:
+    made = spec(name, steps=steps, layout=layout)
+    del made["training"]["micro_batch"]
+    made["workload"]["model"] = {"dim": 64, "layers": 4, "heads": 4, "vocab_size": 264}
+    return made
+
+
+def typed(server: Served, *arguments: str) -> str:
+    command = [sys.executable, "-m", "regroup.api.cli", *arguments, "--server", server.url]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+def predicted_in_metrics(server: Served, job: Job) -> set[str]:
+    """Names of the series that tell of the job."""
+    text = httpx2.get(f"{server.url}/metrics", trust_env=False, timeout=30).text
+    return {line.partition("{")[0] for line in text.splitlines() if job.id in line and "predicted" in line}
+
+
+def test_what_was_planned_runs_and_is_compared(served: Served, spec: Callable[..., dict[str, Any]]) -> None:
+    job = served.client.submit(left_open(spec, "auto-layout", 40, SPLIT))
+    series = eventually(lambda: predicted_in_metrics(served, job), 120)
+    assert series == {
+        "regroup_job_step_predicted_seconds", "regroup_job_peak_predicted_bytes", "regroup_job_idle_predicted_ratio",
+    }  # fmt: skip
+    job = served.client.wait(job.id, timeout_s=240)
+    assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
+
+    plan = served.client.job_plan(job.id)
+    assert plan.report is not None and plan.given == ["layout.pp"]
+    best = plan.report.plans[0]
+    (formed,) = served.client.generations(job.id)
+    assert formed.layout == Layout(**best.layout.model_dump()) and formed.world_size == 4
+    training = job.spec.training
+    assert training is not None
+    assert (training.micro_batch, training.activation_checkpointing) == (best.micro_batch, best.checkpointing)
+    assert job.spec.layout.schedule == best.schedule
+
+    (compared,) = plan.generations
+    assert job.prediction is not None and job.prediction == compared
+    assert compared.predicted.bubble == pytest.approx(best.bubble)
+    assert compared.measured.bubble is not None and 0 < compared.measured.bubble < 1
+    assert compared.measured.step_s is not None and compared.measured.peak_bytes is not None
+    assert compared.predicted.step_s is not None and compared.predicted.peak_bytes is not None
+    assert compared.off.step_s == pytest.approx(compared.predicted.step_s / compared.measured.step_s - 1)
+    assert compared.predicted.peak_bytes == pytest.approx(compared.measured.peak_bytes, rel=0.5)
+    assert served.client.ledger(job.id).exact
+
+    for verb in ("planned", "get"):
+        assert " predicted (" in typed(served, verb, job.id)
+    watched = typed(served, "watch", job.id)
+    assert "measured: step " in watched and "bubble " in watched
+
+
+def test_it_computes_what_the_same_spec_with_a_layout_of_its_own_computes(
+    served: Served, spec: Callable[..., dict[str, Any]]
+) -> None:
+    chosen = served.run(left_open(spec, "auto-all", 6, "auto"))
+    assert chosen.state == "SUCCEEDED", (chosen.reason, chosen.message, chosen.error)
+    said = served.client.submit(chosen.spec.model_copy(update={"name": "said"}))
+    other = served.client.wait(said.id, timeout_s=240)
+    assert other.digest == chosen.digest, "what is stored can be submitted again, and is the same run"
+    assert served.client.job_plan(said.id).report is None

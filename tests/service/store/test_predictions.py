@@ -1,0 +1,35 @@
+"""What was planned of jobs and predicted of generations, on SQLite and on a real PostgreSQL."""
+
+import pytest
+
+from regroup.service.errors import PreconditionError
+from regroup.service.store.records import Lease, NewJob
+from regroup.service.store.store import Store
+
+
+async def test_a_plan_comes_with_its_job(store: Store, make_spec):
+    planned = NewJob("job_1", make_spec("a"), "file:///s/1", plan={"asked": {"ranks": "all"}, "odd": float("inf")})
+    await store.submit(planned, now=1.0, actor="test")
+    await store.submit(NewJob("job_2", make_spec("b"), "file:///s/2"), now=2.0, actor="test")
+    assert await store.predictions.plan("job_1") == {"asked": {"ranks": "all"}, "odd": None}
+    assert await store.predictions.plan("job_2") is None
+
+
+async def test_the_first_word_of_a_generation_counts(store: Store, lease: Lease, queue):
+    first, second = await queue("a"), await queue("b")
+    for generation, step_s in ((1, 0.5), (2, 0.7), (1, 0.9)):
+        await store.predictions.put(lease, first, generation, {"step_s": step_s})
+    assert await store.predictions.of_job(first) == {1: {"step_s": 0.5}, 2: {"step_s": 0.7}}
+    assert await store.predictions.newest([first, second]) == {first: {"step_s": 0.7}}
+    with pytest.raises(PreconditionError):
+        await store.predictions.put(Lease(lease.name, "another", lease.token - 1), second, 1, {})
+
+
+async def test_the_newest_steps_of_one_generation(store: Store, lease: Lease, queue, life, walk):
+    job_id = await queue()
+    await walk(job_id, life)
+    later = [life.step(1, step, extra={"idle": 0.25}) for step in range(2, 6)]
+    await store.ingest(lease, job_id, life.boot_id, [*later, life.generation(2, 4), life.step(2, 5)], {})
+    assert [row.step for row in await store.predictions.steps(job_id, 1, 3)] == [3, 4, 5]
+    assert [(row.generation, row.step) for row in await store.predictions.steps(job_id, 2, 9)] == [(2, 5)]
+    assert (await store.job(job_id)).idle == 0.25
