@@ -185,7 +185,8 @@ class Resizing:
         }  # fmt: skip
         asked = {"is_asked": True} if wanted.get("is_asked") else {}
         plan = {
-            **plan, "nodes": [node_of(member, devices, ranks) for member, ranks in seated],
+            # Which ranks are where was chosen for the layout before: in another, groups would be torn apart.
+            **plan, "nodes": [{**node_of(member, devices, ranks), "numbers": []} for member, ranks in seated],
             "layout": layout.to_json(), "resize": under_way, **asked,
         }  # fmt: skip
         await self._store.reallot(self._lease, job.id, plan=plan, now=now)

@@ -146,6 +146,20 @@ async def test_ranks_are_in_the_order_of_the_topology_again(job: Running) -> Non
     assert [each.name for each in members(rows, "j-gpt")] == names
 
 
+async def test_ranks_that_are_split_otherwise_are_not_where_they_were_before(house: House) -> None:
+    layout = {"dp": {"min": 2, "target": 2, "max": 4}, "pp": 2, "data_parallel": "ddp"}
+    async with controlled(house):
+        training = {**TRAINING, "sequence": 4096}
+        supervisor = await house.supervisor(await house.submit(layout=layout, training=training))
+        assert [each["numbers"] for each in supervisor.payload["nodes"]] == [[0, 2], [1, 3]], "stages share a node"
+        await supervisor.state("RUNNING", "first_step")
+        await house.until_state("j-gpt", JobState.RUNNING)
+        await Running(house, supervisor).resize(4, pp=1)
+        await eventually(lambda: (supervisor.intents.get("layout") or {}).get("pp") == 1)
+        told = [(each["ranks"], each["numbers"]) for each in supervisor.intents["nodes"]]
+        assert told == [(2, []), (2, [])], "as many ranks, but others"
+
+
 @pytest.mark.slow
 async def test_it_gives_one_device_of_a_node_back_and_takes_it_again(job: Running) -> None:
     """What Ray has given is given back whole: a job that may shrink holds each rank's apart."""
