@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from regroup.api.plans import PlanReport
+from regroup.service.layout import Layout
 
 
 class _Wire(BaseModel):
@@ -36,6 +37,19 @@ class Prediction(_Wire):
     """Predicted over measured, less one: above 0, too much was predicted."""
 
 
+class Trial(_Wire):
+    """A candidate that was run for a few steps."""
+
+    layout: Layout
+    predicted_s: float
+    """Of a step."""
+    measured_s: float | None
+    """Median of its steps; null: it could not be tried."""
+    generation: int
+    why: str
+    """Why it could not."""
+
+
 class JobPlan(_Wire):
     """What was planned of a job, and what came of it."""
 
@@ -47,6 +61,11 @@ class JobPlan(_Wire):
     """When, in Unix seconds."""
     report: PlanReport | None
     """The best plans that the job could run, the first of which it runs, and why others lost."""
+    trials: list[Trial]
+    """The journal of `refine: measure`, in the order in which they were run."""
+    kept: Layout | None
+    """What the trials came to; null as long as they go on, or where they were given up."""
+    kept_why: str
     generations: list[Prediction]
     """Those of which something was predicted, oldest first."""
     why_not: str

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from regroup.service.errors import SpecError
+from regroup.service.layout import Layout
 from regroup.service.planner.described import work_of
 from regroup.service.planner.figures import SHOWN_STEPS, Figures, measured, off
 from regroup.service.store.records import Generation, JobRow
@@ -28,6 +29,20 @@ class Compared:
 
 
 @dataclass(frozen=True)
+class Trial:
+    """A candidate that was run for a few steps."""
+
+    layout: Layout
+    predicted_s: float
+    """Of a step."""
+    measured_s: float | None
+    """Median of its steps; None: it could not be tried."""
+    generation: int
+    why: str
+    """Why it could not."""
+
+
+@dataclass(frozen=True)
 class JobPlan:
     """What the planner has to say of a job."""
 
@@ -39,6 +54,11 @@ class JobPlan:
     """Unix seconds."""
     report: Mapping[str, Any] | None
     """The planner's answer: see `planner.explain.Report`."""
+    trials: tuple[Trial, ...]
+    """The journal of `refine: measure`, in the order in which they were run."""
+    kept: Layout | None
+    """What they came to; None as long as they go on, or where they were given up."""
+    kept_why: str
     generations: tuple[Compared, ...]
     """Those of which something was predicted, oldest first."""
     why_not: str
@@ -60,12 +80,17 @@ async def plan_of(store: Store, job: JobRow) -> JobPlan:
     plan, generations = await store.predictions.plan(job.id) or {}, await store.generations(job.id)
     found = await compared(store, job.id, generations)
     known = await store.predictions.of_job(job.id)
+    told = [each.data for each in await store.predictions.trials(job.id)]
+    end = next((each for each in told if "kept" in each), None)
     why_not = known.get(job.generation, {}).get("why_not") or _why_not(job)
     return JobPlan(
         asked=plan.get("asked"),
         given=tuple(plan.get("given", ())),
         planned_s=plan.get("planned_s"),
         report=plan.get("report"),
+        trials=tuple(_trial(each) for each in told if "layout" in each),
+        kept=Layout(**end["kept"]) if end and end["kept"] else None,
+        kept_why=end["why"] if end else "",
         generations=tuple(found),
         why_not=why_not,
     )
@@ -77,6 +102,11 @@ async def _compared(store: Store, job_id: str, generation: Generation, data: Map
     found = measured(rows, generation.start_step)
     error = Figures(**{name: off(getattr(foretold, name), getattr(found, name)) for name in _FIGURES})
     return Compared(generation.number, data["ranks"], data["device"], foretold, found, error)
+
+
+def _trial(data: Mapping[str, Any]) -> Trial:
+    layout = Layout(**data["layout"])
+    return Trial(layout, data["predicted_s"], data["measured_s"], data["generation"], data.get("why", ""))
 
 
 def _why_not(job: JobRow) -> str:

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from regroup.service.layout import Layout
-from regroup.service.quantities import Part, Positive
+from regroup.service.quantities import Part, Positive, off
 
 _ONE_STAGE = ("gpipe", "1f1b")
 
@@ -60,6 +60,9 @@ class AutoLayout(Part):
     ranks: Annotated[Ranks, BeforeValidator(_data_parallel)] | Literal["all"] = "all"
     """A number, {min, target, max}, or `all`: as many as the cluster's nodes hold, and fewer where they are needed
     elsewhere."""
+    refine: Annotated[Literal["off", "measure"], BeforeValidator(off)] = "off"
+    """`measure`: when it runs, the ways to split its ranks that are predicted to be fastest are tried for a few steps
+    each, and the fastest is kept. No step is lost or done twice by that."""
 
 
 _MAY_BE_GIVEN = frozenset(

@@ -56,11 +56,13 @@ def _one_rank(spec: JobSpec) -> Demand:
 
 
 def _record(spec: JobSpec, chosen: Chosen, now: float) -> dict[str, Any]:
-    """Plain data: `asked`, `given` (fields the spec had fixed), `planned_s` (Unix seconds), and the `report`."""
+    """Plain data: `asked`, `given` (fields the spec had fixed), `planned_s` (Unix seconds), `candidates` that are to be
+    tried, and the `report`."""
     assert spec.layout.auto is not None, "there was something to choose"
     return {
         "asked": spec.layout.auto.model_dump(mode="json"),
         "given": list(chosen.given),
         "planned_s": now,
+        "candidates": [{"layout": layout.to_json(), "step_s": step_s} for layout, step_s in chosen.candidates],
         "report": {**asdict(chosen.report), "markdown": chosen.report.markdown},
     }

@@ -1,11 +1,14 @@
 """The verb planned: what the planner chose for a job and why, and how far off it was."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regroup.api.cli.figures import FIGURES, cells
 from regroup.api.cli.options import AsJson, Job, Server
 from regroup.api.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from regroup.api.planned import JobPlan
 
 
 def planned(job: Job, server: Server = None, as_json: AsJson = False) -> None:
@@ -25,6 +28,7 @@ def planned(job: Job, server: Server = None, as_json: AsJson = False) -> None:
         print(f"chosen when it was submitted, for {_asked(found.asked or {})}{fixed}")
         print_report(found.report)
     print()
+    _print_trials(found)
     if not found.generations:
         print(f"nothing is predicted of it: {found.why_not}" if found.why_not else "nothing is predicted yet")
         return
@@ -35,6 +39,19 @@ def planned(job: Job, server: Server = None, as_json: AsJson = False) -> None:
     print_table(header, rows)
     if found.why_not:
         print(f"nothing is predicted of the newest: {found.why_not}")
+
+
+def _print_trials(plan: "JobPlan") -> None:
+    if not plan.trials:
+        return
+    rows = [
+        (str(each.layout), f"{each.predicted_s:.3g} s", f"{each.measured_s:.3g} s" if each.measured_s else each.why)
+        for each in plan.trials
+    ]
+    print_table(("TRIED", "PREDICTED", "MEASURED"), rows)
+    if plan.kept_why:
+        print(f"{'kept ' + str(plan.kept) if plan.kept else 'given up'}: {plan.kept_why}")
+    print()
 
 
 def _asked(asked: Mapping[str, Any]) -> str:

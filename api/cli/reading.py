@@ -213,6 +213,8 @@ def _cell(key: str, value: object) -> str:
 
 
 def _brief(kind: str, data: dict[str, Any]) -> str:
+    from regroup.api.cli.text import layout_text
+
     match kind:
         case "state":
             return " ".join(str(data[key]) for key in ("to", "reason", "message") if data.get(key))
@@ -225,6 +227,11 @@ def _brief(kind: str, data: dict[str, Any]) -> str:
         case "moved":
             left = ", ".join(data["former"].values())
             return f"to {', '.join(node['name'] for node in data['nodes'])}" + (f", off {left}" if left else "")
+        case "trial" if "kept" in data:
+            return f"{'kept ' + layout_text(data['kept']) if data['kept'] else 'given up'}: {data['why']}"
+        case "trial":
+            took = "not tried" if data["measured_s"] is None else f"{data['measured_s']:.3g} s a step"
+            return f"{data['number']} of {data['of']}, {layout_text(data['layout'])}: {took}"
         case "checkpoint" | "checkpoint_removed":
             return f"step {data['step']}"
         case "stragglers":

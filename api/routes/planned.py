@@ -3,9 +3,10 @@
 from fastapi import APIRouter
 
 from regroup.api.planned import JobPlan
+from regroup.api.problems import responses
 from regroup.api.routes.access import NamedJob, TheJobs
 
-router = APIRouter(prefix="/v1/jobs", tags=["plans"])
+router = APIRouter(prefix="/v1/jobs", tags=["plans"], responses=responses())
 
 
 @router.get("/{job}/plan")

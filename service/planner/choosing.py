@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regroup.service.errors import FieldIssue, SpecError
+from regroup.service.layout import Layout
 from regroup.service.layout_spec import AutoLayout, LayoutSpec, Ranks
 from regroup.service.planner.constants import FITTED, Constants
 from regroup.service.planner.described import kept_of, work_of
@@ -14,6 +15,8 @@ from regroup.service.planner.memory import peak_bytes
 from regroup.service.planner.plan import Plan, Work
 from regroup.service.planner.room import Room
 from regroup.service.planner.search import Limits, search
+from regroup.service.planner.splits import splits
+from regroup.service.policy.refining import MOST_CANDIDATES
 from regroup.service.spec import JobSpec
 
 _MOST_TRIES = 64
@@ -30,6 +33,9 @@ class Chosen:
     """The best plans that the job could run, and why others lost."""
     given: tuple[str, ...]
     """Fields that the spec had fixed."""
+    candidates: tuple[tuple[Layout, float], ...] = ()
+    """With `refine: measure`, what is to be tried, with the predicted seconds of a step: what the spec says, and the
+    best other splits of as many ranks."""
 
 
 def choose(spec: JobSpec, room: Room, most: int | None = None, constants: Constants = FITTED) -> Chosen:
@@ -54,9 +60,17 @@ def choose(spec: JobSpec, room: Room, most: int | None = None, constants: Consta
             continue
         plan = found.best[0].plan
         report = explain(work, cluster, found, constants, limits)
-        return Chosen(_on_ladder(spec, work, plan, ranks, room, constants), report, _given(spec))
+        chosen = _on_ladder(spec, work, plan, ranks, room, constants)
+        is_measured = spec.layout.auto.refine == "measure"
+        return Chosen(chosen, report, _given(spec), _candidates(chosen, room, constants) if is_measured else ())
     assert refused is not None, "there is one size at least"
     raise SpecError([_said(issue, spec) for issue in refused.issues])
+
+
+def _candidates(spec: JobSpec, room: Room, constants: Constants) -> tuple[tuple[Layout, float], ...]:
+    first = spec.layout.at(spec.layout.dp.target)
+    found = splits(spec, first.world_size, room, constants)
+    return tuple(sorted(found, key=lambda each: each[0] != first)[:MOST_CANDIDATES])
 
 
 def _ranks(auto: AutoLayout, room: Room, most: int | None) -> Ranks:
@@ -152,7 +166,7 @@ def _on_ladder(spec: JobSpec, work: Work, plan: Plan, ranks: Ranks, room: Room, 
     whole = _planned(spec, plan, Ranks(min=1, target=target, max=max(most, target)))
     limits, legal = _limits(spec, room), dict[int, bool]()
     for layout in whole.ladder:
-        if layout.world_size >= ranks.min:
+        if layout.world_size >= ranks.min and room.holds(layout.world_size, layout.tp):
             at = Plan(layout, plan.micro_batch, plan.sharding, plan.checkpointing, plan.schedule, plan.virtual)
             need = peak_bytes(work, at, constants.on(room.device), limits.kept)
             legal[layout.data_degree] = need <= room.device.memory_bytes

@@ -45,6 +45,7 @@ def plan_of(spec: JobSpec, layout: Layout) -> Plan:
     """The plan that a job of this spec runs in a generation of this layout. `work_of` says whether there is one."""
     training = spec.training
     assert training is not None, "described jobs have one"
+    split = spec.split(layout.tp, layout.pp).layout
     asked = training.activation_checkpointing
     is_named = asked in ("none", "selective", "full")
     return Plan(
@@ -53,7 +54,7 @@ def plan_of(spec: JobSpec, layout: Layout) -> Plan:
         spec.layout.data_parallel,
         asked if is_named else "full",  # pyright: ignore[reportArgumentType]: one of the three by then
         spec.layout.schedule,
-        spec.layout.stages // spec.layout.pp,
+        split.stages // split.pp,
         sequence_parallel=spec.layout.sequence_parallel,
         recomputed=None if is_named else _recomputed(asked, _layers(spec)),
     )

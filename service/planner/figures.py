@@ -17,7 +17,7 @@ from regroup.service.spec import JobSpec
 
 SHOWN_STEPS = 100
 """Steps that measured figures are taken from: the newest of a generation."""
-_WARM_UP = 2
+WARM_UP = 2
 """Steps of a generation that also build what it keeps."""
 
 
@@ -75,7 +75,7 @@ def measured(rows: Sequence[Row], start_step: int) -> Figures:
         rows: of one generation.
         start_step: committed steps that it began with.
     """
-    warm = [row for row in rows if row.step > start_step + _WARM_UP] or list(rows)
+    warm = [row for row in rows if row.step > start_step + WARM_UP] or list(rows)
     durations = [row.duration_s for row in warm if row.duration_s]
     peaks = [float(peak) for row in warm if (peak := row.extra.get("peak_bytes"))]
     idle = [float(share) for row in warm if (share := row.extra.get("idle")) is not None]

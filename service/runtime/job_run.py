@@ -31,6 +31,7 @@ from regroup.service.runtime.making_room import room_intent
 from regroup.service.runtime.node_health import NodeHealth, rule_of
 from regroup.service.runtime.notices import Notices
 from regroup.service.runtime.predicting import Predicting
+from regroup.service.runtime.refining import Refining
 from regroup.service.runtime.replacing import Replacing
 from regroup.service.runtime.resizing import Resizing
 from regroup.service.runtime.sparing import Sparing
@@ -209,6 +210,7 @@ async def _follow(leading: Leading, job_id: str) -> None:
     low_use = LowUse(leading.lease, leading.store, low_use_rule(leading.settings))
     account = Account(await leading.store.job(job_id))
     predicting = Predicting(leading.lease, leading.store, leading.cluster)
+    refining = Refining(leading.lease, leading.store)
     while (job := await leading.store.job(job_id)).state.holds_devices:
         try:
             reply = await _exchange(leading, job, replacing, draining, resizing, sparing)
@@ -228,6 +230,7 @@ async def _follow(leading: Leading, job_id: str) -> None:
                 await resizing.shrink(job, lost, replacing.no_heir, leading.clock())
             await low_use.look(job, leading.clock())
             save_s = account.checkpoint_seconds[-1] if account.checkpoint_seconds else 0.0
+            await refining.look(job, leading.clock())
             await resizing.look(job, reply.status, leading.clock())
             await draining.look(job, reply.status, save_s, leading.clock())
             await sparing.look(job, reply.status, leading.clock())

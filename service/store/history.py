@@ -19,6 +19,13 @@ async def events_after(connection: AsyncConnection, job_id: str, after: int, lim
     return [Event(**row) for row in rows.mappings()]
 
 
+async def events_of_type(connection: AsyncConnection, job_id: str, kind: str) -> list[Event]:
+    """All events of a type, in order."""
+    columns = [column for column in events.c if column.name != "key"]
+    query = sa.select(*columns).where(events.c.job_id == job_id, events.c.type == kind)
+    return [Event(**row) for row in (await connection.execute(query.order_by(events.c.number))).mappings()]
+
+
 async def step_rows_after(connection: AsyncConnection, job_id: str, after: int, limit: int) -> list[Step]:
     """All rows numbered above `after`, superseded ones too, in the order they were taken in."""
     query = sa.select(*_STEP_COLUMNS).where(steps.c.job_id == job_id, steps.c.number > after)

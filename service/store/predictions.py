@@ -7,17 +7,22 @@ from typing import Any
 import sqlalchemy as sa
 
 from regroup.service.store import history, leases
+from regroup.service.store.changes import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.plain import plain
-from regroup.service.store.records import Lease, Step
+from regroup.service.store.records import Event, Lease, Step
 from regroup.service.store.tables import plans, predictions
+from regroup.service.store.writer import JobWriter
+
+TRIAL = "trial"
+"""Type of the events that tell of trials."""
 
 
 class PredictionStore:
     """A part of `Store`: `store.predictions`."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, changes: Changes) -> None:
+        self._database, self._changes = database, changes
 
     async def plan(self, job_id: str) -> dict[str, Any] | None:
         """What was planned of the job; None where its spec said the layout."""
@@ -37,6 +42,23 @@ class PredictionStore:
             if (await connection.execute(sa.select(predictions.c.generation).where(here))).first() is None:
                 row = {"job_id": job_id, "generation": generation, "data": plain(data)}
                 await connection.execute(predictions.insert().values(**row))
+
+    async def note_trial(self, lease: Lease, job_id: str, data: Mapping[str, Any], *, now: float) -> None:
+        """Write into a job's history what a trial came to.
+
+        Raises:
+            PreconditionError: another leads.
+        """
+        async with self._database.write() as connection:
+            await leases.check(connection, lease)
+            writer = await JobWriter.lock(connection, job_id)
+            await writer.record(TRIAL, data, time_s=now, actor="controller")
+        self._changes.announce(job_id)
+
+    async def trials(self, job_id: str) -> list[Event]:
+        """What trials came to, the first one first."""
+        async with self._database.read() as connection:
+            return await history.events_of_type(connection, job_id, TRIAL)
 
     async def of_job(self, job_id: str) -> dict[int, dict[str, Any]]:
         """Generation → what was predicted of it."""

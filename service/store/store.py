@@ -64,7 +64,7 @@ class Store:
         self._database = database
         self.changes = Changes()
         self.queue = QueueStore(database, self.changes)
-        self.predictions = PredictionStore(database)
+        self.predictions = PredictionStore(database, self.changes)
 
     @classmethod
     async def open(cls, url: str) -> "Store":

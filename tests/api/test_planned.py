@@ -32,7 +32,7 @@ async def test_what_is_stored_is_what_was_chosen_and_why_stands_beside_it(live: 
     assert layout["auto"] is None
     assert layout["dp"]["target"] * layout["tp"] * layout["pp"] == 4
     plan = (await live.http.get(f"/v1/jobs/{job['id']}/plan")).json()
-    assert plan["asked"] == {"ranks": {"min": 4, "target": 4, "max": 4}}
+    assert plan["asked"] == {"ranks": {"min": 4, "target": 4, "max": 4}, "refine": "off"}
     assert (plan["given"], plan["generations"], plan["why_not"]) == ([], [], "")
     best = plan["report"]["plans"][0]
     assert (best["micro_batch"], best["checkpointing"]) == (

@@ -24,6 +24,10 @@ def left_open(spec: Callable[..., dict[str, Any]], name: str, steps: int, layout
     return made
 
 
+def losses(server: Served, job: Job) -> dict[int, float]:
+    return {row.step: row.loss for row in server.client.steps(job.id) if row.loss is not None}
+
+
 def typed(server: Served, *arguments: str) -> str:
     command = [sys.executable, "-m", "regroup.api.cli", *arguments, "--server", server.url]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
@@ -61,7 +65,8 @@ def test_what_was_planned_runs_and_is_compared(served: Served, spec: Callable[..
     assert compared.measured.step_s is not None and compared.measured.peak_bytes is not None
     assert compared.predicted.step_s is not None and compared.predicted.peak_bytes is not None
     assert compared.off.step_s == pytest.approx(compared.predicted.step_s / compared.measured.step_s - 1)
-    assert compared.predicted.peak_bytes == pytest.approx(compared.measured.peak_bytes, rel=0.5)
+    # Of these bytes nearly all are a process that computes nothing yet: what the hardware table guesses of a core.
+    assert 0.5 < compared.predicted.peak_bytes / compared.measured.peak_bytes < 2
     assert served.client.ledger(job.id).exact
 
     for verb in ("planned", "get"):
@@ -79,3 +84,29 @@ def test_it_computes_what_the_same_spec_with_a_layout_of_its_own_computes(
     other = served.client.wait(said.id, timeout_s=240)
     assert other.digest == chosen.digest, "what is stored can be submitted again, and is the same run"
     assert served.client.job_plan(said.id).report is None
+
+
+def test_candidates_are_measured_and_the_fastest_is_kept_without_a_step_lost(
+    served: Served, spec: Callable[..., dict[str, Any]]
+) -> None:
+    asked = left_open(spec, "refined", 90, {"auto": {"ranks": 4, "refine": "measure"}})
+    asked["training"]["precision"] = "fp64"
+    job = served.run(asked)
+    assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
+    plan = served.client.job_plan(job.id)
+    assert len(plan.trials) == 3 and plan.kept is not None, plan
+    measured = {trial.layout: trial.measured_s for trial in plan.trials if trial.measured_s is not None}
+    assert measured[plan.kept] == min(measured.values())
+    assert job.layout == plan.kept
+    formed = [generation.layout for generation in served.client.generations(job.id)]
+    assert list(dict.fromkeys(formed)) == [trial.layout for trial in plan.trials]
+    assert [incident.steps_lost for incident in job.incidents] == [0] * (len(formed) - 1)
+    assert served.client.ledger(job.id).exact
+    assert {each.generation for each in plan.generations} == set(range(1, len(formed) + 1))
+    assert "kept " in typed(served, "planned", job.id) and "3 of 3, " in typed(served, "events", job.id)
+
+    said = served.client.submit(job.spec.model_copy(update={"name": "not-refined"}))
+    other = served.client.wait(said.id, timeout_s=240)
+    assert other.state == "SUCCEEDED" and len(served.client.generations(other.id)) == 1
+    undisturbed = losses(served, other)
+    assert losses(served, job) == {step: pytest.approx(loss, rel=1e-10) for step, loss in undisturbed.items()}

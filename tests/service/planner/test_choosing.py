@@ -25,7 +25,7 @@ def a100s(nodes: int) -> Room:
     return room_of(Demand(1, 1, "cuda", 1), gpu_nodes(nodes))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     cores=st.lists(st.integers(1, 4), min_size=1, max_size=4),
     heads=st.sampled_from([1, 2, 3, 4]),
@@ -90,6 +90,11 @@ def test_sizes_go_from_the_smallest_that_fits_to_all_there_is() -> None:
     asked = {"model": LLAMA_7B, "device": "cuda", "global_batch": 64, "sequence": 2048, "precision": "bf16"}
     sharded = choose(auto({"auto": {}, "tp": 1, "pp": 1}, **asked), a100s(2)).spec
     assert 1 < sharded.layout.dp.min < sharded.layout.dp.target == 16, "a seventh of 112 GB does not fit on one"
+
+
+def test_sizes_that_no_nodes_hold_in_whole_groups_are_left_out() -> None:
+    layout = choose(auto({"auto": {}, "tp": 2, "pp": 1}), room(3, 3, 3)).spec.layout
+    assert (layout.tp, layout.dp.max) == (2, 3)
 
 
 def test_where_all_is_no_size_the_next_smaller_is() -> None:
