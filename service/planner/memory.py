@@ -67,8 +67,10 @@ def _stage(work: Work, plan: Plan, c: Constants, kept: StateBytes, stage: int) -
     tokens = plan.micro_batch * work.sequence / layout.cp
     count = plan.micro_batches(work)
 
+    wide = work.element_bytes / 2
+
     def layer_bytes(checkpointing: Checkpointing) -> float:
-        return layer_activation_bytes(
+        return wide * layer_activation_bytes(
             tokens, model.hidden, model.heads, work.sequence, tp,
             sequence_parallel=plan.sequence_parallel, flash=work.flash, checkpointing=checkpointing,
         )  # fmt: skip
@@ -80,10 +82,11 @@ def _stage(work: Work, plan: Plan, c: Constants, kept: StateBytes, stage: int) -
     else:
         kept_layer = plan.recomputed * layer_bytes("full") + (1 - plan.recomputed) * whole
     activations = waiting * layers * kept_layer + (whole - kept_layer)
-    logits = (4 + 2) * tokens * model.vocabulary / tp if last else 0.0
+    sums = max(4, work.element_bytes)  # losses and gradients are summed in 32 bits at least
+    logits = (sums + work.element_bytes) * tokens * model.vocabulary / tp if last else 0.0
     buffers = 0.0
     if plan.sharding in ("fsdp", "zero2") and plan.layout.dp_shard > 1:
-        buffers = (2 * 2 + 4) * model.layer_parameters / tp
+        buffers = (2 * work.element_bytes + sums) * model.layer_parameters / tp
     used = parameter + gradient + optimizer + activations + logits + buffers
     return StageMemory(
         parameters=parameter,

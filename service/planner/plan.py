@@ -23,6 +23,11 @@ class Work:
     flash: bool = True
     """Attention keeps no scores."""
 
+    @property
+    def element_bytes(self) -> int:
+        """Of an activation, and of a parameter that is gathered to compute with."""
+        return {"fp32": 4, "fp64": 8}.get(self.precision, 2)
+
 
 @dataclass(frozen=True)
 class StepCost:

@@ -64,3 +64,14 @@ def test_host_memory_has_two_sets_of_the_own_states_and_two_of_a_mirror() -> Non
     assert host_bytes(asked, plan, 8, mirror=True) == 2 * alone
     copies = Plan(Layout(dp_replicate=8), 1, "ddp")
     assert host_bytes(asked, copies, 8, mirror=False) == pytest.approx(alone), "what ranks hold alike is kept once"
+
+
+def test_what_is_computed_with_is_as_wide_as_its_precision() -> None:
+    plan = Plan(Layout(dp_shard=8), 1, "fsdp")
+    narrow, single, double = (
+        stage_memory(work("llama2-7b", 64, 2048, precision), plan, C)[0] for precision in ("bf16", "fp32", "fp64")
+    )
+    assert (single.activations, double.activations) == (2 * narrow.activations, 4 * narrow.activations)
+    assert narrow.logits < single.logits < double.logits
+    assert narrow.buffers < single.buffers < double.buffers
+    assert narrow.optimizer == single.optimizer, "that is for whoever keeps it to say"
