@@ -65,9 +65,7 @@ class JobTimeoutError(RegroupError):
     """The job was not over in time; it goes on."""
 
 
-class Client(
-    NodeCalls, plan_calls.PlanCalls, probe_calls.ProbeCalls, projects.ProjectCalls, suspending.SuspendCalls
-):
+class Client(NodeCalls, plan_calls.PlanCalls, probe_calls.ProbeCalls, projects.ProjectCalls, suspending.SuspendCalls):
     """One server.
 
     Args:

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from regroup.api.schemas import Job
 from regroup.service.layout import Layout
@@ -18,14 +19,24 @@ class ResizeRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    dp: Positive
-    """Data-parallel degree, between `layout.dp.min` and `layout.dp.max` of the spec."""
+    dp: Positive | None = None
+    """Data-parallel degree, between `layout.dp.min` and `layout.dp.max` of the spec. Or give `ranks`."""
+    ranks: Positive | None = None
+    """So many of them in all: the planner says how they are split, of a job that it can describe."""
     tp: Positive | None = None
     """Tensor-parallel degree; that of the spec if absent. Other than that for the built-in trainer only."""
     pp: Positive | None = None
     """Likewise, of the pipeline."""
     reason: str = Field("resized on request", min_length=1, max_length=200)
     """For people: shown with the change."""
+
+    @model_validator(mode="after")
+    def _one_size(self) -> Self:
+        if (self.dp is None) == (self.ranks is None):
+            raise PydanticCustomError("size", "give exactly one of dp and ranks")
+        if self.ranks is not None and (self.tp or self.pp):
+            raise PydanticCustomError("size", "with ranks the planner chooses tp and pp: leave them out, or give dp")
+        return self
 
 
 def wanted_of(job: Job) -> Layout | None:
@@ -40,9 +51,23 @@ class Sizes:
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = call
 
-    def set(self, job: str, dp: int, *, tp: int | None = None, pp: int | None = None, project: str = "default") -> Job:
-        """Have a job go on at this size from where it stands, as soon as there is room for it."""
-        body = {name: value for name, value in (("dp", dp), ("tp", tp), ("pp", pp)) if value is not None}
+    def set(
+        self,
+        job: str,
+        dp: int | None = None,
+        *,
+        tp: int | None = None,
+        pp: int | None = None,
+        ranks: int | None = None,
+        project: str = "default",
+    ) -> Job:
+        """Have a job go on at this size from where it stands, as soon as there is room for it.
+
+        Args:
+            ranks: instead of degrees: so many, split as the planner says.
+        """
+        asked = {"dp": dp, "tp": tp, "pp": pp, "ranks": ranks}
+        body = {name: value for name, value in asked.items() if value is not None}
         return self._call(Job, "POST", f"/v1/jobs/{job}/resize", params={"project": project}, body=body)
 
     def wait(self, job: str, *, timeout_s: float = 600.0, project: str = "default") -> Layout | None:

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from regroup.service.errors import FieldIssue, SpecError
 from regroup.service.layout import Layout
 from regroup.service.planner.choosing import Chosen, choose
-from regroup.service.planner.room import room_of
-from regroup.service.policy.demand import Demand
+from regroup.service.planner.room import Room, room_of
+from regroup.service.planner.splits import splits
 from regroup.service.policy.health import Rule
 from regroup.service.policy.queueing import demand_of
 from regroup.service.runtime.cluster import Cluster
@@ -43,16 +44,30 @@ class Planning:
             SpecError: the planner cannot describe the job, or nothing fits; the issue names what binds.
             UnavailableError: cluster or database does not answer.
         """
-        now, nodes = self._clock(), await nodes_to_use(self._store, self._cluster)
-        nodes = closed(nodes, await self._store.node_events(), now, self._rule)
-        room = room_of(_one_rank(spec), nodes)
         # In a thread: for thousands of ranks it takes seconds.
-        chosen = await asyncio.to_thread(choose, spec, room, most)
-        return Planned(chosen.spec, _record(spec, chosen, now))
+        chosen = await asyncio.to_thread(choose, spec, await self._room(spec), most)
+        return Planned(chosen.spec, _record(spec, chosen, self._clock()))
 
+    async def split(self, spec: JobSpec, ranks: int) -> Layout:
+        """The fastest way to split so many ranks of a job that has a layout, all else of its spec kept.
 
-def _one_rank(spec: JobSpec) -> Demand:
-    return demand_of(spec, Layout())
+        Raises:
+            SpecError: the planner cannot describe the job, or there is none; the issue says why.
+            UnavailableError: cluster or database does not answer.
+        """
+        dp, each = spec.layout.dp, spec.layout.tp * spec.layout.pp
+        if not dp.min * each <= ranks <= dp.max * each:
+            say = f"not a size of this job, which has {dp.min * each} to {dp.max * each} ranks"
+            raise SpecError([FieldIssue("ranks", say, ranks)])
+        found = await asyncio.to_thread(splits, spec, ranks, await self._room(spec))
+        if not found:
+            raise SpecError([FieldIssue("ranks", "no split of so many is legal and fits", ranks)])
+        return found[0][0]
+
+    async def _room(self, spec: JobSpec) -> Room:
+        nodes = await nodes_to_use(self._store, self._cluster)
+        nodes = closed(nodes, await self._store.node_events(), self._clock(), self._rule)
+        return room_of(demand_of(spec, Layout()), nodes)
 
 
 def _record(spec: JobSpec, chosen: Chosen, now: float) -> dict[str, Any]:

@@ -26,16 +26,16 @@ class Size:
     pp: int | None = None
 
 
-async def resize(store: Store, job: JobRow, size: Size, *, why: str, now: float, actor: str) -> JobRow:
-    """Want a job to go on at this size; the same wish again changes nothing, another one takes its place.
+async def resize(store: Store, job: JobRow, target: Layout, *, why: str, now: float, actor: str) -> JobRow:
+    """Want a job to go on at this layout, which is legal; the same wish again changes nothing, another one takes its
+    place.
 
     Raises:
-        SpecError: there is no such size, and the nearest are named; or the project does not let a job be so large.
+        SpecError: the project does not let a job be so large.
         ConflictError: the job is over or on its way there, or suspended.
     """
-    found = layout_for(job.parsed_spec(), size)
-    check_resize(found, await store.queue.project(job.project))
-    layout = found.to_json()
+    check_resize(target, await store.queue.project(job.project))
+    layout = target.to_json()
 
     def wanted(row: JobRow) -> Mapping[str, Any]:
         if row.state.is_terminal or row.state in _NOT_IN:

@@ -47,11 +47,16 @@ class Services:
             self.store,
             self.clock,
             self.blobs,
-            Planning(self.store, self.cluster, rule_of(settings), self.clock),
+            self.planning,
             storage_uri=settings.storage_uri,
             allow_faults=settings.allow_faults,
             ageing_s=settings.ageing_s,
         )
+
+    @property
+    def planning(self) -> Planning:
+        """Chooses layouts."""
+        return Planning(self.store, self.cluster, rule_of(self.settings), self.clock)
 
     @property
     def nodes(self) -> Nodes:

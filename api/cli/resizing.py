@@ -7,14 +7,26 @@ import typer
 from regroup.api.cli.options import AsJson, Job, Server
 from regroup.api.cli.output import print_json
 
-DP = Annotated[int, typer.Option("--dp", metavar="N", min=1, help="Data-parallel degree, inside the spec's range.")]
+DP = Annotated[
+    int | None, typer.Option("--dp", metavar="N", min=1, help="Data-parallel degree, inside the spec's range.")
+]
+Ranks = Annotated[
+    int | None, typer.Option("--ranks", metavar="N", min=1, help="Instead: so many ranks, split as the planner says.")
+]
 TP = Annotated[int | None, typer.Option("--tp", metavar="N", min=1, help="Tensor-parallel degree, if it is another.")]
 PP = Annotated[int | None, typer.Option("--pp", metavar="N", min=1, help="Pipeline-parallel degree, if it is another.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Return when it is so; exit 0 only if that came about.")]
 
 
 def resize(
-    job: Job, dp: DP, tp: TP = None, pp: PP = None, wait: Wait = False, server: Server = None, as_json: AsJson = False
+    job: Job,
+    dp: DP = None,
+    tp: TP = None,
+    pp: PP = None,
+    ranks: Ranks = None,
+    wait: Wait = False,
+    server: Server = None,
+    as_json: AsJson = False,
 ) -> None:
     """Have a job go on with more, fewer or otherwise split ranks, from where it stands: no step is lost."""
     from regroup.api.cli.connection import connect
@@ -22,7 +34,7 @@ def resize(
     from regroup.service.errors import RegroupError
 
     with connect(server, patient=wait) as client:
-        told = client.sizes.set(job, dp, tp=tp, pp=pp)
+        told = client.sizes.set(job, dp, tp=tp, pp=pp, ranks=ranks)
         before, wanted = told.layout, wanted_of(told)
         if wait and wanted is not None:
             try:

@@ -17,12 +17,10 @@ async def resize(job: NamedJob, wanted: ResizeRequest, jobs: TheJobs, services: 
     """Have a job go on at another size: its ranks end after a step that they agree on, and others go on from the state
     that those left in memory. No step is lost, and nothing of it counts as a failure. Where there is no room the wish
     stays, and the condition `Resized` says what it waits for."""
-    told = await resizing.resize(
-        services.store,
-        job,
-        resizing.Size(wanted.dp, wanted.tp, wanted.pp),
-        why=wanted.reason,
-        now=services.clock(),
-        actor=ACTOR,
-    )
+    spec, now = job.parsed_spec(), services.clock()
+    if wanted.dp is not None:
+        layout = resizing.layout_for(spec, resizing.Size(wanted.dp, wanted.tp, wanted.pp))
+    else:
+        layout = await services.planning.split(spec, wanted.ranks or 0)
+    told = await resizing.resize(services.store, job, layout, why=wanted.reason, now=now, actor=ACTOR)
     return whole(await jobs.detail(told))

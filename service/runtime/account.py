@@ -5,7 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from regroup.service.policy.accounting import Mark, TimeClass, held_ready, seconds_by_class, seconds_until_dead, steps_lost
+from regroup.service.policy.accounting import (
+    Mark,
+    TimeClass,
+    held_ready,
+    seconds_by_class,
+    seconds_until_dead,
+    steps_lost,
+)
 from regroup.service.states import JobState
 from regroup.service.store.records import Event, JobRow
 from regroup.service.store.store import Store

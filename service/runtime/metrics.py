@@ -25,7 +25,7 @@ from regroup.service.runtime import metric_names as names
 from regroup.service.runtime.account import Account
 from regroup.service.runtime.metric_names import Metric
 from regroup.service.states import JobState, Reason
-from regroup.service.store.records import JobFilter, JobRow, MIRRORED, NODES_REQUESTED, ProjectRow, Totals, WELL_USED
+from regroup.service.store.records import MIRRORED, NODES_REQUESTED, WELL_USED, JobFilter, JobRow, ProjectRow, Totals
 from regroup.service.store.store import Store
 
 _PAGE = 200

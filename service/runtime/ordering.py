@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 from regroup.service import queue as shown
 from regroup.service.policy.islands import with_fabrics
-from regroup.service.policy.node_request import NodeRequest, request
 from regroup.service.policy.links import links_for
 from regroup.service.policy.measured import fabrics_of
+from regroup.service.policy.node_request import NodeRequest, request
 from regroup.service.policy.overlay import links
 from regroup.service.policy.queueing import Decision, Wait, decide
 from regroup.service.probe_results import Results

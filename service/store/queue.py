@@ -12,12 +12,9 @@ from regroup.service.store import leases
 from regroup.service.store.changes import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.plain import plain
-from regroup.service.store.records import JobRow, Lease, ProjectRow
-from regroup.service.store.tables import jobs, projects
-from regroup.service.store.writer import SUSPEND, JobWriter, job_row
-from regroup.service.store.records import Allotment, Lease, ProjectRow
+from regroup.service.store.records import Allotment, JobRow, Lease, ProjectRow
 from regroup.service.store.tables import allotments, jobs, projects
-from regroup.service.store.writer import JobWriter
+from regroup.service.store.writer import SUSPEND, JobWriter, job_row
 
 RESIZE = "resize"
 """Intent of a job that is to be of another size: `{layout, why, asked_s}`, until it has come about; `is_asked` is false

@@ -1,10 +1,17 @@
 """Another size over the API, by the client and on the command line."""
 
 import asyncio
+import contextlib
 from typing import Any
+
+from house.autos import auto_json, cpu_nodes
 
 from regroup.api.cli import main
 from regroup.service.layout import Layout
+from regroup.service.planner.room import room_of
+from regroup.service.planner.splits import splits
+from regroup.service.policy.demand import Demand
+from regroup.service.spec import parse_spec
 
 ELASTIC = {"dp": {"min": 1, "target": 1, "max": 4}}
 
@@ -83,3 +90,31 @@ async def test_the_command(live: Any, capsys: Any) -> None:
     assert "of that size already" in capsys.readouterr().out
     assert await live.client(lambda _: typed("--dp", "9")) == 3
     assert "nearest are 3 and 4" in capsys.readouterr().err
+
+
+async def test_so_many_ranks_are_split_as_the_planner_says(live: Any, capsys: Any) -> None:
+    for node in cpu_nodes(2, 2):
+        live.cluster.add_node(node)
+    answer = await live.http.post(
+        "/v1/jobs", json=auto_json({"dp": {"min": 1, "target": 2, "max": 2}, "pp": 2}, micro_batch=4)
+    )
+    job = answer.json()["id"]
+    await live.run(job)
+    fastest = splits(parse_spec(answer.json()["spec"]), 4, room_of(Demand(1, 1, "cpu", 1), cpu_nodes(2, 2)))[0][0]
+    assert fastest != Layout(dp_shard=2, pp=2), "then this tells nothing"
+    told = await live.client(lambda client: client.sizes.set(job, ranks=4))
+    assert told.intents["resize"]["layout"] == fastest.to_json()
+    for wrong, say in (
+        ({"ranks": 5}, "which has 2 to 4 ranks"),
+        ({"ranks": 4, "dp": 2}, "exactly one of dp and ranks"),
+        ({"ranks": 4, "tp": 2}, "the planner chooses tp and pp"),
+    ):
+        answer = await live.http.post(f"/v1/jobs/{job}/resize", json=wrong)
+        assert answer.status_code == 422 and say in answer.text, answer.text
+    with contextlib.suppress(SystemExit):
+        await asyncio.to_thread(main, ["resize", "gpt", "--ranks", "4", "--server", live.url])
+    assert f"to {fastest} as soon as there is room" in capsys.readouterr().out
+    script = {"name": "s", "workload": {"kind": "script", "entrypoint": "/x.py"}, "layout": {"dp": 2}}
+    other = (await live.http.post("/v1/jobs", json=script)).json()["id"]
+    answer = await live.http.post(f"/v1/jobs/{other}/resize", json={"ranks": 2})
+    assert answer.status_code == 422 and "nobody can plan it" in answer.text

@@ -76,5 +76,5 @@ async def test_a_job_that_ends_cannot_be_resized(store: Store, state: JobState) 
         ):  # fmt: skip
             job = await store.apply(lease, Transition("j", source, target, reason), now=now)
     with pytest.raises(ConflictError, match=f"is {state}: only a job that waits or runs"):
-        await resize(store, job, Size(3), why="x", now=now, actor="test")
+        await resize(store, job, layout_for(job.parsed_spec(), Size(3)), why="x", now=now, actor="test")
     assert not job.intents.get("resize")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from regroup.service.queue import Specs, running
-from regroup.service.resizing import Size, resize
+from regroup.service.resizing import Size, layout_for, resize
 from regroup.service.runtime.cluster import Node
 from regroup.service.runtime.fake_cluster import FakeCluster, FakeSupervisor
 from regroup.service.runtime.heirs import members
@@ -35,9 +35,8 @@ class Running:
 
     async def resize(self, dp: int, **split: int) -> JobRow:
         job = await self.house.store.job("j-gpt")
-        return await resize(
-            self.house.store, job, Size(dp, **split), why="on request", now=time.time(), actor="test"
-        )  # fmt: skip
+        layout = layout_for(job.parsed_spec(), Size(dp, **split))
+        return await resize(self.house.store, job, layout, why="on request", now=time.time(), actor="test")
 
     async def told(self, dp: int) -> dict[str, int]:
         """Ranks by node as the supervisor is told of them, once it is told of that size."""
