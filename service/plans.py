@@ -8,7 +8,7 @@ from pydantic import Field
 
 from regroup.service.errors import FieldIssue, SpecError
 from regroup.service.hardware import DEVICES, find_device
-from regroup.service.planner.calibrate import constants_of, costs_of
+from regroup.service.planner.calibrate import constants_of, costs_of, figures_of
 from regroup.service.planner.constants import FITTED
 from regroup.service.planner.explain import DEVICE_MTTF_S, RECOVERY_S, Prices, Report, explain
 from regroup.service.planner.formulas import MEGATRON_ADAM, MIXED_ADAM, TORCH_ADAM
@@ -123,7 +123,7 @@ def plan(request: PlanRequest, probes: Sequence[Measured] = ()) -> Report:
     if request.network_gb_s and domain > 0:
         share = request.network_gb_s * 1e9 / domain
     cluster = Cluster(device, request.gpus, domain, share, there.link, costs_of(there.probe))
-    constants = constants_of(there.probe, FITTED)
+    constants, figures = constants_of(there.probe, FITTED), (*there.figures, *figures_of(there.probe, FITTED))
     work = Work(model, request.global_batch, request.sequence, request.precision, request.flash)
     limits = Limits(
         most_tp=request.max_tp or 0,
@@ -134,7 +134,7 @@ def plan(request: PlanRequest, probes: Sequence[Measured] = ()) -> Report:
     )
     found = search(work, cluster, constants, limits)
     prices = Prices(request.price_per_gpu_hour, request.device_mttf_hours * 3600, request.recovery_s)
-    return replace(explain(work, cluster, found, constants, limits, prices), figures=there.figures)
+    return replace(explain(work, cluster, found, constants, limits, prices), figures=figures)
 
 
 def _model(asked: str | ModelSizes) -> Model | None:

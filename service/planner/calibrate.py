@@ -12,6 +12,7 @@ from regroup.service.planner.constants import Constants
 from regroup.service.planner.formulas import layer_activation_bytes
 from regroup.service.planner.plan import StepCost
 from regroup.service.policy.measured import Measured, MeasuredBlock, MeasuredStep
+from regroup.service.policy.overlay import Figure
 
 _WIDTH = 2.0
 """32 bits are so many times the bytes that formulas count in 16."""
@@ -41,6 +42,17 @@ def costs_of(probe: Measured | None) -> Mapping[str, StepCost]:
     crowding = max(1.0, (probe.alone_flops or usual) / usual)
     kinds = {each.kind for each in probe.steps}
     return {kind: _cost([each for each in probe.steps if each.kind == kind], crowding) for kind in sorted(kinds)}
+
+
+def figures_of(probe: Measured | None, fitted: Constants) -> tuple[Figure, ...]:
+    """Which constants the probe has replaced, and what steps cost by it."""
+    if probe is None:
+        return ()
+    now, before = vars(constants_of(probe, fitted)), vars(fitted)
+    found = [(name, value, before[name]) for name, value in now.items() if value != before[name]]
+    for kind, cost in costs_of(probe).items():
+        found += [(f"{kind} step s", cost.step_s, fitted.step_s), (f"{kind} layer s", cost.pass_s, fitted.launch_s)]
+    return tuple(Figure(name, value, table, probe.time_s, probe.job_id) for name, value, table in found)
 
 
 def _cost(steps: Sequence[MeasuredStep], crowding: float) -> StepCost:

@@ -8,7 +8,7 @@ from house.probed import said
 
 from regroup.service.hardware import find_device
 from regroup.service.layout import Layout
-from regroup.service.planner.calibrate import constants_of, costs_of
+from regroup.service.planner.calibrate import constants_of, costs_of, figures_of
 from regroup.service.planner.constants import FITTED
 from regroup.service.planner.formulas import layer_activation_bytes
 from regroup.service.planner.model import Model
@@ -81,6 +81,13 @@ def test_what_went_in_comes_out() -> None:
     costs = costs_of(probed())
     for kind, cost in COSTS.items():
         assert vars(costs[kind]) == pytest.approx({**vars(cost), "crowding": 2.0})
+
+
+def test_what_was_replaced_is_told() -> None:
+    told = {figure.name: (figure.value, figure.table) for figure in figures_of(probed(), FITTED)}
+    assert told["attention"] == (pytest.approx(ATTENTION, rel=0.02), FITTED.attention) and "slack" not in told
+    assert told["fsdp step s"] == (pytest.approx(10e-3), FITTED.step_s)
+    assert figures_of(None, FITTED) == ()
 
 
 def test_without_measured_steps_the_fitted_constants_stand() -> None:
