@@ -102,7 +102,7 @@ def steps_lost(incidents: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Committed steps that were done again, by the reason of the incidents that cost them; 0 of some."""
     lost: dict[str, int] = {}
     for incident in incidents:
-        reason = str(incident["reason"])
+        reason = str(incident.get("reason") or "unknown")
         lost[reason] = lost.get(reason, 0) + int(incident.get("steps_lost") or 0)
     return lost
 

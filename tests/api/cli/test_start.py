@@ -52,8 +52,9 @@ def run(*arguments: str) -> int | str | None:
 
 def test_the_verbs_are_these() -> None:
     assert [verb.__name__ for _, verbs in VERBS for verb in verbs] == [
-        "serve", "down", "demo", "submit", "run", "validate", "resize", "cancel", "release", "plan", "planned", "ls",
-        "get", "why", "watch", "logs", "stacks", "exec", "nodes", "cordon", "uncordon", "drain", "topology", "simulate",
+        "serve", "down", "demo", "submit", "run", "validate", "resize", "suspend", "resume", "cancel", "release",
+        "plan", "planned", "ls", "get", "why", "watch", "logs", "stacks", "exec",
+        "nodes", "cordon", "uncordon", "drain", "topology", "simulate",
         "metrics", "events", "evidence", "checkpoints", "export",
     ]  # fmt: skip
 
