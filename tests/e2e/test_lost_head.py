@@ -1,0 +1,70 @@
+"""The process that holds Ray's records dies and comes back, with the records kept in a Redis: jobs train on meanwhile,
+and are where they were; what fails afterwards is mended. Without a Redis the cluster is lost: test_lost_cluster.py."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from house.gates import Gates
+from house.served import Served, assert_same_result, eventually
+
+from regroup.service.runtime import local_ray, processes
+from regroup.service.runtime.processes import Process
+
+Spec = Callable[..., dict[str, Any]]
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
+
+
+@pytest.fixture
+def kept(redis_port: int, tmp_path: Path) -> Iterator[Served]:
+    """A server whose Ray keeps its records in a Redis."""
+    server = Served(tmp_path / "state", environment={"RAY_REDIS_ADDRESS": f"127.0.0.1:{redis_port}"})
+    server.start()
+    yield server
+    server.down()
+
+
+def test_jobs_train_on_while_rays_records_are_away_and_are_adopted_again(
+    kept: Served, spec: Spec, tmp_path: Path
+) -> None:
+    control = kept.run(spec("control"))
+    (tmp_path / "gates").mkdir()
+    gates = Gates(tmp_path / "gates", 10, 18)
+    faults = [{"at": {"rank": 1, "step": 20, "phase": "backward"}, "do": "sigkill"}]
+    job = kept.client.submit(spec("head-lost", faults=faults, **gates.parts))
+    eventually(lambda: kept.client.get(job.id).step == 9, 120)
+    gcs = _gcs(kept)
+    command = [word.decode() for word in processes.command(gcs)[:-1]]  # each word ends with a zero
+    environment = dict(
+        part.split("=", 1) for part in Path(f"/proc/{gcs.pid}/environ").read_text().split("\0") if "=" in part
+    )
+    folder = Path(f"/proc/{gcs.pid}/cwd").readlink()
+    os.kill(gcs.pid, signal.SIGKILL)
+    eventually(lambda: not gcs.is_alive, 10)
+    gates.open(10)
+    eventually(lambda: gates.ranks_at(18).keys() == {0, 1, 2, 3}, 60)  # it trains on without
+    with (tmp_path / "gcs.log").open("wb") as log:
+        again = subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log)
+    try:
+        eventually(lambda: kept.client.get(job.id).step == 17, 120)
+        gates.open(18)
+        done = kept.client.wait(job.id, timeout_s=240)
+        assert_same_result(kept, done, control)
+        (incident,) = done.incidents
+        assert (incident.reason, incident.rung, incident.steps_lost) == ("rank_exit", "respawn", 0)
+        generations = [event.generation for event in kept.client.events(job.id) if event.type == "generation"]
+        assert generations == [1, 2], "its record was kept, and the next number is the next one"
+    finally:
+        again.kill()
+        again.wait()
+
+
+def _gcs(served: Served) -> Process:
+    cluster = local_ray.load(served.state)
+    assert cluster is not None
+    (found,) = [process for process in cluster.daemons if process.name == "gcs_server"]
+    return found
