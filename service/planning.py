@@ -12,6 +12,7 @@ from regroup.service.planner.room import Room, room_of
 from regroup.service.planner.splits import splits
 from regroup.service.policy.health import Rule
 from regroup.service.policy.queueing import demand_of
+from regroup.service.probe_results import Results
 from regroup.service.runtime.cluster import Cluster
 from regroup.service.runtime.node_health import closed
 from regroup.service.runtime.notices import nodes_to_use
@@ -33,6 +34,7 @@ class Planning:
 
     def __init__(self, store: Store, cluster: Cluster, rule: Rule, clock: Callable[[], float]) -> None:
         self._store, self._cluster, self._rule, self._clock = store, cluster, rule, clock
+        self._probes = Results()
 
     async def plan(self, spec: JobSpec, most: int | None = None) -> Planned:
         """The layout of a spec with `layout.auto`.
@@ -67,7 +69,7 @@ class Planning:
     async def _room(self, spec: JobSpec) -> Room:
         nodes = await nodes_to_use(self._store, self._cluster)
         nodes = closed(nodes, await self._store.node_events(), self._clock(), self._rule)
-        return room_of(demand_of(spec, Layout()), nodes)
+        return room_of(demand_of(spec, Layout()), nodes, await self._probes.newest(self._store))
 
 
 def _record(spec: JobSpec, chosen: Chosen, now: float) -> dict[str, Any]:

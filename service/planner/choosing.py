@@ -8,7 +8,6 @@ from typing import Any
 from regroup.service.errors import FieldIssue, SpecError
 from regroup.service.layout import Layout
 from regroup.service.layout_spec import AutoLayout, LayoutSpec, Ranks
-from regroup.service.planner.constants import FITTED, Constants
 from regroup.service.planner.described import kept_of, work_of
 from regroup.service.planner.explain import Report, explain
 from regroup.service.planner.memory import peak_bytes
@@ -38,7 +37,7 @@ class Chosen:
     best other splits of as many ranks."""
 
 
-def choose(spec: JobSpec, room: Room, most: int | None = None, constants: Constants = FITTED) -> Chosen:
+def choose(spec: JobSpec, room: Room, most: int | None = None) -> Chosen:
     """The layout for a spec with `layout.auto`, on the nodes of `room`.
 
     Args:
@@ -54,22 +53,24 @@ def choose(spec: JobSpec, room: Room, most: int | None = None, constants: Consta
     for count in _counts(ranks):
         try:
             cluster = room.cluster(count)
-            found = search(work, cluster, constants, limits, refuses=lambda plan: _refuses(spec, plan, ranks, room))
+            found = search(
+                work, cluster, room.constants, limits, refuses=lambda plan: _refuses(spec, plan, ranks, room)
+            )
         except SpecError as error:
             refused = refused or error
             continue
         plan = found.best[0].plan
-        report = explain(work, cluster, found, constants, limits)
-        chosen = _on_ladder(spec, work, plan, ranks, room, constants)
+        report = explain(work, cluster, found, room.constants, limits)
+        chosen = _on_ladder(spec, work, plan, ranks, room)
         is_measured = spec.layout.auto.refine == "measure"
-        return Chosen(chosen, report, _given(spec), _candidates(chosen, room, constants) if is_measured else ())
+        return Chosen(chosen, report, _given(spec), _candidates(chosen, room) if is_measured else ())
     assert refused is not None, "there is one size at least"
     raise SpecError([_said(issue, spec) for issue in refused.issues])
 
 
-def _candidates(spec: JobSpec, room: Room, constants: Constants) -> tuple[tuple[Layout, float], ...]:
+def _candidates(spec: JobSpec, room: Room) -> tuple[tuple[Layout, float], ...]:
     first = spec.layout.at(spec.layout.dp.target)
-    found = splits(spec, first.world_size, room, constants)
+    found = splits(spec, first.world_size, room)
     return tuple(sorted(found, key=lambda each: each[0] != first)[:MOST_CANDIDATES])
 
 
@@ -159,7 +160,7 @@ def _planned(spec: JobSpec, plan: Plan, dp: Ranks) -> JobSpec:
     )
 
 
-def _on_ladder(spec: JobSpec, work: Work, plan: Plan, ranks: Ranks, room: Room, constants: Constants) -> JobSpec:
+def _on_ladder(spec: JobSpec, work: Work, plan: Plan, ranks: Ranks, room: Room) -> JobSpec:
     """The spec with this plan, and the sizes between which it may move: those asked for that are legal and fit."""
     split, target = plan.layout.tp * plan.layout.pp, plan.layout.data_degree
     most = min(ranks.max // split, work.global_batch // plan.micro_batch)
@@ -168,7 +169,7 @@ def _on_ladder(spec: JobSpec, work: Work, plan: Plan, ranks: Ranks, room: Room, 
     for layout in whole.ladder:
         if layout.world_size >= ranks.min and room.holds(layout.world_size, layout.tp):
             at = Plan(layout, plan.micro_batch, plan.sharding, plan.checkpointing, plan.schedule, plan.virtual)
-            need = peak_bytes(work, at, constants.on(room.device), limits.kept)
+            need = peak_bytes(work, at, room.constants.on(room.device), limits.kept)
             legal[layout.data_degree] = need <= room.device.memory_bytes
     fitting = [degree for degree, fits in legal.items() if fits]
     made = _planned(spec, plan, Ranks(min=min(fitting), target=target, max=max(fitting)))

@@ -1,7 +1,6 @@
 """Other ways to split a job's ranks, all else of its spec kept: what a job can go through while it trains."""
 
 from regroup.service.layout import Layout
-from regroup.service.planner.constants import FITTED, Constants
 from regroup.service.planner.described import kept_of, plan_of, work_of
 from regroup.service.planner.memory import peak_bytes
 from regroup.service.planner.room import Room
@@ -9,7 +8,7 @@ from regroup.service.planner.timing import step_time
 from regroup.service.spec import JobSpec
 
 
-def splits(spec: JobSpec, ranks: int, room: Room, constants: Constants = FITTED) -> list[tuple[Layout, float]]:
+def splits(spec: JobSpec, ranks: int, room: Room) -> list[tuple[Layout, float]]:
     """Legal layouts of so many ranks that fit, with the seconds of a step that are predicted, the fastest first.
 
     Micro-batch, recomputation, schedule and what data parallelism shards are those of the spec: a result depends on a
@@ -21,7 +20,7 @@ def splits(spec: JobSpec, ranks: int, room: Room, constants: Constants = FITTED)
     """
     work, training, cluster = work_of(spec), spec.training, room.cluster(ranks)
     assert training is not None, "described jobs have one"
-    constants, found = constants.on(room.device), list[tuple[float, float, Layout]]()
+    constants, found = room.constants.on(room.device), list[tuple[float, float, Layout]]()
     for tp in range(1, ranks + 1):
         for pp in range(1, ranks // tp + 1) if ranks % tp == 0 and room.holds(ranks, tp) else ():
             dp = ranks // (tp * pp)

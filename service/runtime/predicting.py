@@ -13,8 +13,10 @@ from regroup.service.layout import Layout
 from regroup.service.planner.described import work_of
 from regroup.service.planner.figures import predicted
 from regroup.service.planner.room import room_taken
+from regroup.service.policy.measured import Measured
 from regroup.service.policy.queueing import demand_of
 from regroup.service.policy.topology import Node
+from regroup.service.probe_results import Results
 from regroup.service.runtime.cluster import Cluster
 from regroup.service.spec import JobSpec
 from regroup.service.store.records import Generation, JobRow, Lease
@@ -31,6 +33,7 @@ class Predicting:
         self._seen = 0
         """Newest generation that was looked at."""
         self._spec: JobSpec | None = None
+        self._probes = Results()
 
     async def look(self, job: JobRow) -> None:
         """Predict those that have come. Whatever keeps it from that keeps nobody from training.
@@ -52,20 +55,22 @@ class Predicting:
 
     async def _predict(self, job_id: str, spec: JobSpec) -> None:
         known, nodes = await self._store.predictions.of_job(job_id), await self._cluster.nodes()
+        probes = await self._probes.newest(self._store)
         for generation in await self._store.generations(job_id):
             if generation.number not in known:
-                await self._store.predictions.put(
-                    self._lease, job_id, generation.number, _prediction(spec, generation, nodes)
-                )
+                found = _prediction(spec, generation, nodes, probes)
+                await self._store.predictions.put(self._lease, job_id, generation.number, found)
 
 
-def _prediction(spec: JobSpec, generation: Generation, nodes: Sequence[Node]) -> dict[str, Any]:
+def _prediction(
+    spec: JobSpec, generation: Generation, nodes: Sequence[Node], probes: Sequence[Measured]
+) -> dict[str, Any]:
     """Plain data: `device`, `ranks`, and the three figures; without these where its nodes are gone already."""
     layout = Layout(**generation.layout)
     places = Counter(str(rank.get("node_id")) for rank in generation.ranks)
     try:
-        room = room_taken(demand_of(spec, layout), nodes, places)
-        figures = asdict(predicted(spec, layout, room.cluster(layout.world_size)))
+        room = room_taken(demand_of(spec, layout), nodes, places, probes)
+        figures = asdict(predicted(spec, layout, room.cluster(layout.world_size), room.constants))
     except SpecError as error:
         return {"why_not": error.issues[0].message}
     except Exception as error:  # of ours: it must not keep the job from being looked after

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 from house.autos import cpu_nodes, gpu_nodes
+from house.probed import said
 
 from regroup.service.errors import SpecError
 from regroup.service.planner.room import room_of, room_taken
 from regroup.service.policy.demand import Demand
+from regroup.service.policy.measured import read
 
 CPU, GPU = Demand(1, 1, "cpu", 1), Demand(1, 1, "cuda", 4)
 
@@ -60,3 +62,14 @@ def test_what_a_generation_is_on() -> None:
     assert (room.ranks, room.total) == ((3, 1), 4)
     with pytest.raises(SpecError, match="gone"):
         room_taken(CPU, cpu_nodes(4), {"n1": 3, "n2": 1})
+
+
+def test_what_a_probe_has_measured_of_such_devices_counts() -> None:
+    probe = read(said(2), [("a", ("",) * 4), ("b", ("",) * 4)], job_id="job_1", time_s=0.0)
+    flops = max(each.flops for each in probe.products if each.dtype == "fp32")
+    table, measured = room_of(CPU, cpu_nodes(2, 2)), room_of(CPU, cpu_nodes(2, 2), [probe])
+    assert measured.device.flops("fp32") == pytest.approx(flops) != table.device.flops("fp32")
+    assert measured.cluster(4).network_bytes_s == measured.there.network_bytes_s != table.cluster(4).network_bytes_s
+    assert measured.device.memory_bytes == table.device.memory_bytes, "the nodes say how much there is"
+    assert room_taken(CPU, cpu_nodes(2, 2), {"n1": 2}, [probe]).there.probe is probe
+    assert room_of(GPU, gpu_nodes(1), [probe]) == room_of(GPU, gpu_nodes(1)), "other devices are as the table says"
