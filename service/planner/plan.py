@@ -57,7 +57,7 @@ class Cluster:
     """One way out of one device's share of the ports."""
     measured: Link | None = None
     """What was measured of the device's link."""
-    costs: Mapping[str, StepCost] = field(default_factory=dict[str, StepCost])
+    costs: Mapping[str, StepCost] = field(default_factory=dict[str, StepCost], hash=False)
     """What was measured of steps, by kind of layout: `ddp`, `fsdp`, `tp`, `pp`. None: as the constants say."""
 
     @property

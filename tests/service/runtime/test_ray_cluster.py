@@ -231,6 +231,13 @@ def agent_config(job_id: str, node: Node, folder: Path) -> AgentConfig:
     return AgentConfig(job_id, "t", node.id, node.name, node.address, f"regroup-supervisor:{job_id}", uri, uri)
 
 
+async def test_the_autoscaler_hears_what_the_cluster_is_to_hold(cluster: RayCluster) -> None:
+    for bundles, expected in (([Bundle(2, 1), Bundle(1)], [{"CPU": 1.0}, {"CPU": 2.0, "GPU": 1.0}]), ([], [])):
+        await cluster.request_nodes(bundles)
+        asked = await asyncio.to_thread(_internal_kv_get, AUTOSCALER_RESOURCE_REQUEST_CHANNEL)
+        assert sorted(json.loads(asked), key=str) == expected
+
+
 async def test_leaving_leaves_it_running(cluster: RayCluster, local: local_ray.LocalRay) -> None:
     await cluster.start_supervisor("regroup-supervisor:last", {})
     await cluster.sync("last", SyncRequest())
@@ -249,10 +256,3 @@ async def test_stop_leaves_nothing(local: local_ray.LocalRay, settings: Settings
 
 def _folders(parent: Path) -> list[Path]:
     return list(parent.iterdir())
-
-
-async def test_the_autoscaler_hears_what_the_cluster_is_to_hold(cluster: RayCluster) -> None:
-    for bundles, expected in (([Bundle(2, 1), Bundle(1)], [{"CPU": 1.0}, {"CPU": 2.0, "GPU": 1.0}]), ([], [])):
-        await cluster.request_nodes(bundles)
-        asked = await asyncio.to_thread(_internal_kv_get, AUTOSCALER_RESOURCE_REQUEST_CHANNEL)
-        assert sorted(json.loads(asked), key=str) == expected
