@@ -1,7 +1,9 @@
 """Which ranks sit where on nodes that are settled: as placement has it, so that they talk least. Pure."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import permutations
 
 from regroup.service.policy.demand import Demand, Seat
 from regroup.service.policy.links import Links, links_for
@@ -32,7 +34,7 @@ def in_order(demand: Demand, seats: Sequence[Seat], links: Links | None = None) 
     best = search.way(given, every_order=True)
     for other in (sorted(given), sorted(given, key=lambda seat: (search.site.paths[seat[0]], -seat[1]))):
         best = _better(best, search.way(tuple(other), every_order=True))
-    best = _exchanged(search, best)
+    best = _best_of_all(search, best, given) if _can_try_all(len(given)) else _exchanged(search, best)
     by_node = {at[seat.node.id]: seat.node for seat in seats}
     numbers = numbers_of(search, best)
     return tuple(Seat(by_node[index], count, which) for (index, count), which in zip(best.seats, numbers, strict=True))
@@ -58,6 +60,16 @@ def numbers_of(search: Search, way: Way) -> list[tuple[int, ...]]:
 
 def _better(one: Way, other: Way) -> Way:
     return other if other.communication_s < one.communication_s * (1 - _ENOUGH) else one
+
+
+def _can_try_all(seats: int) -> bool:
+    return math.factorial(seats) * seats <= _WORK
+
+
+def _best_of_all(search: Search, way: Way, given: Seats) -> Way:
+    for seats in permutations(given):
+        way = _better(way, search.way(seats, every_order=True))
+    return way
 
 
 def _exchanged(search: Search, way: Way) -> Way:

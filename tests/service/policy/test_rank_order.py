@@ -78,4 +78,4 @@ def test_nobody_is_lost_it_is_never_worse_and_near_the_best(
         return
     assert cost(wanted, found) <= cost(wanted, tuple(seats)) * (1 + 1e-9)
     least = min(cost(wanted, order) for order in permutations(seats))
-    assert cost(wanted, found) <= least * 1.25
+    assert cost(wanted, found) <= least * (1 + 1e-5), "of so few nodes every order is tried"
