@@ -4,7 +4,8 @@
 
 Pure code, one core, no cluster: the decisions that the controller takes, on made-up nodes and jobs. Seeds are fixed
 here. A look is measured with 95 % of the devices held and more jobs waiting than can start; sizes are scaled together
-(nodes, jobs that run, jobs that wait) for the exponent. The week has the published failure rate (`service/traces.py`).
+(nodes, jobs that run, jobs that wait) for the exponent. What a look costs depends on which jobs happen to wait, and on
+a small cluster one large one decides: a size is the mean of several scenes. The week has the published failure rate (`service/traces.py`).
 """
 
 import importlib
@@ -29,6 +30,8 @@ from regroup.service.policy.waiting import Priority, Running, Size, Waiting
 from regroup.service.traces import ClusterPart, failures, jobs, nodes_of
 
 SEED = 20261122
+SCENES = 5
+"""For each size."""
 LOAD = 0.95
 SIZES = (1250, 2500, 5000, 10_000)
 _DEVICES = 8
@@ -40,9 +43,9 @@ _QUALITY = "benchmarks.placement_quality"
 Scene = tuple[list[Waiting], list[Node], list[Running], dict[str, Quota]]
 
 
-def scene(nodes: int, waiting: int, load: float = LOAD) -> Scene:
+def scene(nodes: int, waiting: int, load: float = LOAD, seed: int = SEED) -> Scene:
     """A loaded cluster: jobs fill nodes one after the other, and more wait."""
-    rng = random.Random(SEED)
+    rng = random.Random(seed)
     cluster = {node.id: node for node in nodes_of(ClusterPart(nodes=nodes, nodes_per_domain=8, nodes_per_zone=256))}
     free = dict.fromkeys(cluster, _DEVICES)
     running: list[Running] = []
@@ -71,11 +74,15 @@ def scene(nodes: int, waiting: int, load: float = LOAD) -> Scene:
 
 
 def look_s(nodes: int, waiting: int, trials: int) -> Mapping[str, Any]:
-    """Median seconds of a look, and what it came to."""
-    shown = scene(nodes, waiting)
-    decisions, seconds = timed(lambda: decide(*shown, now_s=0.0), trials)
-    turns = sum(isinstance(each, Turn) for each in decisions)
-    return {"nodes": nodes, "waiting": waiting, "running": len(shown[2]), "turns": turns, "s": seconds}
+    """Seconds of a look, the mean of all scenes, and what each of them came to."""
+    looks: list[Mapping[str, Any]] = []
+    for seed in range(SEED, SEED + SCENES):
+        shown = scene(nodes, waiting, seed=seed)
+        decisions, seconds = timed(lambda shown=shown: decide(*shown, now_s=0.0), trials)
+        turns = sum(isinstance(each, Turn) for each in decisions)
+        looks.append({"seed": seed, "running": len(shown[2]), "turns": turns, "s": seconds})
+    mean_s = statistics.mean(look["s"] for look in looks)
+    return {"nodes": nodes, "waiting": waiting, "s": mean_s, "scenes": looks}
 
 
 def place_s(ranks: int, nodes: int, trials: int) -> float:
