@@ -5,7 +5,8 @@
 Pure code, one core, no cluster: the decisions that the controller takes, on made-up nodes and jobs. Seeds are fixed
 here. A look is measured with 95 % of the devices held and more jobs waiting than can start; sizes are scaled together
 (nodes, jobs that run, jobs that wait) for the exponent. What a look costs depends on which jobs happen to wait, and on
-a small cluster one large one decides: a size is the mean of several scenes. The week has the published failure rate (`service/traces.py`).
+a small cluster one large one decides: a size is the mean of several scenes. The week has the published failure rate
+(`service/traces.py`).
 """
 
 import importlib
