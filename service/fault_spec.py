@@ -27,6 +27,7 @@ Strike = Literal[
     "kill_agent",
     "kill_saver",
     "fill_disk",
+    "break_disk",
 ]
 STRIKES: tuple[str, ...] = get_args(Strike)
 _MAY_SAY = {"sleep": {"duration"}, "hold_gil": {"duration"}, "slow": {"factor", "steps"}}
@@ -63,7 +64,8 @@ class Fault(Part):
     of its own; an exception where none can be made), `slow` (a straggler), `nan_loss` (the next output of its model is
     no number), `spike_loss` (it is a thousand times as large), `flip_bit` (one bit of its parameters is
     changed), `flip_snapshot` (one bit of its newest snapshot in memory). To what is beside it: `kill_store`,
-    `kill_zygote`, `kill_agent`, `kill_saver`, `fill_disk` (the next checkpoint finds no room on its node's disk)."""
+    `kill_zygote`, `kill_agent`, `kill_saver`, `fill_disk` (the next checkpoint finds no room on its node's
+    disk), `break_disk` (it finds errors of input and output there)."""
     duration: Duration | None = None
     """Of `sleep` and `hold_gil`; for ever if absent."""
     factor: float | None = Field(default=None, gt=1, le=100)

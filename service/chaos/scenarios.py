@@ -194,6 +194,8 @@ SCENARIOS: Sequence[Scenario] = (
              _flip_then_kill, Expected(incidents=(_EXIT,), steps_lost=2)),
     Scenario("26", "disk-full", "no room on a node's disk while a checkpoint is written", _one("fill_disk"), Expected(),
              longer=2),
+    Scenario("26a", "disk-broken", "errors of a node's disk while a checkpoint is written", _one("break_disk"),
+             Expected(), longer=2),
     Scenario("32", "slow-rank", "a rank works eight times as long as the others for fifty steps",
              _one("slow", phase="forward", factor=8, steps=50), Expected(is_slow=True), longer=_LONGER),
     Scenario("33a", "loss-not-finite", "the loss of one rank is no number, once", _one("nan_loss", phase="forward"),

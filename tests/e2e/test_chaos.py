@@ -19,13 +19,13 @@ def test_a_rank_the_server_and_a_snapshot(tmp_path: Path, no_leaks: None) -> Non
     assert fallen["do"] == "kill_server" and fallen["seen_again_s"] > fallen["time_s"]
 
 
-def test_a_loss_that_stands_out_and_a_disk_that_is_full(tmp_path: Path, no_leaks: None) -> None:
-    code, report = chaos(tmp_path, "run", "loss-spiked", "disk-full", "--seed", "2")
+def test_a_loss_that_stands_out_and_a_disk_that_fails(tmp_path: Path, no_leaks: None) -> None:
+    code, report = chaos(tmp_path, "run", "loss-spiked", "disk-full", "disk-broken", "--seed", "2")
     assert [(each["name"], each["problems"]) for each in report["scenarios"]] == [
-        ("loss-spiked", []), ("disk-full", []),
+        ("loss-spiked", []), ("disk-full", []), ("disk-broken", []),
     ]  # fmt: skip
     assert code == 0
-    assert [each["incidents"] for each in report["scenarios"]] == [["loss_spike"], []]
+    assert [each["incidents"] for each in report["scenarios"]] == [["loss_spike"], [], []]
 
 
 def test_a_supervisor_that_dies_in_a_recovery(tmp_path: Path, no_leaks: None) -> None:

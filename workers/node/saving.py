@@ -23,6 +23,7 @@ _SAVER_NICE = 10
 STRIKES: Mapping[str, str] = {
     "kill_saver": "regroup.workers.state.struck:die_at_work",
     "fill_disk": "regroup.workers.state.struck:find_disk_full",
+    "break_disk": "regroup.workers.state.struck:find_disk_broken",
 }
 """Rehearsed fault → what is done in the saver's place."""
 _SAVERS = 3

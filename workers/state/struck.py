@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 from regroup.workers.state.checkpoint import facts_name
 
 _POLL_S = 0.0005
-_FULL = Path("/dev/full")
-"""Takes no byte: ENOSPC."""
+_FULL, _BROKEN = Path("/dev/full"), Path("/proc/self/mem")
+"""They take no byte: ENOSPC; and EIO, as nothing is mapped at address 0."""
 _METADATA = ".metadata.tmp"
 """As torch calls it before it is whole."""
 
@@ -24,9 +24,16 @@ def find_disk_full(args: Mapping[str, Any], fds: Sequence[int]) -> Any:
     Raises:
         OSError: no space is left.
     """
-    shards = args["args"].get("shards")
-    Path(args["args"]["directory"], facts_name(shards[-1]["rank"]) if shards else _METADATA).symlink_to(_FULL)
-    return _target(args)(args["args"], fds)
+    return _written_to(_FULL, args, fds)
+
+
+def find_disk_broken(args: Mapping[str, Any], fds: Sequence[int]) -> Any:
+    """Likewise, where the disk has errors.
+
+    Raises:
+        OSError: of input and output.
+    """
+    return _written_to(_BROKEN, args, fds)
 
 
 def die_at_work(args: Mapping[str, Any], fds: Sequence[int]) -> NoReturn:
@@ -39,6 +46,12 @@ def die_at_work(args: Mapping[str, Any], fds: Sequence[int]) -> NoReturn:
         time.sleep(_POLL_S)
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("it is dead")
+
+
+def _written_to(device: Path, args: Mapping[str, Any], fds: Sequence[int]) -> Any:
+    shards = args["args"].get("shards")
+    Path(args["args"]["directory"], facts_name(shards[-1]["rank"]) if shards else _METADATA).symlink_to(device)
+    return _target(args)(args["args"], fds)
 
 
 def _target(args: Mapping[str, Any]) -> Callable[[Any, Sequence[int]], Any]:
