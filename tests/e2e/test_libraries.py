@@ -3,7 +3,6 @@
 import hashlib
 from pathlib import Path
 
-import pytest
 from house.scripts import digest, output, torchrun
 from house.served import Served
 from house.wheel import ROOT
@@ -50,14 +49,12 @@ def assert_back(served: Served, job: Job) -> None:
     assert total_s is not None and total_s <= BACK_WITHIN_S, incident.durations
 
 
-@pytest.mark.slow
 def test_transformers_with_accelerate(served: Served, tmp_path: Path) -> None:
     job, again = lose_a_rank(served, tmp_path, "transformers-accelerate", "transformers_accelerate.py")
     assert "rank 0 goes on after step 30\n" in again
     assert_back(served, job)
 
 
-@pytest.mark.slow
 def test_lightning(served: Served, tmp_path: Path) -> None:
     job, again = lose_a_rank(served, tmp_path, "lightning-ddp", "lightning_ddp.py")
     assert again.startswith("step 35 loss "), "the epochs before are done"
