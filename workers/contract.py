@@ -1,4 +1,4 @@
-"""The versioned messages between ranks, agents and supervisor, and the reasons a rank ends. No torch, no ray.
+"""The versioned messages between ranks, agents and supervisor. No torch, no ray.
 
 `encode` writes JSON with type and `CONTRACT_VERSION`, `decode` refuses others. Times, in Unix seconds, are for people.
 """
@@ -12,6 +12,7 @@ from typing import Any, get_args
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.codec import build, plain
 from regroup.workers.dwell import Dwell
+from regroup.workers.failure import RankError
 
 CONTRACT_VERSION = 2
 
@@ -34,41 +35,6 @@ class Phase(StrEnum):
     VALIDATION = "validation"
     CHECKPOINT = "checkpoint"
     DONE = "done"
-
-
-class ErrorClass(StrEnum):
-    """How an exception of training code is treated."""
-
-    USER = "user"
-    """Import, shape, assertion and every other error of the code: FAILED at once."""
-    IO = "io"
-    """Connection, timeout and storage errors: their own budget."""
-    COLLATERAL = "collateral"
-    """Follows from another rank's death, e.g. "connection reset by peer": never the cause."""
-    INPUT = "input"
-    """The spec names something that is not so: data, storage, preload."""
-    NON_FINITE = "non_finite"
-    """A loss or a gradient's norm is no number, on all ranks alike."""
-    LOSS_SPIKE = "loss_spike"
-    """A loss stands out from those before it, on all ranks alike, and the spec wants its step done again."""
-    CORRUPTION = "corruption"
-    """Ranks hold different values of what all of them hold alike."""
-
-
-@dataclass(frozen=True)
-class RankError:
-    """A structured report of an exception, sent before the rank exits."""
-
-    error_class: ErrorClass
-    kind: str
-    """Exception type, e.g. `ValueError`."""
-    message: str
-    traceback: str
-    step: int
-    phase: str
-    time_s: float
-    details: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Of corruption: who differs in what; of a loss spike: the loss, and what was to be expected."""
 
 
 @dataclass(frozen=True)
@@ -340,6 +306,8 @@ class AgentReport:
     """Rank → how long it has been there; of ranks alive now."""
     firsts: dict[str, float] = field(default_factory=dict[str, float])
     """Phase → the longest that a rank here took the first time it was in it."""
+    follows: str = ""
+    """Names the supervisor's life that has taken what came before `messages`; empty: nothing came before."""
 
 
 Message = (

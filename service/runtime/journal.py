@@ -90,12 +90,19 @@ class Journal:
 class Intake:
     """Messages of one agent's life: each taken once, and durable when the events it caused are acknowledged."""
 
-    def __init__(self) -> None:
+    def __init__(self, supervisor_boot_id: str) -> None:
+        """`supervisor_boot_id`: names the life of the supervisor that takes them."""
+        self.supervisor_boot_id = supervisor_boot_id
         self._taken: dict[str, int] = {}
         self._pending: dict[str, list[tuple[int, int]]] = {}
 
-    def fresh(self, boot_id: str, messages: tuple[tuple[int, dict[str, Any]], ...]) -> list[dict[str, Any]]:
-        """The messages not seen before, in order."""
+    def fresh(
+        self, boot_id: str, follows: str, messages: tuple[tuple[int, dict[str, Any]], ...]
+    ) -> list[dict[str, Any]]:
+        """The messages not seen before, in order. None if they follow on from what another life has taken: that may
+        have ended before it was durable, and comes again, with these after it, once the agent knows."""
+        if follows not in ("", self.supervisor_boot_id):
+            return []
         taken = self._taken.get(boot_id, 0)
         new = [(number, message) for number, message in messages if number > taken]
         if new:

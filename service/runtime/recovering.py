@@ -33,7 +33,8 @@ from regroup.service.runtime.payload import Payload
 from regroup.service.runtime.telling import Telling
 from regroup.service.runtime.watch import Watch
 from regroup.service.states import PLANNED_REASONS, JobState, Reason
-from regroup.workers.contract import ErrorClass, Failed, Join, Note, RankError, StepRow, from_json
+from regroup.workers.contract import Failed, Join, Note, StepRow, from_json
+from regroup.workers.failure import ErrorClass, RankError
 
 _SCAN_SOON_S = 3.0
 """Storage that takes longer is waited for only if memory holds no whole set."""

@@ -52,7 +52,7 @@ class SupervisorActor:
         news = from_json(report)
         assert isinstance(news, AgentReport)
         self._life.beat(news.node_id)
-        for item in self._intake.fresh(news.boot_id, news.messages):
+        for item in self._intake.fresh(news.boot_id, news.follows, news.messages):
             self._life.hear(news.node_id, from_json(item))
         if news.messages:
             self._intake.caused(news.boot_id, self._journal.last_seq)
@@ -129,8 +129,8 @@ class SupervisorActor:
 
     def _begin(self, former: Mapping[str, str] | None = None) -> None:
         payload = self._payload
-        self._intake = Intake()
         self._journal = Journal(self._records, payload.job_id, on_event=self._metrics.take)
+        self._intake = Intake(self._journal.boot_id)
         self._gang = Gang(RayAgents(payload.job_id), payload.agent_configs(), former=dict(former or {}))
         log = GenerationLog(self._records, payload.job_id, payload.generations)
         self._life = Life(payload, self._gang, log, self._journal)

@@ -243,6 +243,7 @@ class Host:
             formation.phases() if formation else {},
             formation.dwells() if formation else {},
             formation.firsts() if formation else {},
+            self.outbox.follows,
         )
 
     def renew_lease(self, last_contact_s: float) -> None:

@@ -25,6 +25,11 @@ class Outbox:
         self._kept[self._next] = to_json(message)
 
     @property
+    def follows(self) -> str:
+        """Names the supervisor's life that was last heard of, which has taken what comes before a batch."""
+        return self._supervisor
+
+    @property
     def last(self) -> int:
         """Number of the newest message."""
         return self._next

@@ -4,7 +4,7 @@ import errno
 from collections.abc import Mapping
 from typing import Any
 
-from regroup.workers.contract import ErrorClass
+from regroup.workers.failure import ErrorClass
 
 _COLLATERAL_TEXTS = (
     "connection reset by peer",

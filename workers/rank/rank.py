@@ -17,7 +17,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from regroup.workers.contract import Booted, Done, ErrorClass, Failed, Join, Joined, Phase, RankError
+from regroup.workers.contract import Booted, Done, Failed, Join, Joined, Phase
+from regroup.workers.failure import ErrorClass, RankError
 from regroup.workers.rank import collectives, function, groups, place, script
 from regroup.workers.rank.channel import AgentGone, Channel
 from regroup.workers.rank.context import Context

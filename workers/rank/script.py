@@ -18,7 +18,8 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
-from regroup.workers.contract import Done, ErrorClass, Failed, Join, Joined, RankError
+from regroup.workers.contract import Done, Failed, Join, Joined
+from regroup.workers.failure import ErrorClass, RankError
 from regroup.workers.rank import groups, place
 from regroup.workers.rank.channel import Channel
 from regroup.workers.rank.errors import InputError

@@ -13,7 +13,8 @@ from house.supervised import STEPS, FakeNodes, life
 
 from regroup.service.runtime.cluster import SupervisorEvent
 from regroup.service.states import TRANSITIONS, JobState
-from regroup.workers.contract import ErrorClass, Exited, Failed, Message, RankError
+from regroup.workers.contract import Exited, Failed, Message
+from regroup.workers.failure import ErrorClass, RankError
 
 Breaks = Mapping[tuple[int, int], Message | str]
 

@@ -14,7 +14,8 @@ from regroup.service.runtime.life import Life
 from regroup.service.runtime.payload import Payload
 from regroup.service.spec import parse_spec
 from regroup.workers.agent_config import AgentConfig
-from regroup.workers.contract import ErrorClass, Exited, Failed, Joined, Message, RankError
+from regroup.workers.contract import Exited, Failed, Joined, Message
+from regroup.workers.failure import ErrorClass, RankError
 
 BAD = Failed(1, 1, RankError(ErrorClass.USER, "ValueError", "bad", "Traceback …", 3, "forward", 5.0))
 

@@ -12,7 +12,8 @@ from house.supervised import FakeNodes, life, run, told
 from regroup.service.runtime import recovering
 from regroup.service.runtime.generations import GenerationLog
 from regroup.service.runtime.pulse import Pulse
-from regroup.workers.contract import ErrorClass, Exited, Failed, RankError, StepRow, to_json
+from regroup.workers.contract import Exited, Failed, StepRow, to_json
+from regroup.workers.failure import ErrorClass, RankError
 
 
 async def test_an_undisturbed_job() -> None:

@@ -20,19 +20,8 @@ from regroup.service.runtime.life import Life
 from regroup.service.runtime.payload import Payload
 from regroup.service.spec import parse_spec
 from regroup.workers.agent_config import AgentConfig
-from regroup.workers.contract import (
-    AgentReport,
-    Done,
-    Dwell,
-    ErrorClass,
-    Exited,
-    Failed,
-    Joined,
-    Message,
-    RankError,
-    Restored,
-    StepRow,
-)
+from regroup.workers.contract import AgentReport, Done, Dwell, Exited, Failed, Joined, Message, Restored, StepRow
+from regroup.workers.failure import ErrorClass, RankError
 
 KILLED = Exited(1, 1, -9, 5.0)
 FAILED = Failed(1, 1, RankError(ErrorClass.USER, "SystemExit", "the script exited with code 3", "", 0, "", 5.0))

@@ -7,7 +7,8 @@ from regroup.service.layout import Layout
 from regroup.service.policy.recovery import Source
 from regroup.service.runtime.generations import Generation, Place
 from regroup.service.runtime.watch import Watch
-from regroup.workers.contract import ErrorClass, Exited, Failed, Joined, RankError
+from regroup.workers.contract import Exited, Failed, Joined
+from regroup.workers.failure import ErrorClass, RankError
 
 ENDED = Exited(0, 1, -9, 0.0)
 RAISED = Failed(0, 1, RankError(ErrorClass.USER, "ValueError", "no", "", 1, "forward", 0.0))

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from regroup.workers.contract import ErrorClass, Failed, RankError
+from regroup.workers.contract import Failed
+from regroup.workers.failure import ErrorClass, RankError
 from tests.service.runtime.test_life import FakeNodes, run, told
 
 

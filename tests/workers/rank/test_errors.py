@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from regroup.workers.contract import ErrorClass
+from regroup.workers.failure import ErrorClass
 from regroup.workers.rank.errors import classify
 
 

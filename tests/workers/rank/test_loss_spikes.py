@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regroup.workers.contract import ErrorClass
+from regroup.workers.failure import ErrorClass
 from regroup.workers.rank.errors import LossSpikeError, classify
 from regroup.workers.rank.loss_spikes import LossSpikes, limit_of
 

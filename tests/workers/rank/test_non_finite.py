@@ -2,7 +2,7 @@
 
 import pytest
 
-from regroup.workers.contract import ErrorClass
+from regroup.workers.failure import ErrorClass
 from regroup.workers.rank.errors import NonFiniteError, classify
 from regroup.workers.rank.non_finite import NonFinite
 

@@ -3,7 +3,8 @@
 import pytest
 from house.ray_train_ranks import Start, fit, well
 
-from regroup.workers.contract import Done, ErrorClass, Failed
+from regroup.workers.contract import Done, Failed
+from regroup.workers.failure import ErrorClass
 
 PLACES = """
 ray.init(num_cpus=4)

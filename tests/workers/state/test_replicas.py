@@ -9,7 +9,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from regroup.workers.contract import ErrorClass, Join, Restore
+from regroup.workers.contract import Join, Restore
+from regroup.workers.failure import ErrorClass
 from regroup.workers.parallel.mesh import Alike, alike_in, holders_of
 from regroup.workers.rank.errors import classify
 from regroup.workers.state.replicas import Compared, Odd, compared_by, error_of, find_odd

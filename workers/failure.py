@@ -1,0 +1,40 @@
+"""What a rank fails of: the error that it reports before it ends, and how such errors are treated. No torch, no ray."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class ErrorClass(StrEnum):
+    """How an exception of training code is treated."""
+
+    USER = "user"
+    """Import, shape, assertion and every other error of the code: FAILED at once."""
+    IO = "io"
+    """Connection, timeout and storage errors: their own budget."""
+    COLLATERAL = "collateral"
+    """Follows from another rank's death, e.g. "connection reset by peer": never the cause."""
+    INPUT = "input"
+    """The spec names something that is not so: data, storage, preload."""
+    NON_FINITE = "non_finite"
+    """A loss or a gradient's norm is no number, on all ranks alike."""
+    LOSS_SPIKE = "loss_spike"
+    """A loss stands out from those before it, on all ranks alike, and the spec wants its step done again."""
+    CORRUPTION = "corruption"
+    """Ranks hold different values of what all of them hold alike."""
+
+
+@dataclass(frozen=True)
+class RankError:
+    """A structured report of an exception, sent before the rank exits."""
+
+    error_class: ErrorClass
+    kind: str
+    """Exception type, e.g. `ValueError`."""
+    message: str
+    traceback: str
+    step: int
+    phase: str
+    time_s: float
+    details: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Of corruption: who differs in what; of a loss spike: the loss, and what was to be expected."""
