@@ -1,5 +1,6 @@
 """What befalls a saver in a rehearsal, in the middle of its work: a checkpoint has to survive it."""
 
+import contextlib
 import importlib
 import os
 import signal
@@ -42,10 +43,18 @@ def die_at_work(args: Mapping[str, Any], fds: Sequence[int]) -> NoReturn:
     work.daemon = True
     work.start()
     folder = Path(args["args"]["directory"])
-    while work.is_alive() and not any(path.stat().st_size for path in folder.iterdir()):
+    while work.is_alive() and not _holds_bytes(folder):
         time.sleep(_POLL_S)
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("it is dead")
+
+
+def _holds_bytes(folder: Path) -> bool:
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was given its name
+            if path.stat().st_size:
+                return True
+    return False
 
 
 def _written_to(device: Path, args: Mapping[str, Any], fds: Sequence[int]) -> Any:

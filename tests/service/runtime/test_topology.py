@@ -58,7 +58,7 @@ async def test_real_labels_place_real_gangs(settings: Settings, monkeypatch: pyt
     topology = Topology(settings)
     cluster = await RayCluster.connect(started.address, topology=topology)
     try:
-        there = {node.name: node for node in await cluster.nodes() if not node.is_control}
+        there = await _all_of_them(cluster)
         assert there["local-2"].domains == ("", "b0", "r0", "nvl0") and there["local-1"].domains == ("",) * 4
         told = topology.state(list(there.values())).problems
         assert any("rack 'r1' is said to be in block 'b0' (local-4) and block 'b1' (local-5)" in each for each in told)
@@ -66,6 +66,16 @@ async def test_real_labels_place_real_gangs(settings: Settings, monkeypatch: pyt
         await _two_gangs_do_not_share(cluster, list(there.values()))
     finally:
         await cluster.close()
+
+
+async def _all_of_them(cluster: RayCluster) -> dict[str, Node]:
+    """Ray tells of a node a little after its start has returned."""
+    async with asyncio.timeout(30):
+        while True:
+            there = {node.name: node for node in await cluster.nodes() if not node.is_control}
+            if len(there) == len(LABELS) + 1:
+                return there
+            await asyncio.sleep(0.1)
 
 
 async def _two_gangs_do_not_share(cluster: RayCluster, nodes: list[Node]) -> None:

@@ -10,7 +10,7 @@ from regroup.workers.node.buffers import BufferPool
 from regroup.workers.state.buffer import ShardBuffer
 from regroup.workers.state.plan import Entry, Plan
 from regroup.workers.state.regions import Group
-from tests.workers.node.descriptors import descriptors
+from tests.workers.node.descriptors import memory_files
 
 ALIKE = "00" * 7 + "aa"
 PLAN = Plan([Entry("w", "uint8", (100,), (0,), (100,), 100)], {"w": Group(ALIKE, 0, 2)})
@@ -75,9 +75,9 @@ def test_what_other_ranks_are_to_restore_is_not_overwritten_by_them(pool: Buffer
     assert (list(again), source, len(others)) == (list(fds), -1, 2), (
         "a generation that broke at once takes nothing away"
     )
-    before = descriptors()
+    before = memory_files()
     pool.give_up_source()
-    assert pool.holdings() == [] and descriptors() == before - 2
+    assert pool.holdings() == [] and memory_files() == before - 2
 
 
 def test_the_set_that_mirrors_hold_stays_beside_what_is_restored(pool: BufferPool) -> None:
