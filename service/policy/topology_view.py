@@ -40,6 +40,7 @@ def located(nodes: Iterable[Node], labels: Mapping[Level, str] = DEFAULT_LABELS,
 
 def problems(nodes: Sequence[Node], labels: Mapping[Level, str] = DEFAULT_LABELS, places: Places = {}) -> list[str]:  # noqa: B006
     """What of located nodes does not fit together, and what is made of it."""
+    nodes = sorted(nodes, key=lambda node: (node.name, node.id))
     told = [*_two_parents(nodes), *_unnamed(nodes)]
     for level in DOMAIN_LEVELS:
         differing = dict[tuple[str, str], list[str]]()

@@ -33,6 +33,7 @@ def test_what_contradicts_itself_is_told_and_nothing_breaks() -> None:
         places={"a": {Level.RACK: "s7"}},
     )
     told = problems(nodes, places={"a": {Level.RACK: "s7"}})
+    assert problems(nodes[::-1], places={"a": {Level.RACK: "s7"}}) == told, "in whatever order Ray names its nodes"
     assert "rack 'r1' is said to be in block 'b1' (a) and block 'b2' (b): taken for 2 of them" in told
     assert "gpu_domain 'g' is said to be in rack 'r1' (a) and rack 'r2' (c): taken for 2 of them" in told
     assert "d: no block is known; each is taken for one by itself" in told
