@@ -1,6 +1,7 @@
 """What monitoring sees of real jobs: the server's metrics through a real Prometheus, and Ray's own."""
 
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,8 +53,11 @@ def exported(served: Served, tags: dict[str, str], wanted: set[str]) -> Samples 
     (listing,) = folder.glob("*/session_latest/prom_metrics_service_discovery.json")
     found: Samples = {}
     for target in json.loads(listing.read_text())[0]["targets"]:
-        with urllib.request.urlopen(f"http://{target}/metrics", timeout=10) as answer:
-            families = list(text_string_to_metric_families(answer.read().decode()))
+        try:
+            with urllib.request.urlopen(f"http://{target}/metrics", timeout=10) as answer:
+                families = list(text_string_to_metric_families(answer.read().decode()))
+        except urllib.error.URLError:
+            return None  # a node that refuses once is scraped again, as Prometheus would
         for sample in (sample for family in families for sample in family.samples if sample.name in wanted):
             if tags.items() <= sample.labels.items():
                 labels = {key: value for key, value in sample.labels.items() if key in ("cause", "phase")}
