@@ -23,11 +23,14 @@ class DataParallel(Part):
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
-        if not self.min <= self.target <= self.max:
-            raise PydanticCustomError(
-                "dp", "needs min <= target <= max: min={min}, target={target}, max={max}", self.model_dump()
-            )
+        _refuse_unordered("dp", self.min, self.target, self.max)
         return self
+
+
+def _refuse_unordered(kind: Literal["dp", "ranks"], least: int, target: int, most: int) -> None:
+    if not least <= target <= most:
+        values = {"min": least, "target": target, "max": most}
+        raise PydanticCustomError(kind, "needs min <= target <= max: min={min}, target={target}, max={max}", values)
 
 
 def _data_parallel(value: object) -> object:
@@ -46,10 +49,7 @@ class Ranks(Part):
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
-        if not self.min <= self.target <= self.max:
-            raise PydanticCustomError(
-                "ranks", "needs min <= target <= max: min={min}, target={target}, max={max}", self.model_dump()
-            )
+        _refuse_unordered("ranks", self.min, self.target, self.max)
         return self
 
 
