@@ -5,6 +5,7 @@ regroup run --nproc-per-node 4 examples/torchrun_ddp.py --folder /tmp/ddp-too
 """
 
 import argparse
+import gc
 import hashlib
 import os
 from pathlib import Path
@@ -16,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def main() -> None:
-    """Teach a small network to imitate a fixed one; go on from the newest checkpoint if there is one."""
+    """Read the arguments, join the other ranks, train, leave them."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=Path, default=Path("torchrun_ddp"), help="where checkpoints go")
     parser.add_argument("--steps", type=int, default=60)
@@ -29,8 +30,14 @@ def main() -> None:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     device = torch.device("cuda" if use_cuda else "cpu")
     dist.init_process_group("nccl" if use_cuda else "gloo")
-    rank = dist.get_rank()
+    train(args, device)
+    gc.collect()  # DDP's groups live in cycles, and torch 2.13 may abort if they are freed at exit
+    dist.destroy_process_group()
 
+
+def train(args: argparse.Namespace, device: torch.device) -> None:
+    """Teach a small network to imitate a fixed one; go on from the newest checkpoint if there is one."""
+    rank = dist.get_rank()
     torch.manual_seed(0)
     teacher = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 4)).to(device).requires_grad_(False)
     student = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 4)).to(device)
@@ -62,7 +69,6 @@ def main() -> None:
     if rank == 0:
         whole = b"".join(value.cpu().numpy().tobytes() for value in student.state_dict().values())
         print(f"parameters {hashlib.sha256(whole).hexdigest()}", flush=True)
-    dist.destroy_process_group()
 
 
 def save(state: dict[str, object], path: Path) -> None:
