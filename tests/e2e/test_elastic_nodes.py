@@ -17,15 +17,17 @@ Spec = Callable[..., dict[str, Any]]
 STEPS = 1100
 TOLERANCE = 1e-10
 """Relative, of each step's loss, in float64: sums are of another order where ranks are others."""
-# Each step waits a little, so that the job is there for as long as nodes take to come, and to be believed in.
+# Each step waits a little until the test has seen all that it came for: the job is there for as long as nodes take to
+# come, and to be believed in.
 _SLOW = """
-import time
+import os, time
 from regroup.workers.rank.context import Context
 
 commit = Context.commit
 
 def slowly(self, step, *args, **fields):
-    time.sleep(0.15)
+    if not os.path.exists(os.environ["SEEN"]):
+        time.sleep(0.15)
     return commit(self, step, *args, **fields)
 
 Context.commit = slowly
@@ -78,7 +80,8 @@ def brief(incident: Incident) -> tuple[str, str | None]:
 def test_a_node_joins_one_dies_and_one_is_drained(two: Served, spec: Spec, tmp_path: Path) -> None:
     control = two.run(elastic(spec, "control", steps=STEPS))
     (tmp_path / "slow.py").write_text(_SLOW)
-    slow: dict[str, Any] = {"env": {"PYTHONPATH": str(tmp_path)}, "preload": ["slow"]}
+    seen = tmp_path / "seen"
+    slow: dict[str, Any] = {"env": {"PYTHONPATH": str(tmp_path), "SEEN": str(seen)}, "preload": ["slow"]}
     job = two.client.submit(elastic(spec, "elastic", steps=STEPS, snapshot={"mirror_share": 0.5}, **slow))
     of_size(two, job, 4, 120)
 
@@ -101,6 +104,7 @@ def test_a_node_joins_one_dies_and_one_is_drained(two: Served, spec: Spec, tmp_p
     assert name not in nodes_of(least).values() and least.restore["kind"] == "memory"
     empty = two.client.drains.wait(leaves)
     assert empty.jobs == [] and told.deadline_at is not None
+    seen.touch()
     done = two.client.wait(job.id, timeout_s=300)
 
     assert done.state == "SUCCEEDED", (done.reason, done.message, done.error)
