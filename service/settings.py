@@ -70,7 +70,7 @@ class Settings(BaseSettings):
     ifname: str | None = None
     """Network interface of ranks, e.g. `eth0`; found from the node's address if absent."""
     port_range: str | None = Field(None, pattern=r"^\d+-\d+$")
-    """Ports that ranks and stores listen on, e.g. `20000-29999`; any free ones if absent."""
+    """Ports that ranks, stores and supervisors (datagrams) listen on, e.g. `20000-29999`; any free ones if absent."""
 
     gang_timeout_s: float = Field(60.0, gt=0)
     """All grants of a job, and the supervisor's first word, are there within this, or all are given back."""

@@ -66,7 +66,7 @@ class Life:
         self._intended = Intended({node.node_id: node.name for node in payload.nodes}, payload.shape)
         self._bringing_up_s: float | None = None
         self._telling = Telling(journal, payload.attempt, keeps_state=payload.script is not None)
-        self._pulse = Pulse(is_deaf=Detector.SILENCE in payload.blind_to)
+        self.pulse = Pulse(is_deaf=Detector.SILENCE in payload.blind_to)
         self._standstill = Standstill(gang, payload.hang_rule)
         self._pacing = Pacing(journal, is_off=Detector.STRAGGLER in payload.blind_to)
         self.holding = Holding(payload.spec.hold_on_failure, gang, journal)
@@ -88,10 +88,6 @@ class Life:
             self.holding.let_go()
         if self._intended.take(intents) and self._watch is not None:
             self._watch.changed.set()
-
-    def beat(self, node_id: str) -> None:
-        """An agent was heard of."""
-        self._pulse.beat(node_id)
 
     def see(self, report: AgentReport) -> None:
         """An agent has looked at its ranks."""
@@ -214,7 +210,7 @@ class Life:
             raise input_error(error) from error
         finally:
             self._bringing_up_s = None
-        self._pulse.expect(self.gang.configs)
+        self.pulse.expect(self.gang.configs)
         self._telling.nodes(self.gang.facts)
 
     def _lost(self) -> Collection[str]:
@@ -228,14 +224,14 @@ class Life:
             await self._intended.unless(self.gang.check_storage())
             if sources is not None:
                 await self._intended.unless(
-                    self._pulse.unless_silent(self.gang.configs, self.gang.prepare_data(sources))
+                    self.pulse.unless_silent(self.gang.configs, self.gang.prepare_data(sources))
                 )
         except AgentError as error:
             if error.kind != STORAGE_UNAVAILABLE and not (error.kind in _STORAGE_KINDS and self._generations.past):
                 raise input_error(error) from error
             await self._intended.unless(self._recovering.outlast(error))
             await self._prepare_data()
-        self._pulse.expect(self.gang.configs)
+        self.pulse.expect(self.gang.configs)
 
     async def _next_generation(self, cause: str, source: Source) -> Watch:
         """Write the record of the next generation, then fork its ranks."""
@@ -281,7 +277,7 @@ class Life:
             for step in watch.whole_pins():
                 self._checkpoints.begin(watch.generation, step, self._generations, watch.changed.set)
             self._mirrors.look(watch)
-            for node in self._pulse.silent():
+            for node in self.pulse.silent():
                 watch.lose(node, time.time())
             if (stop := self._intended.stop()) is not None:
                 raise stop

@@ -97,6 +97,11 @@ class Payload:
     blind_to: frozenset[Detector] = frozenset()
     """Detectors that are switched off, in a rehearsal."""
 
+    @property
+    def ports(self) -> Sequence[int]:
+        """Those that may be listened on; 0: any."""
+        return range(self.port_first, self.port_last + 1) if self.port_last else (0,)
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Payload":
         """Read what the controller sent."""

@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import ray.util
+
 from regroup.service.runtime.agents import AgentLostError
 from regroup.service.runtime.cluster import LogChunk, SyncReply, SyncRequest
 from regroup.service.runtime.gang import Gang
 from regroup.service.runtime.generations import GenerationLog
+from regroup.service.runtime.heartbeats import Heartbeats
 from regroup.service.runtime.journal import Intake, Journal
 from regroup.service.runtime.life import Life
 from regroup.service.runtime.looking import look
@@ -32,6 +35,7 @@ class SupervisorActor:
         self._started: asyncio.Task[None] | None = None
         self._records = RayRecords()
         self._spares = Spares()
+        self._heartbeats = Heartbeats(lambda node_id: self._life.pulse.sign(node_id))
 
     def __repr__(self) -> str:
         return f"regroup supervisor {self._payload.spec.name}"
@@ -51,13 +55,15 @@ class SupervisorActor:
         self._wake()
         news = from_json(report)
         assert isinstance(news, AgentReport)
-        self._life.beat(news.node_id)
+        self._life.pulse.report(news.node_id)
         for item in self._intake.fresh(news.boot_id, news.follows, news.messages):
             self._life.hear(news.node_id, from_json(item))
         if news.messages:
             self._intake.caused(news.boot_id, self._journal.last_seq)
         self._life.see(news)
+        listener = self._heartbeats.listener
         return {
+            "heartbeats": listener and listener.to_json(),
             "boot_id": self._journal.boot_id,
             "received": self._intake.received(news.boot_id),
             "durable": self._intake.durable(news.boot_id, self._journal.acked_seq),
@@ -110,6 +116,7 @@ class SupervisorActor:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._started
         await self._gang.down()
+        self._heartbeats.close()
 
     def _wake(self) -> None:
         if self._started is None:
@@ -119,6 +126,7 @@ class SupervisorActor:
 
     async def _run(self) -> None:
         """One life after the other: a new one begins as a restarted supervisor would, whenever the nodes are others."""
+        await self._heartbeats.listen(ray.util.get_node_ip_address(), self._payload.ports)
         while (moved := await self._life.run()) is not None:
             left = self._gang.configs.keys() - {str(node["node_id"]) for node in moved.nodes} - moved.former.keys()
             await asyncio.gather(*(self._gang.agents.kill(node) for node in left), return_exceptions=True)

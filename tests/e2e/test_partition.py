@@ -24,11 +24,12 @@ pytestmark = [pytest.mark.wires, pytest.mark.slow]
 BLOWS = {12: "cut", 28: "unheard", 44: "frozen", 60: "dead"}
 """Step at whose commit the job waits → what then happens to one of its machines."""
 STEPS = 72
-BAD_AT = 16
+BAD_AT, STALLED_AT = 12, 20
 FENCED_WITHIN_S = 240.0
 """A node whose raylet has not reached the cluster's head for a minute ends; that packets go nowhere it learns late: 165
 to 196 s were seen. Ranks alone would end at their lease, ten minutes after the last word of a supervisor."""
-BAD_FOR_S = 30.0
+BAD_FOR_S, STALLED_FOR_S = 30.0, 8.0
+"""Connections stand still for longer than the 5 s after which an agent that says nothing is lost."""
 
 
 @pytest.fixture
@@ -84,18 +85,21 @@ def test_packets_that_are_late_and_lost_cost_time_and_nothing_else(machines: Clu
     control = machines.submit(calm)
     folder = machines.shared / "gates"
     folder.mkdir()
-    gates = Gates(folder, BAD_AT)
+    gates = Gates(folder, BAD_AT, STALLED_AT)
     job = machines.begin({**copy.deepcopy(calm), "name": "struck", **gates.parts})
     eventually(lambda: gates.ranks_at(BAD_AT).keys() == {0, 1, 2, 3}, 120)
-    for place in machines.job(job.id).placement:
-        wire = _at(machines, place.address).wire
-        assert wire is not None
+    wires = [wire for place in machines.job(job.id).placement if (wire := _at(machines, place.address).wire)]
+    for wire in wires:
         wire.worsen(loss=0.025, delay_s=0.05)  # two wires there and two back: 5 % each way, 200 ms in all
     gates.open(BAD_AT)
     time.sleep(BAD_FOR_S)  # the fault lasts so long
-    for machine in machines.training:
-        assert machine.wire is not None
-        machine.wire.mend()
+    for wire in wires:
+        wire.mend()
+    eventually(lambda: gates.ranks_at(STALLED_AT).keys() == {0, 1, 2, 3}, 120)
+    wires[-1].cut_streams()
+    gates.open(STALLED_AT)
+    time.sleep(STALLED_FOR_S)  # and this one so long
+    wires[-1].mend()
     done = _ended(machines, job)
     assert done.state == "SUCCEEDED", (done.reason, done.message, done.error)
     assert done.digest.parameters and done.digest == control.digest

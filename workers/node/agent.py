@@ -17,6 +17,7 @@ from regroup.workers.node import data, logs, prepared, processes, storage, stora
 from regroup.workers.node.code import CodeError
 from regroup.workers.node.driver_errors import DriverErrors
 from regroup.workers.node.exchange import ExchangeError, NoRoomError
+from regroup.workers.node.heartbeats import Heartbeats
 from regroup.workers.node.host import Host, StaleGeneration
 from regroup.workers.node.preflight import Preflight
 from regroup.workers.node.probes import SecretMissing
@@ -29,6 +30,9 @@ from regroup.workers.rank.errors import DataError
 BEAT_S = 1.0
 LOOK_S = 10.0
 REPORT_TIMEOUT_S = 5.0
+FORGET_S = 15.0
+"""A supervisor that does not answer for so long is looked up anew. Looking it up stops everything here until the
+cluster's head has answered: on a bad network that may be seconds, in which no sign of life would be sent."""
 STORAGE_S, REMOVAL_S = 30.0, 300.0
 """Storage that has not answered by then does not answer: less than a supervisor waits for its agent."""
 NAMESPACE = "regroup"
@@ -46,11 +50,11 @@ class NodeAgent:
         self._preflight = Preflight()
         self._driver_errors = DriverErrors()
         self._supervisor: Any = None
+        self._heartbeats = Heartbeats()
         self._heard_s = processes.boottime_s()
         self._news = asyncio.Event()
         self._reported = asyncio.Event()
-        self._beating: asyncio.Task[None] | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     def __repr__(self) -> str:
         return f"regroup agent {self._config.job_name} on {self._config.node_name}"
@@ -265,9 +269,9 @@ class NodeAgent:
 
     async def shutdown(self) -> None:
         """End everything here; the caller kills the actor when this has returned."""
-        for task in (self._beating, self._looking):
-            if task is not None:
-                task.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._heartbeats.close()
         self._driver_errors.close()
         await self._pipeline.cancel()
         if self._host is not None:
@@ -280,8 +284,8 @@ class NodeAgent:
         if self._host is None:
             processes.prefer_for_oom(0)
             self._host = Host(self._config, self._grant_fault, self._news.set, self._spare_zygote())
-            self._beating = asyncio.get_running_loop().create_task(self._beat())
-            self._looking = asyncio.get_running_loop().create_task(self._look())
+            loop = asyncio.get_running_loop()
+            self._tasks = [loop.create_task(work) for work in (self._beat(), self._look(), self._heartbeats.send())]
         return self._host
 
     def _spare_zygote(self) -> ZygoteLink | None:
@@ -320,11 +324,13 @@ class NodeAgent:
             supervisor = self._supervisor or ray.get_actor(self._config.supervisor, namespace=NAMESPACE)
             answer: Any = supervisor.report.remote(to_json(report))
             reply: dict[str, Any] = await asyncio.wait_for(answer, REPORT_TIMEOUT_S)
-        except (RayError, ValueError, TimeoutError):
-            self._supervisor = None  # it restarts, or the cluster is away: the outbox keeps what it has
+        except (RayError, ValueError, TimeoutError) as error:  # the outbox keeps what it has
+            if not isinstance(error, TimeoutError) or processes.boottime_s() - self._heard_s > FORGET_S:
+                self._supervisor = None  # it restarts, or the cluster is away
             await asyncio.sleep(0.1)
             return
         self._supervisor = supervisor
+        self._heartbeats.aim(self._config.node_id, reply["heartbeats"])
         self._heard_s = processes.boottime_s()
         host.outbox.sent(reply["boot_id"], reply["received"], reply["durable"])
         self._reported.set()
