@@ -1,4 +1,5 @@
-"""Before a job's first ranks on a node, and again once it was blamed: is it fit?
+"""Before a job's first ranks on a node, and again once it was blamed: is it fit? And after a failure that may come of
+the network: do all nodes still reach each other?
 
 The check runs beside what a start or a recovery does anyway. Whoever is unfit takes the way of a lost node: the
 controller, which hears why, closes it and gives the job another.
@@ -11,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from regroup.service.policy.health import fault_of
-from regroup.service.policy.preflight import Finding, Unfit, judge, ring
+from regroup.service.policy.preflight import LINK, MOST_PEERS, Finding, Unfit, judge, may_be_a_link, peers_of
 from regroup.service.runtime.agents import AgentError, AgentLostError
 from regroup.service.runtime.gang import Gang
 from regroup.service.runtime.incidents import Incident
@@ -32,6 +33,7 @@ class Preflight:
     def __init__(self, payload: Payload, gang: Gang, telling: Telling, intended: Intended) -> None:
         self._payload, self._gang, self._telling, self._intended = payload, gang, telling, intended
         self._passed: set[str] = set()
+        self._doubts_links = False
 
     def doubt(self, incident: Incident, lost: Iterable[str]) -> None:
         """A generation ended: check those anew that are blamed for it, or whose agents are others now."""
@@ -39,6 +41,7 @@ class Preflight:
         cause = incident.cause
         if cause.node_id is not None and fault_of(cause.reason, cause.evidence) is not None:
             self._passed.discard(cause.node_id)
+        self._doubts_links = may_be_a_link(cause) and len(self._gang.configs) > 1
 
     def trust(self) -> None:
         """All of them have passed in an earlier life of this supervisor, and run the job's ranks."""
@@ -52,7 +55,8 @@ class Preflight:
             AgentLostError: a node is unfit, and nothing was done about it.
         """
         working = asyncio.ensure_future(work)
-        if not self._payload.preflight or self._passed >= self._gang.configs.keys():
+        is_trusted = self._passed >= self._gang.configs.keys() and not self._doubts_links
+        if is_trusted or not self._payload.preflight:
             return await working
         checking = asyncio.ensure_future(self._check())
         try:
@@ -71,18 +75,25 @@ class Preflight:
 
     async def _check(self) -> Sequence[Unfit]:
         """Nodes that do not answer are left to who misses them."""
-        peers = ring(list(self._gang.configs))
+        peers = peers_of(list(self._gang.configs), MOST_PEERS if self._doubts_links else 1)
         doubted = self._gang.configs.keys() - self._passed
-        asked = [node for node in self._gang.configs if node in doubted or peers.get(node) in doubted]
+        asked = [
+            node
+            for node in self._gang.configs
+            if self._doubts_links or node in doubted or doubted.intersection(peers.get(node, ()))
+        ]
         addresses = await self._addresses() if peers else {}
 
         async def one(node: str) -> Mapping[str, Any]:
-            peer = peers.get(node)
-            reached = {"name": self._name(peer), **addresses[peer]} if peer in addresses and peer is not None else None
-            order = {**self._needs(node, doubted), "asked_s": time.time(), "peer": reached}
+            reached = [
+                {"node_id": peer, "name": self._name(peer), **addresses[peer]}
+                for peer in peers.get(node, ())
+                if peer in addresses
+            ]
+            order = {**self._needs(node, doubted), "asked_s": time.time(), "peers": reached}
             with contextlib.suppress(AgentLostError):
                 return await self._gang.agents.call(node, "preflight", order, timeout_s=_CHECK_S)
-            return {"failed": (), "notes": ("it did not answer",)}
+            return {"notes": ("it did not answer",)}
 
         found = dict(zip(asked, await asyncio.gather(*(one(node) for node in asked)), strict=True))
         for node, said in found.items():
@@ -91,7 +102,13 @@ class Preflight:
         findings = [
             Finding(node, what, message) for node, said in found.items() for what, message in said.get("failed", ())
         ]
-        unfit = judge(findings, peers)
+        findings += [
+            Finding(node, LINK, message, peer)
+            for node, said in found.items()
+            for peer, message in said.get("unreached", ())
+        ]
+        unfit = judge(findings, {node: peers.get(node, ()) for node in asked})
+        self._doubts_links = False
         self._passed.update(doubted - {each.node_id for each in unfit if each.is_given_up})
         return unfit
 
@@ -108,7 +125,7 @@ class Preflight:
         raise AgentLostError(given_up[0].node_id, f"a node is unfit: {told}")
 
     def _needs(self, node: str, doubted: Collection[str]) -> dict[str, Any]:
-        """What the job's ranks on a node need; one that has passed is only asked whether it reaches its peer."""
+        """What the job's ranks on a node need; one that has passed is only asked whether it reaches its peers."""
         places = [place for place in self._payload.places() if place.node_id == node]
         resources = self._payload.spec.resources
         if node not in doubted:

@@ -25,6 +25,7 @@ BLOWS = {12: "cut", 28: "unheard", 44: "frozen", 60: "dead"}
 """Step at whose commit the job waits → what then happens to one of its machines."""
 STEPS = 72
 BAD_AT, STALLED_AT = 12, 20
+PARTED_AT, PARTED_STEPS = 12, 24
 FENCED_WITHIN_S = 240.0
 """A node whose raylet has not reached the cluster's head for a minute ends; that packets go nowhere it learns late: 165
 to 196 s were seen. Ranks alone would end at their lease, ten minutes after the last word of a supervisor."""
@@ -42,17 +43,12 @@ def machines(tmp_path: Path, no_leaks: None) -> Iterator[Cluster]:
 @pytest.fixture
 def calm(machines: Cluster, text: Path, spec: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     """A job whose data all machines see."""
-    shutil.copytree(text, machines.shared / "text")
-    made = spec("calm", steps=STEPS, snapshot={"mirror_share": 0.5})
-    made["workload"]["data"] = {"train": [str(machines.shared / "text")]}
-    return made
+    return _calm(machines, text, spec, STEPS)
 
 
 def test_machines_are_lost_one_after_the_other_and_the_job_goes_on(machines: Cluster, calm: dict[str, Any]) -> None:
     control = machines.submit(calm)
-    folder = machines.shared / "gates"
-    folder.mkdir()
-    gates = Gates(folder, *BLOWS)
+    gates = _gates(machines, *BLOWS)
     job = machines.begin({**copy.deepcopy(calm), "name": "struck", **gates.parts})
     lost: dict[str, tuple[Machine, float]] = {}
     for attempt, (step, blow) in enumerate(BLOWS.items(), 1):
@@ -83,9 +79,7 @@ def test_machines_are_lost_one_after_the_other_and_the_job_goes_on(machines: Clu
 def test_packets_that_are_late_and_lost_cost_time_and_nothing_else(machines: Cluster, calm: dict[str, Any]) -> None:
     calm["training"]["steps"] = 24
     control = machines.submit(calm)
-    folder = machines.shared / "gates"
-    folder.mkdir()
-    gates = Gates(folder, BAD_AT, STALLED_AT)
+    gates = _gates(machines, BAD_AT, STALLED_AT)
     job = machines.begin({**copy.deepcopy(calm), "name": "struck", **gates.parts})
     eventually(lambda: gates.ranks_at(BAD_AT).keys() == {0, 1, 2, 3}, 120)
     wires = [wire for place in machines.job(job.id).placement if (wire := _at(machines, place.address).wire)]
@@ -104,6 +98,49 @@ def test_packets_that_are_late_and_lost_cost_time_and_nothing_else(machines: Clu
     assert done.state == "SUCCEEDED", (done.reason, done.message, done.error)
     assert done.digest.parameters and done.digest == control.digest
     assert [incident.reason for incident in done.incidents] == [], "nothing was lost but time"
+
+
+def test_machines_that_only_do_not_reach_each_other_are_parted(
+    tmp_path: Path, text: Path, spec: Callable[..., dict[str, Any]], no_leaks: None
+) -> None:
+    """Both are heard of, and nobody died: ranks wait for each other."""
+    with cluster(tmp_path, (*TRAINING, SPARES[0]), has_wires=True) as machines:
+        calm = _calm(machines, text, spec, PARTED_STEPS)
+        control = machines.submit(calm)
+        gates = _gates(machines, PARTED_AT)
+        job = machines.begin({**copy.deepcopy(calm), "name": "struck", **gates.parts})
+        _held(machines, job, gates, PARTED_AT, 1)
+        one, other = [
+            _at(machines, address) for address in dict.fromkeys(p.address for p in machines.job(job.id).placement)
+        ]
+        assert one.wire is not None
+        one.wire.cut_from(other.address)
+        gates.open(PARTED_AT)
+        done = _ended(machines, job)
+        assert done.state == "SUCCEEDED", (done.reason, done.message, done.error)
+        assert done.digest.parameters and done.digest == control.digest
+        ledger = machines.ledger(done)
+        assert ledger.exact, ledger.problems
+        (incident,) = done.incidents
+        assert incident.reason == "hang" and incident.rung == "spare" and incident.steps_lost <= 1, incident
+        told = [event.data for event in machines.events(done) if event.data.get("fault") == "link"]
+        assert len({each["node"] for each in told}) == 2, "nobody can tell whose fault it is"
+        left = {place.address for place in done.placement}
+        assert len(left) == 2 and len(left & {one.address, other.address}) == 1
+        assert _written_late(machines, done) == []
+
+
+def _calm(machines: Cluster, text: Path, spec: Callable[..., dict[str, Any]], steps: int) -> dict[str, Any]:
+    shutil.copytree(text, machines.shared / "text")
+    made = spec("calm", steps=steps, snapshot={"mirror_share": 0.5})
+    made["workload"]["data"] = {"train": [str(machines.shared / "text")]}
+    return made
+
+
+def _gates(machines: Cluster, *steps: int) -> Gates:
+    folder = machines.shared / "gates"
+    folder.mkdir()
+    return Gates(folder, *steps)
 
 
 def _ended(machines: Cluster, job: Job) -> Job:

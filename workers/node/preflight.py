@@ -1,7 +1,7 @@
 """The check of a node before a job's first ranks there: devices compute right, there is room, others are reached.
 
-What is found is for people to read and for the control plane to act on: a finding is `(what, message)`, with `what` one
-of `device`, `memory`, `scratch`, `link`. It takes some 20 ms, beside what a start does anyway.
+What is found is for people to read and for the control plane to act on. It takes some 20 ms, beside what a start does
+anyway.
 """
 
 import asyncio
@@ -33,7 +33,9 @@ class Findings:
     """What a check has found."""
 
     failed: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """What no job should run on."""
+    """What no job should run on: (`device`, `memory` or `scratch`, message)."""
+    unreached: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """Which other nodes it does not reach: (node id, message)."""
     notes: list[str] = field(default_factory=list[str])
     """What a person may want to know."""
     seconds: float = 0.0
@@ -61,15 +63,14 @@ class Preflight:
 
         Args:
             order: `device` and `indexes` of its ranks, the `memory_bytes` they were promised (0: none), `asked_s`
-                (the time by the clock of who asks), `peer`: the `name` and the exchange's address of another node of
-                the job, or None.
+                (the time by the clock of who asks), `peers`: of other nodes of the job that it is to reach the
+                `node_id`, the `name` and the exchange's address.
         """
         checks: list[Awaitable[Findings]] = [
             _check_room(scratch, order["memory_bytes"]),
             self._check_devices(zygote, order["device"], order["indexes"]),
+            *(_check_link(peer) for peer in order["peers"]),
         ]
-        if order["peer"] is not None:
-            checks.append(_check_link(order["peer"]))
         return _together(Findings(notes=_clock_notes(order["asked_s"])), *await asyncio.gather(*checks))
 
     async def _check_devices(self, zygote: ZygoteLink, device: str, indexes: list[int]) -> Findings:
@@ -127,7 +128,7 @@ async def _check_link(peer: Mapping[str, Any]) -> Findings:
     try:
         await exchange.echo(Address(peer["host"], peer["port"], peer["token"]))
     except ExchangeError as error:
-        findings.failed.append(("link", f"it does not reach {peer['name']}: {error}"))
+        findings.unreached.append((peer["node_id"], f"it does not reach {peer['name']}: {error}"))
     findings.seconds = time.monotonic() - started
     return findings
 
@@ -142,9 +143,12 @@ def _clock_notes(asked_s: float) -> list[str]:
 
 def _together(*parts: Findings) -> Findings:
     """They were made side by side."""
-    failed = [finding for part in parts for finding in part.failed]
-    notes = [note for part in parts for note in part.notes]
-    return Findings(failed, notes, max(part.seconds for part in parts))
+    return Findings(
+        [finding for part in parts for finding in part.failed],
+        [finding for part in parts for finding in part.unreached],
+        [note for part in parts for note in part.notes],
+        max(part.seconds for part in parts),
+    )
 
 
 def _use(scratch: Path) -> None:

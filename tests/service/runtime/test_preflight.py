@@ -8,8 +8,10 @@ from house.supervised import SPEC, FakeNodes, Rig
 from regroup.service.policy.health import Happening
 from regroup.service.runtime.agents import AgentLostError
 from regroup.service.runtime.node_health import faults_in
-from regroup.workers.contract import Exited, Message
+from regroup.workers.contract import Exited, Failed, Message
+from regroup.workers.failure import ErrorClass, RankError
 
+LOST_PEER = Failed(0, 1, RankError(ErrorClass.COLLATERAL, "RuntimeError", "reset by peer", "", 3, "backward", 3.0))
 LIES = ("device", "core 3 multiplies wrongly")
 
 
@@ -19,6 +21,8 @@ class Nodes(FakeNodes):
     def __init__(self, unfit: dict[str, tuple[str, str]], breaks: dict[tuple[int, int], Message | str]) -> None:
         super().__init__(breaks)
         self.unfit = unfit
+        self.cut: set[tuple[str, str]] = set()
+        """(one, other): the one does not reach the other."""
         self.orders: list[tuple[str, dict[str, Any]]] = []
 
     def _exchange(self, node: str) -> dict[str, Any]:
@@ -26,7 +30,15 @@ class Nodes(FakeNodes):
 
     def _preflight(self, node: str, order: dict[str, Any]) -> dict[str, Any]:
         self.orders.append((node, order))
-        return {"failed": [self.unfit[node]] if node in self.unfit else [], "notes": []}
+        return {
+            "failed": [self.unfit[node]] if node in self.unfit else [],
+            "unreached": [
+                (peer["node_id"], f"it does not reach {peer['name']}")
+                for peer in order["peers"]
+                if (node, peer["node_id"]) in self.cut
+            ],
+            "notes": [],
+        }
 
 
 class CheckedRig(Rig):
@@ -59,8 +71,11 @@ async def test_fit_nodes_are_asked_once_each_with_what_the_job_needs() -> None:
     assert (await rig.told("state"))[-1]["state"] == "SUCCEEDED"
     assert [node for node, _ in rig.nodes.orders] == ["node-0", "node-1"], "a rank that died is no node's fault"
     first, second = (order for _, order in rig.nodes.orders)
-    assert first["peer"] == {"name": "n-node-1", "host": "node-1", "port": 1, "token": "t"}
-    assert second["peer"]["name"] == "n-node-0" and (first["device"], first["memory_bytes"]) == ("cpu", 2**30)
+    assert first["peers"] == [{"node_id": "node-1", "name": "n-node-1", "host": "node-1", "port": 1, "token": "t"}]
+    assert [peer["name"] for peer in second["peers"]] == ["n-node-0"] and (first["device"], first["memory_bytes"]) == (
+        "cpu",
+        2**30,
+    )
     assert await rig.notes() == []
 
 
@@ -98,12 +113,48 @@ async def test_without_another_node_the_job_gives_its_nodes_back_and_says_why() 
 
 
 async def test_of_a_broken_link_both_ends_are_told_of_and_one_is_given_up() -> None:
-    rig = CheckedRig({"node-0": ("link", "it does not reach n-node-1")})
+    rig = CheckedRig()
+    rig.nodes.cut = {("node-0", "node-1")}
     await rig.until_lost("node-1")
     assert [(note["node"], note["fault"]) for note in await rig.notes()] == [("n-node-1", "link"), ("n-node-0", "link")]
     rig.life.intend({"cancel": True})
     await rig.end()
     assert (await rig.told("state"))[-1]["state"] == "CANCELLED"
+
+
+def cut_with_generation_1(rig: "CheckedRig", *pairs: tuple[str, str]) -> None:
+    """These links break while it trains."""
+    ending = rig.nodes._end
+
+    def end(node: str, generation: int) -> dict[str, Any]:
+        rig.nodes.cut.update(pairs)
+        return ending(node, generation)
+
+    rig.nodes._end = end
+
+
+async def test_nodes_that_no_longer_reach_each_other_are_found_when_ranks_lose_their_connections() -> None:
+    rig = CheckedRig(breaks={(1, 3): LOST_PEER})
+    cut_with_generation_1(rig, ("node-0", "node-1"), ("node-1", "node-0"))
+    await rig.until_lost("node-1")
+    assert [(note["node"], note["fault"]) for note in await rig.notes()] == [("n-node-1", "link"), ("n-node-0", "link")]
+    assert len(await rig.told("generation")) == 1, "none was started over a link that is broken"
+    nodes = [place("node-0"), place("node-2")]
+    rig.life.intend({"nodes": nodes})
+    rig.nodes.cut.clear()
+    assert (await rig.end()).nodes == nodes
+
+
+async def test_all_pairs_are_tried_once_after_connections_were_lost_and_devices_are_not() -> None:
+    rig = CheckedRig(breaks={(1, 3): LOST_PEER}, spec={"layout": {"dp": 3}, "resources": {"memory": "1GiB"}},
+                     nodes=[place(f"node-{n}") for n in range(3)], layout={"dp_shard": 3})  # fmt: skip
+    await rig.end()
+    assert (await rig.told("state"))[-1]["state"] == "SUCCEEDED"
+    before, after = rig.nodes.orders[:3], rig.nodes.orders[3:]
+    assert [len(order["peers"]) for _, order in before] == [1, 1, 1]
+    assert [(node, len(order["peers"]), order["memory_bytes"]) for node, order in after] == [
+        (f"node-{n}", 2, 0) for n in range(3)
+    ]
 
 
 async def test_an_agent_that_comes_up_anew_is_asked_again_before_ranks_start_there() -> None:

@@ -53,13 +53,13 @@ async def peer() -> AsyncIterator[Exchange]:
 
 
 def order(**fields: Any) -> dict[str, Any]:
-    return {"device": "cpu", "indexes": [], "memory_bytes": 0, "asked_s": time.time(), "peer": None, **fields}
+    return {"device": "cpu", "indexes": [], "memory_bytes": 0, "asked_s": time.time(), "peers": [], **fields}
 
 
 async def test_a_fit_node_passes_soon(zygote: ZygoteLink, peer: Exchange, tmp_path: Path) -> None:
-    reached = {"name": "n1", **asdict(peer.address)}
-    found = await Preflight().before_ranks(zygote, tmp_path, order(peer=reached, memory_bytes=1 << 20))
-    assert (found.failed, found.notes) == ([], []) and found.seconds < 3
+    reached = [{"node_id": name, "name": name, **asdict(peer.address)} for name in ("n1", "n2")]
+    found = await Preflight().before_ranks(zygote, tmp_path, order(peers=reached, memory_bytes=1 << 20))
+    assert (found.failed, found.unreached, found.notes) == ([], [], []) and found.seconds < 3
     assert not any(name.startswith("preflight-") for name in os.listdir(tmp_path))
 
 
@@ -114,10 +114,15 @@ async def test_an_echo_comes_back_whole_and_a_broken_link_is_named(
     await exchange.echo(peer.address)
     with pytest.raises(ExchangeError, match="proof is wrong"):
         await exchange.echo(Address(peer.address.host, peer.address.port, "0" * 32))
-    await peer.close()
-    found = await Preflight().before_ranks(zygote, tmp_path, order(peer={"name": "n1", **asdict(peer.address)}))
-    ((what, message),) = found.failed
-    assert what == "link" and message.startswith(f"it does not reach n1: exchange with 127.0.0.1:{peer.address.port}")
+    gone = Exchange("127.0.0.1", bind_listener("127.0.0.1", None), Mirrored(BufferPool()))
+    await gone.close()
+    peers = [
+        {"node_id": name[0], "name": name, **asdict(found.address)} for name, found in (("gone", gone), ("there", peer))
+    ]
+    found = await Preflight().before_ranks(zygote, tmp_path, order(peers=peers))
+    ((node, message),) = found.unreached
+    assert node == "g" and message.startswith(f"it does not reach gone: exchange with 127.0.0.1:{gone.address.port}")
+    assert found.failed == []
 
 
 async def test_a_peer_that_listens_and_says_nothing_is_not_waited_for() -> None:

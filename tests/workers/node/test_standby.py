@@ -135,7 +135,7 @@ async def test_it_checks_its_node_while_it_waits_and_a_job_need_not_wait_for_tha
     assert await agent.unfit() == "", "it is no standby any more"
     await agent.prepare()
     monkeypatch.setattr(preflight, "TARGET", "nowhere:check")
-    needs = {"device": "cpu", "indexes": [], "memory_bytes": 0, "asked_s": time.time(), "peer": None}
+    needs = {"device": "cpu", "indexes": [], "memory_bytes": 0, "asked_s": time.time(), "peers": []}
     found = await agent.preflight(needs)
     assert (found["failed"], found["notes"]) == ([], [])
     too_much = await agent.preflight({**needs, "memory_bytes": 1 << 60})
