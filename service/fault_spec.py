@@ -18,6 +18,8 @@ Strike = Literal[
     "hold_gil",
     "oom",
     "slow",
+    "cut_traffic",
+    "lose_traffic",
     "nan_loss",
     "spike_loss",
     "flip_bit",
@@ -30,8 +32,13 @@ Strike = Literal[
     "break_disk",
 ]
 STRIKES: tuple[str, ...] = get_args(Strike)
-_MAY_SAY = {"sleep": {"duration"}, "hold_gil": {"duration"}, "slow": {"factor", "steps"}}
-_MUST_SAY = {"slow": {"factor", "steps"}}
+_MAY_SAY = {
+    "sleep": {"duration"},
+    "hold_gil": {"duration"},
+    "lose_traffic": {"duration", "share"},
+    "slow": {"factor", "steps"},
+}
+_MUST_SAY = {"slow": {"factor", "steps"}, "lose_traffic": {"share"}}
 
 
 class FaultPoint(Part):
@@ -61,21 +68,24 @@ class Fault(Part):
     do: Strike = "sigkill"
     """What happens. To the rank itself: `sigkill`, `sigstop`, `raise` (an exception), `segfault`, `abort`, `loop` (in
     Python, without end), `sleep`, `hold_gil` (no other thread of Python runs), `oom` (killed by the kernel in a cgroup
-    of its own; an exception where none can be made), `slow` (a straggler), `nan_loss` (the next output of its model is
+    of its own; an exception where none can be made), `slow` (a straggler), `cut_traffic` (its TCP
+    connections end), `lose_traffic` (they lose packets that come in), `nan_loss` (the next output of its model is
     no number), `spike_loss` (it is a thousand times as large), `flip_bit` (one bit of its parameters is
     changed), `flip_snapshot` (one bit of its newest snapshot in memory). To what is beside it: `kill_store`,
     `kill_zygote`, `kill_agent`, `kill_saver`, `fill_disk` (the next checkpoint finds no room on its node's
     disk), `break_disk` (it finds errors of input and output there)."""
     duration: Duration | None = None
-    """Of `sleep` and `hold_gil`; for ever if absent."""
+    """Of `sleep`, `hold_gil` and `lose_traffic`; for ever if absent."""
     factor: float | None = Field(default=None, gt=1, le=100)
     """Of `slow`: so many times the work of a step."""
+    share: float | None = Field(default=None, gt=0, le=1)
+    """Of `lose_traffic`: how much of what comes in is lost; 1: all of it."""
     steps: Positive | None = None
     """Of `slow`: for so many steps, at most until its generation ends."""
 
     @model_validator(mode="after")
     def _says_what_it_needs(self) -> Self:
-        given = {name for name in ("duration", "factor", "steps") if getattr(self, name) is not None}
+        given = {name for name in ("duration", "factor", "share", "steps") if getattr(self, name) is not None}
         if odd := sorted(given - _MAY_SAY.get(self.do, set())):
             raise PydanticCustomError(
                 "fault", "{field} does not apply to {do}: leave it out", {"field": odd[0], "do": self.do}

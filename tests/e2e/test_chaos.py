@@ -28,6 +28,14 @@ def test_a_loss_that_stands_out_and_a_disk_that_fails(tmp_path: Path, no_leaks: 
     assert [each["incidents"] for each in report["scenarios"]] == [["loss_spike"], [], []]
 
 
+def test_connections_that_end_stand_still_and_lose_packets(tmp_path: Path, no_leaks: None) -> None:
+    names = ("connections-cut", "connections-silent", "packets-lost")
+    code, report = chaos(tmp_path, "run", *names, "--seed", "1")
+    assert [(each["name"], each["problems"]) for each in report["scenarios"]] == [(name, []) for name in names]
+    assert code == 0
+    assert [each["incidents"] for each in report["scenarios"]] == [["rank_exit"], ["hang"], []]
+
+
 def test_a_supervisor_that_dies_in_a_recovery(tmp_path: Path, no_leaks: None) -> None:
     code, report = chaos(tmp_path, "run", "14", "37", "--seed", "1")
     assert [(each["name"], each["problems"]) for each in report["scenarios"]] == [

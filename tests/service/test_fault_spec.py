@@ -39,6 +39,8 @@ def test_legal(fault: dict[str, Any]) -> None:
         ({"at": {"rank": 0, "node": 0, "step": 1}}, "exactly one of rank and node"),
         ({"at": {"rank": 2, "step": 1}}, "below the largest world size"),
         ({"at": {"rank": 0, "step": 1}, "do": "sigkill", "duration": 3}, "duration does not apply to sigkill"),
+        ({"at": {"rank": 0, "step": 1}, "do": "cut_traffic", "share": 0.5}, "share does not apply to cut_traffic"),
+        ({"at": {"rank": 0, "step": 1}, "do": "lose_traffic", "duration": 3}, "lose_traffic needs share"),
         ({"at": {"rank": 0, "step": 1}, "do": "slow", "factor": 3}, "slow needs steps"),
         ({"at": {"rank": 0, "step": 1}, "do": "slow", "steps": 3}, "slow needs factor"),
     ],

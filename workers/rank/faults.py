@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from regroup.workers.contract import FaultDue, FaultGranted, Join, Message, Phase
-from regroup.workers.rank import striking
+from regroup.workers.rank import striking, traffic
 
 _NOT_EVERY_STEP = (Phase.SNAPSHOT, Phase.CHECKPOINT)
 
@@ -73,10 +73,11 @@ class Faults:
             case "hold_gil":
                 striking.hold_gil(fault.get("duration"))
             case "oom":
-                try:
-                    striking.exhaust_memory()
-                except OSError as error:
-                    raise PlannedFaultError(f"{where}: not possible on this node: {error}") from error
+                _if_possible(where, striking.exhaust_memory)
+            case "cut_traffic":
+                traffic.cut()
+            case "lose_traffic":
+                _if_possible(where, lambda: traffic.lose(float(fault["share"]), fault.get("duration")))
             case "slow":
                 self._drag = striking.Drag(float(fault["factor"]), until_step=step + int(fault["steps"]))
             case do if do in self._acts:
@@ -86,6 +87,13 @@ class Faults:
                     raise PlannedFaultError(f"{where}: {error}") from error
             case _:
                 pass  # what strikes another process is carried out by the agent when it grants
+
+
+def _if_possible(where: str, act: Callable[[], None]) -> None:
+    try:
+        act()
+    except OSError as error:
+        raise PlannedFaultError(f"{where}: not possible on this node: {error}") from error
 
 
 def _is_of(at: Mapping[str, Any], join: Join) -> bool:

@@ -14,7 +14,7 @@ OUTCOME: dict[str, Any] = {
 def test_without_results_it_says_so() -> None:
     text = faults_page({}, {})
     assert "No run is stored." in text and "No run of the benchmark is stored." in text
-    assert "| I8 |" in text and "`freeze_node`" in text and "| 22 |" in text
+    assert "| I8 |" in text and "`freeze_node`" in text and "| 22a |" in text
 
 
 def test_with_results_it_shows_them() -> None:

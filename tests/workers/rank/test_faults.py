@@ -58,6 +58,28 @@ def test_a_sleeping_rank_goes_on_where_it_was(agent: Any, config: Config) -> Non
     assert [row["step"] for row in slept.rows if row["duration_s"] > 0.9] == [3, 4]
 
 
+def test_connections_that_end_cost_a_start_and_no_bit(agent: Any, config: Config) -> None:
+    whole = agent.run(config, 2, "connected")
+    config["faults"] = [fault(1, 3, "cut_traffic")]
+    struck = agent.run(config, 2, "cut-off", show_errors=False)
+    assert all(code != 0 for code in struck.codes)
+    assert {each["error"]["error_class"] for each in struck.of("Failed")} == {"collateral"}, "nobody is to blame"
+    at = {"source": "memory", "step": 2, "generation": 1}
+    after = agent.run(config, 2, "cut-off", generation=2, restore=at, faults_fired=[0])
+    assert after.result == whole.result
+
+
+def test_lost_packets_cost_time_and_no_bit(agent: Any, config: Config) -> None:
+    whole = agent.run(config, 2, "heard-well")
+    config["faults"] = [
+        fault(1, 2, "lose_traffic", share=0.1, duration=5.0),
+        fault(0, 4, "lose_traffic", share=1, duration=1.5),
+    ]
+    struck = agent.run(config, 2, "heard-badly")
+    assert struck.result == whole.result and struck.codes == [0, 0]
+    assert max(row["duration_s"] for row in struck.rows) > 1.0
+
+
 def test_a_flipped_byte_makes_the_newest_set_unusable_and_the_one_before_serves(agent: Any, config: Config) -> None:
     whole = agent.run(config, 2, "kept-well")
     config["faults"] = [fault(1, 3, "flip_snapshot"), fault(0, 3, "sigkill", "backward")]

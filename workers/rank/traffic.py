@@ -1,0 +1,87 @@
+"""Rehearsed troubles of a rank's network: its TCP connections end, or lose packets. Needs no privileges and no network
+of its own; connections that are made later are not struck."""
+
+import contextlib
+import ctypes
+import os
+import socket
+import stat
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+
+_ATTACH_FILTER, _DETACH_FILTER = 26, 27
+"""`SO_ATTACH_FILTER`, `SO_DETACH_FILTER` of asm-generic/socket.h, which Python's `socket` does not name."""
+_LOAD_RANDOM = (0x20, 0, 0, 0xFFFFF000 + 56)
+"""`A = random 32 bits`: a load from `SKF_AD_OFF + SKF_AD_RANDOM` (Documentation/networking/filter.rst of Linux)."""
+_TAKE, _DROP = (0x06, 0, 0, 0xFFFFFFFF), (0x06, 0, 0, 0)
+
+
+def cut() -> None:
+    """End all connections in both directions, as a firewall that resets them."""
+    for connection in _connections():
+        with connection, contextlib.suppress(OSError):  # the other end was faster
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+def lose(share: float, duration_s: float | None) -> None:
+    """Lose this share of what comes in, data and acknowledgements alike, for so long (None: for ever). Returns at once.
+
+    Raises:
+        OSError: the kernel takes no filter of sockets here.
+    """
+    struck = list(_connections())
+    for connection in struck:
+        _attach(connection, _program(share))
+    if duration_s is None:
+        for connection in struck:
+            connection.close()
+        return
+    mending = threading.Timer(duration_s, _mend, [struck])
+    mending.daemon = True
+    mending.start()
+
+
+def _mend(struck: Sequence[socket.socket]) -> None:
+    for connection in struck:
+        with connection, contextlib.suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
+
+
+def _connections() -> Iterator[socket.socket]:
+    """A second descriptor of each TCP connection of this process."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself is gone
+            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                continue
+            found = socket.socket(fileno=os.dup(int(name)))
+            if (
+                found.family in (socket.AF_INET, socket.AF_INET6)
+                and found.type == socket.SOCK_STREAM
+                and _has_peer(found)
+            ):
+                yield found
+            else:
+                found.close()
+
+
+def _has_peer(found: socket.socket) -> bool:
+    try:
+        found.getpeername()
+    except OSError:
+        return False
+    return True
+
+
+def _program(share: float) -> Sequence[tuple[int, int, int, int]]:
+    """Classic BPF: instructions of (code, jump if true, jump if false, operand)."""
+    if share >= 1:
+        return (_DROP,)
+    take_if_at_least = (0x35, 0, 1, int(share * 2**32))
+    return (_LOAD_RANDOM, take_if_at_least, _TAKE, _DROP)
+
+
+def _attach(connection: socket.socket, program: Sequence[tuple[int, int, int, int]]) -> None:
+    code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+    held = ctypes.create_string_buffer(code, len(code))
+    connection.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("@HP", len(program), ctypes.addressof(held)))
