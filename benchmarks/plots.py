@@ -12,10 +12,17 @@ matplotlib.use("Agg")
 _NAMES = {
     "regroup": "regroup",
     "regroup_cold": "regroup,\nno standby",
+    "torchrun": "torchrun",
     "ray_train_tuned": "Ray Train 2.60,\nknobs turned",
     "ray_train": "Ray Train 2.60,\nas shipped",
 }
-_COLORS = {"regroup": "#1b7f5c", "regroup_cold": "#6fb59b", "ray_train_tuned": "#8c8c8c", "ray_train": "#b8b8b8"}
+_COLORS = {
+    "regroup": "#1b7f5c",
+    "regroup_cold": "#6fb59b",
+    "torchrun": "#737373",
+    "ray_train_tuned": "#8c8c8c",
+    "ray_train": "#b8b8b8",
+}
 _FIGURES = {
     "kill_to_first_step_s": "SIGKILL of a rank → first step again",
     "submit_to_first_step_s": "submit → first step",

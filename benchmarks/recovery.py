@@ -1,7 +1,7 @@
-"""Start and recovery: regroup, Ray Train as shipped and with its knobs turned, and torchft, in one run on one machine.
+"""Start and recovery: regroup, Ray Train as shipped and with its knobs turned, torchrun and torchft, in one run.
 
 usage: python -m benchmarks.recovery --json PATH [--trials N]
-                                     [--arms regroup,regroup_cold,ray_train,ray_train_tuned,torchft]
+                                     [--arms regroup,regroup_cold,ray_train,ray_train_tuned,torchrun,torchft]
 
 Every trial of every arm has a fresh Ray cluster of two nodes with two slots each, and only one cluster is alive at a
 time. The arms take turns within a trial, in an order that rotates; within a trial all are struck at the same place.
@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import plots, ray_train_arm, regroup_arm, stats, torchft_arm
+from benchmarks import plots, ray_train_arm, regroup_arm, stats, torchft_arm, torchrun_arm
 from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
 from benchmarks.peers.workload import Workload, write_text
 from benchmarks.trial import Strike, Trial, TrialError, draw_strike
@@ -33,6 +33,7 @@ ARMS: Mapping[str, Arm] = {
     "regroup_cold": lambda *given: regroup_arm.run("regroup_cold", False, *given),
     "ray_train": lambda *given: ray_train_arm.run("ray_train", ray_train_arm.SHIPPED, *given),
     "ray_train_tuned": lambda *given: ray_train_arm.run("ray_train_tuned", ray_train_arm.TUNED, *given),
+    "torchrun": lambda *given: torchrun_arm.run("torchrun", *given),
     "torchft": lambda *given: torchft_arm.run("torchft", *given),
 }
 
@@ -89,7 +90,7 @@ def result(trials: Sequence[Trial], failures: Sequence[str], control: Mapping[st
         "failures": list(failures),
         "control": dict(control),
     }
-    for key, name in (("ratio", "ray_train"), ("ratio_tuned", "ray_train_tuned")):
+    for key, name in (("ratio", "ray_train"), ("ratio_tuned", "ray_train_tuned"), ("ratio_torchrun", "torchrun")):
         if name in arms and "regroup" in arms:
             document[key] = {
                 figure.removesuffix("_s"): arms[name][figure]["p50"] / arms["regroup"][figure]["p50"]

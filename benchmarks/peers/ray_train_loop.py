@@ -7,16 +7,14 @@ Times (Unix seconds) go to `events`, one JSON line each, appended by the process
 """
 
 import json
-import os
-import signal
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.workload import Text, Workload
+from benchmarks.peers.noted import Killing, note
+from benchmarks.peers.workload import Workload
 
 EXPERIMENT = "recovery"
 
@@ -47,92 +45,36 @@ class RayTrainSettings:
     """How often an elastic group looks for room; Ray Train's default."""
 
 
-def note(path: str, kind: str, **data: Any) -> None:
-    """Append one event; a single write of a short line is atomic."""
-    line = json.dumps({"kind": kind, "time_s": time.time(), **data}) + "\n"
-    with Path(path).open("a") as file:
-        file.write(line)
-
-
 def train(config: dict[str, Any]) -> None:
     """The training function: one call per worker and life of the worker group."""
     import ray.train
-    import torch
-    import torch.distributed as dist
-    import torch.distributed.checkpoint as dcp
     from ray.train import Checkpoint, CheckpointUploadMode
-    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-    from torch.distributed.fsdp import fully_shard
-    from torch.nn.functional import cross_entropy
 
-    from regroup.workers.models.transformer import build
+    from benchmarks.peers.sharded_loop import ShardedLoop
 
     settings = RayTrainSettings(**config)
-    workload = Workload(**settings.workload)
-    rank = ray.train.get_context().get_world_rank()
-    torch.set_num_threads(1)
-
-    torch.manual_seed(workload.seed)
-    model = build(workload.model, workload.model["vocab_size"])
-    for layer in model.layers.values():
-        fully_shard(layer)
-    fully_shard(model)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=workload.lr, betas=workload.betas, eps=workload.eps, weight_decay=workload.weight_decay
-    )
-    text = Text(workload)
-
+    killing = Killing(settings.events, settings.kill_rank, settings.kill_step, settings.kill_phase)
+    loop = ShardedLoop(Workload(**settings.workload), killing)
     done = 0
     if checkpoint := ray.train.get_checkpoint():
         with checkpoint.as_directory() as folder:
-            weights, moments = get_state_dict(model, optimizer)
-            state = {"model": weights, "optimizer": moments, "step": 0}
-            dcp.load(state, checkpoint_id=folder)
-            set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
-            done = int(state["step"])
-    if rank == 0:
+            done = loop.load(folder)
+    if loop.rank == 0:
         note(settings.events, "start", step=done)
-
-    def strike(step: int, phase: str) -> None:
-        marker = Path(settings.events + ".killed")
-        if (rank, step, phase) == (settings.kill_rank, settings.kill_step, settings.kill_phase) and not marker.exists():
-            marker.touch()
-            note(settings.events, "kill", step=step, rank=rank, phase=phase)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    ranks = ray.train.get_context().get_world_size()
-    share = workload.global_batch // workload.micro_batch // ranks
-    for step in range(done + 1, workload.steps + 1):
-        loss_sum = torch.zeros(2, dtype=torch.float64)
-        strike(step, "forward")
-        for index in range(share):
-            tokens = text.micro_batch(step, rank * share + index)
-            logits = model(tokens[:, :-1])
-            loss = cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum")
-            strike(step, "backward")
-            # fully_shard averages over ranks
-            (loss * ranks / (workload.global_batch * workload.sequence)).backward()
-            loss_sum += torch.tensor([loss.item(), tokens[:, 1:].numel()], dtype=torch.float64)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), workload.clip_norm)
-        strike(step, "optimizer")
-        optimizer.step()
-        optimizer.zero_grad()
-        dist.all_reduce(loss_sum)
-        metrics = {"step": step, "loss": float(loss_sum[0] / loss_sum[1])}
-        if rank == 0:
-            note(settings.events, "step", ranks=ranks, **metrics)
+    for step in range(done + 1, loop.workload.steps + 1):
+        metrics = {"step": step, "loss": loop.take(step)}
+        if loop.rank == 0:
+            note(settings.events, "step", ranks=loop.ranks, **metrics)
         # `report` waits for the controller's next poll, so reporting each step would slow a short step down to it.
         if step % settings.checkpoint_every:
             continue
-        weights, moments = get_state_dict(model, optimizer)
-        state = {"model": weights, "optimizer": moments, "step": step}
         if settings.direct:
-            folder = Path(settings.storage) / EXPERIMENT / f"step-{step}"
-            dcp.save(state, checkpoint_id=folder)
-            ray.train.report(metrics, Checkpoint(str(folder)), checkpoint_upload_mode=CheckpointUploadMode.NO_UPLOAD)
+            folder = str(Path(settings.storage) / EXPERIMENT / f"step-{step}")
+            loop.save(folder, step)
+            ray.train.report(metrics, Checkpoint(folder), checkpoint_upload_mode=CheckpointUploadMode.NO_UPLOAD)
         else:
             with tempfile.TemporaryDirectory() as folder:
-                dcp.save(state, checkpoint_id=folder)
+                loop.save(folder, step)
                 ray.train.report(metrics, Checkpoint.from_directory(folder))
 
 

@@ -7,15 +7,13 @@ its `step` with how many replicas took part, and `kill` in the one that kills it
 """
 
 import json
-import os
-import signal
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.ray_train_loop import note
+from benchmarks.peers.noted import Killing, note
 from benchmarks.peers.workload import Text, Workload
 
 
@@ -78,28 +76,21 @@ def main() -> None:
     text = Text(workload)
     note(settings.events, "start", replica=replica)
 
-    def strike(step: int, phase: str) -> None:
-        marker = Path(settings.events + ".killed")
-        here = (replica, step, phase)
-        if here == (settings.kill_rank, settings.kill_step, settings.kill_phase) and not marker.exists():
-            marker.touch()
-            note(settings.events, "kill", step=step, replica=replica, phase=phase)
-            os.kill(os.getpid(), signal.SIGKILL)
-
+    killing = Killing(settings.events, settings.kill_rank, settings.kill_step, settings.kill_phase)
     share = workload.global_batch // workload.micro_batch // settings.replicas
     while (done := manager.current_step()) < workload.steps:
         step = done + 1
         optimizer.zero_grad()  # begins a quorum
-        strike(step, "forward")
+        killing.strike(replica, step, "forward")
         for index in range(share):
             tokens = text.micro_batch(step, replica * share + index)
             logits = model(tokens[:, :-1])
             loss = cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum")
-            strike(step, "backward")
+            killing.strike(replica, step, "backward")
             # torchft averages over the replicas that take part
             (loss * settings.replicas / (workload.global_batch * workload.sequence)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), workload.clip_norm)
-        strike(step, "optimizer")
+        killing.strike(replica, step, "optimizer")
         optimizer.step()
         if manager.current_step() > done:
             note(settings.events, "step", step=manager.current_step(), replica=replica, of=manager.num_participants())

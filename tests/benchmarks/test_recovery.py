@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from benchmarks import torchft_arm
-from benchmarks.ray_train_arm import read_trial
+from benchmarks.driven import read_trial
 from benchmarks.recovery import result
 from benchmarks.trial import Strike, Trial
 
