@@ -16,7 +16,8 @@ _MID = (10, 14)
 _PHASES = ("forward", "backward", "optimizer")
 _EXIT, _HANG = frozenset({"rank_exit"}), frozenset({"hang"})
 _LOST = frozenset({"agent_lost", "node_lost"})
-_MIRRORED = {"snapshot": {"every_steps": 1, "mirror_share": 0.5}}
+_MIRRORED = {"snapshot": {"every_steps": 1, "mirror_share": 0.5}, "checkpoint": {"every_steps": STEPS}}
+"""Checkpoints are far from where a node is struck: one of that very step would be the better source than a mirror."""
 _NO_MIRROR = {"snapshot": {"every_steps": 1, "mirror": "off"}}
 _REPLICAS = {"layout": {"dp": RANKS, "data_parallel": "ddp"}}
 _LONGER = 4

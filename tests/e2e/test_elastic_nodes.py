@@ -14,7 +14,7 @@ from regroup.service.runtime.local_strikes import LocalStrikes
 from regroup.service.settings import Settings
 
 Spec = Callable[..., dict[str, Any]]
-STEPS = 1100
+STEPS = 400
 TOLERANCE = 1e-10
 """Relative, of each step's loss, in float64: sums are of another order where ranks are others."""
 # Each step waits a little until the test has seen all that it came for: the job is there for as long as nodes take to
@@ -27,7 +27,7 @@ commit = Context.commit
 
 def slowly(self, step, *args, **fields):
     if not os.path.exists(os.environ["SEEN"]):
-        time.sleep(0.15)
+        time.sleep(0.5)
     return commit(self, step, *args, **fields)
 
 Context.commit = slowly
