@@ -1,6 +1,6 @@
 """What each kind of failure costs: many injections into one job, held against an undisturbed run.
 
-usage: python -m benchmarks.faults --json PATH [--injections N] [--rows rank_exit,hang,supervisor,node_loss]
+usage: python -m benchmarks.faults --json PATH [--injections N] [--rows rank_exit,hang,supervisor,node_loss,torchft]
                                    [--soak-minutes M]
 
 Rows that are not run are kept as they are in PATH. Each says what machine it was measured on.
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import fault_soak, plots
+from benchmarks import fault_peers, fault_soak, plots, torchft_arm
 from benchmarks.facts import machine_facts
 from benchmarks.fault_rows import figures_of, plan_of, trials_of
 from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
@@ -25,6 +25,7 @@ from regroup.service.chaos.record import Record
 from regroup.service.errors import RegroupError
 
 ROWS = ("rank_exit", "hang", "supervisor", "node_loss")
+PEER = "torchft"
 _SPARES = {"node_loss": 1}
 _SEED = 5
 _A_STEP_S, _AN_INJECTION_S = 2.0, 60.0
@@ -37,7 +38,7 @@ def main() -> int:
     """Run the rows and write the result, after each."""
     parser = arguments(__doc__ or "", trials=1)
     parser.add_argument("--injections", type=int, default=20, metavar="N", help="of each row, default 20")
-    parser.add_argument("--rows", default=",".join(ROWS), help="rows to run, comma-separated; `none` for none")
+    parser.add_argument("--rows", default=",".join((*ROWS, PEER)), help="rows to run, comma-separated; `none` for none")
     parser.add_argument("--soak-minutes", type=float, default=0.0, metavar="M", help="also soak for so long, twice")
     given = parser.parse_args()
     end_tidily_on_sigterm()
@@ -46,7 +47,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="bench-faults-") as scratch:
         root = Path(scratch)
         write_text(root / "text")
-        for row in [name for name in given.rows.split(",") if name != "none"]:
+        rows = [name for name in given.rows.split(",") if name != "none"]
+        if PEER in rows:
+            rows.remove(PEER)
+            if torchft_arm.is_installed():
+                document[PEER] = fault_peers.run(root, _SEED, document["failures"])
+                _write(given.json, document)
+            else:
+                print("torchft is not installed and left out: pip install torchft==0.2.0", flush=True)
+        for row in rows:
             document[row] = _row(root, row, given.injections, document["failures"])
             _write(given.json, document)
         if given.soak_minutes:
@@ -115,6 +124,8 @@ def summary(document: Mapping[str, Any]) -> dict[str, Any]:
         found["steps_lost_max_memory"] = max(lost)
     if rows:
         found["straggler"] = {"false_alarms": sum(row["false_alarms"] for row in rows.values())}
+    if document.get(PEER, {}).get("ratio"):
+        found["ratio"] = {"torchft_full_strength": document[PEER]["ratio"]}
     return found
 
 

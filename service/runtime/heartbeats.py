@@ -40,10 +40,13 @@ class Heartbeats(asyncio.DatagramProtocol):
 
 def _bound(host: str, ports: Sequence[int]) -> socket.socket | None:
     for port in ports:
-        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
-        sock.setblocking(False)
         with contextlib.suppress(OSError):
-            sock.bind((host, port))
+            sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+            sock.setblocking(False)
+            try:
+                sock.bind((host, port))
+            except OSError:
+                sock.close()
+                raise
             return sock
-        sock.close()
     return None

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.fault_peers import result
 from benchmarks.fault_rows import figures_of, plan_of, trials_of
 from benchmarks.faults import ROWS, summary
+from benchmarks.trial import Strike, Trial
 from regroup.service.chaos.plan import Plan
 from regroup.service.chaos.record import Fallen, Record
 
@@ -76,3 +78,16 @@ def test_figures_over_rows_take_the_worst_and_all() -> None:
     rows = {"rank_exit": {"steps_lost_max": 0, "false_alarms": 1}, "hang": {"steps_lost_max": 1, "false_alarms": 2}}
     assert summary({**rows, "soak": {}}) == {"steps_lost_max_memory": 1, "straggler": {"false_alarms": 3}}
     assert summary({}) == {}
+
+
+def test_a_job_is_whole_again_with_all_its_ranks() -> None:
+    strike = Strike(1, 14, "forward")
+    trials = [
+        Trial("regroup", strike, 1.0, 0.4, 0.5, 1),
+        Trial("torchft", strike, 9.0, 0.2, 0.2, 0, kill_to_full_strength_s=4.0),  # three go on with fewer samples
+    ]
+    found = result(trials)
+    assert found["ratio"] == pytest.approx(8.0) and summary({"torchft": found})["ratio"] == {
+        "torchft_full_strength": pytest.approx(8.0)
+    }
+    assert result(trials[:1])["ratio"] is None and "ratio" not in summary({"torchft": result(trials[:1])})
