@@ -24,6 +24,8 @@ SCRATCH_BYTES = 64 << 20
 _DEVICE_S = 20.0
 """A GPU that has not computed 256 rows by then hangs."""
 _CLOCK_S = 60.0
+_TRIES = 2
+"""Of a link: a node is given up for one that is broken, and whoever is only busy may be late once."""
 _GOOD_FOR_S = 300.0
 _BLOCK = b"regroup" * 512
 
@@ -124,11 +126,15 @@ async def _check_devices(zygote: ZygoteLink, device: str, indexes: list[int]) ->
 
 
 async def _check_link(peer: Mapping[str, Any]) -> Findings:
-    findings, started = Findings(), time.monotonic()
-    try:
-        await exchange.echo(Address(peer["host"], peer["port"], peer["token"]))
-    except ExchangeError as error:
-        findings.unreached.append((peer["node_id"], f"it does not reach {peer['name']}: {error}"))
+    findings, started, said = Findings(), time.monotonic(), ""
+    for _ in range(_TRIES):
+        try:
+            await exchange.echo(Address(peer["host"], peer["port"], peer["token"]))
+            break
+        except ExchangeError as error:
+            said = str(error)
+    else:
+        findings.unreached.append((peer["node_id"], f"it does not reach {peer['name']}: {said}"))
     findings.seconds = time.monotonic() - started
     return findings
 

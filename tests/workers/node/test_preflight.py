@@ -125,6 +125,24 @@ async def test_an_echo_comes_back_whole_and_a_broken_link_is_named(
     assert found.failed == []
 
 
+async def test_a_link_that_fails_once_is_tried_again(
+    zygote: ZygoteLink, peer: Exchange, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late: list[Address] = []
+    echo = exchange.echo
+
+    async def first_late(address: Address) -> None:
+        if not late:
+            late.append(address)
+            raise ExchangeError("no echo in 3 s")
+        await echo(address)
+
+    monkeypatch.setattr(exchange, "echo", first_late)
+    peers = [{"node_id": "n1", "name": "n1", **asdict(peer.address)}]
+    found = await Preflight().before_ranks(zygote, tmp_path, order(peers=peers))
+    assert late and found.unreached == []
+
+
 async def test_a_peer_that_listens_and_says_nothing_is_not_waited_for() -> None:
     with bind_listener("127.0.0.1", None) as mute:
         started = time.monotonic()
