@@ -20,7 +20,9 @@ from regroup.service.detectors import Detector
 from regroup.service.errors import UnavailableError
 
 _SLOTS = RANKS // NODES
-_START_S, _BLIND_S, _A_STEP_S, _A_BLOW_S = 180.0, 30.0, 0.5, 30.0
+_START_S, _A_STEP_S, _A_BLOW_S = 180.0, 0.5, 30.0
+_BLIND_S, _BLIND_A_BLOW_S, _BLIND_TIMES = 20.0, 10.0, 3.0
+"""Patience with what a detector that is off may never notice: beside this, so many times the control run."""
 _CALIBRATION_STEPS = 60
 _SOAK_PAUSE_S = 20.0
 """A fault about so often."""
@@ -44,9 +46,10 @@ def run_scenarios(
                     tell(f"control run of {scenario.steps} steps")
                     controls[like] = _run(service, root, Plan("control", seed, scenario.steps), tell, **layout)
                 tell(f"{scenario.number} {scenario.name}: {scenario.what}")
-                patience_s = _BLIND_S if blind_to else _START_S
-                record = _run(service, root, scenario.plan(seed), tell, patience_s)
-                yield judged(scenario, seed, record, controls[like])
+                plan, control = scenario.plan(seed), controls[like]
+                within_s = _blind_patience_s(plan, control) if blind_to else None
+                record = _run(service, root, plan, tell, within_s)
+                yield judged(scenario, seed, record, control)
 
 
 def run_soak(minutes: float, seed: int, mix: Mapping[str, float], tell: Tell) -> Outcome:
@@ -86,7 +89,7 @@ def _service(spares: int, blind_to: Collection[Detector] = ()) -> Generator[tupl
 
 
 def _run(
-    service: LocalService, root: Path, plan: Plan, tell: Tell, patience_s: float = _START_S, **parts: Any
+    service: LocalService, root: Path, plan: Plan, tell: Tell, within_s: float | None = None, **parts: Any
 ) -> Record:
     budgets = dict.fromkeys(("rank_exit", "node_loss", "hang", "io_error"), 10 + len(plan.faults) + len(plan.blows))
     spec = {
@@ -103,5 +106,11 @@ def _run(
         "snapshot": {"every_steps": 1},
         **parts,
     }
-    within_s = patience_s + _A_STEP_S * plan.steps + _A_BLOW_S * (len(plan.faults) + len(plan.blows))
+    if within_s is None:
+        within_s = _START_S + _A_STEP_S * plan.steps + _A_BLOW_S * (len(plan.faults) + len(plan.blows))
     return conduct(service, spec, plan, within_s=within_s, tell=tell)
+
+
+def _blind_patience_s(plan: Plan, control: Record) -> float:
+    blows_s = _BLIND_A_BLOW_S * (len(plan.faults) + len(plan.blows))
+    return _BLIND_S + blows_s + _BLIND_TIMES * sum(row["duration_s"] or 0.0 for row in control.rows)

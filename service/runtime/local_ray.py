@@ -65,6 +65,9 @@ def ray_environment(token_path: Path) -> dict[str, str]:
         "RAY_AUTH_TOKEN_PATH": str(token_path),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # else a server under `uv run` ships its project to every worker
+        # A machine that is cut off learns it when packets stay unanswered for so long, not only after two minutes; it
+        # then tries to reach the cluster's head for one more, and ends what runs on it.
+        "RAY_grpc_client_keepalive_timeout_ms": "20000",
     }
 
 

@@ -30,9 +30,9 @@ MIRROR_AGE_STEPS = 6
 """A node that is given up is restored from its mirror, which is not of every step."""
 PARTED_FOR_S = 30.0
 """Ten until it is a hang, some until links are tried, and the start of agents on another node."""
-FENCED_WITHIN_S = 240.0
-"""A node whose raylet has not reached the cluster's head for a minute ends; that packets go nowhere it learns late: 165
-to 196 s were seen. Ranks alone would end at their lease, ten minutes after the last word of a supervisor."""
+FENCED_WITHIN_S = 120.0
+"""A node whose raylet has not reached the cluster's head for a minute ends; that packets go nowhere it learns after
+20 s (`ray_environment`). Ranks alone would end at their lease, ten minutes after the last word of a supervisor."""
 BAD_FOR_S, STALLED_FOR_S = 30.0, 8.0
 """Connections stand still for longer than the 5 s after which an agent that says nothing is lost."""
 
