@@ -1,6 +1,7 @@
 """Training functions as a user would write them, run by the tests of the context."""
 
 import hashlib
+import struct
 
 import torch
 from torch import nn
@@ -87,3 +88,11 @@ def digests_without_numpy(context):
     parameters = {own: torch.nn.Parameter(torch.ones(2, 3)), "shared.weight": torch.nn.Parameter(torch.ones(4))}
     found = digests(parameters.items())
     context.result = {"names": list(found), "sizes": [each.numel for each in found.values()]}
+
+
+def sums_of_all_ranks(context):
+    """Numbers whose sum depends on their order, and what every rank then has."""
+    total = context.sum([1e16 if context.rank == 0 else 1.0, 0.1 * context.rank, float("nan"), -float("inf")])
+    everywhere = [None] * context.world_size
+    torch.distributed.all_gather_object(everywhere, struct.pack("<4d", *total).hex())
+    context.result = {"everywhere": everywhere, "total": [str(value) for value in total]}

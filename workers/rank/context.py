@@ -47,6 +47,7 @@ from regroup.workers.contract import (
 )
 from regroup.workers.parallel.mesh import Place, alike_in, build_mesh, data_place, layout_hash
 from regroup.workers.rank.agreement import MIRROR_PINS, Agreement, Asked, Wishes
+from regroup.workers.rank.control_sum import control_sum
 from regroup.workers.rank.faults import Faults
 from regroup.workers.rank.loop import StepLoop
 from regroup.workers.rank.ports import ChannelPort, ProgressPort
@@ -285,9 +286,8 @@ class Context:
     def sum(self, values: Sequence[float]) -> list[float]:
         """Sum each value over all ranks, in float64."""
         on_host = self.device.type == "cpu" or "cpu:gloo" in dist.get_backend_config()
-        total = torch.tensor(values, dtype=torch.float64, device="cpu" if on_host else self.device)
-        dist.all_reduce(total)
-        return total.tolist()
+        own = torch.tensor(values, dtype=torch.float64, device="cpu" if on_host else self.device)
+        return control_sum(own).tolist()
 
     def commit(
         self,
