@@ -40,6 +40,7 @@ class Choice:
     prefetch: int
     offload: bool
     bucket_mib: int
+    find_unused_parameters: bool
     sequence_parallel: bool
     async_tp: bool
     schedule: str
@@ -175,6 +176,14 @@ RULES: tuple[Rule, ...] = (
         lambda choice: choice.bucket_mib == 25 or (not choice.is_sharded and choice.tp == choice.pp == 1),
         lambda choice: {"bucket_mib": choice.bucket_mib, "data_parallel": choice.data_parallel, "tp": choice.tp,
                         "pp": choice.pp},
+    ),
+    Rule(
+        "layout.find_unused_parameters",
+        "true only with data_parallel ddp or zero1, tp 1 and pp 1",
+        "everything else sums gradients block by block, of blocks that all ranks use",
+        lambda choice: not choice.find_unused_parameters or (not choice.is_sharded and choice.tp == choice.pp == 1),
+        lambda choice: {"find_unused_parameters": choice.find_unused_parameters,
+                        "data_parallel": choice.data_parallel, "tp": choice.tp, "pp": choice.pp},
     ),
     _of_model("heads"),
     _of_model("kv_heads"),

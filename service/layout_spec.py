@@ -95,6 +95,9 @@ class LayoutSpec(Part):
     """Of fsdp and zero2: shards, their gradients and the optimizer live in host memory."""
     bucket_mib: Positive = 25
     """Of ddp and zero1: gradients are summed in buckets of this size, while the backward goes on."""
+    find_unused_parameters: bool = False
+    """Of ddp and zero1: find in each forward what of the model it does not use; a model that leaves a part out at times
+    needs it, and every step pays for it."""
     tp: Positive = 1
     """Tensor-parallel degree."""
     sequence_parallel: bool = True
@@ -138,5 +141,8 @@ class LayoutSpec(Part):
 
     def strategy(self) -> dict[str, Any]:
         """What ranks need to know beside the degrees."""
-        fields = {"reshard_after_forward", "prefetch", "offload", "bucket_mib", "sequence_parallel", "schedule"}
+        fields = {
+            "reshard_after_forward", "prefetch", "offload", "bucket_mib", "find_unused_parameters", "sequence_parallel",
+            "schedule",
+        }  # fmt: skip
         return self.model_dump(mode="json", include=fields)

@@ -79,12 +79,6 @@ def of_four_blocks(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_in_backward_and_optimizer(served: Served, spec: Spec) -> None:
-    """Where a rank waits for another in most ways at once; the other phases, and what else can die, are slow."""
-    loses_ranks_and_no_bit(served, spec, FOUR["tp2 x pp2"], 4, faults(4)[1:3])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FOUR)
 def test_on_four_ranks(served: Served, spec: Spec, name: str) -> None:
     loses_ranks_and_no_bit(served, spec, FOUR[name], 4, faults(4))

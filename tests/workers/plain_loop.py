@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from regroup.workers import trainer
-from regroup.workers.models import build_model
-from regroup.workers.parallel import scaler
+from regroup.workers.models import build_model, transformer
+from regroup.workers.parallel import engine, scaler
 from regroup.workers.parallel.digest import digests
 from regroup.workers.parallel.mesh import meshes_of
 from regroup.workers.parallel.names import parameters_of
@@ -96,3 +96,39 @@ def sums_of_all_ranks(context):
     everywhere = [None] * context.world_size
     torch.distributed.all_gather_object(everywhere, struct.pack("<4d", *total).hex())
     context.result = {"everywhere": everywhere, "total": [str(value) for value in total]}
+
+
+def leaves_blocks_out(context):
+    """A model of which block 0 is used by nobody, and block 1 by every rank but the last."""
+    forward = transformer.Block.forward
+
+    def partly(self, x, rotation):
+        unused = {0} if context.rank < context.world_size - 1 else {0, 1}
+        return x if self.number in unused else forward(self, x, rotation)
+
+    def numbered(*args):
+        model = build(*args)
+        for number, block in enumerate(model.layers.values()):
+            block.number = number
+        return model
+
+    build, transformer.Block.forward = engine.build_model, partly
+    engine.build_model = numbered
+    try:
+        trainer.train(context)
+    finally:
+        engine.build_model, transformer.Block.forward = build, forward
+    (module,) = context.tracked(nn.Module)
+    found = dict(parameters_of(module))
+    drawn = numbered(context.config["model"], 257)
+    initialise(drawn.to_empty(device="cpu"), context.config["seed"])
+    start = dict(parameters_of(drawn))
+    context.result |= {
+        "moved": sorted(
+            {
+                name.split(".")[1]
+                for name, value in found.items()
+                if name.startswith("layers.") and not torch.equal(value, start[name])
+            }
+        )
+    }

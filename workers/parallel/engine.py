@@ -152,7 +152,9 @@ class Engine:
 
     def squared_norm(self) -> float:
         """This rank's share of the squared norm of the gradient."""
-        return squared_norm(self._gradients, self._copies) / self.scale.value**2
+        held = [(each.grad, count) for each, count in zip(self._trained, self._copies, strict=True)]
+        used = [(gradient, count) for gradient, count in held if gradient is not None]
+        return squared_norm([gradient for gradient, _ in used], [count for _, count in used]) / self.scale.value**2
 
     def update(self, rate: float, norm: float, correction: float) -> None:
         """Scale by `correction`, clip what then has norm `norm`, update with this learning rate. To be called before

@@ -28,6 +28,7 @@ def replicate(model: nn.Module, mesh: DeviceMesh, strategy: Strategy) -> nn.Modu
         init_sync=False,
         gradient_as_bucket_view=True,
         bucket_cap_mb=strategy.bucket_mib,
+        find_unused_parameters=strategy.find_unused_parameters,
     )
     sums = _Sums(reduce_dtype(strategy.precision, strategy.reduce))
     replicated.register_comm_hook(sums, _sum_hook)

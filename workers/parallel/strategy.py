@@ -26,6 +26,8 @@ class Strategy:
     """Of sharded parameters: shards, gradients and the optimizer's state are in host memory."""
     bucket_mib: int = 25
     """Of replicas: gradients are summed in buckets of this size."""
+    find_unused_parameters: bool = False
+    """Of replicas: a forward may leave out a part of the model."""
     sequence_parallel: bool = True
     """Between the parts that tensor parallelism splits, a rank holds a part of the sequence and not all of it."""
 

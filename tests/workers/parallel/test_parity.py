@@ -19,6 +19,7 @@ CONVNET = {
 
 LAYOUTS: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
     "ddp2": ("ddp", {"dp_replicate": 2}, {}),
+    "ddp3, looking for what is not used": ("ddp", {"dp_replicate": 3}, {"find_unused_parameters": True}),
     "zero1-2": ("zero1", {"dp_replicate": 2}, {}),
     "zero1-3, uneven": ("zero1", {"dp_replicate": 3}, {}),
     "zero2-2": ("zero2", {"dp_shard": 2}, {}),

@@ -24,3 +24,24 @@ def test_a_restart_at_any_step_is_bitwise_the_same(agent: Any, many_buckets: Con
     after = agent.run(many_buckets, 3, f"buckets-{done}", generation=2, restore=state)
     assert after.result == whole.result
     assert whole.rows[1]["extra"]["all_reduce"] > 1, "there is more than one bucket"
+
+
+@pytest.mark.parametrize("data_parallel", ["ddp", "zero1"])
+def test_a_model_that_leaves_parts_out_is_trained_where_that_is_looked_for(
+    agent: Any, config: Config, data_parallel: str
+) -> None:
+    config["model"] |= {"layers": 3}
+    config |= {"data_parallel": data_parallel, "strategy": {"find_unused_parameters": True}}
+    entry = "plain_loop:leaves_blocks_out"
+    layout = {"dp_replicate": 2}
+    run = agent.run(config, 2, f"parts-{data_parallel}", entry=entry, layout=layout)
+    assert run.codes == [0, 0], run.errors
+    assert run.result["moved"] == ["1", "2"], "also what one rank alone has used; what nobody has stays as it was"
+
+
+def test_a_model_that_leaves_parts_out_is_told_to_look_for_that(agent: Any, config: Config) -> None:
+    config["model"] |= {"layers": 3}
+    config |= {"data_parallel": "ddp", "strategy": {}}
+    layout, entry = {"dp_replicate": 2}, "plain_loop:leaves_blocks_out"
+    run = agent.run(config, 2, "refused", entry=entry, layout=layout, show_errors=False)
+    assert any("find_unused_parameters" in error for error in run.errors)

@@ -24,7 +24,7 @@ def trained(interval: SnapshotInterval, steps: int, cost: Callable[[int], float]
     return kept
 
 
-@pytest.mark.parametrize(("cost_s", "every"), [(0.001, 1), (0.019, 1), (0.05, 3), (0.2, 10), (50.0, 100)])
+@pytest.mark.parametrize(("cost_s", "every"), [(0.001, 1), (0.01, 1), (0.05, 5), (0.2, 20), (50.0, 100)])
 def test_it_costs_its_share_at_most_and_no_step_more_apart_than_that_needs(cost_s: float, every: int) -> None:
     interval = SnapshotInterval(None, is_async=False)
     kept = trained(interval, 600, lambda _: cost_s)
@@ -38,7 +38,7 @@ def test_it_costs_its_share_at_most_and_no_step_more_apart_than_that_needs(cost_
 def test_whatever_it_costs_it_stays_within_its_share(cost_s: float) -> None:
     interval = SnapshotInterval(None, is_async=False)
     trained(interval, 60, lambda _: cost_s)
-    assert cost_s / (interval.every_steps + cost_s) <= SHARE or interval.every_steps == 100
+    assert 2 * cost_s / (interval.every_steps + 2 * cost_s) <= SHARE or interval.every_steps == 100
 
 
 def test_one_slow_copy_changes_nothing_and_lasting_slowness_does() -> None:
@@ -46,16 +46,16 @@ def test_one_slow_copy_changes_nothing_and_lasting_slowness_does() -> None:
     trained(interval, 40, lambda step: 1.0 if step == 20 else 0.01)
     assert interval.every_steps == 1
     trained(interval, 40, lambda _: 0.1)
-    assert interval.every_steps == 5
+    assert interval.every_steps == 10
 
 
 def test_it_comes_back_only_when_that_costs_clearly_less() -> None:
     interval = SnapshotInterval(None, is_async=False)
     trained(interval, 100, lambda _: 0.05)
     trained(interval, 100, lambda _: 0.037)
-    assert interval.every_steps == 3, "two steps would do, but barely"
+    assert interval.every_steps == 5, "four steps would do, but barely"
     trained(interval, 100, lambda _: 0.025)
-    assert interval.every_steps == 2
+    assert interval.every_steps == 4
 
 
 def test_training_that_is_slower_beside_a_copy_counts_where_copies_run_beside_it() -> None:
@@ -64,7 +64,7 @@ def test_training_that_is_slower_beside_a_copy_counts_where_copies_run_beside_it
     assert beside.every_steps == 5
     before = SnapshotInterval(None, is_async=False)
     trained(before, 200, lambda _: 0.03, slower_s=0.07)
-    assert before.every_steps == 2, "a copy that is whole before training goes on makes it no slower"
+    assert before.every_steps == 3, "of a copy that is whole before training goes on the wait tells all"
 
 
 def test_what_the_spec_says_stays() -> None:
