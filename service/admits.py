@@ -14,5 +14,9 @@ class Admits(Part):
     """Ranks of one job."""
     highest_priority: Literal["low", "normal", "high", "critical"] | None = None
     """Class of the most urgent ones."""
+    accelerators: list[str] | None = None
+    """GPUs that `resources.accelerator` may name; each of its CUDA jobs then has to name one."""
+    images: list[str] | None = None
+    """Container images that `environment.image` may name; each of its jobs then has to name one."""
     interpreters: list[str] | None = None
     """Pythons that `environment.interpreter` may name; `requirements` are installed by those that name none."""

@@ -8,7 +8,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import AfterValidator, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.quantities import AbsolutePath, Part
+from regroup.service.quantities import AbsolutePath, NodeWord, Part
 
 
 def _requirement(text: str) -> str:
@@ -57,6 +57,9 @@ class Environment(Part):
     """What the ranks see beside `requirements`: the platform's packages (torch and numpy among them), or `none`."""
     interpreter: AbsolutePath | None = None
     """Absolute path of a Python that is on every node already, with torch in it, instead of `requirements`."""
+
+    image: NodeWord | None = None
+    """Container image that its nodes must run, as their label `regroup.io/image` names it; any if absent."""
 
     @model_validator(mode="before")
     @classmethod

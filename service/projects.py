@@ -1,6 +1,6 @@
 """What can be asked of projects, and what they let their jobs ask for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -85,7 +85,7 @@ def admitted(spec: JobSpec, project: ProjectRow) -> JobSpec:
     """The spec with the project's defaults where it names no value itself.
 
     Raises:
-        ForbiddenError: the project's jobs may not ask for that kind of device, priority or interpreter.
+        ForbiddenError: the project's jobs may not ask for such nodes, that priority or interpreter.
         SpecError: it is larger than the project lets its jobs be, or a default does not go with it.
     """
     if project.defaults:
@@ -101,6 +101,10 @@ def admitted(spec: JobSpec, project: ProjectRow) -> JobSpec:
     if interpreter is not None and admits.interpreters is not None and interpreter not in admits.interpreters:
         allowed = ", ".join(admits.interpreters) or "none but the platform's"
         raise ForbiddenError(f"jobs of project {name!r} may run in {allowed}, not in {interpreter}")
+    if admits.images is not None:
+        _check_named("environment.image", "images", spec.environment.image, admits.images, name)
+    if admits.accelerators is not None and spec.resources.device == "cuda":
+        _check_named("resources.accelerator", "accelerators", spec.resources.accelerator, admits.accelerators, name)
     _check_size(spec, project, admits.largest)
     return spec
 
@@ -117,6 +121,13 @@ def check_resize(layout: Layout, project: ProjectRow) -> None:
 def most_ranks(project: ProjectRow) -> int | None:
     """Of one of the project's jobs; None where nothing bounds it."""
     return min((most for most in (Admits.model_validate(project.admits).largest, project.limit) if most), default=None)
+
+
+def _check_named(field: str, what: str, said: str | None, admitted: Sequence[str], project: str) -> None:
+    """Where a project bounds them, a job that names none might get any."""
+    if said not in admitted:
+        allowed, asked = ", ".join(admitted) or "none", "any" if said is None else said
+        raise ForbiddenError(f"jobs of project {project!r} may use {what} {allowed}, not {asked}: say {field}")
 
 
 def _check_size(spec: JobSpec, project: ProjectRow, largest: int | None) -> None:

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 _NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+_LABEL_VALUE = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
 _DURATION_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _BYTE_UNITS = {
     "": 1,
@@ -80,6 +81,7 @@ Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
 """A path that is the same on every node."""
 Positive = Annotated[int, Field(ge=1)]
+NodeWord = Annotated[str, Field(pattern=_LABEL_VALUE, description="value of a node's label, at most 63 characters")]
 Name = Annotated[str, Field(pattern=_NAME, description="lower-case letters, digits and '-', at most 63")]
 
 

@@ -100,7 +100,7 @@ def _whole(job: JobRow, grants: Sequence[Allotment], specs: Specs, now: float) -
     return Running(
         job.id,
         job.name,
-        Demand(ranks, each.segment, each.device, each.cpus, each.memory_bytes),
+        Demand(ranks, each.segment, each.device, each.cpus, each.memory_bytes, kind=each.kind),
         tuple(seats.items()),
         tuple(size for size in known.sizes if size.ranks < ranks),
         project=job.project,

@@ -15,7 +15,17 @@ from regroup.service.fault_spec import Fault
 from regroup.service.hardware import peak_flops
 from regroup.service.layout import Layout
 from regroup.service.layout_spec import LayoutSpec, chosen
-from regroup.service.quantities import AutoDuration, AutoOrOffDuration, Bytes, Duration, Name, Part, Positive, off
+from regroup.service.quantities import (
+    AutoDuration,
+    AutoOrOffDuration,
+    Bytes,
+    Duration,
+    Name,
+    NodeWord,
+    Part,
+    Positive,
+    off,
+)
 from regroup.service.secret import SecretRef
 from regroup.service.topology_spec import Topology
 from regroup.service.training_spec import Training
@@ -39,6 +49,19 @@ class Resources(Part):
     """CPU cores, also the number of threads of a rank."""
     memory: Bytes | None = None
     """Host memory to reserve; not reserved if absent."""
+    accelerator: NodeWord | None = None
+    """GPUs that its nodes must have, as their label `ray.io/accelerator-type` names them, e.g. `H100`; any if
+    absent."""
+
+    @model_validator(mode="after")
+    def _accelerators_are_gpus(self) -> Self:
+        if self.accelerator is not None and self.device != "cuda":
+            raise PydanticCustomError(
+                "accelerator",
+                "accelerator names GPUs, and device is {device}: say device: cuda, or leave accelerator out",
+                {"device": self.device},
+            )
+        return self
 
 
 class Snapshot(Part):

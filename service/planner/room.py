@@ -13,11 +13,9 @@ from regroup.service.planner.plan import Cluster
 from regroup.service.policy.demand import Demand
 from regroup.service.policy.measured import Measured
 from regroup.service.policy.overlay import Hardware, hardware
-from regroup.service.policy.rooms import room as ranks_on
-from regroup.service.policy.topology import DOMAIN_LEVELS, Level, Node, domain_of
+from regroup.service.policy.rooms import room_on, whole_of
+from regroup.service.policy.topology import ACCELERATOR_LABEL, DOMAIN_LEVELS, Level, Node, domain_of
 
-ACCELERATOR_LABEL = "ray.io/accelerator-type"
-"""Label of a Ray node that says which GPUs it has: Ray sets it by itself."""
 _GPU_DOMAIN = DOMAIN_LEVELS.index(Level.GPU_DOMAIN)
 
 
@@ -102,7 +100,7 @@ def _room(demand: Demand, found: Sequence[tuple[Node, int]], probes: Sequence[Me
 
 
 def _held_by(node: Node, demand: Demand) -> int:
-    return ranks_on(replace(demand, segment=1), (node.cpus, node.gpus, node.memory_bytes))
+    return room_on(replace(demand, segment=1), node, whole_of(node))
 
 
 def _hardware(node: Node, demand: Demand, count: int, probes: Sequence[Measured]) -> Hardware:

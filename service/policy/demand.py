@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from regroup.service.policy.communication import Axis, AxisCost
-from regroup.service.policy.topology import Level, Node
+from regroup.service.policy.topology import ANY, Kind, Level, Node
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Demand:
     """As few domains of this level as can be, whatever else that costs."""
     spread: Level | None = None
     """No domain of this level has more than half of the nodes: mirrors are elsewhere then."""
+    kind: Kind = ANY
+    """What nodes have to be."""
     axes: tuple[Axis, ...] = ()
     """How its ranks talk, the innermost first; their degrees multiply to `ranks`. None: in one ring, and segments in
     theirs."""
@@ -45,7 +47,8 @@ class Demand:
         inside = f", all in one {self.required}" if self.required else ""
         apart = f", at most half of its nodes in one {self.spread}" if self.spread else ""
         ranks = f"{self.ranks} rank{'s' if self.ranks > 1 else ''}"
-        return f"{ranks} of {' and '.join(parts)} each{whole}{inside}{apart}"
+        where = f", on nodes with {self.kind}" if self.kind != ANY else ""
+        return f"{ranks} of {' and '.join(parts)} each{whole}{inside}{apart}{where}"
 
 
 @dataclass(frozen=True)

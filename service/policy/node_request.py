@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from regroup.service.policy.demand import Demand, Shortage
 from regroup.service.policy.quota import Hold
-from regroup.service.policy.topology import Level
+from regroup.service.policy.topology import ACCELERATOR_LABEL, ANY, IMAGE_LABEL, Kind, Level
 from regroup.service.policy.waiting import Running, Waiting
 
 MOST_BUNDLES = 2_000
@@ -25,11 +25,17 @@ class Bundle:
     cpus: int
     gpus: int = 0
     memory_bytes: int = 0
+    kind: Kind = ANY
 
     def to_ray(self) -> dict[str, float]:
         """In Ray's names."""
         named = {"CPU": self.cpus, "GPU": self.gpus, "memory": self.memory_bytes}
         return {name: float(amount) for name, amount in named.items() if amount}
+
+    def labels(self) -> dict[str, str]:
+        """That its node must have."""
+        named = {ACCELERATOR_LABEL: self.kind.accelerator, IMAGE_LABEL: self.kind.image}
+        return {label: value for label, value in named.items() if value}
 
 
 @dataclass(frozen=True)
@@ -77,4 +83,4 @@ def bundles_of(demand: Demand) -> list[Bundle]:
 
 def _bundle(demand: Demand, ranks: int) -> Bundle:
     gpus = ranks if demand.device == "cuda" else 0
-    return Bundle(ranks * demand.cpus, gpus, ranks * demand.memory_bytes)
+    return Bundle(ranks * demand.cpus, gpus, ranks * demand.memory_bytes, demand.kind)

@@ -9,10 +9,10 @@ from functools import cached_property
 from itertools import accumulate, groupby, pairwise
 
 from regroup.service.policy.demand import Demand, Placement
-from regroup.service.policy.topology import DOMAIN_LEVELS, Level, Node, domain_of
+from regroup.service.policy.topology import ANY, DOMAIN_LEVELS, Kind, Level, Node, domain_of
 
-_Shape = tuple[str, int, int]
-"""Kind of device, cores and bytes of a rank: demands of one shape see the same room."""
+_Shape = tuple[str, int, int, Kind]
+"""Kind of device, cores and bytes of a rank, and what its node has to be: demands of one shape see the same room."""
 
 
 class Site:
@@ -49,7 +49,7 @@ class Site:
         """Ranks that fit on each node now, whole segments or not."""
         shape = _shape(demand)
         if shape not in self._free:
-            self._free[shape] = _fitting(demand, self._cpus, self._gpus, self._memory)
+            self._free[shape] = self._suiting(demand, _fitting(demand, self._cpus, self._gpus, self._memory))
         return self._free[shape]
 
     def all(self, demand: Demand) -> Sequence[int]:
@@ -58,7 +58,7 @@ class Site:
         if shape not in self._all:
             nodes = self.nodes
             columns = ([n.cpus for n in nodes], [n.gpus for n in nodes], [n.memory_bytes for n in nodes])
-            self._all[shape] = _fitting(demand, *columns)
+            self._all[shape] = self._suiting(demand, _fitting(demand, *columns))
         return self._all[shape]
 
     def sums(self, demand: Demand, level: int) -> Sequence[int]:
@@ -105,6 +105,16 @@ class Site:
     def _by_name(self) -> list[int]:
         return sorted(range(len(self.nodes)), key=lambda at: (self.nodes[at].name, self.nodes[at].id))
 
+    @cached_property
+    def _kinds(self) -> list[Kind]:
+        return [node.kind for node in self.nodes]
+
+    def _suiting(self, demand: Demand, fitting: list[int]) -> list[int]:
+        """Nothing fits on nodes of another kind."""
+        if demand.kind == ANY:
+            return fitting
+        return [ranks if kind.has(demand.kind) else 0 for ranks, kind in zip(fitting, self._kinds, strict=True)]
+
     def _change(self, demand: Demand, placement: Placement, sign: int) -> None:
         for seat in placement.seats:
             if (at := self._index.get(seat.node.id)) is None:
@@ -112,7 +122,9 @@ class Site:
             self._cpus[at] += sign * seat.ranks * demand.cpus
             self._gpus[at] += sign * seat.ranks if demand.device == "cuda" else 0
             self._memory[at] += sign * seat.ranks * demand.memory_bytes
-            for (device, cpus, memory), column in self._free.items():
+            for (device, cpus, memory, kind), column in self._free.items():
+                if not self._kinds[at].has(kind):
+                    continue
                 one = Demand(1, 1, device, cpus, memory)
                 column[at] = _fitting(one, [self._cpus[at]], [self._gpus[at]], [self._memory[at]])[0]
         self._sums.clear()
@@ -140,7 +152,7 @@ def totals(demand: Demand, caps: Sequence[int], starts: Sequence[Sequence[int]],
 
 
 def _shape(demand: Demand) -> _Shape:
-    return demand.device, demand.cpus, demand.memory_bytes
+    return demand.device, demand.cpus, demand.memory_bytes, demand.kind
 
 
 def _fitting(demand: Demand, cpus: Sequence[float], gpus: Sequence[float], memory: Sequence[float]) -> list[int]:

@@ -15,7 +15,7 @@ from regroup.service.policy.placement import Demand, Placement, Shortage, Unplac
 from regroup.service.policy.preemption import Shrink, Suspend, is_coming, make_room
 from regroup.service.policy.quota import Books, Held, Hold, Quota
 from regroup.service.policy.rooms import Rooms
-from regroup.service.policy.topology import Node
+from regroup.service.policy.topology import Kind, Node
 from regroup.service.policy.traffic import axes_of_spec
 from regroup.service.policy.waiting import Preemptibility, Running, Size, Waiting, shrinking
 from regroup.service.spec import JobSpec
@@ -109,7 +109,11 @@ def demand_of(spec: JobSpec, layout: Layout) -> Demand:
     """What the job asks for at this layout."""
     each = spec.resources
     talk, where = axes_of_spec(spec, layout), spec.topology.within()
-    return Demand(layout.world_size, layout.segment_size, each.device, each.cpus, each.memory or 0, **where, axes=talk)
+    kind = Kind(each.accelerator or "", spec.environment.image or "")
+    cpus, memory_bytes = each.cpus, each.memory or 0
+    return Demand(
+        layout.world_size, layout.segment_size, each.device, cpus, memory_bytes, **where, kind=kind, axes=talk
+    )
 
 
 def sizes_of(spec: JobSpec) -> tuple[Size, ...]:

@@ -39,7 +39,7 @@ def reseat(demand: Demand, seats: Sequence[tuple[str, int]], nodes: Sequence[Nod
 
 def _room(demand: Demand, node: Node) -> int:
     """Ranks that a node could take, in whole groups."""
-    if not node.alive or node.is_draining or node.closed:
+    if not node.alive or node.is_draining or node.closed or not node.kind.has(demand.kind):
         return 0
     free = node.free_cpus / demand.cpus
     if demand.device == "cuda":

@@ -8,18 +8,27 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from regroup.service.policy.placement import Demand, Placement
-from regroup.service.policy.topology import Level, Node
+from regroup.service.policy.topology import Kind, Level, Node
 
 Free = tuple[float, float, int]
 """Cores, CUDA devices and bytes of host memory."""
+_Class = tuple[Free, Kind]
+"""Nodes of which as much is free, and which are of one kind: a demand sees no difference."""
 Seats = Sequence[tuple[str, int]]
 """Node id and ranks there."""
-_Shape = tuple[str, int, int, int, Level]
+_Shape = tuple[str, int, int, int, Level, Kind]
 """All of a demand that says how much room there is for its ranks."""
 
 
-def room(demand: Demand, free: Free) -> int:
-    """Ranks of the demand that so much holds, in whole segments where those stay on a node."""
+def room_on(demand: Demand, node: Node, free: Free) -> int:
+    """Ranks of the demand that the node holds with so much free, in whole segments where those stay on a node."""
+    return _room(demand, (free, node.kind))
+
+
+def _room(demand: Demand, each: _Class) -> int:
+    free, kind = each
+    if not kind.has(demand.kind):
+        return 0
     ranks = free[0] // demand.cpus
     if demand.device == "cuda":
         ranks = min(ranks, free[1])
@@ -39,11 +48,12 @@ class Rooms:
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self._nodes = {node.id: node for node in nodes if _is_open(node)}
-        self._alike: dict[Free, dict[str, None]] = {}
-        self._empty: dict[Free, int] = {}
+        self._alike: dict[_Class, dict[str, None]] = {}
+        self._empty: dict[_Class, int] = {}
         for node in self._nodes.values():
-            self._alike.setdefault(free_of(node), {})[node.id] = None
-            whole = (node.cpus, node.gpus, node.memory_bytes)
+            kind = node.kind
+            self._alike.setdefault((free_of(node), kind), {})[node.id] = None
+            whole = (whole_of(node), kind)
             self._empty[whole] = self._empty.get(whole, 0) + 1
         self._counted: dict[_Shape, int] = {}
         self._counted_empty: dict[_Shape, int] = {}
@@ -62,29 +72,29 @@ class Rooms:
         """Ranks that fit now, all nodes together."""
         shape = _shape(demand)
         if shape not in self._counted:
-            self._counted[shape] = sum(len(nodes) * room(demand, free) for free, nodes in self._alike.items())
+            self._counted[shape] = sum(len(nodes) * _room(demand, each) for each, nodes in self._alike.items())
         return self._counted[shape]
 
     def all(self, demand: Demand) -> int:
         """Ranks that would fit if nothing ran."""
         shape = _shape(demand)
         if shape not in self._counted_empty:
-            self._counted_empty[shape] = sum(count * room(demand, whole) for whole, count in self._empty.items())
+            self._counted_empty[shape] = sum(count * _room(demand, each) for each, count in self._empty.items())
         return self._counted_empty[shape]
 
     def with_room(self, demand: Demand) -> list[Node]:
         """Nodes on which at least one segment fits now."""
-        fitting = (nodes for free, nodes in self._alike.items() if room(demand, free))
+        fitting = (nodes for each, nodes in self._alike.items() if _room(demand, each))
         return [self._nodes[node_id] for nodes in fitting for node_id in nodes]
 
     def candidates(self, demand: Demand) -> list[Node]:
         """Nodes among which it is placed: where some hold it alone, those of them that it fits most tightly; else all
         with room."""
-        alone = [left for free in self._alike if (left := room(demand, free)) >= demand.ranks]
+        alone = [left for each in self._alike if (left := _room(demand, each)) >= demand.ranks]
         if not alone:
             return self.with_room(demand)
         tight = min(alone)
-        fitting = (nodes for free, nodes in self._alike.items() if room(demand, free) == tight)
+        fitting = (nodes for each, nodes in self._alike.items() if _room(demand, each) == tight)
         return [self._nodes[node_id] for nodes in fitting for node_id in nodes]
 
     def take(self, demand: Demand, placement: Placement) -> None:
@@ -98,22 +108,23 @@ class Rooms:
         old = free_of(node)
         new = (min(old[0], free[0]), min(old[1], free[1]), min(old[2], free[2]))
         self._counted.clear()
-        del self._alike[old][node_id]
-        if not self._alike[old]:
-            del self._alike[old]
-        self._alike.setdefault(new, {})[node_id] = None
+        before, after = (old, node.kind), (new, node.kind)
+        del self._alike[before][node_id]
+        if not self._alike[before]:
+            del self._alike[before]
+        self._alike.setdefault(after, {})[node_id] = None
         self._nodes[node_id] = replace(node, free_cpus=new[0], free_gpus=new[1], free_memory_bytes=new[2])
 
     def copy(self) -> "Rooms":
         """One that is taken from by itself."""
         other = Rooms(())
         other._nodes, other._empty, other._counted_empty = dict(self._nodes), self._empty, self._counted_empty
-        other._alike = {free: dict(nodes) for free, nodes in self._alike.items()}
+        other._alike = {each: dict(nodes) for each, nodes in self._alike.items()}
         return other
 
     def without(self, demand: Demand) -> "Rooms":
         """Only the nodes that could never hold a rank of this demand."""
-        others = (node for node in self._nodes.values() if not room(demand, whole_of(node)))
+        others = (node for node in self._nodes.values() if not room_on(demand, node, whole_of(node)))
         return Rooms(others)
 
 
@@ -142,18 +153,18 @@ class Freed:
         """Nodes on which at least one segment fits then."""
         same = [node for node in self._rooms.with_room(self.demand) if node.id not in self._free]
         for node_id, free in self._free.items():
-            if room(self.demand, free):
-                node = self._rooms[node_id]
+            node = self._rooms[node_id]
+            if room_on(self.demand, node, free):
                 same.append(replace(node, free_cpus=free[0], free_gpus=free[1], free_memory_bytes=free[2]))
         return same
 
     def _add(self, seats: Seats, demand: Demand, sign: int) -> None:
         for node_id, ranks in seats:
             if node_id in self._rooms:
-                before = self.free_on(node_id)
+                node, before = self._rooms[node_id], self.free_on(node_id)
                 after = minus(before, taken(demand, -sign * ranks))
                 self._free[node_id] = after
-                self.ranks += room(self.demand, after) - room(self.demand, before)
+                self.ranks += room_on(self.demand, node, after) - room_on(self.demand, node, before)
 
 
 def free_of(node: Node) -> Free:
@@ -172,7 +183,7 @@ def minus(free: Free, used: Free) -> Free:
 
 
 def _shape(demand: Demand) -> _Shape:
-    return demand.device, demand.cpus, demand.memory_bytes, demand.segment, demand.segment_within
+    return demand.device, demand.cpus, demand.memory_bytes, demand.segment, demand.segment_within, demand.kind
 
 
 def _is_open(node: Node) -> bool:

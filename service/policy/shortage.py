@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from regroup.service.policy.demand import Demand, NodeRoom, Shortage, Unplaceable
 from regroup.service.policy.placement_site import Site, totals
-from regroup.service.policy.topology import DOMAIN_LEVELS, Level, Node
+from regroup.service.policy.topology import ANY, DOMAIN_LEVELS, Level, Node
 
 _ROWS = 8
 _CLOSED = 4
@@ -54,6 +54,8 @@ def _not_together(demand: Demand, site: Site, free: int, rooms: tuple[NodeRoom, 
 def node_room(demand: Demand, site: Site, at: int) -> NodeRoom:
     """What one node could give, in whole segments if these stay on nodes."""
     node, (cpus, gpus, memory) = site.nodes[at], site.left(at)
+    if not node.kind.has(demand.kind):
+        return NodeRoom(node.name, 0, 0, f"has {node.kind}" if node.kind != ANY else "its labels do not say what it is")
     needs = [_Need("CPU", demand.cpus, cpus, node.cpus)]
     if demand.device == "cuda":
         needs.append(_Need("CUDA devices", 1, gpus, node.gpus))
@@ -88,6 +90,8 @@ class _Need:
 
 
 def _whole(demand: Demand, node: Node) -> int:
+    if not node.kind.has(demand.kind):
+        return 0
     fits = [node.cpus // demand.cpus]
     fits += [node.gpus] if demand.device == "cuda" else []
     fits += [node.memory_bytes // demand.memory_bytes] if demand.memory_bytes else []

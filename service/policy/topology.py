@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Level(StrEnum):
@@ -30,6 +31,32 @@ DEFAULT_LABELS: Mapping[Level, str] = {
 """Label of a Ray node that names its domain of a level."""
 MACHINE_LABEL = "regroup.io/machine"
 """Label that names the machine a node runs on, for nodes whose own names change when they come back."""
+
+
+ACCELERATOR_LABEL = "ray.io/accelerator-type"
+"""Label of a Ray node that says which GPUs it has: Ray sets it by itself."""
+IMAGE_LABEL = "regroup.io/image"
+"""Label of a Ray node that names the container image it runs, for jobs that ask for one."""
+
+
+class Kind(NamedTuple):
+    """What nodes have or are, beside how much of it: those of one kind stand for each other."""
+
+    accelerator: str = ""
+    """E.g. `H100`; empty if it has none, or nobody knows."""
+    image: str = ""
+    """Name of its container image; empty if nobody said."""
+
+    def has(self, wanted: "Kind") -> bool:
+        """Whether a node of this kind is what `wanted` asks for; an empty field asks for nothing."""
+        return wanted.accelerator in ("", self.accelerator) and wanted.image in ("", self.image)
+
+    def __str__(self) -> str:
+        parts = [f"accelerator {self.accelerator}"] if self.accelerator else []
+        return " and ".join([*parts, *([f"image {self.image}"] if self.image else [])])
+
+
+ANY = Kind()
 
 
 @dataclass(frozen=True)
@@ -63,6 +90,13 @@ class Node:
     def machine(self) -> str:
         """What it is called for good: Ray gives it another id each time it comes back."""
         return self.labels.get(MACHINE_LABEL) or self.name
+
+    @property
+    def kind(self) -> Kind:
+        """What it is, as its labels have it."""
+        if not self.labels:
+            return ANY
+        return Kind(self.labels.get(ACCELERATOR_LABEL, ""), self.labels.get(IMAGE_LABEL, ""))
 
 
 def domain_of(node: Node) -> tuple[str, ...]:

@@ -9,4 +9,7 @@ from regroup.service.policy.node_request import Bundle
 
 def request_nodes(bundles: Sequence[Bundle]) -> None:
     """Have the cluster hold all of these at once; with none, ask for nothing more. Blocking."""
-    request_resources(bundles=[bundle.to_ray() for bundle in bundles])
+    request_resources(
+        bundles=[bundle.to_ray() for bundle in bundles],
+        bundle_label_selectors=[bundle.labels() for bundle in bundles],
+    )

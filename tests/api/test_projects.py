@@ -50,6 +50,14 @@ async def test_numbers_that_contradict_each_other_are_refused(live: Any, setting
         ({"highest_priority": "normal"}, {"priority": "high"}, 403, "may have priority normal at most, not high"),
         ({"largest": 2}, {"layout": {"dp": {"min": 1, "target": 1, "max": 4}}}, 422, "may grow to 4"),
         ({"interpreters": []}, {"environment": {"interpreter": "/opt/py"}}, 403, "not in /opt/py"),
+        ({"images": ["cu128"]}, {"environment": {"image": "cu130"}}, 403, "may use images cu128, not cu130"),
+        ({"images": ["cu128"]}, {}, 403, "not any: say environment.image"),
+        (
+            {"accelerators": ["L40S"]},
+            {"resources": {"device": "cuda", "accelerator": "H100"}},
+            403,
+            "may use accelerators L40S, not H100",
+        ),
     ],
 )
 async def test_what_a_project_does_not_admit_is_refused_with_the_numbers(

@@ -9,7 +9,7 @@ from regroup.service.layout import Layout
 from regroup.service.policy.demand import Demand, Shortage
 from regroup.service.policy.node_request import MOST_BUNDLES, NODES_HELP, Bundle, NodeRequest, bundles_of, request
 from regroup.service.policy.quota import Hold
-from regroup.service.policy.topology import Level
+from regroup.service.policy.topology import Kind, Level
 from regroup.service.policy.waiting import Running, Size, Waiting
 
 PAIRS = Demand(8, 2, "cuda", 4, 2**30)
@@ -27,7 +27,9 @@ def test_pieces_that_must_not_be_split_stay_whole() -> None:
     assert bundles_of(replace(PAIRS, required=Level.NODE)) == [Bundle(32, 8, 2**33)]
     assert bundles_of(replace(PAIRS, segment_within=Level.GPU_DOMAIN)) == [Bundle(4, 1, 2**30)] * 8
     assert Bundle(8, 2, 2**31).to_ray() == {"CPU": 8.0, "GPU": 2.0, "memory": 2.0**31}
-    assert Bundle(2).to_ray() == {"CPU": 2.0}
+    assert Bundle(2).to_ray() == {"CPU": 2.0} and Bundle(2).labels() == {}
+    of_a_kind = bundles_of(replace(PAIRS, kind=Kind("H100", "cu130")))[0]
+    assert of_a_kind.labels() == {"ray.io/accelerator-type": "H100", "regroup.io/image": "cu130"}
 
 
 def test_what_runs_is_part_of_it_and_nothing_is_asked_for_when_nobody_waits() -> None:

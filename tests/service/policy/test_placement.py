@@ -15,7 +15,7 @@ from regroup.service.policy.placement import (
     place_instead,
 )
 from regroup.service.policy.queueing import Turn, Wait, decide, sizes_of
-from regroup.service.policy.topology import Node
+from regroup.service.policy.topology import Kind, Node
 from regroup.service.policy.waiting import Waiting
 from regroup.service.spec import JobSpec, parse_spec
 
@@ -229,3 +229,24 @@ def test_a_job_that_only_closed_nodes_could_hold_blocks_nobody() -> None:
     first, second = decide([Waiting(name, name, sizes_of(spec(name, dp))) for name, dp in (("1", 4), ("2", 2))], nodes)
     assert isinstance(first, Wait) and first.why.reason is Shortage.NODES_CLOSED
     assert isinstance(second, Turn)
+
+
+def test_nodes_of_another_kind_hold_nothing_and_say_what_they_are() -> None:
+    new = {"regroup.io/image": "cu130"}
+    nodes = [node("old", 8, labels={"regroup.io/image": "cu128"}), node("new", 2, labels=new), node("bare", 4)]
+    wanted = dataclasses.replace(ranks(2), kind=Kind(image="cu130"))
+    assert seats(place(wanted, nodes)) == {"new": 2}
+    outcome = place(dataclasses.replace(wanted, ranks=3), nodes)
+    assert isinstance(outcome, Unplaceable) and outcome.reason is Shortage.TOO_LARGE
+    assert "needs 3 ranks of 1 CPU each, on nodes with image cu130; all 3 nodes together hold 2" in outcome.message
+    assert "old holds 0 (has image cu128)" in outcome.message and "bare holds 0 (its labels" in outcome.message
+    instead = place_instead(wanted, [2], nodes)
+    assert seats(instead) == {"new": 2}
+    assert isinstance(place_instead(wanted, [2, 2], nodes), Unplaceable)
+    assert not fits_empty(dataclasses.replace(wanted, ranks=3), nodes)
+
+
+def test_a_kind_that_is_not_asked_for_may_be_any() -> None:
+    nodes = [node("a", 2, labels={"ray.io/accelerator-type": "H100"}), node("b", 2, labels={"regroup.io/image": "x"})]
+    assert seats(place(ranks(4), nodes)) == {"a": 2, "b": 2}
+    assert seats(place(dataclasses.replace(ranks(2), kind=Kind("H100")), nodes)) == {"a": 2}

@@ -13,8 +13,8 @@ from regroup.service.policy.placement import Demand, Placement, Shortage, place
 from regroup.service.policy.preemption import Shrink, Suspend
 from regroup.service.policy.queueing import Decision, Rule, Turn, Wait, decide
 from regroup.service.policy.quota import Books, Quota
-from regroup.service.policy.rooms import Rooms, room
-from regroup.service.policy.topology import Node
+from regroup.service.policy.rooms import Rooms, room_on, whole_of
+from regroup.service.policy.topology import ANY, Kind, Node
 from regroup.service.policy.waiting import Preemptibility, Priority, Running, Waiting
 
 AGEING_S = 3600.0
@@ -44,7 +44,7 @@ def clusters(draw: st.DrawFn) -> tuple[list[Node], list[Running]]:
                     ends_s=draw(st.none() | st.integers(1, 100)), is_leaving=draw(st.booleans()),
                 )
             )  # fmt: skip
-        nodes.append(node(f"n{number}", 8, free=free))
+        nodes.append(node(f"n{number}", 8, free=free, image=draw(st.sampled_from(["", "", "x", "y"]))))
     return nodes, running
 
 
@@ -54,13 +54,16 @@ def _named(queue: Sequence[Waiting]) -> list[Waiting]:
 
 _queues = st.lists(
     st.builds(
-        lambda least, more, segment, device, **fields: Waiting(
+        lambda least, more, segment, device, kind, **fields: Waiting(
             "",
             "",
-            sizes(*(segment * count for count in range(least, least + more)), segment=segment, device=device),
+            sizes(
+                *(segment * count for count in range(least, least + more)), segment=segment, device=device, kind=kind
+            ),
             **fields,
         ),
         st.integers(1, 6), st.integers(1, 3), st.sampled_from([1, 1, 2, 4]), st.sampled_from(["cuda", "cuda", "cpu"]),
+        st.sampled_from([ANY, ANY, ANY, Kind(image="x")]),
         project=st.sampled_from("abc"), priority=_priorities, preemptibility=_preemptibilities,
         queued_s=st.integers(-8000, 0), longest_s=st.none() | st.integers(1, 120),
     ),
@@ -92,6 +95,7 @@ def test_no_device_twice_gangs_whole_quotas_kept_and_each_job_is_answered(
         assert sum(seat.ranks for seat in turn.placement.seats) == turn.demand.ranks, "the gang is whole"
         for seat in turn.placement.seats:
             used[seat.node.id] += seat.ranks
+            assert seat.node.kind.has(turn.demand.kind)
     assert all(used[each.id] <= each.free_cpus for each in nodes), "a device was given twice"
     jobs = {job.job_id: job for job in queue}
     use = _use(running)
@@ -166,7 +170,7 @@ def test_who_goes_first_makes_nobody_later(there: tuple[list[Node], list[Running
 
 
 def _holds(wanted: Demand, nodes: Sequence[Node]) -> bool:
-    return sum(room(wanted, (each.cpus, each.gpus, 0)) for each in nodes) >= wanted.ranks
+    return sum(room_on(wanted, each, whole_of(each)) for each in nodes) >= wanted.ranks
 
 
 def _turns(decisions: Sequence[Decision], jobs: Mapping[str, Waiting]) -> list[Running]:
@@ -275,7 +279,7 @@ def _beside(
 
 
 def _holds_one(wanted: Demand, each: Node) -> bool:
-    return room(wanted, (each.cpus, each.gpus, 0)) > 0
+    return room_on(wanted, each, whole_of(each)) > 0
 
 
 def _promise(
