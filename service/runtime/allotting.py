@@ -135,6 +135,30 @@ def node_of(member: Member, devices: Mapping[str, Sequence[int]], ranks: int | N
     }  # fmt: skip
 
 
+def reseated(
+    job: JobRow, demand: Demand, seats: Sequence[Seat], mine: Sequence[Member]
+) -> tuple[list[Allotment], list[tuple[Member, int]]]:
+    """Of a job that has `mine` and is to have these seats: rows to add, and what it then has on each node with the
+    number of its ranks there."""
+    had = {member.node_id: member for member in mine}
+    added, found = list[Allotment](), list[tuple[Member, int]]()
+    for seat in seats:
+        kept, missing = list[Allotment](), seat.ranks
+        for row in had[seat.node.id].grants if seat.node.id in had else ():
+            if missing > 0:
+                kept.append(row)
+                missing -= row.data["ranks"]
+        more = list[Allotment]()
+        if missing > 0 and kept:
+            more = grants_for(job, demand, replace(seat, ranks=missing, numbers=()))
+        elif missing > 0:
+            more = list(seats_of(job, demand, Placement((seat,))))
+        added += more
+        (member,) = members_of([*kept, *(row for row in more if row.kind == "grant")])
+        found.append((replace(member, seated=seat.numbers), seat.ranks))
+    return added, found
+
+
 def _told(row: Allotment, devices: Mapping[str, Sequence[int]]) -> Sequence[int]:
     return devices.get(row.name, ())
 

@@ -1,23 +1,25 @@
 """A live job that is to be of another size: seats are taken, the supervisor goes there, and only then what was left is
 given back. Where there are none, the wish stays and a condition says what it waits for."""
 
+import asyncio
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from regroup.service.layout import Layout
+from regroup.service.planner.resplit import resplit
 from regroup.service.policy.drain import deadline_of
 from regroup.service.policy.elastic import shrunk
-from regroup.service.policy.placement import Demand, Placement, Seat, Unplaceable
+from regroup.service.policy.placement import Unplaceable
 from regroup.service.policy.queueing import demand_of
 from regroup.service.policy.rank_order import in_order
 from regroup.service.policy.reseating import reseat
 from regroup.service.policy.topology import Node
+from regroup.service.probe_results import Results
 from regroup.service.queue import waits_for_nodes
-from regroup.service.runtime.allotting import Member, grants_for, members_of, node_of, seats_of, without_allotted
+from regroup.service.runtime.allotting import Member, node_of, reseated, without_allotted
 from regroup.service.runtime.allowance import Allowance
 from regroup.service.runtime.cluster import Cluster
 from regroup.service.runtime.heirs import give_back, members, plan_of, take
@@ -49,7 +51,7 @@ class Resizing:
         self._health, self._notices, self._allowance = health, notices, allowance
         self._unfit: set[str] = set()
         """Nodes that could not be made ready for the job."""
-        self._unasked = Unasked()
+        self._unasked, self._probes = Unasked(), Results()
 
     def concerns(self, job: JobRow, rows: Sequence[Allotment]) -> bool:
         """Whether something of it is under way, or wanted."""
@@ -90,7 +92,8 @@ class Resizing:
         return await self.shrink(job, (), why, now)
 
     async def shrink(self, job: JobRow, lost: Collection[str], why: str, now: float) -> bool:
-        """Nodes were lost, and nothing can take their place: go on with fewer ranks; returns whether the job may.
+        """Nodes were lost, and nothing can take their place: go on on others, with fewer ranks, or with another split
+        of the model; returns whether the job may.
 
         Raises:
             UnavailableError: cluster or database does not answer.
@@ -99,23 +102,41 @@ class Resizing:
         plan = plan_of(rows, job.id)
         if not job.state.holds_devices or not rows or "resize" in plan or "drain" in plan:
             return False
-        now_layout, spec = Layout(**plan["layout"]), job.parsed_spec()
-        ladder = {each.data_degree: each for each in spec.split(now_layout.tp, now_layout.pp).ladder}
-        room = await self._room(job, rows, list(ladder.values()), lost, now)
-        degree = shrunk(sorted(ladder), now_layout.data_degree, room)
-        if degree is None:
+        layout = await self._without(job, rows, Layout(**plan["layout"]), lost, now)
+        if layout is None:
             return False
         wanted = {"why": f"{'nodes were lost' if lost else 'nodes leave'}, and {why}", "asked_s": now}
-        return not await self._begin(job, rows, ladder[degree], wanted, now, lost)
+        return not await self._begin(job, rows, layout, wanted, now, lost)
+
+    async def _without(
+        self, job: JobRow, rows: Sequence[Allotment], layout: Layout, lost: Collection[str], now: float
+    ) -> Layout | None:
+        """The layout to go on at without these nodes: the same over more nodes, else a smaller one of this split, else
+        another split."""
+        if await self._room(job, rows, [layout], lost, now):
+            return layout
+        spec = job.parsed_spec()
+        ladder = {each.data_degree: each for each in spec.split(layout.tp, layout.pp).ladder}
+        room = await self._room(job, rows, list(ladder.values()), lost, now)
+        degree = shrunk(sorted(ladder), layout.data_degree, room)
+        if degree is not None:
+            return ladder[degree]
+        seats, nodes = await self._left(job, rows, lost, now)
+        probes = await self._probes.newest(self._store)
+        return await asyncio.to_thread(resplit, spec, layout.world_size, seats, nodes, probes)
 
     async def _grow(self, job: JobRow, rows: Sequence[Allotment], now: float) -> None:
         """Take room that nobody waits for, if that is worth it. A size that a person has asked for is kept."""
         plan, spec = plan_of(rows, job.id), job.parsed_spec()
         layout = Layout(**plan["layout"])
+        if plan.get("is_asked"):
+            return
+        if (layout.tp, layout.pp) != (spec.layout.tp, spec.layout.pp):
+            await self._return(job, rows, layout, now)
+            return
         self._unasked.observe(job, layout.data_degree, now)
         larger = [each for each in spec.ladder if each.data_degree > layout.data_degree]
-        is_free = larger and not plan.get("is_asked") and (layout.tp, layout.pp) == (spec.layout.tp, spec.layout.pp)
-        if not is_free or not self._unasked.is_due(layout.data_degree, now):
+        if not larger or not self._unasked.is_due(layout.data_degree, now):
             return
         if any(waits_for_nodes(each) for each in await self._store.queued_jobs()):
             return
@@ -129,18 +150,36 @@ class Resizing:
             wanted = {"why": f"there is room for {ladder[degree].world_size} ranks", "asked_s": now}
             await self._begin(job, rows, ladder[degree], wanted, now)
 
+    async def _return(self, job: JobRow, rows: Sequence[Allotment], layout: Layout, now: float) -> None:
+        """From a split that the loss of nodes has left, back to that of the spec where no rank is given up for it."""
+        if not self._unasked.is_due_to_return(job, now):
+            return
+        if any(waits_for_nodes(each) for each in await self._store.queued_jobs()):
+            return
+        ladder = {each.data_degree: each for each in job.parsed_spec().ladder if each.world_size >= layout.world_size}
+        room = await self._room(job, rows, list(ladder.values()), (), now)
+        if self._unasked.may_return(is_room=bool(room), now=now):
+            wanted = {"why": "there is room for it as it was submitted again", "asked_s": now}
+            await self._begin(job, rows, ladder[room], wanted, now)
+
     async def _room(
         self, job: JobRow, rows: Sequence[Allotment], layouts: Sequence[Layout], lost: Collection[str], now: float
     ) -> int:
         """The largest data-parallel degree of these that there are nodes for; 0 if none."""
-        found, gone = 0, {*lost, *self._notices.by_node}
-        mine = [each for each in _as_granted(rows, job.id) if each.node_id not in gone]
-        nodes = [node for node in await self._nodes(now) if node.id not in self._unfit | gone | _ready(rows)]
+        found, (seats, nodes) = 0, await self._left(job, rows, lost, now)
         for layout in layouts:
-            demand = demand_of(job.parsed_spec(), layout)
-            if not isinstance(reseat(demand, [(each.node_id, each.ranks) for each in mine], nodes), Unplaceable):
+            if not isinstance(reseat(demand_of(job.parsed_spec(), layout), seats, nodes), Unplaceable):
                 found = max(found, layout.data_degree)
         return found
+
+    async def _left(
+        self, job: JobRow, rows: Sequence[Allotment], lost: Collection[str], now: float
+    ) -> tuple[list[tuple[str, int]], list[Node]]:
+        """What the job has and may keep, node by node, and the nodes that it may be on."""
+        gone = {*lost, *self._notices.by_node}
+        seats = [(each.node_id, each.ranks) for each in _as_granted(rows, job.id) if each.node_id not in gone]
+        nodes = [node for node in await self._nodes(now) if node.id not in self._unfit | gone | _ready(rows)]
+        return seats, nodes
 
     async def _nodes(self, now: float) -> list[Node]:
         return without_allotted(await self._health.nodes(now), await self._store.live_allotments())
@@ -164,7 +203,7 @@ class Resizing:
         seats = reseat(demand, [(each.node_id, each.ranks) for each in mine if each.node_id not in gone], nodes)
         if isinstance(seats, Unplaceable):
             return seats.message
-        added, seated = _seated(job, demand, in_order(demand, seats), mine)
+        added, seated = reseated(job, demand, in_order(demand, seats), mine)
         grants = [row for member, _ in seated for row in member.grants]
         is_larger = layout.world_size > Layout(**plan["layout"]).world_size
         async with self._allowance.turn if is_larger else contextlib.nullcontext():
@@ -243,29 +282,6 @@ def _as_granted(rows: Sequence[Allotment], job_id: str) -> list[Member]:
     """What the job has, in the order in which it was given: so the queue, too, reckons what it would give up."""
     place = {row.name: number for number, row in enumerate(rows)}
     return sorted(members(rows, job_id), key=lambda member: min(place[row.name] for row in member.grants))
-
-
-def _seated(
-    job: JobRow, demand: Demand, seats: Sequence[Seat], mine: Sequence[Member]
-) -> tuple[list[Allotment], list[tuple[Member, int]]]:
-    """Rows to add, and what the job is to have on each node with the number of its ranks there."""
-    had = {member.node_id: member for member in mine}
-    added, seated = list[Allotment](), list[tuple[Member, int]]()
-    for seat in seats:
-        kept, missing = list[Allotment](), seat.ranks
-        for row in had[seat.node.id].grants if seat.node.id in had else ():
-            if missing > 0:
-                kept.append(row)
-                missing -= row.data["ranks"]
-        more = list[Allotment]()
-        if missing > 0 and kept:
-            more = grants_for(job, demand, replace(seat, ranks=missing, numbers=()))
-        elif missing > 0:
-            more = list(seats_of(job, demand, Placement((seat,))))
-        added += more
-        (member,) = members_of([*kept, *(row for row in more if row.kind == "grant")])
-        seated.append((replace(member, seated=seat.numbers), seat.ranks))
-    return added, seated
 
 
 def _is_left(row: Allotment, kept: Collection[str], nodes: Collection[str]) -> bool:

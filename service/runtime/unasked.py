@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from regroup.service.policy import elastic
 from regroup.service.policy.elastic import Running, grown
 from regroup.service.states import Reason
 from regroup.service.store.records import Incident, JobRow
@@ -22,8 +23,7 @@ class Unasked:
 
     def observe(self, job: JobRow, degree: int, now: float) -> None:
         """Take note of how fast it is."""
-        if job.generation != self._generation:
-            self._generation, self._from_step, self._size_since_s = job.generation, job.step, now
+        self._begin(job, now)
         if job.step - self._from_step >= _SEEN_STEPS and job.step_duration_s:
             self._rates[degree] = 1 / job.step_duration_s
 
@@ -33,6 +33,28 @@ class Unasked:
             return False
         self._looked_s = now
         return True
+
+    def is_due_to_return(self, job: JobRow, now: float) -> bool:
+        """Whether it is time to look for room for the split of its spec."""
+        self._begin(job, now)
+        if now - self._looked_s < _LOOK_S:
+            return False
+        self._looked_s = now
+        return True
+
+    def may_return(self, *, is_room: bool, now: float) -> bool:
+        """Whether there has been room for it for long enough. What it gains nobody has measured, but whoever wrote the
+        spec wants it."""
+        if not is_room:
+            self._room_since_s = None
+            return False
+        if self._room_since_s is None:
+            self._room_since_s = now
+        return now - self._size_since_s >= elastic.HOLD_S and now - self._room_since_s >= elastic.SETTLED_S
+
+    def _begin(self, job: JobRow, now: float) -> None:
+        if job.generation != self._generation:
+            self._generation, self._from_step, self._size_since_s = job.generation, job.step, now
 
     def degree(
         self, job: JobRow, now_degree: int, ladder: Sequence[int], room: int, incidents: Sequence[Incident], now: float

@@ -1,0 +1,54 @@
+"""Another way to split the ranks of a job, where nodes were lost and its own is nowhere possible any more. Pure."""
+
+from collections.abc import Sequence
+
+from regroup.service.errors import SpecError
+from regroup.service.layout import Layout
+from regroup.service.planner.room import room_of
+from regroup.service.planner.splits import splits
+from regroup.service.policy.measured import Measured
+from regroup.service.policy.placement import Unplaceable
+from regroup.service.policy.queueing import demand_of
+from regroup.service.policy.reseating import reseat
+from regroup.service.policy.topology import Node
+from regroup.service.spec import JobSpec
+from regroup.service.workload import BuiltinWorkload
+
+
+def resplit(
+    spec: JobSpec,
+    most: int,
+    seats: Sequence[tuple[str, int]],
+    nodes: Sequence[Node],
+    probes: Sequence[Measured] = (),
+) -> Layout | None:
+    """As many ranks as there are nodes for, at most `most` and no fewer than the spec's fewest, in the fastest legal
+    split that fits their memory and is not the spec's; None: there is none, or nobody can tell.
+
+    Args:
+        seats: node id and ranks that the job has and may keep.
+        nodes: with what is free on them beside what the job has.
+        probes: what was measured of the devices.
+    """
+    if not isinstance(spec.workload, BuiltinWorkload):
+        return None  # who has a loop of his own has split the model himself
+    try:
+        room = room_of(demand_of(spec, Layout()), nodes, probes)
+        for ranks in range(most, _fewest(spec) - 1, -1):
+            if not _is_room(spec, Layout(dp_shard=ranks), seats, nodes):
+                continue  # not even where each rank may be anywhere
+            for layout, _ in splits(spec, ranks, room):
+                is_other = (layout.tp, layout.pp) != (spec.layout.tp, spec.layout.pp)
+                if is_other and _is_room(spec, layout, seats, nodes):
+                    return layout
+    except SpecError:
+        return None
+    return None
+
+
+def _fewest(spec: JobSpec) -> int:
+    return spec.layout.dp.min * spec.layout.tp * spec.layout.pp
+
+
+def _is_room(spec: JobSpec, layout: Layout, seats: Sequence[tuple[str, int]], nodes: Sequence[Node]) -> bool:
+    return not isinstance(reseat(demand_of(spec, layout), seats, nodes), Unplaceable)
