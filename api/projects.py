@@ -26,6 +26,8 @@ class ProjectSettings(BaseModel):
     """The most it may hold; null: what there is."""
     weight: float = Field(default=1.0, gt=0, le=1e6)
     """Its share beside other projects, among jobs of one priority."""
+    spares: int = Field(default=0, ge=0, le=10_000)
+    """Idle nodes that are kept ready for its running jobs, whichever loses one."""
     admits: Admits = Admits()
     """What its jobs may ask for."""
     defaults: dict[str, Any] = {}

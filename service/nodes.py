@@ -11,6 +11,7 @@ from regroup.service.policy.health import Happening, Health, NodeEvent, Rule, ju
 from regroup.service.policy.topology import Node
 from regroup.service.runtime.allotting import without_allotted
 from regroup.service.runtime.cluster import Cluster
+from regroup.service.runtime.keeping import kept_nodes
 from regroup.service.store.records import Allotment
 from regroup.service.store.store import Store
 
@@ -36,6 +37,8 @@ class NodeState:
     """As the cluster has it, with what is free; None while it has not."""
     jobs: tuple[JobHere, ...]
     health: Health
+    kept_for: str = ""
+    """Project whose jobs it is kept ready for."""
 
     @property
     def status(self) -> Literal["open", "cordoned", "quarantined", "fenced"]:
@@ -63,11 +66,16 @@ class Nodes:
         present = without_allotted(await self._cluster.nodes(), rows)
         healths = judge_all(await self._store.node_events(), self._clock(), self._rule)
         jobs = await self._jobs(rows)
+        closed = [replace(node, closed=healths.get(node.machine, Health()).why_closed) for node in present]
+        kept = await kept_nodes(self._store, closed)
         found = [
-            NodeState(node.machine, node, tuple(jobs.get(node.id, ())), healths.get(node.machine, Health()))
+            NodeState(
+                node.machine, node, tuple(jobs.get(node.id, ())), healths.get(node.machine, Health()),
+                kept.get(node.id, ""),
+            )
             for node in present
             if not node.is_control
-        ]
+        ]  # fmt: skip
         known = {state.name for state in found}
         gone = [NodeState(name, None, (), health) for name, health in healths.items() if name not in known]
         return sorted([*found, *(state for state in gone if state.health != Health())], key=lambda state: state.name)

@@ -29,7 +29,7 @@ def nodes(server: Server = None, as_json: AsJson = False) -> None:
             ", ".join(f"{job.name} ({job.ranks})" for job in each.jobs) or "-",
             each.health.status,
             f"{each.health.score:.1f}",
-            each.health.why or "-",
+            each.health.why or (f"kept ready for project {each.kept_for}" if each.kept_for else "-"),
         )
         for each in found
     ]

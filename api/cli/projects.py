@@ -16,7 +16,8 @@ Changes = Annotated[
     list[str],
     typer.Argument(
         metavar="PATH=VALUE…",
-        help="guaranteed, borrowable, limit, weight, admits.… or defaults.…; the value is YAML, null takes it back.",
+        help="guaranteed, borrowable, limit, weight, spares, admits.… or defaults.…; the value is YAML, null takes it "
+        "back.",
     ),
 ]
 
@@ -33,11 +34,11 @@ def projects_list(server: Server = None, as_json: AsJson = False) -> None:
     rows = [
         (
             each.name, str(each.held), str(each.guaranteed), _or(each.borrowable, "all"), _or(each.limit, "-"),
-            f"{each.weight:g}", str(each.running), str(each.queued),
+            f"{each.weight:g}", str(each.spares), str(each.running), str(each.queued),
         )
         for each in found
     ]  # fmt: skip
-    print_table(("PROJECT", "HELD", "GUARANTEED", "BORROWABLE", "LIMIT", "WEIGHT", "RUNNING", "QUEUED"), rows)
+    print_table(("PROJECT", "HELD", "GUARANTEED", "BORROWABLE", "LIMIT", "WEIGHT", "SPARES", "RUNNING", "QUEUED"), rows)
 
 
 def projects_get(project: Project, server: Server = None, as_json: AsJson = False) -> None:

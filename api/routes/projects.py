@@ -50,6 +50,7 @@ def _project(state: ProjectState) -> Project:
         borrowable=row.borrowable,
         limit=row.limit,
         weight=row.weight,
+        spares=row.spares,
         admits=Admits.model_validate(row.admits),
         defaults=row.defaults,
         held=state.held,

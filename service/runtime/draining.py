@@ -76,7 +76,7 @@ class Draining:
         """Take other nodes; returns why there are none."""
         by_id = {notice.node_id: notice for notice in noticed}
         leaving = [member for member in members(rows, job.id) if member.node_id in by_id]
-        nodes = [node for node in await self._health.nodes(now) if node.id not in self._unfit]
+        nodes = [node for node in await self._health.nodes(now, losing=job) if node.id not in self._unfit]
         found = await take_heirs(self._lease, self._store, self._cluster, job, leaving, nodes, now)
         if isinstance(found, str):
             return found

@@ -34,6 +34,10 @@ PROJECT_DEVICES = Metric(
     "regroup_project_devices", "gauge", "Devices that a project holds, is guaranteed, and may hold at most.",
     ("project", "what"),
 )  # fmt: skip
+PROJECT_SPARES = Metric(
+    "regroup_project_spares", "gauge", "Nodes that a project would have kept ready for its jobs, and those that are.",
+    ("project", "what"),
+)  # fmt: skip
 INCIDENTS = Metric(
     "regroup_incidents",
     "counter",

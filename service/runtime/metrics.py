@@ -5,6 +5,7 @@ what is new, and nothing of jobs that have ended.
 """
 
 import asyncio
+import contextlib
 import math
 import time
 from collections import Counter
@@ -17,13 +18,17 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as Family
 
 from regroup import __version__
+from regroup.service.errors import UnavailableError
 from regroup.service.policy.accounting import device_seconds, goodput, queue_waits, steps_lost
 from regroup.service.policy.health import Health, Rule, judge_all
 from regroup.service.policy.measured import Measured
 from regroup.service.probe_results import Results
 from regroup.service.runtime import metric_names as names
 from regroup.service.runtime.account import Account
+from regroup.service.runtime.cluster import Cluster
+from regroup.service.runtime.keeping import kept_nodes
 from regroup.service.runtime.metric_names import Metric
+from regroup.service.runtime.node_health import closed
 from regroup.service.states import JobState, Reason
 from regroup.service.store.records import MIRRORED, NODES_REQUESTED, WELL_USED, JobFilter, JobRow, ProjectRow, Totals
 from regroup.service.store.store import Store
@@ -37,9 +42,15 @@ Sample = tuple[Sequence[str], float]
 class Metrics:
     """Renders `/metrics`."""
 
-    def __init__(self, store: Store, rule: Rule, clock: Callable[[], float] = time.time) -> None:
-        """`rule`: how soon faults of nodes are forgotten."""
-        self._store = store
+    def __init__(
+        self, store: Store, rule: Rule, clock: Callable[[], float] = time.time, cluster: Cluster | None = None
+    ) -> None:
+        """
+        Args:
+            rule: how soon faults of nodes are forgotten.
+            cluster: asked for its nodes where projects have some kept ready; None: nobody is.
+        """
+        self._store, self._cluster = store, cluster
         self._rule = rule
         self._clock = clock
         self._accounts: dict[str, Account] = {}
@@ -58,12 +69,23 @@ class Metrics:
             families = list(_families(await self._store.totals(now), list(self._accounts.values()), now))
             live = [account.job for account in self._accounts.values() if account.job.state.holds_devices]
             families += _of_predictions(live, await self._store.predictions.newest([job.id for job in live]))
-            families += _of_projects(list(self._accounts.values()), await self._store.queue.projects())
+            projects = await self._store.queue.projects()
+            families += _of_projects(list(self._accounts.values()), projects)
+            families.append(await self._spares([row for row in projects if row.spares], now))
             families += _of_probes(await self._probes.newest(self._store))
             families += _of_nodes(judge_all(await self._store.node_events(), now, self._rule))
         registry = CollectorRegistry()
         registry.register(_Ready(families))
         return generate_latest(registry)
+
+    async def _spares(self, keeping: Sequence[ProjectRow], now: float) -> Family:
+        samples = [((row.name, "wanted"), float(row.spares)) for row in keeping]
+        if keeping and self._cluster is not None:
+            with contextlib.suppress(UnavailableError):  # without the cluster nobody knows
+                nodes = closed(await self._cluster.nodes(), await self._store.node_events(), now, self._rule)
+                kept = Counter((await kept_nodes(self._store, nodes)).values())
+                samples += [((row.name, "kept"), float(kept[row.name])) for row in keeping]
+        return _gauge(names.PROJECT_SPARES, samples)
 
     async def _catch_up(self) -> None:
         after: str | None = None

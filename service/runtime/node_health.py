@@ -8,6 +8,7 @@ import structlog
 from regroup.service.policy.health import MEMORY_S, Happening, NodeEvent, Rule, fault_of, judge_all
 from regroup.service.policy.topology import Node
 from regroup.service.runtime.cluster import Cluster, SupervisorEvent
+from regroup.service.runtime.keeping import without_kept
 from regroup.service.runtime.notices import nodes_to_use
 from regroup.service.settings import Settings
 from regroup.service.store.records import Allotment, JobRow, Lease
@@ -27,9 +28,15 @@ class NodeHealth:
     def __init__(self, lease: Lease, store: Store, cluster: Cluster, rule: Rule) -> None:
         self._lease, self._store, self._cluster, self._rule = lease, store, cluster, rule
 
-    async def nodes(self, now: float) -> list[Node]:
-        """The nodes of the cluster; those that are about to leave are marked, and of those that are closed, why."""
-        return closed(await nodes_to_use(self._store, self._cluster), await self._store.node_events(), now, self._rule)
+    async def nodes(self, now: float, *, losing: JobRow | None = None) -> list[Node]:
+        """The nodes of the cluster; those that are about to leave are marked, and of those that are closed, why.
+
+        Args:
+            losing: a job that loses a node, or has to leave it: what its project has kept ready is open to it.
+        """
+        nodes = await nodes_to_use(self._store, self._cluster)
+        nodes = closed(nodes, await self._store.node_events(), now, self._rule)
+        return await without_kept(self._store, nodes, losing.project if losing else None)
 
     async def hear(self, job: JobRow, reported: Sequence[SupervisorEvent], now: float) -> None:
         """Note what a supervisor's events say against nodes. What a job rehearses (`faults`) is no node's fault."""

@@ -71,7 +71,7 @@ async def replace_lost(
     Raises:
         UnavailableError: the cluster or the database does not answer.
     """
-    nodes = await health.nodes(now)
+    nodes = await health.nodes(now, losing=job)
     alive = {node.id for node in nodes if node.alive}
     rows = await store.live_allotments(job.id)
     mine = members(rows, job.id)

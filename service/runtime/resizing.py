@@ -142,7 +142,8 @@ class Resizing:
             return
         room = await self._room(job, rows, larger, (), now)
         if room > layout.data_degree:
-            room = await self._allowance.largest(job, larger, await self._nodes(now), now, at_most=room)
+            nodes = await self._usable(job, rows, (), now, is_loss=False)
+            room = await self._allowance.largest(job, larger, nodes, now, at_most=room)
         incidents = await self._store.incidents(job.id)
         ladder = {each.data_degree: each for each in spec.ladder}
         degree = self._unasked.degree(job, layout.data_degree, sorted(ladder), room, incidents, now)
@@ -178,11 +179,16 @@ class Resizing:
         """What the job has and may keep, node by node, and the nodes that it may be on."""
         gone = {*lost, *self._notices.by_node}
         seats = [(each.node_id, each.ranks) for each in _as_granted(rows, job.id) if each.node_id not in gone]
-        nodes = [node for node in await self._nodes(now) if node.id not in self._unfit | gone | _ready(rows)]
-        return seats, nodes
+        return seats, await self._usable(job, rows, gone, now, is_loss=bool(lost))
 
-    async def _nodes(self, now: float) -> list[Node]:
-        return without_allotted(await self._health.nodes(now), await self._store.live_allotments())
+    async def _usable(
+        self, job: JobRow, rows: Sequence[Allotment], gone: Collection[str], now: float, *, is_loss: bool
+    ) -> list[Node]:
+        """Nodes that the job may be on, with what is free there beside all jobs."""
+        nodes = await self._health.nodes(now, losing=job if is_loss else None)
+        unusable = {*self._unfit, *gone, *_ready(rows)}
+        everyone = await self._store.live_allotments()
+        return [node for node in without_allotted(nodes, everyone) if node.id not in unusable]
 
     async def _begin(
         self,
@@ -199,7 +205,7 @@ class Resizing:
         leaving = [notice for each in mine if (notice := self._notices.by_node.get(each.node_id))]
         gone = {notice.node_id for notice in leaving} | set(lost)
         demand = demand_of(job.parsed_spec(), layout)
-        nodes = [node for node in await self._nodes(now) if node.id not in self._unfit | gone | _ready(rows)]
+        nodes = await self._usable(job, rows, gone, now, is_loss=bool(lost))
         seats = reseat(demand, [(each.node_id, each.ranks) for each in mine if each.node_id not in gone], nodes)
         if isinstance(seats, Unplaceable):
             return seats.message

@@ -60,7 +60,7 @@ async def control_plane(settings: Settings) -> AsyncGenerator[Services]:
     try:
         cluster = await _join(settings)
         controller = Controller(store, cluster, settings)
-        metrics = Metrics(store, rule_of(settings))
+        metrics = Metrics(store, rule_of(settings), cluster=cluster)
         services = Services(store, cluster, settings, render_metrics=metrics.render,
                             checks={"controller": controller.check})  # fmt: skip
         running = (

@@ -249,6 +249,8 @@ class ProjectRow:
     """What its jobs may ask for; see `service.admits.Admits`."""
     defaults: dict[str, Any] = field(default_factory=dict[str, Any])
     """Spec fields of its jobs where they do not say otherwise."""
+    spares: int = 0
+    """Idle nodes that are kept ready for its running jobs."""
 
 
 @dataclass(frozen=True)

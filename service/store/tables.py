@@ -249,6 +249,7 @@ projects = sa.Table(
     sa.Column("weight", sa.Double, nullable=False),
     sa.Column("admits", sa.JSON, nullable=False),
     sa.Column("defaults", sa.JSON, nullable=False),
+    sa.Column("spares", sa.BigInteger, nullable=False, server_default="0"),
 )
 """A project without a row has no quota, and its jobs may ask for everything."""
 
