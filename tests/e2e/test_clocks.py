@@ -1,4 +1,4 @@
-"""One machine's clock is set by an hour, to and fro, while a job trains on it: that is told, and nothing comes of it."""
+"""A clock is set by an hour while a job trains on its node, to and fro: that is told, and nothing comes of it."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -153,7 +153,7 @@ def test_a_requirements_file_goes_along_as_lines(cli, spec, tmp_path) -> None:
     file = tmp_path / "requirements.txt"
     file.write_text("torch==2.13.0  # pinned\n")
     done = cli("submit", spec, "--requirements", file, "--set", "environment.base=none", "--json")
-    environment = {"requirements": ["torch==2.13.0"], "base": "none", "interpreter": None}
+    environment = {"requirements": ["torch==2.13.0"], "base": "none", "interpreter": None, "image": None}
     assert done.json["spec"]["environment"] == environment
     for arguments in ((spec, "--requirements", "nowhere.txt"), ("--requirements", "nowhere.txt", "train.py")):
         done = cli("run", *arguments)
@@ -395,4 +395,4 @@ def test_projects_are_set_field_by_field(cli: Callable[..., Done]) -> None:
     shown = cli("projects", "get", "small", "--json").json
     assert (shown["limit"], shown["guaranteed"], shown["admits"]["devices"]) == (4, 2, ["cpu"])
     listed = [line.split() for line in cli("projects", "list").out.splitlines()]
-    assert ["small", "0", "2", "all", "4", "1", "0", "0"] in listed
+    assert ["small", "0", "2", "all", "4", "1", "0", "0", "0"] in listed
