@@ -1,4 +1,4 @@
-"""Another way to split the ranks of a job, where nodes were lost and its own is nowhere possible any more. Pure."""
+"""How to split the ranks of a job where nodes were lost, and the split it had is nowhere possible any more. Pure."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ def resplit(
     probes: Sequence[Measured] = (),
 ) -> Layout | None:
     """As many ranks as there are nodes for, at most `most` and no fewer than the spec's fewest, in the fastest legal
-    split that fits their memory and is not the spec's; None: there is none, or nobody can tell.
+    split that fits their memory; None: there is none, or nobody can tell.
 
     Args:
         seats: node id and ranks that the job has and may keep.
@@ -37,10 +37,9 @@ def resplit(
         for ranks in range(most, _fewest(spec) - 1, -1):
             if not _is_room(spec, Layout(dp_shard=ranks), seats, nodes):
                 continue  # not even where each rank may be anywhere
-            for layout, _ in splits(spec, ranks, room):
-                is_other = (layout.tp, layout.pp) != (spec.layout.tp, spec.layout.pp)
-                if is_other and _is_room(spec, layout, seats, nodes):
-                    return layout
+            fastest = (layout for layout, _ in splits(spec, ranks, room))
+            if found := next((layout for layout in fastest if _is_room(spec, layout, seats, nodes)), None):
+                return found
     except SpecError:
         return None
     return None
