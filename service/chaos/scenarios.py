@@ -238,7 +238,7 @@ NOT_YET: Sequence[NotYet] = (
     NotYet("31", "not enough nodes for any layout", "no failure of a job: it queues; tests/e2e/test_control_plane.py"),
     NotYet("33d", "a wrong gradient in the sum", "seen only if the loss stands out: it is wrong on all ranks alike"),
     NotYet("34", "spare dies or is unfit", "no fault spoils a node: tests/workers/node/test_standby.py does"),
-    NotYet("35", "clock jump", "needs a clock for each node: tests/workers/node/test_wall_clock.py sets one"),
+    NotYet("35", "clock jump", "needs a clock for each node: tests/e2e/test_clocks.py gives one to a node"),
     NotYet("36", "stale message", "sent by hand in tests/workers/node/test_host.py"),
 )
 
