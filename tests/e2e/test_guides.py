@@ -347,7 +347,9 @@ def test_measuring(typed: Typed) -> None:
 @types("docs/guides/queue.md#0")
 def test_a_project_is_set_up_and_forgotten(typed: Typed) -> None:
     assert typed.next() == "vision is set\n"
-    assert "vision" in typed.next()
+    assert typed.next() == "vision is set\n"
+    (listed,) = [line.split() for line in typed.next().splitlines() if line.startswith("vision")]
+    assert listed == ["vision", "0", "8", "all", "16", "1", "1", "0", "0"], "guaranteed, limit, and one spare"
     assert typed.next() == "vision is forgotten\n"
 
 
