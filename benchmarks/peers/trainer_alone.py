@@ -21,6 +21,7 @@ from regroup.workers import trainer
 from regroup.workers.contract import Buffers, Join, Message, Restore, StepRow, WantBuffers
 from regroup.workers.node.buffers import BUFFERS_PER_RANK
 from regroup.workers.rank.context import Context
+from regroup.workers.rank.heap import keep_freed_memory
 from regroup.workers.rank.progress import PAGE_BYTES, Progress
 
 
@@ -59,6 +60,7 @@ def main() -> None:
     settings = AloneSettings(**json.loads(Path(sys.argv[1]).read_text()))
     assert gated_trainer.GATE_VARIABLE in os.environ
     torch.set_num_threads(1)
+    keep_freed_memory()  # as a rank does
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     join = Join(

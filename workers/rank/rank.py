@@ -23,6 +23,7 @@ from regroup.workers.rank import collectives, function, groups, place, script
 from regroup.workers.rank.channel import AgentGone, Channel
 from regroup.workers.rank.context import Context
 from regroup.workers.rank.errors import LoopFailed, classify, details_of, is_from_collective
+from regroup.workers.rank.heap import keep_freed_memory
 from regroup.workers.rank.progress import Progress
 
 _TRACEBACK_CHARACTERS = 16_000
@@ -51,6 +52,8 @@ def _run(join: Join, channel: Channel, progress: Progress) -> int:
     try:
         progress.set(join.restore.step, Phase.JOIN)
         os.environ.update(place.variables(join))
+        if join.device == "cpu":
+            keep_freed_memory()
         if place.is_script(join.entry):
             return script.run(join, channel, progress)
         device = _prepare(join)
