@@ -1,15 +1,15 @@
-"""Step times that the planner predicts after `regroup probe`, beside those of real jobs, on one machine.
+"""Step times and memory that the planner predicts after `regroup probe`, beside those of real jobs, on one machine.
 
 usage: python -m benchmarks.prediction --json PATH [--trials N]
 
 Each trial probes two local nodes of two slots, and then trains the model of examples/pretrain-cpython.yaml on every
 layout below. Predicted is the layout that runs, from what that probe has measured alone; measured is the median
-duration of the job's steps after the first ones.
+duration of the job's steps after the first ones, and the most memory that a rank had in them.
 """
 
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -21,6 +21,8 @@ from regroup.service.hardware import find_device
 from regroup.service.layout import Layout
 from regroup.service.planner.calibrate import constants_of, costs_of
 from regroup.service.planner.constants import FITTED
+from regroup.service.planner.formulas import TORCH_ADAM
+from regroup.service.planner.memory import peak_bytes
 from regroup.service.planner.model import Model
 from regroup.service.planner.plan import Cluster, Plan, Work
 from regroup.service.planner.timing import step_time
@@ -51,27 +53,38 @@ def main() -> int:
         for trial in range(given.trials):
             probe = _probe(service)
             for name, (layout, plan) in LAYOUTS.items():
-                row = {
-                    "trial": trial, "layout": name, "predicted_s": predicted_s(probe, plan),
-                    "measured_s": _measured_s(service, f"{name.replace(' ', '-')}-{trial}", layout),
-                }  # fmt: skip
-                rows.append({**row, "error": row["predicted_s"] / row["measured_s"] - 1})
+                predicted_s, predicted_bytes = predicted(probe, plan)
+                measured_s, measured_bytes = _measured(service, f"{name.replace(' ', '-')}-{trial}", layout)
+                rows.append({
+                    "trial": trial, "layout": name,
+                    "predicted_s": predicted_s, "measured_s": measured_s, "error": predicted_s / measured_s - 1,
+                    "predicted_bytes": predicted_bytes, "measured_bytes": measured_bytes,
+                    "memory_error": predicted_bytes / measured_bytes - 1,
+                })  # fmt: skip
                 print("trial {trial}: {layout:14} predicted {predicted_s:.4f} s, measured {measured_s:.4f} s,"
-                      " error {error:+.1%}".format(**rows[-1]), flush=True)  # fmt: skip
-    by_layout = {name: mean(abs(row["error"]) for row in rows if row["layout"] == name) for name in LAYOUTS}
-    write_result(given.json, {"rows": rows, "error": by_layout, "worst_error": max(by_layout.values())})
-    print(", ".join(f"{name} {error:.1%}" for name, error in by_layout.items()))
+                      " error {error:+.1%}; memory {memory_error:+.1%}".format(**rows[-1]), flush=True)  # fmt: skip
+    step, memory = ({name: _mean(rows, name, of) for name in LAYOUTS} for of in ("error", "memory_error"))
+    write_result(given.json, {
+        "rows": rows, "error": step, "worst_error": max(step.values()),
+        "memory_error": memory, "worst_memory_error": max(memory.values()),
+    })  # fmt: skip
+    print(", ".join(f"{name} {error:.1%} and {memory[name]:.1%}" for name, error in step.items()))
     return 0
 
 
-def predicted_s(probe: Measured, plan: Plan) -> float:
-    """Seconds of the example's step by this plan."""
+def _mean(rows: Sequence[Mapping[str, Any]], layout: str, error: str) -> float:
+    return mean(abs(row[error]) for row in rows if row["layout"] == layout)
+
+
+def predicted(probe: Measured, plan: Plan) -> tuple[float, float]:
+    """Seconds of the example's step by this plan, and bytes of the rank that has most."""
     device = find_device("cpu")
     assert device is not None
     there = hardware(device, [probe])
     ranks = plan.layout.world_size
     cluster = Cluster(there.device, ranks, there.domain, there.network_bytes_s, there.link, costs_of(probe))
-    return step_time(Work(_MODEL, 16, 128, "fp32"), cluster, plan, constants_of(probe, FITTED)).step_s
+    work, constants = Work(_MODEL, 16, 128, "fp32"), constants_of(probe, FITTED).on(there.device)
+    return step_time(work, cluster, plan, constants).step_s, peak_bytes(work, plan, constants, TORCH_ADAM)
 
 
 def _probe(service: Served) -> Measured:
@@ -82,14 +95,15 @@ def _probe(service: Served) -> Measured:
     return read(found, nodes, job_id=job["id"], time_s=job["finished_at"])
 
 
-def _measured_s(service: Served, name: str, layout: dict[str, Any]) -> float:
+def _measured(service: Served, name: str, layout: dict[str, Any]) -> tuple[float, float]:
     spec = read_spec(EXAMPLE)
     spec["name"], spec["layout"], spec["faults"] = name, layout, []
     spec["workload"]["model"]["vocab_size"] = _VOCABULARY
     spec["training"] |= {"steps": _STEPS, "validate_every": None}
     spec["workload"]["data"]["validation"] = []
     job = service.finish(service.client.submit(spec).id)
-    return median(row["duration_s"] for row in service.steps(job["id"]) if row["step"] > _FIRST)
+    rows = [row for row in service.steps(job["id"]) if row["step"] > _FIRST]
+    return median(row["duration_s"] for row in rows), max(row["extra"]["peak_bytes"] for row in rows)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ LAYOUTS = f"""# Legal layouts
 The rules that a spec's `layout` is checked by when it is submitted, written from
 [service/combinations.py](../service/combinations.py) by `make docs`. What each strategy does is in
 [Parallelism](guides/parallelism.md). Sizes between `layout.dp.min` and `max` that break a rule are left out of the
-job's ladder; `min`, `target` and `max` themselves must keep all.
+job's ladder; `target` must keep all, `min` and `max` with a smaller part of the micro-batch if need be.
 
 {rules_doc()}
 """

@@ -4,6 +4,8 @@ from dataclasses import asdict, dataclass
 
 from regroup.service.errors import FieldIssue, SpecError
 
+_MICRO_BATCH = "micro_batch"
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -14,9 +16,11 @@ class Layout:
     cp: int = 1
     tp: int = 1
     pp: int = 1
+    micro_batch: int | None = None
+    """Samples of a forward, where fewer are taken than the spec says: so many are not legal here, or do not fit."""
 
     def __post_init__(self) -> None:
-        for name, degree in asdict(self).items():
+        for name, degree in self.to_json().items():
             if degree < 1:
                 raise SpecError([FieldIssue(f"layout.{name}", "a parallel degree is at least 1", degree)])
 
@@ -35,10 +39,15 @@ class Layout:
         """Ranks of one TP group, which a placement keeps inside the innermost domain."""
         return self.tp
 
-    def to_json(self) -> dict[str, int]:
+    @property
+    def degrees(self) -> dict[str, int]:
         """Degrees by name."""
-        return asdict(self)
+        return {name: degree for name, degree in asdict(self).items() if name != _MICRO_BATCH}
+
+    def to_json(self) -> dict[str, int]:
+        """Plain data: the degrees, and the micro-batch where it is not the spec's."""
+        return self.degrees if self.micro_batch is None else {**self.degrees, _MICRO_BATCH: self.micro_batch}
 
     def __str__(self) -> str:
-        parts = [f"{name}={degree}" for name, degree in asdict(self).items() if degree > 1]
-        return "×".join(parts) or "dp_shard=1"
+        split = "×".join(f"{name}={degree}" for name, degree in self.degrees.items() if degree > 1) or "dp_shard=1"
+        return split if self.micro_batch is None else f"{split}, {_MICRO_BATCH}={self.micro_batch}"

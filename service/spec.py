@@ -1,5 +1,7 @@
 """Job spec v1: what a person submits, as YAML or JSON. Unknown and contradictory fields are refused by name."""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 import yaml
@@ -231,10 +233,12 @@ class JobSpec(Part):
             raise PydanticCustomError(
                 "layout", "layout.{field}: a function is data parallel; what it splits otherwise is its own", odd
             )
-        wrong = {dp: self.violations(dp) for dp in (self.layout.dp.min, self.layout.dp.target, self.layout.dp.max)}
+        dp = self.layout.dp
+        wrong = {dp.target: self.violations(dp.target)}
+        wrong |= {end: self.violations(end) for end in (dp.min, dp.max) if next(self.layouts(end), None) is None}
         if messages := list(dict.fromkeys(message for found in wrong.values() for message in found)):
-            odd = next(dp for dp, found in wrong.items() if found)
-            near = ladder.said("layout.dp", odd, lambda dp: not self.violations(dp))
+            odd = next(degree for degree, found in wrong.items() if found)
+            near = ladder.said("layout.dp", odd, lambda degree: not self.violations(degree))
             raise PydanticCustomError("layout", "{messages}{near}", {"messages": "; ".join(messages), "near": near})
         if self.training and self.training.batch != "fixed":
             self._check_shares(self.training)
@@ -278,16 +282,38 @@ class JobSpec(Part):
         """Legal layouts from the smallest to the largest; none as long as none is chosen."""
         if self.layout.auto is not None:
             return ()
-        return tuple(self.layout.at(dp) for dp in self.layout.sizes if not self.violations(dp))
+        sizes = (next(self.layouts(dp), None) for dp in self.layout.sizes)
+        return tuple(layout for layout in sizes if layout is not None)
+
+    def layouts(self, dp: int) -> Iterator[Layout]:
+        """Legal ones at this data-parallel degree: with the micro-batch of the spec, and with smaller ones where a
+        result depends on it only by the order of sums; the largest first."""
+        whole = self.layout.at(dp)
+        if not self.violations(dp):
+            yield whole
+        for smaller in self._smaller_micro_batches:
+            if not self.violations(dp, smaller):
+                yield replace(whole, micro_batch=smaller)
+
+    @property
+    def _smaller_micro_batches(self) -> Sequence[int]:
+        training = self.training
+        if training is None or training.batch != "fixed" or not isinstance(self.workload, BuiltinWorkload):
+            return ()
+        if self.workload.sizes.norm_over is not None:
+            return ()  # it norms over the samples of a micro-batch, or counts them
+        return [size for size in range(training.micro_batch - 1, 0, -1) if training.micro_batch % size == 0]
 
     def split(self, tp: int, pp: int) -> "JobSpec":
         """The same job with other tensor- and pipeline-parallel degrees; its `ladder` says where that is legal."""
         return self.model_copy(update={"layout": self.layout.model_copy(update={"tp": tp, "pp": pp})})
 
-    def violations(self, dp: int) -> list[str]:
-        """The rules that it would break at this data-parallel degree, in words."""
+    def violations(self, dp: int, micro_batch: int | None = None) -> list[str]:
+        """The rules that it would break at this data-parallel degree, in words. `micro_batch`: that of the spec, if
+        absent."""
         if self.training is None:
             return []
+        samples = self.training.samples_at(dp, self.layout.dp.target)
         choice = Choice(
             dp=dp,
             stages=self.layout.stages,
@@ -296,7 +322,7 @@ class JobSpec(Part):
             reduce=self.training.reduce,
             compile=self.training.compile,
             sequence=self.training.sequence or 1,
-            micro_batches=self.training.samples_at(dp, self.layout.dp.target) // self.training.micro_batch,
+            micro_batches=samples // (micro_batch or self.training.micro_batch),
             model=self.workload.sizes if isinstance(self.workload, BuiltinWorkload) else NO_MODEL,
             **self.layout.model_dump(exclude={"dp", "auto"}),
         )

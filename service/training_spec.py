@@ -50,7 +50,8 @@ class Training(Part):
     lr_ramp_steps: int = Field(default=0, ge=0)
     """Of a batch that follows: steps over which a new size's rate is gone to."""
     micro_batch: Positive = 1
-    """Samples per forward: the unit that is dealt to ranks. Needed, unless `layout: auto` is to choose it."""
+    """Samples per forward: the unit that is dealt to ranks. Needed, unless `layout: auto` is to choose it. A size
+    at which so many are not legal takes a part of it, if results do not depend on that."""
     sequence: Positive | None = None
     """Tokens per sample; the built-in transformer needs it."""
     steps: Positive

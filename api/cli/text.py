@@ -48,4 +48,6 @@ def size(size_bytes: float) -> str:
 
 def layout_text(layout: dict[str, int]) -> str:
     """`dp_shard=4`: the degrees above one, else `1 rank`."""
-    return " × ".join(f"{name}={degree}" for name, degree in layout.items() if degree > 1) or "1 rank"
+    degrees = {name: degree for name, degree in layout.items() if name != "micro_batch" and degree > 1}
+    split = " × ".join(f"{name}={degree}" for name, degree in degrees.items()) or "1 rank"
+    return f"{split}, micro-batch {layout['micro_batch']}" if layout.get("micro_batch") else split

@@ -168,7 +168,14 @@ def _on_ladder(spec: JobSpec, work: Work, plan: Plan, ranks: Ranks, room: Room) 
     limits, legal = _limits(spec, room), dict[int, bool]()
     for layout in whole.ladder:
         if layout.world_size >= ranks.min and room.holds(layout.world_size, layout.tp):
-            at = Plan(layout, plan.micro_batch, plan.sharding, plan.checkpointing, plan.schedule, plan.virtual)
+            at = Plan(
+                layout,
+                layout.micro_batch or plan.micro_batch,
+                plan.sharding,
+                plan.checkpointing,
+                plan.schedule,
+                plan.virtual,
+            )
             need = peak_bytes(work, at, room.constants.on(room.device), limits.kept)
             legal[layout.data_degree] = need <= room.device.memory_bytes
     fitting = [degree for degree, fits in legal.items() if fits]

@@ -50,7 +50,7 @@ def plan_of(spec: JobSpec, layout: Layout) -> Plan:
     is_named = asked in ("none", "selective", "full")
     return Plan(
         layout,
-        training.micro_batch,
+        layout.micro_batch or training.micro_batch,
         spec.layout.data_parallel,
         asked if is_named else "full",  # pyright: ignore[reportArgumentType]: one of the three by then
         spec.layout.schedule,

@@ -11,9 +11,9 @@ from regroup.service.spec import JobSpec
 def splits(spec: JobSpec, ranks: int, room: Room) -> list[tuple[Layout, float]]:
     """Legal layouts of so many ranks that fit, with the seconds of a step that are predicted, the fastest first.
 
-    Micro-batch, recomputation, schedule and what data parallelism shards are those of the spec: a result depends on a
-    split only by the order of sums. Of a batch that follows the world size it would depend on the data-parallel degree,
-    too: then that is the spec's.
+    Recomputation, schedule and what data parallelism shards are those of the spec, and so is the micro-batch, if it is
+    legal and fits, else the largest part of it that does: a result depends on a split only by the order of sums. Of a
+    batch that follows the world size it would depend on the data-parallel degree, too: then that is the spec's.
 
     Raises:
         SpecError: the planner cannot describe the job.
@@ -26,11 +26,12 @@ def splits(spec: JobSpec, ranks: int, room: Room) -> list[tuple[Layout, float]]:
             dp = ranks // (tp * pp)
             split = spec.split(tp, pp)
             is_same_batch = training.batch == "fixed" or dp == spec.layout.dp.target
-            if ranks % (tp * pp) or not is_same_batch or split.violations(dp):
+            if ranks % (tp * pp) or not is_same_batch:
                 continue
-            layout = split.layout.at(dp)
-            plan = plan_of(spec, layout)
-            need = peak_bytes(work, plan, constants, kept_of(training))
-            if need <= room.device.memory_bytes:
-                found.append((step_time(work, cluster, plan, constants).step_s, need, layout))
+            for layout in split.layouts(dp):
+                plan = plan_of(spec, layout)
+                need = peak_bytes(work, plan, constants, kept_of(training))
+                if need <= room.device.memory_bytes:
+                    found.append((step_time(work, cluster, plan, constants).step_s, need, layout))
+                    break
     return [(layout, step_s) for step_s, _, layout in sorted(found, key=lambda each: each[:2])]

@@ -130,6 +130,8 @@ class Measured:
     steps: tuple[MeasuredStep, ...] = ()
     alone_flops: float | None = None
     """Operations a second of one rank's products while all others wait."""
+    rank_bytes: float | None = None
+    """What a rank's process takes that trains next to nothing."""
 
 
 def read(
@@ -184,6 +186,7 @@ def read(
             for kind, layers, count, seconds in found["steps"]
         ),
         None if found["alone_flops"] is None else float(found["alone_flops"]),
+        None if found.get("rank_bytes") is None else float(found["rank_bytes"]),  # earlier probes have none
     )
 
 

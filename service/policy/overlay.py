@@ -106,7 +106,8 @@ def _device(device: Device, probe: Measured) -> Device:
         best[each.dtype] = max(each.flops, best.get(each.dtype, 0.0))
     flops = {dtype: value / device.ceiling / _TERA for dtype, value in best.items()}
     memory = min(node.memory_bytes_s for node in probe.nodes) if probe.kind == "cpu" else device.memory_bytes_s
-    return replace(device, peak_tflops={**device.peak_tflops, **flops}, memory_bytes_s=memory)
+    reserved = probe.rank_bytes or device.reserved_bytes
+    return replace(device, peak_tflops={**device.peak_tflops, **flops}, memory_bytes_s=memory, reserved_bytes=reserved)
 
 
 def _link(link: Link, probe: Measured) -> Link:
@@ -146,6 +147,7 @@ def _told(hardware: Hardware) -> dict[str, float]:
     return {
         **{f"{dtype} product FLOP/s": peak * device.ceiling * _TERA for dtype, peak in device.peak_tflops.items()},
         "memory bytes/s": device.memory_bytes_s,
+        **({} if device.reserved_bytes is None else {"rank bytes": device.reserved_bytes}),
         "link bytes/s": link.bandwidth_bytes_s,
         "link latency s": link.latency_s,
         "network bytes/s": hardware.network_bytes_s,

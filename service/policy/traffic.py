@@ -70,12 +70,13 @@ def work_of(spec: JobSpec, layout: Layout) -> Work:
     if training is None or not isinstance(spec.workload, BuiltinWorkload):
         return UNKNOWN_WORK
     data_rank_samples = training.samples_at(layout.data_degree, spec.layout.dp.target) / layout.data_degree
+    micro_batch = layout.micro_batch or training.micro_batch
     precise = {"fp64": 8, "fp32": 4}.get(training.precision, 2)
     sharded = spec.layout.data_parallel in ("fsdp", "zero2")
     work = replace(
         UNKNOWN_WORK,
-        tokens=training.micro_batch * (training.sequence or 1),
-        micro_batches=max(1.0, data_rank_samples / training.micro_batch),
+        tokens=micro_batch * (training.sequence or 1),
+        micro_batches=max(1.0, data_rank_samples / micro_batch),
         activation_bytes=precise,
         gradient_bytes=8 if precise == 8 else 2 if training.reduce == "bf16" else 4,
         gathers=(2 if spec.layout.reshard_after_forward else 1) if sharded else 1,

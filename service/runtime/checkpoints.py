@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from regroup.service.policy.recovery import Saved
@@ -106,7 +105,7 @@ class Checkpoints:
                     "job_id": self._payload.job_id,
                     "step": step,
                     "generation": generation.number,
-                    "layout": asdict(generation.layout),
+                    "layout": generation.layout.to_json(),
                     "files": files,
                     "lineage": lineage,
                     "created_s": time.time(),

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from regroup.service.policy.recovery import Shard, is_alike
@@ -108,7 +108,7 @@ class Gang:
             store_host=address["host"],
             store_port=address["port"],
             world_size=len(generation.ranks),
-            layout=asdict(generation.layout),
+            layout=generation.layout.degrees,
             node_count=len(nodes),
         )
 

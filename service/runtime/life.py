@@ -244,7 +244,7 @@ class Life:
             incident.next_generation = generation.number
         await self.journal.write(f"generation:{generation.number}", "generation", generation.number, {
             "number": generation.number,
-            "layout": asdict(generation.layout),
+            "layout": generation.layout.to_json(),
             "world_size": len(generation.ranks),
             "ranks": [asdict(place) for place in generation.ranks],
             "start_step": generation.start_step,

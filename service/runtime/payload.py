@@ -290,6 +290,8 @@ class Payload:
     @property
     def _config(self) -> dict[str, Any]:
         config = self.spec.rank_config()
+        if self.layout.micro_batch is not None:
+            config["training"]["micro_batch"] = self.layout.micro_batch
         if isinstance(self.script, RayTrainWorkload):
             config["storage_uri"] = f"{self.storage_uri}/ray-train"
         if Detector.NON_FINITE in self.blind_to:

@@ -113,6 +113,18 @@ def test_four_six_three_and_four_ranks(three: Served, spec: Spec, tmp_path: Path
 
 
 @pytest.mark.slow
+def test_micro_batches_become_smaller_where_a_layout_needs_it(served: Served, spec: Spec, tmp_path: Path) -> None:
+    whole = elastic(spec, "sizes")
+    whole["layout"]["dp"] = {"min": 1, "target": 2, "max": 4}
+    whole["training"]["micro_batch"] = whole["training"]["global_batch"] // 2
+    job = goes_through(served, whole, tmp_path, {"dp": 4}, {"dp": 2, "pp": 2}, {"dp": 2, "pp": 1})
+    control = served.run({**whole, "name": "kept"})
+    assert_equal_to(served, job, control, 3)
+    half = whole["training"]["micro_batch"] // 2
+    assert [each.layout.micro_batch for each in served.client.generations(job.id)] == [None, half, half, None]
+
+
+@pytest.mark.slow
 def test_fsdp_then_tensor_then_pipeline_parallel(served: Served, spec: Spec, tmp_path: Path) -> None:
     sizes = {"dp": 2, "tp": 2}, {"dp": 2, "tp": 1, "pp": 2}
     job = goes_through(served, elastic(spec, "split"), tmp_path, *sizes)

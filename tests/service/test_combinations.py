@@ -6,6 +6,7 @@ import pytest
 
 from regroup.service.combinations import RULES, rules_doc
 from regroup.service.errors import SpecError
+from regroup.service.layout import Layout
 from regroup.service.spec import JobSpec, parse_spec
 from regroup.workers.state.tokenizers import ByteTokenizer
 
@@ -108,6 +109,30 @@ def test_sizes_on_the_way_that_break_a_rule_are_left_out_of_the_ladder() -> None
     ]  # fmt: skip
     looped = parsed({"dp": {"min": 1, "target": 1, "max": 6}, "pp": 2, "schedule": "interleaved_1f1b"})
     assert [layout.data_degree for layout in looped.ladder] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_size_that_needs_it_takes_a_smaller_part_of_the_micro_batch() -> None:
+    """24 samples in micro-batches of 6: four data ranks, or two pipelines of two, have one each."""
+    spec = parsed({"dp": {"min": 1, "target": 4, "max": 24}}, micro_batch=6)
+    found = {layout.data_degree: layout.micro_batch for layout in spec.ladder}
+    assert found == {**dict.fromkeys(range(1, 5), None), **dict.fromkeys(range(5, 9), 3),
+                     **dict.fromkeys(range(9, 13), 2), **dict.fromkeys(range(13, 25), 1)}  # fmt: skip
+    piped = {layout.data_degree: layout.micro_batch for layout in spec.split(1, 2).ladder}
+    assert (piped[3], piped[4], piped[7], piped[8], piped[12]) == (None, 3, 3, 2, 1) and 24 not in piped
+    assert str(spec.ladder[4]) == "dp_shard=5, micro_batch=3"
+    assert Layout(**spec.ladder[4].to_json()) == spec.ladder[4]
+    assert "micro_batch" not in spec.ladder[4].degrees | spec.ladder[0].to_json()
+
+
+@pytest.mark.parametrize(
+    ("model", "training"), [(CONVNET, {}), ({}, {"batch": "follows_world"})], ids=["batch norm", "follows"]
+)
+def test_what_depends_on_the_micro_batch_keeps_it(model: dict[str, Any], training: dict[str, Any]) -> None:
+    spec = parsed({"dp": {"min": 1, "target": 4, "max": 4}}, model, micro_batch=6, **training)
+    assert {layout.micro_batch for layout in spec.ladder} == {None}
+    if not training:
+        with pytest.raises(SpecError, match="at most as many as a step has micro-batches"):
+            parsed({"dp": {"min": 1, "target": 4, "max": 8}}, model, micro_batch=6)
 
 
 def test_the_byte_tokenizers_vocabulary_is_known_without_a_node() -> None:

@@ -9,9 +9,10 @@ The result is plain data under `probe`, which `service/policy/measured.py` reads
     collectives  [name, scope, ranks, bytes, seconds, ranks that got something else than they must]
     rings        scope → [ranks, bytes a second, seconds of a message]
     pairs        [node, node, bytes a second, seconds of a message]
-    blocks       [batch, sequence, width, heads, width of the feed-forward, seconds]      these three on CPUs alone:
+    blocks       [batch, sequence, width, heads, width of the feed-forward, seconds]      from here on of CPUs alone
     steps        [kind, layers, micro-batches, seconds]                                    see `steps.py`
     alone_flops  operations a second of one rank while all others wait
+    rank_bytes   what a rank's process takes that trains next to nothing, the largest
 
 Scopes are `all` ranks, and `node`: the ranks of each node among themselves, all nodes at once.
 """
@@ -74,7 +75,7 @@ class _Probe:
         nodes = [{"ranks": list(ranks), "inside": inside[ranks[0]]} for ranks in self._ground.nodes]
         self.measured.found.update(
             device=", ".join(names), kind=run.device.type, torch=torch.__version__, nodes=nodes, products=[],
-            collectives=[], rings={}, pairs=[], blocks=[], steps=[], alone_flops=None,
+            collectives=[], rings={}, pairs=[], blocks=[], steps=[], alone_flops=None, rank_bytes=None,
         )  # fmt: skip
 
     def stages(self) -> list[Callable[[], None]]:
@@ -144,6 +145,7 @@ class _Probe:
             self._found["steps"] = [
                 [each.kind, each.layers, each.micro_batches, _digits(each.seconds)] for each in found
             ]
+            self._found["rank_bytes"] = _digits(steps.rank_bytes(self._run, self._clock))
 
     def _group(self, scope: str) -> dist.ProcessGroup | None:
         """The ranks that do a collective together; None where some would be alone, or are all of them anyway."""

@@ -3,29 +3,33 @@
 Where a device computes beside its host, this is hidden for the most part; on a CPU it is a good part of a small step.
 """
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
+from torch import Tensor
 
 from regroup.workers.models.transformer import Block, rotary
 from regroup.workers.parallel.engine import Engine
+from regroup.workers.parallel.mesh import data_place
+from regroup.workers.parallel.meter import Meter
 from regroup.workers.parallel.strategy import Strategy
 from regroup.workers.probe.clock import Clock
 from regroup.workers.rank.context import Context
-from regroup.workers.state.data import MicroBatch
+from regroup.workers.rank.heap import give_back_freed_memory
+from regroup.workers.state.data import TrainingData, hash_limbs, samples_hash_of
 
 SHAPES: Sequence[tuple[int, int, int, int]] = ((1, 8, 32, 2), (16, 32, 64, 4), (1, 512, 64, 4), (2, 128, 256, 4))
 """Blocks: batch, sequence, width and heads. The first is all overhead, in the others norms, attention and products
 weigh most."""
-DEPTHS: Sequence[tuple[int, int]] = ((2, 2), (6, 2), (2, 6), (6, 6))
-"""Steps: layers, and micro-batches of a rank."""
-_CONTROL = 32
-"""Numbers that ranks agree on in a step, about."""
+DEPTHS: Sequence[tuple[int, int]] = ((2, 1), (6, 1), (2, 5), (6, 5))
+"""Steps: layers, and micro-batches of a rank, of which a pipeline has one more: it takes as many as it has stages."""
+_CONTROL = 16
+"""Numbers that ranks agree on in a step beside those that are made here, about."""
 _VOCABULARY, _SEQUENCE, _DIM, _HEADS, _FFN = 32, 8, 32, 2, 64
 _ADAM = {"name": "adamw", "lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "clip_norm": 1.0}
-_BURSTS = 3
+_BURSTS, _STEP_BURSTS = 3, 7
 
 
 @dataclass(frozen=True)
@@ -81,10 +85,20 @@ def steps(run: Context, clock: Clock) -> list[TimedStep]:
     """Steps of a tiny transformer, spread in every way that so many ranks can be."""
     found: list[TimedStep] = []
     for kind, layout, data_parallel in _spread(run.world_size):
-        for layers, count in DEPTHS:
-            own_s = clock.own_s(_step(run, layout, data_parallel, layers, count), _BURSTS)
+        for layers, fewer in DEPTHS:
+            count = fewer + 1 if kind == "pp" else fewer
+            own_s = clock.own_s(_step(run, layout, data_parallel, layers, count), _STEP_BURSTS)
             found.append(TimedStep(kind, layers, count, clock.slowest([own_s])[0]))
     return found
+
+
+def rank_bytes(run: Context, clock: Clock) -> float:
+    """Memory of the rank that has most of it, once it has trained and freed what it trained."""
+    gc.collect()
+    give_back_freed_memory()
+    meter = Meter(run.device, torch.float32, run.rank, run.world_size)
+    meter.begin()
+    return clock.slowest([meter.own()[f"peak {run.rank}"]])[0]
 
 
 def _spread(ranks: int) -> list[tuple[str, dict[str, int], str]]:
@@ -100,23 +114,44 @@ def _spread(ranks: int) -> list[tuple[str, dict[str, int], str]]:
     return ways
 
 
-def _step(run: Context, layout: dict[str, int], data_parallel: str, layers: int, count: int) -> Any:
-    """What the trainer does in a step, but for its data and its snapshot."""
-    example = torch.zeros((1, _SEQUENCE), dtype=torch.int64)
+class _Sequences:
+    """As many as there may be, all of zeros."""
+
+    fingerprint = ""
+
+    def __len__(self) -> int:
+        return 1 << 20
+
+    def rows(self, numbers: Sequence[int]) -> tuple[Tensor, Tensor]:
+        return self.blank(len(numbers))
+
+    def blank(self, count: int) -> tuple[Tensor, Tensor]:
+        inputs = torch.zeros((count, _SEQUENCE), dtype=torch.int64)
+        return inputs, torch.zeros_like(inputs)
+
+
+def _step(run: Context, layout: dict[str, int], data_parallel: str, layers: int, count: int) -> Callable[[], None]:
+    """What the trainer does in a step, but for its row and its snapshot."""
     model = {
         "family": "transformer", "dim": _DIM, "layers": layers, "heads": _HEADS, "kv_heads": None, "ffn_dim": _FFN,
         "vocab_size": _VOCABULARY, "rope_theta": 10000.0, "norm_eps": 1e-5, "tie_embeddings": False,
     }  # fmt: skip
+    place, samples = data_place(layout, run.rank), _Sequences()
+    data = TrainingData(samples, global_batch=count * place.degree, micro_batch=1, seed=0)
+    meter = Meter(run.device, torch.float32, run.rank, run.world_size)
     engine = Engine(
         model, _VOCABULARY, layout, run.device, Strategy(data_parallel, "fp32", "none"), _ADAM,
-        micro_batches=count, example=example.to("meta"), loss_scale=1.0, phase=lambda _: None,
+        micro_batches=count, example=samples.blank(1)[0].to("meta"), loss_scale=1.0, phase=run.phase,
     )  # fmt: skip
     engine.initialise(0)
-    batches = [MicroBatch(example, torch.ones_like(example), ()) for _ in range(count)]
 
     def step() -> None:
+        batches = data.deal(place.index, place.degree)
+        meter.begin()
         engine.gradients(batches)
-        run.sum([engine.squared_norm(), *[0.0] * _CONTROL])
+        meter.end()
+        hashed = hash_limbs(samples_hash_of([sample for batch in batches for sample in batch.ids]))
+        run.sum([*hashed, engine.squared_norm(), *engine.times().values(), *meter.own().values(), *[0.0] * _CONTROL])
         engine.update(1e-3, 1.0, 1.0)
 
     return step

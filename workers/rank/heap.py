@@ -16,9 +16,14 @@ _FROM_HEAP_BYTES = 32 << 20
 
 def keep_freed_memory() -> None:
     """Keep what is freed for the next step. Nothing where the C library is another than glibc."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:
-        return
-    mallopt(_MMAP_THRESHOLD, _FROM_HEAP_BYTES)
-    mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):
+        library.mallopt(_MMAP_THRESHOLD, _FROM_HEAP_BYTES)
+        library.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def give_back_freed_memory() -> None:
+    """To the kernel, what is free at this moment; likewise."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)

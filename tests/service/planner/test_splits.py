@@ -1,5 +1,7 @@
 """Other splits of a job's ranks."""
 
+from dataclasses import replace
+
 import pytest
 from house.autos import LLAMA_7B, auto_json, cpu_nodes, gpu_nodes
 
@@ -39,6 +41,18 @@ def test_what_does_not_fit_is_left_out() -> None:
 
     assert "dp_shard=8" in kinds()
     assert "dp_replicate=8" not in kinds(data_parallel="ddp") and kinds(data_parallel="ddp")
+
+
+def test_a_micro_batch_that_does_not_fit_is_made_smaller() -> None:
+    there = room_of(Demand(1, 1, "cuda", 1), gpu_nodes(1))
+
+    def found(micro_batch: int) -> dict[str, int | None]:
+        asked = {"global_batch": 64, "micro_batch": micro_batch, "sequence": 8192, "precision": "bf16"}
+        spec = parse_spec(auto_json({"dp": 8}, LLAMA_7B, "cuda", **asked))
+        return {str(replace(layout, micro_batch=None)): layout.micro_batch for layout, _ in splits(spec, 8, there)}
+
+    assert found(1)["dp_shard=8"] is None
+    assert found(8)["dp_shard=8"] in (1, 2, 4), "eight sequences of 8,192 tokens do not fit beside the model"
 
 
 @pytest.mark.parametrize("refine", ["off", "measure"])

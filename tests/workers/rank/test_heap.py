@@ -25,7 +25,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 5)
 _PAGES = 64 * (1 << 20) // 4096
 
 
-@pytest.mark.parametrize(("kept", "least", "most"), [(True, 0.0, 0.02), (False, 0.5, 2.0)])
+@pytest.mark.parametrize(("kept", "least", "most"), [(True, 0.0, 0.02), (False, 0.1, 2.0)])
 def test_pages_are_mapped_once_and_not_at_every_step(kept: bool, least: float, most: float) -> None:
     """64 tensors of 1 MiB are taken and freed; without it they are new pages each time."""
     done = subprocess.run(
