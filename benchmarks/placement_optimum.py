@@ -9,7 +9,7 @@ from benchmarks.placement_model import Spot, model_of, spelled_out, spots_of
 from regroup.service.layout import Layout
 from regroup.service.policy.links import GPU_LINKS
 from regroup.service.policy.placement import Demand, Placement, place
-from regroup.service.policy.placement_choice import BROKEN_COSTS
+from regroup.service.policy.placement_choice import BROKEN_COSTS, BROKEN_NODE_COSTS
 from regroup.service.policy.topology import Node
 from regroup.service.policy.traffic import axes
 
@@ -73,4 +73,5 @@ def _cost(demand: Demand, nodes: Sequence[Node], spots: Sequence[Spot]) -> tuple
         free, whole = nodes[at].free_gpus, nodes[at].gpus
         left_over += free - count - (free if free < whole else 0)
         nodes_broken += free == whole and count < free
-    return max(0, nodes_broken - 1), spelled_out(demand.axes, spots) * (1 + BROKEN_COSTS * left_over / demand.ranks)
+    factor = 1 + BROKEN_COSTS * left_over / demand.ranks + BROKEN_NODE_COSTS * nodes_broken
+    return max(0, nodes_broken - 1), spelled_out(demand.axes, spots) * factor

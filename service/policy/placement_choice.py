@@ -19,6 +19,8 @@ from regroup.service.policy.topology import DOMAIN_LEVELS, Level
 BROKEN_COSTS = 0.1
 """What it counts when as many devices as the job has ranks are left over on nodes that it breaks up: so much more
 communication."""
+BROKEN_NODE_COSTS = 0.5
+"""And each node that nobody was on and that it breaks up: so much more again."""
 _NODES = len(DOMAIN_LEVELS)
 _RACK, _INNER = DOMAIN_LEVELS.index(Level.RACK), DOMAIN_LEVELS.index(Level.GPU_DOMAIN)
 _STARTS = 2
@@ -77,7 +79,7 @@ class Search:
         spent_s, axes = min(((seconds(order, ground, self.links), order) for order in orders), key=lambda item: item[0])
         broken, nodes = self.broken(seats)
         preferred = self._domains(seats, self.demand.preferred) if self.demand.preferred else 0
-        factor = 1 + BROKEN_COSTS * broken / self.demand.ranks
+        factor = 1 + BROKEN_COSTS * broken / self.demand.ranks + BROKEN_NODE_COSTS * nodes
         return Way(seats, axes, spent_s, broken, (preferred, max(0, nodes - 1), spent_s * factor))
 
     def broken(self, seats: Seats) -> tuple[int, int]:
@@ -143,6 +145,19 @@ class Search:
             levels_tried += bool(enough)
             if is_large and levels_tried == 2:
                 return
+            if level < 0 and enough and demand.ranks <= _MANY_SEATS and self._has_loose_segments:
+                yield self._anywhere()
+
+    @property
+    def _has_loose_segments(self) -> bool:
+        """Each is inside of a node, so that no two nodes need to be near each other for one."""
+        return self.demand.segment == 1 or self.demand.segment_within is Level.NODE
+
+    def _anywhere(self) -> Seats:
+        """The fewest nodes, the largest and then the tightest of all, wherever they are: that breaks up least."""
+        grain = self.demand.segment
+        parts = [(cap // grain * grain, -at, at + 1) for at, cap in enumerate(self.caps) if cap >= grain]
+        return tuple(sorted((start, count) for start, _, count in _picked(parts, self.demand.ranks, grain)))
 
     def _even(self, low: int, high: int) -> Iterator[Seats]:
         """Equal shares on the fewest nodes of a range, and on one or two more: no way out is the bottleneck then."""
