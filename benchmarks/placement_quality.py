@@ -240,7 +240,7 @@ def measure(cases: int = 60) -> dict[str, Any]:
 
 
 def _over_best_fit() -> dict[str, float]:
-    """Stranded devices' share beyond best-fit's, of other traces than the one above: the mean, with its 95 % interval."""
+    """Stranded devices' share beyond best-fit's, of other traces than the one above: mean, 95 % interval."""
     beyond = [
         statistics.fmean(ours.stranded) - statistics.fmean(theirs.stranded)
         for seed in range(SEED + 1, SEED + 1 + _SEEDS)
