@@ -9,7 +9,10 @@ from regroup.service.nodes import Nodes, NodeState
 from regroup.service.policy.measured import Measured
 from regroup.service.probe_results import FUNCTION, LABEL, Results
 from regroup.service.quantities import Name, Part, Positive
-from regroup.service.spec import Budgets, Hang, JobSpec, Recovery, Resources, Snapshot
+from regroup.service.recovery_spec import Budgets, Hang, Recovery
+from regroup.service.resources_spec import Resources
+from regroup.service.spec import JobSpec
+from regroup.service.state_spec import Snapshot
 from regroup.service.store.store import Store
 from regroup.service.training_spec import Training
 from regroup.service.workload import FunctionWorkload

@@ -17,18 +17,11 @@ from regroup.service.fault_spec import Fault
 from regroup.service.hardware import peak_flops
 from regroup.service.layout import Layout
 from regroup.service.layout_spec import LayoutSpec, chosen
-from regroup.service.quantities import (
-    AutoDuration,
-    AutoOrOffDuration,
-    Bytes,
-    Duration,
-    Name,
-    NodeWord,
-    Part,
-    Positive,
-    off,
-)
+from regroup.service.quantities import Duration, Name, Part
+from regroup.service.recovery_spec import Recovery
+from regroup.service.resources_spec import Resources
 from regroup.service.secret import SecretRef
+from regroup.service.state_spec import Checkpoint, Snapshot
 from regroup.service.topology_spec import Topology
 from regroup.service.training_spec import Training
 from regroup.service.workload import (
@@ -40,118 +33,6 @@ from regroup.service.workload import (
     check_fits,
     without_tag,
 )
-
-
-class Resources(Part):
-    """What one rank holds."""
-
-    device: Literal["cpu", "cuda"] = "cpu"
-    """`cpu` trains over gloo, `cuda` over NCCL."""
-    cpus: Positive = 1
-    """CPU cores, also the number of threads of a rank."""
-    memory: Bytes | None = None
-    """Host memory to reserve; not reserved if absent."""
-    accelerator: NodeWord | None = None
-    """GPUs that its nodes must have, as their label `ray.io/accelerator-type` names them, e.g. `H100`; any if
-    absent."""
-
-    @model_validator(mode="after")
-    def _accelerators_are_gpus(self) -> Self:
-        if self.accelerator is not None and self.device != "cuda":
-            raise PydanticCustomError(
-                "accelerator",
-                "accelerator names GPUs, and device is {device}: say device: cuda, or leave accelerator out",
-                {"device": self.device},
-            )
-        return self
-
-
-class Snapshot(Part):
-    """Training state in host memory."""
-
-    every_steps: Positive | Literal["auto"] = "auto"
-    """Steps between snapshots: the most that a rank's death can cost. `auto`: every step if snapshots take no more than
-    two hundredths of the time then, otherwise as few steps apart as they take no more."""
-    mirror: Annotated[Literal["auto", "off"], BeforeValidator(off)] = "auto"
-    """`auto`: where a job has several nodes, each holds a copy of another's snapshots, and a lost agent costs no more
-    than the steps since the last copy."""
-    mirror_share: float = Field(default=0.02, gt=0, le=1)
-    """Part of the time that may go into sending those copies; the smaller, the older they are."""
-    mirror_bandwidth: Bytes | None = None
-    """Bytes a second that a node sends at most; not bounded if absent."""
-
-
-class Checkpoint(Part):
-    """Training state in durable storage. The last step is always saved."""
-
-    every_steps: Positive | None = None
-    """Steps between checkpoints."""
-    every: Duration | None = None
-    """Time between checkpoints; with `every_steps`, whichever comes first."""
-    keep_last: Positive = 3
-    """So many of the newest are kept."""
-    keep_best: int = Field(default=0, ge=0)
-    """Also keep this many with the lowest validation loss."""
-
-
-class Budgets(Part):
-    """Failures of one cause allowed inside the window before the job is FAILED."""
-
-    rank_exit: int = Field(default=10, ge=0)
-    """Ranks, store or zygote that ended by a signal or without a word."""
-    node_loss: int = Field(default=5, ge=0)
-    """Nodes or agents that fell silent."""
-    hang: int = Field(default=5, ge=0)
-    """Generations in which no rank moved on."""
-    io_error: int = Field(default=5, ge=0)
-    """Connection, timeout and storage errors in training code."""
-    non_finite: int = Field(default=3, ge=0)
-    """Steps without finite numbers that are done again, or skipped (`recovery.non_finite`)."""
-    loss_spike: int = Field(default=3, ge=0)
-    """Steps that are done again because their loss stands out; further ones are told, and trained on."""
-    silent_corruption: int = Field(default=3, ge=0)
-    """Ranks found to differ in what they should hold alike."""
-    user_error: int = Field(default=0, ge=0)
-    """Every other error of the training code: torchrun's --max-restarts. With 0 the first one ends the job."""
-
-
-class Hang(Part):
-    """When ranks that do not move on are ended and started anew, after their stacks were taken."""
-
-    after: AutoOrOffDuration = "auto"
-    """Time in which no rank moves on. `auto` learns it from the job's own steps: three of them, at least 8 s; for a
-    script ten, at least five minutes, in which it neither computes nor prints. `off`: never."""
-    first_step: AutoDuration = "auto"
-    """The same where nothing is learned yet: joining, restoring, the first steps, checkpoints, and whatever a script
-    does before its first step. `auto`: 30 minutes; a script may compute or print for longer."""
-
-
-class Recovery(Part):
-    """When to stop retrying, and when to begin."""
-
-    budgets: Budgets = Budgets()
-    """Allowed failures per cause."""
-    window: Duration = 3600.0
-    """Failures older than this are forgiven."""
-    refill_steps: Positive = 100
-    """So many committed steps forgive one failure of each cause."""
-    spares: int = Field(default=0, ge=0, le=16)
-    """Nodes that are held ready to take the place of one that is lost or leaves: each has room for the ranks of the
-    job's largest node, its agent, Python and data. They are taken once the job trains and nobody waits for the room,
-    and count in all that the project holds."""
-    hang: Hang = Hang()
-    """Ranks that stand still."""
-    non_finite: Literal["rollback", "skip", "fail"] = "rollback"
-    """When a step's loss or gradient norm is no number: `rollback` does it again, from the newest state before it, and
-    ends the job if it comes out so again; `skip` goes on without that update; `fail` ends the job. An overflow that a
-    float16 loss scale answers is none of this."""
-    loss_spike: Annotated[Literal["off", "warn", "rollback"], BeforeValidator(off)] = "warn"
-    """When a step's loss stands out from those of the 64 steps before it: `warn` says so (event `loss_spike`);
-    `rollback` does the step once more, from the newest state before it, as often as its budget allows, and goes on with
-    what that comes to."""
-    verify_replicas: bool | Literal["auto"] = "auto"
-    """Whether ranks compare, at each snapshot, what several of them hold alike; where they differ, the job goes back to
-    the newest state in which they did not. `auto`: not in functions, whose ranks may differ on purpose."""
 
 
 class JobSpec(Part):
