@@ -21,8 +21,8 @@ from regroup.service.quantities import Duration, Name, Part
 from regroup.service.recovery_spec import Recovery
 from regroup.service.resources_spec import Resources
 from regroup.service.secret import SecretRef
-from regroup.service.state_spec import Checkpoint, Snapshot
-from regroup.service.topology_spec import Topology
+from regroup.service.state_spec import CheckpointSpec, Snapshot
+from regroup.service.topology_spec import TopologySpec
 from regroup.service.training_spec import Training
 from regroup.service.workload import (
     LEFT_TO_A_SCRIPT,
@@ -63,14 +63,14 @@ class JobSpec(Part):
     """Modules the zygote imports before ranks are forked; they must not touch CUDA."""
     resources: Resources = Resources()
     layout: Annotated[LayoutSpec, BeforeValidator(chosen)] = LayoutSpec()
-    topology: Topology = Topology()
+    topology: TopologySpec = TopologySpec()
     """Where in the cluster it may be."""
     training: Training | None = Field(default=None, validate_default=True)
     """What the built-in trainer computes: required for it, refused for a script, which decides that itself."""
     determinism: Literal["default", "strict"] = "default"
     """`strict` makes CUDA runs bitwise repeatable at a cost; CPU runs always are."""
     snapshot: Snapshot = Snapshot()
-    checkpoint: Checkpoint = Checkpoint()
+    checkpoint: CheckpointSpec = CheckpointSpec()
     recovery: Recovery = Recovery()
     storage_uri: str | None = None
     """Where checkpoints and prepared data go: file, s3 or gs. The server's default if absent."""

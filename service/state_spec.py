@@ -22,7 +22,7 @@ class Snapshot(Part):
     """Bytes a second that a node sends at most; not bounded if absent."""
 
 
-class Checkpoint(Part):
+class CheckpointSpec(Part):
     """Training state in durable storage. The last step is always saved."""
 
     every_steps: Positive | None = None

@@ -11,7 +11,7 @@ from regroup.service.quantities import Part
 _Domain = Literal["zone", "block", "rack", "gpu_domain", "node"]
 
 
-class Topology(Part):
+class TopologySpec(Part):
     """Domains of the cluster that the job keeps to; by itself it is placed where its ranks talk least."""
 
     required: _Domain | None = None
