@@ -7,7 +7,7 @@ from statistics import median
 import torch
 from torch import distributed as dist
 
-_BURST_S = 0.02
+_BURST_S = 0.05
 """What is shorter is done again until a burst takes so long."""
 _MOST_TIMES = 200
 _BURSTS = 5

@@ -81,6 +81,7 @@ class _Probe:
     def stages(self) -> list[Callable[[], None]]:
         """What is measured, in its order."""
         return [
+            self._memory,
             self._products,
             lambda: self._collectives("all"),
             lambda: self._collectives("node"),
@@ -88,6 +89,10 @@ class _Probe:
             self._blocks,
             self._steps,
         ]
+
+    def _memory(self) -> None:
+        if self._device.type == "cpu":
+            self._found["rank_bytes"] = _digits(steps.rank_bytes(self._run, self._clock))
 
     def _products(self) -> None:
         own = products.products(self._clock, self._device)
@@ -145,7 +150,6 @@ class _Probe:
             self._found["steps"] = [
                 [each.kind, each.layers, each.micro_batches, _digits(each.seconds)] for each in found
             ]
-            self._found["rank_bytes"] = _digits(steps.rank_bytes(self._run, self._clock))
 
     def _group(self, scope: str) -> dist.ProcessGroup | None:
         """The ranks that do a collective together; None where some would be alone, or are all of them anyway."""

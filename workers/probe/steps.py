@@ -29,7 +29,7 @@ _CONTROL = 16
 """Numbers that ranks agree on in a step beside those that are made here, about."""
 _VOCABULARY, _SEQUENCE, _DIM, _HEADS, _FFN = 32, 8, 32, 2, 64
 _ADAM = {"name": "adamw", "lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "clip_norm": 1.0}
-_BURSTS, _STEP_BURSTS = 3, 7
+_BURSTS, _STEP_BURSTS = 9, 7
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,12 @@ def steps(run: Context, clock: Clock) -> list[TimedStep]:
 
 
 def rank_bytes(run: Context, clock: Clock) -> float:
-    """Memory of the rank that has most of it, once it has trained and freed what it trained."""
+    """Memory of the rank that has most of it, once it has trained and freed what it trained. To be called before
+    anything else is measured, which would leave its groups, and a heap in pieces."""
+    step = _step(run, {"dp_replicate": run.world_size}, "ddp", *DEPTHS[0])
+    step()
+    step()
+    del step
     gc.collect()
     give_back_freed_memory()
     meter = Meter(run.device, torch.float32, run.rank, run.world_size)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 ENTRY = "probing_loop:on_two_nodes"
-STAGES = 6
+STAGES = 7
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_four_ranks_on_two_nodes_measure_everything_and_a_lost_one_costs_one_ste
     state = {"source": "memory", "step": 2, "generation": 1}
     after = agent.run(config, 4, "probe", entry=ENTRY, layout=layout, generation=2, restore=state, faults_fired=[0])
     assert set(after.codes) == {0}, after.errors
-    assert [row["step"] for row in after.rows] == [3, 4, 5, 6]
+    assert [row["step"] for row in after.rows] == [3, 4, 5, 6, 7]
     found = after.result["probe"]
     assert found["kind"] == "cpu" and [node["ranks"] for node in found["nodes"]] == [[0, 1], [2, 3]]
     for node in found["nodes"]:
