@@ -18,7 +18,7 @@ from regroup.service.training_spec import Training
 from regroup.service.workload import FunctionWorkload
 
 _MODULE = FUNCTION.partition(":")[0]
-_STAGES = 7
+_STAGES = 8
 """Steps of the probe: what `stages` in `workers/probe/run.py` has."""
 _HANG_S = 600.0
 """Stages differ in length by much: what one took says nothing of the next."""

@@ -2,21 +2,27 @@
 
 The fitted constants are of GPUs, to which kernels are launched ahead. On a CPU nothing is launched ahead and nothing is
 hidden behind anything. What a step costs there beside its arithmetic is measured whole, with steps of models that have
-next to nothing to compute.
+next to nothing to compute; how much longer the rest takes in a step than by itself, with one that has.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from regroup.service.planner.constants import Constants
+from regroup.service.hardware import find_device
+from regroup.service.layout import Layout
+from regroup.service.planner.constants import FITTED, Constants
 from regroup.service.planner.formulas import layer_activation_bytes
-from regroup.service.planner.plan import StepCost
-from regroup.service.policy.measured import Measured, MeasuredBlock, MeasuredStep
-from regroup.service.policy.overlay import Figure
+from regroup.service.planner.model import Model
+from regroup.service.planner.plan import Cluster, Plan, StepCost, Work
+from regroup.service.planner.timing import step_time
+from regroup.service.policy.measured import Measured, MeasuredBlock, MeasuredLoad, MeasuredStep
+from regroup.service.policy.overlay import Figure, hardware
 
 _WIDTH = 2.0
 """32 bits are so many times the bytes that formulas count in 16."""
 _LEAST = 1e-3
+_LEAST_STRETCH, _MOST_STRETCH = 0.5, 4.0
+"""What is beyond is noise."""
 
 
 def constants_of(probe: Measured | None, fitted: Constants) -> Constants:
@@ -41,7 +47,8 @@ def costs_of(probe: Measured | None) -> Mapping[str, StepCost]:
     usual = max(each.flops for each in probe.products if each.dtype == "fp32")
     crowding = max(1.0, (probe.alone_flops or usual) / usual)
     kinds = {each.kind for each in probe.steps}
-    return {kind: _cost([each for each in probe.steps if each.kind == kind], crowding) for kind in sorted(kinds)}
+    plain = {kind: _cost([each for each in probe.steps if each.kind == kind], crowding) for kind in sorted(kinds)}
+    return plain | {load.kind: replace(plain[load.kind], stretch=_stretch(load, probe, plain)) for load in probe.loads}
 
 
 def figures_of(probe: Measured | None, fitted: Constants) -> tuple[Figure, ...]:
@@ -52,6 +59,7 @@ def figures_of(probe: Measured | None, fitted: Constants) -> tuple[Figure, ...]:
     found = [(name, value, before[name]) for name, value in now.items() if value != before[name]]
     for kind, cost in costs_of(probe).items():
         found += [(f"{kind} step s", cost.step_s, fitted.step_s), (f"{kind} layer s", cost.pass_s, fitted.launch_s)]
+        found.append((f"{kind} stretch", cost.stretch, 1.0))
     return tuple(Figure(name, value, table, probe.time_s, probe.job_id) for name, value, table in found)
 
 
@@ -68,6 +76,26 @@ def _cost(steps: Sequence[MeasuredStep], crowding: float) -> StepCost:
     micro_batch = max(0.0, (at[shallow, many] - at[shallow, few]) / most - both * shallow)
     step = max(0.0, at[shallow, few] - few * micro_batch - shallow * layer - shallow * few * both)
     return StepCost(step, micro_batch, layer, both, crowding)
+
+
+def _stretch(load: MeasuredLoad, probe: Measured, costs: Mapping[str, StepCost]) -> float:
+    """What the load's step took beyond an empty one, over what that takes by blocks, products and links alone."""
+    device = find_device("cpu")
+    assert device is not None
+    there, ranks, shape = hardware(device, [probe]), probe.ranks, load.shape
+    layout = {
+        "ddp": Layout(dp_replicate=ranks),
+        "fsdp": Layout(dp_shard=ranks),
+        "tp": Layout(dp_shard=max(1, ranks // 2), tp=2),
+        "pp": Layout(dp_shard=max(1, ranks // 2), pp=2),
+    }[load.kind]
+    plan = Plan(layout, shape.batch, "ddp" if load.kind == "ddp" else "fsdp")
+    model = Model(load.layers, shape.dim, shape.heads, shape.vocabulary, ffn=shape.ffn, gated=True)
+    work = Work(model, load.micro_batches * shape.batch * layout.data_degree, shape.sequence, "fp32")
+    cluster = Cluster(there.device, ranks, there.domain, there.network_bytes_s, there.link, costs)
+    time = step_time(work, cluster, plan, constants_of(probe, FITTED).on(there.device))
+    empty_s = time.launch_s + time.other_s
+    return min(max((load.seconds - empty_s) / (time.step_s - empty_s), _LEAST_STRETCH), _MOST_STRETCH)
 
 
 def _tile(probe: Measured, flops: float, memory: float) -> float:

@@ -43,6 +43,9 @@ class StepCost:
     """Of each layer in each micro-batch: forward, backward, and their collectives' latencies."""
     crowding: float = 1.0
     """How much faster a rank is while all others wait: ranks that share cores fill each other's bubbles."""
+    stretch: float = 1.0
+    """How much longer it takes to compute and to send in a step than by itself: caches are cold there, and all wait
+    for the slowest."""
 
 
 @dataclass(frozen=True)

@@ -93,10 +93,11 @@ def with_data(core: StepTime, work: Work, cluster: Cluster, plan: Plan, constant
     held = _held(work, plan)
     busy_s = (core.matmul_s + core.attention_s + core.memory_s + core.launch_s) / plan.micro_batches(work)
     spread = 1 if plan.sharding == "ddp" else plan.shards
+    stretch = 1.0 if (cost := cost_of(cluster, plan)) is None else cost.stretch
     return replace(
         core,
-        data_s=_data_s(plan, cluster, constants, held, work, busy_s),
-        optimizer_s=core.optimizer_s + held / spread * _OPTIMIZER_BYTES / cluster.device.memory_bytes_s,
+        data_s=stretch * _data_s(plan, cluster, constants, held, work, busy_s),
+        optimizer_s=core.optimizer_s + stretch * held / spread * _OPTIMIZER_BYTES / cluster.device.memory_bytes_s,
     )
 
 
@@ -112,21 +113,23 @@ def core_time(work: Work, cluster: Cluster, plan: Plan, constants: Constants) ->
     tensor_s = count * layers * _tensor_s(work, cluster, plan, c, tokens, redone)
     context_s = count * layers * _context_s(work, cluster, plan, c, tokens, (3.0 + redone))
     pipeline_s = count * _passed_s(work, cluster, plan, c, tokens)
+    cost = cost_of(cluster, plan)
+    stretch = 1.0 if cost is None else cost.stretch
     parts = StepTime(
-        matmul_s=passes * forward.matmul_s + count * _logits_s(work, cluster, plan, c, tokens),
-        attention_s=passes * forward.attention_s,
-        memory_s=passes * forward.memory_s,
+        matmul_s=stretch * (passes * forward.matmul_s + count * _logits_s(work, cluster, plan, c, tokens)),
+        attention_s=stretch * passes * forward.attention_s,
+        memory_s=stretch * passes * forward.memory_s,
         launch_s=passes * forward.launch_s,
-        tensor_s=tensor_s,
+        tensor_s=stretch * tensor_s,
         context_s=context_s,
-        pipeline_s=pipeline_s,
+        pipeline_s=stretch * pipeline_s,
         bubble_s=0.0,
         data_s=0.0,
         optimizer_s=0.0,
         other_s=0.0,
     )
     work_s = parts.step_s
-    if (cost := cost_of(cluster, plan)) is not None:
+    if cost is not None:
         measured = layers * min(2, layout.pp)  # pipelines are measured with two stages, by the layers of both
         parts = replace(parts, launch_s=measured * (count * (1 + redone / 3) * cost.pass_s + cost.layer_s))
     added = _held(work, plan) * _ACCUMULATED_BYTES / cluster.device.memory_bytes_s
@@ -134,7 +137,7 @@ def core_time(work: Work, cluster: Cluster, plan: Plan, constants: Constants) ->
     return replace(
         parts,
         bubble_s=_bubble_s(work_s, bubble_overhead(layout.pp, count, plan.schedule, plan.virtual), cost),
-        optimizer_s=count * added if count > 1 else 0.0,
+        optimizer_s=stretch * count * added if count > 1 else 0.0,
         other_s=_fixed_s(count, cost, c) + c.doubling * doublings * work_s,
     )
 
@@ -147,7 +150,8 @@ def cost_of(cluster: Cluster, plan: Plan) -> StepCost | None:
     plain = costs["fsdp" if plan.sharding in ("fsdp", "zero2") else "ddp"]
     if layout.tp > 1 and layout.pp > 1 and {"tp", "pp"} <= costs.keys():
         tensor, pipeline, sharded = (vars(costs[name]) for name in ("tp", "pp", "fsdp"))
-        return StepCost(**{name: max(0.0, tensor[name] + pipeline[name] - sharded[name]) for name in tensor})
+        added = {name: max(0.0, tensor[name] + pipeline[name] - sharded[name]) for name in tensor}
+        return StepCost(**{**added, "stretch": max(tensor["stretch"], pipeline["stretch"])})
     return costs.get("tp" if layout.tp > 1 else "pp" if layout.pp > 1 else "", plain)
 
 

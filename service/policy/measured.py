@@ -96,6 +96,29 @@ class MeasuredStep:
 
 
 @dataclass(frozen=True)
+class Shape:
+    """A transformer beside its depth, and what it is given: `batch` samples of a micro-batch."""
+
+    batch: int
+    sequence: int
+    dim: int
+    heads: int
+    ffn: int
+    vocabulary: int
+
+
+@dataclass(frozen=True)
+class MeasuredLoad:
+    """A whole step of a transformer that has something to compute, in 32 bits."""
+
+    kind: str
+    layers: int
+    micro_batches: int
+    shape: Shape
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Odd:
     """A node or a link that is not like the others."""
 
@@ -126,12 +149,13 @@ class Measured:
     products: tuple[MeasuredProduct, ...]
     odd: tuple[Odd, ...]
     blocks: tuple[MeasuredBlock, ...] = ()
-    """Of CPUs, like the next two."""
+    """Of CPUs, like all that follow."""
     steps: tuple[MeasuredStep, ...] = ()
     alone_flops: float | None = None
     """Operations a second of one rank's products while all others wait."""
     rank_bytes: float | None = None
     """What a rank's process takes that trains next to nothing."""
+    loads: tuple[MeasuredLoad, ...] = ()
 
 
 def read(
@@ -187,6 +211,10 @@ def read(
         ),
         None if found["alone_flops"] is None else float(found["alone_flops"]),
         None if found.get("rank_bytes") is None else float(found["rank_bytes"]),  # earlier probes have none
+        tuple(
+            MeasuredLoad(str(kind), int(layers), int(count), Shape(*map(int, shape)), float(seconds))
+            for kind, layers, count, shape, seconds in found.get("loads", ())  # likewise
+        ),
     )
 
 

@@ -35,7 +35,7 @@ async def test_a_probe_takes_what_fits_on_the_open_nodes(live: Any) -> None:
     live.cluster.add_node(Node("d" * 40, "control", "10.0.0.9", cpus=64, is_control=True))
     await live.client(lambda client: client.cordon("node-c"))
     job = await live.client(lambda client: client.probe(cpus=2))
-    assert (job.name, job.state, job.steps) == ("probe-cpu", "QUEUED", 7)
+    assert (job.name, job.state, job.steps) == ("probe-cpu", "QUEUED", 8)
     spec = (await live.store.job(job.id)).parsed_spec()
     assert spec.workload.kind == "function" and spec.workload.function == FUNCTION
     assert [layout.world_size for layout in spec.ladder] == [4] and spec.resources.cpus == 2

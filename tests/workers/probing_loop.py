@@ -24,6 +24,6 @@ def with_one_that_adds_wrongly(context):
 
     if context.rank == 2:
         _CASES["all_reduce"] = wrong
-    for others in ("_products", "_ways", "_blocks", "_steps"):
+    for others in ("_products", "_ways", "_blocks", "_steps", "_loads"):
         setattr(run._Probe, others, lambda probe: None)
     on_two_nodes(context)

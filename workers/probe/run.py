@@ -11,6 +11,8 @@ The result is plain data under `probe`, which `service/policy/measured.py` reads
     pairs        [node, node, bytes a second, seconds of a message]
     blocks       [batch, sequence, width, heads, width of the feed-forward, seconds]      from here on of CPUs alone
     steps        [kind, layers, micro-batches, seconds]                                    see `steps.py`
+    loads        the same, of steps that compute, with [batch, sequence, width, heads, width of the feed-forward,
+                 vocabulary] before the seconds
     alone_flops  operations a second of one rank while all others wait
     rank_bytes   what a rank's process takes that trains next to nothing, the largest
 
@@ -20,6 +22,7 @@ Scopes are `all` ranks, and `node`: the ranks of each node among themselves, all
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from statistics import median
 from typing import Any, cast
 
@@ -75,7 +78,8 @@ class _Probe:
         nodes = [{"ranks": list(ranks), "inside": inside[ranks[0]]} for ranks in self._ground.nodes]
         self.measured.found.update(
             device=", ".join(names), kind=run.device.type, torch=torch.__version__, nodes=nodes, products=[],
-            collectives=[], rings={}, pairs=[], blocks=[], steps=[], alone_flops=None, rank_bytes=None,
+            collectives=[], rings={}, pairs=[], blocks=[], steps=[], loads=[],
+            alone_flops=None, rank_bytes=None,
         )  # fmt: skip
 
     def stages(self) -> list[Callable[[], None]]:
@@ -88,6 +92,7 @@ class _Probe:
             self._ways,
             self._blocks,
             self._steps,
+            self._loads,
         ]
 
     def _memory(self) -> None:
@@ -149,6 +154,14 @@ class _Probe:
             found = steps.steps(self._run, self._clock)
             self._found["steps"] = [
                 [each.kind, each.layers, each.micro_batches, _digits(each.seconds)] for each in found
+            ]
+
+    def _loads(self) -> None:
+        if self._device.type == "cpu":
+            depths = ((steps.LOADED_LAYERS, 1),)
+            self._found["loads"] = [
+                [each.kind, each.layers, each.micro_batches, list(astuple(steps.LOADED)), _digits(each.seconds)]
+                for each in steps.steps(self._run, self._clock, steps.LOADED, depths)
             ]
 
     def _group(self, scope: str) -> dist.ProcessGroup | None:

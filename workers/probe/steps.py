@@ -1,4 +1,5 @@
-"""What training costs beside arithmetic and bytes: blocks by themselves, and steps that have next to nothing to do.
+"""What training costs beside arithmetic and bytes: blocks by themselves, steps that have next to nothing to do, and
+steps that have.
 
 Where a device computes beside its host, this is hidden for the most part; on a CPU it is a good part of a small step.
 """
@@ -27,9 +28,26 @@ DEPTHS: Sequence[tuple[int, int]] = ((2, 1), (6, 1), (2, 5), (6, 5))
 """Steps: layers, and micro-batches of a rank, of which a pipeline has one more: it takes as many as it has stages."""
 _CONTROL = 16
 """Numbers that ranks agree on in a step beside those that are made here, about."""
-_VOCABULARY, _SEQUENCE, _DIM, _HEADS, _FFN = 32, 8, 32, 2, 64
 _ADAM = {"name": "adamw", "lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "clip_norm": 1.0}
 _BURSTS, _STEP_BURSTS = 9, 7
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A transformer beside its depth, and what it is given: `batch` samples of a micro-batch."""
+
+    batch: int
+    sequence: int
+    dim: int
+    heads: int
+    ffn: int
+    vocabulary: int
+
+
+TINY = Shape(batch=1, sequence=8, dim=32, heads=2, ffn=64, vocabulary=32)
+"""Next to nothing to compute."""
+LOADED, LOADED_LAYERS = Shape(batch=8, sequence=64, dim=96, heads=6, ffn=256, vocabulary=384), 4
+"""As much to compute as a step costs beside it, or more."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +65,7 @@ class TimedBlock:
 
 @dataclass(frozen=True)
 class TimedStep:
-    """A whole step of a tiny model."""
+    """A whole step."""
 
     kind: str
     """How it was spread: `ddp`, `fsdp`, `tp` in pairs, `pp` in two stages, these two beside fsdp."""
@@ -81,13 +99,15 @@ def alone_flops(clock: Clock, device: torch.device, rank: int) -> float:
     return 2 * side**3 / clock.slowest([own_s if rank == 0 else 0.0])[0]
 
 
-def steps(run: Context, clock: Clock) -> list[TimedStep]:
-    """Steps of a tiny transformer, spread in every way that so many ranks can be."""
+def steps(
+    run: Context, clock: Clock, shape: Shape = TINY, depths: Sequence[tuple[int, int]] | None = None
+) -> list[TimedStep]:
+    """Steps of a transformer, spread in every way that so many ranks can be. `depths`: `DEPTHS` if left out."""
     found: list[TimedStep] = []
     for kind, layout, data_parallel in _spread(run.world_size):
-        for layers, fewer in DEPTHS:
+        for layers, fewer in depths or DEPTHS:
             count = fewer + 1 if kind == "pp" else fewer
-            own_s = clock.own_s(_step(run, layout, data_parallel, layers, count), _STEP_BURSTS)
+            own_s = clock.own_s(_step(run, shape, layout, data_parallel, layers, count), _STEP_BURSTS)
             found.append(TimedStep(kind, layers, count, clock.slowest([own_s])[0]))
     return found
 
@@ -95,7 +115,7 @@ def steps(run: Context, clock: Clock) -> list[TimedStep]:
 def rank_bytes(run: Context, clock: Clock) -> float:
     """Memory of the rank that has most of it, once it has trained and freed what it trained. To be called before
     anything else is measured, which would leave its groups, and a heap in pieces."""
-    step = _step(run, {"dp_replicate": run.world_size}, "ddp", *DEPTHS[0])
+    step = _step(run, TINY, {"dp_replicate": run.world_size}, "ddp", *DEPTHS[0])
     step()
     step()
     del step
@@ -124,6 +144,9 @@ class _Sequences:
 
     fingerprint = ""
 
+    def __init__(self, length: int) -> None:
+        self._length = length
+
     def __len__(self) -> int:
         return 1 << 20
 
@@ -131,22 +154,26 @@ class _Sequences:
         return self.blank(len(numbers))
 
     def blank(self, count: int) -> tuple[Tensor, Tensor]:
-        inputs = torch.zeros((count, _SEQUENCE), dtype=torch.int64)
+        inputs = torch.zeros((count, self._length), dtype=torch.int64)
         return inputs, torch.zeros_like(inputs)
 
 
-def _step(run: Context, layout: dict[str, int], data_parallel: str, layers: int, count: int) -> Callable[[], None]:
+def _step(
+    run: Context, shape: Shape, layout: dict[str, int], data_parallel: str, layers: int, count: int
+) -> Callable[[], None]:
     """What the trainer does in a step, but for its row and its snapshot."""
     model = {
-        "family": "transformer", "dim": _DIM, "layers": layers, "heads": _HEADS, "kv_heads": None, "ffn_dim": _FFN,
-        "vocab_size": _VOCABULARY, "rope_theta": 10000.0, "norm_eps": 1e-5, "tie_embeddings": False,
+        "family": "transformer", "dim": shape.dim, "layers": layers, "heads": shape.heads, "kv_heads": None,
+        "ffn_dim": shape.ffn, "vocab_size": shape.vocabulary, "rope_theta": 10000.0, "norm_eps": 1e-5,
+        "tie_embeddings": False,
     }  # fmt: skip
-    place, samples = data_place(layout, run.rank), _Sequences()
-    data = TrainingData(samples, global_batch=count * place.degree, micro_batch=1, seed=0)
+    place, samples = data_place(layout, run.rank), _Sequences(shape.sequence)
+    batch = count * place.degree * shape.batch
+    data = TrainingData(samples, global_batch=batch, micro_batch=shape.batch, seed=0)
     meter = Meter(run.device, torch.float32, run.rank, run.world_size)
     engine = Engine(
-        model, _VOCABULARY, layout, run.device, Strategy(data_parallel, "fp32", "none"), _ADAM,
-        micro_batches=count, example=samples.blank(1)[0].to("meta"), loss_scale=1.0, phase=run.phase,
+        model, shape.vocabulary, layout, run.device, Strategy(data_parallel, "fp32", "none"), _ADAM,
+        micro_batches=count, example=samples.blank(shape.batch)[0].to("meta"), loss_scale=1.0, phase=run.phase,
     )  # fmt: skip
     engine.initialise(0)
 

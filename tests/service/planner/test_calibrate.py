@@ -126,6 +126,35 @@ def test_ranks_that_share_cores_fill_each_others_bubbles() -> None:
     assert idle.bubble_s == pytest.approx(busy / 2), "two stages, two micro-batches"
 
 
+LOADED = (8, 64, 96, 6, 256, 384)
+
+
+@pytest.mark.parametrize("kind", COSTS)
+def test_what_a_step_takes_longer_than_its_parts_is_found_again(kind: str) -> None:
+    layouts = {"ddp": {"dp_replicate": 4}, "fsdp": {"dp_shard": 4}, "tp": {"dp_shard": 2, "tp": 2}}
+    plan = Plan(Layout(**layouts.get(kind, {"dp_shard": 2, "pp": 2})), 8, "ddp" if kind == "ddp" else "fsdp")
+    batch, sequence, dim, heads, ffn, vocabulary = LOADED
+    count = 2 if kind == "pp" else 1
+    work = Work(
+        Model(4, dim, heads, vocabulary, ffn=ffn, gated=True), count * batch * plan.layout.data_degree, sequence, "fp32"
+    )
+    plain = probed()
+    alone = step_time(work, cluster(plain), plan, constants_of(plain, FITTED))
+    empty_s = alone.launch_s + alone.other_s
+    seconds = empty_s + 1.4 * (alone.step_s - empty_s)
+    probe = probed(loads=[[kind, 4, count, list(LOADED), seconds]])
+    assert costs_of(probe)[kind].stretch == pytest.approx(1.4)
+    assert all(cost.stretch == 1.0 for name, cost in costs_of(probe).items() if name != kind)
+    assert step_time(work, cluster(probe), plan, constants_of(probe, FITTED)).step_s == pytest.approx(seconds)
+    told = {figure.name: figure.value for figure in figures_of(probe, FITTED)}
+    assert told[f"{kind} stretch"] == pytest.approx(1.4)
+
+
+def test_a_stretch_that_cannot_be_is_noise() -> None:
+    found = [costs_of(probed(loads=[["ddp", 4, 1, list(LOADED), s]]))["ddp"].stretch for s in (1e-3, 60.0)]
+    assert found == [0.5, 4.0]
+
+
 def test_both_tensors_and_stages_cost_what_each_adds() -> None:
     both = cost_of(cluster(probed()), Plan(Layout(tp=2, pp=2), 4, "fsdp"))
     assert both is not None and both.pass_s == pytest.approx((30 + 2 - 5) * 1e-3)

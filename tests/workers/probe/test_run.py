@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 ENTRY = "probing_loop:on_two_nodes"
-STAGES = 7
+STAGES = 8
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_four_ranks_on_two_nodes_measure_everything_and_a_lost_one_costs_one_ste
     state = {"source": "memory", "step": 2, "generation": 1}
     after = agent.run(config, 4, "probe", entry=ENTRY, layout=layout, generation=2, restore=state, faults_fired=[0])
     assert set(after.codes) == {0}, after.errors
-    assert [row["step"] for row in after.rows] == [3, 4, 5, 6, 7]
+    assert [row["step"] for row in after.rows] == [3, 4, 5, 6, 7, 8]
     found = after.result["probe"]
     assert found["kind"] == "cpu" and [node["ranks"] for node in found["nodes"]] == [[0, 1], [2, 3]]
     for node in found["nodes"]:
@@ -54,6 +54,9 @@ def test_four_ranks_on_two_nodes_measure_everything_and_a_lost_one_costs_one_ste
     assert {(kind, layers, count) for kind, layers, count, _ in found["steps"]} == {
         (kind, 2, 2 if kind == "pp" else 1) for kind in ("ddp", "fsdp", "tp", "pp")
     }
+    loads = {kind: seconds for kind, *_, seconds in found["loads"]}
+    empty = {kind: seconds for kind, *_, seconds in found["steps"]}
+    assert loads.keys() == empty.keys() and loads["ddp"] > empty["ddp"]
 
 
 def test_a_rank_that_gets_something_else_than_it_must_is_named(agent: Any, config: Any) -> None:
