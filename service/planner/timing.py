@@ -93,7 +93,7 @@ def with_data(core: StepTime, work: Work, cluster: Cluster, plan: Plan, constant
     held = _held(work, plan)
     busy_s = (core.matmul_s + core.attention_s + core.memory_s + core.launch_s) / plan.micro_batches(work)
     spread = 1 if plan.sharding == "ddp" else plan.shards
-    stretch = 1.0 if (cost := cost_of(cluster, plan)) is None else cost.stretch
+    stretch = _stretch(cost_of(cluster, plan))
     return replace(
         core,
         data_s=stretch * _data_s(plan, cluster, constants, held, work, busy_s),
@@ -114,7 +114,7 @@ def core_time(work: Work, cluster: Cluster, plan: Plan, constants: Constants) ->
     context_s = count * layers * _context_s(work, cluster, plan, c, tokens, (3.0 + redone))
     pipeline_s = count * _passed_s(work, cluster, plan, c, tokens)
     cost = cost_of(cluster, plan)
-    stretch = 1.0 if cost is None else cost.stretch
+    stretch = _stretch(cost)
     parts = StepTime(
         matmul_s=stretch * (passes * forward.matmul_s + count * _logits_s(work, cluster, plan, c, tokens)),
         attention_s=stretch * passes * forward.attention_s,
@@ -153,6 +153,10 @@ def cost_of(cluster: Cluster, plan: Plan) -> StepCost | None:
         added = {name: max(0.0, tensor[name] + pipeline[name] - sharded[name]) for name in tensor}
         return StepCost(**{**added, "stretch": max(tensor["stretch"], pipeline["stretch"])})
     return costs.get("tp" if layout.tp > 1 else "pp" if layout.pp > 1 else "", plain)
+
+
+def _stretch(cost: StepCost | None) -> float:
+    return 1.0 if cost is None else cost.stretch
 
 
 def _fixed_s(count: int, cost: StepCost | None, c: Constants) -> float:

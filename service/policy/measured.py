@@ -156,6 +156,7 @@ class Measured:
     rank_bytes: float | None = None
     """What a rank's process takes that trains next to nothing."""
     loads: tuple[MeasuredLoad, ...] = ()
+    """By how they were spread; none of earlier probes."""
 
 
 def read(

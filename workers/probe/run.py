@@ -151,17 +151,17 @@ class _Probe:
 
     def _steps(self) -> None:
         if self._device.type == "cpu":
-            found = steps.steps(self._run, self._clock)
+            found = steps.steps(self._run, self._clock, steps.TINY, steps.DEPTHS)
             self._found["steps"] = [
                 [each.kind, each.layers, each.micro_batches, _digits(each.seconds)] for each in found
             ]
 
     def _loads(self) -> None:
         if self._device.type == "cpu":
-            depths = ((steps.LOADED_LAYERS, 1),)
+            found = steps.steps(self._run, self._clock, steps.LOADED, steps.LOADED_DEPTHS)
             self._found["loads"] = [
                 [each.kind, each.layers, each.micro_batches, list(astuple(steps.LOADED)), _digits(each.seconds)]
-                for each in steps.steps(self._run, self._clock, steps.LOADED, depths)
+                for each in found
             ]
 
     def _group(self, scope: str) -> dist.ProcessGroup | None:

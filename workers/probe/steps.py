@@ -46,7 +46,7 @@ class Shape:
 
 TINY = Shape(batch=1, sequence=8, dim=32, heads=2, ffn=64, vocabulary=32)
 """Next to nothing to compute."""
-LOADED, LOADED_LAYERS = Shape(batch=8, sequence=64, dim=96, heads=6, ffn=256, vocabulary=384), 4
+LOADED, LOADED_DEPTHS = Shape(batch=8, sequence=64, dim=96, heads=6, ffn=256, vocabulary=384), ((4, 1),)
 """As much to compute as a step costs beside it, or more."""
 
 
@@ -99,13 +99,11 @@ def alone_flops(clock: Clock, device: torch.device, rank: int) -> float:
     return 2 * side**3 / clock.slowest([own_s if rank == 0 else 0.0])[0]
 
 
-def steps(
-    run: Context, clock: Clock, shape: Shape = TINY, depths: Sequence[tuple[int, int]] | None = None
-) -> list[TimedStep]:
-    """Steps of a transformer, spread in every way that so many ranks can be. `depths`: `DEPTHS` if left out."""
+def steps(run: Context, clock: Clock, shape: Shape, depths: Sequence[tuple[int, int]]) -> list[TimedStep]:
+    """Steps of a transformer at each of `depths`, spread in every way that so many ranks can be."""
     found: list[TimedStep] = []
     for kind, layout, data_parallel in _spread(run.world_size):
-        for layers, fewer in depths or DEPTHS:
+        for layers, fewer in depths:
             count = fewer + 1 if kind == "pp" else fewer
             own_s = clock.own_s(_step(run, shape, layout, data_parallel, layers, count), _STEP_BURSTS)
             found.append(TimedStep(kind, layers, count, clock.slowest([own_s])[0]))
