@@ -168,7 +168,9 @@ class JobSpec(Part):
 
     def layouts(self, dp: int) -> Iterator[Layout]:
         """Legal ones at this data-parallel degree: with the micro-batch of the spec, and with smaller ones where a
-        result depends on it only by the order of sums; the largest first."""
+        result depends on it only by the order of sums; the largest first. None where its ranks are no whole copies."""
+        if dp % (self.layout.dp_shard or 1):
+            return
         whole = self.layout.at(dp)
         if not self.violations(dp):
             yield whole

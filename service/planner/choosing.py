@@ -13,13 +13,15 @@ from regroup.service.planner.explain import Report, explain
 from regroup.service.planner.memory import peak_bytes
 from regroup.service.planner.plan import Plan, Work
 from regroup.service.planner.room import Room
-from regroup.service.planner.search import Limits, search
+from regroup.service.planner.search import Found, Limits, search
 from regroup.service.planner.splits import splits
 from regroup.service.policy.refining import MOST_CANDIDATES
 from regroup.service.spec import JobSpec
 
 _MOST_TRIES = 64
 """Sizes below the wanted one that are looked at where that one has no layout."""
+_NEARLY = 1.25
+"""Predictions are off by that much: of plans within it, measuring tells which is the fastest."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,26 @@ def choose(spec: JobSpec, room: Room, most: int | None = None) -> Chosen:
         except SpecError as error:
             refused = refused or error
             continue
-        plan = found.best[0].plan
         report = explain(work, cluster, found, room.constants, limits)
-        chosen = _on_ladder(spec, work, plan, ranks, room)
-        is_measured = spec.layout.auto.refine == "measure"
-        return Chosen(chosen, report, _given(spec), _candidates(chosen, room) if is_measured else ())
+        if spec.layout.auto.refine == "measure":
+            chosen, candidates = _to_measure(spec, work, found, ranks, room)
+            return Chosen(chosen, report, _given(spec), candidates)
+        return Chosen(_on_ladder(spec, work, found.best[0].plan, ranks, room), report, _given(spec))
     assert refused is not None, "there is one size at least"
     raise SpecError([_said(issue, spec) for issue in refused.issues])
+
+
+def _to_measure(
+    spec: JobSpec, work: Work, found: Found, ranks: Ranks, room: Room
+) -> tuple[JobSpec, tuple[tuple[Layout, float], ...]]:
+    """The spec with a plan, and what is to be tried: the fastest that leaves another split to try, if it is nearly as
+    fast as the fastest of all, else that one. ZeRO-1, for one, can be split in no other way."""
+    by_speed = sorted((*found.best, *found.notable), key=lambda choice: choice.order)
+    near = [choice.plan for choice in by_speed if choice.time.step_s <= _NEARLY * by_speed[0].time.step_s]
+    specs = [_on_ladder(spec, work, plan, ranks, room) for plan in near]
+    candidates = [_candidates(each, room) for each in specs]
+    at = next((n for n, those in enumerate(candidates) if len(those) > 1), 0)
+    return specs[at], candidates[at]
 
 
 def _candidates(spec: JobSpec, room: Room) -> tuple[tuple[Layout, float], ...]:

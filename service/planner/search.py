@@ -23,7 +23,7 @@ from regroup.service.planner.formulas import (
 )
 from regroup.service.planner.memory import peak_bytes
 from regroup.service.planner.plan import Cluster, Plan, Work
-from regroup.service.planner.timing import StepTime, core_time, with_data
+from regroup.service.planner.timing import StepTime, core_time, measured_as, with_data
 
 _CHECKPOINTING: tuple[Checkpointing, ...] = ("none", "selective", "full")
 _SCHEDULES: tuple[tuple[PipelineSchedule, int], ...] = (
@@ -122,10 +122,12 @@ def search(
             nearest.take(work, cluster, least, constants, peak_bytes(work, least, constants, limits.kept))
         room = [each for each in spread if not cut or _least_states(work, *each, limits) <= room_bytes]
         for shape in shapes if room else ():
-            core = core_time(work, cluster, shape(*room[0]), constants)
+            cores = dict[str, StepTime]()
             timed += 1
             for layout, sharding in room:
                 plan = shape(layout, sharding)
+                measured = measured_as(cluster, plan)
+                core = cores[measured] = cores.get(measured) or core_time(work, cluster, plan, constants)
                 if cut and leaders.are_ahead_of(core.step_s, kind(plan)):
                     continue
                 need = peak_bytes(work, plan, constants, limits.kept)

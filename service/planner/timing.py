@@ -102,7 +102,8 @@ def with_data(core: StepTime, work: Work, cluster: Cluster, plan: Plan, constant
 
 
 def core_time(work: Work, cluster: Cluster, plan: Plan, constants: Constants) -> StepTime:
-    """Seconds of one step but for data parallelism and the optimizer's update, however parameters are sharded."""
+    """Seconds of one step but for data parallelism and the optimizer's update: the same for all shardings whose steps
+    are `measured_as` one kind."""
     model, layout, c = work.model, plan.layout, constants
     count = plan.micro_batches(work)
     layers = math.ceil(model.layers / (layout.pp * plan.virtual)) * plan.virtual if layout.pp > 1 else model.layers
@@ -144,15 +145,21 @@ def core_time(work: Work, cluster: Cluster, plan: Plan, constants: Constants) ->
 
 def cost_of(cluster: Cluster, plan: Plan) -> StepCost | None:
     """What was measured of steps of this kind of layout; of both tensor and pipeline parallelism, what each adds."""
-    costs, layout = cluster.costs, plan.layout
+    kind, costs = measured_as(cluster, plan), cluster.costs
+    if kind != "tp+pp":
+        return costs[kind] if costs else None
+    tensor, pipeline, sharded = (vars(costs[name]) for name in ("tp", "pp", "fsdp"))
+    added = {name: max(0.0, tensor[name] + pipeline[name] - sharded[name]) for name in tensor}
+    return StepCost(**{**added, "stretch": max(tensor["stretch"], pipeline["stretch"])})
+
+
+def measured_as(cluster: Cluster, plan: Plan) -> str:
+    """The kind of steps that a probe has measured of such plans: `ddp`, `fsdp`, `tp`, `pp`, `tp+pp`; empty if none."""
+    layout, costs = plan.layout, cluster.costs
     if not costs:
-        return None
-    plain = costs["fsdp" if plan.sharding in ("fsdp", "zero2") else "ddp"]
-    if layout.tp > 1 and layout.pp > 1 and {"tp", "pp"} <= costs.keys():
-        tensor, pipeline, sharded = (vars(costs[name]) for name in ("tp", "pp", "fsdp"))
-        added = {name: max(0.0, tensor[name] + pipeline[name] - sharded[name]) for name in tensor}
-        return StepCost(**{**added, "stretch": max(tensor["stretch"], pipeline["stretch"])})
-    return costs.get("tp" if layout.tp > 1 else "pp" if layout.pp > 1 else "", plain)
+        return ""
+    split = "+".join(name for name in ("tp", "pp") if getattr(layout, name) > 1 and name in costs)
+    return split or ("fsdp" if plan.sharding in ("fsdp", "zero2") else "ddp")
 
 
 def _stretch(cost: StepCost | None) -> float:

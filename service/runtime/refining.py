@@ -33,7 +33,7 @@ class Refining:
         if self._candidates is None:
             plan = await self._store.predictions.plan(job.id) or {}
             self._candidates = {Layout(**each["layout"]): each["step_s"] for each in plan.get("candidates", ())}
-            self._is_over = len(self._candidates) < 2
+            self._is_over = not self._candidates
         if self._is_over or job.state is not JobState.RUNNING or self._looked_at == (job.generation, job.step):
             return
         self._looked_at = (job.generation, job.step)
@@ -67,7 +67,8 @@ class Refining:
         order = list(self._candidates)
         target = following(order, seen)
         if target is None or target == here:
-            await self._end(job, here, "its steps took least", now)
+            why = "its steps took least" if len(order) > 1 else "its ranks can be split in no other legal way"
+            await self._end(job, here, why, now)
         elif not is_worth_it(None if job.steps is None else job.steps - job.step):
             await self._end(job, here, f"too few steps are left to go to {target}", now)
         else:

@@ -13,6 +13,7 @@ from regroup.service.planner.constants import FITTED
 from regroup.service.planner.formulas import layer_activation_bytes
 from regroup.service.planner.model import Model
 from regroup.service.planner.plan import Cluster, Plan, StepCost, Work
+from regroup.service.planner.search import search
 from regroup.service.planner.timing import cost_of, step_time
 from regroup.service.policy.measured import Measured, read
 from regroup.service.policy.overlay import hardware
@@ -115,6 +116,15 @@ def test_a_step_is_what_was_measured_and_what_it_computes_and_sends() -> None:
     twice = step_time(replace(WORK, global_batch=32), there, plan, constants)
     assert twice.other_s - time.other_s == pytest.approx(cost.micro_batch_s)
     assert step_time(replace(WORK, precision="bf16"), there, plan, constants).memory_s == time.memory_s / 2
+
+
+def test_a_search_takes_each_way_to_shard_for_what_it_was_measured_to_cost() -> None:
+    there, constants = cluster(probed()), constants_of(probed(), FITTED)
+    found = search(WORK, there, constants)
+    kinds = {choice.plan.sharding for choice in (*found.best, *found.notable) if choice.plan.layout.pp == 1}
+    assert {"ddp", "fsdp"} <= kinds
+    for choice in (*found.best, *found.notable):
+        assert choice.time == step_time(WORK, there, choice.plan, constants.on(there.device)), choice.plan
 
 
 def test_ranks_that_share_cores_fill_each_others_bubbles() -> None:

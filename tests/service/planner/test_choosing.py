@@ -1,9 +1,11 @@
 """A layout is chosen that the job can run, that fits, and that keeps to what the spec says."""
 
+from itertools import product
 from typing import Any
 
 import pytest
 from house.autos import LLAMA_7B, SMALL, auto, cpu_nodes, gpu_nodes
+from house.probed import said
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +17,7 @@ from regroup.service.planner.memory import peak_bytes
 from regroup.service.planner.room import Room, room_of
 from regroup.service.planner.search import search
 from regroup.service.policy.demand import Demand
+from regroup.service.policy.measured import read
 
 
 def room(*cores: int) -> Room:
@@ -51,6 +54,24 @@ def test_whatever_is_chosen_is_legal_and_fits(
         assert need <= there.device.memory_bytes
     for name, value in given_.items():
         assert getattr(chosen.layout, name) == value
+
+
+@pytest.mark.parametrize(
+    ("fsdp_s", "given_", "sharding", "count"),
+    [(1.1e-3, {}, "zero2", 3), (1.1e-3, {"data_parallel": "zero1"}, "zero1", 1), (3e-3, {}, "ddp", 3)],
+)
+def test_what_is_to_be_measured_leaves_something_to_compare_if_it_costs_little(
+    fsdp_s: float, given_: dict[str, Any], sharding: str, count: int
+) -> None:
+    """ZeRO-1, which is predicted to be the fastest, can be split in one way only."""
+    costs = {"ddp": 1e-3, "fsdp": fsdp_s, "tp": 3e-3, "pp": 3e-3}
+    steps = [[kind, *at, each * at[0] * at[1]] for kind, each in costs.items() for at in product((2, 6), (2, 6))]
+    probe = read({**said(2), "steps": steps}, [("n1", ("",) * 4), ("n2", ("",) * 4)], job_id="job_1", time_s=0.0)
+    there = room_of(Demand(1, 1, "cpu", 1), cpu_nodes(2, 2), [probe])
+    chosen = choose(auto({"auto": {"ranks": 4, "refine": "measure"}, **given_}, global_batch=8), there)
+    assert chosen.report.plans[0].sharding == "zero1"
+    assert (chosen.spec.layout.data_parallel, len(chosen.candidates)) == (sharding, count)
+    assert chosen.candidates[0][0] == chosen.spec.layout.at(chosen.spec.layout.dp.target)
 
 
 def test_what_runs_is_the_first_of_the_report() -> None:

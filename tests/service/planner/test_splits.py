@@ -31,6 +31,12 @@ def test_a_batch_that_follows_the_world_stays_what_it_is() -> None:
     assert degrees(batch="follows_world") == {(4, 1, 1)}
 
 
+def test_a_model_that_is_sharded_in_copies_stays_in_such_shards() -> None:
+    spec = parse_spec(auto_json({"dp": 4, "dp_shard": 2}, micro_batch=4))
+    found = {(layout.dp_replicate, layout.dp_shard, layout.tp, layout.pp) for layout, _ in splits(spec, 4, CPUS)}
+    assert found == {(2, 2, 1, 1), (1, 2, 2, 1), (1, 2, 1, 2)}
+
+
 def test_what_does_not_fit_is_left_out() -> None:
     there = room_of(Demand(1, 1, "cuda", 1), gpu_nodes(1))
 

@@ -198,8 +198,10 @@ async def test_one_that_queued_since_goes_to_what_was_found(trained: Any) -> Non
     assert wanted is not None and wanted["layout"] == B.to_json()
 
 
-async def test_one_candidate_is_no_trial(trained: Any) -> None:
+async def test_one_candidate_is_kept_and_people_learn_why(trained: Any) -> None:
     job: Trained = await trained((A,))
     await job.forms(A)
     await job.trains(ENOUGH, 0.5)
-    assert await job.look() is None and await job.journal() == []
+    assert await job.look() is None
+    _, kept = await job.journal()
+    assert kept["kept"] == A.to_json() and kept["why"] == "its ranks can be split in no other legal way"
