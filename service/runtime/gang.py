@@ -9,6 +9,7 @@ from typing import Any
 from regroup.service.policy.recovery import Shard, is_alike
 from regroup.service.runtime.agents import AgentError, AgentLostError, Agents
 from regroup.service.runtime.generations import Generation
+from regroup.service.runtime.known import Known
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import Join, Restore, to_json
 
@@ -36,17 +37,25 @@ class Gang:
     """Node id → its agent's config."""
     on_phase: Callable[[str, float | None, str], None] = lambda phase, fraction, message: None
     """Hears how far starting is."""
-    prepared: dict[str, Any] | None = None
-    """What was made of the job's data: a node that comes anew finds it instead of reading all sources again."""
-    datasets: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    known: Known = field(default_factory=Known)
+    """What was found out of these nodes and of others that the job may come to."""
     missing: set[str] = field(default_factory=set[str])
     """Nodes whose agents have not answered since they were last to come up."""
-    facts: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     former: dict[str, str] = field(default_factory=dict[str, str])
     """Node id → name, of those that the job has left and whose agents may still hold its state."""
 
+    def on(self, configs: Mapping[str, AgentConfig], former: Mapping[str, str] | None = None) -> "Gang":
+        """The same job on other nodes. What is known of nodes is known to both."""
+        return Gang(self.agents, configs, known=self.known, former=dict(former or {}))
+
+    @property
+    def unready(self) -> list[str]:
+        """Nodes that have yet to show that they can write to durable storage and have the job's data."""
+        return [node for node in self.configs if node not in self.known.datasets]
+
     async def up(self, timeout_s: float) -> None:
-        """Bring every agent and its zygote up, each within `timeout_s` once its Python is there.
+        """Bring every agent and its zygote up, each within `timeout_s` once its Python is there. Those that were up are
+        only asked whether they still are.
 
         Raises:
             AgentLostError: one is not up in time.
@@ -56,39 +65,45 @@ class Gang:
         self.missing = set(self.configs)
 
         async def one(config: AgentConfig) -> None:
+            if config.node_id in self.known.facts and await self._is_up(config.node_id):
+                self.missing.discard(config.node_id)
+                return
             await self.agents.start(config)
             await self.agents.call(config.node_id, "status", timeout_s=timeout_s)
             self.missing.discard(config.node_id)
             if config.requirements:
                 self.on_phase("environment", None, f"installing requirements on {config.node_name}")
                 await self._ask(config.node_id, "make_environment", timeout_s=ENVIRONMENT_TIMEOUT_S)
-            self.facts[config.node_id] = await self._ask(config.node_id, "prepare", timeout_s=timeout_s)
+            self.known.facts[config.node_id] = await self._ask(config.node_id, "prepare", timeout_s=timeout_s)
 
         await _all(one(config) for config in self.configs.values())
 
     async def check_storage(self) -> None:
-        """Prove that every node can write to durable storage.
+        """Prove that every node can write to durable storage, of those that have yet to.
 
         Raises:
             AgentError: one cannot.
         """
-        await self.call_all("check_storage", timeout_s=60)
+        await _all(self._ask(node, "check_storage", timeout_s=60) for node in self.unready)
 
-    async def prepare_data(self, sources: Mapping[str, Any]) -> None:
-        """Compare what the nodes see, make token files or records once, find them on every node.
+    async def prepare_data(self, sources: Mapping[str, Any] | None) -> None:
+        """Compare what the nodes see, make token files or records once, find them on every node that has yet to. A job
+        without `sources` has nothing to find.
 
         Raises:
             AgentError: naming node and path of what is missing.
         """
-        if self.prepared is None:
-            self.prepared = await self._prepared(sources)
-        nodes, prepared = list(self.configs), self.prepared
+        nodes = self.unready
+        if sources is None or not nodes:
+            self.known.datasets.update((node, {}) for node in nodes)
+            return
+        prepared = self.known.prepared = self.known.prepared or await self._prepared(sources)
         try:
             found = await _all(self._ask(node, "localise_data", prepared, timeout_s=3600) for node in nodes)
         except AgentError:
-            self.prepared = None  # it may be gone: the next try makes it again
+            self.known.prepared = None  # it may be gone: the next try makes it again
             raise
-        self.datasets = dict(zip(nodes, found, strict=True))
+        self.known.datasets.update(zip(nodes, found, strict=True))
 
     async def form(self, generation: Generation, join: Join) -> None:
         """Start a generation's ranks on all nodes; `join` holds what is the same for all of them.
@@ -96,11 +111,12 @@ class Gang:
         Raises:
             AgentLostError, AgentError: a node could not start its ranks.
         """
-        nodes = generation.nodes
-        address = await self._ask(nodes[0], "open_store", generation.number, timeout_s=FORM_TIMEOUT_S)
-        source = generation.source
+        nodes, source = generation.nodes, generation.source
         restore = Restore(source.kind, source.step, source.generation, source.uri, source.world_size)
-        addresses = await self._addresses(holder for node in nodes for holder in source.wanted_on(node).values())
+        address, addresses = await _all((
+            self._ask(nodes[0], "open_store", generation.number, timeout_s=FORM_TIMEOUT_S),
+            self._addresses(holder for node in nodes for holder in source.wanted_on(node).values()),
+        ))  # fmt: skip
         common = replace(
             join,
             generation=generation.number,
@@ -123,7 +139,7 @@ class Gang:
                         local_rank=place.local_rank,
                         local_world_size=len(places),
                         node_rank=node_rank,
-                        dataset=self.datasets.get(node, {}),
+                        dataset=self.known.datasets.get(node, {}),
                         node_name=self.configs[node].node_name,
                         node_devices=devices,
                     )
@@ -309,6 +325,12 @@ class Gang:
             zip(nodes, await _all(self._ask(node, method, *args, timeout_s=timeout_s) for node in nodes), strict=True)
         )
 
+    async def kill(self, nodes: Iterable[str]) -> None:
+        """End these agents by force; nothing is known of their nodes any more."""
+        gone = list(nodes)
+        self.known.forget(gone)
+        await asyncio.gather(*(self.agents.kill(node) for node in gone), return_exceptions=True)
+
     async def down(self) -> None:
         """End every agent."""
         await self.shut_down([*self.configs, *self.former])
@@ -322,9 +344,18 @@ class Gang:
             except AgentLostError:
                 pass
             finally:
+                self.known.forget([node])
                 await self.agents.kill(node)
 
         await asyncio.gather(*(one(node) for node in nodes))
+
+    async def _is_up(self, node: str) -> bool:
+        try:
+            await self.agents.call(node, "status", timeout_s=CALL_TIMEOUT_S)
+        except AgentLostError:
+            self.known.forget([node])
+            return False
+        return True
 
     async def _prepared(self, sources: Mapping[str, Any]) -> dict[str, Any]:
         """Let one node prepare what all of them see alike."""

@@ -11,12 +11,12 @@ from regroup.service.runtime.agents import AgentError, AgentLostError
 from regroup.service.runtime.gang import CALL_TIMEOUT_S, Gang
 from regroup.service.runtime.intended import Change, Intended
 from regroup.service.runtime.moved import Leave, Moved, Shape
+from regroup.service.runtime.newcomers import make_ready
 from regroup.service.runtime.payload import Payload
 from regroup.service.runtime.telling import Telling
 from regroup.service.runtime.watch import Watch
 from regroup.service.states import Reason
 
-READY_TIMEOUT_S = 120.0
 _TOLD_TIMEOUT_S = 60.0
 """A database that is away for longer is not waited for: the node has to go."""
 _POLL_S = 0.2
@@ -111,16 +111,12 @@ class Leaving:
         self._ready, self.unready = None, {}
 
     async def _make_ready(self, moved: Moved) -> None:
-        """Agents, zygotes and data on the nodes that come."""
+        """Agents, zygotes and data on the nodes that come, and nothing that speaks against their use."""
         self._ready, self.unready = None, {}
         payload = self._payload.on(moved.nodes, moved.layout)
         configs = {node: config for node, config in payload.agent_configs().items() if node not in self._gang.configs}
-        joining = Gang(self._gang.agents, configs, prepared=self._gang.prepared)
         try:
-            await joining.up(READY_TIMEOUT_S)
-            await joining.check_storage()
-            if configs and payload.sources is not None:
-                await joining.prepare_data(payload.sources)
+            await make_ready(payload, self._gang.on(configs), self._telling.note)
             self._ready = moved.shape
         except (AgentError, AgentLostError) as error:
             self.unready = {"nodes": sorted(str(node["node_id"]) for node in moved.nodes), "why": str(error)}

@@ -108,6 +108,10 @@ class Life:
         if self._watch is not None and getattr(message, "generation", None) == self._watch.generation.number:
             self._watch.hear(node_id, message)
 
+    def note(self, node_id: str, note: Note) -> None:
+        """A node that is no part of this life has something to tell."""
+        self._telling.note(node_id, note)
+
     def has_ended(self, generation: int) -> bool:
         """Whether the ranks of a generation are gone, and what they wrote is complete."""
         newest = self._watch.generation.number if self._watch else 0
@@ -176,8 +180,7 @@ class Life:
         watch = await self._adopt(self._generations.past[-1]) if self._generations.past else None
         if watch is not None:
             self._preflight.trust()
-        if self.gang.datasets.keys() != self.gang.configs.keys():
-            await self._preflight.beside(self._prepare_data())
+        await self._preflight.beside(self._prepare_data())
         if watch is None:
             watch = await self._begin_or_go_on()
         while not await self._watch_over(watch):
@@ -211,7 +214,7 @@ class Life:
         finally:
             self._bringing_up_s = None
         self.pulse.expect(self.gang.configs)
-        self._telling.nodes(self.gang.facts)
+        self._telling.nodes({node: self.gang.known.facts[node] for node in self.gang.configs})
 
     def _lost(self) -> Collection[str]:
         """Nodes that may be gone for good, for the controller to look."""
@@ -219,13 +222,10 @@ class Life:
         return self.gang.missing if overdue else self.gang.missing.intersection(self._intended.lost)
 
     async def _prepare_data(self) -> None:
-        sources = self.payload.sources
         try:
             await self._intended.unless(self.gang.check_storage())
-            if sources is not None:
-                await self._intended.unless(
-                    self.pulse.unless_silent(self.gang.configs, self.gang.prepare_data(sources))
-                )
+            preparing = self.gang.prepare_data(self.payload.sources)
+            await self._intended.unless(self.pulse.unless_silent(self.gang.configs, preparing))
         except AgentError as error:
             if error.kind != STORAGE_UNAVAILABLE and not (error.kind in _STORAGE_KINDS and self._generations.past):
                 raise input_error(error) from error
@@ -311,7 +311,7 @@ class Life:
         if lost:
             self._mirrors.lose()
             self._checkpoints.lose(lost)
-            await asyncio.gather(*(self.gang.agents.kill(node) for node in lost))
+            await self.gang.kill(lost)
             await self._succeed(lost)
             await self._prepare_data()
         self._preflight.doubt(incident, lost)
@@ -360,7 +360,8 @@ class Life:
         """Take up a generation that is alive and whole, or broken with evidence; None if it was never formed, or the
         incident that ended it is on record."""
         statuses = await self.gang.call_all("status", timeout_s=30)
-        self.gang.datasets = {node: status["dataset"] for node, status in statuses.items() if status["dataset"]}
+        datasets = {node: status["dataset"] for node, status in statuses.items() if status["dataset"]}
+        self.gang.known.datasets.update(datasets)
         self._watch, is_telling = found(last, statuses)
         incident = self._telling.incident
         if is_telling and (incident is None or incident.generation != last.number):

@@ -8,7 +8,7 @@ controller, which hears why, closes it and gives the job another.
 import asyncio
 import contextlib
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from regroup.service.policy.health import fault_of
@@ -28,24 +28,23 @@ _REPLACE_S = 120.0
 
 
 class Preflight:
-    """Which nodes of the job have passed."""
+    """Of one life of the job."""
 
     def __init__(self, payload: Payload, gang: Gang, telling: Telling, intended: Intended) -> None:
         self._payload, self._gang, self._telling, self._intended = payload, gang, telling, intended
-        self._passed: set[str] = set()
         self._doubts_links = False
 
     def doubt(self, incident: Incident, lost: Iterable[str]) -> None:
         """A generation ended: check those anew that are blamed for it, or whose agents are others now."""
-        self._passed.difference_update(lost)
-        cause = incident.cause
+        passed, cause = self._gang.known.passed, incident.cause
+        passed.difference_update(lost)
         if cause.node_id is not None and fault_of(cause.reason, cause.evidence) is not None:
-            self._passed.discard(cause.node_id)
+            passed.discard(cause.node_id)
         self._doubts_links = may_be_a_link(cause) and len(self._gang.configs) > 1
 
     def trust(self) -> None:
         """All of them have passed in an earlier life of this supervisor, and run the job's ranks."""
-        self._passed.update(self._gang.configs)
+        self._gang.known.passed.update(self._gang.configs)
 
     async def beside(self, work: Any) -> Any:
         """What `work` returns, once all nodes have passed as well.
@@ -55,10 +54,11 @@ class Preflight:
             AgentLostError: a node is unfit, and nothing was done about it.
         """
         working = asyncio.ensure_future(work)
-        is_trusted = self._passed >= self._gang.configs.keys() and not self._doubts_links
+        is_trusted = self._gang.known.passed >= self._gang.configs.keys() and not self._doubts_links
         if is_trusted or not self._payload.preflight:
             return await working
-        checking = asyncio.ensure_future(self._check())
+        checking = asyncio.ensure_future(check(self._payload, self._gang, self._telling.note, self._doubts_links))
+        self._doubts_links = False
         try:
             while not (working.done() and checking.done()):
                 running = {task for task in (working, checking) if not task.done()}
@@ -73,74 +73,78 @@ class Preflight:
                 task.cancel()
             await asyncio.gather(working, checking, return_exceptions=True)
 
-    async def _check(self) -> Sequence[Unfit]:
-        """Nodes that do not answer are left to who misses them."""
-        peers = peers_of(list(self._gang.configs), MOST_PEERS if self._doubts_links else 1)
-        doubted = self._gang.configs.keys() - self._passed
-        asked = [
-            node
-            for node in self._gang.configs
-            if self._doubts_links or node in doubted or doubted.intersection(peers.get(node, ()))
-        ]
-        addresses = await self._addresses() if peers else {}
-
-        async def one(node: str) -> Mapping[str, Any]:
-            reached = [
-                {"node_id": peer, "name": self._name(peer), **addresses[peer]}
-                for peer in peers.get(node, ())
-                if peer in addresses
-            ]
-            order = {**self._needs(node, doubted), "asked_s": time.time(), "peers": reached}
-            with contextlib.suppress(AgentLostError):
-                return await self._gang.agents.call(node, "preflight", order, timeout_s=_CHECK_S)
-            return {"notes": ("it did not answer",)}
-
-        found = dict(zip(asked, await asyncio.gather(*(one(node) for node in asked)), strict=True))
-        for node, said in found.items():
-            if notes := said.get("notes"):
-                self._note(node, {"message": "; ".join(notes)})
-        findings = [
-            Finding(node, what, message) for node, said in found.items() for what, message in said.get("failed", ())
-        ]
-        findings += [
-            Finding(node, LINK, message, peer)
-            for node, said in found.items()
-            for peer, message in said.get("unreached", ())
-        ]
-        unfit = judge(findings, {node: peers.get(node, ()) for node in asked})
-        self._doubts_links = False
-        self._passed.update(doubted - {each.node_id for each in unfit if each.is_given_up})
-        return unfit
-
     async def _replace(self, unfit: Sequence[Unfit]) -> None:
-        """Tell of who is unfit, and wait for others in their place."""
-        for each in unfit:
-            self._note(each.node_id, {"fault": each.fault.value, "message": each.message})
+        """Wait for others in the place of those that are given up."""
         given_up = [each for each in unfit if each.is_given_up]
-        told = "; ".join(f"{self._name(each.node_id)}: {each.message}" for each in given_up)
+        told = "; ".join(f"{self._gang.configs[each.node_id].node_name}: {each.message}" for each in given_up)
         self._telling.enter("preflight", None, f"waiting for another node: {told}")
         self._gang.missing |= {each.node_id for each in given_up}
         self._intended.lost = tuple(each.node_id for each in given_up)
         await self._intended.unless(asyncio.sleep(_REPLACE_S))
         raise AgentLostError(given_up[0].node_id, f"a node is unfit: {told}")
 
-    def _needs(self, node: str, doubted: Collection[str]) -> dict[str, Any]:
-        """What the job's ranks on a node need; one that has passed is only asked whether it reaches its peers."""
-        places = [place for place in self._payload.places() if place.node_id == node]
-        resources = self._payload.spec.resources
-        if node not in doubted:
-            return {"device": "cpu", "indexes": [], "memory_bytes": 0}
-        indexes = [place.device for place in places] if resources.device == "cuda" else []
-        return {"device": resources.device, "indexes": indexes, "memory_bytes": (resources.memory or 0) * len(places)}
 
-    async def _addresses(self) -> Mapping[str, Any]:
-        with contextlib.suppress(AgentLostError, AgentError):
-            return await self._gang.call_all("exchange", timeout_s=_ADDRESS_S)
-        return {}
+async def check(
+    payload: Payload, gang: Gang, note: Callable[[str, Note], None], is_every_link_doubted: bool = False
+) -> Sequence[Unfit]:
+    """Check the nodes that have not passed, and that others reach them. Nodes that do not answer are left to who misses
+    them.
 
-    def _note(self, node: str, data: Mapping[str, Any]) -> None:
-        said = {"node": self._name(node), **data}
-        self._telling.note(node, Note(0, "preflight", said, time.time()))
+    Args:
+        note: hears what each node has found.
+        is_every_link_doubted: not only of those nodes.
 
-    def _name(self, node: str | None) -> str:
-        return self._gang.configs[node].node_name if node in self._gang.configs and node is not None else ""
+    Returns:
+        Who something speaks against.
+    """
+    known, names = gang.known, {node: config.node_name for node, config in gang.configs.items()}
+    peers = peers_of(list(names), MOST_PEERS if is_every_link_doubted else 1)
+    doubted = names.keys() - known.passed
+    asked = [
+        node for node in names if is_every_link_doubted or node in doubted or doubted.intersection(peers.get(node, ()))
+    ]
+    addresses = await _addresses(gang) if peers else {}
+
+    async def one(node: str) -> Mapping[str, Any]:
+        reached = [
+            {"node_id": peer, "name": names[peer], **addresses[peer]}
+            for peer in peers.get(node, ())
+            if peer in addresses
+        ]
+        order = {**_needs(payload, node, doubted), "asked_s": time.time(), "peers": reached}
+        with contextlib.suppress(AgentLostError):
+            return await gang.agents.call(node, "preflight", order, timeout_s=_CHECK_S)
+        return {"notes": ("it did not answer",)}
+
+    def say(node: str, data: Mapping[str, Any]) -> None:
+        note(node, Note(0, "preflight", {"node": names[node], **data}, time.time()))
+
+    found = dict(zip(asked, await asyncio.gather(*(one(node) for node in asked)), strict=True))
+    for node, said in found.items():
+        if notes := said.get("notes"):
+            say(node, {"message": "; ".join(notes)})
+    findings = list[Finding]()
+    for node, said in found.items():
+        findings += [Finding(node, what, message) for what, message in said.get("failed", ())]
+        findings += [Finding(node, LINK, message, peer) for peer, message in said.get("unreached", ())]
+    unfit = judge(findings, {node: peers.get(node, ()) for node in asked})
+    for each in unfit:
+        say(each.node_id, {"fault": each.fault.value, "message": each.message})
+    known.passed.update(doubted - {each.node_id for each in unfit if each.is_given_up})
+    return unfit
+
+
+def _needs(payload: Payload, node: str, doubted: Collection[str]) -> dict[str, Any]:
+    """What the job's ranks on a node need; one that has passed is only asked whether it reaches its peers."""
+    places = [place for place in payload.places() if place.node_id == node]
+    resources = payload.spec.resources
+    if node not in doubted:
+        return {"device": "cpu", "indexes": [], "memory_bytes": 0}
+    indexes = [place.device for place in places] if resources.device == "cuda" else []
+    return {"device": resources.device, "indexes": indexes, "memory_bytes": (resources.memory or 0) * len(places)}
+
+
+async def _addresses(gang: Gang) -> Mapping[str, Any]:
+    with contextlib.suppress(AgentLostError, AgentError):
+        return await gang.call_all("exchange", timeout_s=_ADDRESS_S)
+    return {}

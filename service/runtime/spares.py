@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from regroup.service.runtime.agents import AgentError, AgentLostError
 from regroup.service.runtime.gang import Gang
-from regroup.service.runtime.leaving import READY_TIMEOUT_S
+from regroup.service.runtime.newcomers import make_ready
 from regroup.service.runtime.payload import Payload
+from regroup.workers.contract import Note
 
 READY = "ready"
 
@@ -16,7 +17,9 @@ READY = "ready"
 class Spares:
     """Of one supervisor, over all lives of its job."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[str, Note], None]) -> None:
+        """`note`: hears what they have found."""
+        self._note = note
         self.state: dict[str, str] = {}
         """Node id → `ready`, empty while it is made so, or why it cannot be."""
         self._work: dict[str, asyncio.Task[None]] = {}
@@ -28,6 +31,7 @@ class Spares:
         for node_id in self.state.keys() - wanted.keys():
             self._work.pop(node_id).cancel()
             del self.state[node_id]
+            gang.known.forget([node_id])
         for node_id in wanted.keys() - self.state.keys():
             self.state[node_id] = ""
             work = self._make_ready(node_id, payload.beside(wanted[node_id]), gang)
@@ -42,12 +46,8 @@ class Spares:
                 await task
 
     async def _make_ready(self, node_id: str, payload: Payload, gang: Gang) -> None:
-        alone = Gang(gang.agents, {node_id: payload.agent_configs()[node_id]}, prepared=gang.prepared)
         try:
-            await alone.up(READY_TIMEOUT_S)
-            await alone.check_storage()
-            if payload.sources is not None:
-                await alone.prepare_data(payload.sources)
+            await make_ready(payload, gang.on({node_id: payload.agent_configs()[node_id]}), self._note)
             self.state[node_id] = READY
         except (AgentError, AgentLostError) as error:
             self.state[node_id] = str(error)

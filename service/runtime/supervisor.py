@@ -6,7 +6,6 @@ re-adopts what runs.
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -34,7 +33,7 @@ class SupervisorActor:
         self._payload = Payload.from_json(payload)
         self._started: asyncio.Task[None] | None = None
         self._records = RayRecords()
-        self._spares = Spares()
+        self._spares = Spares(lambda node_id, note: self._life.note(node_id, note))
         self._heartbeats = Heartbeats(lambda node_id: self._life.pulse.sign(node_id))
 
     def __repr__(self) -> str:
@@ -121,7 +120,7 @@ class SupervisorActor:
     def _wake(self) -> None:
         if self._started is None:
             self._metrics = RayMetrics(self._payload)
-            self._begin()
+            self._begin(Gang(RayAgents(self._payload.job_id), self._payload.agent_configs()))
             self._started = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
@@ -129,16 +128,16 @@ class SupervisorActor:
         await self._heartbeats.listen(ray.util.get_node_ip_address(), self._payload.ports)
         while (moved := await self._life.run()) is not None:
             left = self._gang.configs.keys() - {str(node["node_id"]) for node in moved.nodes} - moved.former.keys()
-            await asyncio.gather(*(self._gang.agents.kill(node) for node in left), return_exceptions=True)
+            await self._gang.kill(left)
             self._payload = self._payload.on(moved.nodes, moved.layout)
             journal = self._journal
-            self._begin(moved.former)
+            self._begin(self._gang.on(self._payload.agent_configs(), moved.former))
             journal.close()
 
-    def _begin(self, former: Mapping[str, str] | None = None) -> None:
+    def _begin(self, gang: Gang) -> None:
         payload = self._payload
         self._journal = Journal(self._records, payload.job_id, on_event=self._metrics.take)
         self._intake = Intake(self._journal.boot_id)
-        self._gang = Gang(RayAgents(payload.job_id), payload.agent_configs(), former=dict(former or {}))
+        self._gang = gang
         log = GenerationLog(self._records, payload.job_id, payload.generations)
         self._life = Life(payload, self._gang, log, self._journal)

@@ -93,7 +93,7 @@ async def rig() -> AsyncGenerator[Resized]:
     made.running.cancel()
     await asyncio.gather(made.running, return_exceptions=True)
     made.nodes = Ranks()
-    made.begin({})
+    made.begin()
     yield made
     for task in (made.running, *made.nodes.tasks):
         while not task.done():
@@ -164,7 +164,7 @@ async def test_a_supervisor_that_restarts_begins_with_the_size_of_the_last_chang
     rig.running.cancel()
     await asyncio.gather(rig.running, return_exceptions=True)
     rig.payload = born
-    rig.begin({})
+    rig.begin()
     again = await asyncio.wait_for(rig.running, 20)
     assert again.is_known and again.shape == moved.shape
 

@@ -33,6 +33,8 @@ class Nodes(FakeNodes):
         """Ranks end when they are told to."""
         self.unfit = ""
         """A node whose agent cannot be prepared."""
+        self.lies = ""
+        """A node that the preflight finds unfit."""
         self.stops: dict[int, tuple[int, bool]] = {}
         """Generation → the step that it ends with, and whether that was to be saved."""
         self.ended: set[int] = set()
@@ -53,6 +55,9 @@ class Nodes(FakeNodes):
     async def start(self, config: AgentConfig) -> None:
         await super().start(config)
         self.started_at.setdefault(config.node_id, self.step)
+
+    def _preflight(self, node: str, order: Mapping[str, Any]) -> dict[str, Any]:
+        return {"failed": [("device", "core 3 multiplies wrongly")] if node == self.lies else []}
 
     def _prepare(self, node: str) -> dict[str, Any]:
         if node == self.unfit:
@@ -108,18 +113,18 @@ class Nodes(FakeNodes):
 class Rig:
     """One life after the other over the same records, as the supervisor's actor has it."""
 
-    def __init__(self, spec: Mapping[str, Any] = SPEC) -> None:
+    def __init__(self, spec: Mapping[str, Any] = SPEC, /, **payload: Any) -> None:
         self.nodes, self.records = Nodes(), Records()
         self.payload = Payload.from_json({
             "job_id": "j", "spec": parse_spec(spec).model_dump(mode="json"), "layout": {"dp_shard": 2},
-            "nodes": OLD, "storage_uri": "file:///s", "datasets_uri": "file:///d",
+            "nodes": OLD, "storage_uri": "file:///s", "datasets_uri": "file:///d", **payload,
         })  # fmt: skip
-        self.begin({})
+        self.begin()
 
-    def begin(self, former: Mapping[str, str]) -> None:
-        self.journal = Journal(self.records, "j")
-        gang = Gang(self.nodes, self.payload.agent_configs(), former=dict(former))
-        self.life = self.nodes.life = Life(self.payload, gang, GenerationLog(self.records, "j"), self.journal)
+    def begin(self, gang: Gang | None = None) -> None:
+        """`gang`: of the life before, on the nodes of this one; without, its supervisor is another one."""
+        self.gang, self.journal = gang or Gang(self.nodes, self.payload.agent_configs()), Journal(self.records, "j")
+        self.life = self.nodes.life = Life(self.payload, self.gang, GenerationLog(self.records, "j"), self.journal)
         self.running = asyncio.create_task(self.life.run())
 
     async def until(self, look: Any) -> Any:
@@ -143,7 +148,7 @@ class Rig:
         """The next life begins where the last one goes."""
         moved = await asyncio.wait_for(self.running, 20)
         self.payload = self.payload.on(moved.nodes, moved.layout)
-        self.begin(moved.former)
+        self.begin(self.gang.on(self.payload.agent_configs(), moved.former))
         return moved
 
     def events(self, kind: str) -> list[Any]:
@@ -162,7 +167,7 @@ SCRIPT = {"name": "t", "workload": {"kind": "script", "entrypoint": "/x/train.py
 
 @pytest.fixture
 async def rig(request: pytest.FixtureRequest) -> AsyncGenerator[Rig]:
-    made = Rig(getattr(request, "param", SPEC))
+    made = Rig(getattr(request, "param", SPEC), preflight=True)
     yield made
     for task in (made.running, *made.nodes.tasks):
         while not task.done():
@@ -259,6 +264,45 @@ async def test_a_node_that_cannot_take_over_stops_nothing(rig: Rig) -> None:
     await rig.trains()
 
 
+async def test_a_node_that_computes_wrongly_is_found_out_before_the_job_comes_there(rig: Rig) -> None:
+    rig.nodes.lies = "node-2"
+    await rig.trains()
+    rig.drain()
+    unready = await rig.until(lambda: rig.life.status()["unready"])
+    assert unready["nodes"] == ["node-0", "node-2"] and "core 3 multiplies wrongly" in unready["why"]
+    told = [event.data for event in await rig.journal.since("", 0, 0) if event.type == "note"]
+    (fault,) = [data for data in told if "fault" in data]
+    assert (fault["kind"], fault["node"], fault["fault"]) == ("preflight", "node-2", "preflight")
+    await rig.trains(steps=10)
+    assert rig.nodes.stops == {}
+
+
+async def test_nothing_that_was_found_out_before_is_asked_again_while_nobody_trains(rig: Rig) -> None:
+    await rig.trains()
+    rig.drain()
+    await rig.until(lambda: ("node-2", "preflight") in rig.nodes.calls)
+    await rig.goes()
+    before = len(rig.nodes.calls)
+    await rig.trains(generation=2)
+    asked = {method for _, method in rig.nodes.calls[before:]}
+    assert "form" in asked
+    assert not asked & {"start", "prepare", "check_storage", "list_sources", "localise_data", "preflight"}
+
+
+async def test_an_agent_that_died_after_it_was_ready_is_brought_up_anew(rig: Rig) -> None:
+    await rig.trains()
+    rig.drain()
+    moved = await asyncio.wait_for(rig.running, 20)
+    rig.nodes.dead.add("node-2")
+    rig.payload = rig.payload.on(moved.nodes, moved.layout)
+    before = len(rig.nodes.calls)
+    rig.begin(rig.gang.on(rig.payload.agent_configs(), moved.former))
+    await rig.trains(generation=2)
+    asked = [method for node, method in rig.nodes.calls[before:] if node == "node-2"]
+    assert asked[:2] == ["status", "start"] and {"prepare", "preflight"} <= set(asked)
+    assert ("node-0", "start") not in rig.nodes.calls[before:]
+
+
 async def test_ranks_that_come_to_no_step_in_time_are_ended_and_the_loss_is_told(rig: Rig) -> None:
     await rig.trains()
     rig.nodes.listens = False
@@ -317,7 +361,7 @@ async def test_a_supervisor_that_restarts_goes_where_the_job_went(rig: Rig) -> N
     rig.drain()
     await asyncio.wait_for(rig.running, 20)
     calls = len(rig.nodes.calls)
-    rig.begin({})
+    rig.begin()
     moved = await rig.goes()
     assert moved.is_known and moved.nodes == NEW and moved.former == {"node-1": "n1"}
     assert rig.nodes.calls[calls:] == []

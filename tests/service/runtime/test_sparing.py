@@ -201,7 +201,7 @@ async def test_the_supervisor_makes_agent_and_data_ready_and_says_what_it_cannot
          "layout": {"dp_replicate": 1, "dp_shard": 2, "cp": 1, "tp": 1, "pp": 1}, "storage_uri": "file:///s",
          "datasets_uri": "file:///d"}
     )  # fmt: skip
-    spares, gang = Spares(), Gang(nodes, payload.agent_configs())
+    spares, gang = Spares(lambda *_: None), Gang(nodes, payload.agent_configs())
     spares.want([place("node-2")], payload, gang)
     await eventually(lambda: spares.state == {"node-2": "ready"})
     done = [method for where, method in nodes.calls if where == "node-2"]

@@ -1,0 +1,26 @@
+"""What a supervisor has found out of its job's nodes: what one life learns, the next need not ask again."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Known:
+    """Of nodes whose agents answered when they were last asked."""
+
+    prepared: dict[str, Any] | None = None
+    """What was made of the job's data: a node that comes anew finds it instead of reading all sources again."""
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """Node id → what its agent said of it when it had come up."""
+    datasets: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """Node id → the job's data as that node reads them, nothing for a job without; it can write to durable storage."""
+    passed: set[str] = field(default_factory=set[str])
+    """Nodes that the preflight found fit."""
+
+    def forget(self, nodes: Iterable[str]) -> None:
+        """Their agents are gone: whoever comes there next has all of it to prove."""
+        for node in nodes:
+            self.facts.pop(node, None)
+            self.datasets.pop(node, None)
+            self.passed.discard(node)
