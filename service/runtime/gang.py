@@ -20,7 +20,6 @@ FORM_TIMEOUT_S = 60.0
 RESTORE_TIMEOUT_S = 1800.0
 """Forming from a checkpoint first downloads it."""
 CALL_TIMEOUT_S = 15.0
-MIRROR_TIMEOUT_S = 3600.0
 SHUTDOWN_TIMEOUT_S = 60.0
 SCAN_TIMEOUT_S = 120.0
 REMOVE_TIMEOUT_S = 600.0
@@ -73,10 +72,10 @@ class Gang:
             self.missing.discard(config.node_id)
             if config.requirements:
                 self.on_phase("environment", None, f"installing requirements on {config.node_name}")
-                await self._ask(config.node_id, "make_environment", timeout_s=ENVIRONMENT_TIMEOUT_S)
-            self.known.facts[config.node_id] = await self._ask(config.node_id, "prepare", timeout_s=timeout_s)
+                await self.ask(config.node_id, "make_environment", timeout_s=ENVIRONMENT_TIMEOUT_S)
+            self.known.facts[config.node_id] = await self.ask(config.node_id, "prepare", timeout_s=timeout_s)
 
-        await _all(one(config) for config in self.configs.values())
+        await all_of(one(config) for config in self.configs.values())
 
     async def check_storage(self) -> None:
         """Prove that every node can write to durable storage, of those that have yet to.
@@ -84,7 +83,7 @@ class Gang:
         Raises:
             AgentError: one cannot.
         """
-        await _all(self._ask(node, "check_storage", timeout_s=60) for node in self.unready)
+        await all_of(self.ask(node, "check_storage", timeout_s=60) for node in self.unready)
 
     async def prepare_data(self, sources: Mapping[str, Any] | None) -> None:
         """Compare what the nodes see, make token files or records once, find them on every node that has yet to. A job
@@ -99,7 +98,7 @@ class Gang:
             return
         prepared = self.known.prepared = self.known.prepared or await self._prepared(sources)
         try:
-            found = await _all(self._ask(node, "localise_data", prepared, timeout_s=3600) for node in nodes)
+            found = await all_of(self.ask(node, "localise_data", prepared, timeout_s=3600) for node in nodes)
         except AgentError:
             self.known.prepared = None  # it may be gone: the next try makes it again
             raise
@@ -113,9 +112,9 @@ class Gang:
         """
         nodes, source = generation.nodes, generation.source
         restore = Restore(source.kind, source.step, source.generation, source.uri, source.world_size)
-        address, addresses = await _all((
-            self._ask(nodes[0], "open_store", generation.number, timeout_s=FORM_TIMEOUT_S),
-            self._addresses(holder for node in nodes for holder in source.wanted_on(node).values()),
+        address, addresses = await all_of((
+            self.ask(nodes[0], "open_store", generation.number, timeout_s=FORM_TIMEOUT_S),
+            self.addresses(holder for node in nodes for holder in source.wanted_on(node).values()),
         ))  # fmt: skip
         common = replace(
             join,
@@ -149,9 +148,9 @@ class Gang:
             ranks = [place.rank for place in places]
             mine = {rank: addresses[holder] for rank, holder in source.wanted_on(node, ranks).items()}
             timeout_s = RESTORE_TIMEOUT_S if source.kind == "checkpoint" or mine else FORM_TIMEOUT_S
-            await self._ask(node, "form", joins, list(devices), mine, timeout_s=timeout_s)
+            await self.ask(node, "form", joins, list(devices), mine, timeout_s=timeout_s)
 
-        await _all(one(node_rank, node) for node_rank, node in enumerate(nodes))
+        await all_of(one(node_rank, node) for node_rank, node in enumerate(nodes))
 
     async def end(self, number: int, lost: Sequence[str]) -> dict[str, dict[str, Any] | None]:
         """Kill all ranks up to a generation; node → proof, None for an agent that could not give it. Nodes that the job
@@ -202,7 +201,7 @@ class Gang:
             AgentError: storage did not answer.
         """
         nodes = list(self.configs) if by_all else [self._first]
-        scans = await _all(self._ask_storage(node, "manifests", timeout_s=SCAN_TIMEOUT_S) for node in nodes)
+        scans = await all_of(self._ask_storage(node, "manifests", timeout_s=SCAN_TIMEOUT_S) for node in nodes)
         finished = [item for item in scans[0] if not item.get("unfinished")]
         return finished, set.intersection(*({item["uri"] for item in scan if item.get("unfinished")} for scan in scans))
 
@@ -222,8 +221,8 @@ class Gang:
         Raises:
             AgentLostError, AgentError: nothing counts as saved; retention collects what was torn.
         """
-        written = await _all(
-            self._ask(
+        written = await all_of(
+            self.ask(
                 node,
                 "save",
                 generation.number,
@@ -239,7 +238,7 @@ class Gang:
         if not is_alike([digests for part in parts for digests in part.pop("alike", ())]):
             message = "ranks differ in what they should hold alike: this set is not finished as a checkpoint"
             raise AgentError(self._first, self.configs[self._first].node_name, "replicas", message, "")
-        return await self._ask(generation.nodes[0], "finish_checkpoint", uri, parts, manifest(files), timeout_s=3600)
+        return await self.ask(generation.nodes[0], "finish_checkpoint", uri, parts, manifest(files), timeout_s=3600)
 
     async def stop(self, generation: Generation, reason: str, *, save: bool) -> None:
         """Ask all ranks to end at a step that they agree on; `save`: and to hold it for a checkpoint.
@@ -248,81 +247,27 @@ class Gang:
             AgentLostError, AgentError: a node does not hear.
         """
         order = (generation.number, reason, save)
-        await _all(self._ask(node, "stop", *order, timeout_s=CALL_TIMEOUT_S) for node in generation.nodes)
-
-    async def ask_mirror(self, generation: Generation) -> None:
-        """Have all ranks hold the next set for mirrors; they say so when they do.
-
-        Raises:
-            AgentLostError, AgentError: the leading rank's node does not hear.
-        """
-        await self._ask(generation.nodes[0], "ask_mirror", generation.number, timeout_s=CALL_TIMEOUT_S)
-
-    async def mirror(
-        self, generation: Generation, step: int, pairs: Mapping[str, str], bytes_per_s: float | None
-    ) -> None:
-        """Have every node send its part of a set that is held to its pair.
-
-        Raises:
-            AgentLostError, AgentError: one could not: no mirror of this set counts.
-        """
-        addresses = await self._addresses(pairs.values())
-        await _all(
-            self._ask(
-                node,
-                "mirror",
-                generation.number,
-                step,
-                [place.rank for place in generation.on(node)],
-                addresses[pairs[node]],
-                bytes_per_s,
-                timeout_s=MIRROR_TIMEOUT_S,
-            )
-            for node in generation.nodes
-        )
+        await all_of(self.ask(node, "stop", *order, timeout_s=CALL_TIMEOUT_S) for node in generation.nodes)
 
     async def give_up_source(self, *, mirrors: bool) -> None:
         """Tell every node that answers that what other ranks wrote, and these were restored from, is needed no more;
         without `mirrors`, neither is what was held for other nodes when there were some."""
+        await self.tell_all("give_up_source", mirrors)
+
+    async def tell_all(self, method: str, *args: Any) -> None:
+        """Call the same method on every node that answers."""
 
         async def one(node: str) -> None:
             with contextlib.suppress(AgentLostError):
-                await self.agents.call(node, "give_up_source", mirrors, timeout_s=CALL_TIMEOUT_S)
+                await self.agents.call(node, method, *args, timeout_s=CALL_TIMEOUT_S)
 
         await asyncio.gather(*(one(node) for node in self.configs))
-
-    async def keep_mirror(self, generation: int, step: int) -> None:
-        """Let every node that answers keep this set of mirrors, and give up all others."""
-
-        async def one(node: str) -> None:
-            with contextlib.suppress(AgentLostError):
-                await self.agents.call(node, "keep_mirror", generation, step, timeout_s=CALL_TIMEOUT_S)
-
-        await asyncio.gather(*(one(node) for node in self.configs))
-
-    async def make_room(self, generation: int, step: int) -> None:
-        """Let every node that answers give up what it holds as mirrors before this set is sent."""
-
-        async def one(node: str) -> None:
-            with contextlib.suppress(AgentLostError):
-                await self.agents.call(node, "make_room", generation, step, timeout_s=CALL_TIMEOUT_S)
-
-        await asyncio.gather(*(one(node) for node in self.configs))
-
-    async def mirrored(self) -> list[tuple[int, int]]:
-        """Generation and step of the sets that nodes were told to keep as mirrors, of each node that has one.
-
-        Raises:
-            AgentLostError: a node does not answer.
-        """
-        statuses = await self.call_all("status", timeout_s=CALL_TIMEOUT_S)
-        return [(kept[0], kept[1]) for status in statuses.values() if (kept := status["mirrored"])]
 
     async def call_all(self, method: str, *args: Any, timeout_s: float) -> dict[str, Any]:
         """Call the same method on every node; node → reply."""
         nodes = list(self.configs)
         return dict(
-            zip(nodes, await _all(self._ask(node, method, *args, timeout_s=timeout_s) for node in nodes), strict=True)
+            zip(nodes, await all_of(self.ask(node, method, *args, timeout_s=timeout_s) for node in nodes), strict=True)
         )
 
     async def kill(self, nodes: Iterable[str]) -> None:
@@ -330,6 +275,25 @@ class Gang:
         gone = list(nodes)
         self.known.forget(gone)
         await asyncio.gather(*(self.agents.kill(node) for node in gone), return_exceptions=True)
+
+    async def addresses(self, nodes: Iterable[str]) -> dict[str, Any]:
+        """Where these agents' exchanges listen. Asked anew each time: an agent that restarts has another one."""
+        wanted = sorted(set(nodes))
+        found = await all_of(self.ask(node, "exchange", timeout_s=CALL_TIMEOUT_S) for node in wanted)
+        return dict(zip(wanted, found, strict=True))
+
+    async def ask(self, node: str, method: str, *args: Any, timeout_s: float) -> Any:
+        """Call a method of one agent.
+
+        Raises:
+            AgentLostError: it did not answer.
+            AgentError: it said what was wrong.
+        """
+        reply = await self.agents.call(node, method, *args, timeout_s=timeout_s)
+        if isinstance(reply, dict) and (error := reply.get("error")):
+            name = self.former.get(node) or self.configs[node].node_name
+            raise AgentError(node, name, error["kind"], error["message"], error["traceback"])
+        return reply
 
     async def down(self) -> None:
         """End every agent."""
@@ -360,7 +324,7 @@ class Gang:
     async def _prepared(self, sources: Mapping[str, Any]) -> dict[str, Any]:
         """Let one node prepare what all of them see alike."""
         nodes = list(self.configs)
-        listings = await _all(self._ask(node, "list_sources", dict(sources), timeout_s=120) for node in nodes)
+        listings = await all_of(self.ask(node, "list_sources", dict(sources), timeout_s=120) for node in nodes)
         for node, listing in zip(nodes, listings, strict=True):
             differing = sorted(set(listings[0]["files"].items()) ^ set(listing["files"].items()))
             if differing:
@@ -377,35 +341,22 @@ class Gang:
         if grants := sources.get("grants"):
             places = zip(nodes, listings, strict=True)
             order["places"] = {node: {**listing["place"], **grants[node]} for node, listing in places}
-        return await self._ask(nodes[0], "prepare_data", order, timeout_s=24 * 3600)
+        return await self.ask(nodes[0], "prepare_data", order, timeout_s=24 * 3600)
 
     @property
     def _first(self) -> str:
         return next(iter(self.configs))
 
-    async def _addresses(self, nodes: Iterable[str]) -> dict[str, Any]:
-        """Where these agents' exchanges listen. Asked anew each time: an agent that restarts has another one."""
-        wanted = sorted(set(nodes))
-        found = await _all(self._ask(node, "exchange", timeout_s=CALL_TIMEOUT_S) for node in wanted)
-        return dict(zip(wanted, found, strict=True))
-
-    async def _ask(self, node: str, method: str, *args: Any, timeout_s: float) -> Any:
-        reply = await self.agents.call(node, method, *args, timeout_s=timeout_s)
-        if isinstance(reply, dict) and (error := reply.get("error")):
-            name = self.former.get(node) or self.configs[node].node_name
-            raise AgentError(node, name, error["kind"], error["message"], error["traceback"])
-        return reply
-
     async def _ask_storage(self, node: str, method: str, *args: Any, timeout_s: float) -> Any:
         """For calls that raise what storage raised, which an agent does not put into its reply."""
         try:
-            return await self._ask(node, method, *args, timeout_s=timeout_s)
+            return await self.ask(node, method, *args, timeout_s=timeout_s)
         except OSError as error:
             said = (str(error).strip().splitlines() or [type(error).__name__])[-1]  # above it is the agent's traceback
             raise AgentError(node, self.configs[node].node_name, STORAGE_UNAVAILABLE, said, "") from error
 
 
-async def _all(calls: Any) -> list[Any]:
+async def all_of(calls: Any) -> list[Any]:
     """Gather that waits for every call before it raises the first error: no call is left running unseen."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:

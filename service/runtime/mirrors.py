@@ -14,6 +14,7 @@ from regroup.service.runtime.agents import AgentError, AgentLostError
 from regroup.service.runtime.gang import Gang
 from regroup.service.runtime.generations import Generation
 from regroup.service.runtime.journal import Journal
+from regroup.service.runtime.mirror_calls import MirrorCalls
 from regroup.service.runtime.watch import Watch
 
 _UNKNOWN = -1
@@ -32,7 +33,7 @@ class Mirrors:
         self.step: int | None = None
         """Committed steps in the set that all mirrors hold, as far as this life knows."""
         self._pairs, self._share, self._bytes_per_s = pairs, share, bytes_per_s
-        self._gang, self._journal = gang, journal
+        self._gang, self._calls, self._journal = gang, MirrorCalls(gang), journal
         self._kept: tuple[int, int] | None = None
         """Generation and step of that set; (0, 0): none. None: not known in this life."""
         self._generation = 0
@@ -85,13 +86,13 @@ class Mirrors:
         """All nodes give back the memory of mirrors."""
         self._kept, self._is_asked = _NO_SET, False
         self._tell(None)
-        await self._gang.keep_mirror(*_NO_SET)
+        await self._calls.keep(*_NO_SET)
 
     async def _ask(self, generation: Generation) -> None:
         try:
             if self._kept is None:
                 await self._recall()
-            await self._gang.ask_mirror(generation)
+            await self._calls.ask(generation)
         except (AgentError, AgentLostError):
             self._is_asked = False  # its end is noticed elsewhere
             self._due_s = time.monotonic() + 1.0
@@ -99,10 +100,10 @@ class Mirrors:
     async def _recall(self) -> None:
         """What an earlier life of this supervisor had sent whole. Whoever was told to keep a set was told because all
         have it, so the newest that any agent names is it."""
-        named = await self._gang.mirrored()
+        named = await self._calls.kept()
         self._kept = max(named, key=lambda kept: (kept[1], kept[0]), default=_NO_SET)
         self.step = self._kept[1] or None
-        await self._gang.keep_mirror(*self._kept)
+        await self._calls.keep(*self._kept)
 
     async def _send(self, generation: Generation, step: int) -> None:
         started = time.monotonic()
@@ -110,17 +111,17 @@ class Mirrors:
             if self._allowed.level is Level.ONE:
                 self._kept = _NO_SET
                 self._tell(None)
-                await self._gang.make_room(generation.number, step)
-            await self._gang.mirror(generation, step, self._pairs, self._bytes_per_s)
+                await self._calls.make_room(generation.number, step)
+            await self._calls.send(generation, step, self._pairs, self._bytes_per_s)
             self._kept = (generation.number, step)
-            await self._gang.keep_mirror(*self._kept)
+            await self._calls.keep(*self._kept)
             self._failing = False
             self._tell(step)
         except (AgentError, AgentLostError) as error:
             await self._say_failing(generation, step, error)
             if isinstance(error, AgentError) and error.kind == _NO_ROOM:
                 self._allow(lowered(self._allowed, str(error), time.monotonic()))
-            await self._gang.keep_mirror(*(self._kept or _NO_SET))
+            await self._calls.keep(*(self._kept or _NO_SET))
         finally:
             self._is_asked = False
             self._due_s = time.monotonic() + rest_s(time.monotonic() - started, self._share)
