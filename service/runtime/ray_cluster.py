@@ -57,7 +57,7 @@ _AGENT = agent_name("", "").rstrip(":")
 _KEEP_IDLE_S = 7 * 24 * 3600
 _NODE_ID_LABEL = "ray.io/node-id"
 _ROLE_LABEL = "regroup.io/role"
-_SUPERVISOR = "regroup.service.runtime.supervisor:SupervisorActor"
+_SUPERVISOR = "regroup.service.runtime.supervisor_actor:SupervisorActor"
 
 T = TypeVar("T")
 

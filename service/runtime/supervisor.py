@@ -1,4 +1,5 @@
-"""The supervisor: the Ray actor that owns one job's generations. Torch-free; no I/O in its constructor.
+"""The supervisor: it owns one job's generations, as a Ray actor (`supervisor_actor.py`). Torch-free; no I/O in its
+constructor.
 
 Ray restarts it for ever. A new life wakes with the first call of an agent or the controller, replays its records and
 re-adopts what runs.
@@ -26,8 +27,8 @@ from regroup.service.runtime.spares import Spares
 from regroup.workers.contract import AgentReport, from_json
 
 
-class SupervisorActor:
-    """Calls from agents (`report`, `grant_fault`) and from the controller (`sync`, `read_log`, `shutdown`)."""
+class Supervisor:
+    """One life of a job after the other, for agents and the controller to call."""
 
     def __init__(self, payload: dict[str, Any]) -> None:
         self._payload = Payload.from_json(payload)

@@ -15,6 +15,9 @@ BUFFERS_PER_RANK = 3
 BUFFERS_FOR_MIRRORS = 2
 """Beside those: the newest set that mirrors hold whole, and the one on its way there."""
 
+Lent = tuple[Sequence[int], int, Sequence[int]]
+"""A rank's own buffers, which of them holds the state to restore (-1: none), and those of other ranks that do."""
+
 
 @dataclass
 class _RankBuffers:
@@ -35,9 +38,8 @@ class BufferPool:
         self.damaged: list[ShardHeader] = []
         """Shards that were complete once, and did not verify when `holdings` looked last."""
 
-    def lend(self, want: WantBuffers, restore: Restore) -> tuple[Sequence[int], int, Sequence[int]]:
-        """The buffers of a rank's shard (made on first use), which of them holds the state to restore, or -1, and then
-        the buffers of other ranks that do."""
+    def lend(self, want: WantBuffers, restore: Restore) -> Lent:
+        """The buffers of a rank's shard, made on first use, and what it restores from."""
         held = self._ranks.get(want.rank)
         if held is None or held.size_bytes != want.size_bytes:
             held = self._make(want.rank, want.size_bytes)

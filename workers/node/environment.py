@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from regroup.workers.agent_config import AgentConfig
-from regroup.workers.node import probes
+from regroup.workers.node import probes, remains
+from regroup.workers.node.trackers import tracker_variables
 
 _COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 _HIDDEN = ("RAY_", "AWS_", "GOOGLE_", "AZURE_", "REGROUP_DATABASE", "CUDA_VISIBLE_DEVICES", "PG")
@@ -40,6 +41,16 @@ def zygote_environment(config: AgentConfig) -> dict[str, str]:
             **{name: _secret(name, source) for name, source in config.secrets.items()},
         }
     )
+
+
+def rank_variables(config: AgentConfig, rank: int, device_index: int, scratch: Path) -> dict[str, str]:
+    """What one rank has beside what its zygote has."""
+    given = {*os.environ, *config.env, *config.secrets}
+    return {
+        "REGROUP_DEVICE_INDEX": str(device_index),
+        remains.VARIABLE: str(scratch),
+        **tracker_variables(config, rank, given),
+    }
 
 
 def data_function_environment(config: AgentConfig) -> dict[str, str]:

@@ -1,9 +1,10 @@
 """The ranks of one generation on one node: their sockets, their progress pages, what they say."""
 
 import asyncio
+import contextlib
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,9 @@ from regroup.workers.contract import (
     encode,
 )
 from regroup.workers.dwell import Dwell
+from regroup.workers.node.buffers import Lent
 from regroup.workers.node.dwelling import Dwelling, Standing
+from regroup.workers.node.exchange import ExchangeError
 from regroup.workers.node.launch import Launch
 from regroup.workers.node.zygote_link import ZygoteLink
 from regroup.workers.rank.place import is_script
@@ -57,8 +60,8 @@ class LocalRank:
 class Formation:
     """Forks a generation's ranks and speaks with them until all are dead.
 
-    `on_message(message)` gets what concerns others; buffers and faults are answered through `buffers(rank, size)`
-    and `grant(index, do)`.
+    `on_message(message)` gets what concerns others; buffers and faults are answered through `lend(want)` and
+    `grant(due)`.
     """
 
     def __init__(
@@ -66,7 +69,7 @@ class Formation:
         generation: int,
         zygote: ZygoteLink,
         on_message: Callable[[Message], None],
-        buffers: Callable[[WantBuffers], tuple[Sequence[int], int, Sequence[int]]],
+        lend: Callable[[WantBuffers], Awaitable[Lent]],
         grant: Callable[[FaultDue], Any],
         learned: Mapping[str, float] | None = None,
     ) -> None:
@@ -79,7 +82,7 @@ class Formation:
         self.first_row: StepRow | None = None
         self.newest_row: StepRow | None = None
         self._zygote = zygote
-        self._on_message, self._buffers, self._grant = on_message, buffers, grant
+        self._on_message, self._lend, self._grant = on_message, lend, grant
         self._loop = asyncio.get_running_loop()
         self._answers: set[asyncio.Task[None]] = set()
         self._dwelling = Dwelling()
@@ -180,6 +183,8 @@ class Formation:
 
     def close(self) -> None:
         """Read what is left of every socket and let go of them. Call when the ranks are proven dead."""
+        for answer in self._answers:
+            answer.cancel()
         for local in self.ranks.values():
             self._read(local)
             self._loop.remove_reader(local.sock)
@@ -211,12 +216,9 @@ class Formation:
             case Booted():
                 pass
             case WantBuffers():
-                fds, source, others = self._buffers(message)
-                socket.send_fds(local.sock, [encode(Buffers(len(fds), source))], [*fds, *others])
+                self._answer(self._hand_buffers(local, message))
             case FaultDue():
-                answer = self._loop.create_task(self._answer_fault(local, message))
-                self._answers.add(answer)
-                answer.add_done_callback(self._answers.discard)
+                self._answer(self._answer_fault(local, message))
             case StepRow():
                 self.first_row, self.newest_row = self.first_row or message, message
                 self._on_message(message)
@@ -225,6 +227,17 @@ class Formation:
             case _:
                 self.said.append(message)
                 self._on_message(message)
+
+    def _answer(self, work: Coroutine[Any, Any, None]) -> None:
+        answer = self._loop.create_task(work)
+        self._answers.add(answer)
+        answer.add_done_callback(self._answers.discard)
+
+    async def _hand_buffers(self, local: LocalRank, want: WantBuffers) -> None:
+        # Of a rank whose state cannot be had, the generation ends; or it died while it waited.
+        with contextlib.suppress(ExchangeError, OSError):
+            fds, source, others = await self._lend(want)
+            socket.send_fds(local.sock, [encode(Buffers(len(fds), source))], [*fds, *others])
 
     async def _answer_fault(self, local: LocalRank, due: FaultDue) -> None:
         granted = await self._grant(due)

@@ -30,7 +30,8 @@ from regroup.workers.contract import (
     to_json,
 )
 from regroup.workers.node import code, logs, probes, processes, remains, scratch
-from regroup.workers.node.buffers import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool
+from regroup.workers.node.buffers import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool, Lent
+from regroup.workers.node.environment import rank_variables
 from regroup.workers.node.evidence import Evidence, last_words
 from regroup.workers.node.execute import Executions
 from regroup.workers.node.formation import Formation
@@ -39,7 +40,6 @@ from regroup.workers.node.mirroring import Mirroring
 from regroup.workers.node.outbox import Outbox
 from regroup.workers.node.python import JobPython
 from regroup.workers.node.saving import STRIKES, Saving
-from regroup.workers.node.trackers import tracker_variables
 from regroup.workers.node.zygote_link import ZygoteDied, ZygoteLink
 
 RANK_NICE = 5
@@ -94,6 +94,8 @@ class Host:
         self._stepped = 0
         """Generation that has committed a step on this node."""
         self._restore = Restore("none")
+        self._fetching: asyncio.Future[None] | None = None
+        """Of what ranks of the newest generation restore from."""
         self._oom_kills = probes.oom_kills()
         self.dataset: dict[str, Any] = {}
         """Prepared data as this node reads it."""
@@ -165,25 +167,18 @@ class Host:
         zygote = self._zygote_up()
         await zygote.ready()
         self._restore = joins[0].restore
-        await self.mirroring.fetch(self._restore, holders)
+        fetching = self._fetching = asyncio.ensure_future(self.mirroring.fetch(self._restore, holders))
         if self._restore.source == "checkpoint":
             directory = await asyncio.to_thread(self.saving.fetch, self._restore.uri)
             joins = [replace(join, checkpoint_dir=str(directory)) for join in joins]
         formation = self._formation = Formation(generation, zygote, self._tell, self._lend, self._grant, self._learned)
-        given = {*os.environ, *self.config.env, *self.config.secrets}
         self.places = {
-            join.rank: (
-                join,
-                {
-                    "REGROUP_DEVICE_INDEX": str(device),
-                    remains.VARIABLE: str(self.scratch),
-                    **tracker_variables(self.config, join.rank, given),
-                },
-            )
+            join.rank: (join, rank_variables(self.config, join.rank, device, self.scratch))
             for join, device in zip(joins, devices, strict=True)
         }
         for (join, env), device in zip(self.places.values(), devices, strict=True):
             formation.launch(join, device, self._log(f"rank{join.rank}", generation), self.scratch, env, RANK_NICE)
+        await fetching
 
     async def end(self, generation: int) -> dict[str, Any]:
         """Kill every rank of every generation up to this one and prove it; running savers go on.
@@ -350,7 +345,10 @@ class Host:
     def _zygote_log(self) -> Path:
         return Path(f"{self._log('zygote', self.generation)}.err")
 
-    def _lend(self, want: WantBuffers) -> tuple[Sequence[int], int, Sequence[int]]:
+    async def _lend(self, want: WantBuffers) -> Lent:
+        """Once what comes from other nodes is here; ranks boot meanwhile."""
+        assert self._fetching is not None, "ranks are forked after it has begun"
+        await asyncio.shield(self._fetching)
         return self.buffers.lend(want, self._restore)
 
     async def _grant(self, due: FaultDue) -> bool:
