@@ -11,7 +11,7 @@ from regroup.service.policy.communication import Axis
 from regroup.service.policy.placement import Demand, Unplaceable
 from regroup.service.policy.preemption import given_up
 from regroup.service.policy.reseating import reseat
-from regroup.service.policy.topology import Node
+from regroup.service.policy.topology import DOMAIN_LEVELS, Level, Node
 from regroup.service.policy.waiting import Size
 
 Seats = list[tuple[str, int]]
@@ -74,6 +74,59 @@ def test_what_there_is_no_room_for_says_so() -> None:
     found = reseat(demand(6), [("a", 2)], [node("a", 1), node("b", 2)])
     assert isinstance(found, Unplaceable)
     assert "from 2 to 6 ranks it needs 3 ranks" in found.message and "2 of 4 are free" in found.message
+
+
+def racked(name: str, free: int, rack: str) -> Node:
+    return replace(node(name, free), domains=("", "", rack, ""))
+
+
+def test_what_the_whole_job_requires_holds_for_what_is_added() -> None:
+    inside = replace(demand(4), required=Level.RACK)
+    near, far = racked("near", 4, "r1"), racked("far", 2, "r2")
+    found = reseat(inside, [("a", 2)], [racked("a", 0, "r1"), far, near])
+    assert not isinstance(found, Unplaceable)
+    assert [seat.node.id for seat in found] == ["a", "near"], "although another fits tighter"
+    refused = reseat(inside, [("a", 2)], [racked("a", 0, "r1"), far])
+    assert isinstance(refused, Unplaceable)
+    assert refused.message.endswith("it needs 2 more in the rack of its others, which has no other node")
+    alone = reseat(replace(demand(4), required=Level.NODE), [("a", 2)], [racked("a", 0, "r1"), near])
+    assert isinstance(alone, Unplaceable) and "in the node of its others" in alone.message
+
+
+def test_nodes_whose_labels_changed_while_they_were_used() -> None:
+    inside = replace(demand(4), required=Level.RACK)
+    seats, now = [("a", 2), ("b", 2)], [racked("a", 0, "r1"), racked("b", 0, "r2"), racked("c", 4, "r1")]
+    kept = reseat(inside, seats, now)
+    assert not isinstance(kept, Unplaceable) and [seat.ranks for seat in kept] == [2, 2], "who runs is left alone"
+    less = reseat(replace(inside, ranks=2), seats, now)
+    assert not isinstance(less, Unplaceable) and [seat.node.id for seat in less] == ["a"]
+    refused = reseat(replace(inside, ranks=6), seats, now)
+    assert isinstance(refused, Unplaceable)
+    assert "it needs 2 more in one rack with its others, and those are in 2 by now" in refused.message
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 3), st.sampled_from(["", "r1", "r2"])), min_size=1, max_size=5
+    ),
+    st.integers(1, 12),
+    st.sampled_from([None, Level.NODE, *DOMAIN_LEVELS]),
+)
+def test_whatever_nodes_are_called_by_now_it_is_answered_and_nothing_new_is_elsewhere(
+    there: list[tuple[int, int, str]], ranks: int, required: Level | None
+) -> None:
+    nodes = [racked(f"n{at}", free, rack) for at, (_, free, rack) in enumerate(there)]
+    seats = [(f"n{at}", have) for at, (have, _, _) in enumerate(there) if have]
+    found = reseat(replace(demand(ranks), required=required), seats, nodes)
+    if isinstance(found, Unplaceable) or required is None:
+        return
+    held = {name for name, _ in seats}
+    new, kept = ([seat.node for seat in found if (seat.node.id in held) is had] for had in (False, True))
+    if new and kept and required is Level.RACK:
+        (rack,) = {each.domains[2] for each in (*new, *kept)}
+        assert rack, "a node of which nothing is known is not where others are"
+    assert not (new and kept and required is Level.NODE)
 
 
 @settings(max_examples=60, deadline=None)
