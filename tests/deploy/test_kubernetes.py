@@ -1,6 +1,7 @@
 """The Kubernetes base renders, is valid against the schemas, and its parts refer to each other rightly."""
 
 import copy
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 import jsonschema
 import kubernetes_validate
 import pytest
+
+from regroup.service.policy.topology import DEFAULT_LABELS, MACHINE_LABEL
 
 pytestmark = pytest.mark.kubernetes
 
@@ -92,7 +95,7 @@ def test_every_manifest_of_the_base_is_valid(base: list[Manifest], custom_schema
         validate(manifest, custom_schemas)
 
 
-@pytest.mark.parametrize("component", ["gpu", "gcs-fault-tolerance"])
+@pytest.mark.parametrize("component", ["gpu", "gcs-fault-tolerance", "node-labels"])
 def test_every_component_changes_the_base_and_stays_valid(
     component: str, base: list[Manifest], with_component: Callable[[str], list[Manifest]], custom_schemas: Schemas
 ) -> None:
@@ -228,6 +231,33 @@ def test_versions_are_those_of_the_constraints(base: list[Manifest]) -> None:
     assert version is not None
     for name in ("control", "ray-worker"):
         assert containers(base)[name]["image"].endswith(f":{version[1]}")
+
+
+def test_a_worker_learns_its_nodes_labels_and_ranks_get_no_token(
+    with_component: Callable[[str], list[Manifest]],
+) -> None:
+    manifests = with_component("node-labels")
+    (role,) = named(manifests, "ClusterRole").values()
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
+    (binding,) = named(manifests, "ClusterRoleBinding").values()
+    assert [subject["name"] for subject in binding["subjects"]] == ["regroup-node-labels"]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    (group,) = named(manifests, "RayCluster")["regroup"]["spec"]["workerGroupSpecs"]
+    spec = group["template"]["spec"]
+    assert spec["serviceAccountName"] == "regroup-node-labels" and spec["automountServiceAccountToken"] is False
+    (init,) = spec["initContainers"]
+    (ranks,) = spec["containers"]
+    holding = [volume["name"] for volume in spec["volumes"] if "projected" in volume]
+    assert [mount["name"] for mount in init["volumeMounts"] if mount["name"] in holding] == holding == ["api-access"]
+    assert not any(mount["name"] in holding for mount in ranks["volumeMounts"])
+    assert init["image"] == ranks["image"], "an overlay names both"
+    assert init["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    (file,) = {group["rayStartParams"]["labels-file"], init["command"][-1]}
+    assert {mount["mountPath"] for mount in ranks["volumeMounts"] if mount["name"] == "node-labels"} == {
+        str(Path(file).parent)
+    }
+    (given,) = [each["value"] for each in init["env"] if each["name"] == "REGROUP_NODE_LABELS"]
+    assert set(json.loads(given).values()) == {*DEFAULT_LABELS.values(), MACHINE_LABEL}
 
 
 def test_the_api_is_not_exposed_before_it_has_access_control(base: list[Manifest]) -> None:

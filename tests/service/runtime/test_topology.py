@@ -1,6 +1,7 @@
 """Labels of real Ray nodes, and gangs that are placed by them."""
 
 import asyncio
+import json
 import os
 import shutil
 import tempfile
@@ -52,6 +53,9 @@ async def test_real_labels_place_real_gangs(settings: Settings, monkeypatch: pyt
         replace(node, flags=[f"{flag},{LABELS[number]}" if "--labels" in flag else flag for flag in node.flags])
         for number, node in zip(LABELS, nodes, strict=True)
     ]
+    said = dict(each.split("=") for each in LABELS[2].split(","))
+    (settings.state_dir / "labels.json").write_text(json.dumps(said))  # as on Kubernetes, beside what flags say
+    labelled[0] = replace(nodes[0], flags=[*nodes[0].flags, f"--labels-file={settings.state_dir / 'labels.json'}"])
     await asyncio.to_thread(local_ray._ray_start, settings, started, labelled)
     for name, value in local_ray.ray_environment(settings.ray_token_path).items():
         monkeypatch.setitem(os.environ, name, value)
