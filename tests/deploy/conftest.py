@@ -26,6 +26,12 @@ def base() -> list[dict[str, Any]]:
     return kustomize(DEPLOY / "kubernetes")
 
 
+@pytest.fixture(scope="session")
+def render() -> Callable[[Path], list[dict[str, Any]]]:
+    """What a folder with a `kustomization.yaml` comes to."""
+    return kustomize
+
+
 @pytest.fixture
 def with_component(tmp_path: Path) -> Callable[[str], list[dict[str, Any]]]:
     """The base rendered with one of its components, as an overlay would."""

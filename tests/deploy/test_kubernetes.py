@@ -2,7 +2,9 @@
 
 import copy
 import json
+import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import jsonschema
 import kubernetes_validate
 import pytest
+import yaml
 
 from regroup.service.policy.topology import DEFAULT_LABELS, MACHINE_LABEL
 
@@ -231,6 +234,26 @@ def test_versions_are_those_of_the_constraints(base: list[Manifest]) -> None:
     assert version is not None
     for name in ("control", "ray-worker"):
         assert containers(base)[name]["image"].endswith(f":{version[1]}")
+
+
+def test_the_overlay_of_the_guide_names_the_images_of_all_containers(
+    tmp_path: Path, render: Callable[[Path], list[Manifest]]
+) -> None:
+    blocks = re.findall(r"```yaml\n(# kustomization.yaml\n.*?)```", (ROOT / "docs/deploy.md").read_text(), re.DOTALL)
+    first, more = (yaml.safe_load(block) for block in blocks)
+    there = os.path.relpath(ROOT, tmp_path)
+    overlay = yaml.safe_load(yaml.safe_dump({**first, **more}).replace("PATH/TO/regroup", there))
+    overlay["components"] += [f"{there}/deploy/kubernetes/components/node-labels"]
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    shutil.copy(ROOT / "deploy/kubernetes/ray-images.yaml", tmp_path)
+    manifests = render(tmp_path)
+    ours = {"control", "ray-node", "ray-head", "ray-worker", "node-labels"}
+    init = [one for _, spec in pods(manifests) for one in spec.get("initContainers", [])]
+    images = {one["name"]: one["image"] for one in (*containers(manifests).values(), *init) if one["name"] in ours}
+    assert images.keys() == ours
+    assert all(re.fullmatch(r"REGISTRY/regroup-(control|worker):0\.1\.0", image) for image in images.values()), images
+    (labels,) = [each["value"] for one in init for each in one["env"] if each["name"] == "REGROUP_NODE_LABELS"]
+    assert set(json.loads(labels).values()) == {"regroup.io/block", "regroup.io/rack"}
 
 
 def test_a_worker_learns_its_nodes_labels_and_ranks_get_no_token(
