@@ -26,7 +26,8 @@ from regroup.service.planner.memory import peak_bytes
 from regroup.service.planner.model import Model
 from regroup.service.planner.plan import Cluster, Plan, Work
 from regroup.service.planner.timing import step_time
-from regroup.service.policy.measured import Measured, read
+from regroup.service.policy.measured import Measured
+from regroup.service.policy.measured_reading import read
 from regroup.service.policy.overlay import hardware
 from regroup.service.policy.topology import DOMAIN_LEVELS
 

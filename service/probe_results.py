@@ -2,7 +2,8 @@
 
 import structlog
 
-from regroup.service.policy.measured import Measured, read
+from regroup.service.policy.measured import Measured
+from regroup.service.policy.measured_reading import read
 from regroup.service.policy.topology import DOMAIN_LEVELS
 from regroup.service.states import JobState
 from regroup.service.store.records import JobFilter, JobRow

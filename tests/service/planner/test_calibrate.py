@@ -15,7 +15,8 @@ from regroup.service.planner.model import Model
 from regroup.service.planner.plan import Cluster, Plan, StepCost, Work
 from regroup.service.planner.search import search
 from regroup.service.planner.timing import cost_of, step_time
-from regroup.service.policy.measured import Measured, read
+from regroup.service.policy.measured import Measured
+from regroup.service.policy.measured_reading import read
 from regroup.service.policy.overlay import hardware
 
 FLOPS, MEMORY, TILE, ATTENTION, PASSES, OVERHEAD_S = 5e10, 8e9, 0.5, 0.4, 6.0, 1e-3

@@ -17,7 +17,7 @@ from regroup.service.planner.memory import peak_bytes
 from regroup.service.planner.room import Room, room_of
 from regroup.service.planner.search import search
 from regroup.service.policy.demand import Demand
-from regroup.service.policy.measured import read
+from regroup.service.policy.measured_reading import read
 
 
 def room(*cores: int) -> Room:

@@ -9,7 +9,7 @@ from house.probed import said
 from regroup.service.errors import SpecError
 from regroup.service.planner.room import room_of, room_taken
 from regroup.service.policy.demand import Demand
-from regroup.service.policy.measured import read
+from regroup.service.policy.measured_reading import read
 
 CPU, GPU = Demand(1, 1, "cpu", 1), Demand(1, 1, "cuda", 4)
 

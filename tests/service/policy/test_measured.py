@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from house.probed import LINK, said
 
-from regroup.service.policy.measured import Measured, leaves, read
+from regroup.service.policy.measured import Measured
+from regroup.service.policy.measured_odd import leaves
+from regroup.service.policy.measured_reading import read
 from regroup.service.policy.topology import Level
 
 Domains = tuple[str, ...]

@@ -9,7 +9,8 @@ from house.probed import said
 from regroup.service.hardware import LINKS, Device, find_device
 from regroup.service.planner.formulas import ring_all_reduce_s, ring_half_s
 from regroup.service.policy.links import CPU_LINKS, LinkSpeed
-from regroup.service.policy.measured import Measured, MeasuredCollective, read
+from regroup.service.policy.measured import Measured, MeasuredCollective
+from regroup.service.policy.measured_reading import read
 from regroup.service.policy.overlay import hardware, is_of, links, ring_of
 from regroup.service.policy.topology import Level
 
