@@ -1,5 +1,6 @@
 """Other numbers of ranks for a job that runs: what it keeps, what it gives up, where it gets more."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -91,6 +92,31 @@ def test_what_the_whole_job_requires_holds_for_what_is_added() -> None:
     assert refused.message.endswith("it needs 2 more in the rack of its others, which has no other node")
     alone = reseat(replace(demand(4), required=Level.NODE), [("a", 2)], [racked("a", 0, "r1"), near])
     assert isinstance(alone, Unplaceable) and "in the node of its others" in alone.message
+
+
+@pytest.mark.parametrize(
+    ("ranks", "free", "expected"),
+    [
+        (6, {"c1": 2, "c3": 2}, {"r1": 1, "r2": 1, "r3": 1}),
+        (8, {"c1": 2, "d1": 2, "c2": 4}, {"r1": 2, "r2": 2}),
+        (6, {"c1": 2, "c2": 2}, {"r1": 2, "r2": 2}),
+        (6, {"c1": 2, "d1": 2}, None),
+        (5, {"a1": 1, "c1": 2}, {"r1": 1, "r2": 1}),
+    ],
+)
+def test_what_is_added_leaves_the_whole_job_spread(
+    ranks: int, free: dict[str, int], expected: dict[str, int] | None
+) -> None:
+    """`c1` is in rack r1, as `a` is, and `b` in r2."""
+    apart, own = replace(demand(ranks), spread=Level.RACK), free.get("a1", 0)
+    there = [racked("a", own, "r1"), racked("b", 0, "r2")]
+    there += [racked(name, count, f"r{name[1]}") for name, count in free.items() if name != "a1"]
+    found = reseat(apart, [("a", 2), ("b", 2)], there)
+    if expected is None:
+        assert isinstance(found, Unplaceable) and "leave at most half in one rack" in found.message
+    else:
+        assert not isinstance(found, Unplaceable)
+        assert Counter(seat.node.domains[2] for seat in found) == expected
 
 
 def test_nodes_whose_labels_changed_while_they_were_used() -> None:
