@@ -180,11 +180,12 @@ def _against(best: Way, way: Way) -> str:
 
 
 def _may_be_at(demand: Demand, site: Site, at: int, beside: Sequence[Sequence[str]]) -> bool:
-    """Whether what the whole job requires still holds with this node."""
+    """Whether what the whole job requires still holds with this node. Two of which nothing is known are not together."""
     if demand.required not in DOMAIN_LEVELS:
         return True
     depth = DOMAIN_LEVELS.index(demand.required) + 1
-    return all(tuple(domains[:depth]) == site.paths[at][:depth] for domains in beside if len(domains) >= depth)
+    mine, theirs = site.paths[at][:depth], [tuple(domains[:depth]) for domains in beside if len(domains) >= depth]
+    return not theirs or (mine[-1] != "" and all(each == mine for each in theirs))
 
 
 def _distance(site: Site, at: int, beside: Sequence[Sequence[str]]) -> float:

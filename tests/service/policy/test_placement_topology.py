@@ -228,6 +228,8 @@ def test_a_lost_seat_goes_near_to_the_others() -> None:
     assert (
         isinstance(refused, Unplaceable) and "no other node in the rack of the others has room for 2" in refused.message
     )
+    alone = place_instead(dataclasses.replace(asked, required=Level.GPU_DOMAIN), [2], nodes, [("", "b0", "r0", "")])
+    assert isinstance(alone, Unplaceable), "a node that is said to be in no GPU domain is one by itself"
 
 
 def test_why_these_nodes_is_told_with_what_was_rejected() -> None:
