@@ -180,7 +180,7 @@ def _against(best: Way, way: Way) -> str:
 
 
 def _may_be_at(demand: Demand, site: Site, at: int, beside: Sequence[Sequence[str]]) -> bool:
-    """Whether what the whole job requires still holds with this node. Two of which nothing is known are not together."""
+    """Whether what the whole job requires still holds with this node. Those of which nothing is known are apart."""
     if demand.required not in DOMAIN_LEVELS:
         return True
     depth = DOMAIN_LEVELS.index(demand.required) + 1
