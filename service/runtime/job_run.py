@@ -238,7 +238,8 @@ async def _follow(leading: Leading, job_id: str) -> None:
             await sparing.look(job, reply.status, leading.clock())
             heard_s = time.monotonic()
             await _say_well(leading, job)
-            await asyncio.sleep(_GATHER_S)
+            if job.state.holds_devices:  # else they are to be given back at once
+                await asyncio.sleep(_GATHER_S)
         except SupervisorGoneError:
             await _revive(leading, job)
             await asyncio.sleep(_RETRY_S)
