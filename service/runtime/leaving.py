@@ -119,7 +119,12 @@ class Leaving:
             await make_ready(payload, self._gang.on(configs), self._telling.note)
             self._ready = moved.shape
         except (AgentError, AgentLostError) as error:
-            self.unready = {"nodes": sorted(str(node["node_id"]) for node in moved.nodes), "why": str(error)}
+            self._cannot(moved, str(error))
+        except Exception as error:  # else it would be waited for
+            self._cannot(moved, f"{type(error).__name__}: {error}; please report this")
+
+    def _cannot(self, moved: Moved, why: str) -> None:
+        self.unready = {"nodes": sorted(str(node["node_id"]) for node in moved.nodes), "why": why}
 
     async def _let_go(self) -> None:
         """End the agents of the nodes that the job has left, once the database has all that they had to tell."""

@@ -140,6 +140,10 @@ class Payload:
         """Node id → number of ranks."""
         return {node.node_id: node.ranks for node in self.nodes}
 
+    def devices_on(self, node_id: str) -> tuple[int, ...]:
+        """Of a node's ranks; also of a node that has none yet, and is to have them."""
+        return next((node.devices[: node.ranks] for node in self.nodes if node.node_id == node_id), ())
+
     @property
     def shape(self) -> Shape:
         """What makes its life another one."""

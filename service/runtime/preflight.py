@@ -136,12 +136,11 @@ async def check(
 
 def _needs(payload: Payload, node: str, doubted: Collection[str]) -> dict[str, Any]:
     """What the job's ranks on a node need; one that has passed is only asked whether it reaches its peers."""
-    places = [place for place in payload.places() if place.node_id == node]
-    resources = payload.spec.resources
+    resources, devices = payload.spec.resources, payload.devices_on(node)
     if node not in doubted:
         return {"device": "cpu", "indexes": [], "memory_bytes": 0}
-    indexes = [place.device for place in places] if resources.device == "cuda" else []
-    return {"device": resources.device, "indexes": indexes, "memory_bytes": (resources.memory or 0) * len(places)}
+    indexes = list(devices) if resources.device == "cuda" else []
+    return {"device": resources.device, "indexes": indexes, "memory_bytes": (resources.memory or 0) * len(devices)}
 
 
 async def _addresses(gang: Gang) -> Mapping[str, Any]:

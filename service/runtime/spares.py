@@ -51,3 +51,5 @@ class Spares:
             self.state[node_id] = READY
         except (AgentError, AgentLostError) as error:
             self.state[node_id] = str(error)
+        except Exception as error:  # else it would be waited for
+            self.state[node_id] = f"{type(error).__name__}: {error}; please report this"

@@ -199,13 +199,13 @@ async def test_the_supervisor_makes_agent_and_data_ready_and_says_what_it_cannot
     payload = Payload.from_json(
         {"job_id": "j1", "spec": parse_spec(SPEC).model_dump(mode="json"), "nodes": [place("node-0"), place("node-1")],
          "layout": {"dp_replicate": 1, "dp_shard": 2, "cp": 1, "tp": 1, "pp": 1}, "storage_uri": "file:///s",
-         "datasets_uri": "file:///d"}
+         "datasets_uri": "file:///d", "preflight": True}
     )  # fmt: skip
     spares, gang = Spares(lambda *_: None), Gang(nodes, payload.agent_configs())
     spares.want([place("node-2")], payload, gang)
     await eventually(lambda: spares.state == {"node-2": "ready"})
     done = [method for where, method in nodes.calls if where == "node-2"]
-    assert done[0] == "start" and {"prepare", "check_storage", "localise_data"} <= set(done)
+    assert done[0] == "start" and {"prepare", "check_storage", "localise_data", "preflight"} <= set(done)
     assert all(where == "node-2" for where, _ in nodes.calls)
     before = list(nodes.calls)
     spares.want([place("node-2")], payload, gang)
