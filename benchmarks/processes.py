@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from regroup.workers.process_environment import variables
+
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -53,10 +55,10 @@ def command_line(pid: int) -> str:
 def environment(pid: int) -> dict[str, str]:
     """The environment a process was started with, or nothing when it is gone."""
     try:
-        raw = Path(f"/proc/{pid}/environ").read_bytes()
+        found = variables(pid)
     except OSError:
         return {}
-    pairs = (item.decode(errors="replace").partition("=") for item in raw.split(b"\0") if item)
+    pairs = (item.decode(errors="replace").partition("=") for item in found)
     return {name: value for name, _, value in pairs}
 
 

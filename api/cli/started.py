@@ -6,6 +6,8 @@ import signal
 import time
 from pathlib import Path
 
+from regroup.service.runtime import processes
+
 MARK = "REGROUP_STARTED_BY"
 """Environment variable that every process under the command inherits."""
 
@@ -17,9 +19,10 @@ def marked(mark: str) -> dict[int, str]:
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):  # it ended while we looked, or is another user's
+            environment = processes.variables(int(entry.name))
             command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
             alive = (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
-            if alive and (mark in command or f"{MARK}={mark}".encode() in (entry / "environ").read_bytes()):
+            if alive and (mark in command or f"{MARK}={mark}".encode() in environment):
                 found[int(entry.name)] = command[:120]
     return found
 

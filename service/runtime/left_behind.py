@@ -11,6 +11,7 @@ from pathlib import Path
 
 from regroup.service.runtime import processes
 from regroup.service.runtime.processes import Process
+from regroup.workers.process_environment import variables
 
 _SHARED_MEMORY = Path("/dev/shm")
 _LONG_LIVED = ("gcs_server", "raylet")
@@ -68,6 +69,7 @@ def _kinds(process: Process) -> Counter[str]:
 
 
 def _words(process: Path) -> list[str]:
-    texts = [(process / file).read_text(errors="replace") for file in ("cmdline", "environ")]
+    command = (process / "cmdline").read_text(errors="replace").split("\0")
+    environment = [word.decode(errors="replace") for word in variables(int(process.name))]
     links = [process / "cwd", *(process / "fd").iterdir()]
-    return [*"\0".join(texts).split("\0"), *(os.readlink(link) for link in links)]
+    return [*command, *environment, *(os.readlink(link) for link in links)]

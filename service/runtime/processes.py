@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regroup.service.errors import RegroupError
+from regroup.workers.process_environment import variables
 
 _PROC = Path("/proc")
 
@@ -50,7 +51,7 @@ def marked(variable: str, value: str) -> list[Process]:
     found: list[Process] = []
     for pid in _pids():
         with contextlib.suppress(OSError):
-            if pid != os.getpid() and needle in (_PROC / str(pid) / "environ").read_bytes().split(b"\0"):
+            if pid != os.getpid() and needle in variables(pid):
                 process = look(pid)
                 if process is not None:
                     found.append(process)

@@ -6,7 +6,7 @@ from house.probed import said
 from regroup.service.errors import SpecError
 from regroup.service.planner.explain import Report
 from regroup.service.plans import ModelSizes, PlanRequest, plan
-from regroup.service.policy import measured
+from regroup.service.policy.measured_reading import read
 from regroup.service.spec import parse_spec
 
 
@@ -115,7 +115,7 @@ def test_wider_gradients_need_more_memory() -> None:
 
 
 def test_what_was_measured_counts_in_place_of_the_table_and_the_plan_says_so() -> None:
-    probe = measured.read(said(2, kind="cpu"), [("a", ("",) * 4), ("b", ("",) * 4)], job_id="job_1", time_s=0.0)
+    probe = read(said(2, kind="cpu"), [("a", ("",) * 4), ("b", ("",) * 4)], job_id="job_1", time_s=0.0)
     question = PlanRequest(
         model=ModelSizes(layers=2, hidden=64, heads=4, vocabulary=257), device="cpu", gpus=4, global_batch=16,
         sequence=128, precision="fp32",

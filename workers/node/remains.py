@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from regroup.workers.node import processes
+from regroup.workers.process_environment import variables
 
 VARIABLE = "REGROUP_SCRATCH"
 """In the environment of every rank: the scratch folder of its job on its node. Programs that ranks start inherit it."""
@@ -56,7 +57,7 @@ def _pids() -> list[int]:
 def _is_of(pid: int, scratch: str) -> bool:
     process = Path("/proc", str(pid))
     with contextlib.suppress(OSError):  # it has ended, or is another user's
-        if f"{VARIABLE}={scratch}".encode() in (process / "environ").read_bytes().split(b"\0"):
+        if f"{VARIABLE}={scratch}".encode() in variables(pid):
             return True
         if _is_below(os.readlink(process / "cwd"), scratch):
             return True
