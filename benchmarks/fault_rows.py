@@ -72,10 +72,11 @@ def figures_of(row: str, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _began_s(row: str, record: Record, incident: Mapping[str, Any]) -> float:
-    """When the fault struck. Of a stopped rank nobody is told: at the earliest when the step before was committed."""
+    """When the fault struck. Of a stopped rank nobody is told: at the earliest when the step before was committed. A
+    step that was done again has the time of the second time."""
     if row != "hang":
         return float(incident["times"]["fault_s"])
-    before = [each["time_s"] for each in record.rows if each["step"] <= incident["at_step"]]
+    before = [each["time_s"] for each in record.rows if each["time_s"] < incident["times"]["seen_s"]]
     return max(before, default=float(incident["times"]["fault_s"]))
 
 

@@ -45,6 +45,12 @@ def test_a_hang_counts_from_the_last_step_before_it() -> None:
     assert (trial["detect_s"], trial["total_s"]) == (9.0, 11.0)
 
 
+def test_a_hang_that_costs_a_step_counts_from_the_last_step_that_was_not_done_again() -> None:
+    again = [row(1, 1.0), row(2, 12.5, 2), row(3, 13.0, 2)]  # step 2 was committed before the hang, at about 2.0
+    (trial,) = trials_of("hang", record(rows=again, incidents=[incident(2, 2.4, 11.0, 12.5, lost=1)]))
+    assert (trial["detect_s"], trial["total_s"]) == (10.0, 12.0)
+
+
 def test_a_lost_node_counts_from_the_strike() -> None:
     fallen = [Fallen("freeze_node", "", 5.0, 3, 1, 12.0)]
     rows = [row(3, 4.9), row(4, 12.0, 2)]
