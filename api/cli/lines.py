@@ -79,12 +79,15 @@ def _generation(view: JobView) -> list[str]:
 
 
 def _incident(before: Incident | None, after: Incident) -> list[str]:
-    known = before.times if before else {}
-    lines = [] if before else [f"incident: {after.title}"]
+    if not after.settled:
+        return []
+    told = before if before and before.settled else None
+    known = told.times if told else {}
+    lines = [] if told else [f"incident: {after.title}"]
     for word, key in INCIDENT_PHASES:
         at = after.elapsed(key)
         if key not in known and at is not None:
             lines.append(f"  {word} {duration(at)}")
-    if after.over and not (before and before.over):
+    if after.over and not (told and told.over):
         lines.append(f"  {after.summary()}")
     return lines

@@ -58,6 +58,11 @@ class Incident:
         return f"{self.cause}{who} after step {self.at_step}"
 
     @property
+    def settled(self) -> bool:
+        """All of its ranks are dead and were heard to their ends: its cause will not be another."""
+        return not self.times.keys() <= {"fault_s", "seen_s"}
+
+    @property
     def over(self) -> bool:
         """Training is back, or the job ended."""
         return "first_step_s" in self.times or "ended_s" in self.times

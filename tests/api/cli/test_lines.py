@@ -52,6 +52,13 @@ def test_an_incident_told_late_is_told_whole(story) -> None:
     assert lines[0].startswith("incident") and lines[-1] == "  back in 0.8 s, 0 steps lost" and len(lines) == 7
 
 
+def test_an_incident_is_told_with_the_cause_that_it_is_found_to_have_had(story) -> None:
+    """Who died of a death may be heard of before who died first: until all ranks are dead, nobody knows."""
+    early = story.incident({"fault_s": 115.0, "seen_s": 115.02}, cause="Connection reset by peer", rank=2)
+    lines = told(story, [story.state("RUNNING", "first_step"), early, story.incident(story.killed_at)])
+    assert lines[1:] == ["incident: SIGKILL of rank 1 after step 149", "  seen 20 ms", "  dead 40 ms"]
+
+
 def test_a_failure_gives_reason_and_error(story) -> None:
     end = story.state("FAILED", "user_error", message="rank 2 raised", error={"kind": "ValueError", "message": "no"})
     assert told(story, [end]) == ["state FAILED (user_error · rank 2 raised)", "error ValueError: no"]
