@@ -106,13 +106,14 @@ class Jobs:
         Raises:
             SpecError: a field cannot be honoured.
             KeyReusedError: the key came with another spec before.
-            ForbiddenError: the spec has faults and this server does not allow them, or asks for what its project
-                does not admit.
+            ForbiddenError: the spec has faults or blinds detectors, and this server does not allow them, or asks for
+                what its project does not admit.
             ConflictError: a live job of the project has the name.
         """
         body = _storable(spec)
-        if spec.faults and not self._allow_faults:
-            raise ForbiddenError("this server honours no `faults`; start it with --allow-faults to rehearse failures")
+        if (spec.faults or spec.blind_to) and not self._allow_faults:
+            asked = "faults" if spec.faults else "blind_to"
+            raise ForbiddenError(f"this server honours no `{asked}`; start it with --allow-faults to rehearse failures")
         scope, body_hash = f"{actor}:submit", hashlib.sha256(body.encode()).hexdigest()
         if key is not None and (answered := await self._answered(scope, key, body_hash)):
             return answered

@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from regroup.service.detectors import Detector
 from regroup.service.policy.topology import DOMAIN_LEVELS
 
 _MIB = 2**20
@@ -35,9 +34,7 @@ class Settings(BaseSettings):
     blobs_kept_s: float = Field(30 * 86400.0, gt=0)
     """An archive that no job used for so long is removed."""
     allow_faults: bool = False
-    """Honour `faults` of a spec."""
-    blind_to: frozenset[Detector] = frozenset()
-    """Detectors that are off, as JSON: `["hang"]`. For rehearsals alone: needs `allow_faults`."""
+    """Honour `faults` and `blind_to` of a spec."""
 
     ray_address: str = ""
     """`host:port` of a Ray cluster to join; a local one is started if empty."""
@@ -131,15 +128,6 @@ class Settings(BaseSettings):
                 "give an absolute path or a URI such as s3://bucket/blobs"
             )
         return value
-
-    @model_validator(mode="after")
-    def _sees_everything_in_earnest(self) -> Self:
-        if self.blind_to and not self.allow_faults:
-            raise ValueError(
-                f"blind_to={', '.join(sorted(self.blind_to))}: detectors are switched off in rehearsals alone; "
-                "set allow_faults"
-            )
-        return self
 
     @model_validator(mode="after")
     def _defaults_in_state_dir(self) -> Self:

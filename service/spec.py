@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from regroup.service import ladder
 from regroup.service.code import Code
 from regroup.service.combinations import NO_MODEL, Choice, violations
+from regroup.service.detectors import Detector
 from regroup.service.environment import Environment
 from regroup.service.errors import FieldIssue, SpecError
 from regroup.service.fault_spec import Fault
@@ -95,6 +96,8 @@ class JobSpec(Part):
     """Of initialisation, data order and random generators."""
     faults: list[Fault] = []
     """Rehearsed failures; need a server with --allow-faults."""
+    blind_to: list[Detector] = []
+    """Detectors that are off for this job, to see what goes wrong without them; need a server with --allow-faults."""
 
     @field_validator("training", "faults", "recovery", *LEFT_TO_A_SCRIPT)
     @classmethod

@@ -1,11 +1,11 @@
 """Runs scenarios and soaks on a service of their own, each beside its control run."""
 
-import json
 import shutil
 import sysconfig
 import tempfile
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,27 +29,33 @@ _SOAK_PAUSE_S = 20.0
 _MODULES = ("argparse", "ast", "calendar", "dataclasses", "datetime", "difflib", "enum", "heapq")
 
 
-def run_scenarios(
-    scenarios: Sequence[Scenario], seed: int, tell: Tell, blind_to: Collection[Detector] = ()
-) -> Iterator[Outcome]:
-    """Each outcome as soon as it is there. Scenarios that need a spare node come last, on a service that has one.
+@dataclass(frozen=True)
+class Case:
+    """A scenario to be run."""
 
-    `blind_to`: detectors that are off; nobody waits long for what is not noticed then.
-    """
-    for spares in sorted({scenario.spares for scenario in scenarios}):
-        with _service(spares, blind_to) as (service, root):
+    scenario: Scenario
+    blind_to: tuple[Detector, ...] = ()
+    """Detectors that are off; nobody waits long for what is not noticed then."""
+
+
+def run_cases(cases: Sequence[Case], seed: int, tell: Tell) -> Iterator[tuple[Case, Outcome]]:
+    """Each outcome as soon as it is there. Scenarios that need a spare node come last, on a service that has one."""
+    for spares in sorted({case.scenario.spares for case in cases}):
+        with _service(spares) as (service, root):
             controls: dict[tuple[int, str], Record] = {}
-            for scenario in [each for each in scenarios if each.spares == spares]:
+            for case in [each for each in cases if each.scenario.spares == spares]:
+                scenario = case.scenario
                 layout = {name: part for name, part in scenario.parts.items() if name == "layout"}
                 like = (scenario.steps, str(layout))
                 if like not in controls:
                     tell(f"control run of {scenario.steps} steps")
                     controls[like] = _run(service, root, Plan("control", seed, scenario.steps), tell, **layout)
-                tell(f"{scenario.number} {scenario.name}: {scenario.what}")
+                blind = f", blind to {', '.join(case.blind_to)}" if case.blind_to else ""
+                tell(f"{scenario.number} {scenario.name}{blind}: {scenario.what}")
                 plan, control = scenario.plan(seed), controls[like]
-                within_s = _blind_patience_s(plan, control) if blind_to else None
-                record = _run(service, root, plan, tell, within_s)
-                yield judged(scenario, seed, record, control)
+                within_s = _blind_patience_s(plan, control) if blind else None
+                record = _run(service, root, plan, tell, within_s, blind_to=list(case.blind_to))
+                yield case, judged(scenario, seed, record, control)
 
 
 def run_soak(minutes: float, seed: int, mix: Mapping[str, float], tell: Tell) -> Outcome:
@@ -68,11 +74,10 @@ def run_soak(minutes: float, seed: int, mix: Mapping[str, float], tell: Tell) ->
 
 
 @contextmanager
-def _service(spares: int, blind_to: Collection[Detector] = ()) -> Generator[tuple[LocalService, Path]]:
+def _service(spares: int) -> Generator[tuple[LocalService, Path]]:
     """A service in a temporary folder, which is kept if what runs in it fails."""
     root = Path(tempfile.mkdtemp(prefix="regroup-chaos-"))
-    environment = {"REGROUP_BLIND_TO": json.dumps(sorted(blind_to))}
-    service = LocalService(root, nodes=NODES + spares, slots=_SLOTS, environment=environment)
+    service = LocalService(root, nodes=NODES + spares, slots=_SLOTS)
     try:
         with service:
             for name in _MODULES:

@@ -35,6 +35,9 @@ BlindTo = Annotated[
     typer.Option("--blind-to", metavar="DETECTOR", help="Switch a detector off, to see the scenario fail that needs "
                  f"it; may be repeated: {', '.join(Detector)}."),
 ]  # fmt: skip
+Detectors = Annotated[
+    list[Detector] | None, typer.Argument(metavar="DETECTOR…", help=f"{', '.join(Detector)}; all of them if none.")
+]
 Minutes = Annotated[
     float, typer.Option("--minutes", metavar="M", min=0.1, help="How long the job trains, undisturbed.")
 ]
@@ -67,7 +70,7 @@ def chaos_run(
 
     Only local nodes that this command starts itself are struck.
     """
-    from regroup.api.chaos.run import run_scenarios
+    from regroup.api.chaos.run import Case, run_cases
     from regroup.service.chaos.scenarios import SCENARIOS, by_name
 
     wanted = list(SCENARIOS) if every else [by_name(name) for name in scenarios or ()]
@@ -79,11 +82,33 @@ def chaos_run(
         raise SpecError([FieldIssue("SCENARIO", "name one, or say --all")])
     _end_tidily()
     outcomes: list[dict[str, Any]] = []
-    for outcome in run_scenarios([each for each in wanted if each is not None], seed, say, blind_to or ()):
+    for _, outcome in run_cases([Case(each, tuple(blind_to or ())) for each in wanted if each], seed, say):
         outcomes.append(outcome.to_json())
         say(f"{outcome.name}: {'holds' if outcome.holds else 'DOES NOT HOLD'}")
         _write(report, {"seed": seed, "scenarios": outcomes}, outcomes)
     _show(outcomes)
+
+
+def chaos_blind(detectors: Detectors = None, seed: Seed = 0, report: Report = None) -> None:
+    """Switch off one detector at a time, and run the scenario that it is there for; exit 1 if that holds all the same.
+
+    So it is seen that each is needed, and that a scenario can fail.
+    """
+    from regroup.api.chaos.run import Case, run_cases
+    from regroup.service.chaos.needed import NEEDED_FOR
+
+    _end_tidily()
+    found: list[dict[str, Any]] = []
+    cases = [Case(NEEDED_FOR[each].scenario, (each,)) for each in detectors or Detector]
+    for case, outcome in run_cases(cases, seed, say):
+        (detector,) = case.blind_to
+        is_needed = NEEDED_FOR[detector].is_shown_by(outcome)
+        found.append({"detector": detector.value, "is_needed": is_needed, **outcome.to_json()})
+        say(f"{outcome.name} without {detector}: {'does not hold, as it must' if is_needed else 'HOLDS ALL THE SAME'}")
+        _write(report, {"seed": seed, "blind": found}, found)
+    _print_page(found)
+    if not all(each["is_needed"] for each in found):
+        leave(1)
 
 
 def chaos_soak(minutes: Minutes = 20.0, seed: Seed = 0, mix: Mix = None, report: Report = None) -> None:
@@ -125,13 +150,17 @@ def _write(path: Path | None, document: dict[str, Any], outcomes: list[dict[str,
         path.with_suffix(".md").write_text(page(outcomes))
 
 
-def _show(outcomes: list[dict[str, Any]]) -> None:
+def _print_page(outcomes: list[dict[str, Any]]) -> None:
     from regroup.service.chaos.report import page
 
     print(page(outcomes), end="")
+
+
+def _show(outcomes: list[dict[str, Any]]) -> None:
+    _print_page(outcomes)
     if not all(outcome["holds"] for outcome in outcomes):
         leave(1)
 
 
-for _name, _verb in (("list", chaos_list), ("run", chaos_run), ("soak", chaos_soak)):
+for _name, _verb in (("list", chaos_list), ("run", chaos_run), ("blind", chaos_blind), ("soak", chaos_soak)):
     app.command(_name)(_verb)

@@ -19,6 +19,8 @@ class Outcome:
     seed: int
     findings: tuple[Finding, ...]
     record: Record
+    blind_to: tuple[str, ...] = ()
+    """Detectors that were off."""
 
     @property
     def holds(self) -> bool:
@@ -32,6 +34,7 @@ class Outcome:
             "name": self.name,
             "what": self.what,
             "seed": self.seed,
+            "blind_to": list(self.blind_to),
             "holds": self.holds,
             "invariants": {finding.invariant: finding.holds for finding in self.findings},
             "problems": [f"{each.invariant}: {problem}" for each in self.findings for problem in each.problems],
@@ -44,8 +47,9 @@ class Outcome:
 
 def judged(scenario: Scenario, seed: int, record: Record, control: Record) -> Outcome:
     """The outcome of a scenario's job."""
-    findings = judge(record, control, scenario.expected)
-    return Outcome(scenario.number, scenario.name, scenario.what, seed, findings, record)
+    findings, blind_to = judge(record, control, scenario.expected), tuple(record.job["spec"]["blind_to"])
+    what = f"{scenario.what}; not looked for: {', '.join(blind_to)}" if blind_to else scenario.what
+    return Outcome(scenario.number, scenario.name, what, seed, findings, record, blind_to)
 
 
 def judged_soak(record: Record, control: Record) -> Outcome:

@@ -175,7 +175,6 @@ def _payload(
         "resume": {"uri": job.resume_uri, "step": _step_in(job.resume_uri)} if job.resume_uri else None,
         "ifname": settings.ifname,
         "preflight": settings.preflight,
-        "blind_to": sorted(settings.blind_to),
         "port_range": [int(first), int(last)] if first else None,
     }  # fmt: skip
 

@@ -66,9 +66,9 @@ class Life:
         self._intended = Intended({node.node_id: node.name for node in payload.nodes}, payload.shape)
         self._bringing_up_s: float | None = None
         self._telling = Telling(journal, payload.attempt, keeps_state=payload.script is not None)
-        self.pulse = Pulse(is_deaf=Detector.SILENCE in payload.blind_to)
+        self.pulse = Pulse(is_deaf=Detector.SILENCE in payload.spec.blind_to)
         self._standstill = Standstill(gang, payload.hang_rule)
-        self._pacing = Pacing(journal, is_off=Detector.STRAGGLER in payload.blind_to)
+        self._pacing = Pacing(journal, is_off=Detector.STRAGGLER in payload.spec.blind_to)
         self.holding = Holding(payload.spec.hold_on_failure, gang, journal)
         self._checkpoints = Checkpoints(payload, gang, journal)
         snapshot = payload.spec.snapshot
@@ -239,7 +239,7 @@ class Life:
             Generation(0, self.payload.layout, self.payload.places(), source, cause)
         )
         self._telling.enter("forming", None, "forming ranks", generation.number)
-        watch = self._watch = Watch(generation, step=source.step, blind_to=self.payload.blind_to)
+        watch = self._watch = Watch(generation, step=source.step, blind_to=self.payload.spec.blind_to)
         if (incident := self._telling.incident) is not None:
             incident.next_generation = generation.number
         await self.journal.write(f"generation:{generation.number}", "generation", generation.number, {

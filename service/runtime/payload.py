@@ -94,8 +94,6 @@ class Payload:
     """Nodes are checked before ranks start there."""
     generations: Mapping[int, int]
     """Number → start step of those that the database knew when the supervisor was made."""
-    blind_to: frozenset[Detector] = frozenset()
-    """Detectors that are switched off, in a rehearsal."""
 
     @property
     def ports(self) -> Sequence[int]:
@@ -124,7 +122,6 @@ class Payload:
             int(ports[1]),
             bool(data.get("preflight")),
             {int(number): int(start) for number, start in data.get("generations") or ()},
-            frozenset(Detector(name) for name in data.get("blind_to") or ()),
         )
 
     def on(self, nodes: Sequence[Mapping[str, Any]], layout: Mapping[str, int]) -> "Payload":
@@ -170,7 +167,7 @@ class Payload:
     def hang_rule(self) -> Rule | None:
         """When its ranks hang; None if that is not looked for."""
         hang = self.spec.recovery.hang
-        if hang.after == "off" or Detector.HANG in self.blind_to:
+        if hang.after == "off" or Detector.HANG in self.spec.blind_to:
             return None
         after_s = None if hang.after == "auto" else hang.after
         return rule_for(self.spec.workload.kind, after_s, None if hang.first_step == "auto" else hang.first_step)
@@ -298,11 +295,11 @@ class Payload:
             config["training"]["micro_batch"] = self.layout.micro_batch
         if isinstance(self.script, RayTrainWorkload):
             config["storage_uri"] = f"{self.storage_uri}/ray-train"
-        if Detector.NON_FINITE in self.blind_to:
+        if Detector.NON_FINITE in self.spec.blind_to:
             config["non_finite"] = {**config["non_finite"], "do": "overlook"}
-        if Detector.LOSS_SPIKE in self.blind_to and self.script is None:
+        if Detector.LOSS_SPIKE in self.spec.blind_to and self.script is None:
             config["loss_spike"] = {"do": "off"}
-        if Detector.REPLICAS in self.blind_to:
+        if Detector.REPLICAS in self.spec.blind_to:
             config["verify_replicas"] = False
         return config
 

@@ -92,10 +92,11 @@ async def test_numbers_that_json_cannot_hold_are_refused(live, make_spec):
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_spec")
 
 
-async def test_faults_need_a_server_that_allows_them(live, make_spec):
-    answer = await live.http.post("/v1/jobs", json=make_spec(faults=[{"at": {"rank": 0, "step": 1}}]))
+@pytest.mark.parametrize("part", [{"faults": [{"at": {"rank": 0, "step": 1}}]}, {"blind_to": ["hang"]}])
+async def test_a_rehearsal_needs_a_server_that_allows_it(live, make_spec, part):
+    answer = await live.http.post("/v1/jobs", json=make_spec(**part))
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
-    assert "--allow-faults" in answer.json()["detail"]
+    assert all(word in answer.json()["detail"] for word in ("--allow-faults", f"`{next(iter(part))}`"))
 
 
 async def test_listing(live):

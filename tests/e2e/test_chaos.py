@@ -7,48 +7,31 @@ from house.chaos_command import chaos
 
 pytestmark = pytest.mark.slow
 
+INCIDENTS = {
+    "segfault": ["rank_exit"],
+    "server-killed": [],
+    "snapshot-flipped": ["rank_exit"],
+    "loss-spiked": ["loss_spike"],
+    "disk-full": [],
+    "disk-broken": [],
+    "connections-cut": ["rank_exit"],
+    "connections-silent": ["hang"],
+    "packets-lost": [],
+    "supervisor-killed-in-recovery": ["rank_exit"],
+    "cancelled-in-recovery": ["rank_exit"],
+}
+"""Scenario → what it comes to."""
 
-def test_a_rank_the_server_and_a_snapshot(tmp_path: Path, no_leaks: None) -> None:
-    code, report = chaos(tmp_path, "run", "segfault", "server-killed", "snapshot-flipped", "--seed", "3")
-    assert [(each["name"], each["problems"]) for each in report["scenarios"]] == [
-        ("segfault", []), ("server-killed", []), ("snapshot-flipped", []),
-    ]  # fmt: skip
+
+def test_what_is_injected_is_survived(tmp_path: Path, no_leaks: None) -> None:
+    code, report = chaos(tmp_path, "run", *INCIDENTS, "node-frozen", "--seed", "1")
+    outcomes = {each["name"]: each for each in report["scenarios"]}
+    assert {name: each["problems"] for name, each in outcomes.items() if each["problems"]} == {}
     assert code == 0
-    assert [each["incidents"] for each in report["scenarios"]] == [["rank_exit"], [], ["rank_exit"]]
-    (fallen,) = report["scenarios"][1]["fallen"]
+    assert outcomes.pop("node-frozen")["rungs"] == ["spare"]
+    assert {name: each["incidents"] for name, each in outcomes.items()} == INCIDENTS
+    (fallen,) = outcomes["server-killed"]["fallen"]
     assert fallen["do"] == "kill_server" and fallen["seen_again_s"] > fallen["time_s"]
-
-
-def test_a_loss_that_stands_out_and_a_disk_that_fails(tmp_path: Path, no_leaks: None) -> None:
-    code, report = chaos(tmp_path, "run", "loss-spiked", "disk-full", "disk-broken", "--seed", "2")
-    assert [(each["name"], each["problems"]) for each in report["scenarios"]] == [
-        ("loss-spiked", []), ("disk-full", []), ("disk-broken", []),
-    ]  # fmt: skip
-    assert code == 0
-    assert [each["incidents"] for each in report["scenarios"]] == [["loss_spike"], [], []]
-
-
-def test_connections_that_end_stand_still_and_lose_packets(tmp_path: Path, no_leaks: None) -> None:
-    names = ("connections-cut", "connections-silent", "packets-lost")
-    code, report = chaos(tmp_path, "run", *names, "--seed", "1")
-    assert [(each["name"], each["problems"]) for each in report["scenarios"]] == [(name, []) for name in names]
-    assert code == 0
-    assert [each["incidents"] for each in report["scenarios"]] == [["rank_exit"], ["hang"], []]
-
-
-def test_a_supervisor_that_dies_in_a_recovery(tmp_path: Path, no_leaks: None) -> None:
-    code, report = chaos(tmp_path, "run", "14", "37", "--seed", "1")
-    assert [(each["name"], each["problems"]) for each in report["scenarios"]] == [
-        ("supervisor-killed-in-recovery", []), ("cancelled-in-recovery", []),
-    ]  # fmt: skip
-    assert code == 0
-
-
-def test_a_frozen_node_is_replaced_and_thawed(tmp_path: Path, no_leaks: None) -> None:
-    code, report = chaos(tmp_path, "run", "16b")
-    (outcome,) = report["scenarios"]
-    assert outcome["problems"] == [] and code == 0
-    assert outcome["rungs"] == ["spare"]
 
 
 @pytest.mark.soak

@@ -51,13 +51,3 @@ def test_the_home_directory_is_spelled_out(monkeypatch: pytest.MonkeyPatch) -> N
 def test_nonsense_is_refused(field: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Settings(**field)  # pyright: ignore[reportArgumentType]
-
-
-def test_detectors_are_switched_off_in_rehearsals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REGROUP_BLIND_TO", '["hang", "exit"]')
-    with pytest.raises(ValidationError, match=r"blind_to=exit, hang: .*in rehearsals alone; set allow_faults"):
-        Settings()
-    assert Settings(allow_faults=True).blind_to == {"hang", "exit"}
-    monkeypatch.setenv("REGROUP_BLIND_TO", '["smoke"]')
-    with pytest.raises(ValidationError, match="'exception'"):
-        Settings(allow_faults=True)

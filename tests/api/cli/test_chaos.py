@@ -25,6 +25,14 @@ def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert {each["number"] for each in found["not_yet"]} == {each.number for each in NOT_YET}
 
 
+def test_a_detector_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["chaos", "blind", "smell"])
+    assert done.value.code != 0
+    shown = capsys.readouterr().err
+    assert "smell" in shown and "silence" in shown
+
+
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
