@@ -47,17 +47,22 @@ def test_stages_that_say_most_share_a_node_and_a_lost_rank_costs_no_bit(racks: S
         plain = spec(name, layout={"dp": 2, "pp": 2, "data_parallel": "ddp"}, **parts)
         return {**plain, "training": {**plain["training"], "sequence": 256}}
 
+    all_are_free(racks)
     whole = racks.run(talkative("whole"))
     nodes = {place.rank: place.node_name for place in whole.placement}
     assert nodes[0] == nodes[2] != nodes[1] == nodes[3], "ranks 0 and 2 are stages of one pipeline"
-    # Nodes are given back one by one: two that are free already would hold it, too.
-    eventually(lambda: all(node.free_cpus == node.cpus and not node.jobs for node in racks.client.nodes()))
+    all_are_free(racks)
     struck = racks.run(
         talkative("struck", faults=[{"at": {"rank": 1, "step": 7, "phase": "backward"}, "do": "sigkill"}])
     )
     assert [incident.rung for incident in struck.incidents] == ["respawn"]
     assert {place.rank: place.node_name for place in struck.placement} == nodes
     assert_same_result(racks, struck, whole)
+
+
+def all_are_free(racks: Served) -> None:
+    """Nodes are given back one by one after a job's end: two that are free already would hold the next one, too."""
+    eventually(lambda: all(node.free_cpus == node.cpus and not node.jobs for node in racks.client.nodes()))
 
 
 def test_a_pair_that_splits_tensors_is_on_one_node_whatever_is_free(racks: Served, spec: Spec) -> None:
