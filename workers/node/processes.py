@@ -6,7 +6,7 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -14,6 +14,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 _JANITORS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
 """In the command lines of processes that remove named semaphores and shared memory when their users are gone."""
 _JANITORS_END_S = 1.0
+_LOOK_AGAIN_S = 0.02
+"""Until then those who were killed are waited for without a look into /proc: the kernel drops what it has cached of a
+process's part of /proc when that is reaped, and may take seconds for it while others go on looking there."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -95,6 +98,17 @@ def is_zombie(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] in ("Z", "X")
 
 
+def _exists(pid: int) -> bool:
+    """Zombies do, until they are reaped."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def kill(pids: Iterable[int]) -> None:
     """SIGKILL each process that still exists."""
     for pid in pids:
@@ -102,25 +116,34 @@ def kill(pids: Iterable[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def kill_subtree(root: int, spare: frozenset[int], deadline_s: float) -> list[int]:
+def kill_subtree(
+    root: int, spare: frozenset[int], deadline_s: float, reap: Callable[[], bool] = lambda: False
+) -> list[int]:
     """End everything below `root` but `spare` and what is below them; return pids that outlive the deadline.
+
+    `reap`: of a caller that is `root` itself and a subreaper: reaps what is dead, and returns whether it has no child
+    any more, dead or alive. Then nothing is below it, which no look into /proc could show better.
 
     Repeats until a look finds nothing alive: a process that forks while it is being killed leaves a child, which the
     next look finds under the subreaper. What `spare` have forked is never looked at, so that nobody is taken for
     another's whom they fork during the look; it stays below them if they are subreapers. Processes that only clean up
-    after others, and end with them, come last: what they would remove from shared memory would be left for ever. The
-    caller reaps its own children.
+    after others, and end with them, come last: what they would remove from shared memory would be left for ever.
+    Without `reap`, the caller reaps its own children afterwards.
     """
     end = time.monotonic() + deadline_s
     patience = _Patience(min(_JANITORS_END_S, deadline_s / 2))
-    while True:
+    while not reap():
         alive = [pid for pid in descendants(root, spare) if not is_zombie(pid)]
         if not alive:
             alive = [pid for pid in descendants_by_scan(root, spare) if not is_zombie(pid)]
         if not alive or time.monotonic() > end:
             return alive
         kill(patience.without_janitors(alive))
-        time.sleep(0.001)
+        look_again_s = time.monotonic() + _LOOK_AGAIN_S
+        while any(_exists(pid) for pid in alive) and time.monotonic() < look_again_s:
+            time.sleep(0.001)
+            reap()
+    return []
 
 
 class _Patience:

@@ -195,7 +195,8 @@ class Zygote:
     def _end(self, spare: frozenset[int]) -> list[int]:
         deadline = time.monotonic() + KILL_DEADLINE_S
         while True:
-            stuck = processes.kill_subtree(os.getpid(), spare, max(0.0, deadline - time.monotonic()))
+            left_s = max(0.0, deadline - time.monotonic())
+            stuck = processes.kill_subtree(os.getpid(), spare, left_s, self._reap)
             self._reap()
             left = [pid for pid in processes.children(os.getpid()) if pid not in spare]
             if not left or time.monotonic() > deadline:
@@ -209,14 +210,15 @@ class Zygote:
             time.sleep(0.001)
             self._reap()
 
-    def _reap(self) -> None:
+    def _reap(self) -> bool:
+        """Report who has ended; returns whether no child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return True
             if pid == 0:
-                return
+                return False
             self._tasks.discard(pid)
             child = self._ids.pop(pid, None)
             if child is not None:

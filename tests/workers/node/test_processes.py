@@ -33,6 +33,37 @@ sys.stdin.readline()
 """
 
 
+# Whoever is killed leaves a child that has detached, and forks as long as it lives.
+FORKS = """
+import os, signal
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+while True:
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            signal.pause()
+        os._exit(0)
+"""
+REAPS = """
+import os, subprocess, sys, time
+from regroup.workers.node import processes
+processes.become_subreaper()
+subprocess.Popen([sys.executable, "-c", sys.argv[1]])
+while len(processes.descendants(os.getpid())) < 20:
+    time.sleep(0.01)
+
+def reap():
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return True
+    return False
+
+print(processes.kill_subtree(os.getpid(), frozenset(), 5.0, reap), reap(), processes.descendants_by_scan(os.getpid()))
+"""
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that ends what is below it when it is told to."""
@@ -59,3 +90,8 @@ def test_names_in_shared_memory_are_removed_though_their_makers_are_killed(
     root.stdin.flush()
     assert root.stdout.readline() == "[]\n"
     assert not set(names) & set(os.listdir("/dev/shm"))
+
+
+def test_who_forks_while_it_is_killed_leaves_nobody() -> None:
+    done = subprocess.run([sys.executable, "-c", REAPS, FORKS], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[] True []\n"
