@@ -51,28 +51,30 @@ class Dwelling:
         if now_s - self._looked_s > _ASLEEP_S:
             self._awake_s = now_s
         self._looked_s = now_s
-        return {standing.rank: self._dwell(standing, now_s) for standing in ranks}
+        quiet = {each.rank: max(0.0, min(each.progress.age_s(), now_s - self._awake_s)) for each in ranks}
+        self._sample([each for each in ranks if quiet[each.rank] >= _MOVING_S], now_s)
+        return {each.rank: self._dwell(each, quiet[each.rank], now_s) for each in ranks}
 
-    def _dwell(self, standing: Standing, now_s: float) -> Dwell:
+    def _dwell(self, standing: Standing, quiet_s: float, now_s: float) -> Dwell:
         step, phase = standing.progress.read()
         visits, usual_s = standing.progress.usual()
-        quiet_s = max(0.0, min(standing.progress.age_s(), now_s - self._awake_s))
-        idle_s = min(quiet_s, self._idle_s(standing, quiet_s, now_s))
+        idle_s = min(quiet_s, now_s - self._lively_s.get(standing.rank, self._awake_s))
         return Dwell(step, phase, quiet_s, idle_s, visits, usual_s, *standing.progress.pace.read())
 
-    def _idle_s(self, standing: Standing, quiet_s: float, now_s: float) -> float:
-        rank = standing.rank
-        if quiet_s < _MOVING_S or standing.pid is None:
-            self._samples.pop(rank, None)
-            self._lively_s.pop(rank, None)
-            return quiet_s
-        before = self._samples.get(rank)
-        if before is None or now_s - before.at_s >= _SAMPLE_S:
-            sample = _Sample(now_s, processes.computed_s(standing.pid), _written(standing.logs))
-            self._samples[rank] = sample
-            if before is None or _lives(before, sample):
+    def _sample(self, standing: Sequence[Standing], now_s: float) -> None:
+        """What those have done who have not moved on for a while; nothing is kept of others."""
+        pids = {each.rank: each.pid for each in standing if each.pid is not None}
+        self._samples = {rank: sample for rank, sample in self._samples.items() if rank in pids}
+        self._lively_s = {rank: at_s for rank, at_s in self._lively_s.items() if rank in pids}
+        before = self._samples
+        due = [rank for rank in pids if rank not in before or now_s - before[rank].at_s >= _SAMPLE_S]
+        computed_s = processes.computed_s([pids[rank] for rank in due]) if due else {}
+        logs = {each.rank: each.logs for each in standing}
+        for rank in due:
+            sample = _Sample(now_s, computed_s[pids[rank]], _written(logs[rank]))
+            if rank not in before or _lives(before[rank], sample):
                 self._lively_s[rank] = now_s
-        return now_s - self._lively_s[rank]
+            self._samples[rank] = sample
 
 
 def _lives(before: _Sample, now: _Sample) -> bool:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import unquote, urlsplit
 
-from regroup.workers.node import processes
+from regroup.workers.node import killing
 from regroup.workers.node.venvs import Stopped, canonical
 
 TIMEOUT_S = 3600.0
@@ -232,6 +232,6 @@ def _reason(last: Iterable[str], code: int) -> str:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGSTOP)  # so that it starts nothing new while what is below it is ended
-    processes.kill_subtree(process.pid, frozenset(), 5.0)
+    killing.kill_subtree(process.pid, frozenset(), 5.0)
     process.kill()
     process.wait()

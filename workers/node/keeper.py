@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from regroup.workers.node import processes
+from regroup.workers.node import killing, processes
 
 NOT_FOUND, NOT_EXECUTABLE, TIMED_OUT = 127, 126, 124
 """Exit codes as a shell and timeout(1) give them."""
@@ -44,7 +44,7 @@ def keep(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         for fd in streams:
             os.close(fd)
     why = _wait(command.pid, agent, args["timeout_s"])
-    stuck = processes.kill_subtree(os.getpid(), frozenset(), _KILL_DEADLINE_S)
+    stuck = killing.kill_subtree(os.getpid(), frozenset(), _KILL_DEADLINE_S)
     code = TIMED_OUT if why == "timeout" else -9
     if command.pid not in stuck:
         ended = command.wait()

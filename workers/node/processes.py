@@ -1,4 +1,4 @@
-"""Linux process facts and the end of a subtree: subreaper, death signals, descendants, device locks."""
+"""Linux process facts: subreaper, death signals, descendants, what they compute, device locks."""
 
 import contextlib
 import ctypes
@@ -6,17 +6,11 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_JANITORS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
-"""In the command lines of processes that remove named semaphores and shared memory when their users are gone."""
-_JANITORS_END_S = 1.0
-_LOOK_AGAIN_S = 0.02
-"""Until then those who were killed are waited for without a look into /proc: the kernel drops what it has cached of a
-process's part of /proc when that is reaped, and may take seconds for it while others go on looking there."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -79,14 +73,19 @@ def descendants_by_scan(pid: int, spare: frozenset[int] = frozenset()) -> list[i
     return found
 
 
-def computed_s(pid: int) -> float:
-    """Processor seconds that a process, what is below it and their reaped children have used; 0 of what is gone."""
-    ticks = 0
-    for each in (pid, *descendants(pid)):
-        with contextlib.suppress(OSError):
-            stat = Path(f"/proc/{each}/stat").read_text()
-            ticks += sum(int(word) for word in stat.rpartition(")")[2].split()[11:15])
-    return ticks / os.sysconf("SC_CLK_TCK")
+def computed_s(roots: Iterable[int]) -> dict[int, float]:
+    """Processor seconds that each of these processes, what is below it and their reaped children have used; 0 of what
+    is gone. From one look at all of /proc, not at the threads of each: all that was looked up of a process is for the
+    kernel to forget when it ends."""
+    below: dict[int, list[int]] = {}
+    ticks: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+                below.setdefault(int(words[1]), []).append(int(entry))
+                ticks[int(entry)] = sum(int(word) for word in words[11:15])
+    return {root: _sum_below(root, below, ticks) / os.sysconf("SC_CLK_TCK") for root in roots}
 
 
 def is_zombie(pid: int) -> bool:
@@ -96,80 +95,6 @@ def is_zombie(pid: int) -> bool:
     except OSError:
         return True
     return stat.rpartition(")")[2].split()[0] in ("Z", "X")
-
-
-def _exists(pid: int) -> bool:
-    """Zombies do, until they are reaped."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def kill(pids: Iterable[int]) -> None:
-    """SIGKILL each process that still exists."""
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def kill_subtree(
-    root: int, spare: frozenset[int], deadline_s: float, reap: Callable[[], bool] = lambda: False
-) -> list[int]:
-    """End everything below `root` but `spare` and what is below them; return pids that outlive the deadline.
-
-    `reap`: of a caller that is `root` itself and a subreaper: reaps what is dead, and returns whether it has no child
-    any more, dead or alive. Then nothing is below it, which no look into /proc could show better.
-
-    Repeats until a look finds nothing alive: a process that forks while it is being killed leaves a child, which the
-    next look finds under the subreaper. What `spare` have forked is never looked at, so that nobody is taken for
-    another's whom they fork during the look; it stays below them if they are subreapers. Processes that only clean up
-    after others, and end with them, come last: what they would remove from shared memory would be left for ever.
-    Without `reap`, the caller reaps its own children afterwards.
-    """
-    end = time.monotonic() + deadline_s
-    patience = _Patience(min(_JANITORS_END_S, deadline_s / 2))
-    while not reap():
-        alive = [pid for pid in descendants(root, spare) if not is_zombie(pid)]
-        if not alive:
-            alive = [pid for pid in descendants_by_scan(root, spare) if not is_zombie(pid)]
-        if not alive or time.monotonic() > end:
-            return alive
-        kill(patience.without_janitors(alive))
-        look_again_s = time.monotonic() + _LOOK_AGAIN_S
-        while any(_exists(pid) for pid in alive) and time.monotonic() < look_again_s:
-            time.sleep(0.001)
-            reap()
-    return []
-
-
-class _Patience:
-    """Leaves janitors alone for a while after all others are dead."""
-
-    def __init__(self, patience_s: float) -> None:
-        self._patience_s = patience_s
-        self._known: dict[int, bool] = {}
-        self._alone_since_s: float | None = None
-
-    def without_janitors(self, alive: list[int]) -> list[int]:
-        others = [pid for pid in alive if not self._is_janitor(pid)]
-        if others:
-            return others
-        now_s = time.monotonic()
-        self._alone_since_s = self._alone_since_s or now_s
-        return alive if now_s - self._alone_since_s > self._patience_s else []
-
-    def _is_janitor(self, pid: int) -> bool:
-        if pid not in self._known:
-            try:
-                command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            except OSError:
-                command = b""
-            self._known[pid] = any(name in command for name in _JANITORS)
-        return self._known[pid]
 
 
 def thread_count() -> int:
@@ -208,3 +133,11 @@ def prefer_for_oom(score: int) -> None:
     """Set this process's oom_score_adj; silently kept where the kernel refuses (it only allows raising)."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(score))
+
+
+def _sum_below(root: int, below: Mapping[int, Sequence[int]], ticks: Mapping[int, int]) -> int:
+    total, frontier = 0, [root]
+    while frontier:
+        total += sum(ticks.get(pid, 0) for pid in frontier)
+        frontier = [child for pid in frontier for child in below.get(pid, ())]
+    return total

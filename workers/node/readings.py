@@ -29,7 +29,7 @@ def process(pid: int) -> dict[str, Any]:
             "memory_bytes": _kilobytes(status.get("VmRSS")),
             "peak_memory_bytes": _kilobytes(status.get("VmHWM")),
             "threads": int(status.get("Threads", 0)),
-            "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
+            "descriptors": _descriptors(pid),
             "waits_in": _waits_in(pid),
         }
     except OSError:
@@ -61,6 +61,12 @@ def gpus() -> list[dict[str, str]]:
         return []
     rows = [[word.strip() for word in line.split(",")] for line in said.splitlines()]
     return [dict(zip(_GPU_FIELDS, row, strict=True)) for row in rows if len(row) == len(_GPU_FIELDS)]
+
+
+def _descriptors(pid: int) -> int:
+    """The size of the folder is their number since Linux 6.2, and 0 before."""
+    folder = Path("/proc", str(pid), "fd")
+    return folder.stat().st_size or len(os.listdir(folder))
 
 
 def _words(path: Path) -> Mapping[str, str]:

@@ -5,7 +5,7 @@ import os
 import time
 from pathlib import Path
 
-from regroup.workers.node import processes
+from regroup.workers.node import killing, processes
 from regroup.workers.process_environment import variables
 
 VARIABLE = "REGROUP_SCRATCH"
@@ -25,7 +25,7 @@ def end_remains(scratch: Path, deadline_s: float = 5.0) -> list[int]:
         left = [pid for pid in left if pid not in ours]
         if not left or time.monotonic() > end:
             return left
-        processes.kill(left)
+        killing.kill(left)
         time.sleep(0.005)
 
 
@@ -37,10 +37,10 @@ def in_use(scratch: Path) -> bool:
 def end_orphans(zygote_pid: int, spare: frozenset[int]) -> list[int]:
     """After a zygote's death: what was below it is below this process now (a subreaper), and must die too."""
     deadline = time.monotonic() + 5
-    processes.kill([zygote_pid])
+    killing.kill([zygote_pid])
     stuck: list[int] = []
     while time.monotonic() < deadline:
-        stuck = processes.kill_subtree(os.getpid(), spare, 1.0)
+        stuck = killing.kill_subtree(os.getpid(), spare, 1.0)
         below = [pid for pid in processes.children(os.getpid()) if pid not in spare]
         for pid in below:
             with contextlib.suppress(ChildProcessError):

@@ -28,7 +28,7 @@ import time
 import traceback
 from typing import Any, NoReturn
 
-from regroup.workers.node import processes
+from regroup.workers.node import killing, processes
 from regroup.workers.node.launch import Launch, start_child
 
 _LAST_THREADS_S = 0.2
@@ -196,7 +196,7 @@ class Zygote:
         deadline = time.monotonic() + KILL_DEADLINE_S
         while True:
             left_s = max(0.0, deadline - time.monotonic())
-            stuck = processes.kill_subtree(os.getpid(), spare, left_s, self._reap)
+            stuck = killing.kill_subtree(os.getpid(), spare, left_s, self._reap)
             self._reap()
             left = [pid for pid in processes.children(os.getpid()) if pid not in spare]
             if not left or time.monotonic() > deadline:

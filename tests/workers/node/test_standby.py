@@ -15,7 +15,7 @@ from ray._private import auto_init_hook
 
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import to_json
-from regroup.workers.node import preflight, processes
+from regroup.workers.node import killing, preflight, processes
 from regroup.workers.node.standby import StandbyAgent
 
 
@@ -85,7 +85,7 @@ async def test_it_serves_one_job(waiting: StandbyAgent, job: AgentConfig) -> Non
 
 async def test_a_dead_zygote_is_not_handed_on(waiting: StandbyAgent, job: AgentConfig) -> None:
     (before,) = zygotes()
-    processes.kill([before])
+    killing.kill([before])
     assert await waiting.adopt(to_json(job))
     ready = await waiting.prepare()
     assert ready["pid"] != before
