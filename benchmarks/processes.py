@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from regroup.workers.process_environment import variables
+from regroup.workers.process_image import arguments, variables
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -47,7 +47,7 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 def command_line(pid: int) -> str:
     """The arguments of a process, or an empty string when it is gone."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        return b" ".join(arguments(pid)).decode(errors="replace").strip()
     except OSError:
         return ""
 

@@ -20,7 +20,7 @@ def marked(mark: str) -> dict[int, str]:
             continue
         with contextlib.suppress(OSError):  # it ended while we looked, or is another user's
             environment = processes.variables(int(entry.name))
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            command = b" ".join(processes.arguments(int(entry.name))).decode(errors="replace").strip()
             alive = (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
             if alive and (mark in command or f"{MARK}={mark}".encode() in environment):
                 found[int(entry.name)] = command[:120]

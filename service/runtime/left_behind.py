@@ -11,7 +11,7 @@ from pathlib import Path
 
 from regroup.service.runtime import processes
 from regroup.service.runtime.processes import Process
-from regroup.workers.process_environment import variables
+from regroup.workers.process_image import arguments, variables
 
 _SHARED_MEMORY = Path("/dev/shm")
 _LONG_LIVED = ("gcs_server", "raylet")
@@ -69,7 +69,7 @@ def _kinds(process: Process) -> Counter[str]:
 
 
 def _words(process: Path) -> list[str]:
-    command = (process / "cmdline").read_text(errors="replace").split("\0")
-    environment = [word.decode(errors="replace") for word in variables(int(process.name))]
+    pid = int(process.name)
+    words = [word.decode(errors="replace") for word in (*arguments(pid), *variables(pid))]
     links = [process / "cwd", *(process / "fd").iterdir()]
-    return [*command, *environment, *(os.readlink(link) for link in links)]
+    return [*words, *(os.readlink(link) for link in links)]

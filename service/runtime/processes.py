@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regroup.service.errors import RegroupError
-from regroup.workers.process_environment import variables
+from regroup.workers.process_image import arguments, variables
 
 _PROC = Path("/proc")
 
@@ -61,7 +61,7 @@ def marked(variable: str, value: str) -> list[Process]:
 def command(process: Process) -> list[bytes]:
     """The words of its command line; none if it is gone."""
     with contextlib.suppress(OSError):
-        return (_PROC / str(process.pid) / "cmdline").read_bytes().split(b"\0")
+        return arguments(process.pid)
     return []
 
 

@@ -38,7 +38,7 @@ def test_jobs_train_on_while_rays_records_are_away_and_are_adopted_again(
     job = kept.client.submit(spec("head-lost", faults=faults, **gates.parts))
     eventually(lambda: kept.client.get(job.id).step == 9, 120)
     gcs = _gcs(kept)
-    command = [word.decode() for word in processes.command(gcs)[:-1]]  # each word ends with a zero
+    command = [word.decode() for word in processes.command(gcs)]
     environment = dict(
         part.split("=", 1) for part in Path(f"/proc/{gcs.pid}/environ").read_text().split("\0") if "=" in part
     )

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from regroup.workers.node import killing, processes
-from regroup.workers.process_environment import variables
+from regroup.workers.process_image import variables
 
 VARIABLE = "REGROUP_SCRATCH"
 """In the environment of every rank: the scratch folder of its job on its node. Programs that ranks start inherit it."""
