@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from regroup.workers.node.processes import children, descendants, descendants_by_scan, is_zombie
+from regroup.workers.node.processes import descendants, descendants_by_scan, is_zombie
 
 _JANITORS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
 """In the command lines of processes that remove named semaphores and shared memory when their users are gone."""
@@ -26,7 +26,7 @@ def kill(pids: Iterable[int]) -> None:
 
 
 def kill_subtree(
-    root: int, spare: frozenset[int], deadline_s: float, reap: Callable[[], bool] | None = None
+    root: int, spare: frozenset[int], deadline_s: float, living: Callable[[], list[int]] | None = None
 ) -> list[int]:
     """End everything below `root` but `spare` and what is below them; return pids that outlive the deadline.
 
@@ -35,30 +35,27 @@ def kill_subtree(
     another's whom they fork during the look; it stays below them if they are subreapers. Processes that only clean up
     after others, and end with them, come last: what they would remove from shared memory would be left for ever.
 
-    `reap`: of a caller that is `root` itself and a subreaper: reaps what is dead, and returns whether it has no child
-    any more, dead or alive. Then nothing is below it, which no look into /proc could show better; and who is killed
-    leaves what is below it to `root`, so that only its children need be looked for. The fewer looks the better: the
-    kernel forgets all that was looked up of a process when that is reaped, and has taken ten seconds for it. Without
-    `reap`, the caller reaps its own children afterwards.
+    `living`: of a caller that is `root` itself and a subreaper: its children of whom a thread still lives. Who is
+    killed leaves what is below it to `root`, so that nothing is below it when none of them lives, which no look into
+    /proc could show better; and only those that die slowly are looked below. The dead are the caller's to reap.
     """
     began_s = time.monotonic()
     patience = _Patience(min(_JANITORS_END_S, deadline_s / 2))
-    while reap is None or not reap():
+    while True:
         now_s = time.monotonic()
-        alive = _alive_below(root, spare, only_children=reap is not None and now_s - began_s < _DEEPER_S)
+        alive = _alive_below(root, spare) if living is None else [pid for pid in living() if pid not in spare]
         if not alive or now_s - began_s > deadline_s:
             return alive
-        kill(patience.without_janitors(alive))
+        if living is not None and now_s - began_s < _DEEPER_S:
+            kill(patience.without_janitors(alive))
+            time.sleep(0.001)
+            continue
+        kill(patience.without_janitors(list({*alive, *_alive_below(root, spare)})))
         while any(_exists(pid) for pid in alive) and time.monotonic() - now_s < _LOOK_AGAIN_S:
             time.sleep(0.001)
-            if reap is not None:
-                reap()
-    return []
 
 
-def _alive_below(root: int, spare: frozenset[int], *, only_children: bool) -> list[int]:
-    if only_children and (found := [pid for pid in children(root) if pid not in spare and not is_zombie(pid)]):
-        return found
+def _alive_below(root: int, spare: frozenset[int]) -> list[int]:
     found = [pid for pid in descendants(root, spare) if not is_zombie(pid)]
     return found or [pid for pid in descendants_by_scan(root, spare) if not is_zombie(pid)]
 

@@ -97,6 +97,18 @@ def is_zombie(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] in ("Z", "X")
 
 
+def exit_code(child: int) -> int | None:
+    """How a child of this process ended, negative for a signal; None while a thread of it lives. It is not reaped.
+
+    Raises:
+        ChildProcessError: it is no child, or reaped.
+    """
+    ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if ended is None:
+        return None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
 def thread_count() -> int:
     """Threads of this process."""
     return len(os.listdir("/proc/self/task"))

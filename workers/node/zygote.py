@@ -32,6 +32,8 @@ from regroup.workers.node import killing, processes
 from regroup.workers.node.launch import Launch, start_child
 
 _LAST_THREADS_S = 0.2
+_REAPED_AFTER_S, _REAPED_AT_THE_END_AFTER_S = 0.5, 0.05
+"""So long the dead are left alone: when all are dead to us, the last of their threads still work in the kernel."""
 KILL_DEADLINE_S = 5.0
 """A process that outlives SIGKILL by this long is unkillable: its device is quarantined."""
 _PACKET_BYTES = 160 * 1024
@@ -95,6 +97,7 @@ class Zygote:
         self._tasks: set[int] = set()
         """pids that outlive a generation: savers and other tasks."""
         self._lease_until_s = float("inf")
+        self._reap_at_s = float("inf")
 
     def serve(self) -> None:
         """Run until the agent closes its end; then end everything below and return."""
@@ -109,11 +112,18 @@ class Zygote:
                     if key.data == "agent":
                         if not self._obey():
                             self._end_all()
+                            if processes.children(os.getpid()):
+                                time.sleep(_REAPED_AT_THE_END_AFTER_S)
+                                self._reap()
                             return
                     else:
                         with contextlib.suppress(BlockingIOError):
                             os.read(wake_read, 4096)
-                self._reap()
+                        self._living()
+                        self._reap_at_s = time.monotonic() + _REAPED_AFTER_S
+                if time.monotonic() > self._reap_at_s:
+                    self._reap()
+                    self._reap_at_s = float("inf")
                 if processes.boottime_s() > self._lease_until_s:
                     self._end_all()
                     self._lease_until_s = float("inf")
@@ -185,7 +195,7 @@ class Zygote:
 
     def _kill(self, token: int, spare_ids: frozenset[int]) -> None:
         spare = frozenset(pid for pid in self._tasks if self._ids.get(pid) in spare_ids)
-        self._reap_the_dead()  # what died by itself did so before what is killed now
+        self._hear_the_dead()  # what died by itself did so before what is killed now
         stuck = self._end(spare)
         self._say({"op": "gone", "token": token, "stuck": stuck})
 
@@ -193,37 +203,40 @@ class Zygote:
         self._end(frozenset())
 
     def _end(self, spare: frozenset[int]) -> list[int]:
-        deadline = time.monotonic() + KILL_DEADLINE_S
-        while True:
-            left_s = max(0.0, deadline - time.monotonic())
-            stuck = killing.kill_subtree(os.getpid(), spare, left_s, self._reap)
-            self._reap()
-            left = [pid for pid in processes.children(os.getpid()) if pid not in spare]
-            if not left or time.monotonic() > deadline:
-                return stuck
+        return killing.kill_subtree(os.getpid(), spare, KILL_DEADLINE_S, self._living)
 
-    def _reap_the_dead(self) -> None:
+    def _hear_the_dead(self) -> None:
         """Also who is dead but for the last of its threads: it can be waited for some moments later."""
         deadline = time.monotonic() + _LAST_THREADS_S
-        self._reap()
+        self._living()
         while any(processes.is_zombie(pid) for pid in self._ids) and time.monotonic() < deadline:
             time.sleep(0.001)
-            self._reap()
+            self._living()
 
-    def _reap(self) -> bool:
-        """Report who has ended; returns whether no child is left."""
+    def _living(self) -> list[int]:
+        """Children of whom a thread lives. Reports the others, and does not reap them: where one of their threads is
+        not through with its end in the kernel, the call waits for it, and keeps the processor busy meanwhile
+        (`shrink_dcache_parent` of Linux up to 6.18). With all processors waited on so, by zygotes that go before ranks,
+        ends of ranks have taken 12 s."""
         while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return True
-            if pid == 0:
-                return False
-            self._tasks.discard(pid)
-            child = self._ids.pop(pid, None)
-            if child is not None:
-                code = os.waitstatus_to_exitcode(status)
-                self._say({"op": "exited", "id": child, "code": code, "time_s": time.time()})
+            children = processes.children(os.getpid())
+            living = [pid for pid in children if not self._has_ended(pid)]
+            if living or processes.children(os.getpid()) == children:  # who dies leaves us its children
+                return living
+
+    def _has_ended(self, pid: int) -> bool:
+        code = processes.exit_code(pid)
+        if code is None:
+            return False
+        self._tasks.discard(pid)
+        if (child := self._ids.pop(pid, None)) is not None:
+            self._say({"op": "exited", "id": child, "code": code, "time_s": time.time()})
+        return True
+
+    def _reap(self) -> None:
+        for pid in processes.children(os.getpid()):
+            if self._has_ended(pid):
+                os.waitpid(pid, 0)
 
     def _say(self, report: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the agent is gone: the next read ends the loop

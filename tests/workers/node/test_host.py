@@ -139,6 +139,11 @@ def alive(pid: int) -> bool:
         return False
 
 
+def reaped(pid: int) -> bool:
+    """Whether nothing is left of a process, not even a zombie."""
+    return not Path(f"/proc/{pid}").exists()
+
+
 async def test_an_unmodified_script_runs_through_generations(nodes: list[Node], tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -189,6 +194,10 @@ async def test_a_killed_rank_is_seen_and_everything_below_dies(nodes: list[Node]
     assert time.time() - killed < 0.5
     await asyncio.gather(*(node.host.end(1) for node in nodes))
     assert not [pid for pid in (*ranks, *helpers, store_pid) if alive(pid)]
+    end = time.monotonic() + 10
+    while left := [pid for pid in (*ranks, *helpers, store_pid) if not reaped(pid)]:
+        assert time.monotonic() < end, f"dead, and never reaped: {left}"
+        await asyncio.sleep(0.05)
     with pytest.raises(StaleGeneration):
         nodes[0].host.open_store(0)
 

@@ -1,9 +1,12 @@
-"""What processes have computed, with those below them."""
+"""What processes have computed, with those below them, and how they ended."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
+
+import pytest
 
 from regroup.workers.node import processes
 
@@ -27,3 +30,18 @@ def test_what_is_below_a_process_computes_for_it() -> None:
             os.killpg(process.pid, 9)
             process.wait()
     assert processes.computed_s([pids[0]]) == {pids[0]: 0}
+
+
+def test_how_a_child_ended_is_known_before_it_is_reaped() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit(3)"], stdin=subprocess.PIPE)
+    assert processes.exit_code(child.pid) is None
+    child.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert processes.exit_code(child.pid) == processes.exit_code(child.pid) == -signal.SIGKILL
+    child.communicate()
+    with pytest.raises(ChildProcessError):
+        processes.exit_code(child.pid)
+    other = subprocess.Popen([sys.executable, "-c", "import sys; sys.exit(3)"])
+    os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+    assert processes.exit_code(other.pid) == 3
+    other.wait()
