@@ -75,8 +75,7 @@ def descendants_by_scan(pid: int, spare: frozenset[int] = frozenset()) -> list[i
 
 def computed_s(roots: Iterable[int]) -> dict[int, float]:
     """Processor seconds that each of these processes, what is below it and their reaped children have used; 0 of what
-    is gone. From one look at all of /proc, not at the threads of each: all that was looked up of a process is for the
-    kernel to forget when it ends."""
+    is gone. From one look at all of /proc, which costs less than one at the threads of each."""
     below: dict[int, list[int]] = {}
     ticks: dict[int, int] = {}
     for entry in os.listdir("/proc"):
