@@ -83,6 +83,22 @@ def _figures(faults: Mapping[str, Any]) -> str:
             lines.append(f"| {what} | {row['n']} | {p50_s:.2f} s | {p95_s:.2f} s | {row['steps_lost_max']} |")
     if len(lines) == 2:
         return "No run of the benchmark is stored.\n"
+    cores = {row["measured_on"]["cores"] for _, name, _ in _ROWS if "measured_on" in (row := faults.get(name, {}))}
+    lines += [
+        "",
+        f"Two nodes with two ranks each on {', '.join(map(str, sorted(cores)))} cores of one machine, a snapshot every "
+        "step; one job for each row, beside its undisturbed run. A rank that stands still is believed to be about its "
+        "work for some eight seconds: that is the learned limit of its phase, and most of the second row.",
+        "",
+        "![From failure to new step](../benchmarks/results/faults.png)",
+    ]
+    if (peers := faults.get("torchft", {})).get("ratio"):
+        ours, theirs = (peers["full_strength_s"][name] for name in ("regroup", "torchft"))
+        lines += [
+            "",
+            f"SIGKILL of a rank → all ranks train again, median of {ours['n']} in one run: {ours['p50']:.2f} s; "
+            f"torchft 0.2.0 with a replacement replica {theirs['p50']:.2f} s, {peers['ratio']:.1f} times as long.",
+        ]
     if "goodput_mix" in (soak := faults.get("soak", {})):
         lines += [
             "",

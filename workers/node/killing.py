@@ -43,15 +43,15 @@ def kill_subtree(
     patience = _Patience(min(_JANITORS_END_S, deadline_s / 2))
     while True:
         now_s = time.monotonic()
+        looks = living is None
         alive = _alive_below(root, spare) if living is None else [pid for pid in living() if pid not in spare]
+        if alive and not looks and now_s - began_s > _DEEPER_S:
+            looks, alive = True, list({*alive, *_alive_below(root, spare)})
         if not alive or now_s - began_s > deadline_s:
             return alive
-        if living is not None and now_s - began_s < _DEEPER_S:
-            kill(patience.without_janitors(alive))
-            time.sleep(0.001)
-            continue
-        kill(patience.without_janitors(list({*alive, *_alive_below(root, spare)})))
-        while any(_exists(pid) for pid in alive) and time.monotonic() - now_s < _LOOK_AGAIN_S:
+        kill(patience.without_janitors(alive))
+        time.sleep(0.001)
+        while looks and any(_exists(pid) for pid in alive) and time.monotonic() - now_s < _LOOK_AGAIN_S:
             time.sleep(0.001)
 
 

@@ -18,11 +18,15 @@ def test_without_results_it_says_so() -> None:
 
 
 def test_with_results_it_shows_them() -> None:
-    row = {"n": 20, "p50_s": 0.61, "p95_s": 0.8, "steps_lost_max": 1}
+    row = {"n": 20, "p50_s": 0.61, "p95_s": 0.8, "steps_lost_max": 1, "measured_on": {"cores": 2}}
+    strength = {"regroup": {"n": 5, "p50": 0.55}, "torchft": {"n": 5, "p50": 5.5}}
     soak = {"minutes": 20.0, "goodput_mix": 0.9, "goodput_rank_exits": 0.95, "bitwise_equal": True}
     chaos = {"seed": 4, "date": "2026-11-22", "cores": 2, "scenarios": [OUTCOME]}
-    text = faults_page(chaos, {"rank_exit": row, "soak": soak})
+    peers = {"full_strength_s": strength, "ratio": 10.0}
+    text = faults_page(chaos, {"rank_exit": row, "soak": soak, "torchft": peers})
     assert "The last run, 2026-11-22, seed 4" in text
     assert "| 16b | everything on a node is stopped | 5.10 s | 7.25 s | 3 | agent_lost, spare | hold |" in text
     assert "| SIGKILL of a rank → first new step | 20 | 0.61 s | 0.80 s | 1 |" in text
     assert "goodput 0.900 with the mix, 0.950 with rank exits alone" in text and "NOT equal" not in text
+    assert "ranks each on 2 cores" in text
+    assert "median of 5 in one run: 0.55 s; torchft 0.2.0 with a replacement replica 5.50 s, 10.0 times" in text

@@ -17,6 +17,7 @@ from house.disks import needs_root, small_disk
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import Done, Exited, Failed, FaultDue, Join, Message, Note, Restore, from_json
 from regroup.workers.node.host import STORE_RANK, ZYGOTE_RANK, Host, StaleGeneration
+from regroup.workers.node.processes import is_zombie
 from regroup.workers.node.zygote_link import TaskDied, TaskFailed, ZygoteRefused
 
 JOB = uuid.uuid4().hex[:16]
@@ -131,14 +132,6 @@ async def form(nodes: list[Node], generation: int, script: Path) -> None:
     )
 
 
-def alive(pid: int) -> bool:
-    """Whether a process exists and is not a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
 def reaped(pid: int) -> bool:
     """Whether nothing is left of a process, not even a zombie."""
     return not Path(f"/proc/{pid}").exists()
@@ -193,7 +186,7 @@ async def test_a_killed_rank_is_seen_and_everything_below_dies(nodes: list[Node]
     assert (exited.rank, exited.code) == (1, -signal.SIGKILL)
     assert time.time() - killed < 0.5
     await asyncio.gather(*(node.host.end(1) for node in nodes))
-    assert not [pid for pid in (*ranks, *helpers, store_pid) if alive(pid)]
+    assert not [pid for pid in (*ranks, *helpers, store_pid) if not is_zombie(pid)]
     end = time.monotonic() + 10
     while left := [pid for pid in (*ranks, *helpers, store_pid) if not reaped(pid)]:
         assert time.monotonic() < end, f"dead, and never reaped: {left}"
@@ -216,7 +209,7 @@ async def test_who_died_by_itself_is_told_before_those_that_are_killed_for_it(
     zygote, victim = nodes[0].host.pids()["zygote"], int(marks[1].read_text())
     os.kill(zygote, signal.SIGSTOP)  # as on a busy machine: it hears of the death and of the end of all at once
     os.kill(victim, signal.SIGKILL)
-    while alive(victim):  # noqa: ASYNC110
+    while not is_zombie(victim):  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     ending = asyncio.ensure_future(nodes[0].host.end(1))
     await asyncio.sleep(0)
