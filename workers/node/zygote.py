@@ -216,7 +216,7 @@ class Zygote:
     def _living(self) -> list[int]:
         """Children of whom a thread lives. Reports the others, and does not reap them: where one of their threads is
         not through with its end in the kernel, the call waits for it, and keeps the processor busy meanwhile
-        (`shrink_dcache_parent` of Linux up to 6.18). With all processors waited on so, by zygotes that go before ranks,
+        (`shrink_dcache_parent`, seen with Linux 6.18). With all processors waited on so, by zygotes that go before ranks,
         ends of ranks have taken 12 s."""
         while True:
             children = processes.children(os.getpid())
