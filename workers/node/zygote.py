@@ -216,8 +216,8 @@ class Zygote:
     def _living(self) -> list[int]:
         """Children of whom a thread lives. Reports the others, and does not reap them: where one of their threads is
         not through with its end in the kernel, the call waits for it, and keeps the processor busy meanwhile
-        (`shrink_dcache_parent`, seen with Linux 6.18). With all processors waited on so, by zygotes that go before ranks,
-        ends of ranks have taken 12 s."""
+        (`shrink_dcache_parent`, seen with Linux 6.18). With zygotes, which go before ranks, waiting so on each
+        processor, ends of ranks have taken 12 s."""
         while True:
             children = processes.children(os.getpid())
             living = [pid for pid in children if not self._has_ended(pid)]
