@@ -132,7 +132,7 @@ def _states(record: Record, control: Record, expected: Expected) -> Sequence[str
 def _times(record: Record, control: Record, expected: Expected) -> Sequence[str]:
     problems = ["no rank was named as a straggler"] if expected.is_slow and not record.stragglers else []
     for incident in record.incidents:
-        durations = incident["durations"]
+        durations = record.durations(incident)
         for what, limit_s in (("detect", expected.detect_s), ("total", expected.total_s)):
             if (took_s := durations.get(what)) is not None and took_s > limit_s:
                 problems.append(f"{incident['cause']}: {what} took {took_s:.2f} s, the limit is {limit_s:.2f} s")

@@ -66,8 +66,9 @@ def judged_soak(record: Record, control: Record) -> Outcome:
 def times(record: Record) -> dict[str, Any]:
     """Seconds until it was seen and until training went on, the worst of the record's incidents, and steps lost."""
     incidents = record.incidents
-    detected = [each["durations"]["detect"] for each in incidents if each["durations"].get("detect") is not None]
-    mended = [each["durations"]["total"] for each in incidents if each["durations"].get("total") is not None]
+    took = [record.durations(each) for each in incidents]
+    detected = [each["detect"] for each in took if each.get("detect") is not None]
+    mended = [each["total"] for each in took if each.get("total") is not None]
     again = [each.seen_again_s - each.time_s for each in record.fallen if each.seen_again_s is not None]
     return {
         "incidents": [each["reason"] for each in incidents],

@@ -146,3 +146,16 @@ def test_the_page_says_what_is_broken() -> None:
     text = page(outcomes)
     assert "| 1 | SIGKILL | 0.10 s | 1.00 s | 1 | rank_exit, respawn | hold |" in text
     assert "broken: I1 |" in text and "- I1: the ledger is not exact: ['step 2 twice']" in text
+
+
+def test_who_freezes_a_node_begins_the_incident() -> None:
+    """The supervisor hears of nothing, and counts from what it noticed."""
+
+    def freeze(found: dict[str, Any]) -> None:
+        found["incidents"][0]["times"] = {"fault_s": 17.0, "seen_s": 17.0, "first_step_s": 19.0}
+        found["fallen"] = [Fallen("freeze_node", "froze node n", 10.0, 2, 1, 19.0)]
+
+    frozen = record(freeze)
+    assert frozen.durations(frozen.incidents[0]) == {"detect": 7.0, "total": 9.0}
+    assert "I6" in broken(frozen, replace(EXPECTED, detect_s=6.0, total_s=20.0))
+    assert "I6" not in broken(frozen, replace(EXPECTED, detect_s=7.5, total_s=20.0))
