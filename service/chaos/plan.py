@@ -19,7 +19,7 @@ OUTSIDE: Mapping[str, str] = {
 """Strikes that a spec cannot express, because they fall on what is beside the job."""
 LOSES_A_NODE = frozenset({"kill_node", "freeze_node"})
 STRIKES_THE_JOB = LOSES_A_NODE | {"kill_agent"}
-"""What comes to an incident by itself."""
+"""What is an incident of the job by itself."""
 
 
 @dataclass(frozen=True)
