@@ -103,6 +103,10 @@ class MirrorDue:
     """To the leading rank alone: let all ranks hold the next set for their nodes' mirrors."""
 
 
+Told = Stop | MirrorDue
+"""What an agent says to ranks that train without having been asked."""
+
+
 @dataclass(frozen=True)
 class Buffers:
     """Reply to `WantBuffers`; the memory file descriptors travel beside it, then those of others to restore from."""

@@ -12,7 +12,7 @@ import ray
 from ray.exceptions import RayError
 
 from regroup.workers.agent_config import AgentConfig
-from regroup.workers.contract import FaultDue, Join, MirrorDue, Stop, from_json, to_json
+from regroup.workers.contract import FaultDue, Join, MirrorDue, Stop, Told, from_json, to_json
 from regroup.workers.node import data, logs, prepared, processes, storage, storage_calls, wellness
 from regroup.workers.node.code import CodeError
 from regroup.workers.node.driver_errors import DriverErrors
@@ -363,7 +363,7 @@ class NodeAgent:
                 return bool(await answer)
             await asyncio.sleep(0.1)
 
-    async def _tell(self, generation: int, message: Stop | MirrorDue, rank: int | None = None) -> None:
+    async def _tell(self, generation: int, message: Told, rank: int | None = None) -> None:
         self._started().tell(generation, message, rank)
 
     async def _guarded(self, work: Awaitable[dict[str, Any] | None]) -> dict[str, Any]:

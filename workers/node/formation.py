@@ -17,11 +17,10 @@ from regroup.workers.contract import (
     FaultGranted,
     Join,
     Message,
-    MirrorDue,
     Phase,
     Report,
     StepRow,
-    Stop,
+    Told,
     WantBuffers,
     decode,
     encode,
@@ -126,7 +125,7 @@ class Formation:
                 return local
         return None
 
-    def tell(self, message: Stop | MirrorDue, rank: int | None = None) -> None:
+    def tell(self, message: Told, rank: int | None = None) -> None:
         """Say something to every rank that still listens, or to one of them."""
         for local in self.ranks.values():
             if local.exit_code is None and rank in (None, local.rank):

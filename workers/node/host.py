@@ -20,12 +20,11 @@ from regroup.workers.contract import (
     FaultDue,
     Join,
     Message,
-    MirrorDue,
     Note,
     Report,
     Restore,
     StepRow,
-    Stop,
+    Told,
     WantBuffers,
     to_json,
 )
@@ -166,8 +165,8 @@ class Host:
         self._accept(generation)
         zygote = self._zygote_up()
         await zygote.ready()
-        self._restore = joins[0].restore
-        fetching = self._fetching = asyncio.ensure_future(self.mirroring.fetch(self._restore, holders))
+        self._restore, ranks = joins[0].restore, [join.rank for join in joins]
+        fetching = self._fetching = asyncio.ensure_future(self.mirroring.fetch(self._restore, holders, ranks))
         if self._restore.source == "checkpoint":
             directory = await asyncio.to_thread(self.saving.fetch, self._restore.uri)
             joins = [replace(join, checkpoint_dir=str(directory)) for join in joins]
@@ -196,7 +195,7 @@ class Host:
         self.buffers.release_all(saving=self.saving.busy > 0)
         return {"stuck": stuck}
 
-    def tell(self, generation: int, message: Stop | MirrorDue, rank: int | None = None) -> None:
+    def tell(self, generation: int, message: Told, rank: int | None = None) -> None:
         """Say something to the ranks here, or to one of them."""
         self._accept(generation)
         if self._formation is not None:

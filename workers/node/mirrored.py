@@ -60,6 +60,11 @@ class Mirrored:
             return held.fd, held.size_bytes
         return self._own.find(key.rank, key.generation, key.step)
 
+    def give(self, key: ShardKey) -> tuple[int, int] | None:
+        """Descriptor and buffer size of a shard that is held for another node, and is the taker's from now on."""
+        held = self._held.pop(key, None)
+        return None if held is None else (held.fd, held.size_bytes)
+
     def keep(self, generation: int, step: int) -> None:
         """Drop every shard but those of this set."""
         for key in [key for key in self._held if (key.generation, key.step) != (generation, step)]:

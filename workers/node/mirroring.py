@@ -10,7 +10,7 @@ from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import Restore
 from regroup.workers.node import exchange, probes
 from regroup.workers.node.buffers import BufferPool
-from regroup.workers.node.exchange import Address, Exchange, ShardKey
+from regroup.workers.node.exchange import Address, Exchange, ExchangeError, ShardKey
 from regroup.workers.node.mirrored import Mirrored
 from regroup.workers.state.buffer import Pin
 
@@ -58,12 +58,13 @@ class Mirroring:
             sent, seconds = sent + count, seconds + took_s
         return {"bytes": sent, "seconds": seconds}
 
-    async def fetch(self, restore: Restore, holders: Mapping[str, Mapping[str, Any]]) -> None:
+    async def fetch(self, restore: Restore, holders: Mapping[str, Mapping[str, Any]], ranks: Sequence[int]) -> None:
         """Bring the shards of these ranks here, each from where it is held: rank → address. Where other ranks wrote the
-        set, it is set aside, with what comes of it.
+        set, it is set aside, with what comes of it. What this node holds for another is its own where it is the shard
+        of one of `ranks`, which are to run here.
 
         Raises:
-            ExchangeError: one is not there any more, or arrives damaged.
+            ExchangeError: one is not there any more, or arrives damaged; or one that was held here is not.
         """
 
         async def one(rank: int, address: Mapping[str, Any]) -> None:
@@ -87,8 +88,15 @@ class Mirroring:
             key = ShardKey(rank, restore.generation, restore.step)
             if self._own.find(rank, key.generation, key.step) is None and (held := self.held.find(key)) is not None:
                 self._own.shelve(rank, key.generation, key.step, os.dup(held[0]), held[1])
-        if holders and not restore.world_size:
-            self._own.keep_mirrored(restore.generation, restore.step)
+        if restore.source == "memory" and not restore.world_size:
+            keys = [ShardKey(rank, restore.generation, restore.step) for rank in ranks]
+            taken = [key for key in keys if self._takes(key)]
+            if holders or taken:
+                self._own.keep_mirrored(restore.generation, restore.step)
+            for key in keys:
+                if self._own.find(key.rank, key.generation, key.step) is None:
+                    gone = f"rank {key.rank} of generation {key.generation}, step {key.step}"
+                    raise ExchangeError(f"no shard of {gone} is here any more")
 
     def keep(self, generation: int, step: int) -> None:
         """All mirrors hold this set: it is kept, here and for others, and every other one given up."""
@@ -99,6 +107,12 @@ class Mirroring:
         """Every set but this one, which is to be sent next, is given up: no mirror is whole until it has come."""
         self._own.forget_mirrored(generation, step)
         self.held.keep(generation, step)
+
+    def _takes(self, key: ShardKey) -> bool:
+        if self._own.find(key.rank, key.generation, key.step) is not None or (held := self.held.give(key)) is None:
+            return False
+        self._own.take_over(key.rank, *held)
+        return True
 
     async def close(self) -> None:
         """Give up what is held."""

@@ -5,7 +5,7 @@ import socket
 from collections import deque
 from collections.abc import Sequence
 
-from regroup.workers.contract import Message, Stop, decode, encode
+from regroup.workers.contract import Message, Told, decode, encode
 
 MAX_PACKET_BYTES = 160 * 1024
 """Below Linux's default send buffer, so that one packet always fits."""
@@ -37,11 +37,11 @@ class Channel:
             raise AgentGone(f"agent is gone: {error}") from error
 
     def request(self, message: Message) -> tuple[Message, Sequence[int]]:
-        """Send and wait for the reply; a `Stop` that comes first is kept for `poll`."""
+        """Send and wait for the reply; what is told unasked before it comes is kept for `poll`."""
         self.send(message)
         while True:
             reply, fds = self._receive()
-            if not isinstance(reply, Stop):
+            if not isinstance(reply, Told):
                 return reply, fds
             self._pending.append(reply)
 

@@ -82,7 +82,7 @@ async def test_what_a_node_lost_comes_back_from_its_pair(pair: tuple[Node, Node]
     await mirror(pair, 4)
     assert (pair[0].held(), pair[1].held()) == ({(1, 4)}, {(0, 4)})
     heir = Node("a")
-    await heir.mirroring.fetch(Restore("memory", 4, 1), {0: await pair[1].mirroring.address()})
+    await heir.mirroring.fetch(Restore("memory", 4, 1), {0: await pair[1].mirroring.address()}, [0])
     fds, source, _ = heir.pool.lend(WantBuffers(0, 2, SIZE), Restore("memory", 4, 1))
     assert len(fds) == 5 and source >= 0
     with contextlib.closing(ShardBuffer(os.dup(fds[source]))) as buffer:
@@ -91,6 +91,33 @@ async def test_what_a_node_lost_comes_back_from_its_pair(pair: tuple[Node, Node]
     heir.pool.release_all(saving=False)
     assert heir.pins(0) == {4: Pin.MIRROR}
     await heir.close()
+
+
+@pytest.mark.parametrize("ran_here_before", [False, True])
+async def test_what_a_node_holds_for_another_is_its_own_where_that_ones_rank_comes_to_it(
+    pair: tuple[Node, Node], ran_here_before: bool
+) -> None:
+    node = pair[0]
+    if ran_here_before:
+        node.writes(1, 2, Pin.CHECKPOINT)
+        node.pool.release_all(saving=False)
+    await mirror(pair, 4)
+    node.mirroring.keep(1, 4)
+    await node.mirroring.fetch(Restore("memory", 4, 1), {}, [0, 1])
+    for rank in (0, 1):
+        fds, source, others = node.pool.lend(WantBuffers(rank, 2, SIZE), Restore("memory", 4, 1))
+        assert source >= 0 and not others
+        with contextlib.closing(ShardBuffer(os.dup(fds[source]))) as buffer:
+            assert buffer.verify() and bytes(buffer.view(PLAN.entries[0])) == bytes([4]) * 1000
+    assert node.held() == set(), "nobody else writes to what a rank writes to"
+    assert {(each.rank, each.step) for each in node.pool.holdings()} == {(0, 4), (1, 4)}
+    assert node.pins(1) == {4: Pin.MIRROR}, "it is kept until mirrors hold a newer set"
+
+
+async def test_a_shard_that_was_said_to_be_here_and_is_not_is_an_error(pair: tuple[Node, Node]) -> None:
+    pair[0].writes(0, 3, Pin.CHECKPOINT)
+    with pytest.raises(ExchangeError, match="no shard of rank 0 of generation 1, step 4 is here"):
+        await pair[0].mirroring.fetch(Restore("memory", 4, 1), {}, [0])
 
 
 async def test_only_the_set_that_all_hold_is_kept(pair: tuple[Node, Node]) -> None:
@@ -144,7 +171,7 @@ async def test_what_was_not_pinned_is_not_sent(pair: tuple[Node, Node]) -> None:
 
 async def test_a_shard_that_is_not_there_any_more_is_an_error(pair: tuple[Node, Node]) -> None:
     with pytest.raises(ExchangeError, match="no shard of rank 0"):
-        await pair[0].mirroring.fetch(Restore("memory", 4, 1), {0: await pair[1].mirroring.address()})
+        await pair[0].mirroring.fetch(Restore("memory", 4, 1), {0: await pair[1].mirroring.address()}, [0])
 
 
 async def test_for_other_ranks_a_node_gets_all_shards_there_are(pair: tuple[Node, Node]) -> None:
@@ -152,7 +179,7 @@ async def test_for_other_ranks_a_node_gets_all_shards_there_are(pair: tuple[Node
     await mirror(pair, 4)
     pair[1].writes(2, 4, Pin.MIRROR)
     restore = Restore("memory", 4, 1, world_size=3)
-    await pair[0].mirroring.fetch(restore, {2: await pair[1].mirroring.address()})
+    await pair[0].mirroring.fetch(restore, {2: await pair[1].mirroring.address()}, [0, 1])
     _, source, others = pair[0].pool.lend(WantBuffers(0, 2, 2 * SIZE), restore)
     shards = [ShardBuffer(os.dup(fd)) for fd in others]
     assert source == -1 and [(shard.header().rank, shard.verify()) for shard in shards] == [

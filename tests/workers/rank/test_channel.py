@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from regroup.workers.contract import Stop, encode
+from regroup.workers.contract import FaultDue, FaultGranted, MirrorDue, Stop, encode
 from regroup.workers.rank.channel import Channel
 
 
@@ -23,3 +23,13 @@ def test_it_hears_its_agent_however_many_descriptors_the_rank_holds() -> None:
         assert channel.poll() is None
         ours.send(encode(Stop("drain")))
         assert channel.poll() == Stop("drain")
+
+
+def test_what_is_told_unasked_is_no_reply_and_is_not_lost() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        channel = Channel(theirs)
+        for message in (MirrorDue(), Stop("drain"), FaultGranted(3, granted=True)):
+            ours.send(encode(message))
+        assert channel.request(FaultDue(3, "sigkill"))[0] == FaultGranted(3, granted=True)
+        assert [channel.poll(), channel.poll(), channel.poll()] == [MirrorDue(), Stop("drain"), None]
