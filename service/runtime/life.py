@@ -170,7 +170,8 @@ class Life:
             return  # it ended; the controller has yet to hear so
         self._telling.recall(past)
         begun = self._recovering.recall(past)
-        if (moved := Moved.recall(past, self.payload.attempt, self.payload.shape)) is not None:
+        moved = Moved.recall(past, self.payload.attempt, self.payload.layout.to_json())
+        if moved is not None and not self.payload.is_as(self.payload.on(moved.nodes, moved.layout)):
             raise moved  # this supervisor was born with the nodes of the beginning
         if (end := self.holding.recall(past) or begun) is not None:
             raise end

@@ -32,14 +32,14 @@ class Moved(Exception):
         self.nodes, self.layout, self.former, self.is_known = nodes, layout, former, is_known
 
     @classmethod
-    def recall(cls, past: Sequence[SupervisorEvent], attempt: int, shape: Shape) -> "Moved | None":
-        """The last that is on record since the job was placed; None if there is none, or that is its `shape`."""
+    def recall(cls, past: Sequence[SupervisorEvent], attempt: int, layout: Mapping[str, int]) -> "Moved | None":
+        """The last that is on record since the job was placed; None if there is none. `layout`: that of the job, for a
+        record of a supervisor that knew no other."""
         moves = [event.data for event in past if event.type == "moved" and event.data["attempt"] == attempt]
         if not moves:
             return None
-        last = moves[-1]  # of a supervisor that knew no other layouts than that of the beginning if there is none
-        moved = cls(last["nodes"], last.get("layout") or dict(shape[1]), last["former"], is_known=True)
-        return None if moved.shape == shape else moved
+        last = moves[-1]
+        return cls(last["nodes"], last.get("layout") or layout, last["former"], is_known=True)
 
     @property
     def shape(self) -> Shape:

@@ -146,6 +146,10 @@ class Payload:
         """What makes its life another one."""
         return frozenset(self.seats.items()), tuple(sorted(self.layout.to_json().items()))
 
+    def is_as(self, other: "Payload") -> bool:
+        """Each rank of both is in the same place: the same nodes in another order are not."""
+        return (self.layout, self.places()) == (other.layout, other.places())
+
     @property
     def budgets(self) -> Mapping[str, int]:
         """Failures allowed per budget. Of steps without finite numbers none where the ranks themselves skip them."""

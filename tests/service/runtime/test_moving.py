@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from house.supervised import STEPS, FakeNodes, Rig, place
 
+from regroup.service.runtime.journal import Journal
 from regroup.workers.agent_config import AgentConfig
+from regroup.workers.contract import Exited
 
 
 class Nodes(FakeNodes):
@@ -79,6 +81,22 @@ async def test_a_supervisor_that_restarts_meanwhile_asks_again_and_moves(rig: Ri
     rig.begin()
     assert await rig.end() is None
     assert ((await rig.told("incident"))[-1])["rung"] == "spare"
+
+
+async def test_a_supervisor_that_restarts_where_nodes_have_changed_places_leaves_ranks_where_they_are() -> None:
+    """It is born with the nodes of the beginning; the job has been elsewhere since, and has them in another order."""
+    rig = Rig(FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)}))
+    rig.running.cancel()
+    placed, layout = [place("node-1"), place("node-0")], rig.payload.layout.to_json()
+    moved = {"nodes": placed, "layout": layout, "former": {}, "attempt": 0}
+    await Journal(rig.records, "j").write("moved:0:1", "moved", 0, moved)
+    rig.begin()
+    assert (await rig.end()).nodes == placed
+    rig.payload = rig.payload.on(placed, rig.payload.layout.to_json())
+    rig.begin()
+    assert await rig.end() is None
+    formed = await rig.told("generation")
+    assert [[rank["node_id"] for rank in each["ranks"]] for each in formed] == [["node-1", "node-0"]] * 2
 
 
 async def test_a_node_that_nobody_replaces_ends_in_the_queue(rig: Rig) -> None:
