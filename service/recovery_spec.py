@@ -18,6 +18,9 @@ class Budgets(Part):
     """Generations in which no rank moved on."""
     io_error: int = Field(default=5, ge=0)
     """Connection, timeout and storage errors in training code."""
+    device_error: int = Field(default=3, ge=0)
+    """A GPU out of memory, or a context that an error spoiled: new processes try once more. Twice at one step is no
+    accident, and ends the job."""
     non_finite: int = Field(default=3, ge=0)
     """Steps without finite numbers that are done again, or skipped (`recovery.non_finite`)."""
     loss_spike: int = Field(default=3, ge=0)

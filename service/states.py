@@ -100,6 +100,8 @@ class Reason(StrEnum):
     """Ranks went into different collectives: an error of the training code, too."""
     NON_FINITE = "non_finite"
     """A loss or a gradient's norm was no number, and `recovery.non_finite` leaves nothing to try."""
+    DEVICE_ERROR = "device_error"
+    """A device was out of memory, or an error spoiled its context: at the same step as before, if that ends the job."""
     BUDGET_EXHAUSTED = "budget_exhausted"
     """The same cause came back more often than its budget allows."""
     PLATFORM_ERROR = "platform_error"
@@ -129,6 +131,7 @@ TERMINAL_BY_REASON: Mapping[Reason, JobState] = {
     Reason.USER_ERROR: JobState.FAILED,
     Reason.DESYNC: JobState.FAILED,
     Reason.NON_FINITE: JobState.FAILED,
+    Reason.DEVICE_ERROR: JobState.FAILED,
     Reason.BUDGET_EXHAUSTED: JobState.FAILED,
     Reason.PLATFORM_ERROR: JobState.FAILED,
 }

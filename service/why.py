@@ -22,6 +22,10 @@ _ADVICE_BY_REASON = {
     "the calls that the message names; the stacks in the incident's evidence show where each rank was.",
     Reason.NON_FINITE: "The loss or the gradient is no number, and was so again where that was tried; lower the "
     "learning rate, lengthen the warmup, or look at the data of that step. `recovery.non_finite: skip` leaves it out.",
+    Reason.DEVICE_ERROR: "The device failed again at the same step. Out of memory: take a smaller `micro_batch` "
+    "(gradients accumulate, the batch stays), checkpoint activations, or split the model over more ranks; `regroup "
+    "plan` says what fits. A device-side assert is mostly an index out of range: CUDA_LAUNCH_BLOCKING=1 in `env` names "
+    "the line.",
     Reason.INVALID_INPUT: "What the spec names is not so; correct the field that the message names and submit again.",
     Reason.BUDGET_EXHAUSTED: "The same cause came back too often; see the incidents' evidence and that rank's logs. "
     "`recovery.budgets` allows more.",

@@ -12,6 +12,8 @@ class ErrorClass(StrEnum):
     """Import, shape, assertion and every other error of the code: FAILED at once."""
     IO = "io"
     """Connection, timeout and storage errors: their own budget."""
+    DEVICE = "device"
+    """The device is out of memory, or its context was spoiled: this process cannot go on, a new one may."""
     COLLATERAL = "collateral"
     """Follows from another rank's death, e.g. "connection reset by peer": never the cause."""
     INPUT = "input"

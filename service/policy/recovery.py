@@ -11,6 +11,7 @@ ZYGOTE_RANK = -2
 _REASON_BY_ERROR_CLASS = {
     "user": Reason.USER_ERROR,
     "io": Reason.IO_ERROR,
+    "device": Reason.DEVICE_ERROR,
     "input": Reason.INVALID_INPUT,
     "non_finite": Reason.NON_FINITE,
     "loss_spike": Reason.LOSS_SPIKE,
@@ -20,8 +21,11 @@ _BUDGET_OF_THE_CODE = {
     Reason.USER_ERROR: "user_error",
     Reason.DESYNC: "user_error",
     Reason.NON_FINITE: "non_finite",
+    Reason.DEVICE_ERROR: "device_error",
 }
 """Ends the job unless its spec allows more tries."""
+_NO_ACCIDENT_TWICE = frozenset({Reason.NON_FINITE, Reason.DEVICE_ERROR})
+"""At the same step, from the same state."""
 _RAISED_BY_ALL = frozenset({Reason.NON_FINITE, Reason.LOSS_SPIKE, Reason.SILENT_CORRUPTION})
 _OUT_OF_MEMORY = ": its node was out of memory; take smaller batches, fewer loader workers, or more resources.memory"
 _MISMATCH = ("a distributed collective mismatch", "mismatch between collectives")
@@ -39,7 +43,7 @@ class Failure:
 
     rank: int
     error_class: str
-    """`user`, `io`, `collateral`, `input`, `non_finite`, `loss_spike` or `corruption`."""
+    """`user`, `io`, `device`, `collateral`, `input`, `non_finite`, `loss_spike` or `corruption`."""
     kind: str
     message: str
     traceback: str
@@ -174,7 +178,7 @@ class Charge:
 
 def budget_of(reason: Reason, budgets: Mapping[str, int]) -> str | None:
     """The budget that a reason is charged to; None if it is charged to none: it ends the job, as an error of the code,
-    or a step that has no finite numbers, does unless allowed, or it was planned."""
+    a step that has no finite numbers or a device, does unless allowed, or it was planned."""
     if (budget := _BUDGET_OF_THE_CODE.get(reason)) is not None:
         return budget if budgets.get(budget) else None
     return BUDGET_BY_REASON.get(reason)
@@ -212,7 +216,7 @@ def judge(
     if budget is None:
         return Verdict(False, cause.reason, cause.summary)
     mine = [charge for charge in charges if charge.budget == budget and now_s - charge.time_s <= window_s]
-    if cause.reason is Reason.NON_FINITE and any(charge.step == step for charge in mine):
+    if cause.reason in _NO_ACCIDENT_TWICE and any(charge.step == step for charge in mine):
         return Verdict(False, cause.reason, f"{cause.summary}. It was so before, from the same state: no accident")
     mine.append(Charge(budget, now_s, step))
     if level_of(mine, refill_steps) > budgets[budget]:

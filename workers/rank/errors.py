@@ -28,6 +28,19 @@ _HARDWARE_TEXTS = (
     "fallen off the bus",
 )
 """What CUDA says of a device that is no good (cudaErrorECCUncorrectable and its like): the rank is dead, not wrong."""
+_DEVICE_TEXTS = (
+    "cuda out of memory",
+    "cuda error: out of memory",
+    "cublas_status_alloc_failed",
+    "device-side assert triggered",
+    "illegal memory access was encountered",
+    "illegal instruction was encountered",
+    "misaligned address",
+    "unspecified launch failure",
+    "the launch timed out and was terminated",
+)
+"""What CUDA says where memory is short, and of errors after which "the process must be terminated and relaunched"
+(CUDA Runtime API, error types): a new process may do better, if the code is not at fault."""
 _IO_ERRNOS = frozenset(
     {
         errno.EIO,
@@ -104,6 +117,8 @@ def classify(error: Exception) -> ErrorClass:
         return ErrorClass.COLLATERAL
     if any(part in text for part in _HARDWARE_TEXTS):
         return ErrorClass.COLLATERAL  # of no other rank, but of its device: like a rank's death
+    if not is_from_collective(error) and any(part in text for part in _DEVICE_TEXTS):
+        return ErrorClass.DEVICE
     if type(error).__name__ in ("DistNetworkError", "DistStoreError"):
         return ErrorClass.COLLATERAL
     if isinstance(error, ConnectionError | TimeoutError):

@@ -117,24 +117,20 @@ def test_progress_refills_and_the_window_forgets() -> None:
     assert judged(other).recover
 
 
-WITH_NUMBERS = {**BUDGETS, "non_finite": 3, "silent_corruption": 1}
-
-
-def test_a_step_without_numbers_is_done_again_once_and_is_no_accident_the_second_time() -> None:
-    first = judged([], reason=Reason.NON_FINITE, budgets=WITH_NUMBERS)
+@pytest.mark.parametrize("reason", [Reason.NON_FINITE, Reason.DEVICE_ERROR])
+def test_what_is_no_accident_the_second_time_at_the_same_step(reason: Reason) -> None:
+    budgets, budget = {**BUDGETS, reason.value: 3}, reason.value
+    first = judged([], reason=reason, budgets=budgets)
     assert first.recover and first.backoff_s == 0
-    again = judged([Charge("non_finite", 99.0, 50)], reason=Reason.NON_FINITE, budgets=WITH_NUMBERS)
-    assert (again.recover, again.reason) == (False, Reason.NON_FINITE)
+    again = judged([Charge(budget, 99.0, 50)], reason=reason, budgets=budgets)
+    assert (again.recover, again.reason) == (False, reason)
     assert "It was so before" in again.message
-    elsewhere = [Charge("non_finite", 99.0, step) for step in (20, 49)]
-    assert judged(elsewhere, reason=Reason.NON_FINITE, budgets=WITH_NUMBERS).recover
-    many = [Charge("non_finite", 99.0, step) for step in (47, 48, 49)]
-    assert judged(many, reason=Reason.NON_FINITE, budgets=WITH_NUMBERS).reason is Reason.BUDGET_EXHAUSTED
-
-
-def test_without_a_budget_a_step_without_numbers_ends_the_job_for_that_reason() -> None:
-    at_once = judged([], reason=Reason.NON_FINITE, budgets={**BUDGETS, "non_finite": 0})
-    assert (at_once.recover, at_once.reason) == (False, Reason.NON_FINITE)
+    elsewhere = [Charge(budget, 99.0, step) for step in (20, 49)]
+    assert judged(elsewhere, reason=reason, budgets=budgets).recover
+    many = [Charge(budget, 99.0, step) for step in (47, 48, 49)]
+    assert judged(many, reason=reason, budgets=budgets).reason is Reason.BUDGET_EXHAUSTED
+    at_once = judged([], reason=reason, budgets={**BUDGETS, budget: 0})
+    assert (at_once.recover, at_once.reason) == (False, reason)
 
 
 def test_what_all_ranks_raise_blames_none_of_them_but_the_odd_one() -> None:
