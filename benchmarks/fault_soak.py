@@ -10,7 +10,7 @@ from benchmarks.fault_rows import OFTEN_MIRRORED
 from benchmarks.peers.workload import NODES, RANKS, SLOTS
 from regroup.api.chaos.local_service import LocalService
 from regroup.service.chaos import plan as plans
-from regroup.service.chaos.plan import Plan
+from regroup.service.chaos.plan import LOSES_A_NODE, Plan
 from regroup.service.chaos.record import Record
 from regroup.service.policy.accounting import TimeClass, goodput
 from regroup.service.runtime import left_behind, local_ray
@@ -33,17 +33,28 @@ def run(root: Path, minutes: float, seed: int, failures: list[str]) -> dict[str,
             plan = plans.soak(seed, steps=steps, every=every, ranks=RANKS, nodes=NODES, mix=mix)
             count = len(plan.faults) + len(plan.blows)
             record = faults.run_job(service, root, plan, count, snapshot=OFTEN_MIRRORED)
+            failures += [f"soak, {name}: {problem}" for problem in short_of(plan, record)]
             if record.job["state"] != "SUCCEEDED":
                 failures.append(f"soak, {name}: job ended {record.job['state']}: {record.job['message']}")
             equal = equal and record.job["digest"] == control.job["digest"]
             leaks += [*record.left, *left_behind.beyond(before, _held(service))]
             document[f"goodput_{name}"] = _goodput(record)
             document[name] = {
+                "planned": count,
                 "incidents": len(record.incidents),
                 "blows": len(record.fallen),
                 "seconds": dict(record.seconds),
             }
     return {**document, "step_s": step_s, "steps": steps, "bitwise_equal": equal, "leaks": len(leaks), "left": leaks}
+
+
+def short_of(plan: Plan, record: Record) -> list[str]:
+    """What was planned and did not strike: a soak without it would be too kind."""
+    incidents = len(plan.faults) + sum(blow.do in LOSES_A_NODE for blow in plan.blows)
+    counts = {"incidents": (incidents, len(record.incidents)), "blows": (len(plan.blows), len(record.fallen))}
+    return [
+        f"{planned} {what} were planned, {seen} were seen" for what, (planned, seen) in counts.items() if seen < planned
+    ]
 
 
 def _goodput(record: Record) -> float | None:

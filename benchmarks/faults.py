@@ -1,9 +1,10 @@
 """What each kind of failure costs: many injections into one job, held against an undisturbed run.
 
-usage: python -m benchmarks.faults --json PATH [--injections N] [--rows rank_exit,hang,supervisor,node_loss,torchft]
-                                   [--soak-minutes M]
+usage: python -m benchmarks.faults --json PATH [--injections N] [--soak-minutes M]
+                                   [--rows rank_exit,hang,supervisor,node_loss,scenarios,torchft]
 
-Rows that are not run are kept as they are in PATH. Each says what machine it was measured on.
+`scenarios` are all of `regroup chaos`, three times each. Rows that are not run are kept as they are in PATH. Each says
+what machine it was measured on.
 """
 
 import json
@@ -13,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import fault_peers, fault_soak, plots, torchft_arm
+from benchmarks import fault_peers, fault_scenarios, fault_soak, plots, torchft_arm
 from benchmarks.facts import machine_facts
 from benchmarks.fault_rows import figures_of, plan_of, trials_of
 from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
@@ -25,7 +26,7 @@ from regroup.service.chaos.record import Record
 from regroup.service.errors import RegroupError
 
 ROWS = ("rank_exit", "hang", "supervisor", "node_loss")
-PEER = "torchft"
+SCENARIOS, PEER = "scenarios", "torchft"
 _SPARES = {"node_loss": 1}
 _SEED = 5
 _A_STEP_S, _AN_INJECTION_S = 2.0, 60.0
@@ -38,7 +39,9 @@ def main() -> int:
     """Run the rows and write the result, after each."""
     parser = arguments(__doc__ or "", trials=1)
     parser.add_argument("--injections", type=int, default=20, metavar="N", help="of each row, default 20")
-    parser.add_argument("--rows", default=",".join((*ROWS, PEER)), help="rows to run, comma-separated; `none` for none")
+    parser.add_argument(
+        "--rows", default=",".join((*ROWS, SCENARIOS, PEER)), help="rows to run, comma-separated; `none` for none"
+    )
     parser.add_argument("--soak-minutes", type=float, default=0.0, metavar="M", help="also soak for so long, twice")
     given = parser.parse_args()
     end_tidily_on_sigterm()
@@ -55,6 +58,14 @@ def main() -> int:
                 _write(given.json, document)
             else:
                 print("torchft is not installed and left out: pip install torchft==0.2.0", flush=True)
+        if SCENARIOS in rows:
+            rows.remove(SCENARIOS)
+
+            def keep(found: dict[str, Any]) -> None:
+                document[SCENARIOS] = found
+                _write(given.json, document)
+
+            fault_scenarios.run(document["failures"], keep)
         for row in rows:
             document[row] = _row(root, row, given.injections, document["failures"])
             _write(given.json, document)

@@ -31,7 +31,7 @@ job's ladder; `target` must keep all, `min` and `max` with a smaller part of the
 {rules_doc()}
 """
 RESULTS = ROOT / "benchmarks" / "results"
-"""Where runs of `regroup chaos run --all` and of the faults benchmark are kept: `faults.md` is written from them."""
+"""Where runs of the faults benchmark are kept: `faults.md` is written from them."""
 
 
 def main() -> int:
@@ -44,7 +44,7 @@ def main() -> int:
         ROOT / "docs" / "layouts.md": LAYOUTS,
         ROOT / "docs" / "cli.md": cli_doc.render(),
         ROOT / "docs" / "job-spec.md": spec_doc.render(),
-        ROOT / "docs" / "faults.md": faults_page(_result("chaos"), _result("faults")),
+        ROOT / "docs" / "faults.md": faults_page(_result("faults")),
         ROOT / "docs" / "openapi.json": json.dumps(openapi(), indent=1, sort_keys=True) + "\n",
         ROOT / "deploy" / "grafana" / "regroup.json": dashboard,
     }

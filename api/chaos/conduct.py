@@ -7,19 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from regroup.api.chaos.checkpoint_files import loadable
 from regroup.api.chaos.local_service import LocalService
+from regroup.api.chaos.recording import LoadableCheckpoints, recorded
 from regroup.api.client import ApiError, Client
 from regroup.api.schemas import Job
 from regroup.service.chaos.plan import LOSES_A_NODE, Blow, Plan
 from regroup.service.chaos.record import Fallen, Record
-from regroup.service.runtime import left_behind, local_strikes
+from regroup.service.runtime import local_strikes
 from regroup.service.runtime.local_strikes import Struck
 from regroup.service.states import JobState
 
 _LOOK_S, _LOOK_CLOSELY_S = 0.2, 0.02
-_VERIFY_EVERY_S = 1.0
-_GONE_WITHIN_S = 30.0
 _CANCELLED_WITHIN_S = 60.0
 _LAST_EVENTS = 8
 _RECOVERED_STEPS = 3
@@ -40,7 +38,7 @@ def conduct(service: LocalService, spec: Mapping[str, Any], plan: Plan, *, withi
         job = client.submit({**spec, **plan.parts, "faults": [dict(fault) for fault in plan.faults]})
         course = _Course(service, client, job.id, plan, tell)
         course.watch(time.monotonic() + within_s)
-        return _recorded(client, course)
+        return recorded(client, job.id, plan, fallen=course.fallen, fewest_loadable=course.loadable.fewest)
 
 
 class _Course:
@@ -49,11 +47,10 @@ class _Course:
     def __init__(self, service: LocalService, client: Client, job_id: str, plan: Plan, tell: Tell) -> None:
         self.service, self.client, self.job_id, self.plan, self.tell = service, client, job_id, plan, tell
         self.fallen: list[Fallen] = []
-        self.fewest_loadable: int | None = None
+        self.loadable = LoadableCheckpoints()
         self._due = deque(plan.blows)
         self._open: list[Struck] = []
         """Nodes that were lost and have yet to be thawed and replaced."""
-        self._verify_s = 0.0
         self._incidents = 0
 
     def watch(self, deadline_s: float) -> None:
@@ -68,14 +65,14 @@ class _Course:
                 break
             closely = bool(self._due) and self._due[0].while_recovering
             if not closely:  # a recovery may be over before all else was looked at
-                self._look_at_checkpoints(job)
+                self.loadable.look(job)
                 self._see(job)
             if self._due and self._has_come(self._due[0], job):
                 self._fall(self._due.popleft(), job)
             time.sleep(_LOOK_CLOSELY_S if closely else _LOOK_S)
             job = self.client.get(self.job_id)
         self._see(job)
-        self._look_at_checkpoints(job)
+        self.loadable.look(job)
         self._settle()
 
     def _say_where(self) -> None:
@@ -163,39 +160,6 @@ class _Course:
             if not self.service.strikes.thaw(struck):
                 self.tell(f"node {self.service.add_node()} takes the place of the lost one")
         self._open.clear()
-
-    def _look_at_checkpoints(self, job: Job) -> None:
-        if time.monotonic() - self._verify_s < _VERIFY_EVERY_S and not JobState(job.state).is_terminal:
-            return
-        self._verify_s = time.monotonic()
-        count = len(loadable(job.storage_uri))
-        if count or self.fewest_loadable is not None:
-            self.fewest_loadable = min(count, count if self.fewest_loadable is None else self.fewest_loadable)
-
-
-def _recorded(client: Client, course: _Course) -> Record:
-    job = client.get(course.job_id)
-    deadline = time.monotonic() + _GONE_WITHIN_S
-    while (left := left_behind.naming([job.id])) and time.monotonic() < deadline:
-        time.sleep(0.1)
-
-    def plain(items: Any) -> tuple[dict[str, Any], ...]:
-        return tuple(item.model_dump(mode="json") for item in items)
-
-    return Record(
-        plan=course.plan,
-        job=job.model_dump(mode="json"),
-        incidents=plain(client.incidents(job.id)),
-        events=plain(client.events(job.id)),
-        generations=plain(client.generations(job.id)),
-        rows=plain(client.steps(job.id)),
-        checkpoints=plain(client.checkpoints(job.id, removed=True)),
-        ledger=client.ledger(job.id).model_dump(mode="json"),
-        seconds=client.why(job.id).seconds,
-        fallen=tuple(course.fallen),
-        left=tuple(left),
-        fewest_loadable=course.fewest_loadable,
-    )
 
 
 def _node(job: Job, number: int) -> str:

@@ -34,12 +34,16 @@ class Case:
     """A scenario to be run."""
 
     scenario: Scenario
+    seed: int
     blind_to: tuple[Detector, ...] = ()
     """Detectors that are off; nobody waits long for what is not noticed then."""
 
 
-def run_cases(cases: Sequence[Case], seed: int, tell: Tell) -> Iterator[tuple[Case, Outcome]]:
-    """Each outcome as soon as it is there. Scenarios that need a spare node come last, on a service that has one."""
+def run_cases(cases: Sequence[Case], tell: Tell) -> Iterator[tuple[Case, Outcome]]:
+    """Each outcome as soon as it is there. Scenarios that need a spare node come last, on a service that has one.
+
+    The seed strikes; an undisturbed run is the same for all seeds.
+    """
     for spares in sorted({case.scenario.spares for case in cases}):
         with _service(spares) as (service, root):
             controls: dict[tuple[int, str], Record] = {}
@@ -49,13 +53,13 @@ def run_cases(cases: Sequence[Case], seed: int, tell: Tell) -> Iterator[tuple[Ca
                 like = (scenario.steps, str(layout))
                 if like not in controls:
                     tell(f"control run of {scenario.steps} steps")
-                    controls[like] = _run(service, root, Plan("control", seed, scenario.steps), tell, **layout)
+                    controls[like] = _run(service, root, Plan("control", case.seed, scenario.steps), tell, **layout)
                 blind = f", blind to {', '.join(case.blind_to)}" if case.blind_to else ""
                 tell(f"{scenario.number} {scenario.name}{blind}: {scenario.what}")
-                plan, control = scenario.plan(seed), controls[like]
+                plan, control = scenario.plan(case.seed), controls[like]
                 within_s = _blind_patience_s(plan, control) if blind else None
                 record = _run(service, root, plan, tell, within_s, blind_to=list(case.blind_to))
-                yield case, judged(scenario, seed, record, control)
+                yield case, judged(scenario, case.seed, record, control)
 
 
 def run_soak(minutes: float, seed: int, mix: Mapping[str, float], tell: Tell) -> Outcome:

@@ -49,18 +49,18 @@ Mix = Annotated[
 
 
 def chaos_list(as_json: AsJson = False) -> None:
-    """The scenarios, and those that cannot be run yet, with the reason."""
+    """The scenarios, and those that tests of their own run, with the reason."""
     from dataclasses import asdict
 
-    from regroup.service.chaos.scenarios import NOT_YET, SCENARIOS
+    from regroup.service.chaos.scenarios import ELSEWHERE, SCENARIOS
 
     if as_json:
         here = [{"number": each.number, "name": each.name, "what": each.what} for each in SCENARIOS]
-        print_json({"scenarios": here, "not_yet": [asdict(each) for each in NOT_YET]})
+        print_json({"scenarios": here, "elsewhere": [asdict(each) for each in ELSEWHERE]})
         return
     print_table(("#", "NAME", "WHAT IS INJECTED"), [(each.number, each.name, each.what) for each in SCENARIOS])
     print()
-    print_table(("#", "NOT YET", "WHY"), [(each.number, each.what, each.why) for each in NOT_YET])
+    print_table(("#", "ELSEWHERE", "WHY", "BY"), [(each.number, each.what, each.why, each.tests) for each in ELSEWHERE])
 
 
 def chaos_run(
@@ -82,7 +82,7 @@ def chaos_run(
         raise SpecError([FieldIssue("SCENARIO", "name one, or say --all")])
     _end_tidily()
     outcomes: list[dict[str, Any]] = []
-    for _, outcome in run_cases([Case(each, tuple(blind_to or ())) for each in wanted if each], seed, say):
+    for _, outcome in run_cases([Case(each, seed, tuple(blind_to or ())) for each in wanted if each], say):
         outcomes.append(outcome.to_json())
         say(f"{outcome.name}: {'holds' if outcome.holds else 'DOES NOT HOLD'}")
         _write(report, {"seed": seed, "scenarios": outcomes}, outcomes)
@@ -99,8 +99,8 @@ def chaos_blind(detectors: Detectors = None, seed: Seed = 0, report: Report = No
 
     _end_tidily()
     found: list[dict[str, Any]] = []
-    cases = [Case(NEEDED_FOR[each].scenario, (each,)) for each in detectors or Detector]
-    for case, outcome in run_cases(cases, seed, say):
+    cases = [Case(NEEDED_FOR[each].scenario, seed, (each,)) for each in detectors or Detector]
+    for case, outcome in run_cases(cases, say):
         (detector,) = case.blind_to
         is_needed = NEEDED_FOR[detector].is_shown_by(outcome)
         found.append({"detector": detector.value, "is_needed": is_needed, **outcome.to_json()})

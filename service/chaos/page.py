@@ -5,12 +5,11 @@ from typing import Any
 
 from regroup.service.chaos.invariants import MEANINGS
 from regroup.service.chaos.plan import MIX, OUTSIDE
-from regroup.service.chaos.report import not_yet_page, page
+from regroup.service.chaos.report import elsewhere_page
 
 _HEAD = """# Failures, and what they cost
 
-This page is generated (`make docs`) from what was measured last: `benchmarks/results/chaos.json`, which
-`regroup chaos run --all --json benchmarks/results/chaos.json` writes, and `benchmarks/results/faults.json` of
+This page is generated (`make docs`) from what was measured last: `benchmarks/results/faults.json` of
 `make bench-faults`. How recovery works is in [What a failure costs](guides/recovery.md) and in
 [architecture](architecture.md).
 
@@ -35,25 +34,46 @@ that others run. Failures of ranks can be had on any server that was started wit
 """
 
 
-def faults_page(chaos: Mapping[str, Any], faults: Mapping[str, Any]) -> str:
+_ELSEWHERE = """Scenarios that `regroup chaos` cannot run. Where a job is struck, the test judges I1 to I8 as the
+command does.
+"""
+
+
+def faults_page(faults: Mapping[str, Any]) -> str:
     """The whole page, from stored results; what was never run is said to be missing."""
-    parts = [_HEAD, "## Scenarios\n", _scenarios(chaos), "## What must hold\n", _invariants()]
+    parts = [_HEAD, "## Scenarios\n", _scenarios(faults.get("scenarios", {})), "## What must hold\n", _invariants()]
     parts += ["## What strikes from outside\n", _outside(), "## Figures\n", _figures(faults)]
-    parts += ["## Not yet\n", "Scenarios that `regroup chaos` cannot run, and why.\n", not_yet_page()]
+    parts += ["## By tests of their own\n", _ELSEWHERE, elsewhere_page()]
     return "\n".join(parts)
 
 
-def _scenarios(chaos: Mapping[str, Any]) -> str:
-    outcomes = chaos.get("scenarios", ())
-    if not outcomes:
+def _scenarios(ran: Mapping[str, Any]) -> str:
+    if not ran:
         return "No run is stored.\n"
     text = (
-        f"The last run, {chaos['date']}, seed {chaos['seed']}: two nodes with two ranks each on {chaos['cores']} cores "
-        "of one machine, a snapshot every step. *Detected* and *trains on* are counted from the failure, and are the "
-        "worst of the run where it had several incidents. "
-        "Where a failure is no incident, *trains on* is when the next step was seen at the API.\n"
+        f"The last run, {ran['date']}, with the seeds {', '.join(map(str, ran['seeds']))}: two nodes with two ranks "
+        f"each on {ran['measured_on']['cores']} cores of one machine, a snapshot every step. *Detected* and *trains "
+        "on* are counted from the failure, median / 95th percentile of the runs; where a run had several "
+        "incidents, its worst counts. Where a failure is no incident, *trains on* is when the next step was seen at the API.\n"
     )
-    return f"{text}\n{page(outcomes)}"
+    lines = [
+        "| # | injected | detected | trains on | most steps lost | cause, rung | I1–I8 hold |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    return "\n".join([text, *lines, *(_scenario(row) for row in ran["rows"])]) + "\n"
+
+
+def _scenario(row: Mapping[str, Any]) -> str:
+    causes = ", ".join(f"{reason}, {rung or '–'}" for reason, rung in row["causes"]) or "no incident"
+    cells = (
+        row["number"], row["what"], _spread(row["detect_s"]), _spread(row["recover_s"]), str(row["steps_lost_max"]),
+        causes, f"{row['hold']} of {row['n']}",
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def _spread(spread: Mapping[str, float] | None) -> str:
+    return "–" if spread is None else f"{spread['p50']:.2f} / {spread['p95']:.2f} s"
 
 
 def _invariants() -> str:

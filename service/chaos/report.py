@@ -6,7 +6,7 @@ from typing import Any
 
 from regroup.service.chaos.invariants import Expected, Finding, judge
 from regroup.service.chaos.record import Record
-from regroup.service.chaos.scenarios import NOT_YET, Scenario
+from regroup.service.chaos.scenarios import ELSEWHERE, Scenario
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,14 @@ def page(outcomes: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def not_yet_page() -> str:
-    """The scenarios that this command cannot run, and why."""
-    lines = ["| # | scenario | why not |", "|---|---|---|"]
-    return "\n".join([*lines, *(f"| {each.number} | {each.what} | {each.why} |" for each in NOT_YET)]) + "\n"
+def elsewhere_page() -> str:
+    """The scenarios that this command cannot run, why, and what does."""
+    lines = ["| # | scenario | why not | run by |", "|---|---|---|---|"]
+    rows = (
+        f"| {each.number} | {each.what} | {each.why} | {', '.join(f'`{test}`' for test in each.tests.split()) or '–'} |"
+        for each in ELSEWHERE
+    )
+    return "\n".join([*lines, *rows]) + "\n"
 
 
 def _row(outcome: Mapping[str, Any]) -> str:

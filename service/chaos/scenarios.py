@@ -58,12 +58,15 @@ class Scenario:
 
 
 @dataclass(frozen=True)
-class NotYet:
-    """A scenario that cannot be run by this command, and why."""
+class Elsewhere:
+    """A scenario that cannot be run by this command."""
 
     number: str
     what: str
     why: str
+    """Why it cannot."""
+    tests: str
+    """Those that run it; empty where none can."""
 
 
 def _one(do: str, *, rank: int | None = None, phase: str | None = None, **more: Any) -> Draw:
@@ -220,27 +223,29 @@ SCENARIOS: Sequence[Scenario] = (
              parts={"recovery": {"budgets": {"rank_exit": 3}}}),
 )  # fmt: skip
 
-NOT_YET: Sequence[NotYet] = (
-    NotYet("6", "collective mismatch", "an error of code, not a fault of a spec: tests/e2e/test_hang.py has such code"),
-    NotYet("10", "CUDA out of memory, poisoned context", "needs a GPU"),
-    NotYet("17", "Ray's head restarts", "ends the command's own cluster; tests/e2e/test_lost_cluster.py does it"),
-    NotYet("18a", "two nodes of different pairs", "needs four nodes: tests/e2e/test_two_nodes.py has them"),
-    NotYet("21", "flapping node", "takes minutes: tests/e2e/test_node_health.py does it"),
-    NotYet("22a", "nodes are parted", "`regroup chaos` has one network; tests/e2e/test_partition.py makes several"),
-    NotYet("23a", "packets are late", "a socket's filter loses them at most: tests/e2e/test_partition.py delays them"),
-    NotYet(
-        "26b",
-        "slow, refusing or silent storage",
-        "it saves to a folder: tests/e2e/test_troubled_storage.py has a store",
-    ),
-    NotYet("27, 30", "nodes added; other layouts", "planned, no failure: tests/e2e/test_resize.py does it"),
-    NotYet("28, 29", "nodes drained, with time and without", "planned, no failure: tests/e2e/test_drain.py does it"),
-    NotYet("31", "not enough nodes for any layout", "no failure of a job: it queues; tests/e2e/test_control_plane.py"),
-    NotYet("33d", "a wrong gradient in the sum", "seen only if the loss stands out: it is wrong on all ranks alike"),
-    NotYet("34", "spare dies or is unfit", "no fault spoils a node: tests/workers/node/test_standby.py does"),
-    NotYet("35", "clock jump", "needs a clock for each node: tests/e2e/test_clocks.py gives one to a node"),
-    NotYet("36", "stale message", "sent by hand in tests/workers/node/test_host.py"),
-)
+ELSEWHERE: Sequence[Elsewhere] = (
+    Elsewhere("6", "collective mismatch", "an error of code, not a fault of a spec", "tests/e2e/test_hang.py"),
+    Elsewhere("10", "device out of memory, spoiled context", "needs a GPU; without one only what torch says of it",
+              "tests/e2e/test_device_errors.py"),
+    Elsewhere("17", "Ray's head restarts", "ends the command's own cluster",
+              "tests/e2e/test_lost_cluster.py tests/e2e/test_lost_head.py"),
+    Elsewhere("18a", "two nodes of different pairs", "needs four nodes", "tests/e2e/test_two_nodes.py"),
+    Elsewhere("21", "flapping node", "takes minutes", "tests/e2e/test_node_health.py"),
+    Elsewhere("22a", "nodes are parted", "the command has one network", "tests/e2e/test_partition.py"),
+    Elsewhere("23a", "packets are late", "a socket's filter loses them at most", "tests/e2e/test_partition.py"),
+    Elsewhere("26b", "slow, refusing or silent storage", "the command saves to a folder",
+              "tests/e2e/test_troubled_storage.py"),
+    Elsewhere("27, 30", "nodes added; other layouts", "planned, no failure",
+              "tests/e2e/test_resize.py tests/e2e/test_elastic_nodes.py"),
+    Elsewhere("28, 29", "nodes drained, with time and without", "planned, no failure", "tests/e2e/test_drain.py"),
+    Elsewhere("31", "not enough nodes for any layout", "a node that joins ends it", "tests/e2e/test_elastic_nodes.py"),
+    Elsewhere("33d", "a wrong gradient in the sum", "wrong on all ranks alike, and seen only if the loss stands out",
+              ""),
+    Elsewhere("34", "spare dies or is unfit", "no fault spoils a node",
+              "tests/workers/node/test_standby.py tests/service/runtime/test_sparing.py"),
+    Elsewhere("35", "clock jump", "needs a clock for each node", "tests/e2e/test_clocks.py"),
+    Elsewhere("36", "stale message", "nobody sends one; by hand", "tests/workers/node/test_host.py"),
+)  # fmt: skip
 
 
 def by_name(name: str) -> Scenario | None:

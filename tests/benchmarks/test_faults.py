@@ -6,9 +6,11 @@ import pytest
 
 from benchmarks.fault_peers import result
 from benchmarks.fault_rows import figures_of, plan_of, trials_of
+from benchmarks.fault_scenarios import row_of
+from benchmarks.fault_soak import short_of
 from benchmarks.faults import ROWS, summary
 from benchmarks.trial import Strike, Trial
-from regroup.service.chaos.plan import Plan
+from regroup.service.chaos.plan import Blow, Plan, fault
 from regroup.service.chaos.record import Fallen, Record
 
 
@@ -97,3 +99,25 @@ def test_a_job_is_whole_again_with_all_its_ranks() -> None:
         "torchft_full_strength": pytest.approx(8.0)
     }
     assert result(trials[:1])["ratio"] is None and "ratio" not in summary({"torchft": result(trials[:1])})
+
+
+def test_a_scenario_is_summed_up_over_its_runs() -> None:
+    def outcome(detect_s: float | None, lost: int, *problems: str) -> dict[str, Any]:
+        return {"number": "1", "name": "x", "what": "y", "holds": not problems, "problems": list(problems),
+                "incidents": ["rank_exit"], "rungs": ["respawn"], "detect_s": detect_s, "recover_s": None,
+                "steps_lost": lost}  # fmt: skip
+
+    found = row_of([outcome(0.1, 0), outcome(0.3, 1, "I2: other bits"), outcome(None, 0)])
+    assert (found["n"], found["hold"], found["steps_lost_max"]) == (3, 2, 1)
+    assert found["detect_s"] == {"p50": pytest.approx(0.2), "p95": pytest.approx(0.29)}
+    assert found["recover_s"] is None and found["causes"] == [["rank_exit", "respawn"]]
+    assert found["problems"] == ["I2: other bits"]
+
+
+def test_a_soak_in_which_something_did_not_strike_says_so() -> None:
+    plan = Plan("soak", 0, 99, (fault("sigkill", 1, 5),), (Blow("kill_node", 9), Blow("kill_server", 20)))
+    fallen = [Fallen(blow.do, "", 1.0, blow.after_step, 1) for blow in plan.blows]
+    seen = [incident(5, 1.0, 1.1, 2.0), incident(9, 3.0, 3.1, 4.0)]
+    assert short_of(plan, record(incidents=seen, fallen=fallen)) == []
+    assert short_of(plan, record(incidents=seen[:1], fallen=fallen)) == ["2 incidents were planned, 1 were seen"]
+    assert short_of(plan, record(incidents=seen, fallen=fallen[:1])) == ["2 blows were planned, 1 were seen"]

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from house.clocks import Clock
 from house.gates import Gates
-from house.served import Served, assert_same_result, eventually
+from house.judged import judged
+from house.served import Served, eventually
 
+from regroup.service.chaos.invariants import Expected
 from regroup.service.runtime import local_ray
 from regroup.service.settings import Settings
 
@@ -41,14 +43,13 @@ def test_nothing_expires_and_no_bit_is_another(other: tuple[Served, Clock], spec
     control = server.run(spec("calm", steps=STEPS))
     gates = Gates(tmp_path, *SET_AT)
     job = server.client.submit(spec("jumpy", steps=STEPS, **gates.parts))
-    for number, (step, ahead_s) in enumerate(SET_AT.items(), 1):
-        eventually(lambda step=step: len(gates.ranks_at(step)) == 4, 120)
-        clock.set(ahead_s)
-        eventually(lambda number=number: len(told(server, job.id)) == number, TOLD_WITHIN_S)
-        gates.open(step)
-    done = server.client.wait(job.id, timeout_s=120)
-    assert_same_result(server, done, control)
-    assert done.incidents == []
+    with judged(server, job, Expected(), control):
+        for number, (step, ahead_s) in enumerate(SET_AT.items(), 1):
+            eventually(lambda step=step: len(gates.ranks_at(step)) == 4, 120)
+            clock.set(ahead_s)
+            eventually(lambda number=number: len(told(server, job.id)) == number, TOLD_WITHIN_S)
+            gates.open(step)
+        server.client.wait(job.id, timeout_s=120)
     assert told(server, job.id) == [pytest.approx(each, abs=5) for each in (HOUR_S, -HOUR_S, -HOUR_S)]
     (formed,) = server.client.generations(job.id)
     assert {rank.node_name for rank in formed.ranks} == {"local-1", "local-2"}

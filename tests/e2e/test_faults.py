@@ -90,7 +90,6 @@ def test_an_agent_dies_and_the_job_resumes_from_disk(served: Served, spec: Spec,
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_steps_of_a_checkpoint_are_accounted_for_though_the_agent_that_told_them_dies(
     served: Served, spec: Spec, control: Job, tmp_path: Path
 ) -> None:

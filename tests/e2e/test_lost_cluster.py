@@ -7,12 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house.served import Served, assert_same_result, eventually
+from house.judged import judged
+from house.served import Served, eventually
 
 from regroup.api.schemas import Job
+from regroup.service.chaos.invariants import Expected
 from regroup.service.runtime import local_ray
 
 Spec = Callable[..., dict[str, Any]]
+
+LOST = Expected(
+    incidents=(frozenset({"rank_exit"}), frozenset({"cluster_lost"})),
+    rungs=frozenset({"respawn", "disk"}),
+    total_s=90.0,
+    steps_lost=8,
+)
 
 
 @pytest.mark.slow
@@ -31,14 +40,14 @@ def test_a_job_goes_on_in_a_new_cluster_where_its_numbers_and_steps_go_on(
         eventually(lambda: [saved for saved in served.client.checkpoints(job.id) if saved.step == 8], 120)
         cluster = local_ray.load(served.state)
         assert cluster is not None
-        served.kill()
-        for process in cluster.daemons:
-            if process.is_alive:
-                os.kill(process.pid, signal.SIGKILL)
-        served.start()  # which ends what the lost cluster left running
-        hold.unlink()
-        done = served.client.wait(job.id, timeout_s=240)
-        assert_same_result(served, done, control)
+        with judged(served, job, LOST, control):
+            served.kill()
+            for process in cluster.daemons:
+                if process.is_alive:
+                    os.kill(process.pid, signal.SIGKILL)
+            served.start()  # which ends what the lost cluster left running
+            hold.unlink()
+            served.client.wait(job.id, timeout_s=240)
         generations = [event.generation for event in served.client.events(job.id) if event.type == "generation"]
         assert generations == [1, 2, 3], "numbers only grow, whatever was forgotten"
         numbers = [event.number for event in served.client.events(job.id)]

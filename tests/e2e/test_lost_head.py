@@ -5,18 +5,22 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from house.gates import Gates
-from house.served import Served, assert_same_result, eventually
+from house.judged import judged
+from house.served import Served, eventually
 
+from regroup.service.chaos.invariants import Expected
 from regroup.service.runtime import local_ray, processes
 from regroup.service.runtime.processes import Process
 
 Spec = Callable[..., dict[str, Any]]
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
+ONE_EXIT = Expected(incidents=(frozenset({"rank_exit"}),), steps_lost=0)
 
 
 @pytest.fixture
@@ -37,30 +41,40 @@ def test_jobs_train_on_while_rays_records_are_away_and_are_adopted_again(
     faults = [{"at": {"rank": 1, "step": 20, "phase": "backward"}, "do": "sigkill"}]
     job = kept.client.submit(spec("head-lost", faults=faults, **gates.parts))
     eventually(lambda: kept.client.get(job.id).step == 9, 120)
+    with _without_records(kept, tmp_path) as bring_back, judged(kept, job, ONE_EXIT, control):
+        gates.open(10)
+        eventually(lambda: gates.ranks_at(18).keys() == {0, 1, 2, 3}, 60)  # it trains on without
+        bring_back()
+        eventually(lambda: kept.client.get(job.id).step == 17, 120)
+        gates.open(18)
+        kept.client.wait(job.id, timeout_s=240)
+    generations = [event.generation for event in kept.client.events(job.id) if event.type == "generation"]
+    assert generations == [1, 2], "its record was kept, and the next number is the next one"
+
+
+@contextmanager
+def _without_records(kept: Served, folder: Path) -> Iterator[Callable[[], None]]:
+    """The process that holds Ray's records is dead; what the block is given starts it again, until its end."""
     gcs = _gcs(kept)
     command = [word.decode() for word in processes.command(gcs)]
     environment = dict(
         part.split("=", 1) for part in Path(f"/proc/{gcs.pid}/environ").read_text().split("\0") if "=" in part
     )
-    folder = Path(f"/proc/{gcs.pid}/cwd").readlink()
+    works_in = Path(f"/proc/{gcs.pid}/cwd").readlink()
     os.kill(gcs.pid, signal.SIGKILL)
     eventually(lambda: not gcs.is_alive, 10)
-    gates.open(10)
-    eventually(lambda: gates.ranks_at(18).keys() == {0, 1, 2, 3}, 60)  # it trains on without
-    with (tmp_path / "gcs.log").open("wb") as log:
-        again = subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log)
+    again: list[subprocess.Popen[bytes]] = []
+
+    def bring_back() -> None:
+        with (folder / "gcs.log").open("wb") as log:
+            again.append(subprocess.Popen(command, env=environment, cwd=works_in, stdout=log, stderr=log))
+
     try:
-        eventually(lambda: kept.client.get(job.id).step == 17, 120)
-        gates.open(18)
-        done = kept.client.wait(job.id, timeout_s=240)
-        assert_same_result(kept, done, control)
-        (incident,) = done.incidents
-        assert (incident.reason, incident.rung, incident.steps_lost) == ("rank_exit", "respawn", 0)
-        generations = [event.generation for event in kept.client.events(job.id) if event.type == "generation"]
-        assert generations == [1, 2], "its record was kept, and the next number is the next one"
+        yield bring_back
     finally:
-        again.kill()
-        again.wait()
+        for process in again:
+            process.kill()
+            process.wait()
 
 
 def _gcs(served: Served) -> Process:

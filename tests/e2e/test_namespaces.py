@@ -40,7 +40,7 @@ def test_a_job_on_two_machines_loses_a_rank(machines: Cluster, text: Path, spec:
         assert [place.address for place in placed.placement] == [TRAINING[0]] * 2 + [TRAINING[1]] * 2
     assert job.digest.parameters and job.digest.samples
     assert job.digest == control.digest
-    ledger = machines.ledger(job)
+    ledger = machines.client.ledger(job.id)
     assert ledger.exact, ledger.problems
     assert ledger.steps == control.step == calm["training"]["steps"]
     assert list((machines.shared / "storage/jobs" / job.id / "checkpoints").glob("*/manifest.json"))

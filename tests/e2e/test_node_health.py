@@ -7,9 +7,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from house.judged import judged
 from house.served import Served, eventually, parent
 
+from regroup.api.schemas import Job
+from regroup.service.chaos.invariants import Expected
+
 pytestmark = pytest.mark.slow
+FLAPPED = Expected(
+    "CANCELLED", "cancelled_by_user", (frozenset({"agent_lost"}),) * 3, detect_s=6.0, total_s=25.0, steps_lost=4000
+)
+"""The steps of seconds: they are short, and a mirror is not of every one."""
 APART_S = 31.0
 """Losses within half a minute are taken for one."""
 
@@ -27,6 +35,20 @@ def test_a_node_that_flaps_is_gone_around_until_somebody_trusts_it_again(
     own: Served, spec: Callable[..., dict[str, Any]]
 ) -> None:
     job = own.client.submit(spec("flaps", steps=1_000_000))  # on both nodes: no other can take the place of one
+    with judged(own, job, FLAPPED):
+        bad, good = _flaps(own, job)
+        own.client.cancel(job.id)
+        own.client.wait(job.id, timeout_s=60)
+    wide = own.client.submit(spec("wide"))
+    eventually(lambda: [told.reason for told in own.client.get(wide.id).conditions] == ["nodes_closed"], 30)
+    assert own.run(spec("narrow", layout={"dp": 2})).state == "SUCCEEDED"
+    assert {rank.node_name for rank in own.client.generations("narrow")[0].ranks} == {good}
+    own.client.uncordon(bad, why="its cable was loose")
+    assert own.client.wait(wide.id, timeout_s=120).state == "SUCCEEDED"
+
+
+def _flaps(own: Served, job: Job) -> tuple[str, str]:
+    """One node's agent is killed again and again; the names of that node and of the other one."""
     killed_s = -APART_S
 
     def trains(generation: int) -> bool:
@@ -45,11 +67,4 @@ def test_a_node_that_flaps_is_gone_around_until_somebody_trusts_it_again(
     assert bad.health.status == "quarantined" and bad.health.quarantines == 1
     assert [here.name for here in bad.jobs] == ["flaps"], "it runs on there"
     assert good.health.status == "open" and good.health.score == 0
-    own.client.cancel(job.id)
-    own.client.wait(job.id, timeout_s=60)
-    wide = own.client.submit(spec("wide"))
-    eventually(lambda: [told.reason for told in own.client.get(wide.id).conditions] == ["nodes_closed"], 30)
-    assert own.run(spec("narrow", layout={"dp": 2})).state == "SUCCEEDED"
-    assert {rank.node_name for rank in own.client.generations("narrow")[0].ranks} == {good.name}
-    own.client.uncordon(bad.name, why="its cable was loose")
-    assert own.client.wait(wide.id, timeout_s=120).state == "SUCCEEDED"
+    return bad.name, good.name

@@ -8,15 +8,22 @@ from typing import Any
 
 import pytest
 from house.gates import Gates
-from house.served import Served, assert_same_result, end, eventually, parent
+from house.judged import judged
+from house.served import Served, end, eventually, parent
 
 from regroup.api.schemas import Job
+from regroup.service.chaos.invariants import Expected
 from regroup.service.policy.mirrors import Member, pair
 
 Spec = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.slow
 FIRST_GATE, LAST_GATE = 10, 16
 """After the checkpoint of step 8."""
+LOST = Expected(
+    incidents=(frozenset({"agent_lost"}),), at_least_one=True, rungs=frozenset({"respawn", "disk"}), detect_s=6.0,
+    total_s=25.0, steps_lost=LAST_GATE - 8,
+)  # fmt: skip
+"""One or two incidents, as they are heard of."""
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +62,12 @@ def test_two_agents_at_once(which: str, four: Served, calm: Job, spec: Spec, tmp
     )
     pids = gates.ranks_at(LAST_GATE)
     agents = [parent(parent(pids[place.rank])) for place in first.ranks if place.node_id in (one, other)]
-    for agent in agents:
-        end(agent)
-    gates.open(LAST_GATE)
-    done = four.client.wait(job.id, timeout_s=240)
-    assert_same_result(four, done, calm)
-    assert {incident.reason for incident in done.incidents} == {"agent_lost"}
+    with judged(four, job, LOST, calm) as fell:
+        fell("kill_agent")
+        for agent in agents:
+            end(agent)
+        gates.open(LAST_GATE)
+        done = four.client.wait(job.id, timeout_s=240)
     incident, formed = done.incidents[-1], four.client.generations(job.id)[-1]
     if which == "of one pair":
         assert (incident.rung, formed.start_step) == ("disk", 8)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from regroup.api.cli import main
-from regroup.service.chaos.scenarios import NOT_YET, SCENARIOS
+from regroup.service.chaos.scenarios import ELSEWHERE, SCENARIOS
 
 
 def test_the_list_has_every_scenario_and_says_why_others_are_missing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -14,7 +14,7 @@ def test_the_list_has_every_scenario_and_says_why_others_are_missing(capsys: pyt
     shown = capsys.readouterr().out
     assert done.value.code == 0
     assert all(f"  {each.name}  " in shown and each.what in shown for each in SCENARIOS)
-    assert all(each.why in shown for each in NOT_YET)
+    assert all(each.why in shown for each in ELSEWHERE)
 
 
 def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,7 +22,7 @@ def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         main(["chaos", "list", "--json"])
     found = json.loads(capsys.readouterr().out)
     assert [each["name"] for each in found["scenarios"]] == [each.name for each in SCENARIOS]
-    assert {each["number"] for each in found["not_yet"]} == {each.number for each in NOT_YET}
+    assert {each["number"] for each in found["elsewhere"]} == {each.number for each in ELSEWHERE}
 
 
 def test_a_detector_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,8 +44,10 @@ def fields() -> dict[str, Any]:
             {"number": 2, "start_step": 2, "time_s": 10.0, "restore": {"kind": "memory", "step": 2, "generation": 1}},
         ],
         "rows": [
-            {"step": 1, "generation": 1, "time_s": 6.0}, {"step": 2, "generation": 1, "time_s": 7.0},
-            {"step": 3, "generation": 2, "time_s": 11.0}, {"step": 4, "generation": 2, "time_s": 12.0},
+            {"step": 1, "generation": 1, "time_s": 6.0, "loss": 4.0},
+            {"step": 2, "generation": 1, "time_s": 7.0, "loss": 3.0},
+            {"step": 3, "generation": 2, "time_s": 11.0, "loss": 2.0},
+            {"step": 4, "generation": 2, "time_s": 12.0, "loss": 1.0},
         ],
         "checkpoints": [{"step": 2, "generation": 1, "removed_at": None}],
         "ledger": {"exact": True, "steps": 4, "problems": []},
@@ -79,6 +81,8 @@ def test_a_clean_record_holds() -> None:
         ("I2", lambda found: found["job"]["digest"].update(parameters="q")),
         ("I2", lambda found: found["job"]["digest"].update(samples="t")),
         ("I2", lambda found: found["job"]["digest"].update(parameters=None)),
+        ("I2", lambda found: found["rows"][2].update(loss=2.0 + 1e-12)),
+        ("I2", lambda found: found["rows"][2].update(loss=None)),
         ("I3", lambda found: found["generations"][1].update(start_step=1)),
         ("I3", lambda found: found["rows"][1].update(time_s=10.5)),
         ("I3", lambda found: found["generations"].append(TOOK_UP_WHAT_WAS_OVERTAKEN)),
@@ -114,6 +118,21 @@ def test_a_strike_that_never_fell_proves_nothing() -> None:
     assert broken(record(plan=plan)) == {"I5"}
     fallen = (Fallen("kill_server", "killed the server", 8.0, 2, 1),)
     assert broken(replace(record(plan=plan), fallen=fallen)) == set()
+
+
+def test_where_sums_are_of_another_order_the_curve_is_equal_to_a_tolerance() -> None:
+    resized = replace(EXPECTED, tolerance=1e-10)
+
+    def differ(by: float) -> Change:
+        def change(found: dict[str, Any]) -> None:
+            found["job"]["digest"].update(parameters="q")
+            found["rows"][2]["loss"] += by
+
+        return change
+
+    assert broken(record(differ(1e-12)), resized) == set()
+    assert broken(record(differ(1e-6)), resized) == {"I2"}
+    assert broken(record(lambda found: found["job"]["digest"].update(samples="t")), resized) == {"I2"}
 
 
 def test_more_incidents_may_be_allowed() -> None:

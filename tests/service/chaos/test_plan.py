@@ -1,9 +1,11 @@
 """A plan is a pure function of scenario and seed: what was run once can be run again."""
 
+from pathlib import Path
+
 import pytest
 
 from regroup.service.chaos.plan import MIX, Blow, parse_mix, soak
-from regroup.service.chaos.scenarios import RANKS, SCENARIOS, Scenario, by_name
+from regroup.service.chaos.scenarios import ELSEWHERE, RANKS, SCENARIOS, Scenario, by_name
 from regroup.service.spec import parse_spec
 
 
@@ -40,6 +42,12 @@ def test_names_and_numbers_are_unique_and_both_find_a_scenario() -> None:
     assert len(SCENARIOS) == len({scenario.name for scenario in SCENARIOS})
     assert by_name("16b") is by_name("node-frozen") is not None
     assert by_name("nothing") is None
+
+
+def test_what_is_run_elsewhere_is_there() -> None:
+    here = Path(__file__).parents[3]
+    assert [test for each in ELSEWHERE for test in each.tests.split() if not (here / test).exists()] == []
+    assert [each.number for each in ELSEWHERE if not each.tests] == ["33d"]
 
 
 def test_a_soak_is_drawn_from_its_mix() -> None:
