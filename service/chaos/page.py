@@ -54,7 +54,8 @@ def _scenarios(ran: Mapping[str, Any]) -> str:
         f"The last run, {ran['date']}, with the seeds {', '.join(map(str, ran['seeds']))}: two nodes with two ranks "
         f"each on {ran['measured_on']['cores']} cores of one machine, a snapshot every step. *Detected* and *trains "
         "on* are counted from the failure, median / 95th percentile of the runs; where a run had several "
-        "incidents, its worst counts. Where a failure is no incident, *trains on* is when the next step was seen at the API.\n"
+        "incidents, its worst counts. Where a failure is no incident, *trains on* is when the next step was seen "
+        "at the API.\n"
     )
     lines = [
         "| # | injected | detected | trains on | most steps lost | cause, rung | I1–I8 hold |",
