@@ -10,7 +10,6 @@ import pytest
 from house.judged import judged
 from house.served import Served, eventually
 
-from regroup.api.schemas import Job
 from regroup.service.chaos.invariants import Expected
 from regroup.service.runtime import local_ray
 
@@ -25,9 +24,7 @@ LOST = Expected(
 
 
 @pytest.mark.slow
-def test_a_job_goes_on_in_a_new_cluster_where_its_numbers_and_steps_go_on(
-    tmp_path: Path, spec: Spec, control: Job
-) -> None:
+def test_a_job_goes_on_in_a_new_cluster_where_its_numbers_and_steps_go_on(tmp_path: Path, spec: Spec) -> None:
     hold = tmp_path / "hold"
     hold.touch()
     (tmp_path / "holding.py").write_text(HOLDING)
@@ -36,6 +33,7 @@ def test_a_job_goes_on_in_a_new_cluster_where_its_numbers_and_steps_go_on(
     served = Served(tmp_path / "state")
     served.start()
     try:
+        control = served.run(spec("control"))
         job = served.client.submit(held)
         eventually(lambda: [saved for saved in served.client.checkpoints(job.id) if saved.step == 8], 120)
         cluster = local_ray.load(served.state)
