@@ -110,6 +110,8 @@ OTHER_OPERATION = "dist.broadcast(torch.ones(4), src=0)"
 OTHER_SIZE = "dist.all_reduce(torch.ones(4))"
 """Gloo aborts a rank that is sent more than it awaits."""
 
+DESYNC = Expected("FAILED", "desync", (frozenset({"desync"}),), detect_s=12.0, knows_samples=False)
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [OTHER_OPERATION, OTHER_SIZE])
@@ -121,7 +123,7 @@ def test_ranks_that_go_into_different_collectives_fail_the_job_and_say_where(
     workload = {"kind": "script", "entrypoint": str(path)}
     recovery = {"hang": {"after": "5s", "first_step": "5s"}}
     job = served.client.submit({"name": "skips", "workload": workload, "layout": {"dp": 4}, "recovery": recovery})
-    with judged(served, job, Expected("FAILED", "desync", (frozenset({"desync"}),), detect_s=12.0)):
+    with judged(served, job, DESYNC):
         job = served.client.wait(job.id, timeout_s=90)
     assert job.generation == 1
     (incident,) = job.incidents

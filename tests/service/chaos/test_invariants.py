@@ -178,3 +178,9 @@ def test_who_freezes_a_node_begins_the_incident() -> None:
     assert frozen.durations(frozen.incidents[0]) == {"detect": 7.0, "total": 9.0}
     assert "I6" in broken(frozen, replace(EXPECTED, detect_s=6.0, total_s=20.0))
     assert "I6" not in broken(frozen, replace(EXPECTED, detect_s=7.5, total_s=20.0))
+
+
+def test_of_a_script_that_names_no_samples_the_steps_are_judged() -> None:
+    without = replace(EXPECTED, knows_samples=False)
+    assert broken(record(lambda found: found["ledger"].update(exact=False)), without) == set()
+    assert broken(record(lambda found: found["rows"].pop(1)), without) == {"I1"}
