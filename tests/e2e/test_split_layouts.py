@@ -8,8 +8,11 @@ import pytest
 from house.gates import Gates
 from house.served import Served, assert_same_result, eventually
 
+from regroup.api.schemas import Job
+
 Spec = Callable[..., dict[str, Any]]
 
+STEPS = 22
 MODEL = {"dim": 32, "layers": 4, "heads": 2, "vocab_size": 258}
 FOUR: dict[str, dict[str, Any]] = {
     "tp2 x pp2": {"tp": 2, "pp": 2},
@@ -40,13 +43,17 @@ def faults(ranks: int) -> list[dict[str, Any]]:
     ]
 
 
+def whole(served: Served, spec: Spec, layout: dict[str, Any]) -> Job:
+    """The undisturbed run of a layout, which all of it are compared with."""
+    done = served.run(of_four_blocks(spec("whole", layout=layout, steps=STEPS)))
+    assert done.state == "SUCCEEDED", (done.reason, done.message, done.error)
+    return done
+
+
 def loses_ranks_and_no_bit(
-    served: Served, spec: Spec, layout: dict[str, Any], ranks: int, struck_by: list[dict[str, Any]]
+    served: Served, spec: Spec, layout: dict[str, Any], undisturbed: Job, struck_by: list[dict[str, Any]]
 ) -> None:
-    parts: dict[str, Any] = {"layout": layout, "steps": max(fault["at"]["step"] for fault in struck_by) + 2}
-    undisturbed = served.run(of_four_blocks(spec(f"whole-{ranks}", **parts)))
-    assert undisturbed.state == "SUCCEEDED", (undisturbed.reason, undisturbed.message, undisturbed.error)
-    job = served.run(of_four_blocks(spec(f"struck-{ranks}", faults=struck_by, **parts)))
+    job = served.run(of_four_blocks(spec("struck", layout=layout, steps=STEPS, faults=struck_by)))
     assert_same_result(served, job, undisturbed)
     savers = [fault for fault in struck_by if fault["do"] == "kill_saver"]
     at = {fault["at"]["step"] for fault in struck_by if fault not in savers}
@@ -57,11 +64,12 @@ def loses_ranks_and_no_bit(
     assert all(incident.steps_lost is not None and incident.steps_lost <= 1 for incident in job.incidents)
 
 
-def loses_an_agent_and_no_bit(served: Served, spec: Spec, layout: dict[str, Any], ranks: int, tmp_path: Path) -> None:
-    parts: dict[str, Any] = {"layout": layout, "steps": 16, "snapshot": {"mirror": "off"}}
-    undisturbed = served.run(of_four_blocks(spec(f"whole-for-agents-{ranks}", **parts)))
+def loses_an_agent_and_no_bit(
+    served: Served, spec: Spec, layout: dict[str, Any], undisturbed: Job, tmp_path: Path
+) -> None:
+    parts: dict[str, Any] = {"layout": layout, "steps": STEPS, "snapshot": {"mirror": "off"}}
     gates = Gates(tmp_path, 11)
-    struck = spec(f"agents-{ranks}", faults=[fault(2, 12, do="kill_agent")], **parts, **gates.parts)
+    struck = spec("agents", faults=[fault(2, 12, do="kill_agent")], **parts, **gates.parts)
     job = served.client.submit(of_four_blocks(struck))
     eventually(lambda: [saved.step for saved in served.client.checkpoints(job.id)] == [8], 120)
     gates.open(11)
@@ -80,14 +88,10 @@ def of_four_blocks(spec: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FOUR)
-def test_on_four_ranks(served: Served, spec: Spec, name: str) -> None:
-    loses_ranks_and_no_bit(served, spec, FOUR[name], 4, faults(4))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FOUR)
-def test_an_agent_dies(served: Served, spec: Spec, name: str, tmp_path: Path) -> None:
-    loses_an_agent_and_no_bit(served, spec, FOUR[name], 4, tmp_path)
+def test_on_four_ranks(served: Served, spec: Spec, name: str, tmp_path: Path) -> None:
+    undisturbed = whole(served, spec, FOUR[name])
+    loses_ranks_and_no_bit(served, spec, FOUR[name], undisturbed, faults(4))
+    loses_an_agent_and_no_bit(served, spec, FOUR[name], undisturbed, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -100,13 +104,11 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.mark.slow
-def test_on_eight_ranks_in_three_dimensions(wide: Served, spec: Spec) -> None:
-    loses_ranks_and_no_bit(wide, spec, {"dp": 2, "tp": 2, "pp": 2}, 8, faults(8))
-
-
-@pytest.mark.slow
-def test_of_eight_ranks_an_agent_dies(wide: Served, spec: Spec, tmp_path: Path) -> None:
-    loses_an_agent_and_no_bit(wide, spec, {"dp": 2, "tp": 2, "pp": 2}, 8, tmp_path)
+def test_on_eight_ranks_in_three_dimensions(wide: Served, spec: Spec, tmp_path: Path) -> None:
+    layout = {"dp": 2, "tp": 2, "pp": 2}
+    undisturbed = whole(wide, spec, layout)
+    loses_ranks_and_no_bit(wide, spec, layout, undisturbed, faults(8))
+    loses_an_agent_and_no_bit(wide, spec, layout, undisturbed, tmp_path)
 
 
 @pytest.mark.slow
