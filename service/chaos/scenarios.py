@@ -242,7 +242,7 @@ ELSEWHERE: Sequence[Elsewhere] = (
     Elsewhere("33d", "a wrong gradient in the sum", "wrong on all ranks alike, and seen only if the loss stands out",
               ""),
     Elsewhere("34", "spare dies or is unfit", "no fault spoils a node",
-              "tests/workers/node/test_standby.py tests/service/runtime/test_sparing.py"),
+              "tests/e2e/test_spare.py tests/workers/node/test_standby.py tests/service/runtime/test_sparing.py"),
     Elsewhere("35", "clock jump", "needs a clock for each node", "tests/e2e/test_clocks.py"),
     Elsewhere("36", "stale message", "nobody sends one; by hand", "tests/workers/node/test_host.py"),
 )  # fmt: skip
