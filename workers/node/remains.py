@@ -47,6 +47,7 @@ def end_orphans(zygote_pid: int, spare: frozenset[int]) -> list[int]:
                 os.waitpid(pid, os.WNOHANG)
         if not stuck and not below:
             return []
+        time.sleep(0.005)
     return stuck
 
 
