@@ -85,7 +85,11 @@ def result(trials: Sequence[Trial], failures: Sequence[str], control: Mapping[st
     }
     document: dict[str, Any] = {
         "arms": arms,
-        "knobs": {"ray_train": ray_train_arm.SHIPPED.to_json(), "ray_train_tuned": ray_train_arm.TUNED.to_json()},
+        "knobs": {
+            "ray_train": ray_train_arm.SHIPPED.to_json(),
+            "ray_train_tuned": ray_train_arm.TUNED.to_json(),
+            "torchrun": dict(torchrun_arm.KNOBS),
+        },
         "trials": [asdict(trial) for trial in trials],
         "failures": list(failures),
         "control": dict(control),

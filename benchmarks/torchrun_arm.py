@@ -15,6 +15,9 @@ from benchmarks.trial import Strike, Trial
 
 CHECKPOINT_EVERY = 10
 """As in the arm of Ray Train as shipped."""
+KNOBS = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""As shipped (2.13), ranks that are started again share the store of those before them, whose keys are still there, and
+with gloo they wait for each other for ever, or end: it never came back here."""
 
 
 def run(arm: str, workload: Workload, strike: Strike, folder: Path) -> Trial:
@@ -35,7 +38,7 @@ def run(arm: str, workload: Workload, strike: Strike, folder: Path) -> Trial:
         kill_phase=strike.phase,
     )
     (folder / "settings.json").write_text(json.dumps(asdict(settings)))
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
+    env = {**os.environ, **KNOBS, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
     command += ["--max-restarts", "3", "-m", "benchmarks.peers.torchrun_loop", str(folder / "settings.json")]
     idle = settle()
