@@ -5,8 +5,9 @@ fault that takes the score to `QUARANTINE_AT` puts the node into quarantine: not
 back-off has passed, which doubles with each recent quarantine. Ranks that run there run on. An admin may cordon a node
 for as long as he likes, and uncordon it, which forgives it all that happened before.
 
-A node that fell silent and was given up without proof that its ranks are dead is closed for `FENCE_S`: by then what ran
-there has ended itself, or the cluster has lost the node.
+A node that fell silent and was given up without proof that its ranks are dead is closed until somebody there says that
+nothing of the job is left, and for `FENCE_S` at most: by then what ran there has ended itself, or the cluster has lost
+the node.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,6 +50,8 @@ class Happening(StrEnum):
     """The kernel killed a rank there for want of memory."""
     BLAMED = "blamed"
     """Evidence of an incident names a rank there."""
+    CLEARED = "cleared"
+    """Nothing is left there of the job that it was silent to."""
     CORDONED = "cordoned"
     """An admin wants nothing new there."""
     UNCORDONED = "uncordoned"
@@ -68,6 +71,7 @@ WEIGHTS: Mapping[Happening, float] = {
 }
 """What is a fault, and how much each counts: what proves that the node is at fault is enough by itself."""
 
+_ORDERS = frozenset({Happening.CORDONED, Happening.UNCORDONED})
 _ONCE_A_JOB = frozenset({Happening.OUT_OF_MEMORY, Happening.BLAMED})
 """May be the job's own doing: each job is heard once, so that no job can have a node quarantined by itself."""
 
@@ -131,7 +135,7 @@ class Health:
 def judge(events: Iterable[NodeEvent], now_s: float, rule: Rule) -> Health:
     """The health of the one node that all `events` are of, from first to last."""
     happened = sorted((event for event in events if event.time_s <= now_s), key=lambda event: event.time_s)
-    orders = [event for event in happened if event.kind not in WEIGHTS]
+    orders = [event for event in happened if event.kind in _ORDERS]
     trusted_s = max((event.time_s for event in orders if event.kind is Happening.UNCORDONED), default=-float("inf"))
     since_s = max(trusted_s, now_s - MEMORY_S)
     faults = _counting([event for event in happened if event.kind in WEIGHTS and event.time_s > since_s])
@@ -149,7 +153,7 @@ def judge(events: Iterable[NodeEvent], now_s: float, rule: Rule) -> Health:
         quarantines=quarantines,
         faults=tuple(faults),
         cordon=cordon,
-        fenced_until_s=_fence(faults, now_s),
+        fenced_until_s=max((each.time_s + FENCE_S for each in unproven(happened, now_s, since_s)), default=None),
     )
 
 
@@ -159,6 +163,30 @@ def judge_all(events: Iterable[NodeEvent], now_s: float, rule: Rule) -> dict[str
     for event in events:
         by_node.setdefault(event.node, []).append(event)
     return {node: judge(mine, now_s, rule) for node, mine in by_node.items()}
+
+
+def unproven(events: Iterable[NodeEvent], now_s: float, since_s: float = -float("inf")) -> list[NodeEvent]:
+    """When nodes fell silent to jobs that may still have ranks there."""
+    found = list(events)
+    cleared = {event.key for event in found if event.kind is Happening.CLEARED}
+    silent = [event for event in found if event.kind is Happening.SILENT and event.time_s > since_s]
+    return [event for event in silent if now_s < event.time_s + FENCE_S and key_of_proof(event) not in cleared]
+
+
+def key_of_silence(node_id: str, grant: str) -> str:
+    """Of the event that a node of the cluster fell silent to a job, with what the job held there."""
+    return f"silent:{node_id}:{grant}"
+
+
+def fell_silent_as(silent: NodeEvent, node_id: str) -> bool:
+    """Whether it was this node of the cluster: a machine that comes back has another id, and nobody there can tell
+    what the old one left running."""
+    return silent.key.startswith(key_of_silence(node_id, ""))
+
+
+def key_of_proof(silent: NodeEvent) -> str:
+    """Of the event that a node is clear of the job that it was silent to."""
+    return f"cleared:{silent.key}"
 
 
 def fault_of(reason: str, evidence: Any) -> Happening | None:
@@ -174,11 +202,6 @@ _BY_REASON: Mapping[str, Happening] = {
     Reason.NODE_LOST: Happening.NODE_LOST,
     Reason.HANG: Happening.BLAMED,
 }
-
-
-def _fence(faults: Iterable[NodeEvent], now_s: float) -> float | None:
-    until_s = max((fault.time_s + FENCE_S for fault in faults if fault.kind is Happening.SILENT), default=now_s)
-    return until_s if until_s > now_s else None
 
 
 def _counting(faults: Sequence[NodeEvent]) -> list[NodeEvent]:

@@ -190,6 +190,10 @@ class Cluster(Protocol):
         """
         ...
 
+    async def is_clear(self, node: Node, job_id: str) -> bool:
+        """An agent in waiting on a node says that nothing of a job lives there; False where none is or answers."""
+        ...
+
     async def take_grant(self, grant: Grant) -> Sequence[int]:
         """Hold devices; the same grant again is the same hold.
 

@@ -14,6 +14,7 @@ from regroup.service.errors import IllegalTransitionError, NotFoundError, Precon
 from regroup.service.policy.node_request import NodeRequest
 from regroup.service.policy.preemption import Shrink, Suspend
 from regroup.service.policy.queueing import Turn, Wait
+from regroup.service.runtime import fences
 from regroup.service.runtime.allotting import allot
 from regroup.service.runtime.allowance import Allowance
 from regroup.service.runtime.asking import Asking
@@ -33,6 +34,7 @@ _PAUSE_S = 0.1  # between looks that changes provoke: steps of running jobs are 
 _RETRY_S = 0.5
 _WARM_EVERY_S = 1.0  # it asks the cluster for its nodes
 _NOTICE_EVERY_S = 1.0  # it asks the cluster for its nodes
+_LIFT_EVERY_S = 1.0
 _log = structlog.get_logger(__name__)
 
 
@@ -60,6 +62,8 @@ class Controller:
         self._notices = Notices(store, cluster, clock)
         self._noticing: asyncio.Task[None] | None = None
         self._noticed_s = -float("inf")
+        self._lifting: asyncio.Task[None] | None = None
+        self._lifted_s = -float("inf")
 
     async def check(self) -> str:
         """For `/readyz`: whether this control plane leads, or is ready to.
@@ -130,6 +134,7 @@ class Controller:
         for job in await self._store.live_jobs():
             self._tend(leading, tasks, job.id)
         self._look_for_notices(tasks)
+        self._lift_fences(leading, tasks)
         queue = [job for job in await self._store.queued_jobs() if job.id not in self._tended]
         queue = [job for job in queue if not await self._expire(leading, job)]
         try:
@@ -155,6 +160,16 @@ class Controller:
     async def _notice_safely(self) -> None:
         with contextlib.suppress(UnavailableError):  # what it knew holds; whoever needs the cluster says so
             await self._notices.look()
+
+    def _lift_fences(self, leading: Leading, tasks: asyncio.TaskGroup) -> None:
+        """In the background: a node that was silent may take long to answer."""
+        if time.monotonic() - self._lifted_s > _LIFT_EVERY_S and (self._lifting is None or self._lifting.done()):
+            self._lifted_s = time.monotonic()
+            self._lifting = tasks.create_task(self._lift_safely(leading))
+
+    async def _lift_safely(self, leading: Leading) -> None:
+        with contextlib.suppress(UnavailableError):  # fences end by themselves
+            await fences.lift(leading.health, self._cluster, self._settings, self._clock())
 
     def _keep_warm(self, leading: Leading, tasks: asyncio.TaskGroup, live: Sequence[JobRow]) -> None:
         """In the background, and never while a job starts: the processor is the job's then."""

@@ -98,6 +98,8 @@ class FakeCluster:
         """What nodes were asked for, one request after the other."""
         self.unfit: dict[str, str] = {}
         """Node id → what an agent in waiting finds wrong with it."""
+        self.clear: set[tuple[str, str]] = set()
+        """Node id and job, of nodes that are found to have nothing of it left."""
         self.logs: dict[tuple[str, int, int, str], str] = {}
         self.running: dict[str, dict[str, dict[str, Any]]] = {}
         """Job → rank → its stacks."""
@@ -137,6 +139,10 @@ class FakeCluster:
         self._reach()
         self.warmed.append(f"stand by {node.id}")
         return self.unfit.get(node.id, "") if preflight else ""
+
+    async def is_clear(self, node: Node, job_id: str) -> bool:
+        self._reach()
+        return (node.id, job_id) in self.clear
 
     async def take_grant(self, grant: Grant) -> Sequence[int]:
         self._reach()

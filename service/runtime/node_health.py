@@ -5,7 +5,18 @@ from dataclasses import replace
 
 import structlog
 
-from regroup.service.policy.health import MEMORY_S, Happening, NodeEvent, Rule, fault_of, judge_all
+from regroup.service.policy.health import (
+    MEMORY_S,
+    Happening,
+    NodeEvent,
+    Rule,
+    fault_of,
+    fell_silent_as,
+    judge_all,
+    key_of_proof,
+    key_of_silence,
+    unproven,
+)
 from regroup.service.policy.topology import Node
 from regroup.service.runtime.cluster import Cluster, SupervisorEvent
 from regroup.service.runtime.keeping import without_kept
@@ -61,11 +72,34 @@ class NodeHealth:
         message = f"it fell silent while job {job.name} ran there"
         await self._note(
             [
-                NodeEvent(_machine(row), Happening.SILENT, now, f"silent:{row.name}", job.id, "", message)
+                NodeEvent(
+                    _machine(row), Happening.SILENT, now, key_of_silence(row.node_id, row.name), job.id, "", message
+                )
                 for row in given_up
             ],
             now,
         )
+
+    async def fenced(self, now: float) -> list[tuple[Node, str]]:
+        """Nodes on which ranks of a job may run that gave them up, and the job."""
+        silent = unproven(await self._store.node_events(), now)
+        nodes = await self._cluster.nodes() if silent else []
+        return [
+            (node, job_id)
+            for node in nodes
+            for job_id in sorted({each.job_id for each in silent if fell_silent_as(each, node.id)})
+        ]
+
+    async def proven(self, node: Node, job_id: str, now: float) -> None:
+        """Note that nothing of a job is left on a node that was silent to it."""
+        message = f"nothing of job {job_id} is left there"
+        found = [
+            NodeEvent(each.node, Happening.CLEARED, now, key_of_proof(each), job_id, "", message)
+            for each in unproven(await self._store.node_events(), now)
+            if each.job_id == job_id and fell_silent_as(each, node.id)
+        ]
+        if await self._store.note_node_faults(self._lease, found, forget_before_s=now - MEMORY_S):
+            _log.info("a silent node may be used again", node=node.machine, job=job_id)
 
     async def unfit(self, found: Iterable[tuple[Node, str]], now: float) -> None:
         """Note what agents in waiting have found wrong with their nodes: again and again, as long as it is so."""

@@ -111,6 +111,9 @@ class RayCluster:
     async def stand_by(self, node: Node, ifname: str, *, preflight: bool) -> str:
         return await self._blocking(lambda: ray_standby.keep(standby_config(node, ifname, preflight=preflight)))
 
+    async def is_clear(self, node: Node, job_id: str) -> bool:
+        return await self._blocking(lambda: ray_standby.is_clear(node.id, job_id))
+
     # ------------------------------------------------------------ grants
 
     async def take_grant(self, grant: Grant) -> Sequence[int]:

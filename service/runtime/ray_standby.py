@@ -7,7 +7,7 @@ A standby keeps the name it was born with, so a record says for which agent it s
 # pyright: reportPrivateUsage=false
 # The key-value store has no public face in Ray 2.60.
 
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 import ray
@@ -25,6 +25,7 @@ PREFIX = "regroup-standby:"
 _KV = NAMESPACE.encode()
 _ADOPT_S = 5.0
 _log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 
 def keep(config: AgentConfig) -> str:
@@ -34,9 +35,15 @@ def keep(config: AgentConfig) -> str:
         handle = _actor(name)
         if handle is not None:
             handle.stand_by.remote()
-            return _unfit(name, handle) if config.preflight else ""
+            return _said(handle.unfit.remote(), "") if config.preflight else ""
     _create(config).stand_by.remote()
     return ""
+
+
+def is_clear(node_id: str, job_id: str) -> bool:
+    """Whether a free standby of the node says that nothing of a job lives there. Blocking."""
+    handles = [handle for name in _free(node_id) if (handle := _actor(name)) is not None]
+    return any(_said(handle.is_clear.remote(job_id), False) for handle in handles)
 
 
 def claim(agent: str, config: AgentConfig) -> Any | None:
@@ -79,12 +86,12 @@ def actors() -> set[str]:
     return became | {name for name in named if name.startswith("regroup-") and not name.startswith(PREFIX)}
 
 
-def _unfit(name: str, handle: Any) -> str:
+def _said(answer: Any, otherwise: T) -> T:
     try:
-        return ray.get(handle.unfit.remote(), timeout=_ADOPT_S)
+        return ray.get(answer, timeout=_ADOPT_S)
     except (RayError, GetTimeoutError) as error:
-        _log.info("a standby did not answer", standby=name, error=str(error))
-        return ""
+        _log.info("a standby did not answer", error=str(error))
+        return otherwise
 
 
 def _named() -> set[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import from_json
-from regroup.workers.node import probes, scratch
+from regroup.workers.node import probes, remains, scratch
 from regroup.workers.node.agent import NodeAgent
 from regroup.workers.node.environment import is_same_environment, zygote_environment
 from regroup.workers.node.zygote_link import ZygoteDied, ZygoteLink
@@ -54,6 +54,11 @@ class StandbyAgent(NodeAgent):
     async def unfit(self) -> str:
         """What is wrong with this node, as far as was found while it waited; empty if nothing."""
         return "" if self._taken else "; ".join(message for _, message in self._preflight.waiting.failed)
+
+    async def is_clear(self, job_id: str) -> bool:
+        """Nothing of a job lives on this node, and what it held here may be given to another."""
+        folder = scratch.path_of(job_id, self._platform.node_id)
+        return not self._taken and not await asyncio.to_thread(remains.in_use, folder)
 
     async def adopt(self, config: dict[str, Any]) -> bool:
         """Become the agent of a job; False if it is another job's already."""

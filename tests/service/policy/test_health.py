@@ -1,6 +1,7 @@
 """When a node is trusted no longer, for how long, and that nothing of it happens to a node without faults."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,8 +15,11 @@ from regroup.service.policy.health import (
     NodeEvent,
     Rule,
     fault_of,
+    fell_silent_as,
     judge,
     judge_all,
+    key_of_proof,
+    key_of_silence,
 )
 from regroup.service.states import Reason
 
@@ -50,6 +54,19 @@ def test_a_node_that_fell_silent_is_closed_while_ranks_may_run_there_and_not_lon
     assert after(silent, 59).why_closed == "silent: ranks may run there until 1970-01-12 13:47:40 UTC"
     assert after(silent, 60).why_closed == "" and after(silent, 60).score == pytest.approx(1, abs=0.02)
     assert after([*silent, event(Happening.UNCORDONED, 10, actor="ann")], 11).why_closed == ""
+
+
+def test_a_node_that_is_proven_clear_of_the_job_is_open_at_once_and_no_less_at_fault() -> None:
+    first, second = event(Happening.SILENT, 0), event(Happening.SILENT, 5, job="other")
+    proof = replace(event(Happening.CLEARED, 8), key=key_of_proof(first))
+    assert after([first, proof], 9).why_closed == "" and after([first], 9).score == after([first, proof], 9).score
+    assert "until 1970-01-12 13:47:45" in after([first, second, proof], 9).why_closed, "of the other nothing is known"
+    assert after([event(Happening.CORDONED, 1, actor="ann"), first, proof], 9).why_closed == "cordoned by ann"
+
+
+def test_only_the_node_that_fell_silent_can_say_that_it_is_clear() -> None:
+    silent = replace(event(Happening.SILENT, 0), key=key_of_silence("a" * 40, "grant"))
+    assert fell_silent_as(silent, "a" * 40) and not fell_silent_as(silent, "b" * 40)
 
 
 def test_three_losses_in_a_day_are_not_a_quarantine() -> None:

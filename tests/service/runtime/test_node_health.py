@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from regroup.service.policy.health import Happening, NodeEvent, Rule
+from regroup.service.policy.health import Happening, NodeEvent, Rule, key_of_silence
 from regroup.service.policy.topology import MACHINE_LABEL
 from regroup.service.runtime.cluster import Node, SupervisorEvent, supervisor_name
 from regroup.service.runtime.controller import Controller
@@ -185,6 +185,25 @@ async def test_a_spare_that_finds_itself_bad_is_closed_before_it_is_needed(house
     assert {(event.node, event.kind) for event in events} == {("local-1", Happening.PREFLIGHT)}
     assert (await house.started(await house.submit("first")))[1] == ["local-2"]
     assert "core 3 multiplies wrongly" in await house.unmet(await house.submit("large", dp=4), "nodes_closed")
+
+
+async def test_a_node_that_fell_silent_is_open_as_soon_as_nothing_of_the_job_is_left(house: House) -> None:
+    now = time.time()
+    silent = [
+        NodeEvent(f"local-{n}", Happening.SILENT, now, key_of_silence(node_id, "grant"), job)
+        for n, node_id, job in (
+            (1, node(1).id, "j-gone"),
+            (2, node(2).id, "j-other"),
+            (2, "f" * 40, "j-gone"),  # the machine came back as another node: it cannot tell
+        )
+    ]
+    await note(house.store, silent)
+    job = await house.submit("waits")
+    assert "local-1 is silent: ranks may run there until" in await house.unmet(job, "nodes_closed")
+    house.cluster.clear = {(node(1).id, "j-gone"), (node(2).id, "j-gone")}
+    assert (await house.started(job))[1] == ["local-1"]
+    (proof,) = [event for event in await house.store.node_events() if event.kind is Happening.CLEARED]
+    assert (proof.node, proof.job_id) == ("local-1", "j-gone")
 
 
 async def test_what_a_job_rehearses_is_no_fault_of_its_node(house: House) -> None:

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -203,6 +204,8 @@ async def test_a_standby_becomes_the_agent_of_one_job(cluster: RayCluster, tmp_p
     waiting = await asyncio.to_thread(ray_standby._free, node.id)
     assert len(waiting) == 1, "told twice, there once"
     assert await cluster.actors() == set(), "a standby is nobody's"
+    assert await cluster.is_clear(node, "j4")
+    assert not await cluster.is_clear(replace(node, id="f" * 56), "j4"), "there is nobody who could say so"
     standby = ray.get_actor(waiting[0], namespace="regroup")
 
     taken, created = agent_config("j4", node, tmp_path), agent_config("j5", node, tmp_path)

@@ -1,7 +1,9 @@
 """An agent in waiting without Ray: a real zygote, taken by one job or replaced for it."""
 
+import asyncio
 import hashlib
 import os
+import signal
 import tarfile
 import tempfile
 import time
@@ -15,7 +17,7 @@ from ray._private import auto_init_hook
 
 from regroup.workers.agent_config import AgentConfig
 from regroup.workers.contract import to_json
-from regroup.workers.node import killing, preflight, processes
+from regroup.workers.node import killing, preflight, processes, remains, scratch
 from regroup.workers.node.standby import StandbyAgent
 
 
@@ -143,3 +145,24 @@ async def test_it_checks_its_node_while_it_waits_and_a_job_need_not_wait_for_tha
     await agent.end(1)
     assert (await agent.preflight({**needs, "memory_bytes": 1 << 60}))["failed"] == [], "its own are in that memory"
     await agent.shutdown()
+
+
+async def test_a_node_is_clear_of_a_job_when_the_last_process_of_it_is_dead(waiting: StandbyAgent) -> None:
+    job_id = f"job_{uuid.uuid4().hex[:16]}"
+    environment = {**os.environ, remains.VARIABLE: str(scratch.path_of(job_id, "node0"))}
+    assert await waiting.is_clear(job_id)
+    left = await asyncio.create_subprocess_exec("sleep", "60", env=environment)
+    try:
+        assert not await waiting.is_clear(job_id)
+        left.send_signal(signal.SIGSTOP)
+        assert not await waiting.is_clear(job_id), "it may wake"
+        assert await waiting.is_clear("job_another")
+    finally:
+        left.kill()
+        await left.wait()
+    assert await waiting.is_clear(job_id)
+
+
+async def test_who_became_a_jobs_agent_proves_nothing(waiting: StandbyAgent, job: AgentConfig) -> None:
+    assert await waiting.adopt(to_json(job))
+    assert not await waiting.is_clear("job_another")
