@@ -21,5 +21,7 @@ class Dwell:
     """Steps of this generation whose work was measured."""
     work_s: float = 0.0
     """What its training thread usually works for a step: the median of the newest, without waiting for others."""
+    ready_s: float = 0.0
+    """What it usually waits for a processor in a step, likewise."""
     known_s: float = 0.0
     """The longest that it took a rank of this node for the first time in earlier generations; 0: nobody was there."""

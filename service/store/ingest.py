@@ -286,13 +286,17 @@ async def _stragglers(writer: JobWriter, event: Reported) -> None:
     named = event.data["ranks"]
     if not named and len(others) == len(writer.job.conditions):
         return
-    told = "; ".join(
-        f"rank {each['rank']} on node {each['node']} works {each['work_s']:.3g} s a step, "
-        f"the others {each['usual_s']:.3g} s"
-        for each in named
-    )
+    told = "; ".join(_slow_as_text(each) for each in named)
     uneven = [Condition(EVEN_PACE, False, "straggler", told, event.time_s)] if named else []
     await _record(writer, event, event.data, changes={"conditions": [asdict(each) for each in (*others, *uneven)]})
+
+
+def _slow_as_text(each: Mapping[str, Any]) -> str:
+    where = f"rank {each['rank']} on node {each['node']}"
+    beside = f"{each['work_s']:.3g} s a step, the others {each['usual_s']:.3g} s"
+    if each.get("is_crowded"):  # not said by supervisors of an older release
+        return f"{where} has to wait for a processor: it takes {beside}; look at what else runs there"
+    return f"{where} works {beside}"
 
 
 async def _mirror(writer: JobWriter, event: Reported) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from regroup.workers.rank.pace import worked_s
+from regroup.workers.rank.pace import busy_s
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
@@ -22,7 +22,7 @@ class Meter:
     def __init__(self, device: torch.device, dtype: torch.dtype, rank: int, world_size: int) -> None:
         self._device, self._dtype, self._rank, self._world_size = device, dtype, rank, world_size
         self._peak_flops = 0.0
-        self._worked_s = self._began_s = self._passed_s = self._waited_s = 0.0
+        self._busy_s = self._began_s = self._passed_s = self._waited_s = 0.0
         self._step_ended_s: float | None = None
 
     def begin(self) -> None:
@@ -32,12 +32,12 @@ class Meter:
         else:
             with contextlib.suppress(OSError):  # a kernel without it tells the peak of the process's life
                 _CLEAR.write_text(_RESET_PEAK)
-        self._began_s, self._worked_s = time.perf_counter(), worked_s() or 0.0
+        self._began_s, self._busy_s = time.perf_counter(), busy_s() or 0.0
 
     def end(self) -> None:
         """After the backward."""
-        self._passed_s, worked = time.perf_counter() - self._began_s, worked_s()
-        self._waited_s = 0.0 if worked is None else max(0.0, self._passed_s - (worked - self._worked_s))
+        self._passed_s, busy = time.perf_counter() - self._began_s, busy_s()
+        self._waited_s = 0.0 if busy is None else max(0.0, self._passed_s - (busy - self._busy_s))
 
     def measure(self, device_flops: Mapping[str, float]) -> None:
         """Find out how many operations a second this rank's device can do at best.

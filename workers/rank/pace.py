@@ -1,7 +1,7 @@
 """How long a rank's training thread worked for each of its newest steps, by the kernel's account.
 
-Work is time on a processor, and time spent ready for one: a crowded node slows a rank, too. Waiting is not work,
-neither for other ranks in a collective nor for a disk.
+Work is time on a processor. Time spent ready for one is told beside it: a crowded node slows a rank, too. Waiting is
+neither, be it for other ranks in a collective or for a disk.
 """
 
 import mmap
@@ -10,7 +10,8 @@ import struct
 from pathlib import Path
 
 _COUNT = struct.Struct("<Q")
-_SECONDS = struct.Struct("<d")
+_STEP = struct.Struct("<dd")
+"""Seconds on a processor, and ready for one."""
 _KEPT = 16
 _THREAD = Path("/proc/thread-self/schedstat")
 
@@ -20,33 +21,41 @@ class Pace:
 
     def __init__(self, page: mmap.mmap, offset: int) -> None:
         self._page, self._offset = page, offset
-        self._until_s: float | None = None
-        """Work of this thread up to the end of its last step."""
+        self._until: tuple[float, float] | None = None
+        """What this thread had of either up to the end of its last step."""
 
     def step_ended(self) -> None:
         """Note the work since the last call. To be called by the thread that trains; the first call only begins."""
-        until_s = worked_s()
-        before_s, self._until_s = self._until_s, until_s
-        if before_s is None or until_s is None or until_s < before_s:  # another thread trains now
+        until = spent_s()
+        before, self._until = self._until, until
+        if before is None or until is None or until < before:  # another thread trains now
             return
         (count,) = _COUNT.unpack_from(self._page, self._offset)
-        _SECONDS.pack_into(self._page, self._place(count), until_s - before_s)
+        _STEP.pack_into(self._page, self._place(count), until[0] - before[0], until[1] - before[1])
         _COUNT.pack_into(self._page, self._offset, count + 1)
 
-    def read(self) -> tuple[int, float]:
-        """How many steps were measured, and the median of the newest 16 in seconds; 0 if there was none."""
+    def read(self) -> tuple[int, float, float]:
+        """How many steps were measured, and the medians of the newest 16 in seconds: on a processor, and ready for one.
+        They are 0 if there was none."""
         (count,) = _COUNT.unpack_from(self._page, self._offset)
-        kept = [_SECONDS.unpack_from(self._page, self._place(each))[0] for each in range(max(0, count - _KEPT), count)]
-        return count, statistics.median(kept) if kept else 0.0
+        kept = [_STEP.unpack_from(self._page, self._place(each)) for each in range(max(0, count - _KEPT), count)]
+        work_s, ready_s = (statistics.median(each) for each in zip(*kept, strict=True)) if kept else (0.0, 0.0)
+        return count, work_s, ready_s
 
     def _place(self, number: int) -> int:
-        return self._offset + _COUNT.size + number % _KEPT * _SECONDS.size
+        return self._offset + _COUNT.size + number % _KEPT * _STEP.size
 
 
-def worked_s() -> float | None:
-    """Seconds that this thread ran or was ready to (proc_pid_schedstat(5)); None where the kernel does not count."""
+def spent_s() -> tuple[float, float] | None:
+    """Seconds that this thread ran, and was ready to (proc_pid_schedstat(5)); None where the kernel does not count."""
     try:
         ran_ns, ready_ns, _ = _THREAD.read_text().split()
     except (OSError, ValueError):
         return None
-    return (int(ran_ns) + int(ready_ns)) / 1e9
+    return int(ran_ns) / 1e9, int(ready_ns) / 1e9
+
+
+def busy_s() -> float | None:
+    """Seconds that this thread ran or was ready to: it waited for nothing but a processor."""
+    spent = spent_s()
+    return None if spent is None else sum(spent)

@@ -262,14 +262,18 @@ async def test_who_straggles_is_a_condition_as_long_as_it_lasts(store: Store, le
     job_id = await queue()
     await walk(job_id, life)
     slow = {"rank": 2, "node": "local-2", "work_s": 0.3, "usual_s": 0.1}
-    events = [life.report("stragglers", f"stragglers:b:{n}", ranks=ranks) for n, ranks in enumerate(([], [slow], []))]
+    crowded = {"rank": 1, "node": "local-1", "work_s": 0.4, "usual_s": 0.1, "is_crowded": True}
+    named = ([], [slow], [crowded], [])
+    events = [life.report("stragglers", f"stragglers:b:{n}", ranks=ranks) for n, ranks in enumerate(named)]
     version = (await store.ingest(lease, job_id, life.boot_id, events[:1], {})).version
     job = await store.ingest(lease, job_id, life.boot_id, events[1:2], {})
     (condition,) = job.conditions
     assert (condition.type, condition.status, condition.reason) == ("EvenPace", False, "straggler")
     assert condition.message == "rank 2 on node local-2 works 0.3 s a step, the others 0.1 s"
-    job = await store.ingest(lease, job_id, life.boot_id, events[2:], {})
-    assert job.conditions == () and job.version == version + 2, "that nobody straggles is news only after somebody did"
+    (condition,) = (await store.ingest(lease, job_id, life.boot_id, events[2:3], {})).conditions
+    assert condition.message.startswith("rank 1 on node local-1 has to wait for a processor: it takes 0.4 s a step")
+    job = await store.ingest(lease, job_id, life.boot_id, events[3:], {})
+    assert job.conditions == () and job.version == version + 3, "that nobody straggles is news only after somebody did"
 
 
 async def test_fewer_mirrors_are_a_condition_until_there_are_all_again(store: Store, lease: Lease, queue, walk, life):
