@@ -1,5 +1,5 @@
-"""Which rank keeps the others waiting: the one that works longer for a step than they do, or that itself has to wait for
-a processor. Pure."""
+"""Which rank keeps the others waiting: one that works longer for a step than they do, or that has to wait for a
+processor. Pure."""
 
 import math
 import statistics
