@@ -13,9 +13,7 @@ from regroup.workers.contract import Dwell
 class Pacing:
     """What was told last. A supervisor that restarts does not know, and tells again."""
 
-    def __init__(
-        self, journal: Journal, *, is_off: bool = False, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, journal: Journal, *, is_off: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         """`is_off`: in a rehearsal nobody is named."""
         self._journal, self._is_off, self._clock = journal, is_off, clock
         self._generation = 0

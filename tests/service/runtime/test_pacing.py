@@ -35,9 +35,7 @@ def test_a_change_is_told_once_and_another_generation_begins_without_blame() -> 
     assert [(event.generation, [each["rank"] for each in event.data["ranks"]]) for event in told] == [
         (1, [2]), (1, []), (1, [2]), (2, []),
     ]  # fmt: skip
-    assert told[0].data["ranks"] == [
-        {"rank": 2, "work_s": 0.3, "usual_s": 0.1, "is_crowded": False, "node": "node-2"}
-    ]
+    assert told[0].data["ranks"] == [{"rank": 2, "work_s": 0.3, "usual_s": 0.1, "is_crowded": False, "node": "node-2"}]
     assert len({event.key for event in told}) == 4
 
 
