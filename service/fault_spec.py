@@ -22,6 +22,7 @@ Strike = Literal[
     "lose_traffic",
     "nan_loss",
     "spike_loss",
+    "spike_gradient",
     "flip_bit",
     "flip_snapshot",
     "kill_store",
@@ -70,8 +71,9 @@ class Fault(Part):
     Python, without end), `sleep`, `hold_gil` (no other thread of Python runs), `oom` (killed by the kernel in a cgroup
     of its own; an exception where none can be made), `slow` (a straggler), `cut_traffic` (its TCP
     connections end), `lose_traffic` (they lose packets that come in), `nan_loss` (the next output of its model is
-    no number), `spike_loss` (it is a thousand times as large), `flip_bit` (one bit of its parameters is
-    changed), `flip_snapshot` (one bit of its newest snapshot in memory). To what is beside it: `kill_store`,
+    no number), `spike_loss` (it is a thousand times as large), `spike_gradient` (its next gradients are, and its loss
+    is right), `flip_bit` (one bit of its parameters is changed), `flip_snapshot` (one bit of its newest snapshot in
+    memory). To what is beside it: `kill_store`,
     `kill_zygote`, `kill_agent`, `kill_saver`, `fill_disk` (the next checkpoint finds no room on its node's
     disk), `break_disk` (it finds errors of input and output there)."""
     duration: Duration | None = None

@@ -24,7 +24,8 @@ class Budgets(Part):
     non_finite: int = Field(default=3, ge=0)
     """Steps without finite numbers that are done again, or skipped (`recovery.non_finite`)."""
     loss_spike: int = Field(default=3, ge=0)
-    """Steps that are done again because their loss stands out; further ones are told, and trained on."""
+    """Steps that are done again because their loss or gradient norm stands out; further ones are told, and trained
+    on."""
     silent_corruption: int = Field(default=3, ge=0)
     """Ranks found to differ in what they should hold alike."""
     user_error: int = Field(default=0, ge=0)
@@ -62,9 +63,9 @@ class Recovery(Part):
     ends the job if it comes out so again; `skip` goes on without that update; `fail` ends the job. An overflow that a
     float16 loss scale answers is none of this."""
     loss_spike: Annotated[Literal["off", "warn", "rollback"], BeforeValidator(off)] = "warn"
-    """When a step's loss stands out from those of the 64 steps before it: `warn` says so (event `loss_spike`);
-    `rollback` does the step once more, from the newest state before it, as often as its budget allows, and goes on with
-    what that comes to."""
+    """When a step's loss or gradient norm stands out from those of the 64 steps before it: `warn` says so (event
+    `loss_spike`); `rollback` does the step once more, from the newest state before it, as often as its budget allows,
+    and goes on with what that comes to."""
     verify_replicas: bool | Literal["auto"] = "auto"
     """Whether ranks compare, at each snapshot, what several of them hold alike; where they differ, the job goes back to
     the newest state in which they did not. `auto`: not in functions, whose ranks may differ on purpose."""

@@ -116,7 +116,7 @@ class Reason(StrEnum):
     IO_ERROR = "io_error"
     """Connection, timeout or storage errors raised in training code."""
     LOSS_SPIKE = "loss_spike"
-    """A step's loss stood out from those before it, and `recovery.loss_spike` wants it done again."""
+    """A step's loss or gradient norm stood out from those before it, and `recovery.loss_spike` wants it done again."""
     SILENT_CORRUPTION = "silent_corruption"
     """Ranks held different values of what all of them hold alike."""
 

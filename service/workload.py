@@ -140,7 +140,7 @@ LEFT_TO_A_SCRIPT: Mapping[str, str] = {
 """Fields of a spec that a script decides itself, and what to say of it."""
 _SCRIPT_PHASES = ("forward", "optimizer")
 _NOT_OF_A_SCRIPT = frozenset(
-    {"kill_saver", "fill_disk", "break_disk", "nan_loss", "spike_loss", "flip_bit", "flip_snapshot"}
+    {"kill_saver", "fill_disk", "break_disk", "nan_loss", "spike_loss", "spike_gradient", "flip_bit", "flip_snapshot"}
 )
 _STEPS_OF_A_FUNCTION = frozenset({"steps", "global_batch", "micro_batch"})
 

@@ -22,8 +22,8 @@ from regroup.workers.parallel.names import parameters_of
 from regroup.workers.parallel.precision import stream_dtype
 from regroup.workers.parallel.strategy import strategy_of
 from regroup.workers.rank.context import Context
-from regroup.workers.rank.loss_spikes import LossSpikes
 from regroup.workers.rank.non_finite import NonFinite
+from regroup.workers.rank.spikes import Spikes
 from regroup.workers.schedule import FOLLOWS, BatchSize, learning_rate
 from regroup.workers.state.data import (
     MicroBatch,
@@ -58,7 +58,7 @@ class _Training:
             config,
             "Lower training.optimizer.lr, lengthen training.schedule.warmup_steps, or look at the data of this step",
         )
-        self._spikes = LossSpikes(config)
+        self._spikes = Spikes(config)
         place, micro_batch = context.data_place, int(training["micro_batch"])
         self._batch = BatchSize(training, place.degree)
         self._nominal_labels = self._batch.samples * samples.labels_each
@@ -142,7 +142,7 @@ class _Training:
         if not finite and not self._engine.scale.can_fall:
             context.note("step_skipped", self._non_finite.skip(step, f"loss {loss}, gradient norm {norm}"))
         if finite:
-            if spike := self._spikes.look(step, loss):
+            for spike in self._spikes.look(step, loss, norm):
                 context.note("loss_spike", spike)
             self._engine.update(rate, norm, correction)
         self._engine.scale.judge(finite=finite)

@@ -97,7 +97,7 @@ def elsewhere_page() -> str:
     """The scenarios that this command cannot run, why, and what does."""
     lines = ["| # | scenario | why not | run by |", "|---|---|---|---|"]
     rows = (
-        f"| {each.number} | {each.what} | {each.why} | {', '.join(f'`{test}`' for test in each.tests.split()) or '–'} |"
+        f"| {each.number} | {each.what} | {each.why} | {', '.join(f'`{test}`' for test in each.tests.split())} |"
         for each in ELSEWHERE
     )
     return "\n".join([*lines, *rows]) + "\n"

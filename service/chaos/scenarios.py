@@ -15,10 +15,11 @@ _MID = (10, 14)
 """Steps between which something strikes: a checkpoint is there, and much is still to do."""
 _PHASES = ("forward", "backward", "optimizer")
 _EXIT, _HANG = frozenset({"rank_exit"}), frozenset({"hang"})
-_LOST = frozenset({"agent_lost", "node_lost"})
+_LOST, _SPIKE = frozenset({"agent_lost", "node_lost"}), frozenset({"loss_spike"})
 _MIRRORED = {"snapshot": {"every_steps": 1, "mirror_share": 0.5}, "checkpoint": {"every_steps": STEPS}}
 """Checkpoints are far from where a node is struck: one of that very step would be the better source than a mirror."""
 _NO_MIRROR = {"snapshot": {"every_steps": 1, "mirror": "off"}}
+_ROLLS_BACK = {"recovery": {"loss_spike": "rollback"}}
 _REPLICAS = {"layout": {"dp": RANKS, "data_parallel": "ddp"}}
 _LONGER = 4
 """Steps of jobs that are struck from outside, over those of the others: a person's eye is slower than a fault's."""
@@ -66,7 +67,7 @@ class Elsewhere:
     why: str
     """Why it cannot."""
     tests: str
-    """Those that run it; empty where none can."""
+    """Those that run it."""
 
 
 def _one(do: str, *, rank: int | None = None, phase: str | None = None, **more: Any) -> Draw:
@@ -112,9 +113,13 @@ def _two_agents(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[B
     return [fault("kill_agent", 0, step), fault("kill_agent", 2, step)], []
 
 
-def _spike(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
+def _spike(do: str) -> Draw:
     """Once there are enough steps before it to hold it against."""
-    return [fault("spike_loss", random.randrange(RANKS), random.randint(40, 60))], []
+
+    def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
+        return [fault(do, random.randrange(RANKS), random.randint(40, 60))], []
+
+    return draw
 
 
 def _twenty(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
@@ -213,9 +218,10 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("33b", "parameter-flipped", "a bit of one replica's parameters is changed",
              _one("flip_bit", phase="forward"), Expected(incidents=(frozenset({"silent_corruption"}),), detect_s=5),
              parts=_REPLICAS),
-    Scenario("33c", "loss-spiked", "the loss of one rank is far larger than those before, once", _spike,
-             Expected(incidents=(frozenset({"loss_spike"}),)), parts={"recovery": {"loss_spike": "rollback"}},
-             longer=_LONGER),
+    Scenario("33c", "loss-spiked", "the loss of one rank is far larger than those before, once", _spike("spike_loss"),
+             Expected(incidents=(_SPIKE,)), parts=_ROLLS_BACK, longer=_LONGER),
+    Scenario("33d", "gradient-wrong", "the gradients of one rank are far too large, once, and its loss is right",
+             _spike("spike_gradient"), Expected(incidents=(_SPIKE,)), parts=_ROLLS_BACK, longer=_LONGER),
     Scenario("37", "cancelled-in-recovery", "the job is cancelled while it recovers", _while_recovering("cancel"),
              Expected("CANCELLED", "cancelled_by_user", (_EXIT,)), longer=_LONGER),
     Scenario("38", "crash-loop", "a rank is killed in the first step, over and over",
@@ -239,8 +245,6 @@ ELSEWHERE: Sequence[Elsewhere] = (
               "tests/e2e/test_resize.py tests/e2e/test_elastic_nodes.py"),
     Elsewhere("28, 29", "nodes drained, with time and without", "planned, no failure", "tests/e2e/test_drain.py"),
     Elsewhere("31", "not enough nodes for any layout", "a node that joins ends it", "tests/e2e/test_elastic_nodes.py"),
-    Elsewhere("33d", "a wrong gradient in the sum", "wrong on all ranks alike, and seen only if the loss stands out",
-              ""),
     Elsewhere("34", "spare dies or is unfit", "no fault spoils a node",
               "tests/e2e/test_spare.py tests/workers/node/test_standby.py tests/service/runtime/test_sparing.py"),
     Elsewhere("35", "clock jump", "needs a clock for each node", "tests/e2e/test_clocks.py"),

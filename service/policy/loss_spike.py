@@ -1,5 +1,5 @@
-"""Whether ranks may still go back when a loss stands out. Pure. What stands out they find themselves, all alike, before
-anything of the step is kept (workers/rank/loss_spikes.py)."""
+"""Whether ranks may still go back when a loss or gradient norm stands out. Pure. What stands out they find themselves,
+all alike, before anything of the step is kept (workers/rank/spikes.py)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ BUDGET = "loss_spike"
 
 def rule_for_ranks(
     do: str,
-    known: Mapping[int, float],
+    known: Mapping[int, tuple[str, float]],
     charges: Sequence[Charge],
     most: int,
     *,
@@ -21,7 +21,7 @@ def rule_for_ranks(
     step: int,
 ) -> dict[str, Any]:
     """What the ranks of the next generation are told, as plain data: `do`, and as `known` the steps that are done again
-    because of a spike, each with the largest loss that is none.
+    because of a spike, each with what stood out and its largest value that does not.
 
     Args:
         do: the spec's `recovery.loss_spike`. A `rollback` that the budget does not allow any more is a `warn`: a job
@@ -31,4 +31,5 @@ def rule_for_ranks(
     """
     mine = [charge for charge in charges if charge.budget == BUDGET and now_s - charge.time_s <= window_s]
     is_used_up = level_of([*mine, Charge(BUDGET, now_s, step)], refill_steps) > most
-    return {"do": "warn" if do == "rollback" and is_used_up else do, "known": sorted(known.items())}
+    spikes = [(at, of, limit) for at, (of, limit) in sorted(known.items())]
+    return {"do": "warn" if do == "rollback" and is_used_up else do, "known": spikes}

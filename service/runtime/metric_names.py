@@ -47,7 +47,9 @@ INCIDENTS = Metric(
 STEPS_LOST = Metric("regroup_steps_lost", "counter", "Steps done again after incidents, by their cause.", ("cause",))
 STEPS_SKIPPED = Metric("regroup_steps_skipped", "counter", "Steps whose update was left out: no finite numbers.")
 LOSS_SPIKES = Metric(
-    "regroup_loss_spikes", "counter", "Times that the loss of a job stood out from those before and was trained on."
+    "regroup_loss_spikes",
+    "counter",
+    "Times that a job's loss or gradient norm stood out from those before and was trained on.",
 )
 SNAPSHOTS_REFUSED = Metric(
     "regroup_snapshots_refused", "counter",

@@ -61,7 +61,7 @@ class Recovering:
         """Node id → what was said of its leaving: that it does is charged to nothing."""
         self._charges: dict[str, Charge] = {}
         """Of each incident, by its id."""
-        self._spikes: dict[int, float] = {}
+        self._spikes: dict[int, tuple[str, float]] = {}
         """Step that is done again because its loss stood out → the largest that would not have."""
 
     def recall(self, past: Sequence[SupervisorEvent]) -> Ended | None:
@@ -247,7 +247,7 @@ class Recovering:
 
     def _note_spike(self, reason: str, details: Mapping[str, Any] | None) -> None:
         if reason == Reason.LOSS_SPIKE and details:
-            self._spikes[int(details["step"])] = float(details["limit"])
+            self._spikes[int(details["step"])] = str(details.get("of", "loss")), float(details["limit"])
 
     @staticmethod
     def _in_order(charges: Iterable[Charge]) -> Sequence[Charge]:

@@ -152,22 +152,26 @@ def test_a_flipped_bit_in_a_snapshot_fails_its_checksum(agent: Any, config: Conf
     assert again(agent, config, "bad-snapshot", 1).codes == [0, 0]
 
 
-def test_a_loss_that_stands_out_is_told_or_its_step_done_once_more(agent: Any, config: Config) -> None:
+@pytest.mark.parametrize("of", ["loss", "gradient norm"])
+def test_what_stands_out_is_told_or_its_step_done_once_more(agent: Any, config: Config, of: str) -> None:
     config["training"]["steps"] = 24
     whole = agent.run(config, 2, "even")
-    config |= {"faults": [fault("spike_loss", 1, 22)], "loss_spike": {"do": "warn", "known": []}}
+    do = "spike_loss" if of == "loss" else "spike_gradient"
+    config |= {"faults": [fault(do, 1, 22)], "loss_spike": {"do": "warn", "known": []}}
     warned = agent.run(config, 2, "spiked")
-    (note,) = warned.of("Note")
+    note = next(each for each in warned.of("Note") if each["data"]["of"] == of)
     assert (note["kind"], note["data"]["step"]) == ("loss_spike", 22)
-    assert warned.losses[21] == note["data"]["loss"] > note["data"]["limit"] > whole.losses[21]
+    assert note["data"]["value"] > note["data"]["limit"]
+    assert (warned.losses[21] == whole.losses[21]) is (of == "gradient norm"), "the loss of the step is right"
     assert warned.result["parameters"] != whole.result["parameters"]
 
     config["loss_spike"]["do"] = "rollback"
     struck = agent.run(config, 2, "back", show_errors=False)
     assert struck.codes == [1, 1]
     assert [failed["error"]["error_class"] for failed in struck.of("Failed")] == ["loss_spike"] * 2
-    assert struck.of("Failed")[0]["error"]["details"]["step"] == 22
+    details = struck.of("Failed")[0]["error"]["details"]
+    assert (details["step"], details["of"]) == (22, of)
     assert [row["step"] for row in struck.rows] == list(range(1, 22))
-    config["loss_spike"]["known"] = [[22, note["data"]["limit"]]]
+    config["loss_spike"]["known"] = [[22, of, details["limit"]]]
     after = again(agent, config, "back", 21)
     assert after.result == whole.result and not after.of("Note")

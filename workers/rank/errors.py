@@ -90,7 +90,8 @@ class _DetailedError(Exception):
 
 
 class LossSpikeError(_DetailedError):
-    """A step's loss stands out from those before it: `step`, `loss`, `limit`. Raised by all ranks."""
+    """A step's loss or gradient norm stands out from those before it: `step`, `of` (which), `value`, `limit`. Raised by
+    all ranks."""
 
 
 class ReplicasDifferError(_DetailedError):

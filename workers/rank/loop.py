@@ -11,8 +11,8 @@ from torch.optim import Optimizer
 
 from regroup.workers.contract import Phase
 from regroup.workers.parallel.digest import digest_of, digests
-from regroup.workers.rank.loss_spikes import LossSpikes
 from regroup.workers.rank.non_finite import NonFinite
+from regroup.workers.rank.spikes import Spikes
 from regroup.workers.state.data import SampleId, hash_from_limbs, hash_limbs, samples_hash_of
 from regroup.workers.state.records import RecordBatch, RecordStream
 
@@ -29,7 +29,7 @@ class StepLoop:
     def __init__(self, context: "Context") -> None:
         self._context = context
         self._non_finite = NonFinite(context.config, "Lower the learning rate, or look at the data of this step")
-        self._spikes = LossSpikes(context.config)
+        self._spikes = Spikes(context.config)
         training = context.config["training"]
         self._steps: int | None = training.get("steps")
         self._stream: RecordStream | None = None
@@ -107,6 +107,7 @@ class StepLoop:
                 "loss": 0.0 if loss is None else loss,
                 "losses": float(loss is not None),
                 "grad_norm": done.reported.get("grad_norm", 0.0),
+                "grad_norms": float("grad_norm" in done.reported),
                 "tokens": 0.0 if tokens is None else tokens,
                 "dealt": float(done.is_dealt),
                 "samples": len(done.ids),
@@ -115,10 +116,11 @@ class StepLoop:
             }
         )
         mean = total["loss"] / total["losses"] if total["losses"] else None
+        norm = total["grad_norm"] / total["grad_norms"] if total["grad_norms"] else None
         if total["non_finite_ranks"]:
             self._check_finite(step, mean, int(total["non_finite_ranks"]))
-            mean = None
-        if mean is not None and (spike := self._spikes.look(step, mean)):
+            mean = norm = None
+        for spike in self._spikes.look(step, mean, norm):
             context.note("loss_spike", spike)
         samples = samples_hash = None
         if total["dealt"]:

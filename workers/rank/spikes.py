@@ -1,15 +1,17 @@
-"""A step whose loss stands out from those before it, and what a rank does then: the same on all, from the same sums."""
+"""A step whose loss or gradient norm stands out from those before it, and what a rank does then: the same on all, from
+the same sums."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
 from regroup.workers.rank.errors import LossSpikeError
 
+LOSS, NORM = "loss", "gradient norm"
 _WINDOW = 64
-"""Steps that a loss is held against."""
+"""Steps that a value is held against."""
 _LEAST = 20
 """Fewer tell nothing yet."""
 _NEWEST = 9
@@ -20,10 +22,14 @@ _SHARE = 0.25
 """And by this part of it, however even the losses are."""
 _OF_A_NORMAL = 1.4826
 """Standard deviation over median absolute deviation of a normal distribution."""
+_HIGH = 0.9
+"""So many of the norms are no larger than what the next one is held against: more wild ones than that are usual."""
+_TIMES = 10.0
+"""So much larger: norms scatter, and do so more on some batches than on others. One wrong exponent is far more."""
 _OFF: Mapping[str, Any] = {"do": "off"}
 
 
-def limit_of(losses: Sequence[float]) -> float | None:
+def limit_of_losses(losses: Sequence[float]) -> float | None:
     """The largest loss that is none of a spike, from those of the steps before; None while these are too few.
 
     Median and median absolute deviation, which a few wild values do not move (F. R. Hampel, "The influence curve and
@@ -39,18 +45,24 @@ def limit_of(losses: Sequence[float]) -> float | None:
     return usual + max(_SPREADS * spread, _SHARE * abs(usual))
 
 
-class LossSpikes:
-    """The spec's `recovery.loss_spike`, and the losses of this generation's newest steps."""
+def limit_of_norms(norms: Sequence[float]) -> float | None:
+    """The largest gradient norm that is none of a spike, from those of the steps before; None while these are too
+    few."""
+    return _TIMES * sorted(norms)[int(_HIGH * (len(norms) - 1))] if len(norms) >= _LEAST else None
+
+
+class Spikes:
+    """The spec's `recovery.loss_spike`, and losses and gradient norms of this generation's newest steps."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         rule = config.get("loss_spike", _OFF)
         self._do: str = rule["do"]
-        self._known = {int(step): float(limit) for step, limit in rule.get("known", ())}
-        self._losses = deque[float](maxlen=_WINDOW)
-        self._is_high = False
+        self._known = {int(step): (str(of), float(limit)) for step, of, limit in rule.get("known", ())}
+        self._series = {LOSS: _Series(limit_of_losses), NORM: _Series(limit_of_norms)}
 
-    def look(self, step: int, loss: float) -> dict[str, Any] | None:
-        """Hold a step's loss against those before, before anything of the step is kept; returns what to tell of it.
+    def look(self, step: int, loss: float | None, norm: float | None) -> Sequence[dict[str, Any]]:
+        """Hold a step's loss and gradient norm, where it has them, against those before, before anything of the step is
+        kept; returns what to tell of it.
 
         A spike is told once, however long it lasts. A step that is done again because of one is judged as it was
         before, and goes on as it comes out: what comes back is no accident.
@@ -58,19 +70,36 @@ class LossSpikes:
         Raises:
             LossSpikeError: the job is to go back to the state before this step.
         """
-        if self._do == "off":
-            return None
-        limit = self._known.get(step, limit_of(list(self._losses)))
-        self._losses.append(loss)
-        if limit is None or loss <= limit:
-            self._is_high = False
-            return None
-        facts = {"step": step, "loss": loss, "limit": limit}
-        told = f"step {step}: loss {loss:.4g} stands out: no more than {limit:.4g} was to be expected"
-        if self._do == "rollback" and step not in self._known and not self._is_high:
-            raise LossSpikeError(f"{told}; the step is done again from the state before it", facts)
-        if self._is_high:
-            return None
-        self._is_high = True
-        again = ". It came out so again, from the same state: it is in the data or the learning rate"
-        return {**facts, "message": f"{told}{again if step in self._known else ''}"}
+        told: list[dict[str, Any]] = []
+        for of, value in ((LOSS, loss), (NORM, norm)):
+            if value is None or self._do == "off":
+                continue
+            known, series = self._known.get(step), self._series[of]
+            is_known = known is not None and known[0] == of
+            was_high, limit = series.is_high, series.exceeded_by(value, known[1] if known and is_known else None)
+            if limit is None:
+                continue
+            facts = {"step": step, "of": of, "value": value, "limit": limit}
+            said = f"step {step}: {of} {value:.4g} stands out: no more than {limit:.4g} was to be expected"
+            if self._do == "rollback" and known is None and not was_high:
+                raise LossSpikeError(f"{said}; the step is done again from the state before it", facts)
+            if not was_high:
+                again = ". It came out so again, from the same state: it is in the data or the learning rate"
+                told.append({**facts, "message": f"{said}{again if is_known else ''}"})
+        return told
+
+
+class _Series:
+    """Values of the newest steps."""
+
+    def __init__(self, limit_of: Callable[[Sequence[float]], float | None]) -> None:
+        self.is_high = False
+        """The last one stood out."""
+        self._limit_of, self._values = limit_of, deque[float](maxlen=_WINDOW)
+
+    def exceeded_by(self, value: float, known: float | None) -> float | None:
+        """The limit above which the next value lies; None if it does not stand out. `known`: what it was before."""
+        limit = self._limit_of(list(self._values)) if known is None else known
+        self._values.append(value)
+        self.is_high = limit is not None and value > limit
+        return limit if self.is_high else None

@@ -20,6 +20,7 @@ def wrong_numbers(
     return {
         "nan_loss": lambda: _spoil_next_output(modules()),
         "spike_loss": lambda: _scale_next_output(modules()),
+        "spike_gradient": lambda: _scale_next_gradient(modules()),
         "flip_bit": lambda: _flip_parameter(modules()),
         "flip_snapshot": lambda: _flip_snapshot(newest()),
     }
@@ -35,18 +36,38 @@ def _scale_next_output(modules: Sequence[nn.Module]) -> None:
     _change_next_output(modules, _FAR_LARGER)
 
 
+def _scale_next_gradient(modules: Sequence[nn.Module]) -> None:
+    """What flows back into a whole model is far larger once: its loss is right, and what it adds to the sum of all
+    ranks' gradients is not."""
+
+    def far_larger(gradient: Tensor) -> Tensor:
+        return gradient * _FAR_LARGER
+
+    def spoil(output: Tensor) -> None:
+        output.register_hook(far_larger)
+
+    _at_next_output(modules, spoil, of=lambda output: output.requires_grad)
+
+
 def _change_next_output(modules: Sequence[nn.Module], factor: float) -> None:
+    _at_next_output(modules, lambda output: output * factor, of=Tensor.is_floating_point)
+
+
+def _at_next_output(
+    modules: Sequence[nn.Module], act: Callable[[Tensor], Tensor | None], of: Callable[[Tensor], bool]
+) -> None:
+    """Once, with the first output of any of these that is one of those meant; what `act` returns takes its place."""
     handles: list[RemovableHandle] = []
 
-    def spoil(module: nn.Module, inputs: Any, output: Any) -> Any:
-        if not handles or not isinstance(output, Tensor) or not output.is_floating_point():
+    def once(module: nn.Module, inputs: Any, output: Any) -> Any:
+        if not handles or not isinstance(output, Tensor) or not of(output):
             return None
         for handle in handles:
             handle.remove()
         handles.clear()
-        return output * factor
+        return act(output)
 
-    handles += [module.register_forward_hook(spoil) for module in modules]
+    handles += [module.register_forward_hook(once) for module in modules]
 
 
 def _flip_parameter(modules: Sequence[nn.Module]) -> None:

@@ -47,7 +47,7 @@ def test_names_and_numbers_are_unique_and_both_find_a_scenario() -> None:
 def test_what_is_run_elsewhere_is_there() -> None:
     here = Path(__file__).parents[3]
     assert [test for each in ELSEWHERE for test in each.tests.split() if not (here / test).exists()] == []
-    assert [each.number for each in ELSEWHERE if not each.tests] == ["33d"]
+    assert all(each.tests for each in ELSEWHERE)
 
 
 def test_a_soak_is_drawn_from_its_mix() -> None:

@@ -6,8 +6,8 @@ from regroup.service.states import Reason
 
 
 def rule(charges: list[Charge], do: str = "rollback", most: int = 2, step: int = 100) -> str:
-    told = rule_for_ranks(do, {7: 2.5}, charges, most, window_s=60, refill_steps=10, now_s=100.0, step=step)
-    assert told["known"] == [(7, 2.5)]
+    told = rule_for_ranks(do, {7: ("loss", 2.5)}, charges, most, window_s=60, refill_steps=10, now_s=100.0, step=step)
+    assert told["known"] == [(7, "loss", 2.5)]
     return told["do"]
 
 

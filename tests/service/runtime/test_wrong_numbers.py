@@ -68,11 +68,11 @@ async def test_one_that_comes_out_so_again_ends_the_job_with_its_own_reason() ->
 
 
 async def test_a_loss_that_stood_out_is_done_once_more_and_the_ranks_know_which_step_it_is() -> None:
-    error = said(ErrorClass.LOSS_SPIKE, 4, "step 4: loss 9 stands out", step=4, loss=9.0, limit=2.5)
+    error = said(ErrorClass.LOSS_SPIKE, 4, "step 4: loss 9 stands out", step=4, of="loss", value=9.0, limit=2.5)
     nodes = FakeNodes({(1, 4): error})
     _, journal = await run(nodes)
     (incident,) = await incidents(journal)
     assert (incident["reason"], incident["rank"], incident["rung"]) == ("loss_spike", None, "respawn")
     assert (await told(journal))[-1] == ("state", "SUCCEEDED")
     rules = {join["generation"]: join["config"]["loss_spike"] for join in nodes.joins}
-    assert rules == {1: {"do": "warn", "known": []}, 2: {"do": "warn", "known": [[4, 2.5]]}}
+    assert rules == {1: {"do": "warn", "known": []}, 2: {"do": "warn", "known": [[4, "loss", 2.5]]}}

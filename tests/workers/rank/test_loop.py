@@ -71,6 +71,23 @@ def test_clipping_and_adamw_on_shards_compute_what_torchs_do(run: Any, config: C
     assert norms[1] == pytest.approx(norms[0], rel=1e-10) and max(norms[0]) > 0.3
 
 
+def test_a_functions_gradient_norm_that_stands_out_gives_its_step_up(run: Any, config: Config) -> None:
+    config["function"] = "function_loops:clipped"
+    config["args"]["on_shards"] = True
+    config["training"]["steps"] = 24
+    whole = run(config, 2, "even-norms")
+    assert whole.codes == [0, 0]
+    config["faults"] = [{"at": {"rank": 1, "step": 22, "phase": "forward"}, "do": "spike_gradient"}]
+    config["loss_spike"] = {"do": "rollback", "known": []}
+    struck = run(config, 2, "wild-norm", show_errors=False)
+    assert struck.codes == [1, 1]
+    details = struck.of("Failed")[0]["error"]["details"]
+    assert (details["step"], details["of"]) == (22, "gradient norm")
+    config["loss_spike"]["known"] = [[22, "gradient norm", details["limit"]]]
+    after = run(config, 2, "wild-norm", generation=2, restore=memory_at(21), faults_fired=[0])
+    assert after.result == whole.result
+
+
 def test_replicas_of_a_function_are_compared_where_it_asks(run: Any, config: Config) -> None:
     config["verify_replicas"] = True
     assert run(config, 2, "compared-fsdp").codes == [0, 0]
