@@ -71,7 +71,7 @@ def chaos_run(
     Only local nodes that this command starts itself are struck.
     """
     from regroup.api.chaos.run import Case, run_cases
-    from regroup.service.chaos.scenarios import SCENARIOS, by_name
+    from regroup.service.chaos.scenarios import SCENARIOS, by_name, place
 
     wanted = list(SCENARIOS) if every else [by_name(name) for name in scenarios or ()]
     if unknown := [name for name, found in zip(scenarios or (), wanted, strict=False) if found is None and not every]:
@@ -83,7 +83,7 @@ def chaos_run(
     _end_tidily()
     outcomes: list[dict[str, Any]] = []
     for _, outcome in run_cases([Case(each, seed, tuple(blind_to or ())) for each in wanted if each], say):
-        outcomes.append(outcome.to_json())
+        outcomes = sorted([*outcomes, outcome.to_json()], key=lambda each: place(each["number"]))
         say(f"{outcome.name}: {'holds' if outcome.holds else 'DOES NOT HOLD'}")
         _write(report, {"seed": seed, "scenarios": outcomes}, outcomes)
     _show(outcomes)

@@ -6,6 +6,7 @@ from typing import Any
 from regroup.service.chaos.invariants import MEANINGS
 from regroup.service.chaos.plan import MIX, OUTSIDE
 from regroup.service.chaos.report import elsewhere_page
+from regroup.service.chaos.scenarios import place
 
 _HEAD = """# Failures, and what they cost
 
@@ -61,7 +62,7 @@ def _scenarios(ran: Mapping[str, Any]) -> str:
         "| # | injected | detected | trains on | most steps lost | cause, rung | I1–I8 hold |",
         "|---|---|---|---|---|---|---|",
     ]
-    return "\n".join([text, *lines, *(_scenario(row) for row in ran["rows"])]) + "\n"
+    return "\n".join([text, *lines, *map(_scenario, sorted(ran["rows"], key=lambda row: place(row["number"])))]) + "\n"
 
 
 def _scenario(row: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """The scenarios: what each injects, and what it must come to. Numbers are those of docs/faults.md."""
 
+import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -250,6 +251,12 @@ ELSEWHERE: Sequence[Elsewhere] = (
     Elsewhere("35", "clock jump", "needs a clock for each node", "tests/e2e/test_clocks.py"),
     Elsewhere("36", "stale message", "nobody sends one; by hand", "tests/workers/node/test_host.py"),
 )  # fmt: skip
+
+
+def place(number: str) -> tuple[int, str]:
+    """Where a scenario of this number stands among the others: 2 before 16a, and that before 16b."""
+    digits = number.rstrip(string.ascii_lowercase)
+    return int(digits), number.removeprefix(digits)
 
 
 def by_name(name: str) -> Scenario | None:

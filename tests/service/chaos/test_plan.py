@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from regroup.service.chaos.plan import MIX, Blow, parse_mix, soak
-from regroup.service.chaos.scenarios import ELSEWHERE, RANKS, SCENARIOS, Scenario, by_name
+from regroup.service.chaos.scenarios import ELSEWHERE, RANKS, SCENARIOS, Scenario, by_name, place
 from regroup.service.spec import parse_spec
 
 
@@ -79,3 +79,8 @@ def test_wrong_mixes_and_strikes_are_refused() -> None:
     with pytest.raises(ValueError, match="no strike from outside"):
         Blow("kill_moon", 3)
     assert sum(MIX.values()) == pytest.approx(1)
+
+
+def test_scenarios_stand_in_order() -> None:
+    assert sorted(SCENARIOS, key=lambda each: place(each.number)) == list(SCENARIOS)
+    assert place("2") < place("16a") < place("16b") < place("33d")
