@@ -17,7 +17,7 @@ CHECKPOINT_EVERY = 10
 """As in the arm of Ray Train as shipped."""
 KNOBS = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """As shipped (2.13), ranks that are started again share the store of those before them, whose keys are still there, and
-with gloo they wait for each other for ever, or end: it never came back here."""
+with gloo they wait for each other for ever, or end: it came back in neither of two tries."""
 
 
 def run(arm: str, workload: Workload, strike: Strike, folder: Path) -> Trial:

@@ -28,10 +28,13 @@ class Pace:
         """Note the work since the last call. To be called by the thread that trains; the first call only begins."""
         until = spent_s()
         before, self._until = self._until, until
-        if before is None or until is None or until < before:  # another thread trains now
+        if before is None or until is None:
+            return
+        work_s, ready_s = until[0] - before[0], until[1] - before[1]
+        if min(work_s, ready_s) < 0:  # another thread trains now
             return
         (count,) = _COUNT.unpack_from(self._page, self._offset)
-        _STEP.pack_into(self._page, self._place(count), until[0] - before[0], until[1] - before[1])
+        _STEP.pack_into(self._page, self._place(count), work_s, ready_s)
         _COUNT.pack_into(self._page, self._offset, count + 1)
 
     def read(self) -> tuple[int, float, float]:

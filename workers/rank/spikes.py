@@ -71,21 +71,20 @@ class Spikes:
             LossSpikeError: the job is to go back to the state before this step.
         """
         told: list[dict[str, Any]] = []
+        again_for, limit_then = self._known.get(step, (None, None))
         for of, value in ((LOSS, loss), (NORM, norm)):
             if value is None or self._do == "off":
                 continue
-            known, series = self._known.get(step), self._series[of]
-            is_known = known is not None and known[0] == of
-            was_high, limit = series.is_high, series.exceeded_by(value, known[1] if known and is_known else None)
-            if limit is None:
+            series, is_again = self._series[of], of == again_for
+            was_high, limit = series.is_high, series.exceeded_by(value, limit_then if is_again else None)
+            if limit is None or was_high:
                 continue
             facts = {"step": step, "of": of, "value": value, "limit": limit}
             said = f"step {step}: {of} {value:.4g} stands out: no more than {limit:.4g} was to be expected"
-            if self._do == "rollback" and known is None and not was_high:
+            if self._do == "rollback" and again_for is None:
                 raise LossSpikeError(f"{said}; the step is done again from the state before it", facts)
-            if not was_high:
-                again = ". It came out so again, from the same state: it is in the data or the learning rate"
-                told.append({**facts, "message": f"{said}{again if is_known else ''}"})
+            again = ". It came out so again, from the same state: it is in the data or the learning rate"
+            told.append({**facts, "message": f"{said}{again if is_again else ''}"})
         return told
 
 

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from regroup.workers.contract import Phase
+from regroup.workers.rank import pace
 from regroup.workers.rank.progress import Progress, new_page
 
 
@@ -68,3 +69,12 @@ def test_a_step_that_another_thread_ends_is_left_out() -> None:
     other.start()
     other.join()
     assert rank.pace.read()[0] == 1
+
+
+def test_a_thread_that_worked_more_and_waited_less_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    accounts = iter([(1.0, 1.0), (1.2, 1.1), (5.0, 0.3)])
+    monkeypatch.setattr(pace, "spent_s", lambda: next(accounts))
+    rank = Progress(new_page())
+    for step in (1, 2, 3):
+        rank.set(step, Phase.FORWARD)
+    assert rank.pace.read() == (1, pytest.approx(0.2), pytest.approx(0.1))
