@@ -175,3 +175,21 @@ def test_what_stands_out_is_told_or_its_step_done_once_more(agent: Any, config: 
     config["loss_spike"]["known"] = [[22, of, details["limit"]]]
     after = again(agent, config, "back", 21)
     assert after.result == whole.result and not after.of("Note")
+
+
+@pytest.mark.parametrize("axis", ["tp", "pp"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_wild_gradient_of_a_part_of_a_model_stands_out(agent: Any, config: Config, axis: str, rank: int) -> None:
+    config["training"]["steps"] = 24
+    config["model"] |= {"heads": 4, "kv_heads": 2, "vocab_size": 264}
+    config |= {"faults": [fault("spike_gradient", rank, 22)], "loss_spike": {"do": "rollback", "known": []}}
+    struck = agent.run(config, 2, f"wild-{axis}-{rank}", layout={axis: 2}, show_errors=False)
+    details = struck.of("Failed")[0]["error"]["details"]
+    assert (struck.codes, details["step"], details["of"]) == ([1, 1], 22, "gradient norm")
+
+
+def test_a_loss_of_a_pipeline_stands_out(agent: Any, config: Config) -> None:
+    config["training"]["steps"] = 24
+    config |= {"faults": [fault("spike_loss", 1, 22)], "loss_spike": {"do": "rollback", "known": []}}
+    struck = agent.run(config, 2, "wild-pipeline", layout={"pp": 2}, show_errors=False)
+    assert struck.of("Failed")[0]["error"]["details"]["of"] == "loss", "the last stage has it"

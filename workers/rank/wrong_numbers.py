@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from regroup.workers.parallel.mesh import local
+from regroup.workers.parallel.names import Stages
 from regroup.workers.state.buffer import ShardBuffer
 
 _FAR_LARGER = 1000.0
@@ -33,7 +34,7 @@ def _spoil_next_output(modules: Sequence[nn.Module]) -> None:
 
 def _scale_next_output(modules: Sequence[nn.Module]) -> None:
     """The next output of a whole model is far larger, so that its loss stands out: layers that norm would hide one."""
-    _change_next_output(modules, _FAR_LARGER)
+    _change_next_output(_wholes(modules), _FAR_LARGER)
 
 
 def _scale_next_gradient(modules: Sequence[nn.Module]) -> None:
@@ -46,7 +47,12 @@ def _scale_next_gradient(modules: Sequence[nn.Module]) -> None:
     def spoil(output: Tensor) -> None:
         output.register_hook(far_larger)
 
-    _at_next_output(modules, spoil, of=lambda output: output.requires_grad)
+    _at_next_output(_wholes(modules), spoil, of=lambda output: output.requires_grad)
+
+
+def _wholes(modules: Sequence[nn.Module]) -> list[nn.Module]:
+    """What is called as one: a rank's stages of a pipeline each by itself."""
+    return [whole for module in modules for whole in (module if isinstance(module, Stages) else [module])]
 
 
 def _change_next_output(modules: Sequence[nn.Module], factor: float) -> None:
