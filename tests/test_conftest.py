@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from house.descriptors import Snapshot
+from house.leaks import SESSION_VARIABLE, held
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -22,21 +23,26 @@ HOUSE = Path(__file__).parent
 
 
 @pytest.fixture
-def house(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], pytest.RunResult]:
+def house(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pytest.RunResult]:
     """Run a test file under the house's conftest in a process of its own."""
-    monkeypatch.delenv("REGROUP_TEST_SESSION")
+    for name in ("REGROUP_TEST_SESSION", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+        monkeypatch.delenv(name, raising=False)
     pytester.makeconftest((HOUSE / "conftest.py").read_text())
     pytester.makeini(f"[pytest]\naddopts = -W ignore\npythonpath = {HOUSE / 'fixtures'}")
 
-    def run(source: str) -> pytest.RunResult:
+    def run(source: str, *typed: str) -> pytest.RunResult:
         pytester.makepyfile(source)
-        return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-rA")
+        return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-rA", *typed)
 
     return run
 
 
+AT_ONCE = pytest.mark.parametrize("typed", [(), ("-n", "2")], ids=["one after the other", "two at a time"])
+
+
+@AT_ONCE
 def test_leaks_fail_their_test_and_what_outlives_the_session_fails_the_run(
-    house: Callable[[str], pytest.RunResult],
+    house: Callable[..., pytest.RunResult], typed: tuple[str, ...]
 ) -> None:
     source = """
         import os, subprocess
@@ -57,10 +63,30 @@ def test_leaks_fail_their_test_and_what_outlives_the_session_fails_the_run(
         def test_process(no_leaks):
             subprocess.Popen(["sleep", "77"], start_new_session=True)
     """
-    result = house(source)
+    result = house(source, *typed)
     result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(["*descriptor * -> /etc/hostname*shared memory /dev/shm/regroup-test-leak*"])
     result.stdout.fnmatch_lines(["*left behind:*", "*process *: sleep 77*", "*outlived the tests*", "*: sleep 77"])
+    detached = 'import subprocess\ndef test_it():\n    subprocess.Popen(["sleep", "78"], start_new_session=True)\n'
+    outlived = house(detached, *typed)
+    outlived.assert_outcomes(passed=1)
+    assert outlived.ret == pytest.ExitCode.TESTS_FAILED
+    outlived.stdout.fnmatch_lines(["*outlived the tests*", "*: sleep 78"])
+
+
+def test_shared_memory_that_tests_beside_these_use_is_theirs() -> None:
+    shared = Path(f"/dev/shm/regroup-test-{os.urandom(4).hex()}")
+    elsewhere = {**os.environ, SESSION_VARIABLE: "another"}
+    opens = ["python3", "-c", f"open({str(shared)!r}, 'w'); held = open({str(shared)!r}); print(flush=True); input()"]
+    other = subprocess.Popen(opens, env=elsewhere, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert other.stdout is not None and other.stdout.readline() == b"\n"
+        assert shared.name not in held().shared_memory
+        other.communicate(b"\n")
+        assert shared.name in held().shared_memory, "nobody uses it any more"
+    finally:
+        other.kill()
+        shared.unlink()
 
 
 # Holds a memory file, a port, both ends of a TCP connection, and one end of a pipe and of a unix socket of ours.
@@ -114,17 +140,19 @@ def test_a_detached_process_is_found_by_a_job_that_its_environment_or_folder_nam
     assert list(processes_naming([job])) == []
 
 
+@AT_ONCE
 def test_a_group_that_cannot_run_skips_with_its_reason_or_fails_where_required(
-    house: Callable[[str], pytest.RunResult], monkeypatch: pytest.MonkeyPatch
+    house: Callable[..., pytest.RunResult], monkeypatch: pytest.MonkeyPatch, typed: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     monkeypatch.delenv("REGROUP_REQUIRE", raising=False)
     source = "import pytest\n@pytest.mark.prometheus\ndef test_it():\n    pass\n"
-    skipped = house(source)
+    source += "@pytest.mark.slow\ndef test_more():\n    pass\n"
+    skipped = house(source, "-m", "not slow", *typed)
     skipped.assert_outcomes(skipped=1)
-    skipped.stdout.fnmatch_lines(["prometheus  1 skipped (no prometheus*"])
+    skipped.stdout.fnmatch_lines(["prometheus  1 skipped (no prometheus*", "slow        1 not asked for"])
     monkeypatch.setenv("REGROUP_REQUIRE", "postgres,prometheus")
-    required = house(source)
+    required = house(source, *typed)
     assert required.ret != 0
     required.stdout.fnmatch_lines(["*REGROUP_REQUIRE names prometheus*"])
 

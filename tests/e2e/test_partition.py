@@ -5,6 +5,7 @@ writes nothing, and the job goes on elsewhere as if nothing had been."""
 import copy
 import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from house.gates import Gates
 from house.judged import judged
+from house.leaks import nothing_runs_on
 from house.namespaces import SPARES, TRAINING, Cluster, Machine, cluster
 from house.served import eventually
 
@@ -20,6 +22,7 @@ from regroup.api.schemas import Job
 from regroup.service.chaos.invariants import Expected
 from regroup.service.runtime import processes
 
+Spec = Callable[..., dict[str, Any]]
 pytestmark = [pytest.mark.wires, pytest.mark.slow]
 
 BLOWS = {12: "cut", 28: "unheard", 44: "frozen", 60: "dead"}
@@ -31,7 +34,7 @@ LOST = Expected(
 )  # fmt: skip
 """Agents are started on another node, and a mirror is not of every step."""
 BAD_AT, STALLED_AT = 12, 20
-PARTED_AT, PARTED_STEPS = 12, 24
+PARTED_AT, SHORT_STEPS = 12, 24
 PARTED = Expected(
     incidents=(frozenset({"hang"}),), rungs=frozenset({"spare"}), detect_s=12.0, total_s=30.0, steps_lost=6,
 )  # fmt: skip
@@ -44,44 +47,18 @@ BAD_FOR_S, STALLED_FOR_S = 30.0, 8.0
 """Connections stand still for longer than the 5 s after which an agent that says nothing is lost."""
 
 
-@pytest.fixture
-def machines(tmp_path: Path, no_leaks: None) -> Iterator[Cluster]:
-    """A control machine, two for training and one to spare for each that is lost."""
-    with cluster(tmp_path, (*TRAINING, *SPARES[: len(BLOWS)]), has_wires=True) as made:
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Iterator[Cluster]:
+    """A control machine, two for training and one to spare for each that is lost; all see the data of the jobs. What
+    is lost stays so: that test comes last."""
+    folder, addresses = tmp_path_factory.mktemp("machines"), (*TRAINING, *SPARES[: len(BLOWS)])
+    with nothing_runs_on(), cluster(folder, addresses, has_wires=True) as made:
+        shutil.copytree(text, made.shared / "text")
         yield made
 
 
-@pytest.fixture
-def calm(machines: Cluster, text: Path, spec: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    """A job whose data all machines see."""
-    return _calm(machines, text, spec, STEPS)
-
-
-def test_machines_are_lost_one_after_the_other_and_the_job_goes_on(machines: Cluster, calm: dict[str, Any]) -> None:
-    control = machines.submit(calm)
-    gates = _gates(machines, *BLOWS)
-    job = machines.client.submit({**copy.deepcopy(calm), "name": "struck", **gates.parts})
-    lost: dict[str, tuple[Machine, float]] = {}
-    with judged(machines, job, LOST, control) as fell:
-        for attempt, (step, blow) in enumerate(BLOWS.items(), 1):
-            _held(machines, job, gates, step, attempt)
-            victim = _at(machines, machines.client.get(job.id).placement[-1].address)
-            assert victim.address not in {machine.address for machine, _ in lost.values()}
-            lost[blow] = victim, time.monotonic()
-            fell("kill_node" if blow == "dead" else "freeze_node")
-            _strike(victim, blow)
-            gates.open(step)
-        processes.send(lost["frozen"][0].processes(), signal.SIGCONT)
-        done = machines.client.wait(job.id, timeout_s=240)
-        for victim, struck_s in lost.values():
-            assert victim.address not in {place.address for place in done.placement}
-            left_s = FENCED_WITHIN_S - (time.monotonic() - struck_s)
-            eventually(lambda victim=victim: not _of_the_job(victim), max(1.0, left_s))
-    assert _written_late(machines, done) == []
-
-
-def test_packets_that_are_late_and_lost_cost_time_and_nothing_else(machines: Cluster, calm: dict[str, Any]) -> None:
-    calm["training"]["steps"] = 24
+def test_packets_that_are_late_and_lost_cost_time_and_nothing_else(machines: Cluster, spec: Spec) -> None:
+    calm = _calm(machines, spec, SHORT_STEPS)
     control = machines.submit(calm)
     gates = _gates(machines, BAD_AT, STALLED_AT)
     job = machines.client.submit({**copy.deepcopy(calm), "name": "struck", **gates.parts})
@@ -106,43 +83,63 @@ def _worsens_and_stalls(machines: Cluster, job: Job, gates: Gates) -> None:
     wires[-1].mend()
 
 
-def test_machines_that_only_do_not_reach_each_other_are_parted(
-    tmp_path: Path, text: Path, spec: Callable[..., dict[str, Any]], no_leaks: None
-) -> None:
+def test_machines_that_only_do_not_reach_each_other_are_parted(machines: Cluster, spec: Spec) -> None:
     """Both are heard of, and nobody died: ranks wait for each other."""
-    with cluster(tmp_path, (*TRAINING, SPARES[0]), has_wires=True) as machines:
-        calm = _calm(machines, text, spec, PARTED_STEPS)
-        control = machines.submit(calm)
-        gates = _gates(machines, PARTED_AT)
-        job = machines.client.submit({**copy.deepcopy(calm), "name": "struck", **gates.parts})
-        with judged(machines, job, PARTED, control):
-            _held(machines, job, gates, PARTED_AT, 1)
-            one, other = [
-                _at(machines, address)
-                for address in dict.fromkeys(p.address for p in machines.client.get(job.id).placement)
-            ]
-            assert one.wire is not None
-            one.wire.cut_from(other.address)
-            gates.open(PARTED_AT)
-            done = machines.client.wait(job.id, timeout_s=240)
-        told = [event.data for event in machines.client.events(done.id) if event.data.get("fault") == "link"]
-        assert len({each["node"] for each in told}) == 2, "nobody can tell whose fault it is"
-        left = {place.address for place in done.placement}
-        assert len(left) == 2 and len(left & {one.address, other.address}) == 1
-        assert _written_late(machines, done) == []
+    calm = _calm(machines, spec, SHORT_STEPS)
+    control = machines.submit(calm)
+    gates = _gates(machines, PARTED_AT)
+    job = machines.client.submit({**copy.deepcopy(calm), "name": "struck", **gates.parts})
+    with judged(machines, job, PARTED, control):
+        _held(machines, job, gates, PARTED_AT, 1)
+        addresses = dict.fromkeys(place.address for place in machines.client.get(job.id).placement)
+        one, other = [_at(machines, address) for address in addresses]
+        assert one.wire is not None
+        one.wire.cut_from(other.address)
+        gates.open(PARTED_AT)
+        done = machines.client.wait(job.id, timeout_s=240)
+    told = [event.data for event in machines.client.events(done.id) if event.data.get("fault") == "link"]
+    nodes = {each["node"] for each in told}
+    assert len(nodes) == 2, "nobody can tell whose fault it is"
+    left = {place.address for place in done.placement}
+    assert len(left) == 2 and len(left & {one.address, other.address}) == 1
+    assert _written_late(machines, done) == []
+    one.wire.mend()
+    for node in nodes:
+        machines.client.uncordon(node, why="mended")
 
 
-def _calm(machines: Cluster, text: Path, spec: Callable[..., dict[str, Any]], steps: int) -> dict[str, Any]:
-    shutil.copytree(text, machines.shared / "text")
+def test_machines_are_lost_one_after_the_other_and_the_job_goes_on(machines: Cluster, spec: Spec) -> None:
+    calm = _calm(machines, spec, STEPS)
+    control = machines.submit(calm)
+    gates = _gates(machines, *BLOWS)
+    job = machines.client.submit({**copy.deepcopy(calm), "name": "struck", **gates.parts})
+    lost: dict[str, tuple[Machine, float]] = {}
+    with judged(machines, job, LOST, control) as fell:
+        for attempt, (step, blow) in enumerate(BLOWS.items(), 1):
+            _held(machines, job, gates, step, attempt)
+            victim = _at(machines, machines.client.get(job.id).placement[-1].address)
+            assert victim.address not in {machine.address for machine, _ in lost.values()}
+            lost[blow] = victim, time.monotonic()
+            fell("kill_node" if blow == "dead" else "freeze_node")
+            _strike(victim, blow)
+            gates.open(step)
+        processes.send(lost["frozen"][0].processes(), signal.SIGCONT)
+        done = machines.client.wait(job.id, timeout_s=240)
+        for victim, struck_s in lost.values():
+            assert victim.address not in {place.address for place in done.placement}
+            left_s = FENCED_WITHIN_S - (time.monotonic() - struck_s)
+            eventually(lambda victim=victim: not _of_the_job(victim), max(1.0, left_s))
+    assert _written_late(machines, done) == []
+
+
+def _calm(machines: Cluster, spec: Spec, steps: int) -> dict[str, Any]:
     made = spec("calm", steps=steps, snapshot={"mirror_share": 0.5})
     made["workload"]["data"] = {"train": [str(machines.shared / "text")]}
     return made
 
 
 def _gates(machines: Cluster, *steps: int) -> Gates:
-    folder = machines.shared / "gates"
-    folder.mkdir()
-    return Gates(folder, *steps)
+    return Gates(Path(tempfile.mkdtemp(prefix="gates-", dir=machines.shared)), *steps)
 
 
 def _held(machines: Cluster, job: Job, gates: Gates, step: int, generation: int) -> None:
