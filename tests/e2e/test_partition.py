@@ -27,7 +27,9 @@ pytestmark = [pytest.mark.wires, pytest.mark.slow]
 
 BLOWS = {12: "cut", 28: "unheard", 44: "frozen", 60: "dead"}
 """Step at whose commit the job waits → what then happens to one of its machines."""
-STEPS = 72
+THAWED_AT, STEPS = 70, 72
+"""What stood still goes on while the job trains elsewhere; a node that has ended what it ran may be used again, so
+there must be nothing left to replace."""
 LOST = Expected(
     incidents=(frozenset({"agent_lost", "node_lost"}),) * len(BLOWS), rungs=frozenset({"spare"}), detect_s=6.0,
     total_s=30.0, steps_lost=16,
@@ -111,7 +113,7 @@ def test_machines_that_only_do_not_reach_each_other_are_parted(machines: Cluster
 def test_machines_are_lost_one_after_the_other_and_the_job_goes_on(machines: Cluster, spec: Spec) -> None:
     calm = _calm(machines, spec, STEPS)
     control = machines.submit(calm)
-    gates = _gates(machines, *BLOWS)
+    gates = _gates(machines, *BLOWS, THAWED_AT)
     job = machines.client.submit({**copy.deepcopy(calm), "name": "struck", **gates.parts})
     lost: dict[str, tuple[Machine, float]] = {}
     with judged(machines, job, LOST, control) as fell:
@@ -123,7 +125,11 @@ def test_machines_are_lost_one_after_the_other_and_the_job_goes_on(machines: Clu
             fell("kill_node" if blow == "dead" else "freeze_node")
             _strike(victim, blow)
             gates.open(step)
-        processes.send(lost["frozen"][0].processes(), signal.SIGCONT)
+        eventually(lambda: gates.ranks_at(THAWED_AT, len(BLOWS) + 1).keys() == {0, 1, 2, 3}, 120)
+        thawed = lost["frozen"][0]
+        processes.send(thawed.processes(), signal.SIGCONT)
+        eventually(lambda: not _of_the_job(thawed), FENCED_WITHIN_S)
+        gates.open(THAWED_AT)
         done = machines.client.wait(job.id, timeout_s=240)
         for victim, struck_s in lost.values():
             assert victim.address not in {place.address for place in done.placement}
