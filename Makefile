@@ -16,15 +16,13 @@ $(STAMP): constraints.txt pyproject.toml .ci/setup
 demo: $(STAMP) ## train on text, kill a rank half-way, compare with an undisturbed run (3 minutes)
 	@$(BIN)/python -m regroup.api.cli demo
 
-# Tests that strike whole clusters look at the whole machine, and have it to themselves; the others run two at a time.
-APART := -n 2 --ignore tests/e2e
-
 test: $(STAMP) ## everything but the tests marked slow
-	@$(BIN)/python -m pytest -m "not slow" $(APART)
-	@$(BIN)/python -m pytest -m "not slow" tests/e2e
+	@$(BIN)/python -m pytest -m "not slow"
 
+# Tests that strike whole clusters look at the whole machine, and have it to themselves; the others run two at a time,
+# which saves four minutes.
 test-all: $(STAMP) ## every test but soaks, which bench-faults judges at full length
-	@$(BIN)/python -m pytest -m "not soak" $(APART)
+	@$(BIN)/python -m pytest -m "not soak" -n 2 --ignore tests/e2e
 	@$(BIN)/python -m pytest -m "not soak" tests/e2e
 
 check: $(STAMP) ## style, types, import rules

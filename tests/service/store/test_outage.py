@@ -1,7 +1,6 @@
 """A database that falls silent: nobody waits for ever, and all is as before when it answers again."""
 
 import asyncio
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +13,8 @@ from regroup.service.store.store import Store
 
 pytestmark = pytest.mark.postgres
 
-ANSWERS_IN_S = 1.0
+ANSWERS_IN_S = 3.0
+"""Long enough for forty that ask at once while other tests keep the machine busy."""
 
 
 @pytest.fixture
@@ -33,12 +33,10 @@ async def test_who_asks_a_silent_database_hears_so_in_time_and_it_serves_again(p
     store = await Store.open(url)
     key = await store.own_key("paging")
     proxy.stall()
-    began_s = time.monotonic()
     asked = [store.own_key("paging") for _ in range(40)]  # more than there are connections
-    found = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 20)
-    assert time.monotonic() - began_s < 8 * ANSWERS_IN_S
+    found = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 8 * ANSWERS_IN_S)
     assert all(isinstance(each, UnavailableError) for each in found), found
-    assert "did not answer in 1 s" in str(found[0])
+    assert f"did not answer in {ANSWERS_IN_S:g} s" in str(found[0])
     proxy.go_on()
     assert await asyncio.wait_for(asyncio.gather(*(store.own_key("paging") for _ in range(40))), 20) == [key] * 40
     await store.close()
