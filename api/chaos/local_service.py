@@ -1,7 +1,6 @@
 """A `regroup serve` of a command's own on this machine: started, restarted, and ended with all that it started."""
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from regroup.api.cli.started import MARK, end_marked
+from regroup.api.cli import started
 from regroup.api.client import Client
 from regroup.service.errors import UnavailableError
 from regroup.service.runtime import local_ray
@@ -39,7 +38,7 @@ class LocalService:
         self.late: Mapping[int, str] = {}
         """What did not end by itself and was killed on leaving: pid → command."""
         self._nodes, self._log = nodes, folder / "server.log"
-        self._environment = {**os.environ, **_REHEARSING, **(environment or {}), MARK: str(self.state_dir)}
+        self._environment = {**started.environment_below(self.state_dir), **_REHEARSING, **(environment or {})}
         self._port = _free_port()
         self._server: subprocess.Popen[bytes] | None = None
 
@@ -103,7 +102,7 @@ class LocalService:
             subprocess.run(
                 down, env=self._environment, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=_DOWN_WITHIN_S
             )
-        self.late = end_marked(str(self.state_dir), patience_s=_ENDED_WITHIN_S)
+        self.late = started.end_marked(str(self.state_dir), patience_s=_ENDED_WITHIN_S)
         if self._server is not None:
             self._server.wait(_ENDED_WITHIN_S)
 

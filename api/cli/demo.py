@@ -18,7 +18,7 @@ from regroup.api.cli.connection import connect, feed
 from regroup.api.cli.demo_results import Run, summary, unigram_entropy, write
 from regroup.api.cli.follow import Lines, Screen, display, follow
 from regroup.api.cli.specfile import read_spec
-from regroup.api.cli.started import MARK, end_marked
+from regroup.api.cli.started import end_marked, environment_below
 from regroup.api.cli.view import JobView, planned
 from regroup.service.errors import RegroupError, UnavailableError
 
@@ -125,7 +125,7 @@ def _start(state: Path) -> "subprocess.Popen[bytes]":
             stdout=sink,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**os.environ, MARK: str(state)},
+            env=environment_below(state),
         )
 
 

@@ -10,6 +10,13 @@ from regroup.service.runtime import processes
 
 MARK = "REGROUP_STARTED_BY"
 """Environment variable that every process under the command inherits."""
+_COMPILED = "TORCHINDUCTOR_CACHE_DIR"
+
+
+def environment_below(state: Path) -> dict[str, str]:
+    """Of a service that one command starts, and whose whole life is under `state`: the mark, and a place there for what
+    torch.compile keeps, unless whoever types the command has one."""
+    return {_COMPILED: str(state / "compiled"), **os.environ, MARK: str(state)}
 
 
 def marked(mark: str) -> dict[int, str]:
