@@ -12,6 +12,8 @@ from regroup.service.runtime.payload import Payload
 from regroup.workers.contract import Note
 
 READY = "ready"
+_LOOK_EVERY_S, _ANSWERS_WITHIN_S = 2.0, 10.0
+"""Its node trains nothing that would show its end, and Ray may believe in it for half a minute."""
 
 
 class Spares:
@@ -34,21 +36,25 @@ class Spares:
             gang.known.forget([node_id])
         for node_id in wanted.keys() - self.state.keys():
             self.state[node_id] = ""
-            work = self._make_ready(node_id, payload.beside(wanted[node_id]), gang)
+            work = self._keep_ready(node_id, payload.beside(wanted[node_id]), gang)
             self._work[node_id] = asyncio.get_running_loop().create_task(work)
 
     async def end(self) -> None:
-        """Make nothing ready any more."""
+        """Keep nothing ready any more."""
         for task in self._work.values():
             task.cancel()
         for task in self._work.values():
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def _make_ready(self, node_id: str, payload: Payload, gang: Gang) -> None:
+    async def _keep_ready(self, node_id: str, payload: Payload, gang: Gang) -> None:
+        alone = gang.on({node_id: payload.agent_configs()[node_id]})
         try:
-            await make_ready(payload, gang.on({node_id: payload.agent_configs()[node_id]}), self._note)
+            await make_ready(payload, alone, self._note)
             self.state[node_id] = READY
+            while True:  # until it is given back, or takes ranks over
+                await asyncio.sleep(_LOOK_EVERY_S)
+                await alone.ask(node_id, "status", timeout_s=_ANSWERS_WITHIN_S)
         except (AgentError, AgentLostError) as error:
             self.state[node_id] = str(error)
         except Exception as error:  # else it would be waited for

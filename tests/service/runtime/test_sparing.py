@@ -194,13 +194,16 @@ def test_device_seconds_of_spares_are_never_negative_nor_more_than_were_held(
     assert held_ready([(10.0, 2), (20.0, 0), (30.0, 4)], 35.0) == 40.0
 
 
-async def test_the_supervisor_makes_agent_and_data_ready_and_says_what_it_cannot() -> None:
-    nodes = FakeNodes({})
-    payload = Payload.from_json(
+def payload_of_two() -> Payload:
+    return Payload.from_json(
         {"job_id": "j1", "spec": parse_spec(SPEC).model_dump(mode="json"), "nodes": [place("node-0"), place("node-1")],
          "layout": {"dp_replicate": 1, "dp_shard": 2, "cp": 1, "tp": 1, "pp": 1}, "storage_uri": "file:///s",
          "datasets_uri": "file:///d", "preflight": True}
     )  # fmt: skip
+
+
+async def test_the_supervisor_makes_agent_and_data_ready_and_says_what_it_cannot() -> None:
+    nodes, payload = FakeNodes({}), payload_of_two()
     spares, gang = Spares(lambda *_: None), Gang(nodes, payload.agent_configs())
     spares.want([place("node-2")], payload, gang)
     await eventually(lambda: spares.state == {"node-2": "ready"})
@@ -213,4 +216,18 @@ async def test_the_supervisor_makes_agent_and_data_ready_and_says_what_it_cannot
     assert nodes.calls == before, "once is enough"
     spares.want([], payload, gang)
     assert spares.state == {} and nodes.calls == before, "one that takes ranks over is left as it is"
+    await spares.end()
+
+
+async def test_one_that_dies_before_it_is_needed_is_found_by_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray says so half a minute later: until then it would be no spare, and its node the next to be taken."""
+    monkeypatch.setattr("regroup.service.runtime.spares._LOOK_EVERY_S", 0.01)
+    nodes, payload = FakeNodes({}), payload_of_two()
+    spares, gang = Spares(lambda *_: None), Gang(nodes, payload.agent_configs())
+    spares.want([place("node-2")], payload, gang)
+    await eventually(lambda: spares.state == {"node-2": "ready"})
+    await eventually(lambda: ("node-2", "status") in nodes.calls)
+    assert spares.state == {"node-2": "ready"}
+    nodes.dead.add("node-2")
+    await eventually(lambda: spares.state == {"node-2": "agent on node-2 is gone"})
     await spares.end()
