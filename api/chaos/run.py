@@ -21,7 +21,7 @@ from regroup.service.errors import UnavailableError
 
 _SLOTS = RANKS // NODES
 _START_S, _A_STEP_S, _A_BLOW_S = 180.0, 0.5, 30.0
-_BLIND_S, _BLIND_A_BLOW_S, _BLIND_TIMES = 12.0, 10.0, 3.0
+_BLIND_S, _BLIND_A_BLOW_S, _BLIND_TIMES = 20.0, 10.0, 3.0
 """Patience with what a detector that is off may never notice: beside this, so many times the control run."""
 _CALIBRATION_STEPS = 60
 _SOAK_PAUSE_S = 20.0
