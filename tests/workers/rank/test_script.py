@@ -126,19 +126,20 @@ def test_exit_codes_are_those_of_python(run: Start, source: str, code: int, said
 
 
 def test_a_group_that_it_destroys_is_not_freed_while_threads_of_it_may_need_the_gil(run: Start) -> None:
-    # Freed, it has been joined; torch may wait there for ever for a thread that waits for the GIL.
+    # Freed, it has been joined; torch may wait there for ever for a thread that waits for the GIL. Threads name
+    # themselves, one perhaps only after the barrier: those that had a name before must still be there.
     ended = run(
         "import os, tempfile\n"
         "from pathlib import Path\n"
         "from torch import distributed as dist\n"
         "def threads():\n"
-        "    names = [(task / 'comm').read_text().strip() for task in Path('/proc/self/task').iterdir()]\n"
-        "    return sum('gloo_runloop' in name for name in names)\n"
+        "    tasks = Path('/proc/self/task').iterdir()\n"
+        "    return {task.name for task in tasks if 'gloo_runloop' in (task / 'comm').read_text()}\n"
         "dist.init_process_group('gloo', store=dist.FileStore(tempfile.mktemp(), 1), rank=0, world_size=1)\n"
         "dist.barrier()\n"
         "before = threads()\n"
         "dist.destroy_process_group()\n"
-        "print(before > 0, threads() == before, dist.is_initialized())\n"
+        "print(len(before) > 0, before <= threads(), dist.is_initialized())\n"
     )
     assert (ended.code, ended.out) == (0, "True True False\n"), ended.err
 
