@@ -243,11 +243,12 @@ ELSEWHERE: Sequence[Elsewhere] = (
     Elsewhere("26b", "slow, refusing or silent storage", "the command saves to a folder",
               "tests/e2e/test_troubled_storage.py"),
     Elsewhere("27, 30", "nodes added; other layouts", "planned, no failure",
-              "tests/e2e/test_resize.py tests/e2e/test_elastic_nodes.py"),
-    Elsewhere("28, 29", "nodes drained, with time and without", "planned, no failure", "tests/e2e/test_drain.py"),
+              "tests/e2e/three_nodes/test_resize.py tests/e2e/test_elastic_nodes.py"),
+    Elsewhere("28, 29", "nodes drained, with time and without", "planned, no failure", "tests/e2e/three_nodes/test_drain.py"),
     Elsewhere("31", "not enough nodes for any layout", "a node that joins ends it", "tests/e2e/test_elastic_nodes.py"),
     Elsewhere("34", "spare dies or is unfit", "no fault spoils a node",
-              "tests/e2e/test_spare.py tests/workers/node/test_standby.py tests/service/runtime/test_sparing.py"),
+              "tests/e2e/three_nodes/test_spare.py tests/workers/node/test_standby.py "
+              "tests/service/runtime/test_sparing.py"),
     Elsewhere("35", "clock jump", "needs a clock for each node", "tests/e2e/test_clocks.py"),
     Elsewhere("36", "stale message", "nobody sends one; by hand", "tests/workers/node/test_host.py"),
 )  # fmt: skip

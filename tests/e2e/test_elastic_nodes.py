@@ -12,9 +12,7 @@ from house.served import Served, eventually
 from regroup.api.draining import Drain
 from regroup.api.schemas import Generation, Incident, Job
 from regroup.service.chaos.invariants import Expected
-from regroup.service.runtime import local_ray
 from regroup.service.runtime.local_strikes import LocalStrikes
-from regroup.service.settings import Settings
 
 Spec = Callable[..., dict[str, Any]]
 STEPS = 140
@@ -56,11 +54,6 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     server.start()
     yield server
     server.down()
-
-
-def join(server: Served) -> str:
-    """One more node of the same kind; its name."""
-    return local_ray.add_node(Settings(state_dir=server.state, local_nodes=2, slots_per_node=2, local_gpus_per_node=0))
 
 
 def elastic(spec: Spec, name: str, *, steps: int, **parts: Any) -> dict[str, Any]:
@@ -115,7 +108,7 @@ def _nodes_come_and_go(two: Served, job: Job, fell: Callable[[str], None]) -> tu
     """A node joins, dies, and another is drained; what was said of that, and the generation without it."""
     of_size(two, job, 4, 120)
 
-    came = join(two)
+    came = two.join()
     grown = of_size(two, job, 6, 150)
     assert came in nodes_of(grown).values() and grown.restore["kind"] == "memory"
 
@@ -172,29 +165,24 @@ def test_one_device_of_a_node_goes_to_another_job_and_comes_back(two: Served, sp
 
 
 @pytest.mark.slow
-def test_a_job_grows_inside_a_node(tmp_path_factory: pytest.TempPathFactory, spec: Spec, tmp_path: Path) -> None:
-    server = Served(tmp_path_factory.mktemp("one") / "state", nodes=1, arguments=["--slots-per-node", "4"])
-    server.start()
-    try:
-        gates = Gates(tmp_path, 3, 7)
-        job = server.client.submit(
-            elastic(spec, "inside", steps=12, **gates.parts) | {"layout": {"dp": {"min": 1, "target": 2, "max": 4}}}
-        )
-        eventually(lambda: len(gates.ranks_at(3)) == 2, 120)
-        agents = server.agents()
-        server.client.sizes.set(job.id, 4)
-        until_told(server, job, 1)
-        gates.open(3)
-        assert server.client.sizes.wait(job.id, timeout_s=60)
-        eventually(lambda: len(gates.ranks_at(7, 2)) == 4, 60)
-        assert server.agents() == agents, "it keeps its snapshots, and is not started anew"
-        gates.open(7)
-        done = server.client.wait(job.id, timeout_s=120)
-        assert done.state == "SUCCEEDED", (done.reason, done.message, done.error)
-        assert [found.world_size for found in server.client.generations(job.id)] == [2, 4]
-        assert [brief(each) for each in done.incidents] == [("resized", "resize")]
-    finally:
-        server.down()
+def test_a_job_grows_inside_a_node(two: Served, spec: Spec, tmp_path: Path) -> None:
+    gates = Gates(tmp_path, 3, 7)
+    inside = elastic(spec, "inside", steps=12, **gates.parts) | {"layout": {"dp": {"min": 1, "target": 1, "max": 2}}}
+    job = two.client.submit(inside)
+    eventually(lambda: len(gates.ranks_at(3)) == 1, 120)
+    agents = two.agents()
+    two.client.sizes.set(job.id, 2)
+    until_told(two, job, 1)
+    gates.open(3)
+    assert two.client.sizes.wait(job.id, timeout_s=60)
+    eventually(lambda: len(gates.ranks_at(7, 2)) == 2, 60)
+    assert two.agents() == agents, "it keeps its snapshots, and is not started anew"
+    gates.open(7)
+    done = two.client.wait(job.id, timeout_s=120)
+    assert done.state == "SUCCEEDED", (done.reason, done.message, done.error)
+    assert [found.world_size for found in two.client.generations(job.id)] == [1, 2]
+    assert len({rank.node_id for found in two.client.generations(job.id) for rank in found.ranks}) == 1
+    assert [brief(each) for each in done.incidents] == [("resized", "resize")]
 
 
 @pytest.mark.slow
@@ -215,7 +203,7 @@ def test_two_jobs_never_hold_a_half_each(two: Served, spec: Spec, tmp_path: Path
 
         eventually(lambda: states() == {"QUEUED"}, 120)
         assert sum(project.held for project in two.client.projects()) == 0, "nobody holds what is left"
-        join(two)
+        two.join()
         eventually(lambda: "RUNNING" in states(), 120)
         assert sum(project.held for project in two.client.projects()) == 4, "one has both, the other nothing"
         for job in (first, second):

@@ -1,7 +1,7 @@
 """A job is given other sizes while it trains: no step is lost, and the curve is that of a run that kept its size. So it
 is where the only node that holds a group of its ranks together dies, and the model is split otherwise."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,6 @@ TOLERANCE = 1e-10
 _HELD_AT = (3, 7, 11, 14)
 SAVED_EVERY, STRUCK_AT = 4, 9
 MODEL = {"dim": 32, "layers": 4, "heads": 4, "vocab_size": 264}
-
-
-@pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server with three nodes of two slots."""
-    server = Served(tmp_path_factory.mktemp("three") / "state", nodes=3)
-    server.start()
-    yield server
-    server.down()
 
 
 def elastic(spec: Spec, name: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,29 +14,13 @@ from house.served import Served, eventually, parent
 
 from regroup.api.schemas import Job
 from regroup.service.chaos.invariants import Expected
-from regroup.service.runtime import local_ray
 from regroup.service.runtime.local_strikes import LocalStrikes
-from regroup.service.settings import Settings
 
 Spec = Callable[..., dict[str, Any]]
 TOOK_OVER = Expected(
     incidents=(frozenset({"agent_lost"}),), rungs=frozenset({"spare"}), detect_s=6.0, total_s=60.0, steps_lost=7
 )
 """A mirror is not of every step, and the ranks that are left are held for a while."""
-
-
-@pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server with a node more than the job takes."""
-    server = Served(tmp_path_factory.mktemp("three") / "state", nodes=3)
-    server.start()
-    yield server
-    server.down()
-
-
-def joins(server: Served) -> str:
-    """One more node of the same kind; its name."""
-    return local_ray.add_node(Settings(state_dir=server.state, local_nodes=3, slots_per_node=2, local_gpus_per_node=0))
 
 
 def ready(server: Served, job: Job) -> str:
@@ -46,17 +30,18 @@ def ready(server: Served, job: Job) -> str:
 
 
 @pytest.mark.slow
-def test_a_node_that_was_held_ready_takes_the_place_of_a_lost_one(three: Served, spec: Spec, tmp_path: Path) -> None:
+def test_a_node_that_was_held_ready_takes_the_place_of_a_lost_one(
+    three: Served, undisturbed: Job, spec: Spec, tmp_path: Path
+) -> None:
     """The first that was held dies before it is needed: another is, and the job does not notice."""
-    control = three.run(spec("calm"))
     gates = Gates(tmp_path, 3)
     job = three.client.submit(spec("has-a-spare", recovery={"spares": 1}, **gates.parts))
     eventually(lambda: len(gates.ranks_at(3)) == 4, 120)
-    with judged(three, job, TOOK_OVER, control):
+    with judged(three, job, TOOK_OVER, undisturbed):
         idle = eventually(lambda: ready(three, job), 90)
         LocalStrikes(three.state).kill_node(idle)
         eventually(lambda: not ready(three, job), 60)
-        came = joins(three)
+        came = three.join()
         assert eventually(lambda: ready(three, job), 90) == came
         agent = parent(parent(gates.ranks_at(3)[0]))
         os.kill(parent(agent), signal.SIGKILL)  # what is a node to Ray: all that runs there ends with it
@@ -65,11 +50,11 @@ def test_a_node_that_was_held_ready_takes_the_place_of_a_lost_one(three: Served,
         three.client.wait(job.id, timeout_s=240)
     first, second = ({rank.node_name for rank in each.ranks} for each in three.client.generations(job.id))
     assert idle not in first and second - first == {came}
-    joins(three)  # for the others of this file
 
 
-def test_another_node_takes_the_place_of_a_lost_one(three: Served, spec: Spec, tmp_path: Path) -> None:
-    control = three.run(spec("whole"))
+def test_another_node_takes_the_place_of_a_lost_one(
+    three: Served, undisturbed: Job, spec: Spec, tmp_path: Path
+) -> None:
     gates = Gates(tmp_path, *range(3, 8))
     job = three.client.submit(spec("loses-a-node", snapshot={"mirror_share": 0.5}, **gates.parts))
 
@@ -85,7 +70,7 @@ def test_another_node_takes_the_place_of_a_lost_one(three: Served, spec: Spec, t
     (first,) = three.client.generations(job.id)
     lost = first.ranks[0].node_name
     agent = parent(parent(gates.ranks_at(7)[0]))
-    with judged(three, job, TOOK_OVER, control):
+    with judged(three, job, TOOK_OVER, undisturbed):
         os.kill(parent(agent), signal.SIGKILL)  # what is a node to Ray: all that runs there ends with it
         # Until then what is left of it may train.
         eventually(lambda: three.client.get(job.id).state == "RECOVERING", 60)

@@ -1,0 +1,1 @@
+"""Jobs on a cluster with a node more than they take."""

@@ -1,0 +1,37 @@
+"""One server for all tests of this folder. Nodes are lost there, and left; each test finds three."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from house.served import Served, eventually
+
+from regroup.api.schemas import Job
+
+_NODES = 3
+
+
+@pytest.fixture(scope="package")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that began with three nodes of two slots."""
+    server = Served(tmp_path_factory.mktemp("three") / "state", nodes=_NODES)
+    server.start()
+    yield server
+    server.down()
+
+
+@pytest.fixture
+def three(cluster: Served) -> Served:
+    """The server, with three nodes that take ranks: others have come for those that the tests before lost."""
+    for _ in range(_NODES - cluster.count_open()):
+        cluster.join()
+    eventually(lambda: cluster.count_open() == _NODES)
+    return cluster
+
+
+@pytest.fixture(scope="package")
+def undisturbed(cluster: Served, spec: Callable[..., dict[str, Any]]) -> Job:
+    """The control of jobs that are as the folder above has them."""
+    job = cluster.run(spec("undisturbed"))
+    assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
+    return job
