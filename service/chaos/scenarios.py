@@ -244,7 +244,8 @@ ELSEWHERE: Sequence[Elsewhere] = (
               "tests/e2e/test_troubled_storage.py"),
     Elsewhere("27, 30", "nodes added; other layouts", "planned, no failure",
               "tests/e2e/three_nodes/test_resize.py tests/e2e/test_elastic_nodes.py"),
-    Elsewhere("28, 29", "nodes drained, with time and without", "planned, no failure", "tests/e2e/three_nodes/test_drain.py"),
+    Elsewhere("28, 29", "nodes drained, with time and without", "planned, no failure",
+              "tests/e2e/three_nodes/test_drain.py"),
     Elsewhere("31", "not enough nodes for any layout", "a node that joins ends it", "tests/e2e/test_elastic_nodes.py"),
     Elsewhere("34", "spare dies or is unfit", "no fault spoils a node",
               "tests/e2e/three_nodes/test_spare.py tests/workers/node/test_standby.py "

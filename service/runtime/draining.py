@@ -1,7 +1,7 @@
 """Nodes of a live job that are about to leave: others are taken in their place, the supervisor moves there, and only
 then what was left is given back. Where there are no others, the job gives its nodes up in time."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -48,7 +48,10 @@ class Draining:
         under_way = plan_of(rows, job_id).get("drain")
         if under_way is None or not self._notices.alive.intersection(under_way["leaving"]):
             return {"drain": self._gives_up} if self._gives_up else {}
-        return {"drain": {key: under_way[key] for key in ("leaving", "why", "noticed_s", "deadline_s", "gives_up")}}
+        told = {key: under_way[key] for key in ("leaving", "why", "noticed_s", "deadline_s", "gives_up")}
+        if noticed := self._of(under_way["leaving"]):
+            told["deadline_s"] = deadline_of(noticed)  # it may be another by now
+        return {"drain": told}
 
     async def look(self, job: JobRow, status: Mapping[str, Any], checkpoint_s: float, now: float) -> None:
         """Bring it on. `checkpoint_s`: what saving the job takes.
@@ -62,15 +65,22 @@ class Draining:
         if under_way := plan_of(rows, job.id).get("drain"):
             await self._bring_on(job, rows, under_way, status, now)
             return
-        noticed = [found for each in members(rows, job.id) if (found := self._notices.by_node.get(each.node_id))]
-        if not noticed:
+        nodes = [member.node_id for member in members(rows, job.id)]
+        if not (noticed := self._of(nodes)):
             self._gives_up = None
         elif self._gives_up is None and not status.get("lost") and now >= change_due_s(noticed):
+            await self._notices.look()  # a wish may have been taken back, and the job placed here for that
+            if not (noticed := self._of(nodes)):
+                return
             why = await self._move(job, rows, noticed, now)
             first_s, step_s = min(notice.noticed_s for notice in noticed), job.step_duration_s or 0.0
             until_s = leave_by_s(first_s, deadline_of(noticed), step_s=step_s, checkpoint_s=checkpoint_s)
             if why and now >= until_s and not (self._shrink and await self._shrink(job, why, now)):
                 self._gives_up = _said(noticed, f", and nothing can take its place: {why}", gives_up=True)
+
+    def _of(self, nodes: Iterable[str]) -> list[Notice]:
+        """What is known of the leaving of these."""
+        return [found for node in nodes if (found := self._notices.by_node.get(node))]
 
     async def _move(self, job: JobRow, rows: Sequence[Allotment], noticed: Sequence[Notice], now: float) -> str:
         """Take other nodes; returns why there are none."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from regroup.service.policy.drain import Notice
 from regroup.service.policy.health import Rule
 from regroup.service.runtime.cluster import Node
 from regroup.service.runtime.draining import Draining
@@ -17,7 +16,7 @@ from regroup.service.runtime.node_health import NodeHealth
 from regroup.service.runtime.notices import Notices
 from regroup.service.settings import Settings
 from regroup.service.states import JobState
-from regroup.service.store.records import DrainRow
+from regroup.service.store.records import DrainRow, Lease
 from regroup.service.store.store import Store
 from tests.service.runtime.test_controller import TWO_NODES, House, controlled, eventually
 
@@ -95,32 +94,64 @@ async def test_what_is_left_is_given_back_when_the_job_is_elsewhere_and_not_befo
     assert "drain" not in plan and [each["name"] for each in plan["nodes"]] == ["local-3", "local-2"]
 
 
-async def test_notices_that_come_together_are_one_change(house: House) -> None:
-    """The second comes a second later. No controller leads meanwhile: what it would do is done here, at its times."""
+class ByHand:
+    """What a controller does of draining, at times of the test's choosing, for a job that trains on nodes 1 and 2 of
+    four."""
+
+    def __init__(self, house: House, lease: Lease) -> None:
+        self.notices = Notices(house.store, house.cluster)
+        health = NodeHealth(lease, house.store, house.cluster, Rule(3600.0, 600.0))
+        self._draining = Draining(lease, house.store, house.cluster, health, self.notices)
+        self._store = house.store
+
+    async def wish(self, number: int, requested_s: float, deadline_s: float) -> None:
+        row = DrainRow(node(number).id, f"local-{number}", f"disks {number}", "test", requested_s, deadline_s)
+        await self._store.drain(row)
+        await self.notices.look()
+
+    async def told(self, now: float) -> Any:
+        """What the supervisor is told after a look."""
+        await self._draining.look(await self._store.job("j-gpt"), {}, 0.0, now)
+        return self._draining.intents(await self._store.live_allotments("j-gpt"), "j-gpt").get("drain")
+
+
+@pytest.fixture
+async def by_hand(house: House) -> ByHand:
     async with controlled(house):
         await runs(house)
     house.cluster.add_node(node(3))
     house.cluster.add_node(node(4))
     lease = await house.store.acquire_lease("test", 60.0)
     assert lease is not None
-    notices = Notices(house.store, house.cluster)
-    notices.alive = frozenset(node(number).id for number in range(1, 5))
-    health = NodeHealth(lease, house.store, house.cluster, Rule(3600.0, 600.0))
-    draining = Draining(lease, house.store, house.cluster, health, notices)
-    first, second = (Notice(node(n).id, f"local-{n}", 100.0 + n, 900.0, f"node {n}") for n in (1, 2))
+    return ByHand(house, lease)
 
-    async def told(now: float) -> Any:
-        await draining.look(await house.store.job("j-gpt"), {}, 0.0, now)
-        return draining.intents(await house.store.live_allotments("j-gpt"), "j-gpt").get("drain")
 
-    notices.by_node = {first.node_id: first}
-    assert await told(101.5) is None
-    notices.by_node = {first.node_id: first, second.node_id: second}
-    assert await told(102.9) is None
-    found = await told(103.1)
-    assert sorted(found["leaving"].values()) == ["local-1", "local-2"] and found["why"] == "node 1; node 2"
+async def test_notices_that_come_together_are_one_change(house: House, by_hand: ByHand) -> None:
+    """The second comes a second later."""
+    await by_hand.wish(1, 101.0, 900.0)
+    assert await by_hand.told(101.5) is None
+    await by_hand.wish(2, 102.0, 900.0)
+    assert await by_hand.told(102.9) is None
+    found = await by_hand.told(103.1)
+    assert sorted(found["leaving"].values()) == ["local-1", "local-2"]
+    assert found["why"] == "node local-1 is drained: disks 1; node local-2 is drained: disks 2"
     plan = next(row.data for row in await house.store.live_allotments("j-gpt") if row.kind == "supervisor")
     assert [each["name"] for each in plan["nodes"]] == ["local-3", "local-4"]
+
+
+async def test_a_wish_that_was_taken_back_since_the_last_look_moves_nobody(house: House, by_hand: ByHand) -> None:
+    """A job that was placed on the node since would leave it again."""
+    await by_hand.wish(1, 101.0, 900.0)
+    await house.store.undrain([node(1).id])
+    assert await by_hand.told(200.0) is None
+    assert await names(house, "j-gpt") == ["local-1", "local-2"]
+
+
+async def test_a_nearer_deadline_holds_for_a_change_that_is_under_way(by_hand: ByHand) -> None:
+    await by_hand.wish(1, 101.0, 900.0)
+    assert (await by_hand.told(103.1))["deadline_s"] == 900.0
+    await by_hand.wish(1, 110.0, 500.0)
+    assert (await by_hand.told(110.1))["deadline_s"] == 500.0
 
 
 async def test_nothing_new_is_placed_on_a_node_that_leaves(house: House) -> None:
