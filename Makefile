@@ -19,10 +19,10 @@ demo: $(STAMP) ## train on text, kill a rank half-way, compare with an undisturb
 test: $(STAMP) ## everything but the tests marked slow
 	@$(BIN)/python -m pytest -m "not slow"
 
-# Tests that strike whole clusters look at the whole machine, and have it to themselves; the others run two at a time,
-# which saves four minutes.
+# Tests that strike whole clusters look at the whole machine, and have it to themselves; the others run three at a time,
+# which saves five and a half minutes.
 test-all: $(STAMP) ## every test but soaks, which bench-faults judges at full length
-	@$(BIN)/python -m pytest -m "not soak" -n 2 --ignore tests/e2e
+	@$(BIN)/python -m pytest -m "not soak" -n 3 --ignore tests/e2e
 	@$(BIN)/python -m pytest -m "not soak" tests/e2e
 
 check: $(STAMP) ## style, types, import rules
