@@ -70,7 +70,7 @@ class Draining:
             self._gives_up = None
         elif self._gives_up is None and not status.get("lost") and now >= change_due_s(noticed):
             await self._notices.look()  # a wish may have been taken back, and the job placed here for that
-            if not (noticed := self._of(nodes)):
+            if not (noticed := self._of(nodes)) or now < change_due_s(noticed):
                 return
             why = await self._move(job, rows, noticed, now)
             first_s, step_s = min(notice.noticed_s for notice in noticed), job.step_duration_s or 0.0

@@ -147,6 +147,14 @@ async def test_a_wish_that_was_taken_back_since_the_last_look_moves_nobody(house
     assert await names(house, "j-gpt") == ["local-1", "local-2"]
 
 
+async def test_a_wish_that_came_anew_since_the_last_look_has_its_own_time(house: House, by_hand: ByHand) -> None:
+    await by_hand.wish(1, 101.0, 900.0)
+    await house.store.undrain([node(1).id])
+    await house.store.drain(DrainRow(node(1).id, "local-1", "disks", "test", 199.0, 900.0))
+    assert await by_hand.told(200.0) is None
+    assert (await by_hand.told(201.1))["noticed_s"] == 199.0
+
+
 async def test_a_nearer_deadline_holds_for_a_change_that_is_under_way(by_hand: ByHand) -> None:
     await by_hand.wish(1, 101.0, 900.0)
     assert (await by_hand.told(103.1))["deadline_s"] == 900.0
