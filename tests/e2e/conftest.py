@@ -14,6 +14,8 @@ from regroup.api.client import ServerUnreachableError
 from regroup.api.schemas import Job
 
 LIVE = ("QUEUED", "PLACING", "STARTING", "RUNNING", "RECOVERING", "RESIZING", "DRAINING", "SUSPENDED")
+_SHARED = ("served", "three", "two")
+"""Fixtures: servers that several tests have, one after the other."""
 _failed = pytest.StashKey[bool]()
 
 
@@ -37,17 +39,18 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @pytest.fixture(autouse=True)
 def no_job_outlives_a_failed_test(request: pytest.FixtureRequest) -> Iterator[None]:
     """It would hold the nodes that the next tests need."""
-    server = request.getfixturevalue("served") if "served" in request.fixturenames else None
-    before = {job.id for job in server.client.jobs(state=LIVE)} if server is not None else set[str]()
+    servers: list[Served] = [request.getfixturevalue(name) for name in _SHARED if name in request.fixturenames]
+    before = {job.id for server in servers for job in server.client.jobs(state=LIVE)}
     yield
-    if server is None or not request.node.stash[_failed]:
+    if not request.node.stash[_failed]:
         return
-    with contextlib.suppress(ServerUnreachableError):  # the test ended it
-        left = [job.id for job in server.client.jobs(state=LIVE) if job.id not in before]
-        for job in left:
-            server.client.cancel(job)
-        for job in left:
-            server.client.wait(job, timeout_s=60)
+    for server in servers:
+        with contextlib.suppress(ServerUnreachableError):  # the test ended it
+            left = [job.id for job in server.client.jobs(state=LIVE) if job.id not in before]
+            for job in left:
+                server.client.cancel(job)
+            for job in left:
+                server.client.wait(job, timeout_s=60)
 
 
 @pytest.fixture(scope="session")
