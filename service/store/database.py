@@ -8,8 +8,9 @@ PostgreSQL: through asyncpg, READ COMMITTED; writers lock the rows they decide o
 import asyncio
 import fcntl
 import os
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import sqlite3
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +201,17 @@ def _prepare_sqlite(engine: AsyncEngine, begin: str, query_only: bool) -> None:
     def start(connection: sa.Connection) -> None:
         connection.exec_driver_sql(begin)
 
+    def roll_back(driver: Any) -> Awaitable[None]:
+        return asyncio.shield(driver.rollback())
+
+    def abandon(dbapi_connection: Any, *_: object) -> None:
+        # A call that is cancelled goes on in the driver's thread, and closing alone leaves its transaction open, the
+        # lock with it, for as long as anything (a traceback) refers to the cursor.
+        with suppress(ValueError, sqlite3.Error):  # it is closed already
+            dbapi_connection.run_async(roll_back)
+
     event.listen(engine.sync_engine, "connect", connect)
+    event.listen(engine.sync_engine, "invalidate", abandon)
     event.listen(engine.sync_engine, "begin", start)
 
 
