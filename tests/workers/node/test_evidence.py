@@ -73,6 +73,18 @@ async def form(host: Host, tmp_path: Path) -> None:
             await asyncio.sleep(0.01)
 
 
+async def stop(pid: int) -> None:
+    """Until no thread of it runs, the one that answers among them: each stops when it comes to it."""
+    os.kill(pid, signal.SIGSTOP)
+    async with asyncio.timeout(10):
+        while states_of_threads(pid) != {"T"}:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def states_of_threads(pid: int) -> set[str]:
+    return {file.read_text().rpartition(") ")[2][0] for file in Path(f"/proc/{pid}/task").glob("*/stat")}
+
+
 def all_stand_still(places: dict[str, Any]) -> bool:
     return "all_reduce" in places["0"]["text"] and places["1"]["collectives"] is None
 
@@ -86,7 +98,7 @@ async def left(host: Host, tmp_path: Path) -> dict[str, Any]:
 
 async def test_ranks_that_cannot_answer_leave_what_can_be_had_of_them(host: Host, tmp_path: Path) -> None:
     await form(host, tmp_path)
-    os.kill(host.pids()["ranks"][2], signal.SIGSTOP)
+    await stop(host.pids()["ranks"][2])
     async with asyncio.timeout(30):
         while not all_stand_still(places := await host.look()):
             pass
