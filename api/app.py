@@ -9,27 +9,10 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from regroup import __version__
-from regroup.api import problems
-from regroup.api.http import Guard, PageTokens
-from regroup.api.routes import (
-    drain,
-    evidence,
-    execute,
-    jobs,
-    nodes,
-    ops,
-    planned,
-    plans,
-    probes,
-    projects,
-    resize,
-    specs,
-    streams,
-    suspend,
-    topology,
-    uploads,
-)
-from regroup.service.services import Services
+from regroup.api.web import problems
+from regroup.api.web.http import (Guard, PageTokens)
+from regroup.api.web.routes import (drains, evidence, exec, jobs, nodes, ops, job_plan, plans, probes, projects, resize, specs, streams, suspend, topology, uploads)
+from regroup.service.operations.services import Services
 
 
 def create_app(services: Services) -> FastAPI:
@@ -76,16 +59,16 @@ def _routed(lifespan: Any = None) -> FastAPI:
         jobs.router,
         resize.router,
         suspend.router,
-        planned.router,
+        job_plan.router,
         evidence.router,
         streams.router,
-        execute.router,
+        exec.router,
         uploads.router,
     )
     routers = (
         *of_jobs,
         nodes.router,
-        drain.router,
+        drains.router,
         projects.router,
         topology.router,
         plans.router,

@@ -11,7 +11,7 @@ from pathlib import Path
 import uvicorn
 
 from regroup.api.app import create_app
-from regroup.service.runtime import server
+from regroup.service.server import control_plane
 from regroup.service.settings import Settings
 
 _DRAIN_S = 3  # followers of events hold their requests open; they reconnect to the next server
@@ -25,7 +25,7 @@ def serve(settings: Settings) -> None:
         UnavailableError: database or cluster do not answer.
     """
     settings.prepare_state_dir()
-    server.refuse_second(settings.state_dir)
+    control_plane.refuse_second(settings.state_dir)
     # The working directory becomes sys.path[0] of every Ray worker: it must hold no packages of the user's.
     os.chdir(settings.state_dir)
     asyncio.run(_serve(settings))
@@ -33,20 +33,20 @@ def serve(settings: Settings) -> None:
 
 def down(state_dir: Path) -> list[str]:
     """End everything that `serve` started on this state directory; says what that was."""
-    return server.end_all(state_dir)
+    return control_plane.end_all(state_dir)
 
 
 async def _serve(settings: Settings) -> None:
     stopping = asyncio.Event()
     _stop_on_signals(stopping)
-    with server.bind(settings) as listener:
+    with control_plane.bind(settings) as listener:
         await _run(settings, listener, stopping)
 
 
 async def _run(settings: Settings, listener: socket.socket, stopping: asyncio.Event) -> None:
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    async with server.control_plane(settings) as services:
+    async with control_plane.control_plane(settings) as services:
         _stop_on_signals(stopping)  # again: Ray has put its own in their place
         config = uvicorn.Config(
             create_app(services), log_level="warning", access_log=False, timeout_graceful_shutdown=_DRAIN_S
@@ -59,11 +59,11 @@ async def _run(settings: Settings, listener: socket.socket, stopping: asyncio.Ev
             await asyncio.wait({serving, started}, return_when=asyncio.FIRST_COMPLETED)
             if started.done():
                 dashboard = await services.cluster.dashboard_url()
-                server.write_record(settings.state_dir, url, dashboard)
+                control_plane.write_record(settings.state_dir, url, dashboard)
                 print(f"regroup serves at {url}" + (f", Ray dashboard at {dashboard}" if dashboard else ""), flush=True)
             await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            server.remove_record(settings.state_dir)
+            control_plane.remove_record(settings.state_dir)
             web.should_exit = True
             started.cancel()
             stopped.cancel()

@@ -5,7 +5,7 @@ import time
 from benchmarks import processes
 from benchmarks.served import Served
 
-_ZYGOTE = "regroup.workers.node.zygote"
+_ZYGOTE = "regroup.workers.zygote.zygote"
 
 
 def idle_cores(server: Served, seconds: float) -> dict[str, float]:

@@ -8,12 +8,12 @@ from benchmarks import faults, stats
 from benchmarks.facts import machine_facts
 from benchmarks.fault_rows import OFTEN_MIRRORED
 from benchmarks.peers.workload import NODES, RANKS, SLOTS
-from regroup.api.chaos.local_service import LocalService
-from regroup.service.chaos import plan as plans
-from regroup.service.chaos.plan import LOSES_A_NODE, Plan
-from regroup.service.chaos.record import Record
+from regroup.api.chaos.server_process import LocalService
+from regroup.service.chaos import fault_plan as plans
+from regroup.service.chaos.fault_plan import (LOSES_A_NODE, Plan)
+from regroup.service.chaos.observation import Record
 from regroup.service.policy.accounting import TimeClass, goodput
-from regroup.service.runtime import left_behind, local_ray
+from regroup.service.local import (leftovers, ray_cluster)
 
 _EVERY_S = 20.0
 _MIXES: Mapping[str, Mapping[str, float]] = {"mix": plans.MIX, "rank_exits": {"rank_exit": 1.0}}
@@ -37,7 +37,7 @@ def run(root: Path, minutes: float, seed: int, failures: list[str]) -> dict[str,
             if record.job["state"] != "SUCCEEDED":
                 failures.append(f"soak, {name}: job ended {record.job['state']}: {record.job['message']}")
             equal = equal and record.job["digest"] == control.job["digest"]
-            leaks += [*record.left, *left_behind.beyond(before, _held(service))]
+            leaks += [*record.left, *leftovers.beyond(before, _held(service))]
             document[f"goodput_{name}"] = _goodput(record)
             document[name] = {
                 "planned": count,
@@ -65,6 +65,6 @@ def _step_s(record: Record) -> float:
     return stats.median([row["duration_s"] for row in record.rows if row["duration_s"] is not None])
 
 
-def _held(service: LocalService) -> left_behind.Held:
-    cluster = local_ray.load(service.state_dir)
-    return left_behind.held(cluster.daemons if cluster is not None else ())
+def _held(service: LocalService) -> leftovers.Held:
+    cluster = ray_cluster.load(service.state_dir)
+    return leftovers.held(cluster.daemons if cluster is not None else ())

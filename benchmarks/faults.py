@@ -19,11 +19,11 @@ from benchmarks.facts import machine_facts
 from benchmarks.fault_rows import figures_of, plan_of, trials_of
 from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
 from benchmarks.peers.workload import NODES, SLOTS, Workload, write_text
-from regroup.api.chaos.conduct import conduct
-from regroup.api.chaos.local_service import LocalService
-from regroup.service.chaos.plan import Plan
-from regroup.service.chaos.record import Record
-from regroup.service.errors import RegroupError
+from regroup.api.chaos.runner import conduct
+from regroup.api.chaos.server_process import LocalService
+from regroup.service.chaos.fault_plan import Plan
+from regroup.service.chaos.observation import Record
+from regroup.service.domain.errors import RegroupError
 
 ROWS = ("rank_exit", "hang", "supervisor", "node_loss")
 SCENARIOS, PEER = "scenarios", "torchft"

@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from regroup.service.policy.communication import Axis
-from regroup.service.policy.links import GPU_LINKS, Links
-from regroup.service.policy.placement import Placement
-from regroup.service.policy.topology import DOMAIN_LEVELS, Level
-from regroup.service.policy.traffic import Work
+from regroup.service.policy.placement.communication_cost import Axis
+from regroup.service.policy.placement.link_speeds import (GPU_LINKS, Links)
+from regroup.service.policy.placement.place import Placement
+from regroup.service.domain.topology import (DOMAIN_LEVELS, Level)
+from regroup.service.policy.placement.traffic import Work
 
 
 def model_of(billions: float, layers: int, hidden: int, *, micro_batches: int, recomputes: bool = False) -> Work:

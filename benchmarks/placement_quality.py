@@ -2,7 +2,7 @@
 
     python -m benchmarks.placement_quality --json PATH
 
-Nothing here runs a job: what is compared is the communication that `service/policy/communication.py` predicts for a
+Nothing here runs a job: what is compared is the communication that `service/policy/placement/communication_cost.py` predicts for a
 step, spelled out rank by rank (`spelled_out`), and what is left over of nodes. Seeds, trace, layouts and the model of
 PACK are fixed below.
 
@@ -27,11 +27,11 @@ from typing import Any
 
 from benchmarks.placement_model import Spot, model_of, spelled_out, spots_of
 from benchmarks.placement_optimum import gaps
-from regroup.service.layout import Layout
-from regroup.service.policy.links import GPU_LINKS, Links, LinkSpeed
-from regroup.service.policy.placement import Demand, Placement, Site, place
-from regroup.service.policy.topology import Level, Node
-from regroup.service.policy.traffic import Work, axes
+from regroup.service.domain.layout import Layout
+from regroup.service.policy.placement.link_speeds import (GPU_LINKS, Links, LinkSpeed)
+from regroup.service.policy.placement.place import (Demand, Placement, Site, place)
+from regroup.service.domain.topology import (Level, Node)
+from regroup.service.policy.placement.traffic import (Work, axes)
 
 SEED = 20261122
 _DEVICES = 8

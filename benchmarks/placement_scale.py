@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from regroup.service.layout import Layout
-from regroup.service.policy.placement import Demand, Placement, place
-from regroup.service.policy.topology import Node
-from regroup.service.policy.traffic import Work, axes
+from regroup.service.domain.layout import Layout
+from regroup.service.policy.placement.place import (Demand, Placement, place)
+from regroup.service.domain.topology import Node
+from regroup.service.policy.placement.traffic import (Work, axes)
 
 NODES = (1250, 2500, 5000, 10_000)
 _IN_RACK, _IN_BLOCK = 16, 256

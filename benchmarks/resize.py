@@ -28,7 +28,7 @@ from benchmarks.ray_nodes import ray_nodes, settle
 from benchmarks.ray_train_arm import SHIPPED
 from benchmarks.served import Served, served
 from benchmarks.trial import TrialError
-from regroup.service.errors import RegroupError
+from regroup.service.domain.errors import RegroupError
 
 _SIZES = (6, 3, 4, 6, 3, 4)
 _LEAST, _FIRST, _MOST = 2, 4, 6

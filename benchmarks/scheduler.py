@@ -6,7 +6,7 @@ Pure code, one core, no cluster: the decisions that the controller takes, on mad
 here. A look is measured with 95 % of the devices held and more jobs waiting than can start; sizes are scaled together
 (nodes, jobs that run, jobs that wait) for the exponent. What a look costs depends on which jobs happen to wait, and on
 a small cluster one large one decides: a size is the mean of several scenes. The week has the published failure rate
-(`service/traces.py`).
+(`service/simulator/traces.py`).
 """
 
 import importlib
@@ -21,14 +21,14 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from benchmarks.output import arguments, write_result
-from regroup.service.layout import Layout
-from regroup.service.policy.placement import Demand, Placement, place
-from regroup.service.policy.queueing import Turn, decide
-from regroup.service.policy.quota import Quota
-from regroup.service.policy.simulate import simulate
-from regroup.service.policy.topology import Node
-from regroup.service.policy.waiting import Priority, Running, Size, Waiting
-from regroup.service.traces import ClusterPart, failures, jobs, nodes_of
+from regroup.service.domain.layout import Layout
+from regroup.service.policy.placement.place import (Demand, Placement, place)
+from regroup.service.policy.scheduling.decide import (Turn, decide)
+from regroup.service.policy.scheduling.quota import Quota
+from regroup.service.simulator.simulator import simulate
+from regroup.service.domain.topology import Node
+from regroup.service.policy.scheduling.entries import (Priority, Running, Size, Waiting)
+from regroup.service.simulator.traces import (ClusterPart, failures, jobs, nodes_of)
 
 SEED = 20261122
 SCENES = 5

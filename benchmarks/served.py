@@ -14,8 +14,8 @@ from typing import Any
 from benchmarks import processes
 from benchmarks.peers.workload import NODES, SLOTS
 from benchmarks.trial import TrialError
-from regroup.api.client import Client
-from regroup.service.errors import RegroupError
+from regroup.api.client.client import Client
+from regroup.service.domain.errors import RegroupError
 
 _MARK = "BENCHMARK_SERVER"
 _START_PATIENCE_S = 90.0

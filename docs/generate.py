@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from regroup.api.app import openapi
-from regroup.api.cli import cli_doc, spec_doc
-from regroup.service.chaos.page import faults_page
-from regroup.service.combinations import rules_doc
-from regroup.service.states import state_diagram
+from regroup.api.cli.docs import (cli_reference, spec_reference)
+from regroup.service.chaos.faults_page import faults_page
+from regroup.service.spec.layout_rules import rules_doc
+from regroup.service.domain.states import state_diagram
 
 ROOT = Path(__file__).resolve().parent.parent
 STATES = f"""# Job states
 
-Drawn from `TRANSITIONS` in [service/states.py](../service/states.py) by `make docs`.
+Drawn from `TRANSITIONS` in [service/domain/states.py](../service/domain/states.py) by `make docs`.
 
 ```mermaid
 {state_diagram()}
@@ -24,7 +24,7 @@ Drawn from `TRANSITIONS` in [service/states.py](../service/states.py) by `make d
 LAYOUTS = f"""# Legal layouts
 
 The rules that a spec's `layout` is checked by when it is submitted, written from
-[service/combinations.py](../service/combinations.py) by `make docs`. What each strategy does is in
+[service/spec/layout_rules.py](../service/spec/layout_rules.py) by `make docs`. What each strategy does is in
 [Parallelism](guides/parallelism.md). Sizes between `layout.dp.min` and `max` that break a rule are left out of the
 job's ladder; `target` must keep all, `min` and `max` with a smaller part of the micro-batch if need be.
 
@@ -42,8 +42,8 @@ def main() -> int:
     generated = {
         ROOT / "docs" / "states.md": STATES,
         ROOT / "docs" / "layouts.md": LAYOUTS,
-        ROOT / "docs" / "cli.md": cli_doc.render(),
-        ROOT / "docs" / "job-spec.md": spec_doc.render(),
+        ROOT / "docs" / "cli.md": cli_reference.render(),
+        ROOT / "docs" / "job-spec.md": spec_reference.render(),
         ROOT / "docs" / "faults.md": faults_page(_result("faults")),
         ROOT / "docs" / "openapi.json": json.dumps(openapi(), indent=1, sort_keys=True) + "\n",
         ROOT / "deploy" / "grafana" / "regroup.json": dashboard,

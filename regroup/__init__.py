@@ -8,10 +8,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regroup.api.functions import submit
-    from regroup.api.job_handle import Job
-    from regroup.workers.parallel.optimizers import ShardAdamW
-    from regroup.workers.parallel.update import clip_grad_norm_
+    from regroup.api.client.function_jobs import submit
+    from regroup.api.client.job import Job
+    from regroup.workers.parallel.sharded_optimizers import ShardAdamW
+    from regroup.workers.parallel.grad_norm import clip_grad_norm_
     from regroup.workers.rank.context import Context
 
 __all__ = ["Context", "Job", "ShardAdamW", "__version__", "clip_grad_norm_", "submit"]
@@ -19,10 +19,10 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Context": "regroup.workers.rank.context",
-    "Job": "regroup.api.job_handle",
-    "ShardAdamW": "regroup.workers.parallel.optimizers",
-    "clip_grad_norm_": "regroup.workers.parallel.update",
-    "submit": "regroup.api.functions",
+    "Job": "regroup.api.client.job",
+    "ShardAdamW": "regroup.workers.parallel.sharded_optimizers",
+    "clip_grad_norm_": "regroup.workers.parallel.grad_norm",
+    "submit": "regroup.api.client.function_jobs",
 }
 
 

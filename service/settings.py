@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from regroup.service.policy.topology import DOMAIN_LEVELS
+from regroup.service.domain.topology import DOMAIN_LEVELS
 
 _MIB = 2**20
 

@@ -2,11 +2,11 @@
 
 # groups last: it asks the others what they need.
 pytest_plugins = [
-    "house.leaks",
-    "house.postgres",
-    "house.prometheus",
-    "house.redis",
-    "house.s3",
-    "house.wheel",
-    "house.groups",
+    "tests.support.leaks",
+    "tests.support.postgres",
+    "tests.support.prometheus",
+    "tests.support.redis",
+    "tests.support.s3",
+    "tests.support.wheel",
+    "tests.support.requirements",
 ]

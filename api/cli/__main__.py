@@ -1,5 +1,5 @@
 """`python -m regroup.api.cli`."""
 
-from regroup.api.cli import main
+from regroup.api.cli.main import main
 
 main()

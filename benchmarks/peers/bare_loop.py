@@ -39,8 +39,8 @@ from benchmarks.gate import GateClient
 from benchmarks.peers.workload import Workload
 from regroup.workers.models.transformer import Transformer, build
 from regroup.workers.parallel.parallelize import initialise
-from regroup.workers.state.data import permute
-from regroup.workers.state.token_file import TokenFile
+from regroup.workers.data.sampler import permute
+from regroup.workers.data.token_file import TokenFile
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ import torch
 import torch.distributed as dist
 
 from benchmarks import gated_trainer
-from regroup.workers import trainer
-from regroup.workers.contract import Buffers, Join, Message, Restore, StepRow, WantBuffers
-from regroup.workers.node.buffers import BUFFERS_PER_RANK
+from regroup.workers.train import trainer
+from regroup.workers.contract.messages import (Buffers, Join, Message, Restore, StepRow, WantBuffers)
+from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_PER_RANK
 from regroup.workers.rank.context import Context
-from regroup.workers.rank.heap import keep_freed_memory
-from regroup.workers.rank.progress import PAGE_BYTES, Progress
+from regroup.workers.rank.malloc_tuning import keep_freed_memory
+from regroup.workers.rank.progress_page import (PAGE_BYTES, Progress)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def main() -> None:
         store_host="",
         store_port=0,
         restore=Restore("none"),
-        entry="regroup.workers.trainer:train",
+        entry="regroup.workers.train.trainer:train",
         config=settings.config,
         dataset=settings.dataset,
     )

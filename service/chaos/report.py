@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from regroup.service.chaos.invariants import Expected, Finding, judge
-from regroup.service.chaos.record import Record
+from regroup.service.chaos.observation import Record
 from regroup.service.chaos.scenarios import ELSEWHERE, Scenario
 
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from regroup.service.chaos.invariants import Expected
-from regroup.service.chaos.plan import Blow, Plan, fault
+from regroup.service.chaos.fault_plan import (Blow, Plan, fault)
 
 RANKS, NODES = 4, 2
 STEPS, CHECKPOINT_EVERY = 24, 8
@@ -235,23 +235,23 @@ ELSEWHERE: Sequence[Elsewhere] = (
     Elsewhere("10", "device out of memory, spoiled context", "needs a GPU; without one only what torch says of it",
               "tests/e2e/test_device_errors.py"),
     Elsewhere("17", "Ray's head restarts", "ends the command's own cluster",
-              "tests/e2e/test_lost_cluster.py tests/e2e/test_lost_head.py"),
-    Elsewhere("18a", "two nodes of different pairs", "needs four nodes", "tests/e2e/test_two_nodes.py"),
+              "tests/e2e/test_ray_cluster_loss.py tests/e2e/test_ray_head_loss.py"),
+    Elsewhere("18a", "two nodes of different pairs", "needs four nodes", "tests/e2e/test_two_node_loss.py"),
     Elsewhere("21", "flapping node", "takes minutes", "tests/e2e/test_node_health.py"),
     Elsewhere("22a", "nodes are parted", "the command has one network", "tests/e2e/test_partition.py"),
     Elsewhere("23a", "packets are late", "a socket's filter loses them at most", "tests/e2e/test_partition.py"),
     Elsewhere("26b", "slow, refusing or silent storage", "the command saves to a folder",
-              "tests/e2e/test_troubled_storage.py"),
+              "tests/e2e/test_storage_faults.py"),
     Elsewhere("27, 30", "nodes added; other layouts", "planned, no failure",
               "tests/e2e/three_nodes/test_resize.py tests/e2e/test_elastic_nodes.py"),
     Elsewhere("28, 29", "nodes drained, with time and without", "planned, no failure",
               "tests/e2e/three_nodes/test_drain.py"),
     Elsewhere("31", "not enough nodes for any layout", "a node that joins ends it", "tests/e2e/test_elastic_nodes.py"),
     Elsewhere("34", "spare dies or is unfit", "no fault spoils a node",
-              "tests/e2e/three_nodes/test_spare.py tests/workers/node/test_standby.py "
-              "tests/service/runtime/test_sparing.py"),
+              "tests/e2e/three_nodes/test_spare.py tests/workers/agent/test_standby.py "
+              "tests/service/controller/test_spares.py"),
     Elsewhere("35", "clock jump", "needs a clock for each node", "tests/e2e/test_clocks.py"),
-    Elsewhere("36", "stale message", "nobody sends one; by hand", "tests/workers/node/test_host.py"),
+    Elsewhere("36", "stale message", "nobody sends one; by hand", "tests/workers/agent/test_job_host.py"),
 )  # fmt: skip
 
 

@@ -1,12 +1,12 @@
 """The numbers of the planner that are fitted: few, each of one physical meaning. All others are in
-`service/hardware.py`."""
+`service/domain/hardware.py`."""
 
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 
-from regroup.service.hardware import Device
+from regroup.service.domain.hardware import Device
 
 
 @dataclass(frozen=True)

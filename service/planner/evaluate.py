@@ -14,9 +14,9 @@ from statistics import fmean
 from typing import Any
 
 from regroup.service.planner.constants import FITTED, Constants, from_json
-from regroup.service.planner.memory import peak_bytes
-from regroup.service.planner.rows import Row, RowError, read_row
-from regroup.service.planner.timing import step_time
+from regroup.service.planner.memory_model import peak_bytes
+from regroup.service.planner.measured_rows import (Row, RowError, read_row)
+from regroup.service.planner.time_model import step_time
 
 
 def evaluate(table: Iterable[Mapping[str, str]], constants: Constants = FITTED) -> dict[str, Any]:

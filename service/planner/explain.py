@@ -5,16 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from regroup.service.layout import Layout
-from regroup.service.planner.as_spec import as_spec, obstacles
-from regroup.service.planner.asking import said_of
+from regroup.service.domain.layout import Layout
+from regroup.service.planner.to_spec import (as_spec, obstacles)
+from regroup.service.planner.validation import said_of
 from regroup.service.planner.constants import Constants
 from regroup.service.planner.formulas import bubble_share, failures_goodput
-from regroup.service.planner.memory import host_bytes, peak_bytes, stage_memory
-from regroup.service.planner.plan import Cluster, Plan, Work
+from regroup.service.planner.memory_model import (host_bytes, peak_bytes, stage_memory)
+from regroup.service.planner.types import (Cluster, Plan, Work)
 from regroup.service.planner.search import Choice, Found, Limits, kind
-from regroup.service.planner.timing import StepTime, step_time
-from regroup.service.policy.overlay import Figure
+from regroup.service.planner.time_model import (StepTime, step_time)
+from regroup.service.policy.measurements.hardware_overlay import Figure
 
 DEVICE_MTTF_S = 50_000 * 3600.0
 """One device's share of the failures that stop a job: 419 in 54 days on 16,384 H100 (Llama 3 herd, section 3.3.4)."""

@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from regroup.service.errors import SpecError
-from regroup.service.layout import Layout
-from regroup.service.planner.asking import check, fits_nowhere, no_layout, none_runs
+from regroup.service.domain.errors import SpecError
+from regroup.service.domain.layout import Layout
+from regroup.service.planner.validation import (check, fits_nowhere, no_layout, none_runs)
 from regroup.service.planner.constants import Constants
 from regroup.service.planner.formulas import (
     MIXED_ADAM,
@@ -21,9 +21,9 @@ from regroup.service.planner.formulas import (
     StateBytes,
     state_bytes,
 )
-from regroup.service.planner.memory import peak_bytes
-from regroup.service.planner.plan import Cluster, Plan, Work
-from regroup.service.planner.timing import StepTime, core_time, measured_as, with_data
+from regroup.service.planner.memory_model import peak_bytes
+from regroup.service.planner.types import (Cluster, Plan, Work)
+from regroup.service.planner.time_model import (StepTime, core_time, measured_as, with_data)
 
 _CHECKPOINTING: tuple[Checkpointing, ...] = ("none", "selective", "full")
 _SCHEDULES: tuple[tuple[PipelineSchedule, int], ...] = (

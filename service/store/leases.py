@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from regroup.service.errors import PreconditionError
+from regroup.service.domain.errors import PreconditionError
 from regroup.service.store.records import Lease
 from regroup.service.store.tables import leases
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from regroup.service.spec import JobSpec
-from regroup.service.states import JobState
-from regroup.service.workload import steps_of
+from regroup.service.spec.job import JobSpec
+from regroup.service.domain.states import JobState
+from regroup.service.spec.workload import steps_of
 
 HELD = "Held"
 """Condition of a job that failed and whose nodes are kept, to be looked at."""

@@ -21,16 +21,16 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from regroup.service.errors import ConflictError, IllegalTransitionError, NotFoundError
-from regroup.service.layout import Layout
-from regroup.service.policy.health import NodeEvent
-from regroup.service.states import JobState, Reason, Transition
-from regroup.service.store import drains, history, jobs, leases, nodes
-from regroup.service.store.changes import Changes
+from regroup.service.domain.errors import (ConflictError, IllegalTransitionError, NotFoundError)
+from regroup.service.domain.layout import Layout
+from regroup.service.policy.detection.node_quarantine import NodeEvent
+from regroup.service.domain.states import (JobState, Reason, Transition)
+from regroup.service.store import (drains, history, jobs, leases, node_events as nodes)
+from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.ingest import ingest
 from regroup.service.store.predictions import PredictionStore
-from regroup.service.store.queue import QueueStore
+from regroup.service.store.projects import QueueStore
 from regroup.service.store.records import (
     Allotment,
     Checkpoint,
@@ -51,7 +51,7 @@ from regroup.service.store.records import (
 )
 from regroup.service.store.tables import allotments, checkpoints
 from regroup.service.store.totals import totals
-from regroup.service.store.writer import Intending, JobWriter
+from regroup.service.store.job_writer import (Intending, JobWriter)
 
 _CONTROLLER = "controller"
 _IDEMPOTENCY_KEPT_S = 24 * 3600.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from regroup.service.states import JobState
+from regroup.service.domain.states import JobState
 
 metadata = sa.MetaData(
     naming_convention={

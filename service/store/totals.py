@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from regroup.service.states import JobState
+from regroup.service.domain.states import JobState
 from regroup.service.store.records import Totals
 from regroup.service.store.tables import checkpoints, incidents, jobs
 

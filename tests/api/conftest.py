@@ -14,12 +14,12 @@ import pytest
 import uvicorn
 
 from regroup.api.app import create_app
-from regroup.api.client import Client
-from regroup.service.runtime.cluster import SupervisorEvent
-from regroup.service.runtime.fake_cluster import FakeCluster
-from regroup.service.services import Services
+from regroup.api.client.client import Client
+from regroup.service.ports.cluster import SupervisorEvent
+from tests.support.fake_cluster import FakeCluster
+from regroup.service.operations.services import Services
 from regroup.service.settings import Settings
-from regroup.service.states import JobState, Reason, advance
+from regroup.service.domain.states import (JobState, Reason, advance)
 from regroup.service.store.records import Lease
 from regroup.service.store.store import Store
 

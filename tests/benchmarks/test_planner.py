@@ -7,8 +7,8 @@ import pytest
 from benchmarks import plots
 from benchmarks.planner import measure
 from regroup.service.planner.constants import Constants
-from regroup.service.planner.rows import read_row
-from regroup.service.planner.timing import step_time
+from regroup.service.planner.measured_rows import read_row
+from regroup.service.planner.time_model import step_time
 
 
 def row(source: str, layers: int, tp: int, mbs: int, factor: float = 1.0, **changed: str) -> dict[str, str]:

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 import yaml
-from house.probed import end, said
-from house.prometheus import PrometheusServer, QueryError
+from tests.support.probe_output import (end, said)
+from tests.support.prometheus import (PrometheusServer, QueryError)
 
-from regroup.service.policy.health import Happening, NodeEvent, Rule
-from regroup.service.probe_results import FUNCTION, LABEL
-from regroup.service.runtime.metrics import Metrics
-from regroup.service.spec import parse_spec
-from regroup.service.states import JobState, Reason, advance
+from regroup.service.policy.detection.node_quarantine import (Happening, NodeEvent, Rule)
+from regroup.service.cluster_state.probe_results import (FUNCTION, LABEL)
+from regroup.service.observability.prometheus import Metrics
+from regroup.service.spec.job import parse_spec
+from regroup.service.domain.states import (JobState, Reason, advance)
 from regroup.service.store.records import NewJob, ProjectRow
 from regroup.service.store.store import Store
 

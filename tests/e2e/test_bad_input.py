@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house.served import Served
+from tests.support.served import Served
 
-from regroup.api.client import ApiError
+from regroup.api.client.client import ApiError
 
 Spec = Callable[..., dict[str, Any]]
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from house.chaos_command import chaos
+from tests.support.chaos_command import chaos
 
 from regroup.service.chaos.scenarios import SCENARIOS
 

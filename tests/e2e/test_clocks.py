@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house.clocks import Clock
-from house.gates import Gates
-from house.judged import judged
-from house.served import Served, eventually
+from tests.support.wall_clock import Clock
+from tests.support.step_gates import Gates
+from tests.support.invariant_checks import judged
+from tests.support.served import (Served, eventually)
 
 from regroup.service.chaos.invariants import Expected
-from regroup.service.runtime import local_ray
+from regroup.service.local import ray_cluster
 from regroup.service.settings import Settings
 
 Spec = Callable[..., dict[str, Any]]
@@ -32,7 +32,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Cl
     try:
         with clock.inherited():
             kind = Settings(state_dir=server.state, local_nodes=1, slots_per_node=2, local_gpus_per_node=0)
-            assert local_ray.add_node(kind) == "local-2"
+            assert ray_cluster.add_node(kind) == "local-2"
         yield server, clock
     finally:
         server.down()

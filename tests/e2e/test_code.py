@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house.served import Served, eventually
+from tests.support.served import (Served, eventually)
 
-from regroup.api.schemas import Job
+from regroup.api.schemas.jobs import Job
 
 Spec = Callable[..., dict[str, Any]]
 

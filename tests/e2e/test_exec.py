@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house.served import Served, called, eventually
+from tests.support.served import (Served, called, eventually)
 
-from regroup.api.execute import ExecExit, ExecOutput, ExecStarted
-from regroup.api.schemas import Job
+from regroup.api.schemas.exec import (ExecExit, ExecOutput, ExecStarted)
+from regroup.api.schemas.jobs import Job
 
 STANDS = """
 import os, sys, time

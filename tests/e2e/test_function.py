@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house.served import Served, assert_same_result
+from tests.support.served import (Served, assert_same_result)
 
-from regroup.api.schemas import Job
+from regroup.api.schemas.jobs import Job
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 STEPS = 24

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house.judged import judged
-from house.served import Served, assert_same_result, eventually
+from tests.support.invariant_checks import judged
+from tests.support.served import (Served, assert_same_result, eventually)
 
-from regroup.api.schemas import Job
+from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 
 Spec = Callable[..., dict[str, Any]]

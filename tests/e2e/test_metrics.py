@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house.prometheus import PrometheusServer
-from house.served import Served, eventually
+from tests.support.prometheus import PrometheusServer
+from tests.support.served import (Served, eventually)
 from prometheus_client.parser import text_string_to_metric_families
 
-from regroup.api.schemas import Job
+from regroup.api.schemas.jobs import Job
 
 Spec = Callable[..., dict[str, Any]]
 Samples = dict[str, list[tuple[dict[str, str], float]]]

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from house.judged import judged
-from house.served import Served, eventually, parent
+from tests.support.invariant_checks import judged
+from tests.support.served import (Served, eventually, parent)
 
-from regroup.api.schemas import Job
+from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 
 pytestmark = pytest.mark.slow

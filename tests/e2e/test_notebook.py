@@ -6,11 +6,11 @@ from typing import Any
 
 import nbformat
 import pytest
-from house.served import Served
+from tests.support.served import Served
 from nbclient import NotebookClient
 
 import regroup
-from regroup.api.job_handle import JobNotSucceededError
+from regroup.api.client.job import JobNotSucceededError
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "examples" / "notebook.ipynb"
 CELL = """

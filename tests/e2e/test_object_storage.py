@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house.s3 import ObjectStorage
-from house.served import Served
+from tests.support.s3 import ObjectStorage
+from tests.support.served import Served
 
-from regroup.workers.node import storage
+from regroup.workers.storage import fsspec_storage
 
 Spec = Callable[..., dict[str, Any]]
 
@@ -66,5 +66,5 @@ def test_a_job_lives_in_a_bucket_and_comes_back_from_it(
         monkeypatch.setenv(name, value)
     for saved in kept:
         assert saved.uri.startswith(f"{s3.uri}/end-to-end/")
-        is_there = storage.read_bytes(storage.join(saved.uri, "manifest.json")) is not None
+        is_there = fsspec_storage.read_bytes(fsspec_storage.join(saved.uri, "manifest.json")) is not None
         assert is_there == (saved.removed_at is None)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house.served import Served
+from tests.support.served import Served
 
-from regroup.service.runtime import local_ray
+from regroup.service.local import ray_cluster
 
 Spec = Callable[..., dict[str, Any]]
 VALUE = "hunter2-4f1d09c6"
@@ -55,7 +55,7 @@ def test_a_value_is_nowhere_but_in_the_ranks(
     events = [event.model_dump(mode="json") for event in mounted.client.events(job.id)]
     assert job.spec.secrets["TOKEN"].from_kubernetes is not None
     assert PART not in json.dumps([job.model_dump(mode="json"), events])
-    cluster = local_ray.load(mounted.state)
+    cluster = ray_cluster.load(mounted.state)
     assert cluster is not None
     searched = [mounted.state, mounted.state.parent / "server.log", Path(cluster.temp_dir)]
     assert _files_with(PART, searched) == []

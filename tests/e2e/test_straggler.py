@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from house.scripts import script
-from house.served import Served, eventually
+from tests.support.script_jobs import script
+from tests.support.served import (Served, eventually)
 
-from regroup.api.schemas import Job
+from regroup.api.schemas.jobs import Job
 
 UNEVEN = """
 import os, time

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from house.served import Served
+from tests.support.served import Served
 
 RECORDS = """
 import json, os, pathlib, signal

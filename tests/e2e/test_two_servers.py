@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from house.postgres import PostgresServer
-from house.served import Served, eventually
+from tests.support.postgres import PostgresServer
+from tests.support.served import (Served, eventually)
 
-from regroup.service.runtime import local_ray
+from regroup.service.local import ray_cluster
 
 Spec = Callable[..., dict[str, Any]]
 
@@ -25,9 +25,9 @@ def pair(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFacto
     first = Served(one / "state", environment=environment, arguments=shared)
     try:
         first.start()
-        ray = local_ray.load(first.state)
+        ray = ray_cluster.load(first.state)
         assert ray is not None
-        environment |= local_ray.ray_environment(first.state / "ray.token")
+        environment |= ray_cluster.ray_environment(first.state / "ray.token")
         joined = [*shared, "--ray-address", ray.address]
         second = Served(two / "state", environment=environment, arguments=joined)
         try:

@@ -20,25 +20,14 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-from regroup.workers import contract, trainer  # noqa: F401  (imported before the fork)
-from regroup.workers.contract import (
-    Buffers,
-    Done,
-    FaultDue,
-    FaultGranted,
-    Join,
-    Message,
-    MirrorDue,
-    Pinned,
-    PinnedFor,
-    StepRow,
-    Stop,
-)
-from regroup.workers.rank.channel import AgentGone, Channel
+from regroup.workers.contract import messages as contract
+from regroup.workers.train import trainer  # noqa: F401  (imported before the fork)
+from regroup.workers.contract.messages import (Buffers, Done, FaultDue, FaultGranted, Join, Message, MirrorDue, Pinned, PinnedFor, StepRow, Stop)
+from regroup.workers.rank.agent_channel import (AgentGone, Channel)
 from regroup.workers.rank.context import Context
-from regroup.workers.rank.errors import classify
-from regroup.workers.rehearsal import rehearse
-from regroup.workers.state.buffer import Pin, ShardBuffer
+from regroup.workers.contract.error_classes import classify
+from regroup.workers.train.warmup import rehearse
+from regroup.workers.state.shard_buffer import (Pin, ShardBuffer)
 
 TIMEOUT = timedelta(seconds=60)
 

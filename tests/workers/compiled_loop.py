@@ -5,7 +5,7 @@ import torch
 
 from regroup.workers.models import build_model
 from regroup.workers.models.transformer import rotary
-from regroup.workers.parallel.compiled import compile_blocks
+from regroup.workers.parallel.compile import compile_blocks
 from regroup.workers.parallel.parallelize import initialise
 
 CONFIG = {

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from regroup.workers.state.tokens import prepare
+from regroup.workers.data.tokenize import prepare
 
 NOTHING = {"source": "none"}
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "seven", "wizards", "box"]
@@ -82,7 +82,7 @@ class Agent:
         *,
         restore: dict[str, Any] | None = None,
         generation: int = 1,
-        entry: str = "regroup.workers.trainer:train",
+        entry: str = "regroup.workers.train.trainer:train",
         layout: dict[str, int] | None = None,
         **options: Any,
     ) -> Generation:
@@ -91,7 +91,7 @@ class Agent:
             {
                 "do": "run",
                 # As a spec has it: what ranks of other training functions hold may differ on purpose.
-                "config": {"verify_replicas": entry.startswith("regroup.workers.trainer:"), **config},
+                "config": {"verify_replicas": entry.startswith("regroup.workers.train.trainer:"), **config},
                 "world_size": world_size,
                 "memory": memory,
                 "restore": restore or NOTHING,

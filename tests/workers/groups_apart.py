@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-from regroup.workers.rank import collectives
+from regroup.workers.rank import flight_recorder
 
 
 def train(context: Any) -> None:
@@ -13,4 +13,4 @@ def train(context: Any) -> None:
     for rank in range(context.world_size):
         dist.new_group([rank])
     dist.all_reduce(torch.ones(1))
-    context.result = {"first_ranks": sorted(set(collectives._first_ranks().values())), "newest": collectives.newest()}  # pyright: ignore[reportPrivateUsage]
+    context.result = {"first_ranks": sorted(set(flight_recorder._first_ranks().values())), "newest": flight_recorder.newest()}  # pyright: ignore[reportPrivateUsage]

@@ -6,12 +6,12 @@ import struct
 import torch
 from torch import nn
 
-from regroup.workers import trainer
+from regroup.workers.train import trainer
 from regroup.workers.models import build_model, transformer
-from regroup.workers.parallel import engine, scaler
-from regroup.workers.parallel.digest import digests
+from regroup.workers.parallel import (engine, loss_scale)
+from regroup.workers.parallel.parameter_digest import digests
 from regroup.workers.parallel.mesh import meshes_of
-from regroup.workers.parallel.names import parameters_of
+from regroup.workers.parallel.parameter_names import parameters_of
 from regroup.workers.parallel.parallelize import initialise, parallelize
 from regroup.workers.parallel.strategy import strategy_of
 
@@ -56,7 +56,7 @@ def initial_values(context):
 
 def begins_with_an_overflow(context):
     """The built-in trainer, whose first losses are scaled beyond what float16 can hold."""
-    scaler.INITIAL = 2.0**24
+    loss_scale.INITIAL = 2.0**24
     trainer.train(context)
 
 

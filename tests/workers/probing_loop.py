@@ -2,15 +2,15 @@
 
 import os
 
-from regroup.workers.probe import clock, collectives, products, run, steps
+from regroup.workers.probe import (timing, collectives, matmul, run, training_steps)
 from regroup.workers.probe.collectives import _CASES
 
 
 def on_two_nodes(context):
     run.SIZES_BYTES["cpu"], run.WAY_BYTES["cpu"] = (4096, 65536), 65536
-    products._SIDES["cpu"], products._COPIED_BYTES["cpu"] = (32, 128), 1 << 20
-    steps.SHAPES, steps.DEPTHS = steps.SHAPES[:2], ((2, 1),)
-    clock._BURST_S = 0.0
+    matmul._SIDES["cpu"], matmul._COPIED_BYTES["cpu"] = (32, 128), 1 << 20
+    training_steps.SHAPES, training_steps.DEPTHS = training_steps.SHAPES[:2], ((2, 1),)
+    timing._BURST_S = 0.0
     os.environ["GROUP_RANK"] = str(context.rank // 2)
     run.measure(context)
 

@@ -10,7 +10,7 @@ from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn import functional as F  # noqa: N812
 
 from regroup.workers.parallel.mesh import Meshes
-from regroup.workers.state.data import IGNORED
+from regroup.workers.data.sampler import IGNORED
 
 
 @contextmanager

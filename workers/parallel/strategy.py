@@ -13,7 +13,7 @@ class Strategy:
     """`ddp` replicates, `zero1` shards the optimizer's state too, `zero2` gradients too, `fsdp` parameters too."""
     precision: str
     activation_checkpointing: str | int | float
-    """See `recompute.py`."""
+    """See `activation_checkpoint.py`."""
     reduce: str = "fp32"
     """Gradients are summed over ranks in this; see `precision.py`."""
     compile: str = "off"
@@ -32,7 +32,7 @@ class Strategy:
     """Between the parts that tensor parallelism splits, a rank holds a part of the sequence and not all of it."""
 
     schedule: str = "1f1b"
-    """Of a pipeline: see `stages.py`."""
+    """Of a pipeline: see `pipeline_stages.py`."""
 
     @property
     def kept_share(self) -> float | None:

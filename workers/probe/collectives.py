@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from regroup.workers.probe.clock import Clock
+from regroup.workers.probe.timing import Clock
 
 _PRIME = 61
 

@@ -1,16 +1,16 @@
 """`regroup probe` as training code: each step measures one thing, and what was measured is the state that survives.
 
-The result is plain data under `probe`, which `service/policy/measured.py` reads:
+The result is plain data under `probe`, which `service/policy/measurements/results.py` reads:
 
     device, kind, torch
-    nodes        node → its ranks, what is `inside` of it (`workers/node/islands.py`), and of the slowest of its devices
+    nodes        node → its ranks, what is `inside` of it (`workers/agent/health/device_topology.py`), and of the slowest of its devices
                  `flops` by dtype and `memory_bytes_s`
     products     [dtype, side, operations a second: the median of all ranks]
     collectives  [name, scope, ranks, bytes, seconds, ranks that got something else than they must]
     rings        scope → [ranks, bytes a second, seconds of a message]
     pairs        [node, node, bytes a second, seconds of a message]
     blocks       [batch, sequence, width, heads, width of the feed-forward, seconds]      from here on of CPUs alone
-    steps        [kind, layers, micro-batches, seconds]                                    see `steps.py`
+    steps        [kind, layers, micro-batches, seconds]                                    see `training_steps.py`
     loads        the same, of steps that compute, with [batch, sequence, width, heads, width of the feed-forward,
                  vocabulary] before the seconds
     alone_flops  operations a second of one rank while all others wait
@@ -29,11 +29,11 @@ from typing import Any, cast
 import torch
 from torch import distributed as dist
 
-from regroup.workers.contract import Phase
-from regroup.workers.node import islands
-from regroup.workers.probe import collectives, products, steps, ways
-from regroup.workers.probe.clock import Clock, gathered
-from regroup.workers.probe.ground import Ground
+from regroup.workers.contract.messages import Phase
+from regroup.workers.agent.health import device_topology
+from regroup.workers.probe import (collectives, matmul, training_steps, links)
+from regroup.workers.probe.timing import (Clock, gathered)
+from regroup.workers.probe.rank_map import Ground
 from regroup.workers.rank.context import Context
 
 SIZES_BYTES = {"cpu": (4 << 10, 64 << 10, 1 << 20, 8 << 20), "cuda": (64 << 10, 1 << 20, 16 << 20, 256 << 20)}
@@ -74,7 +74,7 @@ class _Probe:
         self._ground = Ground.of([int(cast(int, node)) for node in gathered(int(os.environ.get("GROUP_RANK", "0")))])
         name = torch.cuda.get_device_name(run.device) if run.device.type == "cuda" else platform.machine()
         names = sorted({str(each) for each in gathered(name)})
-        inside = gathered(islands.read())
+        inside = gathered(device_topology.read())
         nodes = [{"ranks": list(ranks), "inside": inside[ranks[0]]} for ranks in self._ground.nodes]
         self.measured.found.update(
             device=", ".join(names), kind=run.device.type, torch=torch.__version__, nodes=nodes, products=[],
@@ -97,12 +97,12 @@ class _Probe:
 
     def _memory(self) -> None:
         if self._device.type == "cpu":
-            self._found["rank_bytes"] = _digits(steps.rank_bytes(self._run, self._clock))
+            self._found["rank_bytes"] = _digits(training_steps.rank_bytes(self._run, self._clock))
 
     def _products(self) -> None:
-        own = products.products(self._clock, self._device)
-        memory = products.memory_bytes_s(self._clock, self._device)
-        every = cast(list[tuple[list[products.Product], float]], gathered((own, memory)))
+        own = matmul.products(self._clock, self._device)
+        memory = matmul.memory_bytes_s(self._clock, self._device)
+        every = cast(list[tuple[list[matmul.Product], float]], gathered((own, memory)))
         self._found["products"] = [
             [each.dtype, each.side, _digits(median(theirs[at].flops for theirs, _ in every))]
             for at, each in enumerate(own)
@@ -136,31 +136,31 @@ class _Probe:
         size = WAY_BYTES[self._device.type]
         scopes = [scope for scope in ("all", "node") if self._ranks(scope) > 1]
         for scope in scopes:
-            found = ways.ring(self._clock, self._device, self._ground, size, inside=scope == "node")
+            found = links.ring(self._clock, self._device, self._ground, size, inside=scope == "node")
             self._found["rings"][scope] = [self._ranks(scope), *found]
         if len(self._ground.nodes) > 1:
-            self._found["pairs"] = ways.pairs(self._clock, self._device, self._ground, size)
+            self._found["pairs"] = links.pairs(self._clock, self._device, self._ground, size)
 
     def _blocks(self) -> None:
         if self._device.type == "cpu":
-            found = steps.blocks(self._clock, self._device)
+            found = training_steps.blocks(self._clock, self._device)
             self._found["blocks"] = [
                 [each.batch, each.sequence, each.dim, each.heads, each.ffn, _digits(each.seconds)] for each in found
             ]
-            self._found["alone_flops"] = _digits(steps.alone_flops(self._clock, self._device, self._run.rank))
+            self._found["alone_flops"] = _digits(training_steps.alone_flops(self._clock, self._device, self._run.rank))
 
     def _steps(self) -> None:
         if self._device.type == "cpu":
-            found = steps.steps(self._run, self._clock, steps.TINY, steps.DEPTHS)
+            found = training_steps.steps(self._run, self._clock, training_steps.TINY, training_steps.DEPTHS)
             self._found["steps"] = [
                 [each.kind, each.layers, each.micro_batches, _digits(each.seconds)] for each in found
             ]
 
     def _loads(self) -> None:
         if self._device.type == "cpu":
-            found = steps.steps(self._run, self._clock, steps.LOADED, steps.LOADED_DEPTHS)
+            found = training_steps.steps(self._run, self._clock, training_steps.LOADED, training_steps.LOADED_DEPTHS)
             self._found["loads"] = [
-                [each.kind, each.layers, each.micro_batches, list(astuple(steps.LOADED)), _digits(each.seconds)]
+                [each.kind, each.layers, each.micro_batches, list(astuple(training_steps.LOADED)), _digits(each.seconds)]
                 for each in found
             ]
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from regroup.workers.rank.errors import NonFiniteError
+from regroup.workers.contract.error_classes import NonFiniteError
 
 _AS_IF_NOTHING_WAS_SAID: Mapping[str, Any] = {"do": "fail"}
 

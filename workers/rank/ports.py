@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from regroup.workers.contract import Message
+from regroup.workers.contract.messages import Message
 
 
 class ChannelPort(Protocol):

@@ -1,7 +1,7 @@
 """An unmodified program as a rank: what `python` and torchrun would have set up around it.
 
-It is told its place by environment variables (`rank.py` exports them) and sees all devices that the job holds on its
-node; `LOCAL_RANK` picks one of them. Its steps are counted from outside (`step_count.py`).
+It is told its place by environment variables (`main.py` exports them) and sees all devices that the job holds on its
+node; `LOCAL_RANK` picks one of them. Its steps are counted from outside (`step_counter.py`).
 """
 
 import atexit
@@ -18,14 +18,14 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
-from regroup.workers.contract import Done, Failed, Join, Joined
-from regroup.workers.failure import ErrorClass, RankError
-from regroup.workers.rank import groups, place
-from regroup.workers.rank.channel import Channel
-from regroup.workers.rank.errors import InputError
-from regroup.workers.rank.place import SCRIPT_FILE, SCRIPT_MODULE
-from regroup.workers.rank.progress import Progress
-from regroup.workers.rank.step_count import StepCount
+from regroup.workers.contract.messages import (Done, Failed, Join, Joined)
+from regroup.workers.contract.rank_error import (ErrorClass, RankError)
+from regroup.workers.rank import (process_groups, rank_env)
+from regroup.workers.rank.agent_channel import Channel
+from regroup.workers.contract.error_classes import InputError
+from regroup.workers.rank.rank_env import (SCRIPT_FILE, SCRIPT_MODULE)
+from regroup.workers.rank.progress_page import Progress
+from regroup.workers.rank.step_counter import StepCount
 
 
 def run(join: Join, channel: Channel, progress: Progress) -> int:
@@ -35,14 +35,14 @@ def run(join: Join, channel: Channel, progress: Progress) -> int:
         InputError: there is no such file, module or folder on this node.
         BaseException: whatever the program let out, but SystemExit.
     """
-    os.environ.update(place.visible_devices(join))  # the zygote has not touched CUDA, so this still decides
+    os.environ.update(rank_env.visible_devices(join))  # the zygote has not touched CUDA, so this still decides
     _forget_shared_randomness()
     asked: dict[str, Any] = join.config.get("script") or {}
-    _enter(place.folder(join), join)
+    _enter(rank_env.folder(join), join)
     channel.send(Joined(join.rank, join.generation, time.time()))
     steps = StepCount(join, channel, progress)
     steps.begin()
-    groups.keep_what_is_destroyed()
+    process_groups.keep_what_is_destroyed()
     program = _program(join, asked.get("args") or [])
     try:
         if asked.get("kind") == "ray_train":

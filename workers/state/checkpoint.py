@@ -33,10 +33,10 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 
-from regroup.workers.state.buffer import ShardBuffer
-from regroup.workers.state.names import may_differ
-from regroup.workers.state.plain_data import StateError
-from regroup.workers.state.plan import Entry
+from regroup.workers.state.shard_buffer import ShardBuffer
+from regroup.workers.state.tensor_names import may_differ
+from regroup.workers.state.state_tree import StateError
+from regroup.workers.state.buffer_layout import Entry
 from regroup.workers.state.snapshot import tensor_in
 
 _Row = tuple[str, str, Sequence[int], Sequence[int], Sequence[int], str, int, int]

@@ -12,10 +12,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from regroup.workers.node import storage
+from regroup.workers.storage import fsspec_storage
 from regroup.workers.state.checkpoint import CheckpointSource
-from regroup.workers.state.names import is_parameter
-from regroup.workers.state.plain_data import StateError
+from regroup.workers.state.tensor_names import is_parameter
+from regroup.workers.state.state_tree import StateError
 
 _MANIFEST = "manifest.json"
 
@@ -29,12 +29,12 @@ def export(uri: str, out: Path) -> int:
         StateError: there is no finished checkpoint.
         StorageError: a file is missing or damaged.
     """
-    content = storage.read_bytes(storage.join(uri, _MANIFEST))
+    content = fsspec_storage.read_bytes(fsspec_storage.join(uri, _MANIFEST))
     if content is None:
         raise StateError(f"{uri} holds no finished checkpoint: it has no {_MANIFEST}; list them with `checkpoints`")
     manifest = json.loads(content)
     with tempfile.TemporaryDirectory(prefix="regroup-export-") as scratch:
-        storage.download(uri, Path(scratch), manifest["files"])
+        fsspec_storage.download(uri, Path(scratch), manifest["files"])
         source = CheckpointSource(Path(scratch))
         tensors = {
             name: torch.empty(shape, dtype=dtype)
@@ -55,7 +55,7 @@ def main() -> int:
     args = parser.parse_args()
     try:
         count = export(args.checkpoint, args.out)
-    except (StateError, storage.StorageError) as error:
+    except (StateError, fsspec_storage.StorageError) as error:
         print(error, file=sys.stderr)
         return 1
     print(f"{args.out}: {count} tensors")

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from house.served import Served, eventually
+from tests.support.served import (Served, eventually)
 
-from regroup.api.schemas import Job
+from regroup.api.schemas.jobs import Job
 
 _NODES = 3
 

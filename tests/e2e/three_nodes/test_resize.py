@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from house.gates import Gates
-from house.judged import judged
-from house.served import Served, eventually
+from tests.support.step_gates import Gates
+from tests.support.invariant_checks import judged
+from tests.support.served import (Served, eventually)
 
-from regroup.api.schemas import Job
+from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
-from regroup.service.runtime.local_strikes import LocalStrikes
+from regroup.api.chaos.local_faults import LocalStrikes
 
 Spec = Callable[..., dict[str, Any]]
 TOLERANCE = 1e-10

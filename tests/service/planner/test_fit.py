@@ -12,8 +12,8 @@ from regroup.service.planner import fit as fitting
 from regroup.service.planner.constants import FITTED, RANGES, Constants, from_json
 from regroup.service.planner.evaluate import evaluate
 from regroup.service.planner.fit import fit
-from regroup.service.planner.rows import Row, read_row
-from regroup.service.planner.timing import step_time
+from regroup.service.planner.measured_rows import (Row, read_row)
+from regroup.service.planner.time_model import step_time
 
 TRUTH = replace(Constants(), matmul=0.7, step_s=0.4)
 LAYOUTS = [(1, 1, 64), (2, 1, 32), (4, 1, 16), (8, 1, 8), (1, 2, 32), (2, 4, 8), (8, 8, 1), (4, 2, 8)]

@@ -20,7 +20,7 @@ from regroup.service.planner.formulas import (
     state_bytes,
     tree_all_reduce_s,
 )
-from regroup.service.planner.model import PRESETS
+from regroup.service.planner.model_shape import PRESETS
 
 GB = 1e9
 SEVEN = 7e9

@@ -4,13 +4,13 @@ import time
 from dataclasses import replace
 
 import pytest
-from house.planning import cluster, work
+from tests.support.planner_questions import (cluster, work)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regroup.service.errors import SpecError
+from regroup.service.domain.errors import SpecError
 from regroup.service.planner.constants import FITTED, Constants
-from regroup.service.planner.plan import Plan
+from regroup.service.planner.types import Plan
 from regroup.service.planner.search import Limits, kind, search
 
 

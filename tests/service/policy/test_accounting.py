@@ -14,7 +14,7 @@ from regroup.service.policy.accounting import (
     seconds_until_dead,
     steps_lost,
 )
-from regroup.service.states import JobState
+from regroup.service.domain.states import JobState
 
 LIFE = [
     Mark(0, JobState.QUEUED),

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
-from house.postgres import PostgresServer
-from house.proxy import Proxy, proxied
+from tests.support.postgres import PostgresServer
+from tests.support.tcp_proxy import (Proxy, proxied)
 
-from regroup.service.errors import UnavailableError
+from regroup.service.domain.errors import UnavailableError
 from regroup.service.store.store import Store
 
 pytestmark = pytest.mark.postgres

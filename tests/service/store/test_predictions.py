@@ -2,7 +2,7 @@
 
 import pytest
 
-from regroup.service.errors import PreconditionError
+from regroup.service.domain.errors import PreconditionError
 from regroup.service.store.records import Lease, NewJob
 from regroup.service.store.store import Store
 

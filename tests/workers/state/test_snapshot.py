@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.workers.parallel.mesh import Box
-from regroup.workers.state.buffer import ShardBuffer
-from regroup.workers.state.plain_data import StateError
-from regroup.workers.state.plan import Entry, Plan
+from regroup.workers.state.shard_buffer import ShardBuffer
+from regroup.workers.state.state_tree import StateError
+from regroup.workers.state.buffer_layout import (Entry, Plan)
 from regroup.workers.state.snapshot import assemble, intersect, tensor_in
 
 

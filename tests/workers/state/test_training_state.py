@@ -10,11 +10,11 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, MultiStepLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from regroup.workers.state import randomness
-from regroup.workers.state.buffer import ShardBuffer
-from regroup.workers.state.names import is_parameter
-from regroup.workers.state.plain_data import StateError, lift, put_back
-from regroup.workers.state.randomness import random_state, seed_random, set_random_state
+from regroup.workers.state import rng_state
+from regroup.workers.state.shard_buffer import ShardBuffer
+from regroup.workers.state.tensor_names import is_parameter
+from regroup.workers.state.state_tree import (StateError, lift, put_back)
+from regroup.workers.state.rng_state import (random_state, seed_random, set_random_state)
 from regroup.workers.state.snapshot import Copier, ShardSource
 from regroup.workers.state.training_state import TrainingState
 
@@ -121,7 +121,7 @@ def test_random_state_is_put_back_for_every_generator() -> None:
 def test_random_state_of_a_python_without_numpy_is_put_back_in_either(monkeypatch: pytest.MonkeyPatch) -> None:
     device = torch.device("cpu")
     with_numpy = random_state(device)
-    monkeypatch.setattr(randomness, "np", None)
+    monkeypatch.setattr(rng_state, "np", None)
     without = random_state(device)
     assert set(with_numpy) - set(without) == {"numpy"}
     drawn = torch.rand(3)

@@ -1,0 +1,116 @@
+"""A `regroup serve` of a command's own on this machine: started, restarted, and ended with all that it started."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from regroup.service.local import marked_processes
+from regroup.api.client.client import Client
+from regroup.service.domain.errors import UnavailableError
+from regroup.service.local import ray_cluster
+from regroup.api.chaos.local_faults import LocalStrikes
+from regroup.service.settings import Settings
+
+_START_WITHIN_S = 120.0
+_DOWN_WITHIN_S = 90.0
+_ENDED_WITHIN_S = 10.0
+_REHEARSING = {"REGROUP_ALLOW_FAULTS": "true", "REGROUP_QUARANTINE_S": "0"}
+"""Its nodes are killed on purpose: that is no fault of theirs. Not for `serve` alone: `down` reads settings, too."""
+_CLIENT_PATIENCE_S = 60.0
+"""The server is killed on purpose, and takes some seconds to come back."""
+
+
+class LocalService:
+    """A context: on leaving, everything that it started has ended."""
+
+    def __init__(
+        self, folder: Path, *, nodes: int, slots: int = 2, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """Serve from `folder`/state. `environment`: settings, REGROUP_*."""
+        self.state_dir = folder / "state"
+        self.slots = slots
+        self.strikes = LocalStrikes(self.state_dir)
+        self.late: Mapping[int, str] = {}
+        """What did not end by itself and was killed on leaving: pid → command."""
+        self._nodes, self._log = nodes, folder / "server.log"
+        self._environment = {**marked_processes.environment_below(self.state_dir), **_REHEARSING, **(environment or {})}
+        self._port = _free_port()
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.state_dir.mkdir(parents=True)
+        try:
+            self.start()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def start(self) -> None:
+        """Serve, on the same port each time: clients go on where they were.
+
+        Raises:
+            UnavailableError: the server ended, or did not answer in time; with the end of its log.
+        """
+        record = self.state_dir / "server.json"
+        record.unlink(missing_ok=True)
+        options = ["--local-nodes", str(self._nodes), "--slots-per-node", str(self.slots), "--port", str(self._port)]
+        with self._log.open("ab") as log:
+            self._server = subprocess.Popen(
+                self._command("serve", *options),
+                env=self._environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        deadline = time.monotonic() + _START_WITHIN_S
+        while not record.exists():
+            if self._server.poll() is not None or time.monotonic() > deadline:
+                raise UnavailableError(f"the server did not start:\n{self.log()[-2000:]}")
+            time.sleep(0.05)
+        self.url = str(json.loads(record.read_text())["url"])
+
+    def client(self) -> Client:
+        """A client that waits for a server that is being started again."""
+        return Client(self.url, patience_s=_CLIENT_PATIENCE_S)
+
+    def restart(self) -> None:
+        """Serve again after the server was killed."""
+        if self._server is not None:
+            self._server.wait(_ENDED_WITHIN_S)
+        self.start()
+
+    def add_node(self) -> str:
+        """Start one more node, in the place of one that was lost; its name."""
+        given: dict[str, Any] = {"local_nodes": self._nodes, "slots_per_node": self.slots}
+        return ray_cluster.add_node(Settings(state_dir=self.state_dir, **given))
+
+    def log(self) -> str:
+        """What the server printed."""
+        return self._log.read_text(errors="replace")
+
+    def _end(self) -> None:
+        if self._server is not None:
+            self._server.terminate()
+        with self._log.open("ab") as log:
+            down = self._command("down")
+            subprocess.run(
+                down, env=self._environment, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=_DOWN_WITHIN_S
+            )
+        self.late = marked_processes.end_marked(str(self.state_dir), patience_s=_ENDED_WITHIN_S)
+        if self._server is not None:
+            self._server.wait(_ENDED_WITHIN_S)
+
+    def _command(self, verb: str, *options: str) -> list[str]:
+        return [sys.executable, "-m", "regroup.api.cli", verb, "--state-dir", str(self.state_dir), *options]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

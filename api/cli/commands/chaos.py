@@ -1,0 +1,166 @@
+"""Verbs of `regroup chaos`: failures on purpose, on a service of their own, and what they cost."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from regroup.api.cli.common.options import AsJson
+from regroup.api.cli.common.output import (leave, print_json, print_table, say)
+from regroup.service.domain.detectors import Detector
+from regroup.service.domain.errors import (FieldIssue, SpecError)
+
+app = typer.Typer(
+    help="Fail on purpose, on a local service that the command starts and ends, and check what must hold afterwards.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="SCENARIO…", help="Names or numbers, as `regroup chaos list` shows them.")
+]
+All = Annotated[bool, typer.Option("--all", help="Every scenario that there is.")]
+Seed = Annotated[
+    int, typer.Option("--seed", metavar="N", help="Decides ranks, steps and phases: the same seed strikes the same.")
+]
+Report = Annotated[
+    Path | None, typer.Option("--json", metavar="PATH", help="Also write the report there, and as Markdown beside it.")
+]
+BlindTo = Annotated[
+    list[Detector] | None,
+    typer.Option("--blind-to", metavar="DETECTOR", help="Switch a detector off, to see the scenario fail that needs "
+                 f"it; may be repeated: {', '.join(Detector)}."),
+]  # fmt: skip
+Detectors = Annotated[
+    list[Detector] | None, typer.Argument(metavar="DETECTOR…", help=f"{', '.join(Detector)}; all of them if none.")
+]
+Minutes = Annotated[
+    float, typer.Option("--minutes", metavar="M", min=0.1, help="How long the job trains, undisturbed.")
+]
+Mix = Annotated[
+    list[str] | None,
+    typer.Option("--mix", metavar="CAUSE=SHARE", help="Share of a cause; may be repeated.  [default: rank_exit=0.7 "
+                 "hang=0.1 node=0.05 supervisor=0.075 server=0.075]"),
+]  # fmt: skip
+
+
+def chaos_list(as_json: AsJson = False) -> None:
+    """The scenarios, and those that tests of their own run, with the reason."""
+    from dataclasses import asdict
+
+    from regroup.service.chaos.scenarios import ELSEWHERE, SCENARIOS
+
+    if as_json:
+        here = [{"number": each.number, "name": each.name, "what": each.what} for each in SCENARIOS]
+        print_json({"scenarios": here, "elsewhere": [asdict(each) for each in ELSEWHERE]})
+        return
+    print_table(("#", "NAME", "WHAT IS INJECTED"), [(each.number, each.name, each.what) for each in SCENARIOS])
+    print()
+    print_table(("#", "ELSEWHERE", "WHY", "BY"), [(each.number, each.what, each.why, each.tests) for each in ELSEWHERE])
+
+
+def chaos_run(
+    scenarios: Names = None, every: All = False, seed: Seed = 0, report: Report = None, blind_to: BlindTo = None
+) -> None:
+    """Run scenarios, each beside an undisturbed control run; exit 1 if one of the invariants does not hold.
+
+    Only local nodes that this command starts itself are struck.
+    """
+    from regroup.api.chaos.suite import (Case, run_cases)
+    from regroup.service.chaos.scenarios import SCENARIOS, by_name, place
+
+    wanted = list(SCENARIOS) if every else [by_name(name) for name in scenarios or ()]
+    if unknown := [name for name, found in zip(scenarios or (), wanted, strict=False) if found is None and not every]:
+        raise SpecError(
+            [FieldIssue("SCENARIO", "no scenario is called so; `regroup chaos list` shows them", unknown[0])]
+        )
+    if not wanted:
+        raise SpecError([FieldIssue("SCENARIO", "name one, or say --all")])
+    _end_tidily()
+    outcomes: list[dict[str, Any]] = []
+    for _, outcome in run_cases([Case(each, seed, tuple(blind_to or ())) for each in wanted if each], say):
+        outcomes = sorted([*outcomes, outcome.to_json()], key=lambda each: place(each["number"]))
+        say(f"{outcome.name}: {'holds' if outcome.holds else 'DOES NOT HOLD'}")
+        _write(report, {"seed": seed, "scenarios": outcomes}, outcomes)
+    _show(outcomes)
+
+
+def chaos_blind(detectors: Detectors = None, seed: Seed = 0, report: Report = None) -> None:
+    """Switch off one detector at a time, and run the scenario that it is there for; exit 1 if that holds all the same.
+
+    So it is seen that each is needed, and that a scenario can fail.
+    """
+    from regroup.api.chaos.suite import (Case, run_cases)
+    from regroup.service.chaos.detector_coverage import NEEDED_FOR
+
+    _end_tidily()
+    found: list[dict[str, Any]] = []
+    cases = [Case(NEEDED_FOR[each].scenario, seed, (each,)) for each in detectors or Detector]
+    for case, outcome in run_cases(cases, say):
+        (detector,) = case.blind_to
+        is_needed = NEEDED_FOR[detector].is_shown_by(outcome)
+        found.append({"detector": detector.value, "is_needed": is_needed, **outcome.to_json()})
+        say(f"{outcome.name} without {detector}: {'does not hold, as it must' if is_needed else 'HOLDS ALL THE SAME'}")
+        _write(report, {"seed": seed, "blind": found}, found)
+    _print_page(found)
+    if not all(each["is_needed"] for each in found):
+        leave(1)
+
+
+def chaos_soak(minutes: Minutes = 20.0, seed: Seed = 0, mix: Mix = None, report: Report = None) -> None:
+    """One long job with a fault about every 20 s and a spare node; its control run comes first and takes as long."""
+    from regroup.api.chaos.suite import run_soak
+    from regroup.service.chaos.fault_plan import (MIX, parse_mix, soak)
+
+    try:
+        shares = parse_mix(mix) if mix else MIX
+        soak(seed, steps=1, every=1, ranks=1, nodes=1, mix=shares)
+    except ValueError as error:
+        raise SpecError([FieldIssue("--mix", str(error))]) from error
+    _end_tidily()
+    outcome = run_soak(minutes, seed, shares, say)
+    found = {**outcome.to_json(), "goodput": outcome.record.job["goodput"], "seconds": dict(outcome.record.seconds)}
+    _write(report, {"seed": seed, "soak": found}, [found])
+    print(f"goodput {found['goodput']:.3f}" if found["goodput"] is not None else "no goodput")
+    _show([found])
+
+
+def _end_tidily() -> None:
+    """SIGTERM ends the service that was started, as Ctrl-C does."""
+
+    def interrupt(_signal: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+
+
+def _write(path: Path | None, document: dict[str, Any], outcomes: list[dict[str, Any]]) -> None:
+    """The report as JSON, and as Markdown beside it."""
+    from regroup import __version__
+    from regroup.service.chaos.report import page
+
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        here = {"version": __version__, "cores": len(os.sched_getaffinity(0)), "date": time.strftime("%Y-%m-%d")}
+        path.write_text(json.dumps({**document, **here}, indent=1) + "\n")
+        path.with_suffix(".md").write_text(page(outcomes))
+
+
+def _print_page(outcomes: list[dict[str, Any]]) -> None:
+    from regroup.service.chaos.report import page
+
+    print(page(outcomes), end="")
+
+
+def _show(outcomes: list[dict[str, Any]]) -> None:
+    _print_page(outcomes)
+    if not all(outcome["holds"] for outcome in outcomes):
+        leave(1)
+
+
+for _name, _verb in (("list", chaos_list), ("run", chaos_run), ("blind", chaos_blind), ("soak", chaos_soak)):
+    app.command(_name)(_verb)

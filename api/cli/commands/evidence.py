@@ -1,0 +1,44 @@
+"""evidence: what was known of an incident, as a file."""
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regroup.api.cli.common.options import (AsJson, Job, Server)
+from regroup.api.cli.common.output import print_json
+
+Number = Annotated[
+    int | None, typer.Argument(metavar="[NUMBER]", min=1, help="Which incident, the oldest is 1; the newest if absent.")
+]
+Target = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Where to write: NAME-incident-NUMBER.zip if absent."),
+]
+
+
+def evidence(
+    job: Job, number: Number = None, output: Target = None, server: Server = None, as_json: AsJson = False
+) -> None:
+    """Write all that is known of an incident as a zip file: stacks, collectives, output, resources, history."""
+    from regroup.api.client.discovery import connect
+    from regroup.api.live.formatting import size
+    from regroup.service.domain.errors import NotFoundError
+
+    with connect(server) as client:
+        found = client.get(job)
+        if not found.incidents:
+            raise NotFoundError(f"job {found.id} has had no incident")
+        number = number or len(found.incidents)
+        data = client.evidence(found.id, number)
+    path = output or Path(f"{found.name}-incident-{number}.zip")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    if as_json:
+        print_json({"path": str(path), "job": found.id, "number": number, "size_bytes": len(data)})
+        return
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        print(archive.read("summary.txt").decode().rstrip())
+    print(f"{path}: {size(len(data))}")

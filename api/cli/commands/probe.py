@@ -1,0 +1,135 @@
+"""Verbs of `regroup probe`: measure the cluster, and show what was measured."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regroup.api.cli.common.options import (AsJson, Server)
+from regroup.api.cli.common.output import (print_json, print_table, say)
+from regroup.api.live.formatting import (duration, number, size)
+
+if TYPE_CHECKING:
+    from regroup.api.schemas.probes import Probe
+
+app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+Device = Annotated[str | None, typer.Option("--device", metavar="KIND", help="cpu or cuda; GPUs if there are any.")]
+Ranks = Annotated[
+    int | None, typer.Option("--ranks", metavar="N", help="On so many; else on all that fit on the open nodes.")
+]
+Cpus = Annotated[int, typer.Option("--cpus", metavar="N", help="Cores of a rank, as of the jobs it is to tell of.")]
+Project = Annotated[str, typer.Option("--project", metavar="NAME", help="Whose devices it takes.")]
+
+
+@app.callback()
+def probe(
+    context: typer.Context,
+    device: Device = None,
+    ranks: Ranks = None,
+    cpus: Cpus = 1,
+    project: Project = "default",
+    server: Server = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the cluster with a job of its own: matrix products, collectives and their results, ways between nodes."""
+    if context.invoked_subcommand is not None:
+        return
+    from regroup.api.cli.common import exit_codes
+    from regroup.api.client.discovery import (connect, feed)
+    from regroup.api.live.follow import (display, follow)
+    from regroup.api.cli.common.output import leave
+    from regroup.api.cli.commands.watch import first_view
+
+    asked: dict[str, Any] = {"device": device, "ranks": ranks, "cpus": cpus, "project": project}
+    with connect(server, patient=True) as client:
+        job = client.probe(**{name: value for name, value in asked.items() if value is not None})
+        if not as_json:
+            with display() as out:
+                follow(feed(client, job.id), first_view(job), out)
+        job = client.wait(job.id)
+        if job.state != "SUCCEEDED":
+            say(f"{job.id} {job.state}; regroup why {job.id}")
+            leave(exit_codes.JOB_NOT_SUCCEEDED)
+        _print([each for each in client.probes() if each.job_id == job.id], as_json=as_json)
+
+
+def probe_show(server: Server = None, as_json: AsJson = False) -> None:
+    """Show what was measured last, of each kind of device."""
+    from regroup.api.client.discovery import connect
+
+    with connect(server) as client:
+        found = client.probes()
+    _print(found, as_json=as_json)
+
+
+app.command("show")(probe_show)
+
+
+def _print(found: "Sequence[Probe]", *, as_json: bool) -> None:
+    if as_json:
+        print_json({"probes": found})
+        return
+    if not found:
+        say("nothing was measured yet: regroup probe")
+    for each in found:
+        print(*lines(each), sep="\n")
+        print()
+        print_table(("LEVEL", "BANDWIDTH", "SLOWEST", "LATENCY", "PAIRS"), _levels(each))
+        print()
+        print_table(("NODE", "RANKS", "MEMORY", "PRODUCTS OF ITS SLOWEST DEVICE"), _nodes(each))
+        print()
+        print_table(("COLLECTIVE", "AMONG", "SIZE", "TIME", "BUS BANDWIDTH"), _collectives(each))
+        print()
+        print_table(("PRODUCTS", "SIDE", "EACH DEVICE"), _products(each))
+        if each.steps:
+            print()
+            print_table(("TINY STEP", "LAYERS", "MICRO-BATCHES", "TIME"), _steps(each))
+
+
+def lines(probe: "Probe") -> Iterator[str]:
+    """What it was, and what is odd."""
+    at = datetime.fromtimestamp(probe.time_s, UTC)
+    yield f"{probe.ranks} ranks of {probe.device} ({probe.kind}), measured {at:%Y-%m-%d %H:%M} UTC by {probe.job_id}"
+    for odd in probe.odd:
+        yield f"! {odd.kind} {' - '.join(odd.nodes)}: {odd.message}"
+
+
+def _levels(probe: "Probe") -> Iterator[tuple[str, ...]]:
+    for each in probe.levels:
+        yield (
+            "in a node" if each.level == "device" else f"out of a {each.level}",
+            _rate(each.bytes_s), _rate(each.slowest_bytes_s), _short(each.latency_s), str(each.pairs or "-"),
+        )  # fmt: skip
+
+
+def _nodes(probe: "Probe") -> Iterator[tuple[str, ...]]:
+    for each in probe.nodes:
+        products = ", ".join(f"{dtype} {number(flops)}FLOP/s" for dtype, flops in each.flops.items())
+        yield each.name, str(each.ranks), _rate(each.memory_bytes_s), products
+
+
+def _collectives(probe: "Probe") -> Iterator[tuple[str, ...]]:
+    for each in probe.collectives:
+        among = f"{each.ranks} of a node" if each.scope == "node" else f"all {each.ranks}"
+        yield each.name, among, size(each.size_bytes), _short(each.seconds), _rate(each.bus_bytes_s)
+
+
+def _products(probe: "Probe") -> Iterator[tuple[str, ...]]:
+    for each in probe.products:
+        yield each.dtype, str(each.side), f"{number(each.flops)}FLOP/s"
+
+
+def _steps(probe: "Probe") -> Iterator[tuple[str, ...]]:
+    for each in probe.steps:
+        yield each.kind, str(each.layers), str(each.micro_batches), _short(each.seconds)
+
+
+def _rate(bytes_s: float) -> str:
+    return f"{bytes_s / 1e9:.3g} GB/s"
+
+
+def _short(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} µs"
+    return f"{seconds * 1e3:.3g} ms" if seconds < 0.1 else duration(seconds)

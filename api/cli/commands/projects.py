@@ -1,0 +1,90 @@
+"""Verbs of `regroup projects`: what projects may hold and ask for."""
+
+from typing import Annotated, Any
+
+import typer
+
+from regroup.api.cli.common.options import (AsJson, Server)
+from regroup.api.cli.common.output import (print_json, print_table)
+
+app = typer.Typer(
+    help="What projects may hold and ask for; see docs/guides/queue.md.", no_args_is_help=True, rich_markup_mode=None
+)
+
+Project = Annotated[str, typer.Argument(metavar="PROJECT", help="A project's name.")]
+Changes = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PATH=VALUE…",
+        help="guaranteed, borrowable, limit, weight, spares, admits.… or defaults.…; the value is YAML, null takes it "
+        "back.",
+    ),
+]
+
+
+def projects_list(server: Server = None, as_json: AsJson = False) -> None:
+    """List projects that were set up, or have jobs that did not end."""
+    from regroup.api.client.discovery import connect
+
+    with connect(server) as client:
+        found = client.projects()
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            each.name, str(each.held), str(each.guaranteed), _or(each.borrowable, "all"), _or(each.limit, "-"),
+            f"{each.weight:g}", str(each.spares), str(each.running), str(each.queued),
+        )
+        for each in found
+    ]  # fmt: skip
+    print_table(("PROJECT", "HELD", "GUARANTEED", "BORROWABLE", "LIMIT", "WEIGHT", "SPARES", "RUNNING", "QUEUED"), rows)
+
+
+def projects_get(project: Project, server: Server = None, as_json: AsJson = False) -> None:
+    """Show a project whole."""
+    from regroup.api.client.discovery import connect
+
+    with connect(server) as client:
+        found = client.project(project)
+    if as_json:
+        print_json(found)
+        return
+    print_table(("FIELD", "VALUE"), [(name, _or(value, "-")) for name, value in found.model_dump(mode="json").items()])
+
+
+def projects_set(project: Project, changes: Changes, server: Server = None, as_json: AsJson = False) -> None:
+    """Set a project up, or change what is named of it; what runs runs on."""
+    from regroup.api.client.discovery import connect
+    from regroup.api.cli.spec_input.spec_file import set_value
+    from regroup.api.schemas.projects import ProjectSettings
+
+    with connect(server) as client:
+        fields = set(ProjectSettings.model_fields)
+        wanted: dict[str, Any] = client.project(project).model_dump(mode="json", include=fields)
+        for change in changes:
+            set_value(wanted, change)
+        found = client.set_project(project, wanted)
+    if as_json:
+        print_json(found)
+        return
+    over = found.limit is not None and found.held > found.limit
+    print(f"{found.name} is set" + (f"; it holds {found.held} now, nothing more starts there" if over else ""))
+
+
+def projects_delete(project: Project, server: Server = None) -> None:
+    """Forget a project that has no jobs which did not end."""
+    from regroup.api.client.discovery import connect
+
+    with connect(server) as client:
+        client.delete_project(project)
+    print(f"{project} is forgotten")
+
+
+def _or(value: object, none: str) -> str:
+    return none if value is None else str(value)
+
+
+_VERBS = {"list": projects_list, "get": projects_get, "set": projects_set, "delete": projects_delete}
+for _name, _verb in _VERBS.items():
+    app.command(_name)(_verb)

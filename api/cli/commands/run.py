@@ -1,0 +1,149 @@
+"""The verb run: a spec file, or a program with torchrun's flags; submitted, and followed to its end."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from regroup.api.cli.spec_input import (working_dir as code, requirements)
+from regroup.api.cli.common.options import (AsJson, Server, Settings)
+from regroup.api.cli.common.output import say
+from regroup.api.cli.spec_input.torchrun_args import (Flags, job_name, script_spec)
+
+_SPEC_SUFFIXES = (".yaml", ".yml", ".json")
+_DEFAULT = Flags()
+
+What = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SPEC | PROGRAM [ARGS]...", help="A spec file, or a program and what it is to find in its sys.argv."
+    ),
+]
+Nodes = Annotated[
+    str | None,
+    typer.Option("--nnodes", metavar="N|MIN:MAX", help="Times --nproc-per-node: how many ranks, or from how many. 1."),
+]
+Ranks = Annotated[str | None, typer.Option("--nproc-per-node", metavar="N", help="Ranks for each of --nnodes. 1.")]
+Restarts = Annotated[
+    int | None,
+    typer.Option("--max-restarts", metavar="N", min=0, help="Errors of the program that are tried again. 0."),
+]
+RayTrain = Annotated[
+    bool,
+    typer.Option("--ray-train", help="PROGRAM calls Ray Train: its source says how many ranks, unless a flag does."),
+]
+Module = Annotated[bool, typer.Option("--module", "-m", help="PROGRAM is a module, as after `python -m`.")]
+Name = Annotated[
+    str | None, typer.Option("--name", metavar="NAME", help="Of the job; made from the program's if absent.")
+]
+NoPython = Annotated[bool, typer.Option("--no-python", hidden=True)]
+Ignored = Annotated[str | None, typer.Option(hidden=True)]
+IgnoredFlag = Annotated[bool, typer.Option(hidden=True)]
+
+
+class RunCommand(TyperCommand):
+    """Options end at a program, as torchrun's do: what follows is the program's. After a spec file they go on."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Look for what is to be run, then parse with or without options after it."""
+        ctx.token_normalize_func = _with_hyphens
+        ctx.allow_interspersed_args = False
+        if args and not ctx.resilient_parsing:
+            told, _, _ = self.make_parser(ctx).parse_args(list(args))
+            ctx.allow_interspersed_args = is_spec(next(iter(told.get("what") or ()), ""))
+        return super().parse_args(ctx, args)
+
+
+def run(
+    what: What,
+    nnodes: Nodes = None,
+    nproc_per_node: Ranks = None,
+    max_restarts: Restarts = None,
+    module: Module = False,
+    ray_train: RayTrain = False,
+    name: Name = None,
+    settings: Settings = None,
+    working_dir: code.WorkingDir = None,
+    requirements_file: requirements.Requirements = None,
+    server: Server = None,
+    as_json: AsJson = False,
+    no_python: NoPython = False,
+    rdzv_backend: Ignored = None,
+    rdzv_endpoint: Ignored = None,
+    rdzv_id: Ignored = None,
+    rdzv_conf: Ignored = None,
+    node_rank: Ignored = None,
+    master_addr: Ignored = None,
+    master_port: Ignored = None,
+    standalone: IgnoredFlag = False,
+) -> None:
+    """Submit a job and watch it to its end. Takes a spec file, or a program with torchrun's flags."""
+    from regroup.api.client.discovery import connect
+    from regroup.api.cli.spec_input.spec_file import (read_spec, set_value)
+    from regroup.api.cli.commands.watch import watch_to_the_end
+
+    given: dict[str, Any] = {
+        "nnodes": nnodes,
+        "nproc_per_node": nproc_per_node,
+        "max_restarts": max_restarts,
+        "module": module or None,
+    }
+    flags = Flags(**{flag: value for flag, value in given.items() if value is not None})
+    if is_spec(what[0]) and not module and not ray_train:
+        _refuse_beside_a_spec(what[1:], flags, name)
+        spec = code.named(read_spec(Path(what[0]), settings or ()), working_dir, Path(what[0]).parent)
+        spec = requirements.listed(spec, requirements_file, Path(what[0]).parent)
+    else:
+        if no_python:
+            raise typer.BadParameter("a rank is forked from a Python that has torch imported: run a Python file or -m")
+        rendezvous = (rdzv_backend, rdzv_endpoint, rdzv_id, rdzv_conf, node_rank, master_addr, master_port)
+        if standalone or any(given is not None for given in rendezvous):
+            say("--standalone, --rdzv-*, --node-rank and --master-* are ignored: the job's ranks find each other")
+        named = name or job_name(what[0], flags, secrets.token_hex(3))
+        if ray_train:
+            spec = _of_ray_train(what, flags, given, settings or (), named)
+        else:
+            spec = script_spec(what, flags, cwd=Path.cwd(), name=named)
+        for setting in settings or ():
+            set_value(spec, setting)
+        spec = requirements.listed(code.of_program(spec, working_dir, Path.cwd()), requirements_file, Path.cwd())
+    with connect(server, patient=True) as client:
+        watch_to_the_end(client, client.submit(code.uploaded(client, spec)), as_json=as_json)
+
+
+def is_spec(word: str) -> bool:
+    """Whether this names a spec file rather than a program."""
+    return word.endswith(_SPEC_SUFFIXES)
+
+
+def _of_ray_train(
+    what: list[str], flags: Flags, given: Mapping[str, Any], settings: Sequence[str], name: str
+) -> dict[str, Any]:
+    from regroup.api.cli.spec_input.ray_train_source import (Wanted, ray_train_spec, wanted_by)
+
+    told = [setting.partition("=")[0] for setting in settings]
+    if given["nnodes"] or given["nproc_per_node"]:
+        told.append("layout.dp")
+    if given["max_restarts"] is not None:
+        told.append("recovery")
+    try:
+        wanted = Wanted(None, None) if flags.module else wanted_by(Path(what[0]).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise typer.BadParameter(f"cannot read {what[0]}: {error.strerror}") from error
+    return ray_train_spec(what, wanted, flags, told, cwd=Path.cwd(), name=name)
+
+
+def _refuse_beside_a_spec(rest: list[str], flags: Flags, name: str | None) -> None:
+    if rest:
+        raise typer.BadParameter(f"a spec file takes no arguments: {' '.join(rest)}; --set changes a field")
+    if flags != _DEFAULT or name is not None:
+        raise typer.BadParameter(
+            "a spec file says itself what torchrun's flags and --name would; --set changes a field"
+        )
+
+
+def _with_hyphens(option: str) -> str:
+    return option.replace("_", "-")

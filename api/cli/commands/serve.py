@@ -1,0 +1,129 @@
+"""Verbs about a server on this machine: serve, down; and the demo, which has one of its own."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from regroup.api.cli.common.options import (AsJson, StateDir)
+from regroup.api.cli.common.output import (leave, print_json, say)
+
+Host = Annotated[str | None, typer.Option("--host", help="Loopback address to bind.  [default: 127.0.0.1]")]
+Port = Annotated[
+    int | None,
+    typer.Option("--port", metavar="N", min=0, max=65535, help="Port to bind; 0 takes a free one.  [default: 8500]"),
+]
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--database-url", metavar="URL", help="postgresql://…; a SQLite file in the state directory if absent."
+    ),
+]
+StorageUri = Annotated[
+    str | None,
+    typer.Option(
+        "--storage-uri",
+        metavar="URI",
+        help="For jobs that name none: file, s3 or gs.  [default: in the state directory]",
+    ),
+]
+BlobUri = Annotated[
+    str | None,
+    typer.Option(
+        "--blob-uri",
+        metavar="URI",
+        help="For archives of code, where every node reads: file, s3 or gs.  [default: in the state directory]",
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option("--ray-address", metavar="HOST:PORT", help="Join this Ray cluster instead of starting a local one."),
+]
+LocalNodes = Annotated[
+    int | None,
+    typer.Option("--local-nodes", metavar="N", min=0, help="Ray nodes for training on this machine.  [default: 1]"),
+]
+Slots = Annotated[
+    int | None,
+    typer.Option("--slots-per-node", metavar="M", min=1, help="CPU ranks for each local node.  [default: 2]"),
+]
+AllowFaults = Annotated[
+    bool, typer.Option("--allow-faults", help="Honour the faults of a spec: rehearsals of failure.")
+]
+Directory = Annotated[Path, typer.Option("--directory", metavar="DIR", help="Where loss.png and summary.json go.")]
+Steps = Annotated[
+    int | None, typer.Option("--steps", metavar="N", min=60, help="Steps of each run; the example's if absent.")
+]
+Keep = Annotated[bool, typer.Option("--keep", help="Keep the state directory: database, logs, checkpoints.")]
+
+
+def serve(
+    host: Host = None,
+    port: Port = None,
+    state_dir: StateDir = None,
+    database_url: DatabaseUrl = None,
+    storage_uri: StorageUri = None,
+    blob_uri: BlobUri = None,
+    ray_address: RayAddress = None,
+    local_nodes: LocalNodes = None,
+    slots_per_node: Slots = None,
+    allow_faults: AllowFaults = False,
+) -> None:
+    """Start the control plane here and serve until interrupted. Its local Ray and the jobs there go on: see down.
+
+    Every other setting is an environment variable, REGROUP_*: see docs/deploy.md.
+    """
+    settings = _settings(
+        host=host,
+        port=port,
+        state_dir=state_dir,
+        database_url=database_url,
+        storage_uri=storage_uri,
+        blob_uri=blob_uri,
+        ray_address=ray_address,
+        local_nodes=local_nodes,
+        slots_per_node=slots_per_node,
+        allow_faults=allow_faults or None,
+    )
+    from regroup.api.serve import serve as serve_until_interrupted
+
+    serve_until_interrupted(settings)
+
+
+def down(state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """End everything that serve started here: the server, its local Ray, and the jobs that run there."""
+    from regroup.api.serve import down as end_everything
+
+    ended = end_everything(_settings(state_dir=state_dir).state_dir)
+    if as_json:
+        print_json({"ended": ended})
+    else:
+        say("ended: " + ", ".join(ended) if ended else "nothing was running")
+
+
+def demo(directory: Directory = Path("demo"), steps: Steps = None, keep: Keep = False) -> None:
+    """Train on text, lose a rank half-way, and compare with an undisturbed run; ends all it started."""
+    from regroup.api.cli.demo.runner import demo as run_demo
+
+    leave(run_demo(directory, steps, keep=keep))
+
+
+def _settings(**given: Any) -> Any:
+    """The server's settings from what was given and the environment.
+
+    Raises:
+        SpecError: a setting is not legal.
+    """
+    from pydantic import ValidationError
+
+    from regroup.service.domain.errors import (FieldIssue, SpecError)
+    from regroup.service.settings import Settings
+
+    try:
+        return Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        issues = [
+            FieldIssue("--" + "-".join(str(part) for part in item["loc"]).replace("_", "-"), item["msg"], item["input"])
+            for item in error.errors()
+        ]
+        raise SpecError(issues) from error

@@ -1,0 +1,61 @@
+"""The verb topology."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from regroup.api.cli.common.options import (AsJson, Server)
+from regroup.api.cli.common.output import print_json
+
+if TYPE_CHECKING:
+    from regroup.api.schemas.topology import (Domain, Island)
+
+
+def topology(server: Server = None, as_json: AsJson = False) -> None:
+    """Show where nodes are: zones, blocks, racks and GPU domains, with what is free, and what does not fit together."""
+    from regroup.api.client.discovery import connect
+
+    with connect(server) as client:
+        found = client.topology()
+    if as_json:
+        print_json(found)
+        return
+    lines = list(tree_lines(found.domains))
+    width = max((len(name) for name, _ in lines), default=0)
+    print(*(f"{name:{width}}  {free}" for name, free in lines), sep="\n")
+    for problem in found.problems:
+        print(f"! {problem}")
+
+
+def tree_lines(domains: "Sequence[Domain]", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Name and what is free of each domain, the inner ones below."""
+    for domain in domains:
+        yield f"{'  ' * depth}{domain.level} {domain.name or '(not known)'}", _free(domain)
+        for island in domain.islands:
+            yield f"{'  ' * (depth + 1)}{_named(island)}", _where(island)
+        yield from tree_lines(domain.children, depth + 1)
+
+
+def _named(island: "Island") -> str:
+    return f"GPUs {ranges(island.gpus)}" if island.gpus else "cores"
+
+
+def _where(island: "Island") -> str:
+    joined = {"nvswitch": "NVSwitch, ", "nvlink": "NVLink, ", "numa": ""}[island.link]
+    cores = f", cores {island.cores}" if island.cores else ""
+    return f"{joined}NUMA {ranges(island.numa) or 'not known'}{cores}"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """`0-3,6`, of numbers in their order."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def _free(domain: "Domain") -> str:
+    cpus = f"{domain.free_cpus:g}/{domain.cpus:g} CPUs"
+    return f"{domain.free_gpus:g}/{domain.gpus:g} GPUs, {cpus} free" if domain.gpus else f"{cpus} free"

@@ -1,0 +1,1 @@
+"""Options, output and exit codes that all commands share."""

@@ -1,0 +1,197 @@
+"""`regroup demo`: a server of its own, a run that loses a rank, an undisturbed control run, and what they prove."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from regroup.api.client.discovery import (connect, feed)
+from regroup.api.cli.demo.report import (Run, summary, unigram_entropy, write)
+from regroup.api.live.follow import (Lines, Screen, display, follow)
+from regroup.api.cli.spec_input.spec_file import read_spec
+from regroup.service.local.marked_processes import (end_marked, environment_below)
+from regroup.api.live.job_view import (JobView, planned)
+from regroup.service.domain.errors import (RegroupError, UnavailableError)
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "pretrain-cpython.yaml"
+
+_NODES, _SLOTS = 2, 2
+_LOG = "demo-server.log"
+_START_WITHIN_S = 90.0
+_DOWN_WITHIN_S = 60.0
+_ENDED_WITHIN_S = 10.0
+
+_YOURS = """\
+Now your text, with `regroup serve --local-nodes 2 --slots-per-node 2` running in another terminal:
+  regroup run {example} --set faults=[] --set workload.data.validation=[] --set "workload.data.train=[YOUR/FOLDER]"
+"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The two specs of the demo: with the example's fault, and without."""
+
+    disturbed: Mapping[str, Any]
+    control: Mapping[str, Any]
+
+
+def plan(steps: int | None, example: Path = EXAMPLE) -> Plan:
+    """Both specs. At another number of steps the fault still strikes half-way."""
+    settings: list[str] = []
+    if steps is not None:
+        settings = [
+            f"training.steps={steps}",
+            f"training.validate_every={steps // 6}",
+            f"faults.0.at.step={steps // 2}",
+        ]
+    disturbed = read_spec(example, settings)
+    return Plan(disturbed, {**disturbed, "name": f"{disturbed['name']}-control", "faults": []})
+
+
+def demo(directory: Path, steps: int | None, *, keep: bool) -> int:
+    """Run it all and end it all; the exit code is 0 only if everything that the demo claims was found to be so."""
+    if find_spec("matplotlib") is None:
+        raise RegroupError("the demo draws a picture: pip install 'regroup[plots]'")
+    specs = plan(steps)
+    state = Path(tempfile.mkdtemp(prefix="regroup-demo-"))
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    server = _start(state)
+    figures: dict[str, Any] = {}
+    try:
+        figures = _two_runs(specs, server, state, directory)
+    except KeyboardInterrupt:
+        print("interrupted")
+    finally:
+        if not figures:
+            directory.mkdir(parents=True, exist_ok=True)
+            print(f"the server's log: {shutil.copy(state / _LOG, directory / 'server.log')}")
+        clean = _end(server, state, keep=keep)
+        signal.signal(signal.SIGTERM, previous)
+    if not figures:
+        return 130
+    _tell(figures, directory)
+    return 0 if figures["holds"] and clean else 1
+
+
+def _interrupt(_signal: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _two_runs(specs: Plan, server: "subprocess.Popen[bytes]", state: Path, directory: Path) -> dict[str, Any]:
+    begun = time.monotonic()
+    with display() as out:
+        url = _url(
+            server, state, _board(specs.disturbed, f"starting Ray with {_NODES} local nodes, and the server"), out
+        )
+        served = time.monotonic() - begun
+        disturbed = _run(url, specs.disturbed, out)
+        control = _run(url, specs.control, out)
+    data = specs.disturbed["workload"]["data"]
+    entropy = unigram_entropy(data["train"], data["validation"])
+    times = {"until_served": served, "until_both_done": time.monotonic() - begun}
+    figures = summary(disturbed, control, entropy, times)
+    write(directory, figures, disturbed, control)
+    return figures
+
+
+def _run(url: str, spec: Mapping[str, Any], out: Screen | Lines) -> Run:
+    begun = time.monotonic()
+    with connect(url, patient=True) as client:
+        job = client.submit(dict(spec))
+        view = follow(feed(client, job.id), _board(spec, ""), out)
+        return Run(client.get(job.id).model_dump(mode="json"), view, time.monotonic() - begun)
+
+
+def _board(spec: Mapping[str, Any], activity: str) -> JobView:
+    nodes = [f"node-{number + 1}" for number in range(_NODES)]
+    return planned(str(spec["name"]), int(spec["training"]["steps"]), nodes, _SLOTS, activity)
+
+
+def _start(state: Path) -> "subprocess.Popen[bytes]":
+    """A server whose whole life is under `state`, in a session of its own: Ctrl-C is ours to pass on."""
+    options = ["--local-nodes", str(_NODES), "--slots-per-node", str(_SLOTS), "--port", "0", "--allow-faults"]
+    with (state / _LOG).open("wb") as sink:
+        return subprocess.Popen(
+            _command("serve", state, *options),
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=environment_below(state),
+        )
+
+
+def _command(verb: str, state: Path, *options: str) -> list[str]:
+    return [sys.executable, "-m", "regroup.api.cli", verb, "--state-dir", str(state), *options]
+
+
+def _url(server: "subprocess.Popen[bytes]", state: Path, board: JobView, out: Screen | Lines) -> str:
+    """The server's address, as soon as it has written it; the board stands meanwhile.
+
+    Raises:
+        UnavailableError: it ended, or did not answer in time.
+    """
+    address = state / "server.json"
+    deadline = time.monotonic() + _START_WITHIN_S
+    while not address.exists():
+        out.show(board)
+        if server.poll() is not None or time.monotonic() > deadline:
+            log = (state / _LOG).read_text(errors="replace").splitlines()
+            raise UnavailableError("the server did not start:\n" + "\n".join(log[-15:]))
+        time.sleep(0.1)
+    return str(json.loads(address.read_text())["url"])
+
+
+def _end(server: "subprocess.Popen[bytes]", state: Path, *, keep: bool) -> bool:
+    """End the server, its Ray and all that ran there, look again, say what was found. True if all ended by itself."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of it running
+    try:
+        print("ending the server and its Ray …", flush=True)
+        server.terminate()
+        down = subprocess.run(
+            _command("down", state), capture_output=True, text=True, timeout=_DOWN_WITHIN_S, check=False
+        )
+        killed = end_marked(str(state), patience_s=_ENDED_WITHIN_S)
+        server.wait(timeout=_ENDED_WITHIN_S)
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if down.returncode:
+        print(f"regroup down exited {down.returncode}: {down.stderr.strip()}", file=sys.stderr)
+    if killed:
+        print("did not end by itself and was killed: " + "; ".join(f"{pid} {cmd}" for pid, cmd in killed.items()))
+    print("looked again: nothing is left running")
+    if keep:
+        print(f"kept: {state}")
+    else:
+        shutil.rmtree(state, ignore_errors=True)
+    return not killed and not down.returncode
+
+
+def _tell(figures: Mapping[str, Any], directory: Path) -> None:
+    back = figures["recovery_seconds"]
+    print()
+    print(
+        f"recovery            {back:.2f} s, {figures['steps_lost']} steps lost"
+        if back
+        else "recovery            none seen"
+    )
+    print(f"digest of the run   {(figures['digest']['run'] or {}).get('parameters')}")
+    print(f"undisturbed control {(figures['digest']['control'] or {}).get('parameters')}")
+    print(f"                    {'bitwise equal' if figures['bitwise_equal'] else 'NOT EQUAL'}")
+    print(
+        f"final loss          {figures['final_loss']:.3f} nats per byte; single bytes: {figures['unigram_entropy']:.3f}"
+    )
+    print(f"held-out loss       {' → '.join(f'{loss:.3f}' for loss in figures['held_out_loss'].values())}")
+    for claim in (claim for claim, found in figures["found"].items() if found is False):
+        print(f"NOT FOUND           {claim.replace('_', ' ')}")
+    print(f"written             {directory / 'loss.png'}, {directory / 'summary.json'}")
+    print()
+    print(_YOURS.format(example=os.path.relpath(EXAMPLE)), end="")

@@ -1,0 +1,1 @@
+"""Generators of the command-line and spec references in `docs/`."""

@@ -1,0 +1,55 @@
+"""docs/cli.md, written from the commands themselves. `python -m regroup.api.cli.docs.cli_reference` prints it."""
+
+import typer.main
+from typer.core import TyperCommand, TyperGroup
+
+from regroup.api.cli.main import (GROUPS, VERBS, app)
+from regroup.api.cli.common.exit_codes import MEANINGS
+
+_HEAD = """# Command line
+
+`regroup VERB --help` says the same. Every verb that shows or changes a job takes `--json`: then standard output holds
+JSON and nothing else; what is said to people goes to standard error. `metrics`, `events` and `logs` print one JSON
+document a line.
+
+The server is `--server URL`, else `REGROUP_SERVER`, else the one that `regroup serve` started on this machine
+(`server.json` in the state directory: `REGROUP_STATE_DIR`, `~/.regroup` if unset).
+
+This page is generated: `python -m regroup.api.cli.docs.cli_reference > docs/cli.md`.
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    command = typer.main.get_command(app)
+    assert isinstance(command, TyperGroup)
+    parts = [_HEAD, "## Exit codes\n\n| code | meaning |\n|---|---|"]
+    parts[-1] += "".join(f"\n| {code} | {meaning} |" for code, meaning in sorted(MEANINGS.items())) + "\n"
+    for group, verbs in VERBS:
+        parts.append(f"## {group}\n")
+        parts += [_verb(command, verb.__name__) for verb in verbs]
+    for group, name, _ in GROUPS:
+        inner = command.commands[name]
+        assert isinstance(inner, TyperGroup)
+        # One that does something by itself is shown like a verb.
+        parts.append(f"## {group}\n")
+        parts.append(_verb(command, name) if inner.invoke_without_command else f"{(inner.help or '').strip()}\n")
+        parts += [_verb(inner, verb, f"{name} {verb}") for verb in inner.commands]
+    return "\n".join(parts)
+
+
+def _verb(group: TyperGroup, name: str, typed: str = "") -> str:
+    command = group.commands[name]
+    assert isinstance(command, TyperCommand | TyperGroup)
+    context = command.make_context(f"regroup {typed or name}", [], resilient_parsing=True)
+    usage = " ".join([f"regroup {typed or name}", *command.collect_usage_pieces(context)])
+    lines = [f"### `{usage}`", "", (command.help or "").strip(), "", "| option | meaning |", "|---|---|"]
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None and parameter.name != "help":
+            lines.append(f"| `{record[0]}` | {' '.join(record[1].split())} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(render(), end="")

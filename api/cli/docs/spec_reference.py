@@ -1,0 +1,138 @@
+"""docs/job-spec.md, written from the spec's own models. `python -m regroup.api.cli.docs.spec_reference` prints it."""
+
+import ast
+import inspect
+import json
+from itertools import pairwise
+from typing import Any, cast, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from regroup.service.spec.types import (AutoDuration, AutoOrOffDuration, Bytes, Duration)
+from regroup.service.spec.job import JobSpec
+
+_HEAD = """# Job spec, version 1
+
+A spec is YAML or JSON. Unknown and contradictory fields are refused with the field's path, its value, and what would be
+legal: `regroup validate SPEC` asks a server without submitting. The JSON Schema is served at `/v1/spec/schema`.
+
+Durations are seconds or `90s`, `15m`, `2h`, `3d`; sizes are bytes or `512MiB`, `2GiB`.
+
+Two placeholders are filled in by the command line before a spec is sent: `${PYTHON_STDLIB}`, the folder of the Python
+standard library's source text, and `${SPEC_DIR}`, the folder of the spec file. `$${X}` stands for a literal `${X}`.
+Nothing else is looked up; environment variables are not.
+
+`regroup submit SPEC --set training.steps=100` sets one field; the value is read as YAML.
+
+This page is generated: `python -m regroup.api.cli.docs.spec_reference > docs/job-spec.md`.
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    sections: list[str] = [_HEAD]
+    _section(JobSpec, "", "The job", sections)
+    return "\n".join(sections)
+
+
+def _section(model: type[BaseModel], path: str, title: str, sections: list[str]) -> None:
+    """Append the table of `model` and, after it, those of the models in its fields."""
+    bases = [each for each in reversed(model.__mro__) if issubclass(each, BaseModel) and each is not BaseModel]
+    comments = {name: text for each in bases for name, text in _field_docs(each).items()}
+    lines = [f"## {title}", "", inspect.getdoc(model) or "", ""]
+    lines += ["| field | type | default | meaning |", "|---|---|---|---|"]
+    inner: list[tuple[type[BaseModel], str]] = []
+    schema = model.model_json_schema()
+    for name, info in model.model_fields.items():
+        where = f"{path}.{name}" if path else name
+        shape: dict[str, Any] = schema["properties"][name]
+        models = _models_in(info.annotation)
+        suffix = "[]" if shape.get("type") == "array" else ".<name>" if "additionalProperties" in shape else ""
+        inner += [(each, where + suffix) for each in models]
+        shape = {"$ref": ""} if "oneOf" in shape else shape
+        meaning = info.description or comments.get(name) or " Or: ".join(_first_line(each) for each in models)
+        default = _default_text(info.get_default(call_default_factory=True))
+        cells = (f"`{where}`", _unit(info) or _type_text(shape), default, meaning)
+        lines.append("| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |")
+    sections.append("\n".join(lines) + "\n")
+    for each, where in inner:
+        kind = each.model_fields.get("kind")
+        tag = f", `kind: {get_args(kind.annotation)[0]}`" if kind else ""
+        _section(each, where, f"`{where}`{tag}", sections)
+
+
+def _first_line(model: type[BaseModel]) -> str:
+    return (inspect.getdoc(model) or "").partition("\n")[0]
+
+
+def _field_docs(model: type[BaseModel]) -> dict[str, str]:
+    """The string that follows each field in the source of `model`."""
+    body = cast(ast.ClassDef, ast.parse(inspect.cleandoc("\n" + inspect.getsource(model))).body[0]).body
+    docs: dict[str, str] = {}
+    for field, after in pairwise(body):
+        match field, after:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                docs[name] = text
+            case _:
+                pass
+    return docs
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    found: list[type[BaseModel]] = []
+    for argument in getattr(annotation, "__args__", ()):
+        found += _models_in(argument)
+    return found
+
+
+def _unit(info: FieldInfo) -> str:
+    """`duration` or `size` for a field of those types, else nothing."""
+    words = (
+        ("duration", Duration), ("duration or `auto`", AutoDuration), ("duration, `auto` or `off`", AutoOrOffDuration),
+        ("size", Bytes),
+    )  # fmt: skip
+    for word, alias in words:
+        reader = get_args(alias)[1]
+        if reader in info.metadata or alias in getattr(info.annotation, "__args__", ()):
+            return word
+    return ""
+
+
+def _type_text(shape: dict[str, Any]) -> str:
+    if "$ref" in shape:
+        return "mapping"
+    if "anyOf" in shape:
+        return " or ".join(dict.fromkeys(_type_text(s) for s in shape["anyOf"] if s.get("type") != "null"))
+    if "const" in shape:
+        return f"`{shape['const']}`"
+    if "enum" in shape:
+        return " or ".join(f"`{value}`" for value in shape["enum"])
+    if shape.get("type") == "array":
+        return f"list of {_type_text(shape['items'])}" if "items" in shape else f"{shape['maxItems']} values"
+    if shape.get("type") == "object":
+        values = shape.get("additionalProperties")
+        return f"mapping to {_type_text(values)}" if isinstance(values, dict) and "type" in values else "mapping"
+    if "pattern" in shape:
+        return f"string like `{shape['pattern']}`"
+    bounds = [
+        f"{sign} {shape[key]}"
+        for key, sign in (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
+        if key in shape
+    ]
+    return f"{shape.get('type', 'any')} {', '.join(bounds)}".strip()
+
+
+def _default_text(default: Any) -> str:
+    if default is PydanticUndefined:
+        return "**required**"
+    if isinstance(default, BaseModel):
+        return "its defaults"
+    return "none" if default is None else f"`{json.dumps(default)}`"
+
+
+if __name__ == "__main__":
+    print(render(), end="")

@@ -1,0 +1,78 @@
+"""The command line. Each verb imports what it needs when it runs: starting up imports neither torch nor ray."""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from regroup.api.cli.commands import (chaos, drain, evidence, exec, nodes, job_plan, plan, probe, projects, inspect, resize, run, serve, simulate, submit, suspend, topology, watch)
+from regroup.api.cli.common import exit_codes
+
+app = typer.Typer(
+    name="regroup",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Elastic multi-node training on Ray: your job finishes, with the right numbers, whatever dies.",
+)
+
+VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
+    ("Server", (serve.serve, serve.down, serve.demo)),
+    (
+        "Jobs",
+        (
+            submit.submit,
+            run.run,
+            submit.validate,
+            resize.resize,
+            suspend.suspend,
+            suspend.resume,
+            submit.cancel,
+            submit.release,
+        ),
+    ),
+    ("Planning", (plan.plan, job_plan.planned)),
+    ("Looking", (inspect.ls, inspect.get, inspect.why, watch.watch, watch.logs, inspect.stacks, exec.exec)),
+    ("Nodes", (nodes.nodes, nodes.cordon, nodes.uncordon, drain.drain, topology.topology, simulate.simulate)),
+    ("History", (inspect.metrics, inspect.events, evidence.evidence, inspect.checkpoints, inspect.export)),
+)
+"""All verbs, grouped as `--help` and docs/cli.md show them."""
+
+for _group, _verbs in VERBS:
+    for _verb in _verbs:
+        _class = run.RunCommand if _verb is run.run else None
+        app.command(_verb.__name__, cls=_class, rich_help_panel=_group)(_verb)
+
+GROUPS: tuple[tuple[str, str, typer.Typer], ...] = (
+    ("Measuring", "probe", probe.app),
+    ("Projects", "projects", projects.app),
+    ("Chaos", "chaos", chaos.app),
+)
+"""Verbs that have verbs of their own: heading, name, and those."""
+
+for _group, _name, _verbs_of_its_own in GROUPS:
+    app.add_typer(_verbs_of_its_own, name=_name, rich_help_panel=_group)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False) -> None:
+    if version:
+        from regroup import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit with its code (`exits.MEANINGS`)."""
+    from regroup.service.domain.errors import RegroupError
+
+    try:
+        app(args=arguments)
+    except RegroupError as error:
+        sys.exit(exit_codes.report(error))
+    except KeyboardInterrupt:
+        sys.exit(exit_codes.INTERRUPTED)

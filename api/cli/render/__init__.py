@@ -1,0 +1,1 @@
+"""Reports that commands print or draw."""

@@ -1,0 +1,114 @@
+"""Why a job waits, failed or is slow, on one screen. Pure: lines from what the server explains, as plain data."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from regroup.api.live.formatting import duration
+from regroup.api.live.job_view import (ended_text, steps_lost_text)
+
+_TRACEBACK_LINES = 25
+_INCIDENTS_SHOWN = 5
+_STACKS_SHOWN = 2
+_FRAMES_SHOWN = 8
+
+
+def explained(why: Mapping[str, Any]) -> list[str]:
+    """Lines: the answer first, then what it rests on, then what to do."""
+    lines = [str(why["summary"])]
+    lines += [_condition(condition) for condition in why["conditions"]]
+    lines += _choice(why.get("choice") or {})
+    lines += _error(why["error"] or {})
+    lines += _incidents(why)
+    lines += _time(why["goodput"], why["seconds"])
+    return lines + [f"→ {advice}" for advice in why["advice"]]
+
+
+def _time(goodput: float | None, seconds: Mapping[str, float]) -> list[str]:
+    """Where the time went, most first; the share of it that counts, once it is late enough to say."""
+    spent = sorted(((kind, value) for kind, value in seconds.items() if value > 0), key=lambda item: -item[1])
+    if not spent:
+        return []
+    share = "so far" if goodput is None else f"goodput {goodput:.0%}"
+    return [f"  {share}: {', '.join(f'{kind} {duration(value)}' for kind, value in spent)}"]
+
+
+def _condition(condition: Mapping[str, Any]) -> str:
+    return f"  {'✓' if condition['status'] else '✖'} {condition['type']}: {condition['message'] or condition['reason']}"
+
+
+def _choice(choice: Mapping[str, Any]) -> list[str]:
+    """Where it is and why there."""
+    if not choice:
+        return []
+    lines = [f"  it is in {choice['inside']}"]
+    if choice["axes"]:
+        parts = ", ".join(f"{axis['name']} {_milliseconds(axis['seconds'])} {_way(axis)}" for axis in choice["axes"])
+        lines[0] += f": {_milliseconds(choice['communication_s'])} of communication a step, as predicted ({parts})"
+    return lines + [f"    not {each['what']}: {each['why']}" for each in choice["rejected"]]
+
+
+def _way(axis: Mapping[str, Any]) -> str:
+    return "inside of nodes" if axis["leaves"] == "device" else f"out of each {axis['leaves']}"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"
+
+
+def _error(error: Mapping[str, Any]) -> list[str]:
+    if not error:
+        return []
+    where = ", ".join(f"{name} {error[name]}" for name in ("rank", "step", "phase") if error.get(name) is not None)
+    lines = [f"  {error.get('kind', 'error')}: {error.get('message', '')}" + (f" ({where})" if where else "")]
+    traceback = str(error.get("traceback") or "").splitlines()
+    if len(traceback) > _TRACEBACK_LINES:
+        left_out = f"… {len(traceback) - _TRACEBACK_LINES} lines more with --json"
+        traceback = [left_out, *traceback[-_TRACEBACK_LINES:]]
+    return lines + ["    " + line for line in traceback]
+
+
+def _cost(why: Mapping[str, Any]) -> str:
+    """What they cost in all."""
+    took = "" if why["mean_recovery_s"] is None else f", back after {duration(why['mean_recovery_s'])} on average"
+    lost = ", ".join(f"{steps_lost_text(count)} to {cause}" for cause, count in why["steps_lost"].items() if count)
+    return f"{took}{', ' if lost else ''}{lost}"
+
+
+def _incidents(why: Mapping[str, Any]) -> list[str]:
+    job, incidents = why["id"], why["incidents"]
+    if not incidents:
+        return []
+    lines = [f"  {len(incidents)} incident{'' if len(incidents) == 1 else 's'}{_cost(why)}"]
+    for each in incidents[-_INCIDENTS_SHOWN:]:
+        back = _back(each)
+        rank = each.get("rank")
+        who = "" if rank is None or f"rank {rank}" in each["cause"] else f" of rank {rank}"
+        lines.append(f"    {each['cause']}{who} after step {each.get('at_step')}: {back}")
+    newest = incidents[-1]
+    lines += _stands(newest.get("evidence") or {})
+    if newest.get("evidence_bytes"):
+        lines.append(f"    all that is known of it: regroup evidence {job} {newest['number']}")
+    return lines
+
+
+def _back(incident: Mapping[str, Any]) -> str:
+    durations, times = incident.get("durations") or {}, incident.get("times") or {}
+    if (total := durations.get("total")) is not None:
+        return f"back in {duration(total)}, {steps_lost_text(incident.get('steps_lost'))}"
+    if times.get("ended_s") is None:
+        return "not back"
+    formed_s = times.get("formed_s")
+    return ended_text(None if formed_s is None else formed_s - times["fault_s"])
+
+
+def _stands(evidence: Mapping[str, Any]) -> list[str]:
+    """Where the main thread of a rank that stood out in a hang was, or of the first one if none did."""
+    ranks = evidence.get("ranks") or {}
+    shown = [str(rank) for rank in evidence.get("odd_ranks") or ()] or sorted(ranks)[:1]
+    lines: list[str] = []
+    for rank in shown[:_STACKS_SHOWN]:
+        at = ranks[rank]
+        frames = [line for line in str(at["stack"]).rpartition("hread 0x")[2].splitlines() if "File " in line]
+        lines.append(f"    rank {rank} on {at['node']}, step {at['step']}, {at['phase']}, newest call first:")
+        lines += ["    " + line for line in frames[:_FRAMES_SHOWN]] or [f"      {at['stack']}"]
+    return lines

@@ -1,0 +1,1 @@
+"""Sources that become a job spec: files, torchrun flags, Ray Train programs."""

@@ -1,0 +1,147 @@
+"""A Ray Train program as a job spec: what its source says it wants, read without running it. Pure."""
+
+import ast
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from regroup.api.cli.spec_input.torchrun_args import (Flags, script_spec)
+from regroup.service.domain.errors import (FieldIssue, SpecError)
+
+WITHOUT_END = 1_000_000
+"""Failures allowed where the program says -1, which is any number."""
+_UNSAID: Any = object()
+"""The source does not say it in plain values."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a program's source says of its run. None: it does not say so in plain values."""
+
+    workers: tuple[int, int] | None = (1, 1)
+    """Smallest and largest number of workers."""
+    use_gpu: bool | None = False
+    resources: Mapping[str, float] | None = None
+    """Of one worker, in Ray's words; Ray Train's own if absent."""
+    max_failures: int | None = 0
+
+
+def wanted_by(source: str) -> Wanted:
+    """What `ScalingConfig` and `FailureConfig` are given in `source`: literals, or constants of the module.
+
+    Raises:
+        SpecError: this is no Python.
+    """
+    try:
+        module = ast.parse(source)
+    except (SyntaxError, ValueError) as error:
+        raise SpecError([FieldIssue("workload.entrypoint", f"is no Python: {error}")]) from error
+    constants = _constants(module)
+
+    def said(of: str, argument: str, default: object, position: int | None = None) -> Any:
+        calls = [node for node in ast.walk(module) if isinstance(node, ast.Call) and _name(node.func) == of]
+        values = [_argument(call, argument, position, constants, default) for call in calls] or [default]
+        return values[0] if all(value == values[0] for value in values) else _UNSAID
+
+    use_gpu = said("ScalingConfig", "use_gpu", False)
+    resources = said("ScalingConfig", "resources_per_worker", None)
+    failures = said("FailureConfig", "max_failures", 0, 0)
+    return Wanted(
+        _range(said("ScalingConfig", "num_workers", 1)),
+        use_gpu if isinstance(use_gpu, bool) else None,
+        resources if isinstance(resources, dict) else None,
+        failures if isinstance(failures, int) else None,
+    )
+
+
+def ray_train_spec(
+    program: Sequence[str], wanted: Wanted, flags: Flags, told: Collection[str], *, cwd: PurePath, name: str
+) -> dict[str, Any]:
+    """The spec of a job that runs `program`, its path first: what its source wants, but for what was `told`.
+
+    Args:
+        told: fields of the spec that flags or settings give.
+
+    Raises:
+        SpecError: neither the source nor a flag says what has to be known.
+    """
+    spec = script_spec(program, flags, cwd=cwd, name=name)
+    spec["workload"]["kind"] = "ray_train"
+    if not _is_told("layout.dp", told):
+        low, high = _needed(wanted.workers, "num_workers", "--nproc-per-node N, with --nnodes MIN:MAX for a range")
+        spec["layout"]["dp"] = {"min": low, "target": high, "max": high}
+    if not _is_told("resources", told):
+        use_gpu = _needed(wanted.use_gpu, "use_gpu", "--set resources.device=cpu or cuda")
+        spec["resources"] = _resources(use_gpu, wanted.resources or {})
+    if not _is_told("recovery", told) and wanted.max_failures is not None:
+        allowed = WITHOUT_END if wanted.max_failures < 0 else wanted.max_failures
+        spec["recovery"] = {"budgets": {"user_error": allowed}}
+    return spec
+
+
+def _resources(use_gpu: bool, of_a_worker: Mapping[str, float]) -> dict[str, Any]:
+    found: dict[str, Any] = {"device": "cuda" if use_gpu else "cpu", "cpus": max(1, round(of_a_worker.get("CPU", 1)))}
+    if memory := of_a_worker.get("memory"):
+        found["memory"] = int(memory)
+    return found
+
+
+def _needed(value: Any, argument: str, flag: str) -> Any:
+    if value is None:
+        say = f"the program's source does not say it in plain values: give {flag}"
+        raise SpecError([FieldIssue(f"ScalingConfig({argument})", say)])
+    return value
+
+
+def _is_told(field: str, told: Collection[str]) -> bool:
+    return any(f"{each}.".startswith(f"{field}.") or f"{field}.".startswith(f"{each}.") for each in told)
+
+
+def _constants(module: ast.Module) -> dict[str, Any]:
+    """Names that the module gives a literal, once and at its top."""
+    stored = [node.id for node in ast.walk(module) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    found: dict[str, Any] = {}
+    for line in module.body:
+        match line:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+            ) if stored.count(name) == 1:
+                found[name] = _value(value, {})
+            case _:
+                pass
+    return found
+
+
+def _argument(call: ast.Call, name: str, position: int | None, constants: Mapping[str, Any], default: object) -> Any:
+    if any(keyword.arg is None for keyword in call.keywords) or (call.args and position is None):
+        return _UNSAID
+    if position is not None and len(call.args) > position:
+        return _value(call.args[position], constants)
+    return next((_value(keyword.value, constants) for keyword in call.keywords if keyword.arg == name), default)
+
+
+def _value(node: ast.expr, constants: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Name):
+        return constants.get(node.id, _UNSAID)
+    if isinstance(node, ast.Tuple):
+        parts = tuple(_value(part, constants) for part in node.elts)
+        return _UNSAID if _UNSAID in parts else parts
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return _UNSAID
+
+
+def _range(workers: Any) -> tuple[int, int] | None:
+    low, high = workers if isinstance(workers, tuple) and len(workers) == 2 else (workers, workers)
+    return (low, high) if type(low) is int and type(high) is int and 1 <= low <= high else None
+
+
+def _name(function: ast.expr) -> str:
+    match function:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return ""

@@ -1,0 +1,100 @@
+"""A spec file as the person wrote it, made into the mapping that is sent: `--set` values and the two placeholders."""
+
+import re
+import sysconfig
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from regroup.service.domain.errors import (FieldIssue, SpecError)
+
+_PLACEHOLDER = re.compile(r"\$(\$)?\{(\w+)\}")
+
+
+def read_spec(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """The mapping in `path` with `settings` (`path=value`) applied and placeholders filled in.
+
+    Raises:
+        SpecError: the file is not a readable mapping, a setting is malformed, or a placeholder has no meaning.
+    """
+    try:
+        data: object = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise SpecError([FieldIssue("", f"cannot read the spec: {error.strerror}", str(path))]) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SpecError([FieldIssue("", f"not readable as YAML or JSON: {error}", str(path))]) from error
+    if not isinstance(data, dict):
+        raise SpecError([FieldIssue("", "a spec file holds a mapping of fields", str(path))])
+    spec = cast(dict[str, Any], data)
+    for setting in settings:
+        set_value(spec, setting)
+    return cast(dict[str, Any], fill_in(spec, placeholders(path)))
+
+
+def placeholders(path: Path) -> dict[str, str]:
+    """What `${NAME}` means in the strings of the spec at `path`; nothing else is looked up, no environment variable."""
+    return {"PYTHON_STDLIB": sysconfig.get_path("stdlib"), "SPEC_DIR": str(path.resolve().parent)}
+
+
+def set_value(spec: dict[str, Any], setting: str) -> None:
+    """Apply one `path=value` to `spec`; the value is read as YAML, so `3` is a number and `[a, b]` a list.
+
+    Raises:
+        SpecError: no `=`, or the path runs through something that is no mapping or list.
+    """
+    path, separator, text = setting.partition("=")
+    if not separator or not path:
+        raise SpecError([FieldIssue("--set", "needs path=value, e.g. training.steps=100", setting)])
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SpecError([FieldIssue("--set", f"the value is not readable as YAML: {error}", setting)]) from error
+    *parents, last = path.split(".")
+    at: Any = spec
+    for index, part in enumerate(parents):
+        if isinstance(at, dict) and cast(dict[str, Any], at).get(part) is None:
+            at[part] = {}
+        at = _child(at, part, ".".join(parents[: index + 1]), setting)
+    if isinstance(at, dict):
+        at[last] = value
+    else:
+        _child(at, last, path, setting)
+        at[int(last)] = value
+
+
+def _child(at: Any, part: str, path: str, setting: str) -> Any:
+    if isinstance(at, dict):
+        return cast(dict[str, Any], at)[part]
+    items = cast(list[Any], at) if isinstance(at, list) else []
+    if part.isdecimal() and int(part) < len(items):
+        return items[int(part)]
+    raise SpecError([FieldIssue("--set", f"there is no {path} in this spec to set", setting)])
+
+
+def fill_in(value: object, meanings: Mapping[str, str], path: str = "") -> object:
+    """`value` with `${NAME}` replaced in every string; `$${NAME}` stays as `${NAME}`.
+
+    Raises:
+        SpecError: a name without a meaning.
+    """
+    if isinstance(value, dict):
+        fields = cast(dict[str, object], value)
+        return {key: fill_in(item, meanings, f"{path}.{key}" if path else str(key)) for key, item in fields.items()}
+    if isinstance(value, list):
+        return [fill_in(item, meanings, f"{path}.{i}") for i, item in enumerate(cast(list[object], value))]
+    if not isinstance(value, str):
+        return value
+
+    def meaning(match: re.Match[str]) -> str:
+        escaped, name = match.groups()
+        if escaped:
+            return match[0][1:]
+        if name not in meanings:
+            legal = ", ".join(f"${{{known}}}" for known in meanings)
+            message = f"placeholder without a meaning; there are {legal}, and $${{X}} for a literal ${{X}}"
+            raise SpecError([FieldIssue(path, message, value)])
+        return meanings[name]
+
+    return _PLACEHOLDER.sub(meaning, value)

@@ -1,0 +1,169 @@
+"""`regroup.submit`: a function of this process, defined in a module or in a notebook cell, as a job.
+
+It travels inside the job's code archive: the pickled function, the cloudpickle that wrote it, and a module
+`regroup_submitted` that reads it back (`workers/rank/submitted_function.py`). To the service it is a job of kind `function`.
+"""
+
+import inspect
+import json
+import math
+import os
+import platform
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import cloudpickle
+
+from regroup.api.client.discovery import connect
+from regroup.api.client.job import Job
+from regroup.api.client.function_pickle import (Pickled, pickled)
+from regroup.service.domain.errors import (FieldIssue, SpecError)
+
+MODULE = "regroup_submitted"
+"""Name of the module that the function is found in, on the nodes."""
+_SOURCE = '''"""Written by regroup.submit: the function that was submitted."""
+
+from pathlib import Path
+
+from regroup.workers.rank.submitted_function import load
+
+{name} = load(Path(__file__).parent)
+'''
+_DECIDED_HERE = {
+    "workload": "it is the function",
+    "code": "it is made from the function; say working_dir to send a folder along",
+    "training": "say steps, global_batch and micro_batch",
+}
+
+
+def submit(
+    function: Callable[..., Any],
+    *,
+    steps: int,
+    global_batch: int,
+    micro_batch: int,
+    name: str | None = None,
+    dp: int | Mapping[str, int] | None = None,
+    args: Mapping[str, Any] | None = None,
+    preload: Sequence[str] = (),
+    working_dir: str | Path | None = None,
+    url: str | None = None,
+    **spec: Any,
+) -> Job:
+    """Submit a training function, with everything it uses, as a job.
+
+    Args:
+        function: takes a `regroup.Context`; see docs/guides/functions.md.
+        steps: optimizer updates of the whole job.
+        global_batch: samples of a step, on any number of ranks.
+        micro_batch: samples of a forward.
+        name: of the job; the function's if absent.
+        dp: ranks, a number or {min, target, max}: `layout.dp` of the spec.
+        args: plain data, which the function finds in `run.args`.
+        preload: modules that the zygote imports, so that no recovery has to; those that the function uses are.
+        working_dir: folder that goes along; what the function imports from there is found.
+        url: the server; else REGROUP_SERVER, else the one that runs on this machine.
+        spec: further fields of a job spec, e.g. env, secrets, checkpoint, faults.
+
+    Raises:
+        SpecError: a field is wrong; it is named.
+        PickleError: the function uses what cannot travel; it is named.
+        ApiError: the server refuses the job; it says which field.
+    """
+    _check_callable(function)
+    attribute = _attribute(function)
+    whole = _spec(name or _job_name(attribute), attribute, dp, args or {}, preload, spec)
+    whole["training"] = {"steps": steps, "global_batch": global_batch, "micro_batch": micro_batch}
+    folder = None if working_dir is None else Path(working_dir)
+    packed = pickled(function, folder)
+    with (
+        connect(url or os.environ.get("REGROUP_SERVER"), patient=True) as client,
+        tempfile.TemporaryDirectory(prefix="regroup-function-") as scratch,
+    ):
+        write(packed, attribute, Path(scratch))
+        archive = client.upload_working_dir(folder or scratch, also=None if folder is None else Path(scratch))
+        job = client.submit({**whole, "code": {"archive": archive}})
+        return Job(job.id, url=client.url)
+
+
+def write(packed: Pickled, name: str, folder: Path) -> None:
+    """Put the function, called `name`, into `folder` as a module that needs nothing but regroup's workers."""
+    package = folder / MODULE
+    package.mkdir()
+    about = {"python": platform.python_version(), "cloudpickle": cloudpickle.__version__, "sources": packed.sources}
+    (package / "__init__.py").write_text(_SOURCE.format(name=name))
+    (package / "about.json").write_text(json.dumps(about))
+    (package / "function.pickle").write_bytes(packed.data)
+    own = Path(str(cloudpickle.__file__)).parent
+    shutil.copytree(own, package / "cloudpickle", ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def _spec(
+    name: str,
+    attribute: str,
+    dp: int | Mapping[str, int] | None,
+    args: Mapping[str, Any],
+    preload: Sequence[str],
+    more: Mapping[str, Any],
+) -> dict[str, Any]:
+    issues = [FieldIssue(key, f"does not go with a function: {why}", more[key]) for key, why in _DECIDED_HERE.items()
+              if key in more]  # fmt: skip
+    if dp is not None and "layout" in more:
+        issues.append(FieldIssue("layout", "say dp or layout, not both", more["layout"]))
+    issues += _not_plain("args", args)
+    if issues:
+        raise SpecError(issues)
+    layout = {} if dp is None else {"layout": {"dp": dp if isinstance(dp, int) else dict(dp)}}
+    return {
+        "name": name,
+        "workload": {"kind": "function", "function": f"{MODULE}:{attribute}"},
+        "args": dict(args),
+        "preload": [*preload, MODULE],
+        **layout,
+        **more,
+    }
+
+
+def _not_plain(path: str, value: Any) -> list[FieldIssue]:
+    """What in `value` JSON does not carry unchanged."""
+    if isinstance(value, Mapping):
+        items = cast(Mapping[object, Any], value).items()
+        odd = [FieldIssue(path, "names of args are strings", key) for key, _ in items if not isinstance(key, str)]
+        return odd + [issue for key, inner in items for issue in _not_plain(f"{path}.{key}", inner)]
+    if isinstance(value, list | tuple):
+        return [
+            issue
+            for number, inner in enumerate(cast(Sequence[Any], value))
+            for issue in _not_plain(f"{path}.{number}", inner)
+        ]
+    if value is None or type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value)):
+        return []
+    kind = type(value).__name__
+    return [FieldIssue(path, f"args are plain numbers, strings, lists and mappings; a {kind} is not", value)]
+
+
+def _check_callable(function: Callable[..., Any]) -> None:
+    if not callable(function):
+        raise SpecError([FieldIssue("function", "is not callable: give a function that takes a Context", function)])
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise SpecError([FieldIssue("function", "is a coroutine or generator, which nobody would run", function)])
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError as error:
+        message = f"is called with one argument, a regroup.Context: {error}"
+        raise SpecError([FieldIssue("function", message, function)]) from None
+    except ValueError:
+        return  # written in C, it does not say
+
+
+def _attribute(function: Callable[..., Any]) -> str:
+    name = str(getattr(function, "__name__", ""))
+    return name if name.isascii() and name.isidentifier() and name != "load" else "function"
+
+
+def _job_name(attribute: str) -> str:
+    return re.sub("[^a-z0-9]+", "-", attribute.lower()).strip("-")[:63] or "function"

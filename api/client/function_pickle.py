@@ -1,0 +1,223 @@
+"""A function as bytes, by cloudpickle, and in words why it cannot be: the object, and how the function comes by it."""
+
+import contextlib
+import importlib.metadata
+import io
+import linecache
+import site
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, cast
+
+import cloudpickle
+
+from regroup.api.client.code_archive import mebibytes
+from regroup.service.domain.errors import RegroupError
+
+LIMIT_BYTES = 64 * 2**20
+"""Of a pickled function. Every node reads it into its zygote; data belongs into storage that the nodes reach."""
+_SHOWN = 3
+_DEEPEST = 8
+
+
+class PickleError(RegroupError):
+    """The function cannot travel as it is."""
+
+
+@dataclass(frozen=True)
+class Pickled:
+    """A function on its way."""
+
+    data: bytes
+    sources: Mapping[str, list[str]]
+    """Lines of the files, or notebook cells, that it and what it calls were written in, by file name."""
+
+
+def pickled(function: Callable[..., Any], working_dir: Path | None = None) -> Pickled:
+    """`function` with everything it uses that is not importable on the nodes.
+
+    Args:
+        working_dir: folder that goes along: what is imported from there is.
+
+    Raises:
+        PickleError: something it uses cannot travel, or it is larger than `LIMIT_BYTES`.
+    """
+    writer = _Writer(working_dir)
+    try:
+        data = writer.write(function)
+    except Exception as error:  # each object refuses in its own way
+        raise PickleError(_why(function, error, working_dir)) from error
+    if len(data) > LIMIT_BYTES:
+        raise PickleError(
+            f"{_name(function)} is {mebibytes(len(data))} with what it uses, and {mebibytes(LIMIT_BYTES)} is the most; "
+            f"largest: {', '.join(_largest(function, working_dir))}. Put data into storage that the nodes reach, pass "
+            "its path in args, and read it in the function"
+        )
+    return Pickled(data, writer.sources)
+
+
+class _Refused(Exception):
+    """Would pickle, and be of no use on a node."""
+
+
+class _Writer:
+    def __init__(self, working_dir: Path | None) -> None:
+        self.sources: dict[str, list[str]] = {}
+        self._working_dir = working_dir
+
+    def write(self, thing: object) -> bytes:
+        """The bytes of `thing`."""
+        file = io.BytesIO()
+        _Pickler(file, self._meet).dump(thing)
+        return file.getvalue()
+
+    def _meet(self, thing: Any) -> None:
+        """Look at every object on its way in."""
+        if reason := _no_use(thing):
+            raise _Refused(reason)
+        if isinstance(thing, FunctionType) and thing.__module__ == "__main__":
+            file = thing.__code__.co_filename
+            if lines := linecache.getlines(file):
+                self.sources[file] = lines
+        module = thing if isinstance(thing, ModuleType) else None
+        if isinstance(thing, FunctionType | type):
+            module = sys.modules.get(thing.__module__)
+        if module is not None and (reason := _not_on_a_node(module, self._working_dir)):
+            raise _Refused(reason)
+
+
+class _Pickler(cloudpickle.CloudPickler):
+    def __init__(self, file: io.BytesIO, meet: Callable[[object], None]) -> None:
+        super().__init__(file)
+        self._meet = meet
+
+    def reducer_override(self, obj: Any) -> Any:
+        self._meet(obj)
+        return super().reducer_override(obj)
+
+
+def _no_use(thing: Any) -> str:
+    """Why an object that can be pickled is of no use to a rank; empty if it may be."""
+    kind = type(thing)
+    home = str(kind.__module__)
+    if home.partition(".")[0] == "ray":
+        return f"a live {kind.__name__} of Ray: ranks are not connected to a Ray cluster"
+    if home.startswith("regroup.api."):
+        return f"a regroup {kind.__name__}, a connection to the server: pass a job's id in args instead"
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(thing, torch.Tensor):
+        device = thing.device
+        if device.type not in ("cpu", "meta"):
+            return f"a tensor on {device}: ranks have devices of their own, so move it with .cpu(), or make it from run"
+    return ""
+
+
+def _not_on_a_node(module: ModuleType, working_dir: Path | None) -> str:
+    """Why a module that is pickled by its name will not be found; empty if it may be."""
+    top = module.__name__.partition(".")[0]
+    file = getattr(sys.modules.get(top), "__file__", None) or getattr(module, "__file__", None)
+    if top in ("__main__", "regroup") or file is None or module.__name__ in cloudpickle.list_registry_pickle_by_value():
+        return ""
+    path = Path(file).resolve()
+    if _is_installed(path) or top in _distributed():
+        return ""
+    folder = path.parent.parent if path.name == "__init__.py" else path.parent
+    if working_dir is not None and working_dir.resolve() == folder:
+        return ""
+    return f"module {top} of {path}, which no node has: say working_dir={str(folder)!r}, and that folder goes along"
+
+
+def _is_installed(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in _installed_folders())
+
+
+@cache
+def _installed_folders() -> tuple[Path, ...]:
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    return tuple(
+        Path(folder).resolve()
+        for folder in (
+            *(sysconfig.get_path(name) for name in names),
+            *site.getsitepackages(),
+            site.getusersitepackages(),
+        )
+    )
+
+
+@cache
+def _distributed() -> frozenset[str]:
+    """Packages that are installed, those too whose files are elsewhere."""
+    return frozenset(importlib.metadata.packages_distributions())
+
+
+# ------------------------------------------------------------ in words
+
+
+def _why(function: Callable[..., Any], error: Exception, working_dir: Path | None) -> str:
+    path, found = [_name(function)], error
+    way: list[object] = [function]
+    while len(way) < _DEEPEST and not _no_use(way[-1]):
+        for name, value in _used_by(way[-1]):
+            known = any(value is thing for thing in way)
+            if not known and (deeper := _error_of(value, working_dir)) is not None:
+                path.append(f"{name} ({type(value).__name__})")
+                way.append(value)
+                found = deeper
+                break
+        else:
+            break
+    uses = ", which uses ".join(path)
+    if isinstance(found, _Refused):
+        return f"{uses}: {found}"
+    return f"{uses}: {found}. Make it inside the function, in every rank, or pass what it is made from in args"
+
+
+def _error_of(thing: object, working_dir: Path | None) -> Exception | None:
+    try:
+        _Writer(working_dir).write(thing)
+    except Exception as error:
+        return error
+    return None
+
+
+def _largest(function: Callable[..., Any], working_dir: Path | None) -> list[str]:
+    sizes = {name: len(_Writer(working_dir).write(value)) for name, value in _used_by(function)}
+    return [f"{name} ({mebibytes(size)})" for name, size in sorted(sizes.items(), key=lambda item: -item[1])[:_SHOWN]]
+
+
+def _used_by(thing: object) -> Iterator[tuple[str, object]]:
+    """What an object brings along, by the name that it has there."""
+    if isinstance(thing, partial):
+        yield "its function", thing.func
+        yield from ((f"argument {number}", value) for number, value in enumerate(thing.args))
+        yield from thing.keywords.items()
+    elif isinstance(thing, FunctionType):
+        for name, cell in zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # nothing is in it yet
+                yield name, cell.cell_contents
+        names = sorted(_names_in(thing.__code__) & thing.__globals__.keys())
+        yield from ((name, thing.__globals__[name]) for name in names)
+        yield from (("a default", value) for value in thing.__defaults__ or ())
+    elif isinstance(thing, dict):
+        yield from ((repr(key), value) for key, value in cast(dict[object, object], thing).items())
+    elif isinstance(thing, list | tuple | set | frozenset):
+        yield from ((f"item {number}", value) for number, value in enumerate(cast(list[object], thing)))
+    elif isinstance(thing, type):
+        yield from ((name, value) for name, value in vars(thing).items() if isinstance(value, FunctionType))
+    elif not isinstance(thing, ModuleType):
+        yield from getattr(thing, "__dict__", {}).items()
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """Names that code may look up in its globals, that of functions inside it too."""
+    inner = (_names_in(constant) for constant in code.co_consts if isinstance(constant, CodeType))
+    return set(code.co_names).union(*inner)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))

@@ -1,0 +1,64 @@
+"""Watching from a notebook: the screen of `regroup watch` as the output of a cell, drawn anew in its place."""
+
+import io
+import sys
+import time
+from contextlib import AbstractContextManager
+from typing import Any
+
+from rich.console import Console
+
+from regroup.api.live.screen import screen
+from regroup.api.live.job_view import JobView
+
+_WIDTH = 110
+"""Characters; what a cell of a usual notebook shows without wrapping."""
+_BETWEEN_S = 0.25
+_CODE = "<pre style=\"line-height:1.2;font-family:Menlo,'DejaVu Sans Mono',consolas,monospace\">{code}</pre>"
+
+
+def is_notebook() -> bool:
+    """Whether this process is a kernel, whose cells show more than text."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return hasattr(shell, "kernel")
+
+
+class Cell(AbstractContextManager["Cell"]):
+    """The output of the cell that runs."""
+
+    def __init__(self) -> None:
+        self._view: JobView | None = None
+        self._display: Any = None
+        self._drawn_s = 0.0
+
+    def __exit__(self, *error: Any) -> None:
+        self._draw()
+
+    def show(self, view: JobView) -> None:
+        """Show `view`, some times a second at most; the last one stays."""
+        self._view = view
+        if time.monotonic() - self._drawn_s >= _BETWEEN_S:
+            self._draw()
+
+    def _draw(self) -> None:
+        from IPython.display import display
+
+        if self._view is None:
+            return
+        bundle = drawn(self._view, now_s=time.time())
+        if self._display is None:
+            self._display = display(bundle, raw=True, display_id=True)
+        else:
+            self._display.update(bundle, raw=True)
+        self._drawn_s = time.monotonic()
+
+
+def drawn(view: JobView, *, now_s: float) -> dict[str, str]:
+    """The screen by MIME type: HTML with colours, and plain text."""
+    console = Console(file=io.StringIO(), record=True, width=_WIDTH, force_jupyter=False)
+    console.print(screen(view, now_s=now_s, width=_WIDTH))
+    return {
+        "text/html": console.export_html(inline_styles=True, code_format=_CODE, clear=False),
+        "text/plain": console.export_text(),
+    }

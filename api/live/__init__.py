@@ -1,0 +1,1 @@
+"""Fold the events of a running job into one view and show it."""

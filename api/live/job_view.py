@@ -1,0 +1,322 @@
+"""What the watch screen shows, as one value folded from events. Pure: no clock, no client, no terminal."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from regroup.api.live.formatting import duration
+
+INCIDENT_PHASES = (
+    ("seen", "seen_s"),
+    ("dead", "dead_s"),
+    ("formed", "formed_s"),
+    ("restored", "restored_s"),
+    ("first step", "first_step_s"),
+)
+"""The phases of an incident that tick on the screen: word, and the key of its time."""
+
+TERMINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
+_RATE_STEPS = 20
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One rank on the board."""
+
+    rank: int
+    node: str
+    """Name of its node."""
+    phase: str = "waiting"
+    alive: bool | None = None
+    """None until its generation has formed."""
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One cause and its times (Unix seconds, filled as they happen)."""
+
+    id: str
+    cause: str
+    rank: int | None
+    at_step: int
+    times: Mapping[str, float]
+    generation: int = 0
+    rung: str = ""
+    steps_lost: int | None = None
+
+    def elapsed(self, key: str) -> float | None:
+        """Seconds from the fault (when it was seen, if nobody knows better) to the phase `key`."""
+        start = self.times.get("fault_s", self.times.get("seen_s"))
+        then = self.times.get(key)
+        return None if start is None or then is None else max(0.0, then - start)
+
+    @property
+    def title(self) -> str:
+        """What happened, to whom, when."""
+        who = "" if self.rank is None or f"rank {self.rank}" in self.cause else f" of rank {self.rank}"
+        return f"{self.cause}{who} after step {self.at_step}"
+
+    @property
+    def settled(self) -> bool:
+        """All of its ranks are dead and were heard to their ends: its cause will not be another."""
+        return not self.times.keys() <= {"fault_s", "seen_s"}
+
+    @property
+    def over(self) -> bool:
+        """Training is back, or the job ended."""
+        return "first_step_s" in self.times or "ended_s" in self.times
+
+    def summary(self) -> str:
+        """`back in 0.8 s, 0 steps lost`, or the phase it is in."""
+        back = self.elapsed("first_step_s")
+        if back is not None:
+            return f"back in {duration(back)}, {steps_lost_text(self.steps_lost)}"
+        if self.rung == "fail":
+            return "not recovered"
+        if "ended_s" in self.times:
+            return ended_text(self.elapsed("formed_s"))
+        done = [word for word, key in INCIDENT_PHASES if key in self.times]
+        return f"{done[-1]}, recovering" if done else "recovering"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One committed step, as far as the screen needs it."""
+
+    step: int
+    generation: int
+    time_s: float
+    loss: float | None
+    tokens: int | None
+    validation_loss: float | None = None
+    mfu: float | None = None
+
+
+@dataclass(frozen=True)
+class JobView:
+    """A job at one moment, as the screen shows it."""
+
+    job_id: str
+    name: str
+    steps_total: int | None
+    """None for a script that did not say."""
+    state: str = "QUEUED"
+    reason: str = ""
+    message: str = ""
+    error: Mapping[str, Any] | None = None
+    activity: str = ""
+    """What starting is busy with, e.g. `data 40 %`."""
+    generation: int = 0
+    layout: Mapping[str, int] = field(default_factory=dict[str, int])
+    ranks: tuple[Rank, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    steps: tuple[Step, ...] = ()
+    """Committed steps in order; a later generation's row has replaced an earlier one's."""
+    checkpoint_step: int | None = None
+    prediction: Mapping[str, Any] | None = None
+    """Of its newest generation, beside what its steps took."""
+
+    @property
+    def over(self) -> bool:
+        """The job is in a terminal state."""
+        return self.state in TERMINAL
+
+    @property
+    def step(self) -> int:
+        """Committed steps."""
+        return self.steps[-1].step if self.steps else 0
+
+    @property
+    def loss(self) -> float | None:
+        """Loss of the newest step."""
+        return self.steps[-1].loss if self.steps else None
+
+    @property
+    def validation_loss(self) -> float | None:
+        """Newest held-out loss."""
+        return next((s.validation_loss for s in reversed(self.steps) if s.validation_loss is not None), None)
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Over the last steps of the newest generation, so that a recovery does not count as slowness."""
+        recent = [s for s in self.steps[-_RATE_STEPS:] if s.generation == self.steps[-1].generation]
+        tokens = [s.tokens for s in recent[1:] if s.tokens is not None]
+        if not tokens or recent[-1].time_s <= recent[0].time_s:
+            return None
+        return sum(tokens) / (recent[-1].time_s - recent[0].time_s)
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilisation of the newest step that tells."""
+        return self.steps[-1].mfu if self.steps else None
+
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds to the last step at the present rate; None while unknown or over."""
+        recent = [s for s in self.steps[-_RATE_STEPS:] if s.generation == self.steps[-1].generation]
+        if self.over or len(recent) < 2 or self.steps_total is None:
+            return None
+        return max(0, self.steps_total - self.step) * (recent[-1].time_s - recent[0].time_s) / (len(recent) - 1)
+
+
+def steps_lost_text(count: int | None) -> str:
+    """`1 step lost`; only a script may leave it unknown."""
+    return "steps lost unknown" if count is None else f"{count} step{'' if count == 1 else 's'} lost"
+
+
+def ended_text(formed_s: float | None) -> str:
+    """Of an incident whose job ended before another step; `formed_s`: from the fault until its ranks were back."""
+    return (
+        "not back before the job ended" if formed_s is None else f"started anew in {duration(formed_s)}, no step since"
+    )
+
+
+def step_text(step: int, total: int | None) -> str:
+    """`step 3/10`, or `step 3` where nobody knows how many there will be."""
+    return f"step {step}" if total is None else f"step {step}/{total}"
+
+
+def planned(name: str, steps_total: int, nodes: list[str], ranks_per_node: int, activity: str) -> JobView:
+    """The board before there is a cluster: ranks in their places, waiting."""
+    ranks = [Rank(n * ranks_per_node + i, node) for n, node in enumerate(nodes) for i in range(ranks_per_node)]
+    return JobView("", name, steps_total, state="", ranks=tuple(ranks), activity=activity)
+
+
+def fold(view: JobView, event: Mapping[str, Any]) -> JobView:
+    """The view after one event `{type, generation, time_s, data}`; what it does not know leaves it as it is."""
+    data: Mapping[str, Any] = event.get("data") or {}
+    match event.get("type"):
+        case "state":
+            return _state(view, data)
+        case "generation":
+            return _generation(view, data)
+        case "incident":
+            return _incident(view, data)
+        case "resumed":  # a script's own checkpoint was older than its last step
+            return replace(view, steps=tuple(s for s in view.steps if s.step <= int(data["step"])))
+        case "checkpoint":
+            return replace(view, checkpoint_step=int(data["step"]))
+        case "phase":
+            fraction = data.get("fraction")
+            done = "" if fraction is None else f" {fraction:.0%}"
+            return replace(view, activity=f"{data.get('message') or data.get('phase', '')}{done}")
+        case _:
+            return view
+
+
+def add_steps(view: JobView, rows: Sequence[Mapping[str, Any]]) -> JobView:
+    """The view after committed steps, in order; a generation replaces what it repeats."""
+    if not rows:
+        return view
+    steps = list(view.steps)
+    for row in rows:
+        step = _step(row)
+        if steps and step.step <= steps[-1].step:
+            if step.generation < steps[-1].generation:
+                continue
+            steps = [kept for kept in steps if kept.step < step.step]
+        steps.append(step)
+    ranks, newest = view.ranks, steps[-1].generation
+    dying = any(i.generation >= newest and not i.over for i in view.incidents)
+    if newest >= view.generation and not dying and any(not r.alive for r in ranks):
+        ranks = tuple(replace(r, alive=True, phase="training") for r in ranks)
+    return replace(view, steps=tuple(steps), ranks=ranks, activity="")
+
+
+def _step(row: Mapping[str, Any]) -> Step:
+    loss, tokens = row.get("loss"), row.get("tokens")
+    if loss is None and tokens is not None:
+        loss = math.nan  # whoever counts tokens has a loss: it was not finite
+    return Step(
+        step=int(row["step"]),
+        generation=int(row["generation"]),
+        time_s=float(row["time_s"]),
+        loss=None if loss is None else float(loss),
+        tokens=tokens,
+        validation_loss=row.get("validation_loss"),
+        mfu=(row.get("extra") or {}).get("mfu"),
+    )
+
+
+def with_job(view: JobView, job: Mapping[str, Any]) -> JobView:
+    """The view with what only the job itself says: who it is, and what starting is busy with, what each rank does."""
+    phase = job.get("phase")
+    if phase and job.get("state") in ("PLACING", "STARTING"):
+        view = fold(view, {"type": "phase", "data": phase})
+    if job.get("state") == "QUEUED":
+        unmet = [each["message"] or each["reason"] for each in job.get("conditions") or () if not each["status"]]
+        view = replace(view, activity=unmet[0] if unmet else "")
+    phases: Mapping[str, Any] = job.get("rank_phases") or {}
+    ranks = tuple(
+        replace(r, alive=True, phase=str(phases[str(r.rank)][1]))
+        if str(r.rank) in phases and r.alive is not False
+        else r
+        for r in view.ranks
+    )
+    ranks, prediction = view.ranks if view.over else ranks, job.get("prediction")
+    return replace(view, job_id=str(job["id"]), name=str(job["name"]), ranks=ranks, prediction=prediction)
+
+
+def _state(view: JobView, data: Mapping[str, Any]) -> JobView:
+    state = str(data["to"])
+    ranks = view.ranks
+    if state == "SUCCEEDED":
+        ranks = tuple(replace(r, alive=None, phase="done") for r in ranks)
+    elif state in TERMINAL or state == "QUEUED":
+        ranks = tuple(replace(r, alive=None, phase="ended" if state in TERMINAL else "waiting") for r in ranks)
+    return replace(
+        view,
+        state=state,
+        reason=str(data.get("reason") or ""),
+        message=str(data.get("message") or ""),
+        error=data.get("error") or view.error,
+        ranks=ranks,
+        activity="" if state in TERMINAL else view.activity,
+    )
+
+
+def _generation(view: JobView, data: Mapping[str, Any]) -> JobView:
+    ranks = tuple(
+        Rank(int(r["rank"]), str(r.get("node_name") or r.get("node_id") or "?"), phase="joining")
+        for r in data.get("ranks") or ()
+    )
+    start = int(data.get("start_step") or 0)
+    return replace(
+        view,
+        generation=int(data["number"]),
+        layout=data.get("layout") or {},
+        ranks=ranks or view.ranks,
+        steps=tuple(s for s in view.steps if s.step <= start or s.generation >= int(data["number"])),
+    )
+
+
+def _incident(view: JobView, data: Mapping[str, Any]) -> JobView:
+    incident = Incident(
+        id=str(data["id"]),
+        cause=str(data.get("cause") or data.get("reason") or "?"),
+        rank=data.get("rank"),
+        at_step=int(data.get("at_step") or 0),
+        times={key: value for key, value in (data.get("times") or {}).items() if value is not None},
+        generation=int(data.get("generation") or 0),
+        rung=str(data.get("rung") or ""),
+        steps_lost=data.get("steps_lost"),
+    )
+    known = [i.id for i in view.incidents]
+    incidents = (
+        tuple(incident if i.id == incident.id else i for i in view.incidents)
+        if incident.id in known
+        else (*view.incidents, incident)
+    )
+    ranks = view.ranks
+    if incident.generation >= view.generation and not incident.over:
+        everyone = "dead_s" in incident.times
+        ranks = tuple(
+            replace(r, alive=False, phase="dead")
+            if r.rank == incident.rank
+            else replace(r, alive=False, phase="ended")
+            if everyone
+            else r
+            for r in ranks
+        )
+    return replace(view, incidents=incidents, ranks=ranks)

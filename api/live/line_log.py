@@ -1,0 +1,93 @@
+"""Watching without a terminal: one line for each thing that happened between two views. Pure."""
+
+import math
+
+from regroup.api.live.predictions import beside
+from regroup.api.live.formatting import (duration, layout_text, number)
+from regroup.api.live.job_view import (INCIDENT_PHASES, Incident, JobView, Step, step_text)
+
+_STEP_LINES = 20
+"""So many step lines in a run of any length, beside the first, the last and those with a held-out loss."""
+
+
+def changes(before: JobView, after: JobView) -> list[str]:
+    """Lines for what is new in `after`, in the order a reader expects: cause, generation, steps, the end last."""
+    lines: list[str] = []
+    known = {incident.id: incident for incident in before.incidents}
+    for incident in after.incidents:
+        lines += _incident(known.get(incident.id), incident)
+    if after.state != before.state and not after.over:
+        lines.append(_state(after))
+    if after.activity and after.activity != before.activity:
+        lines.append(f"{'waiting' if after.state == 'QUEUED' else 'starting'}: {after.activity}")
+    if after.generation != before.generation:
+        lines += _generation(after)
+    if after.checkpoint_step is not None and after.checkpoint_step != before.checkpoint_step:
+        lines.append(f"checkpoint of step {after.checkpoint_step} saved")
+    lines += [_step(step, after) for step in new_steps(before, after) if _worth_a_line(step, after.steps_total)]
+    if after.over and (not before.over or not _figures(before)) and (figures := _figures(after)):
+        lines.append(f"measured: {' · '.join(figures)}")
+    if after.state != before.state and after.over:
+        lines.append(_state(after))
+        if after.error:
+            lines.append(f"error {after.error.get('kind', '')}: {after.error.get('message', '')}")
+    return lines
+
+
+def _figures(view: JobView) -> list[str]:
+    return [] if view.prediction is None else beside(view.prediction)
+
+
+def _state(view: JobView) -> str:
+    why = " · ".join(part for part in (view.reason, view.message) if part)
+    return f"state {view.state}" + (f" ({why})" if why else "")
+
+
+def new_steps(before: JobView, after: JobView) -> list[Step]:
+    """Steps that `after` has and `before` has not."""
+    last = before.steps[-1] if before.steps else None
+    fresh: list[Step] = []
+    for step in reversed(after.steps):
+        if last is not None and (step.generation, step.step) <= (last.generation, last.step):
+            break
+        fresh.append(step)
+    return fresh[::-1]
+
+
+def _worth_a_line(step: Step, total: int | None) -> bool:
+    if total is None:  # seldomer and seldomer: 1, 2, …, 9, 10, 20, …, 90, 100, 200, …
+        return step.step % 10 ** (len(str(step.step)) - 1) == 0
+    every = max(1, math.ceil(total / _STEP_LINES))
+    return step.step in (1, total) or step.step % every == 0 or step.validation_loss is not None
+
+
+def _step(step: Step, view: JobView) -> str:
+    parts = [step_text(step.step, view.steps_total)]
+    if step.loss is not None:
+        parts.append(f"loss {step.loss:.4f}")
+    if step.validation_loss is not None:
+        parts.append(f"held-out {step.validation_loss:.4f}")
+    if view.tokens_per_s is not None:
+        parts.append(f"{number(view.tokens_per_s)} tokens/s")
+    return "  ".join(parts)
+
+
+def _generation(view: JobView) -> list[str]:
+    nodes = dict.fromkeys(rank.node for rank in view.ranks)
+    board = "; ".join(f"{node}: ranks {', '.join(str(r.rank) for r in view.ranks if r.node == node)}" for node in nodes)
+    return [f"generation {view.generation} · {layout_text(dict(view.layout))} · {board}"]
+
+
+def _incident(before: Incident | None, after: Incident) -> list[str]:
+    if not after.settled:
+        return []
+    told = before if before and before.settled else None
+    known = told.times if told else {}
+    lines = [] if told else [f"incident: {after.title}"]
+    for word, key in INCIDENT_PHASES:
+        at = after.elapsed(key)
+        if key not in known and at is not None:
+            lines.append(f"  {word} {duration(at)}")
+    if after.over and not (told and told.over):
+        lines.append(f"  {after.summary()}")
+    return lines

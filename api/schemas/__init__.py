@@ -1,0 +1,1 @@
+"""Wire models of the REST API (v1), shared by the server and the clients."""

@@ -1,0 +1,134 @@
+"""What HTTP asks beside the resource itself: who may knock, how large a body is, versions, page tokens."""
+
+import base64
+import hashlib
+import hmac
+import ipaddress
+import json
+import re
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from regroup.api.web.problems import problem
+from regroup.service.domain.errors import PreconditionError
+from regroup.service.store.records import JobRow
+
+MAX_BODY_BYTES = 1024 * 1024
+UPLOADS = "/v1/uploads/"
+MAX_PIECE_BYTES = 8 * 1024 * 1024
+"""Of a body that is sent below `UPLOADS`."""
+
+
+class Guard:
+    """Refuses requests that came by another host name or from a foreign page, and bodies that are too large.
+
+    The server binds loopback and has no access control yet, so a web page that a browser shows on this machine must
+    not reach it: neither by a name that resolves to 127.0.0.1 (DNS rebinding) nor by a cross-site request.
+    """
+
+    def __init__(self, app: ASGIApp, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+        self._app = app
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what is allowed."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers, path = Headers(scope=scope), str(scope["path"])
+        host, origin = headers.get("host", ""), headers.get("origin")
+        limit = MAX_PIECE_BYTES if path.startswith(UPLOADS) else self._max_body_bytes
+        too_large = f"a body may have {limit} bytes"
+        refusal = None
+        if not is_loopback(host):
+            detail = f"Host {host!r} is not loopback; this server answers 127.0.0.1 and localhost only"
+            refusal = problem("host_not_allowed", detail, path)
+        elif origin is not None and not is_loopback(urlsplit(origin).netloc):
+            refusal = problem("forbidden", f"requests from pages of {origin!r} are refused", path)
+        elif "\x00" in path or b"%00" in scope.get("query_string", b""):
+            refusal = problem("bad_request", "the NUL character cannot be part of any name", path.replace("\x00", ""))
+        elif (length := headers.get("content-length", "0")).isdigit() and int(length) > limit:
+            refusal = problem("body_too_large", f"{too_large}, this one has {length}", path)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        received = 0
+
+        async def limited() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > limit:
+                raise HTTPException(413, too_large)
+            return message
+
+        await self._app(scope, limited, send)
+
+
+def is_loopback(netloc: str) -> bool:
+    """Whether `host[:port]` names this machine by its loopback."""
+    try:
+        host = urlsplit(f"//{netloc}").hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def etag(job: JobRow) -> str:
+    """`"version.revision"`: the version counts events, the revision every change."""
+    return f'"{job.version}.{job.revision}"'
+
+
+def expected_version(if_match: str | None) -> int | None:
+    """The version that `If-Match` asks for. Progress of training is no conflict, so the revision is not compared.
+
+    Raises:
+        PreconditionError: it is no ETag of a job.
+    """
+    if if_match is None or if_match.strip() == "*":
+        return None
+    match = re.fullmatch(r'"(\d{1,18})\.\d+"', if_match.strip())
+    if match is None:
+        raise PreconditionError(f"If-Match {if_match!r} is no ETag that this server gave; read the job again")
+    return int(match[1])
+
+
+class PageTokens:
+    """Opaque page tokens: the last id shown and the filter it belongs to, signed."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key.encode()
+
+    def make(self, after: str, wanted: Mapping[str, Sequence[str]]) -> str:
+        """A token for the page after `after`."""
+        body = json.dumps([after, _digest(wanted)]).encode()
+        return base64.urlsafe_b64encode(self._sign(body) + body).decode().rstrip("=")
+
+    def read(self, token: str, wanted: Mapping[str, Sequence[str]]) -> str:
+        """The id after which the page starts.
+
+        Raises:
+            HTTPException: 400, the token is not ours or belongs to another filter.
+        """
+        try:
+            raw = base64.urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4))
+            signature, body = raw[:16], raw[16:]
+            if hmac.compare_digest(signature, self._sign(body)):
+                after, digest = json.loads(body)
+                if digest == _digest(wanted):
+                    return str(after)
+        except ValueError:
+            pass
+        raise HTTPException(400, "page_token is not one that this server gave for these filters; start without it")
+
+    def _sign(self, body: bytes) -> bytes:
+        return hmac.new(self._key, body, hashlib.sha256).digest()[:16]
+
+
+def _digest(wanted: Mapping[str, Sequence[str]]) -> str:
+    text = json.dumps({name: sorted(values) for name, values in sorted(wanted.items())})
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

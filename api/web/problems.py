@@ -1,0 +1,165 @@
+"""Every error as `application/problem+json` (RFC 9457), the framework's own included."""
+
+import json
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
+
+from regroup.api.schemas.jobs import (Problem, WrongField)
+from regroup.service.blobs.store import (DamagedUploadError, TooLargeError)
+from regroup.service.domain.errors import (ConflictError, FieldIssue, ForbiddenError, NotFoundError, PreconditionError, RegroupError, SpecError, UnavailableError)
+from regroup.service.operations.jobs import KeyReusedError
+from regroup.service.spec.workload import without_tag
+
+MEDIA_TYPE = "application/problem+json"
+_MAX_VALUE = 200  # characters of a wrong value that are shown again
+_log = structlog.get_logger(__name__)
+
+
+_TITLES: Mapping[str, tuple[int, str]] = {
+    "malformed_json": (400, "The body is not JSON"),
+    "bad_request": (400, "The request cannot be understood"),
+    "forbidden": (403, "This server does not honour the request"),
+    "not_found": (404, "There is no such thing"),
+    "method_not_allowed": (405, "The resource has no such method"),
+    "conflict": (409, "The request contradicts the present state"),
+    "precondition_failed": (412, "The version in If-Match has passed"),
+    "body_too_large": (413, "The body is too large"),
+    "archive_too_large": (413, "The archive is larger than this server takes"),
+    "unsupported_media_type": (415, "The body must be application/json"),
+    "host_not_allowed": (421, "The Host header names another host"),
+    "invalid_spec": (422, "The job spec is wrong"),
+    "invalid_request": (422, "A field of the request is wrong"),
+    "damaged_upload": (422, "The bytes are not those that were announced"),
+    "idempotency_key_reused": (422, "The idempotency key belongs to another request"),
+    "internal": (500, "The server failed"),
+    "unavailable": (503, "A part this request needs does not answer"),
+}
+"""Code → status and title. The whole vocabulary of errors of the API."""
+
+_CODE_BY_ERROR: Sequence[tuple[type[RegroupError], str]] = (
+    (KeyReusedError, "idempotency_key_reused"),
+    (SpecError, "invalid_spec"),
+    (TooLargeError, "archive_too_large"),
+    (DamagedUploadError, "damaged_upload"),
+    (NotFoundError, "not_found"),
+    (ConflictError, "conflict"),
+    (PreconditionError, "precondition_failed"),
+    (ForbiddenError, "forbidden"),
+    (UnavailableError, "unavailable"),
+)
+_CODE_BY_STATUS = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
+
+
+def problem(code: str, detail: str, path: str, errors: Sequence[WrongField] = ()) -> Response:
+    """The response for one problem."""
+    status, title = _TITLES[code]
+    body = Problem(
+        type=f"urn:regroup:problem:{code}",
+        title=title,
+        status=status,
+        detail=detail,
+        instance=path,
+        code=code,
+        errors=list(errors),
+    )
+    text = json.dumps(body.model_dump(mode="json"))
+    headers = {"Retry-After": "1"} if status == 503 else None
+    return Response(text, status, headers, media_type=MEDIA_TYPE)
+
+
+def responses(*codes: str) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI entries of the problems a route answers with, beside those that any route may."""
+    found: dict[int | str, dict[str, Any]] = {}
+    for code in ("bad_request", "forbidden", "not_found", "host_not_allowed", "invalid_request", "unavailable", *codes):
+        status, title = _TITLES[code]
+        schema = {"$ref": "#/components/schemas/Problem"}
+        found[status] = {"description": title, "model": Problem, "content": {MEDIA_TYPE: {"schema": schema}}}
+    return found
+
+
+def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
+    """Answer every exception of the app, whose routes are `routes`, with a problem."""
+
+    async def of_ours(request: Request, error: Exception) -> Response:
+        code = next((code for kind, code in _CODE_BY_ERROR if isinstance(error, kind)), "internal")
+        if code == "internal":
+            return await of_others(request, error)
+        if isinstance(error, SpecError):
+            wrong = [_from_issue(issue) for issue in error.issues]
+            return problem(code, _counted(wrong), request.url.path, wrong)
+        return problem(code, str(error), request.url.path)
+
+    async def of_validation(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        items = error.errors()
+        if any(item["type"] == "json_invalid" for item in items):
+            reason = items[0].get("ctx", {}).get("error", "")
+            return problem("malformed_json", f"the body is not JSON: {reason}", request.url.path)
+        wrong = [_from_pydantic(item) for item in items]
+        in_body = any(item["loc"] and item["loc"][0] == "body" for item in items)
+        return problem("invalid_spec" if in_body else "invalid_request", _counted(wrong), request.url.path, wrong)
+
+    async def of_framework(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        code = _CODE_BY_STATUS.get(error.status_code, "bad_request" if error.status_code < 500 else "internal")
+        detail = f"{request.method} {request.url.path}: {error.detail}"
+        answer = problem(code, detail, request.url.path)
+        for name, value in (error.headers or {}).items():
+            answer.headers[name] = value
+        if code == "method_not_allowed":  # the framework names the methods of the first route of this path only
+            matching = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
+            methods = {method for route in matching for method in (getattr(route, "methods", None) or ())}
+            answer.headers["Allow"] = ", ".join(sorted(methods))
+        return answer
+
+    async def of_others(request: Request, error: Exception) -> Response:
+        # As text: a renderer that shows local variables would write secrets to the log.
+        text = "".join(traceback.format_exception(error))
+        _log.error("request failed", method=request.method, path=request.url.path, traceback=text)
+        return problem("internal", "the server failed at this request; its log says why", request.url.path)
+
+    app.add_exception_handler(RegroupError, of_ours)
+    app.add_exception_handler(RequestValidationError, of_validation)
+    app.add_exception_handler(HTTPException, of_framework)
+    app.add_exception_handler(Exception, of_others)
+
+
+def _counted(wrong: Sequence[WrongField]) -> str:
+    first = f"{wrong[0].pointer or 'the body'}: {wrong[0].detail}"
+    return first if len(wrong) == 1 else f"{len(wrong)} fields are wrong; {first}"
+
+
+def _from_issue(issue: FieldIssue) -> WrongField:
+    return _wrong(issue.path.split(".") if issue.path else [], issue.message, issue.value)
+
+
+def _from_pydantic(item: Mapping[str, Any]) -> WrongField:
+    where, *rest = item["loc"] or ("body",)
+    message = "unknown field" if item["type"] == "extra_forbidden" else str(item["msg"])
+    if where == "body":
+        return _wrong(without_tag(rest), message, item.get("input"))
+    return WrongField(
+        pointer=f"{where}/{'/'.join(str(part) for part in rest)}", detail=message, value=_shown(item.get("input"))
+    )
+
+
+def _wrong(path: Sequence[str], message: str, value: object) -> WrongField:
+    escaped = [part.replace("~", "~0").replace("/", "~1") for part in path]
+    secret = bool(path) and path[0] in ("secrets", "env")  # somebody may have put the value itself there
+    pointer = "".join(f"/{part}" for part in escaped)
+    return WrongField(pointer=pointer, detail=message, value=None if secret else _shown(value))
+
+
+def _shown(value: object) -> object:
+    """A wrong value as far as it is worth showing again; never a whole object."""
+    if isinstance(value, str):
+        return value[:_MAX_VALUE].encode(errors="replace").decode()
+    return value if isinstance(value, bool | int) or (isinstance(value, float) and abs(value) < float("inf")) else None

@@ -1,0 +1,46 @@
+"""What the routes are given: the services of this app, the job that a path names, who asks."""
+
+from typing import Annotated, cast
+
+from fastapi import Depends, Path, Query, Request
+
+from regroup.api.web.http import PageTokens
+from regroup.service.operations.jobs import Jobs
+from regroup.service.spec.types import Name
+from regroup.service.operations.services import Services
+from regroup.service.store.records import JobRow
+
+ACTOR = "local"
+"""Who asks, until there is access control: whoever reaches loopback."""
+
+
+def services_of(request: Request) -> Services:
+    """The services this app was made with."""
+    return cast(Services, request.app.state.services)
+
+
+def jobs_of(request: Request) -> Jobs:
+    """What can be asked of jobs."""
+    return services_of(request).jobs
+
+
+def tokens_of(request: Request) -> PageTokens:
+    """Makes and reads page tokens."""
+    return cast(PageTokens, request.app.state.page_tokens)
+
+
+async def named_job(
+    jobs: Annotated[Jobs, Depends(jobs_of)],
+    job: Annotated[str, Path(description="id, or name: the live job of that name, else the latest", max_length=64)],
+    project: Annotated[Name, Query(description="where a name is looked up")] = "default",
+) -> JobRow:
+    """The job that the path names."""
+    return await jobs.get(job, project)
+
+
+TheServices = Annotated[Services, Depends(services_of)]
+TheJobs = Annotated[Jobs, Depends(jobs_of)]
+TheTokens = Annotated[PageTokens, Depends(tokens_of)]
+NamedJob = Annotated[JobRow, Depends(named_job)]
+After = Annotated[int, Query(ge=0, lt=2**53)]
+Limit = Annotated[int, Query(ge=1, le=1000)]

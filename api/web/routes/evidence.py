@@ -1,0 +1,26 @@
+"""/v1/jobs/{job}/incidents/{number}/evidence: what is known of one incident, to be downloaded."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+from starlette.responses import StreamingResponse
+
+from regroup.api.web.problems import responses
+from regroup.api.web.routes.dependencies import (NamedJob, TheServices)
+from regroup.service.operations.evidence import (bundle, find_incident)
+
+_FILE = {"schema": {"type": "string", "format": "binary"}}
+_FOUND: dict[int | str, dict[str, Any]] = {200: {"content": {"application/zip": _FILE}, "description": "A zip file"}}
+router = APIRouter(prefix="/v1/jobs/{job}/incidents", tags=["jobs"], responses=responses())
+
+
+@router.get("/{number}/evidence", response_class=StreamingResponse, responses=_FOUND)
+async def evidence(
+    job: NamedJob, number: Annotated[int, Path(ge=1, lt=2**31)], services: TheServices
+) -> StreamingResponse:
+    """All that is known of an incident, the oldest is 1: stacks, last collectives, output and resources of its ranks as
+    far as they could be had, spec, generations, history. Its `summary.txt` says what is missing, and why."""
+    known = await find_incident(services.store, job, number)
+    name = f"{job.name}-incident-{number}.zip"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(bundle(known), media_type="application/zip", headers=headers)

@@ -1,0 +1,60 @@
+"""/v1/jobs/{job}/exec: a command beside the ranks, as server-sent events."""
+
+import time
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
+from pydantic import BaseModel
+from starlette.responses import StreamingResponse
+
+from regroup.api.schemas.exec import (ExecExit, ExecOutput, ExecRequest, ExecStarted)
+from regroup.api.web.problems import responses
+from regroup.api.web.routes.dependencies import (ACTOR, NamedJob, TheServices)
+from regroup.api.web.routes.streams import HEARTBEAT_S
+from regroup.service.operations import exec
+from regroup.service.ports.cluster import Cluster
+
+_STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "It runs"}
+router = APIRouter(prefix="/v1/jobs/{job}", tags=["exec"], responses=responses())
+
+
+@router.post(
+    "/exec",
+    response_class=StreamingResponse,
+    responses={200: _STREAM, **responses("conflict", "body_too_large", "malformed_json")},
+)
+async def run(job: NamedJob, command: ExecRequest, services: TheServices) -> StreamingResponse:
+    """Run a command on the node of a rank, with the rank's environment and folder, beside its generation.
+
+    Events: `started`, `output` (standard output and error as they come), `exit`. It ends with all that it started when
+    the request is closed, at its timeout, and with the job. Generations come and go meanwhile.
+    """
+    asked = exec.Command(tuple(command.command), command.rank, command.timeout, command.stdin)
+    begun = await exec.begin(services.store, services.cluster, job, asked, now=services.clock(), actor=ACTOR)
+    return EventSourceResponse(_events(services.cluster, begun))
+
+
+async def _events(cluster: Cluster, begun: exec.Begun) -> AsyncGenerator[bytes]:
+    following = exec.follow(cluster, begun)
+    try:
+        yield _event("started", ExecStarted(node=begun.node, generation=begun.generation))
+        spoke = time.monotonic()
+        async for item in following:
+            match item:
+                case exec.Output():
+                    yield _event("output", ExecOutput.model_construct(stream=item.stream, data=item.data))
+                case exec.Ended():
+                    yield _event("exit", ExecExit(code=item.code, why=item.why))
+                case None if time.monotonic() - spoke > HEARTBEAT_S:
+                    yield KEEPALIVE_COMMENT
+                case None:
+                    continue
+            spoke = time.monotonic()
+    finally:
+        await following.aclose()
+
+
+def _event(kind: str, data: BaseModel) -> bytes:
+    return format_sse_event(data_str=data.model_dump_json(), event=kind)

@@ -1,0 +1,148 @@
+"""/v1/jobs: submit, list, look at, cancel."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path, Query, Response
+from starlette.exceptions import HTTPException
+
+from regroup.api.web import presenters
+from regroup.api.web.http import (etag, expected_version)
+from regroup.api.web.problems import responses
+from regroup.api.web.routes.dependencies import (ACTOR, NamedJob, TheJobs, TheServices, TheTokens)
+from regroup.api.schemas.jobs import (Checkpoint, CheckpointList, Generation, GenerationList, IncidentList, Job, JobList, Ledger, Why)
+from regroup.api.web.presenters import (summary, whole)
+from regroup.api.schemas.stacks import (Stacks, rank_stack)
+from regroup.service.spec.types import Name
+from regroup.service.spec.job import JobSpec
+from regroup.service.domain.states import JobState
+from regroup.service.store.records import JobFilter
+
+CheckpointStep = Annotated[int, Path(ge=0, lt=2**53)]
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=responses("conflict"))
+
+
+@router.post("", status_code=201, responses=responses("conflict", "body_too_large", "malformed_json"))
+async def create(
+    spec: JobSpec,
+    response: Response,
+    jobs: TheJobs,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+$")] = None,
+) -> Job:
+    """Submit a job. The same `Idempotency-Key` and spec within 24 hours name the same job."""
+    submitted = await jobs.submit(spec, actor=ACTOR, key=idempotency_key)
+    response.headers["Location"] = f"/v1/jobs/{submitted.job.id}"
+    response.headers["ETag"] = etag(submitted.job)
+    if submitted.replayed:
+        response.headers["Idempotency-Replayed"] = "true"
+    return whole(await jobs.detail(submitted.job))
+
+
+@router.get("")
+async def list_(
+    jobs: TheJobs,
+    tokens: TheTokens,
+    state: Annotated[list[JobState] | None, Query(description="any of these")] = None,
+    project: Name | None = None,
+    name: Name | None = None,
+    label: Annotated[list[str] | None, Query(description="KEY=VALUE; all of these")] = None,
+    page_size: Annotated[int, Query(ge=1, le=200)] = 50,
+    page_token: Annotated[str, Query(max_length=500)] = "",
+) -> JobList:
+    """List jobs, newest first. A page token belongs to the filters it was given for."""
+    wanted = JobFilter(frozenset(state or ()), project, name, _labels(label or []))
+    asked = {"state": state or [], "project": [project or ""], "name": [name or ""], "label": label or []}
+    after = tokens.read(page_token, asked) if page_token else None
+    page = await jobs.page(wanted, after, page_size)
+    following = "" if page.next_after is None else tokens.make(page.next_after, asked)
+    return JobList(jobs=[summary(job) for job in page.jobs], next_page_token=following)
+
+
+@router.get("/{job}", response_model=Job, responses={304: {"description": "The job is as in If-None-Match"}})
+async def get(
+    job: NamedJob, response: Response, jobs: TheJobs, if_none_match: Annotated[str | None, Header()] = None
+) -> Job | Response:
+    """A job, whole."""
+    if if_none_match is not None and etag(job) in (part.strip() for part in if_none_match.split(",")):
+        return Response(status_code=304, headers={"ETag": etag(job)})
+    response.headers["ETag"] = etag(job)
+    return whole(await jobs.detail(job))
+
+
+@router.post("/{job}/cancel", status_code=202, responses=responses("conflict", "precondition_failed"))
+async def cancel(
+    job: NamedJob, response: Response, jobs: TheJobs, if_match: Annotated[str | None, Header()] = None
+) -> Job:
+    """Ask a job to stop. A queued job ends at once; any other ends once all its ranks are gone."""
+    told = await jobs.cancel(job, actor=ACTOR, version=expected_version(if_match))
+    response.headers["ETag"] = etag(told)
+    response.headers["Location"] = f"/v1/jobs/{told.id}"
+    return whole(await jobs.detail(told))
+
+
+@router.post("/{job}/release", status_code=202, responses=responses("conflict"))
+async def release(job: NamedJob, jobs: TheJobs) -> Job:
+    """Let go of the nodes of a job that failed and is held (`hold_on_failure`)."""
+    return whole(await jobs.detail(await jobs.release(job, actor=ACTOR)))
+
+
+@router.get("/{job}/why")
+async def why(job: NamedJob, jobs: TheJobs) -> Why:
+    """Why a job waits, failed or is slow, and what to do."""
+    found = await jobs.why(job)
+    same = {name: getattr(job, name) for name in ("id", "state", "reason", "phase", "error")}
+    return Why.model_validate({**vars(found), **same, "incidents": presenters.incidents(found.incidents)})
+
+
+@router.get("/{job}/stacks")
+async def stacks(job: NamedJob, services: TheServices) -> Stacks:
+    """Where every thread of every rank is now, also of a rank that hangs. 404 if the job has no ranks."""
+    found = await services.cluster.stacks(job.id)
+    return Stacks(ranks=[rank_stack(int(rank), found[rank]) for rank in sorted(found, key=int)])
+
+
+@router.get("/{job}/incidents")
+async def incidents(job: NamedJob, jobs: TheJobs) -> IncidentList:
+    """Incidents, oldest first."""
+    return IncidentList(incidents=presenters.incidents(await jobs.incidents(job)))
+
+
+@router.get("/{job}/generations")
+async def generations(job: NamedJob, jobs: TheJobs) -> GenerationList:
+    """Generations, oldest first."""
+    return GenerationList(generations=[Generation.model_validate(item) for item in await jobs.generations(job)])
+
+
+@router.get("/{job}/ledger")
+async def ledger(job: NamedJob, jobs: TheJobs) -> Ledger:
+    """The account of the job's samples."""
+    found = await jobs.ledger(job)
+    return Ledger.model_validate({**vars(found), "samples_hash": f"{found.samples_hash:016x}"})
+
+
+@router.get("/{job}/checkpoints")
+async def checkpoints(job: NamedJob, jobs: TheJobs, removed: bool = False) -> CheckpointList:
+    """Checkpoints by step; those no longer in storage only with `removed`."""
+    found = await jobs.checkpoints(job, removed)
+    return CheckpointList(checkpoints=[Checkpoint.model_validate(item) for item in found])
+
+
+@router.put("/{job}/checkpoints/{step}/pin")
+async def pin(job: NamedJob, step: CheckpointStep, jobs: TheJobs) -> Checkpoint:
+    """Keep a checkpoint from retention."""
+    return Checkpoint.model_validate(await jobs.pin(job, step, True, actor=ACTOR))
+
+
+@router.delete("/{job}/checkpoints/{step}/pin")
+async def unpin(job: NamedJob, step: CheckpointStep, jobs: TheJobs) -> Checkpoint:
+    """Let retention have a checkpoint again."""
+    return Checkpoint.model_validate(await jobs.pin(job, step, False, actor=ACTOR))
+
+
+def _labels(pairs: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise HTTPException(400, f"label {pair!r} is not KEY=VALUE")
+        found[key] = value
+    return found

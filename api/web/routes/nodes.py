@@ -1,0 +1,61 @@
+"""/v1/nodes: which there are, whether they are trusted with ranks; closing and opening them."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Path
+
+from regroup.api.schemas.nodes import (Node, NodeFault, NodeHealth, NodeJob, NodeList, NodeOrder)
+from regroup.api.web.problems import responses
+from regroup.api.web.routes.dependencies import (ACTOR, TheServices)
+from regroup.service.operations.nodes import NodeState
+
+NodeName = Annotated[str, Path(description="its name, or Ray's name or id of now", max_length=253)]
+Order = Annotated[NodeOrder, Body()]
+router = APIRouter(prefix="/v1/nodes", tags=["nodes"], responses=responses())
+
+
+@router.get("")
+async def list_(services: TheServices) -> NodeList:
+    """Nodes that take ranks, with what is free, the jobs there, and why nothing new is placed on one."""
+    return NodeList(nodes=[_node(state) for state in await services.nodes.all()])
+
+
+@router.post("/{name}/cordon", responses=responses("body_too_large", "malformed_json"))
+async def cordon(name: NodeName, services: TheServices, order: Order = NodeOrder()) -> Node:  # noqa: B008
+    """Place nothing new on a node until it is uncordoned. What runs there runs on."""
+    return _node(await services.nodes.cordon(name, order.why, actor=ACTOR))
+
+
+@router.post("/{name}/uncordon", responses=responses("body_too_large", "malformed_json"))
+async def uncordon(name: NodeName, services: TheServices, order: Order = NodeOrder()) -> Node:  # noqa: B008
+    """Trust a node again, whether it was cordoned or quarantined; what happened before is forgiven."""
+    return _node(await services.nodes.uncordon(name, order.why, actor=ACTOR))
+
+
+def _node(state: NodeState) -> Node:
+    there, health = state.node, state.health
+    return Node(
+        name=state.name,
+        node_id=there.id if there else None,
+        node_name=there.name if there else None,
+        address=there.address if there else None,
+        cpus=there.cpus if there else 0,
+        free_cpus=there.free_cpus if there else 0,
+        gpus=there.gpus if there else 0,
+        free_gpus=there.free_gpus if there else 0,
+        memory_bytes=there.memory_bytes if there else 0,
+        free_memory_bytes=there.free_memory_bytes if there else 0,
+        is_draining=there.is_draining if there else False,
+        jobs=[NodeJob.model_validate(job) for job in state.jobs],
+        kept_for=state.kept_for,
+        health=NodeHealth(
+            status=state.status,
+            score=health.score,
+            why=health.why_closed,
+            until_s=(health.quarantined_until_s or health.fenced_until_s) if health.cordon is None else None,
+            cordoned_by=health.cordon.actor if health.cordon else None,
+            cordoned_at_s=health.cordon.time_s if health.cordon else None,
+            quarantines=health.quarantines,
+            faults=[NodeFault.model_validate(fault) for fault in health.faults],
+        ),
+    )

@@ -1,0 +1,69 @@
+"""For those who run the server: health, version, metrics."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from regroup import __version__
+from regroup.api.web.problems import responses
+from regroup.api.web.routes.dependencies import TheServices
+from regroup.api.schemas.jobs import (Health, Version)
+from regroup.service.domain.errors import RegroupError
+from regroup.service.operations.services import Services
+
+_CHECK_TIMEOUT_S = 5.0
+router = APIRouter(tags=["ops"], responses=responses())
+
+
+@router.get("/livez")
+async def livez() -> Health:
+    """The loop turns. Asks nothing remote."""
+    return Health(status="ok")
+
+
+@router.get("/readyz", responses={503: {"model": Health, "description": "A part does not answer"}})
+async def readyz(services: TheServices, response: Response, verbose: bool = False) -> Health:
+    """Everything that requests need answers: database, cluster, leader."""
+    checks: dict[str, Callable[[], Awaitable[str]]] = {
+        "database": lambda: _database(services),
+        "cluster": lambda: _cluster(services),
+        **services.checks,
+    }
+    answers = await asyncio.gather(*(_ask(check) for check in checks.values()))
+    well = all(good for good, _ in answers)
+    response.status_code = 200 if well else 503
+    told = {name: text for name, (good, text) in zip(checks, answers, strict=True) if verbose or not good}
+    return Health(status="ok" if well else "unavailable", checks=told)
+
+
+@router.get("/version")
+async def version() -> Version:
+    """What serves."""
+    return Version(version=__version__, api="v1")
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+async def metrics(services: TheServices) -> Response:
+    """Prometheus exposition."""
+    return Response(await services.render_metrics(), media_type=CONTENT_TYPE_LATEST)
+
+
+async def _ask(check: Callable[[], Awaitable[str]]) -> tuple[bool, str]:
+    try:
+        async with asyncio.timeout(_CHECK_TIMEOUT_S):
+            return True, await check()
+    except TimeoutError:
+        return False, f"no answer within {_CHECK_TIMEOUT_S:.0f} s"
+    except RegroupError as error:
+        return False, str(error)
+
+
+async def _database(services: Services) -> str:
+    await services.store.ping()
+    return "answers"
+
+
+async def _cluster(services: Services) -> str:
+    return f"{len(await services.cluster.nodes())} nodes"

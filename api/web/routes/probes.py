@@ -1,0 +1,37 @@
+"""/v1/probes: measure the cluster, and what was measured."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Header, Response
+
+from regroup.api.web.http import etag
+from regroup.api.schemas.probes import (Probe, ProbeList)
+from regroup.api.web.problems import responses
+from regroup.api.web.routes.dependencies import (ACTOR, TheServices)
+from regroup.api.schemas.jobs import Job
+from regroup.api.web.presenters import whole
+from regroup.service.operations.probes import ProbeRequest
+
+router = APIRouter(prefix="/v1/probes", tags=["probes"], responses=responses())
+
+
+@router.post("", status_code=201, responses=responses("conflict", "body_too_large", "malformed_json"))
+async def create(
+    response: Response,
+    services: TheServices,
+    request: Annotated[ProbeRequest, Body()] = ProbeRequest(),  # noqa: B008
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+$")] = None,
+) -> Job:
+    """Submit a job that measures the nodes it gets. Its result is listed here once it has SUCCEEDED."""
+    submitted = await services.probes.submit(request, actor=ACTOR, key=idempotency_key)
+    response.headers["Location"] = f"/v1/jobs/{submitted.job.id}"
+    response.headers["ETag"] = etag(submitted.job)
+    if submitted.replayed:
+        response.headers["Idempotency-Replayed"] = "true"
+    return whole(await services.jobs.detail(submitted.job))
+
+
+@router.get("")
+async def list_(services: TheServices) -> ProbeList:
+    """The newest result of each kind of device: nodes, levels of the topology, collectives, products, what is odd."""
+    return ProbeList(probes=[Probe.model_validate(each) for each in await services.probes.newest()])

@@ -1,0 +1,26 @@
+"""/v1/jobs/{job}/resize: another size for a job that waits or runs."""
+
+from fastapi import APIRouter
+
+from regroup.api.web.problems import responses
+from regroup.api.schemas.resize import ResizeRequest
+from regroup.api.web.routes.dependencies import (ACTOR, NamedJob, TheJobs, TheServices)
+from regroup.api.schemas.jobs import Job
+from regroup.api.web.presenters import whole
+from regroup.service.operations import resize as resizing
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+
+@router.post("/{job}/resize", status_code=202, responses=responses("conflict", "body_too_large", "malformed_json"))
+async def resize(job: NamedJob, wanted: ResizeRequest, jobs: TheJobs, services: TheServices) -> Job:
+    """Have a job go on at another size: its ranks end after a step that they agree on, and others go on from the state
+    that those left in memory. No step is lost, and nothing of it counts as a failure. Where there is no room the wish
+    stays, and the condition `Resized` says what it waits for."""
+    spec, now = job.parsed_spec(), services.clock()
+    if wanted.dp is not None:
+        layout = resizing.layout_for(spec, resizing.Size(wanted.dp, wanted.tp, wanted.pp))
+    else:
+        layout = await services.planning.split(spec, wanted.ranks or 0)
+    told = await resizing.resize(services.store, job, layout, why=wanted.reason, now=now, actor=ACTOR)
+    return whole(await jobs.detail(told))

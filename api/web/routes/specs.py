@@ -1,0 +1,26 @@
+"""/v1/spec: the published schema of a job spec, and a check without submitting."""
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from regroup.api.web.problems import responses
+from regroup.api.web.routes.dependencies import TheJobs
+from regroup.api.schemas.jobs import ValidatedSpec
+from regroup.service.spec.job import JobSpec
+
+router = APIRouter(prefix="/v1/spec", tags=["spec"], responses=responses("malformed_json", "body_too_large"))
+
+
+@router.get("/schema")
+async def schema() -> dict[str, Any]:
+    """JSON Schema of a job spec, for editors."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **JobSpec.model_json_schema()}
+
+
+@router.post("/validate")
+async def validate(spec: JobSpec, jobs: TheJobs) -> ValidatedSpec:
+    """Check a spec and fill in its defaults, and its layout if that is `auto`; nothing is submitted."""
+    if spec.layout.auto is not None:
+        spec = (await jobs.planned(spec)).spec
+    return ValidatedSpec(spec=spec, ladder=list(spec.ladder))

@@ -1,0 +1,142 @@
+"""What grows while a job runs: events, steps, logs. Each as a list, or followed as server-sent events.
+
+A stream resumes after `Last-Event-ID`; it ends with an event `end` once the job is over and all is told.
+"""
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import APIRouter, Header, Query
+from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.responses import StreamingResponse
+
+from regroup.api.web.problems import responses
+from regroup.api.web.routes.dependencies import (After, Limit, NamedJob, TheJobs, TheServices)
+from regroup.api.schemas.jobs import (Event, EventList, LogPiece, Step, StepList)
+from regroup.service.operations.logs import (Place, read_log, read_piece)
+from regroup.service.store import records
+
+HEARTBEAT_S = 15.0
+_STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Found"}
+router = APIRouter(prefix="/v1/jobs/{job}", tags=["streams"], responses=responses())
+
+Follow = Annotated[bool, Query(description="stream what comes, as server-sent events")]
+LastEventId = Annotated[str | None, Header(max_length=100, description="go on after this id of the stream")]
+T = TypeVar("T")
+
+
+@router.get("/events", response_model=EventList, responses={200: _STREAM})
+async def events(
+    job: NamedJob,
+    jobs: TheJobs,
+    after: After = 0,
+    limit: Limit = 1000,
+    follow: Follow = False,
+    last_event_id: LastEventId = None,
+) -> EventList | StreamingResponse:
+    """The job's history: events numbered above `after`."""
+    if follow:
+        found = jobs.follow_events(job, _resumed(last_event_id, after))
+        return EventSourceResponse(_stream(found, "event", lambda event: (str(event.number), _event(event))))
+    return EventList(events=[_event(event) for event in await jobs.events(job, after, limit)])
+
+
+@router.get("/steps", response_model=StepList, responses={200: _STREAM})
+async def steps(
+    job: NamedJob,
+    jobs: TheJobs,
+    after: After = 0,
+    limit: Limit = 1000,
+    follow: Follow = False,
+    last_event_id: LastEventId = None,
+) -> StepList | StreamingResponse:
+    """Step metrics. As a list: committed steps above step `after`. Followed: every row numbered above `after` as it
+    comes; a row of a later generation replaces those of its step and beyond."""
+    if follow:
+        found = jobs.follow_steps(job, _resumed(last_event_id, after))
+        return EventSourceResponse(_stream(found, "step", lambda row: (str(row.number), _step(row))))
+    return StepList(steps=[_step(row) for row in await jobs.steps(job, after, limit)])
+
+
+@router.get("/logs", response_class=StreamingResponse, responses={200: _STREAM | {"content": {"text/plain": {}}}})
+async def logs(
+    job: NamedJob,
+    services: TheServices,
+    rank: Annotated[int, Query(ge=0, lt=2**31)] = 0,
+    generation: Annotated[int | None, Query(ge=1, lt=2**31, description="the newest, and then on, if absent")] = None,
+    stream: Literal["stdout", "stderr"] = "stdout",
+    offset: After = 0,
+    follow: Follow = False,
+    last_event_id: LastEventId = None,
+) -> StreamingResponse:
+    """A rank's output: plain text, or followed from generation to generation."""
+    newest = max(1, job.generation)
+    place = Place(generation or newest, offset)
+    if follow:
+        if last_event_id is not None:
+            place = _log_place(last_event_id, rank)
+        pieces = read_log(
+            services.store, services.cluster, job, rank, stream, place, only=generation is not None, follow=True
+        )
+
+        def shown(piece: Any) -> tuple[str, BaseModel]:
+            at = piece.next
+            wire = LogPiece(
+                generation=piece.place.generation, rank=rank, stream=stream, offset=piece.place.offset, text=piece.text
+            )
+            return f"{at.generation}.{rank}.{at.offset}", wire
+
+        return EventSourceResponse(_stream(pieces, "log", shown))
+    await read_piece(services.cluster, job, place, rank, stream, 1)  # 404 before the first byte
+    pieces = read_log(services.store, services.cluster, job, rank, stream, place, only=True, follow=False)
+
+    async def text() -> AsyncGenerator[str]:
+        async for piece in pieces:
+            if piece is not None:
+                yield piece.text
+
+    return StreamingResponse(text(), media_type="text/plain; charset=utf-8")
+
+
+async def _stream(
+    found: AsyncIterator[T | None], kind: str, shown: Callable[[T], tuple[str, BaseModel]]
+) -> AsyncGenerator[bytes]:
+    spoke = time.monotonic()
+    yield KEEPALIVE_COMMENT  # headers go out now, not with the first event
+    async for item in found:
+        if item is not None:
+            place, wire = shown(item)
+            yield format_sse_event(data_str=wire.model_dump_json(), event=kind, id=place)
+        elif time.monotonic() - spoke < HEARTBEAT_S:
+            continue
+        else:
+            yield KEEPALIVE_COMMENT
+        spoke = time.monotonic()
+    yield format_sse_event(data_str="{}", event="end")
+
+
+def _resumed(last_event_id: str | None, after: int) -> int:
+    if last_event_id is None:
+        return after
+    if not last_event_id.isdecimal() or len(last_event_id) > 15:
+        raise HTTPException(400, f"Last-Event-ID {last_event_id!r} is not a number that this stream gave")
+    return int(last_event_id)
+
+
+def _log_place(last_event_id: str, rank: int) -> Place:
+    parts = last_event_id.split(".")
+    if len(parts) != 3 or not all(part.isdecimal() and len(part) <= 15 for part in parts) or int(parts[1]) != rank:
+        raise HTTPException(400, f"Last-Event-ID {last_event_id!r} is not GENERATION.RANK.OFFSET of rank {rank}")
+    return Place(int(parts[0]), int(parts[2]))
+
+
+def _event(event: records.Event) -> Event:
+    return Event.model_validate(event)
+
+
+def _step(row: records.Step) -> Step:
+    samples_hash = None if row.samples_hash is None else f"{row.samples_hash:016x}"
+    return Step.model_validate({**vars(row), "samples_hash": samples_hash})

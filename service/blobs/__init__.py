@@ -1,0 +1,1 @@
+"""Content-addressed archives of user code."""

@@ -1,0 +1,42 @@
+"""Which scenario each detector is there for: with the detector off, it must not hold. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from regroup.service.chaos.report import Outcome
+from regroup.service.chaos.scenarios import Scenario, by_name
+from regroup.service.domain.detectors import Detector
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a detector is needed for."""
+
+    name: str
+    """Of the scenario."""
+    breaks: frozenset[str]
+    """Invariants that are broken without it."""
+
+    @property
+    def scenario(self) -> Scenario:
+        """That nobody else notices, or not in time."""
+        found = by_name(self.name)
+        assert found is not None, self.name
+        return found
+
+    def is_shown_by(self, outcome: Outcome) -> bool:
+        """Whether the scenario, run without the detector, broke what it was to break."""
+        return self.breaks <= {finding.invariant for finding in outcome.findings if not finding.holds}
+
+
+NEEDED_FOR: Mapping[Detector, Need] = {
+    # A rank's death its peers notice as well; that of the store nobody does.
+    Detector.EXIT: Need("store-killed", frozenset({"I7"})),
+    Detector.EXCEPTION: Need("user-error", frozenset({"I7"})),
+    Detector.SILENCE: Need("node-frozen", frozenset({"I7"})),
+    Detector.HANG: Need("rank-stopped", frozenset({"I7"})),
+    Detector.STRAGGLER: Need("slow-rank", frozenset({"I6"})),
+    Detector.NON_FINITE: Need("loss-not-finite", frozenset({"I2", "I7"})),
+    Detector.LOSS_SPIKE: Need("loss-spiked", frozenset({"I2", "I7"})),
+    Detector.REPLICAS: Need("parameter-flipped", frozenset({"I2", "I7"})),
+}

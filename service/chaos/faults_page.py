@@ -1,0 +1,131 @@
+"""docs/faults.md, written from the stored results of a run: what is injected, how soon it is seen, what it costs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from regroup.service.chaos.invariants import MEANINGS
+from regroup.service.chaos.fault_plan import (MIX, OUTSIDE)
+from regroup.service.chaos.report import elsewhere_page
+from regroup.service.chaos.scenarios import place
+
+_HEAD = """# Failures, and what they cost
+
+This page is generated (`make docs`) from what was measured last: `benchmarks/results/faults.json` of
+`make bench-faults`. How recovery works is in [What a failure costs](guides/recovery.md) and in
+[architecture](architecture.md).
+
+## Trying it
+
+```sh
+regroup chaos list
+```
+
+shows the scenarios; `regroup chaos run node-frozen --seed 7 --json report.json` runs one. The command starts a service
+of its own with local nodes, runs a small job undisturbed and once more with the failure, checks what must hold, writes
+a report (JSON, and Markdown beside it) and ends all it started. It exits with 1 if an invariant does not hold. The seed
+decides ranks, steps and phases: the same seed injects the same. What strikes from outside of the job falls as soon as
+its step is seen, which may be a few steps later.
+
+`regroup chaos soak --minutes 20 --seed 7` trains one long job with a failure about every 20 s. `regroup chaos blind`
+switches off what notices failures, one detector after the other: the scenario that needs it must not hold then.
+
+Only what the command itself started is ever struck: killing and freezing nodes works on local nodes, never on a cluster
+that others run. Failures of ranks can be had on any server that was started with `--allow-faults`: `faults` of the
+[job spec](job-spec.md).
+"""
+
+
+_ELSEWHERE = """Scenarios that `regroup chaos` cannot run. Where a job is struck, the test judges I1 to I8 as the
+command does.
+"""
+
+
+def faults_page(faults: Mapping[str, Any]) -> str:
+    """The whole page, from stored results; what was never run is said to be missing."""
+    parts = [_HEAD, "## Scenarios\n", _scenarios(faults.get("scenarios", {})), "## What must hold\n", _invariants()]
+    parts += ["## What strikes from outside\n", _outside(), "## Figures\n", _figures(faults)]
+    parts += ["## By tests of their own\n", _ELSEWHERE, elsewhere_page()]
+    return "\n".join(parts)
+
+
+def _scenarios(ran: Mapping[str, Any]) -> str:
+    if not ran:
+        return "No run is stored.\n"
+    text = (
+        f"The last run, {ran['date']}, with the seeds {', '.join(map(str, ran['seeds']))}: two nodes with two ranks "
+        f"each on {ran['measured_on']['cores']} cores of one machine, a snapshot every step. *Detected* and *trains "
+        "on* are counted from the failure, median / 95th percentile of the runs; where a run had several "
+        "incidents, its worst counts. Where a failure is no incident, *trains on* is when the next step was seen "
+        "at the API.\n"
+    )
+    lines = [
+        "| # | injected | detected | trains on | most steps lost | cause, rung | I1–I8 hold |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    return "\n".join([text, *lines, *map(_scenario, sorted(ran["rows"], key=lambda row: place(row["number"])))]) + "\n"
+
+
+def _scenario(row: Mapping[str, Any]) -> str:
+    causes = ", ".join(f"{reason}, {rung or '–'}" for reason, rung in row["causes"]) or "no incident"
+    cells = (
+        row["number"], row["what"], _spread(row["detect_s"]), _spread(row["recover_s"]), str(row["steps_lost_max"]),
+        causes, f"{row['hold']} of {row['n']}",
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def _spread(spread: Mapping[str, float] | None) -> str:
+    return "–" if spread is None else f"{spread['p50']:.2f} / {spread['p95']:.2f} s"
+
+
+def _invariants() -> str:
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {meaning} |" for name, meaning in MEANINGS.items())]) + "\n"
+
+
+def _outside() -> str:
+    shares = ", ".join(f"{cause} {share:.1%}" for cause, share in MIX.items())
+    lines = [f"- `{name}`: {meaning}" for name, meaning in OUTSIDE.items()]
+    return "\n".join([*lines, "", f"The mix of a soak, if nothing else is said: {shares}.", ""])
+
+
+_ROWS = (
+    ("SIGKILL of a rank → first new step", "rank_exit", ""),
+    ("SIGSTOP of a rank → first new step", "hang", "total_"),
+    ("a node killed, or frozen → first new step", "node_loss", "total_"),
+    ("SIGKILL of the supervisor → next step seen at the API", "supervisor", "readopt_"),
+)
+
+
+def _figures(faults: Mapping[str, Any]) -> str:
+    lines = ["| from → to | injections | p50 | p95 | most steps lost |", "|---|---|---|---|---|"]
+    for what, name, prefix in _ROWS:
+        row = faults.get(name, {})
+        if "n" in row:
+            p50_s, p95_s = row[f"{prefix}p50_s"], row[f"{prefix}p95_s"]
+            lines.append(f"| {what} | {row['n']} | {p50_s:.2f} s | {p95_s:.2f} s | {row['steps_lost_max']} |")
+    if len(lines) == 2:
+        return "No run of the benchmark is stored.\n"
+    cores = {row["measured_on"]["cores"] for _, name, _ in _ROWS if "measured_on" in (row := faults.get(name, {}))}
+    lines += [
+        "",
+        f"Two nodes with two ranks each on {', '.join(map(str, sorted(cores)))} cores of one machine, a snapshot every "
+        "step; one job for each row, beside its undisturbed run. A rank that stands still is believed to be about its "
+        "work for some eight seconds: that is the learned limit of its phase, and most of the second row.",
+        "",
+        "![From failure to new step](../benchmarks/results/faults.png)",
+    ]
+    if (peers := faults.get("torchft", {})).get("ratio"):
+        ours, theirs = (peers["full_strength_s"][name] for name in ("regroup", "torchft"))
+        lines += [
+            "",
+            f"SIGKILL of a rank → all ranks train again, median of {ours['n']} in one run: {ours['p50']:.2f} s; "
+            f"torchft 0.2.0 with a replacement replica {theirs['p50']:.2f} s, {peers['ratio']:.1f} times as long.",
+        ]
+    if "goodput_mix" in (soak := faults.get("soak", {})):
+        lines += [
+            "",
+            f"Soak of {soak['minutes']:g} minutes: goodput {soak['goodput_mix']:.3f} with the mix, "
+            f"{soak['goodput_rank_exits']:.3f} with rank exits alone; the results are "
+            f"{'bitwise equal' if soak['bitwise_equal'] else 'NOT equal'} to the undisturbed run.",
+        ]
+    return "\n".join(lines) + "\n"

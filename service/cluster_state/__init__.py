@@ -1,0 +1,1 @@
+"""Turn database rows and cluster facts into the values that policies take."""

@@ -1,0 +1,102 @@
+"""A job's history folded into what its account needs: when it was in which state, what failed, what was saved."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from regroup.service.policy.accounting import (
+    Mark,
+    TimeClass,
+    held_ready,
+    seconds_by_class,
+    seconds_until_dead,
+    steps_lost,
+)
+from regroup.service.domain.states import JobState
+from regroup.service.store.records import Event, JobRow
+from regroup.service.store.store import Store
+
+_EVENTS = 1000
+_WHY_REFUSED = {"snapshot_damaged": "checksum", "snapshot_refused": "replicas"}
+
+
+@dataclass
+class Account:
+    """One job, up to event `number`. Kept between readings: each takes in only what is new."""
+
+    job: JobRow
+    number: int = 0
+    timeline: list[Mark] = field(default_factory=list[Mark])
+    incidents: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """By id, as told last."""
+    checkpoint_seconds: list[float] = field(default_factory=list[float])
+    install_seconds: list[float] = field(default_factory=list[float])
+    """Of each Python that was made for the job."""
+    notes: Counter[str] = field(default_factory=Counter[str])
+    """How many there were of each kind."""
+    snapshots_refused: dict[str, int] = field(default_factory=dict[str, int])
+    """By why: `checksum` or `replicas`."""
+    world_size: int = 0
+    """Of the newest generation."""
+    stragglers: int = 0
+    """Its ranks that keep the others waiting."""
+    spares: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
+    """From then on, Unix seconds, so many devices were held ready for ranks that it might lose."""
+
+    async def catch_up(self, store: Store, job: JobRow) -> None:
+        """Take in the job's events up to its row's version."""
+        self.job = job
+        while self.number < job.version:
+            for event in await store.events(job.id, self.number, _EVENTS):
+                self.take(event)
+
+    def take(self, event: Event) -> None:
+        """Take in the next event."""
+        self.number = event.number
+        if event.type == "note":
+            self.notes[str(event.data.get("kind"))] += 1
+        if event.type == "state":
+            if not JobState(event.data["to"]).holds_devices:
+                self.spares.append((event.time_s, 0))
+            is_held = bool(self.timeline) and self.timeline[-1].is_held
+            self.timeline.append(Mark(event.time_s, JobState(event.data["to"]), is_held))
+        elif event.type == "held":
+            self.timeline.append(Mark(event.time_s, self.timeline[-1].state, is_held=True))
+        elif event.type == "incident":
+            self.incidents[str(event.data["id"])] = event.data
+        elif event.type == "checkpoint" and event.data.get("duration_s") is not None:
+            self.checkpoint_seconds.append(float(event.data["duration_s"]))
+        elif event.type == "note" and event.data.get("kind") == "environment" and event.data["installed"]:
+            self.install_seconds.append(float(event.data["seconds"]))
+        elif event.type == "note" and (why := _WHY_REFUSED.get(str(event.data.get("kind")))):
+            self.snapshots_refused[why] = self.snapshots_refused.get(why, 0) + 1
+        elif event.type == "stragglers":
+            self.stragglers = len(event.data["ranks"])
+        elif event.type == "spares":
+            self.spares.append((event.time_s, sum(event.data["ranks"].values())))
+        elif event.type == "generation":
+            self.world_size = int(event.data["world_size"])
+
+    @property
+    def steps_lost(self) -> Mapping[str, int]:
+        """Committed steps that were done again after incidents, by the reason of these."""
+        return steps_lost(self.incidents.values())
+
+    @property
+    def spare_devices(self) -> int:
+        """Held ready now."""
+        return self.spares[-1][1] if self.spares else 0
+
+    def spare_device_seconds(self, now: float) -> float:
+        """That went into holding nodes ready, until `now`."""
+        return held_ready(self.spares, now)
+
+    def seconds(self, now: float) -> dict[TimeClass, float]:
+        """Seconds of each class until `now`. Steps lost count with the job's average step time."""
+        within = {
+            **seconds_until_dead(self.incidents.values()),
+            TimeClass.RECOMPUTE: sum(self.steps_lost.values()) * (self.job.step_duration_s or 0.0),
+            TimeClass.STALL: self.job.stall_s,
+        }
+        return seconds_by_class(self.timeline, now, within)

@@ -1,0 +1,153 @@
+"""What befalls nodes, noted from what supervisors report of their jobs; and which nodes may be used because of it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import structlog
+
+from regroup.service.policy.detection.node_quarantine import (MEMORY_S, Happening, NodeEvent, Rule, fault_of, fell_silent_as, judge_all, key_of_proof, key_of_silence, unproven)
+from regroup.service.domain.topology import Node
+from regroup.service.ports.cluster import (Cluster, SupervisorEvent)
+from regroup.service.cluster_state.shared_spares import without_kept
+from regroup.service.cluster_state.drain_notices import nodes_to_use
+from regroup.service.settings import Settings
+from regroup.service.store.records import Allotment, JobRow, Lease
+from regroup.service.store.store import Store
+
+_log = structlog.get_logger(__name__)
+
+
+def rule_of(settings: Settings) -> Rule:
+    """How soon this control plane forgets."""
+    return Rule(settings.node_half_life_s, settings.quarantine_s)
+
+
+class NodeHealth:
+    """What one leader knows of the health of nodes; all of it is in the store."""
+
+    def __init__(self, lease: Lease, store: Store, cluster: Cluster, rule: Rule) -> None:
+        self._lease, self._store, self._cluster, self._rule = lease, store, cluster, rule
+
+    async def nodes(self, now: float, *, losing: JobRow | None = None) -> list[Node]:
+        """The nodes of the cluster; those that are about to leave are marked, and of those that are closed, why.
+
+        Args:
+            losing: a job that loses a node, or has to leave it: what its project has kept ready is open to it.
+        """
+        nodes = await nodes_to_use(self._store, self._cluster)
+        nodes = closed(nodes, await self._store.node_events(), now, self._rule)
+        return await without_kept(self._store, nodes, losing.project if losing else None)
+
+    async def hear(self, job: JobRow, reported: Sequence[SupervisorEvent], now: float) -> None:
+        """Note what a supervisor's events say against nodes. What a job rehearses (`faults`) is no node's fault."""
+        speaking = ("note",) if job.spec.get("faults") else ("incident", "note")
+        if told := [event for event in reported if event.type in speaking]:
+            rows = await self._store.live_allotments(job.id)
+            await self._note(faults_in(job.id, told, _machines(rows), now), now)
+
+    async def lost(self, job: JobRow, gone: Iterable[Allotment], now: float) -> None:
+        """Note that the cluster has lost nodes on which the job held these grants."""
+        message = f"the cluster lost it while job {job.name} ran there"
+        await self._note(
+            [
+                NodeEvent(_machine(row), Happening.NODE_LOST, now, f"lost:{row.node_id}", job.id, "", message)
+                for row in gone
+            ],
+            now,
+        )
+
+    async def silent(self, job: JobRow, given_up: Iterable[Allotment], now: float) -> None:
+        """Note that nodes which the cluster has still were given up: what the job ran there was not proven dead."""
+        message = f"it fell silent while job {job.name} ran there"
+        await self._note(
+            [
+                NodeEvent(
+                    _machine(row), Happening.SILENT, now, key_of_silence(row.node_id, row.name), job.id, "", message
+                )
+                for row in given_up
+            ],
+            now,
+        )
+
+    async def fenced(self, now: float) -> list[tuple[Node, str]]:
+        """Nodes on which ranks of a job may run that gave them up, and the job."""
+        silent = unproven(await self._store.node_events(), now)
+        nodes = await self._cluster.nodes() if silent else []
+        return [
+            (node, job_id)
+            for node in nodes
+            for job_id in sorted({each.job_id for each in silent if fell_silent_as(each, node.id)})
+        ]
+
+    async def proven(self, node: Node, job_id: str, now: float) -> None:
+        """Note that nothing of a job is left on a node that was silent to it."""
+        message = f"nothing of job {job_id} is left there"
+        found = [
+            NodeEvent(each.node, Happening.CLEARED, now, key_of_proof(each), job_id, "", message)
+            for each in unproven(await self._store.node_events(), now)
+            if each.job_id == job_id and fell_silent_as(each, node.id)
+        ]
+        if await self._store.note_node_faults(self._lease, found, forget_before_s=now - MEMORY_S):
+            _log.info("a silent node may be used again", node=node.machine, job=job_id)
+
+    async def unfit(self, found: Iterable[tuple[Node, str]], now: float) -> None:
+        """Note what agents in waiting have found wrong with their nodes: again and again, as long as it is so."""
+        await self._note(
+            [
+                NodeEvent(node.machine, Happening.PREFLIGHT, now, f"standby:{node.id}:{now:.0f}", "", "", why)
+                for node, why in found
+            ],
+            now,
+        )
+
+    async def _note(self, faults: Sequence[NodeEvent], now: float) -> None:
+        if not faults:
+            return
+        fresh = await self._store.note_node_faults(self._lease, faults, forget_before_s=now - MEMORY_S)
+        healths = judge_all(await self._store.node_events(), now, self._rule) if fresh else {}
+        for fault in fresh:
+            health = healths[fault.node]
+            told = {"node": fault.node, "fault": fault.kind.value, "job": fault.job_id, "score": round(health.score, 2)}
+            _log.warning("a node failed", **told, message=fault.message, closed=health.why_closed)
+
+
+def closed(nodes: Iterable[Node], events: Iterable[NodeEvent], now: float, rule: Rule) -> list[Node]:
+    """The nodes; of those on which nothing new is to be placed, why."""
+    healths = judge_all(events, now, rule)
+    return [
+        replace(node, closed=healths[node.machine].why_closed) if node.machine in healths else node for node in nodes
+    ]
+
+
+def faults_in(
+    job_id: str, reported: Iterable[SupervisorEvent], machines: Mapping[str, str], now: float
+) -> list[NodeEvent]:
+    """Faults of nodes in what a supervisor reports. `machines`: id or name of a node → what it is called for good."""
+    found: list[NodeEvent] = []
+    for event in reported:
+        kind: Happening | None = None
+        node = str(event.data.get("node_id") or event.data.get("node"))
+        if event.type == "incident":
+            kind = fault_of(str(event.data.get("reason")), event.data.get("evidence"))
+        elif event.type == "note" and event.data.get("kind") == "stuck":
+            kind = Happening.UNKILLABLE
+        elif event.type == "note" and event.data.get("kind") == "preflight" and "fault" in event.data:
+            kind = Happening(event.data["fault"])
+        elif event.type == "note" and event.data.get("kind") == "condition" and event.data["what"] == "device":
+            kind = Happening.DEVICE if event.data["message"] else None
+        if kind is None or node not in machines:
+            continue
+        key = f"incident:{event.data['id']}" if event.type == "incident" else f"{job_id}:{event.key}"
+        message = str(event.data.get("cause") or event.data.get("message") or "")
+        # Clocks of nodes differ: what has not happened yet would count for nothing.
+        found.append(NodeEvent(machines[node], kind, min(event.time_s, now), key, job_id, "", message))
+    return found
+
+
+def _machines(rows: Iterable[Allotment]) -> dict[str, str]:
+    grants = [row for row in rows if row.kind == "grant"]
+    return {name: _machine(row) for row in grants for name in (row.node_id, row.data["name"])}
+
+
+def _machine(row: Allotment) -> str:
+    return row.data.get("machine") or row.data["name"]

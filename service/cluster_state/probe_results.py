@@ -1,0 +1,64 @@
+"""What the newest probes have measured: the results of jobs that have ended, read once each."""
+
+import structlog
+
+from regroup.service.policy.measurements.results import Measured
+from regroup.service.policy.measurements.parse import read
+from regroup.service.domain.topology import DOMAIN_LEVELS
+from regroup.service.domain.states import JobState
+from regroup.service.store.records import JobFilter, JobRow
+from regroup.service.store.store import Store
+
+FUNCTION = "regroup.workers.probe.run:measure"
+"""What a probe runs."""
+LABEL = "regroup.io/probe"
+"""Of a probe, with the kind of its devices."""
+_KINDS = ("cuda", "cpu")
+_LOOKED_AT = 5
+"""Of a kind, so many of the newest jobs: where none of them can be read, nothing was measured."""
+_log = structlog.get_logger(__name__)
+
+
+class Results:
+    """Kept by who asks again and again: the result of a job that has ended does not change."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Measured | None] = {}
+
+    async def newest(self, store: Store) -> list[Measured]:
+        """The newest of each kind of device.
+
+        Raises:
+            UnavailableError: the database does not answer.
+        """
+        looked_at: dict[str, Measured | None] = {}
+        found: list[Measured] = []
+        for kind in _KINDS:
+            wanted = JobFilter(states=frozenset({JobState.SUCCEEDED}), labels={LABEL: kind})
+            for job in (await store.page(wanted, None, _LOOKED_AT)).jobs:
+                if job.spec["workload"].get("function") != FUNCTION:
+                    continue  # somebody's own job with this label
+                looked_at[job.id] = self._known[job.id] if job.id in self._known else await _read(store, job)
+                if (measured := looked_at[job.id]) is not None:
+                    found.append(measured)
+                    break
+        self._known = looked_at
+        return found
+
+
+async def _read(store: Store, job: JobRow) -> Measured | None:
+    """With nodes as they were called, and where they were, when the job was placed."""
+    generations, grants = await store.generations(job.id), await store.queue.grants_of(job.id)
+    try:
+        found = (job.result or {})["probe"]
+        node_of = {int(place["rank"]): str(place["node_id"]) for place in generations[-1].ranks}
+        held = {row.node_id: row.data for row in grants}
+        places = [held[node_of[int(node["ranks"][0])]] for node in found["nodes"]]
+        nodes = [
+            (str(place.get("machine") or place["name"]), tuple(place.get("domain") or ("",) * len(DOMAIN_LEVELS)))
+            for place in places
+        ]
+        return read(found, nodes, job_id=job.id, time_s=job.finished_at or job.created_at)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        _log.warning("the result of a probe cannot be read; one before it counts", job=job.id, error=repr(error))
+        return None

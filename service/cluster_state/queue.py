@@ -1,0 +1,173 @@
+"""Rows as the queue's policy wants to see them: who waits, who holds what, what projects may have."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from regroup.service.policy.placement.place import (Demand, Shortage)
+from regroup.service.policy.scheduling.preemption import given_up
+from regroup.service.policy.scheduling.decide import (Rule, demand_of, position, sizes_of)
+from regroup.service.policy.scheduling.quota import (Hold, Quota)
+from regroup.service.policy.scheduling.entries import (Preemptibility, Priority, Running, Size, Waiting, shrinking)
+from regroup.service.settings import Settings
+from regroup.service.spec.job import JobSpec
+from regroup.service.domain.states import JobState
+from regroup.service.store.projects import (RESIZE, gives_all_up)
+from regroup.service.store.records import Allotment, JobRow, ProjectRow
+from regroup.service.store.store import Store
+
+_ENDING_S = 120.0
+"""A job that is told to end may take so long to be gone."""
+_WAITS_FOR_ELSE = frozenset(
+    {
+        Shortage.NO_NODES, Shortage.TOO_LARGE, Shortage.NODES_CLOSED, Hold.AFTER, Hold.PROJECT_LIMIT,
+        Hold.PROJECT_QUOTA,
+    }
+)  # fmt: skip
+_SETTLED = frozenset({JobState.RUNNING, JobState.RECOVERING, JobState.RESIZING})
+
+
+@dataclass(frozen=True)
+class _Known:
+    spec: JobSpec
+    sizes: tuple[Size, ...]
+    """All legal ones."""
+
+
+class Specs:
+    """Specs of jobs, each read once: they never change."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+
+    def keep(self, jobs: Iterable[JobRow]) -> None:
+        """Forget all others."""
+        ids = {job.id for job in jobs}
+        self._known = {job_id: known for job_id, known in self._known.items() if job_id in ids}
+
+    def of(self, job: JobRow) -> _Known:
+        """The job's spec and its legal sizes."""
+        if job.id not in self._known:
+            spec = job.parsed_spec()
+            sizes = tuple(Size(layout, demand_of(spec, layout)) for layout in spec.ladder)
+            self._known[job.id] = _Known(spec, sizes)
+        return self._known[job.id]
+
+
+def rule_of(settings: Settings) -> Rule:
+    """How this control plane runs its queue."""
+    # What is busy now may be free in a second, and to grow takes a minute's quiet: jobs wait for the size they want.
+    return Rule(settings.ageing_s, settings.least_run_s, can_resize=True, begins_small=False)
+
+
+def quotas_of(projects: Iterable[ProjectRow]) -> dict[str, Quota]:
+    """What projects may hold."""
+    return {row.name: Quota(row.guaranteed, row.borrowable, row.limit, row.weight) for row in projects}
+
+
+def waiting(job: JobRow, specs: Specs, *, after: Sequence[str], now: float, start_s: float) -> Waiting:
+    """A queued job. `after`: names of jobs that it still waits for; `start_s`: what starting may take."""
+    known = specs.of(job)
+    spec = known.spec
+    return Waiting(
+        job.id,
+        job.name,
+        sizes_of(spec),
+        project=job.project,
+        priority=Priority[spec.priority],
+        preemptibility=Preemptibility(spec.gives),
+        queued_s=job.queued_at,
+        longest_s=_longest_s(job, spec, now, start_s),
+        after=tuple(after),
+    )
+
+
+def running(job: JobRow, grants: Sequence[Allotment], specs: Specs, *, now: float) -> list[Running]:
+    """A job that holds these grants; one that is to be smaller as two: what stays, and what comes free."""
+    whole, wanted = _whole(job, grants, specs, now), job.intents.get(RESIZE)
+    smaller = [size for size in whole.smaller if wanted and size.layout.to_json() == wanted["layout"]]
+    return shrinking(whole, given_up(whole.seats, whole.demand, smaller[0]), now) if smaller else [whole]
+
+
+def _whole(job: JobRow, grants: Sequence[Allotment], specs: Specs, now: float) -> Running:
+    known = specs.of(job)
+    spec, seats = known.spec, Counter[str]()
+    for row in grants:  # a node may have given several
+        seats[row.node_id] += int(row.data["ranks"])
+    ranks = seats.total()
+    each = known.sizes[0].demand
+    is_leaving = bool(gives_all_up(job) or job.intents.get("cancel") or job.state is JobState.DRAINING)
+    return Running(
+        job.id,
+        job.name,
+        Demand(ranks, each.segment, each.device, each.cpus, each.memory_bytes, kind=each.kind),
+        tuple(seats.items()),
+        tuple(size for size in known.sizes if size.ranks < ranks),
+        project=job.project,
+        priority=Priority[spec.priority],
+        preemptibility=Preemptibility(spec.gives),
+        # One that is still starting has nothing to save yet: it counts as if it began now.
+        since_s=min((row.created_at for row in grants), default=now) if job.state in _SETTLED else now,
+        ends_s=None if job.is_held else _ends_s(job, spec, now),
+        is_leaving=is_leaving and not job.is_held,
+    )
+
+
+def held(jobs: Iterable[JobRow], rows: Iterable[Allotment], specs: Specs, *, now: float) -> list[Running]:
+    """All that hold devices."""
+    grants: dict[str, list[Allotment]] = {}
+    for row in rows:
+        if row.kind == "grant":
+            grants.setdefault(row.job_id, []).append(row)
+    parts = list[Running]()
+    for job in jobs:
+        mine = grants.get(job.id, ())
+        if seats := [row for row in mine if row.is_seat]:
+            parts += running(job, seats, specs, now=now)
+        if ready := [row for row in mine if row.is_spare]:
+            # They come and go with the job, and nobody can ask for them alone.
+            spare = replace(_whole(job, ready, specs, now), smaller=(), preemptibility=Preemptibility.none)
+            parts.append(spare)
+    return parts
+
+
+def _longest_s(job: JobRow, spec: JobSpec, now: float, start_s: float) -> float | None:
+    """`max_duration` ends it, counted from its first start; one that is held afterwards is not gone then."""
+    if spec.max_duration is None or spec.hold_on_failure is not None:
+        return None
+    ran_s = 0.0 if job.started_at is None else now - job.started_at
+    return max(0.0, spec.max_duration - ran_s) + start_s + _ENDING_S
+
+
+def _ends_s(job: JobRow, spec: JobSpec, now: float) -> float | None:
+    """When it is done at its present pace, or `max_duration` ends it."""
+    ends: list[float] = []
+    if job.steps is not None and job.step_duration_s:
+        ends.append(now + max(0, job.steps - job.step) * job.step_duration_s)
+    if spec.max_duration is not None and job.started_at is not None and spec.hold_on_failure is None:
+        ends.append(max(now, job.started_at + spec.max_duration + _ENDING_S))
+    return min(ends, default=None)
+
+
+def waits_for_nodes(job: JobRow) -> bool:
+    """Whether a queued job could have room that comes free. Not one that the cluster or its project could not hold
+    anyway, or that comes after another; one that nobody has looked at yet may."""
+    return not any(each.reason in _WAITS_FOR_ELSE for each in job.conditions if not each.status)
+
+
+async def jobs_ahead(store: Store, job: JobRow, *, now: float, ageing_s: float) -> int | None:
+    """How many jobs have their turn before this one as things stand; None if it does not queue."""
+    if job.state is not JobState.QUEUED:
+        return None
+    specs, rule = Specs(), Rule(ageing_s)
+    queue = [waiting(each, specs, after=(), now=now, start_s=0.0) for each in await store.queued_jobs()]
+    there = held(await store.live_jobs(), await store.live_allotments(), specs, now=now)
+    quotas = quotas_of(await store.queue.projects())
+    return position(job.id, queue, there, quotas, now_s=now, rule=rule)
+
+
+def unmet(after: Sequence[str], others: Mapping[str, JobRow]) -> tuple[list[str], JobRow | None]:
+    """Of jobs named by id: names of those that have not succeeded yet, and one that never will."""
+    wanted = [others[job_id] for job_id in after]
+    failed = next((job for job in wanted if job.state.is_terminal and job.state is not JobState.SUCCEEDED), None)
+    return [job.name for job in wanted if job.state is not JobState.SUCCEEDED], failed

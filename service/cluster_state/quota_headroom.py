@@ -1,0 +1,75 @@
+"""How much more a job that runs may hold, as far as the quotas of projects go."""
+
+import asyncio
+from collections.abc import Sequence
+
+from regroup.service.cluster_state import queue as shown
+from regroup.service.domain.layout import Layout
+from regroup.service.policy.placement.demand import Demand
+from regroup.service.policy.scheduling.decide import (books_of, demand_of)
+from regroup.service.policy.scheduling.quota import (Books, Held)
+from regroup.service.policy.scheduling.capacity import Rooms
+from regroup.service.domain.topology import Node
+from regroup.service.policy.scheduling.entries import (Preemptibility, firm)
+from regroup.service.store.records import JobRow
+from regroup.service.store.store import Store
+
+
+class Allowance:
+    """One for all jobs of a leader: specs are not read twice."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._specs = store, shown.Specs()
+        self.turn = asyncio.Lock()
+        """Whoever grows holds it from the question until rows say what was taken: two must not take the same."""
+
+    async def refuses(self, job: JobRow, layout: Layout, nodes: Sequence[Node], now: float) -> str:
+        """Why the job may not be of this size; empty if it may.
+
+        Args:
+            nodes: with what is free beside all jobs.
+        """
+        (held,) = await self._held(job, [layout], nodes, now)
+        return f"to be of {layout.world_size} ranks it {held.message}" if held else ""
+
+    async def largest(
+        self, job: JobRow, layouts: Sequence[Layout], nodes: Sequence[Node], now: float, *, at_most: int
+    ) -> int:
+        """The largest data-parallel degree of these, `at_most` so much, that the job may have; 0 if none."""
+        fitting = [layout for layout in layouts if layout.data_degree <= at_most]
+        sizes = zip(fitting, await self._held(job, fitting, nodes, now), strict=True)
+        return max((layout.data_degree for layout, held in sizes if held is None), default=0)
+
+    async def refuses_spare(self, job: JobRow, demand: Demand, nodes: Sequence[Node], now: float) -> str:
+        """Why the job may not hold a node ready, with room for so many ranks; empty if it may."""
+        books, rooms = await self._books(now), Rooms(nodes)
+        if books is None:
+            return ""
+        free, capacity = rooms.free(demand), rooms.all(demand)
+        held = books.held(job.project, demand.ranks, demand.ranks, free=free, capacity=capacity)
+        return held.message if held else ""
+
+    async def _books(self, now: float) -> Books | None:
+        """None where nobody has set up a project."""
+        if not (quotas := shown.quotas_of(await self._store.queue.projects())):
+            return None
+        live, rows = await self._store.live_jobs(), await self._store.live_allotments()
+        self._specs.keep(live)
+        return books_of(shown.held(live, rows, self._specs, now=now), quotas)
+
+    async def _held(
+        self, job: JobRow, layouts: Sequence[Layout], nodes: Sequence[Node], now: float
+    ) -> list[Held | None]:
+        if (books := await self._books(now)) is None:
+            return [None] * len(layouts)
+        spec, rooms = job.parsed_spec(), Rooms(nodes)
+        rows = await self._store.live_allotments(job.id)
+        has = sum(row.data["ranks"] for row in rows if row.is_seat)
+        least, gives = spec.ladder[0].world_size, Preemptibility(spec.gives)
+        found = list[Held | None]()
+        for layout in layouts:
+            demand = demand_of(spec, layout)
+            more_firm = firm(gives, demand.ranks, least) - firm(gives, has, least)
+            free, capacity = rooms.free(demand), rooms.all(demand)
+            found.append(books.held(job.project, demand.ranks - has, more_firm, free=free, capacity=capacity))
+        return found

@@ -1,0 +1,56 @@
+"""Nodes that projects have kept ready for all their jobs (`spares` of a project), as rows and cluster have it now."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from regroup.service.policy.scheduling.shared_spares import (Keeper, Part, kept, why_kept)
+from regroup.service.domain.topology import (Kind, Node)
+from regroup.service.cluster_state.allocations import without_allotted
+from regroup.service.store.records import Allotment, JobRow, ProjectRow
+from regroup.service.store.store import Store
+
+
+async def kept_nodes(store: Store, nodes: Sequence[Node]) -> dict[str, str]:
+    """Node id → project that it is kept for.
+
+    Raises:
+        UnavailableError: the database does not answer.
+    """
+    projects = [row for row in await store.queue.projects() if row.spares]
+    if not projects:
+        return {}
+    jobs, rows = {job.id: job for job in await store.live_jobs()}, await store.live_allotments()
+    return kept([_keeper(project, jobs, rows) for project in projects], without_allotted(nodes, rows))
+
+
+async def without_kept(store: Store, nodes: Sequence[Node], project: str | None = None) -> list[Node]:
+    """The nodes; those that are kept are closed, but for those of `project`."""
+    found = await kept_nodes(store, nodes)
+    closed = {node_id: why_kept(keeper) for node_id, keeper in found.items() if keeper != project}
+    return [replace(node, closed=closed[node.id]) if node.id in closed else node for node in nodes]
+
+
+def _keeper(project: ProjectRow, jobs: Mapping[str, JobRow], rows: Sequence[Allotment]) -> Keeper:
+    names = {job.id for job in jobs.values() if job.project == project.name}
+    mine = [row for row in rows if row.kind == "grant" and row.job_id in names]
+    parts: dict[tuple[str, str], list[Allotment]] = {}
+    for row in mine:
+        if row.is_seat:
+            parts.setdefault((row.job_id, row.node_id), []).append(row)
+    held = sum(int(row.data["ranks"]) for row in mine)
+    left = None if project.limit is None else max(0, project.limit - held)
+    return Keeper(
+        project.name, project.spares, [_part(jobs[job_id], grants) for (job_id, _), grants in parts.items()], left
+    )
+
+
+def _part(job: JobRow, grants: Sequence[Allotment]) -> Part:
+    sums = Counter[str]()
+    for row in grants:
+        sums.update(
+            ranks=row.data["ranks"], cpus=row.data["cpus"], memory=row.data["memory_bytes"],
+            gpus=row.data["ranks"] if row.data["device_kind"] == "cuda" else 0,
+        )  # fmt: skip
+    kind = Kind(job.spec["resources"].get("accelerator") or "", job.spec["environment"].get("image") or "")
+    return Part(sums["ranks"], (sums["cpus"], sums["gpus"], sums["memory"]), kind)

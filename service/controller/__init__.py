@@ -1,0 +1,1 @@
+"""The leader loop of the control plane and its reconcilers."""

@@ -1,0 +1,1 @@
+"""Nouns that every layer shares: states, errors, layout, hardware, topology. Pure."""

@@ -1,0 +1,53 @@
+"""The layout of a generation: parallel degrees, their product, and the ladder of legal sizes."""
+
+from dataclasses import asdict, dataclass
+
+from regroup.service.domain.errors import (FieldIssue, SpecError)
+
+_MICRO_BATCH = "micro_batch"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Parallel degrees; their product is the world size. Rank order is tp innermost, pp outermost."""
+
+    dp_replicate: int = 1
+    dp_shard: int = 1
+    cp: int = 1
+    tp: int = 1
+    pp: int = 1
+    micro_batch: int | None = None
+    """Samples of a forward, where fewer are taken than the spec says: so many are not legal here, or do not fit."""
+
+    def __post_init__(self) -> None:
+        for name, degree in self.to_json().items():
+            if degree < 1:
+                raise SpecError([FieldIssue(f"layout.{name}", "a parallel degree is at least 1", degree)])
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self.dp_replicate * self.dp_shard * self.cp * self.tp * self.pp
+
+    @property
+    def data_degree(self) -> int:
+        """Number of ranks that see different samples."""
+        return self.dp_replicate * self.dp_shard
+
+    @property
+    def segment_size(self) -> int:
+        """Ranks of one TP group, which a placement keeps inside the innermost domain."""
+        return self.tp
+
+    @property
+    def degrees(self) -> dict[str, int]:
+        """Degrees by name."""
+        return {name: degree for name, degree in asdict(self).items() if name != _MICRO_BATCH}
+
+    def to_json(self) -> dict[str, int]:
+        """Plain data: the degrees, and the micro-batch where it is not the spec's."""
+        return self.degrees if self.micro_batch is None else {**self.degrees, _MICRO_BATCH: self.micro_batch}
+
+    def __str__(self) -> str:
+        split = "×".join(f"{name}={degree}" for name, degree in self.degrees.items() if degree > 1) or "dp_shard=1"
+        return split if self.micro_batch is None else f"{split}, {_MICRO_BATCH}={self.micro_batch}"

@@ -1,0 +1,1 @@
+"""Start, find and end a local Ray cluster and its processes."""

@@ -1,0 +1,75 @@
+"""Runs `ray start` for several nodes at the price of one import: `python -m regroup.service.local.ray_start NODES`.
+
+NODES is JSON: a list of {"argv", "environment", "output", "after_port"}. Each node is started by a fork of this
+process, which writes to `output` and, if told so, first waits until `after_port` of this machine is open. Exits with 0
+when all have started, else with 1 as soon as one has failed.
+"""
+
+import json
+import os
+import random
+import secrets
+import socket
+import sys
+import time
+import traceback
+from typing import Any
+
+from ray.scripts import scripts
+
+_WAIT_S = 60.0
+_NODE_ID_BYTES = 28
+
+# Nobody here speaks the Ray client protocol, and `ray start` knows no flag to leave its server out: it is left out
+# where the package of that protocol is missing. One process, one open port and a second of start-up less.
+scripts.get_ray_client_dependency_error = lambda: "not wanted"
+
+
+def main(nodes: list[dict[str, Any]]) -> int:
+    """Start all nodes."""
+    pids = {_fork(node) for node in nodes}
+    while pids:
+        pid, status = os.wait()
+        pids.discard(pid)
+        if status != 0:
+            return 1
+    return 0
+
+
+def _fork(node: dict[str, Any]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        output = os.open(node["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.environ.update(node["environment"])
+        # Ray's generator of node ids was seeded before the fork: siblings would draw the same id.
+        os.environ["RAY_OVERRIDE_NODE_ID_FOR_TESTING"] = secrets.token_hex(_NODE_ID_BYTES)
+        random.seed()
+        _wait_for(node["after_port"])
+        scripts.cli.main(["start", *node["argv"]], prog_name="ray", standalone_mode=False)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _wait_for(port: int) -> None:
+    deadline = time.monotonic() + _WAIT_S
+    while port:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"port {port} did not open within {_WAIT_S:.0f} s")
+        time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))

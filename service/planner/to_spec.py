@@ -1,0 +1,66 @@
+"""A plan as the parts of a job spec that say it, and what keeps the built-in trainer from running it."""
+
+from typing import Any
+
+from regroup.service.spec.layout_rules import (Choice, Model, violations)
+from regroup.service.spec.layout import (DataParallel, LayoutSpec)
+from regroup.service.planner.types import (Plan, Work)
+
+_PRECISION = {"fp8": "float8", "fp4": "float8"}
+
+
+def as_spec(work: Work, plan: Plan) -> dict[str, Any]:
+    """The fields of `layout` and `training` that say this plan, where they are not the defaults."""
+    layout = _layout(plan).model_dump(mode="json", exclude_defaults=True, exclude={"dp", "auto"})
+    training: dict[str, Any] = {
+        "global_batch": work.global_batch,
+        "micro_batch": plan.micro_batch,
+        "sequence": work.sequence,
+        "precision": _PRECISION.get(work.precision, work.precision),
+    }
+    if plan.checkpointing != "none":
+        training["activation_checkpointing"] = plan.checkpointing
+    return {"layout": {"dp": plan.layout.data_degree, **layout}, "training": training}
+
+
+def obstacles(work: Work, plan: Plan) -> list[str]:
+    """The rules of `service/spec/layout_rules.py` that this plan breaks; empty if a job can run it."""
+    layout, model = _layout(plan), work.model
+    if model.experts > 1:
+        return ["the built-in transformer has no mixture of experts"]
+    choice = Choice(
+        dp=plan.layout.data_degree,
+        stages=layout.stages,
+        activation_checkpointing=plan.checkpointing,
+        precision=_PRECISION.get(work.precision, work.precision),
+        reduce="fp32",
+        compile="off",
+        sequence=work.sequence,
+        micro_batches=work.global_batch // plan.micro_batch,
+        model=Model(
+            layers=model.layers,
+            heads=model.heads,
+            kv_heads=model.groups,
+            ffn_dim=model.inner,
+            vocab_size=model.vocabulary,
+            tie_embeddings=model.tied,
+        ),
+        **layout.model_dump(exclude={"dp", "auto"}),
+    )
+    return violations(choice)
+
+
+def _layout(plan: Plan) -> LayoutSpec:
+    degrees = plan.layout
+    data = DataParallel(min=degrees.data_degree, target=degrees.data_degree, max=degrees.data_degree)
+    hybrid = plan.sharding == "fsdp" and degrees.dp_replicate > 1
+    return LayoutSpec(
+        dp=data,
+        data_parallel=plan.sharding,
+        dp_shard=degrees.dp_shard if hybrid else None,
+        tp=degrees.tp,
+        cp=degrees.cp,
+        pp=degrees.pp,
+        schedule=plan.schedule,
+        sequence_parallel=plan.sequence_parallel,
+    )

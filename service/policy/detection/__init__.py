@@ -1,0 +1,1 @@
+"""Decide what is wrong: hang, straggler, desync, loss spike, bad node. Pure."""

@@ -1,0 +1,35 @@
+"""Whether ranks may still go back when a loss or gradient norm stands out. Pure. What stands out they find themselves,
+all alike, before anything of the step is kept (workers/rank/loss_spikes.py)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from regroup.service.policy.recovery.classify import (Charge, level_of)
+
+BUDGET = "loss_spike"
+
+
+def rule_for_ranks(
+    do: str,
+    known: Mapping[int, tuple[str, float]],
+    charges: Sequence[Charge],
+    most: int,
+    *,
+    window_s: float,
+    refill_steps: int,
+    now_s: float,
+    step: int,
+) -> dict[str, Any]:
+    """What the ranks of the next generation are told, as plain data: `do`, and as `known` the steps that are done again
+    because of a spike, each with what stood out and its largest value that does not.
+
+    Args:
+        do: the spec's `recovery.loss_spike`. A `rollback` that the budget does not allow any more is a `warn`: a job
+            does not end for its loss.
+        charges: earlier failures of all causes, oldest first; `most`: of them that the budget allows.
+        step: that the next generation starts from.
+    """
+    mine = [charge for charge in charges if charge.budget == BUDGET and now_s - charge.time_s <= window_s]
+    is_used_up = level_of([*mine, Charge(BUDGET, now_s, step)], refill_steps) > most
+    spikes = [(at, of, limit) for at, (of, limit) in sorted(known.items())]
+    return {"do": "warn" if do == "rollback" and is_used_up else do, "known": spikes}

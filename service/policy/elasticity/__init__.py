@@ -1,0 +1,1 @@
+"""Decide which size and layout a running job gets. Pure."""

@@ -1,0 +1,1 @@
+"""Turn probe output into measured hardware and anomalies. Pure."""

@@ -1,0 +1,155 @@
+"""Measured values laid over the tables of hardware: the one place where both meet. What was not measured stays."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from regroup.service.domain.hardware import (LINKS, Device, Link, find_device)
+from regroup.service.policy.placement.link_speeds import (Links, LinkSpeed)
+from regroup.service.policy.measurements.results import (Measured, MeasuredCollective, MeasuredLevel)
+from regroup.service.domain.topology import Level
+
+_TERA = 1e12
+_HALVES = {"all_gather": 1.0, "reduce_scatter": 1.0, "all_reduce": 2.0}
+"""Rounds of a ring that a collective takes: those by which the planner counts."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number that was measured, and what it stands in for."""
+
+    name: str
+    """As the tables call it, with its unit."""
+    value: float
+    table: float
+    """What would have counted."""
+    time_s: float
+    """When it was measured, Unix seconds."""
+    job_id: str
+    """By which probe."""
+
+    def __str__(self) -> str:
+        at = datetime.fromtimestamp(self.time_s, UTC)
+        return (
+            f"- {self.name}: {self.value:.4g} measured {at:%Y-%m-%d %H:%M} UTC by {self.job_id}, not {self.table:.4g}"
+        )
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A kind of device in the cluster it is in."""
+
+    device: Device
+    link: Link
+    """Inside of a node."""
+    domain: int
+    """Devices of a node."""
+    network_bytes_s: float
+    """One way out of one device's share of its node's ports."""
+    figures: tuple[Figure, ...] = ()
+    """What of it was measured."""
+    probe: Measured | None = None
+    """By which probe."""
+
+
+def hardware(device: Device, probes: Iterable[Measured]) -> Hardware:
+    """The device's row, with what the newest probe of such devices has measured in its place."""
+    plain = Hardware(device, LINKS[device.link], device.domain, device.network_bytes_s)
+    found = next((probe for probe in probes if is_of(probe, device)), None)
+    return plain if found is None else _measured(plain, found)
+
+
+def is_of(probe: Measured, device: Device) -> bool:
+    """Whether it was such devices, and no others, that were measured."""
+    if probe.kind == "cpu":
+        return device.name == "cpu"
+    return all(find_device(name) is device for name in probe.device.split(", "))
+
+
+def links(table: Links, probe: Measured | None) -> Links:
+    """Speeds by level; of levels beyond those that were measured the table's, but none faster than what is inside."""
+    if probe is None:
+        return table
+    measured = {each.level: LinkSpeed(each.bytes_s, each.latency_s) for each in probe.levels}
+    merged: dict[Level, LinkSpeed] = {}
+    inside: LinkSpeed | None = None
+    for level in reversed(Level):
+        speed = measured.get(level, table[level])
+        if level not in measured and inside is not None:
+            speed = LinkSpeed(min(speed.bytes_per_s, inside.bytes_per_s), max(speed.latency_s, inside.latency_s))
+        merged[level] = inside = speed
+    return {level: merged[level] for level in table}
+
+
+def _measured(plain: Hardware, probe: Measured) -> Hardware:
+    device, link, network = _device(plain.device, probe), _link(plain.link, probe), _out_of_nodes(probe)
+    found = Hardware(
+        device,
+        link,
+        min(node.ranks for node in probe.nodes),
+        plain.network_bytes_s if network is None else network.bytes_s,
+    )
+    before, after = _told(plain), _told(found)
+    figures = [
+        Figure(name, value, before.get(name, 0.0), probe.time_s, probe.job_id)
+        for name, value in after.items()
+        if value != before.get(name)
+    ]
+    return replace(found, figures=tuple(figures), probe=probe)
+
+
+def _device(device: Device, probe: Measured) -> Device:
+    """Its products at their best. What a GPU copies is less than its sheet says, and it is the sheet that the planner's
+    constants were fitted to: of memory only a generic row takes the measured value."""
+    best: dict[str, float] = {}
+    for each in probe.products:
+        best[each.dtype] = max(each.flops, best.get(each.dtype, 0.0))
+    flops = {dtype: value / device.ceiling / _TERA for dtype, value in best.items()}
+    memory = min(node.memory_bytes_s for node in probe.nodes) if probe.kind == "cpu" else device.memory_bytes_s
+    reserved = probe.rank_bytes or device.reserved_bytes
+    return replace(device, peak_tflops={**device.peak_tflops, **flops}, memory_bytes_s=memory, reserved_bytes=reserved)
+
+
+def _link(link: Link, probe: Measured) -> Link:
+    """Latency and bandwidth of a ring by which the measured collectives inside of nodes take the time they took."""
+    scope = "node" if len(probe.nodes) > 1 else "all"
+    found = [each for each in probe.collectives if each.scope == scope and each.name in _HALVES]
+    if not found:
+        return link
+    latency_s, bandwidth = ring_of(found)
+    return Link(bandwidth, latency_s, 0.0, f"measured by {probe.job_id}")
+
+
+def ring_of(collectives: Sequence[MeasuredCollective]) -> tuple[float, float]:
+    """Seconds of a hop, and bytes a second, of the ring that fits best: least squares of relative errors."""
+    rows = [
+        (
+            _HALVES[each.name] * (each.ranks - 1) / each.seconds,
+            _HALVES[each.name] * (each.ranks - 1) / each.ranks * each.size_bytes / each.seconds,
+        )
+        for each in collectives
+    ]
+    aa, ab, bb = (sum(row[i] * row[j] for row in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
+    a, b = sum(row[0] for row in rows), sum(row[1] for row in rows)
+    determinant = aa * bb - ab * ab
+    hop_s, byte_s = ((a * bb - b * ab) / determinant, (b * aa - a * ab) / determinant) if determinant else (0.0, 0.0)
+    if hop_s < 0 or byte_s <= 0:  # noise: then all of it is bandwidth
+        hop_s, byte_s = 0.0, b / bb
+    return hop_s, 1 / byte_s
+
+
+def _out_of_nodes(probe: Measured) -> MeasuredLevel | None:
+    return next((each for each in probe.levels if each.level is not Level.DEVICE), None)
+
+
+def _told(hardware: Hardware) -> dict[str, float]:
+    device, link = hardware.device, hardware.link
+    return {
+        **{f"{dtype} product FLOP/s": peak * device.ceiling * _TERA for dtype, peak in device.peak_tflops.items()},
+        "memory bytes/s": device.memory_bytes_s,
+        **({} if device.reserved_bytes is None else {"rank bytes": device.reserved_bytes}),
+        "link bytes/s": link.bandwidth_bytes_s,
+        "link latency s": link.latency_s,
+        "network bytes/s": hardware.network_bytes_s,
+        "devices of a node": float(hardware.domain),
+    }

@@ -1,0 +1,90 @@
+"""A probe's result, read from the words of its ranks.
+
+Which levels a pair of nodes tells of, the tree of domains says: the way from one to the other leaves all domains that
+have not both.
+"""
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from regroup.service.policy.topology.device_islands import (fabric, islands)
+from regroup.service.policy.measurements.results import (Measured, MeasuredBlock, MeasuredCollective, MeasuredLevel, MeasuredLoad, MeasuredNode, MeasuredProduct, MeasuredStep, Shape)
+from regroup.service.policy.measurements.anomalies import (Pairs, leaves, slow_links, slow_nodes, wrong_nodes)
+from regroup.service.domain.topology import (DOMAIN_LEVELS, Level)
+
+
+def read(
+    found: Mapping[str, Any],
+    nodes: Sequence[tuple[str, tuple[str, ...]]],
+    *,
+    job_id: str,
+    time_s: float,
+) -> Measured:
+    """The result of a probe (`workers/probe/run.py`).
+
+    Args:
+        nodes: of each, what it is called for good and its domains, as the probe numbered them.
+
+    Raises:
+        KeyError, TypeError, ValueError, IndexError: it is no such result.
+    """
+    by_node = tuple(
+        MeasuredNode(
+            nodes[at][0],
+            len(each["ranks"]),
+            nodes[at][1],
+            dict(each["flops"]),
+            float(each["memory_bytes_s"]),
+            islands(each["inside"]),
+            fabric(each["inside"]),
+        )
+        for at, each in enumerate(found["nodes"])
+    )
+    pairs = [(int(a), int(b), float(bytes_s), float(latency_s)) for a, b, bytes_s, latency_s in found["pairs"]]
+    levels = _levels(by_node, pairs, found["rings"])
+    return Measured(
+        job_id,
+        time_s,
+        str(found["kind"]),
+        str(found["device"]),
+        sum(node.ranks for node in by_node),
+        by_node,
+        levels,
+        tuple(
+            MeasuredCollective(str(name), str(scope), int(ranks), int(size), float(seconds))
+            for name, scope, ranks, size, seconds, _ in found["collectives"]
+        ),
+        tuple(MeasuredProduct(str(dtype), int(side), float(flops)) for dtype, side, flops in found["products"]),
+        (*wrong_nodes(found, by_node), *slow_nodes(by_node, pairs), *slow_links(by_node, pairs)),
+        tuple(
+            MeasuredBlock(int(batch), int(sequence), int(dim), int(heads), int(ffn), float(seconds))
+            for batch, sequence, dim, heads, ffn, seconds in found["blocks"]
+        ),
+        tuple(
+            MeasuredStep(str(kind), int(layers), int(count), float(seconds))
+            for kind, layers, count, seconds in found["steps"]
+        ),
+        None if found["alone_flops"] is None else float(found["alone_flops"]),
+        None if found.get("rank_bytes") is None else float(found["rank_bytes"]),  # earlier probes have none
+        tuple(
+            MeasuredLoad(str(kind), int(layers), int(count), Shape(*map(int, shape)), float(seconds))
+            for kind, layers, count, shape, seconds in found.get("loads", ())  # likewise
+        ),
+    )
+
+
+def _levels(nodes: Sequence[MeasuredNode], pairs: Pairs, rings: Mapping[str, Any]) -> tuple[MeasuredLevel, ...]:
+    found: list[MeasuredLevel] = []
+    inside = rings.get("node" if len(nodes) > 1 else "all")
+    if inside is not None:
+        bytes_s, latency_s = float(inside[1]), float(inside[2])
+        found.append(MeasuredLevel(Level.DEVICE, bytes_s, latency_s, bytes_s, 0))
+    for level in reversed([*DOMAIN_LEVELS, Level.NODE]):
+        of_it = [pair for pair in pairs if leaves(nodes[pair[0]].domains, nodes[pair[1]].domains) is level]
+        if of_it:
+            speeds = [pair[2] for pair in of_it]
+            found.append(
+                MeasuredLevel(level, median(speeds), median(pair[3] for pair in of_it), min(speeds), len(of_it))
+            )
+    return tuple(found)

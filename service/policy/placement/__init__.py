@@ -1,0 +1,1 @@
+"""Choose nodes for the ranks of a job. Pure."""

@@ -1,0 +1,196 @@
+"""Which nodes a job gets: all it needs or none, where its ranks talk least and the least is broken up."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from regroup.service.policy.placement.communication_cost import (Ground, costs)
+from regroup.service.policy.placement.demand import (Choice, Demand, NodeRoom, Placement, Rejected, Seat, Shortage, Unplaceable)
+from regroup.service.policy.placement.link_speeds import (Links, links_for)
+from regroup.service.policy.placement.search import (Search, Way)
+from regroup.service.policy.placement.node_index import (Site, totals)
+from regroup.service.policy.placement.rank_order import numbers_of
+from regroup.service.policy.placement.unschedulable import (closed_ones, node_room, table, unplaceable)
+from regroup.service.domain.topology import (DOMAIN_LEVELS, Level, Node)
+
+__all__ = [
+    "Choice",
+    "Demand",
+    "NodeRoom",
+    "Placement",
+    "Rejected",
+    "Seat",
+    "Shortage",
+    "Site",
+    "Unplaceable",
+    "fits_empty",
+    "occupy",
+    "place",
+    "place_instead",
+]  # fmt: skip
+
+_TOLD = 4
+"""Ways that were rejected and are told of."""
+
+
+def place(demand: Demand, nodes: Iterable[Node], links: Links | None = None) -> Placement | Unplaceable:
+    """Nodes for all ranks, or what is missing.
+
+    Args:
+        nodes: a `Site` is taken as it is; whoever asks for several jobs makes one and takes from it.
+        links: how fast they are connected; as `links_for` has it if absent.
+    """
+    site = nodes if isinstance(nodes, Site) else Site(nodes)
+    links = links or links_for(demand.device)
+    if _largest(demand, site) < demand.ranks:
+        return unplaceable(demand, site)
+    search = Search(demand, site, links)
+    best, others = search.best()
+    if best is None:
+        return unplaceable(demand, site)
+    return _placement(search, best, others)
+
+
+def place_instead(
+    demand: Demand, ranks: Sequence[int], nodes: Iterable[Node], beside: Sequence[Sequence[str]] = ()
+) -> Placement | Unplaceable:
+    """A node of its own for each of so many ranks, in their order: seats whose nodes were lost, and who takes them. The
+    largest has the first choice, and takes the nearest to those that stay, then the tightest fit.
+
+    Args:
+        beside: domains of the nodes that stay, as `domain_of` has them.
+    """
+    site = Site(nodes)
+    free = site.free(demand)
+    grain = demand.segment if demand.segment_within is Level.NODE else 1
+    left, found = set(range(len(site.nodes))), dict[int, Node]()
+    for seat, wanted in sorted(enumerate(ranks), key=lambda item: -item[1]):
+        enough = [at for at in left if free[at] // grain * grain >= wanted and _may_be_at(demand, site, at, beside)]
+        if not enough:
+            inside = f" in the {demand.required} of the others" if demand.required and beside else ""
+            message = f"no other node{inside} has room for {wanted} of {demand.ranks} ranks"
+            rooms = tuple(node_room(demand, site, at) for at in site.first_by_name(len(site.nodes)))
+            return Unplaceable(Shortage.BUSY, f"{message}{table(rooms, len(rooms))}{closed_ones(site.closed)}", rooms)
+        best = min(enough, key=lambda at: (_distance(site, at, beside), free[at], site.nodes[at].name, at))
+        found[seat] = site.nodes[best]
+        left.discard(best)
+    return Placement(tuple(Seat(found[seat], wanted) for seat, wanted in enumerate(ranks)))
+
+
+def fits_empty(demand: Demand, nodes: Iterable[Node]) -> bool:
+    """Whether it would fit if nothing else ran."""
+    site = nodes if isinstance(nodes, Site) else Site(nodes)
+    if not site.knows(demand.required):
+        return False
+    level = -1 if demand.required not in DOMAIN_LEVELS else DOMAIN_LEVELS.index(demand.required)
+    if demand.required is Level.NODE:
+        return max(site.all(demand), default=0) // demand.segment * demand.segment >= demand.ranks
+    return max(totals(demand, site.all(demand), site.starts, level), default=0) >= demand.ranks
+
+
+def occupy(nodes: Sequence[Node], demand: Demand, placement: Placement) -> list[Node]:
+    """The nodes once the placement is taken."""
+    taken = {seat.node.id: seat.ranks for seat in placement.seats}
+    return [
+        replace(
+            node,
+            free_cpus=node.free_cpus - taken[node.id] * demand.cpus,
+            free_gpus=node.free_gpus - (taken[node.id] if demand.device == "cuda" else 0),
+            free_memory_bytes=node.free_memory_bytes - taken[node.id] * demand.memory_bytes,
+        )
+        if node.id in taken
+        else node
+        for node in nodes
+    ]
+
+
+def _largest(demand: Demand, site: Site) -> int:
+    """Ranks that fit where all of them may be together."""
+    if not site.knows(demand.required):
+        return 0
+    if demand.required is Level.NODE:
+        return max(site.free(demand), default=0) // demand.segment * demand.segment
+    level = -1 if demand.required is None else DOMAIN_LEVELS.index(demand.required)
+    return max(site.sums(demand, level), default=0)
+
+
+def _placement(search: Search, best: Way, others: Sequence[Way]) -> Placement:
+    site, numbers = search.site, numbers_of(search, best)
+    seats = tuple(Seat(site.nodes[at], count, which) for (at, count), which in zip(best.seats, numbers, strict=True))
+    found = costs(best.axes, _ground(search, best), search.links)
+    choice = Choice(
+        _inside(site, best), best.communication_s, tuple(found), best.broken, _rejected(search, best, others)
+    )
+    return Placement(seats, choice)
+
+
+def _ground(search: Search, way: Way) -> Ground:
+    numbers = search.site.numbers
+    domains = tuple(tuple(level[at] for level in numbers) for at, _ in way.seats)
+    return Ground(tuple(count for _, count in way.seats), domains)
+
+
+def _inside(site: Site, way: Way) -> str:
+    """The smallest domain that has all seats; one that nothing is known of is not told."""
+    first = way.seats[0][0]
+    if len(way.seats) == 1:
+        return site.name(Level.NODE, first)
+    for index in range(len(DOMAIN_LEVELS) - 1, -1, -1):
+        numbers = site.numbers[index]
+        if site.paths[first][index] and all(numbers[at] == numbers[first] for at, _ in way.seats):
+            return site.name(DOMAIN_LEVELS[index], first)
+    return "the cluster"
+
+
+def _rejected(search: Search, best: Way, others: Sequence[Way]) -> tuple[Rejected, ...]:
+    """Smaller domains that do not hold it, and other nodes that would."""
+    demand, site = search.demand, search.site
+    told = list[Rejected]()
+    if len(best.seats) > 1:
+        most = max(site.free(demand))
+        told.append(Rejected("one node", f"the one with most room has {most} of {demand.ranks}"))
+        for index in range(len(DOMAIN_LEVELS) - 1, -1, -1):
+            if any(path[index] for path in site.paths) and (most := max(site.sums(demand, index))) < demand.ranks:
+                level = DOMAIN_LEVELS[index]
+                told.append(Rejected(f"one {level}", f"the one with most room has {most} of {demand.ranks}"))
+    seen = {_inside(site, best)}
+    for way in others:
+        if (where := f"{len(way.seats)} nodes in {_inside(site, way)}") not in seen and len(told) < _TOLD + 2:
+            seen.add(where)
+            told.append(Rejected(where, _against(best, way)))
+    return tuple(told)
+
+
+def _against(best: Way, way: Way) -> str:
+    more = way.communication_s / best.communication_s - 1 if best.communication_s else 0.0
+    reasons = [f"{more:.0%} more communication"] if more >= 0.005 else []
+    if way.broken > best.broken:
+        reasons.append(f"{way.broken - best.broken} more devices left over on broken-up nodes")
+    if not reasons and way.cost[0] > best.cost[0]:
+        reasons.append("more domains of the preferred level")
+    return ", ".join(reasons) or "no better"
+
+
+def _may_be_at(demand: Demand, site: Site, at: int, beside: Sequence[Sequence[str]]) -> bool:
+    """Whether what the whole job requires still holds with this node. Those of which nothing is known are apart."""
+    if demand.required not in DOMAIN_LEVELS:
+        return True
+    depth = DOMAIN_LEVELS.index(demand.required) + 1
+    mine, theirs = site.paths[at][:depth], [tuple(domains[:depth]) for domains in beside if len(domains) >= depth]
+    return not theirs or (mine[-1] != "" and all(each == mine for each in theirs))
+
+
+def _distance(site: Site, at: int, beside: Sequence[Sequence[str]]) -> float:
+    """Levels that a way to the others has to leave, on average."""
+    if not beside:
+        return 0.0
+    path = site.paths[at]
+    return sum(len(path) - _shared(path, domains) for domains in beside) / len(beside)
+
+
+def _shared(path: Sequence[str], other: Sequence[str]) -> int:
+    depth = 0
+    for mine, theirs in zip(path, other, strict=False):
+        if mine != theirs:
+            break
+        depth += 1
+    return depth

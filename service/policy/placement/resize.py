@@ -1,0 +1,92 @@
+"""Seats for a job that runs and is to have another number of ranks: as many as can be stay where they are. Pure."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from regroup.service.policy.placement.place import (Demand, Placement, Seat, Shortage, Unplaceable, place)
+from regroup.service.domain.topology import (DOMAIN_LEVELS, Level, Node, domain_of)
+
+
+def reseat(demand: Demand, seats: Sequence[tuple[str, int]], nodes: Sequence[Node]) -> tuple[Seat, ...] | Unplaceable:
+    """Seats for `demand.ranks`, in the order of the ranks.
+
+    Ranks are given up where a node has fewest, so that nodes become whole again for others. More are taken first on
+    nodes that the job has, where its state is, then on as few others as `place` finds: in the domain that all of them
+    are required to be in, and spread as all of them are to be, or no worse than those it has.
+
+    Args:
+        seats: node id and ranks of each seat that the job has and may keep, in their order.
+        nodes: with what is free on them beside what the job has.
+    """
+    by_id = {node.id: node for node in nodes}
+    whole = {node_id: ranks // demand.segment * demand.segment for node_id, ranks in seats if node_id in by_id}
+    while (surplus := sum(whole.values()) - demand.ranks) > 0:
+        last = min((node_id for node_id in reversed(whole) if whole[node_id]), key=whole.__getitem__)
+        whole[last] -= min(surplus, whole[last])
+    for node_id in whole:
+        missing = demand.ranks - sum(whole.values())
+        whole[node_id] += min(missing, _room(demand, by_id[node_id]))
+    kept = [Seat(by_id[node_id], ranks) for node_id, ranks in whole.items() if ranks]
+    if not (missing := demand.ranks - sum(whole.values())):
+        return tuple(kept)
+    inside = {_domain(seat.node, demand.required) for seat in kept if demand.required}
+    others = [node for node in nodes if not whole.get(node.id)]
+    others = [node for node in others if not inside or inside == {_domain(node, demand.required)}]
+    # Who talks to whom is known of all ranks, and not of those that are missing.
+    found = _beside(kept, replace(demand, ranks=missing, axes=()), others)
+    if isinstance(found, Unplaceable):
+        have = sum(ranks for _, ranks in seats)
+        why = _elsewhere(demand, missing, len(inside)) if inside and not others else f"it {found.message}"
+        return replace(found, message=f"to go from {have} to {demand.ranks} ranks {why}")
+    return (*kept, *(replace(seat, numbers=()) for seat in found.seats))
+
+
+def _beside(kept: Sequence[Seat], demand: Demand, others: Sequence[Node]) -> Placement | Unplaceable:
+    """Nodes for what is missing: whichever, else none where most of those are that stay, else such as are spread by
+    themselves; the first that leaves the whole job spread as it is to be."""
+    level = demand.spread
+    if level is None or not kept:
+        return place(demand, others)
+    there = [seat.node for seat in kept]
+    crowd = Counter(_domain(node, level) for node in there).most_common(1)[0][0]
+    apart = [node for node in others if _domain(node, level) != crowd]
+    whichever = replace(demand, spread=None)
+    most = max(0, _excess(level, there))
+    found = [place(whichever, others), place(whichever, apart), place(demand, others)]
+    for each in found:
+        if isinstance(each, Placement) and _excess(level, [*there, *(seat.node for seat in each.seats)]) <= most:
+            return each
+    if isinstance(found[0], Unplaceable):
+        return found[0]
+    return Unplaceable(Shortage.BUSY, f"needs {demand}; no nodes that have room leave at most half in one {level}")
+
+
+def _excess(level: Level, nodes: Sequence[Node]) -> int:
+    """Above 0 where one domain has more than half of the nodes."""
+    return 2 * max(Counter(_domain(node, level) for node in nodes).values()) - len(nodes)
+
+
+def _domain(node: Node, level: Level | None) -> tuple[str, ...]:
+    """Of this level; a node's own where nothing says which it is in."""
+    path = domain_of(node)[: DOMAIN_LEVELS.index(level) + 1] if level in DOMAIN_LEVELS else ("",)
+    return path if path[-1] else (*path, node.id)
+
+
+def _elsewhere(demand: Demand, missing: int, domains: int) -> str:
+    level = demand.required
+    if domains > 1:
+        return f"it needs {missing} more in one {level} with its others, and those are in {domains} by now"
+    return f"it needs {missing} more in the {level} of its others, which has no other node"
+
+
+def _room(demand: Demand, node: Node) -> int:
+    """Ranks that a node could take, in whole groups."""
+    if not node.alive or node.is_draining or node.closed or not node.kind.has(demand.kind):
+        return 0
+    free = node.free_cpus / demand.cpus
+    if demand.device == "cuda":
+        free = min(free, node.free_gpus)
+    if demand.memory_bytes:
+        free = min(free, node.free_memory_bytes / demand.memory_bytes)
+    return max(0, int(free) // demand.segment * demand.segment)

@@ -1,0 +1,288 @@
+"""Which nodes, and which ranks where: least predicted communication, then as little broken up as can be.
+
+Ways to fill domains are tried from the innermost that holds the job to the whole cluster. Each is filled with the
+fewest children of a domain, the largest first and the tightest for the rest, down to nodes; the least costly one is
+then improved by small changes, as far as the job's size leaves time for that.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+
+from regroup.service.policy.placement.communication_cost import (Axis, Ground, seconds)
+from regroup.service.policy.placement.demand import Demand
+from regroup.service.policy.placement.link_speeds import Links
+from regroup.service.policy.placement.local_search import improve
+from regroup.service.policy.placement.node_index import (Site, totals)
+from regroup.service.policy.placement.candidate import (Seats, Way)
+from regroup.service.domain.topology import (DOMAIN_LEVELS, Level)
+
+BROKEN_COSTS = 0.1
+"""What it counts when as many devices as the job has ranks are left over on nodes that it breaks up: so much more
+communication."""
+BROKEN_NODE_COSTS = 0.5
+"""And each node that nobody was on and that it breaks up: so much more again."""
+_NODES = len(DOMAIN_LEVELS)
+_RACK, _INNER = DOMAIN_LEVELS.index(Level.RACK), DOMAIN_LEVELS.index(Level.GPU_DOMAIN)
+_STARTS = 2
+"""Ways that are improved, the least costly ones."""
+_MANY_SEATS = 64
+"""Of a job with more, fewer ways are tried and none is improved."""
+
+
+class Search:
+    """All that is known while one job is placed."""
+
+    def __init__(self, demand: Demand, site: Site, links: Links) -> None:
+        self.demand, self.site, self.links = demand, site, links
+        self.axes = axes_of(demand)
+        self.half = demand.ranks // 2 // demand.segment * demand.segment if demand.spread else demand.ranks
+        segment = demand.segment if demand.segment_within is Level.NODE else 1
+        most = self.half if demand.spread is not None else demand.ranks
+        free = site.free(demand)
+        self.caps: Sequence[int] = (
+            [min(cap, most) // segment * segment for cap in free]
+            if demand.spread
+            else (free if segment == 1 else [cap // segment * segment for cap in free])
+        )
+        self._sums: dict[int, list[int]] = {}
+        self._orders = list(dict.fromkeys([self.axes, _by_bytes(self.axes)]))
+
+    def best(self) -> tuple[Way | None, list[Way]]:
+        """The way to go, and those that were tried and cost more, of other nodes."""
+        if (single := self._single()) is not None:
+            return self.way(((single, self.demand.ranks),)), []
+        ways: dict[Seats, Way] = {}
+        for seats in self._tried():
+            if seats not in ways and self.is_spread(seats):
+                ways[seats] = self.way(seats)
+                if self._is_perfect(ways[seats]):
+                    break
+        if not ways:
+            return None, []
+        ordered = sorted(ways.values(), key=lambda way: way.cost)
+        best = self.way(ordered[0].seats, every_order=True)
+        if len(best.seats) <= _MANY_SEATS and not self._is_perfect(best):
+            improved = [improve(self, way, len(ordered[:_STARTS])) for way in ordered[:_STARTS]]
+            best = min([best, *improved], key=lambda way: way.cost)
+        nodes = {at for at, _ in best.seats}
+        others = [way for way in ways.values() if {at for at, _ in way.seats} != nodes]
+        return best, sorted(others, key=lambda way: way.cost)
+
+    def way(self, seats: Seats, *, every_order: bool = False) -> Way:
+        """What it comes to; in the order of the layout's axes, or the least costly one."""
+        numbers = self.site.numbers
+        ground = Ground(
+            tuple([count for _, count in seats]),
+            tuple([(numbers[0][at], numbers[1][at], numbers[2][at], numbers[3][at]) for at, _ in seats]),
+        )
+        orders = self._orders if every_order else self._orders[:1]
+        spent_s, axes = min(((seconds(order, ground, self.links), order) for order in orders), key=lambda item: item[0])
+        broken, nodes = self.broken(seats)
+        preferred = self._domains(seats, self.demand.preferred) if self.demand.preferred else 0
+        factor = 1 + BROKEN_COSTS * broken / self.demand.ranks + BROKEN_NODE_COSTS * nodes
+        return Way(seats, axes, spent_s, broken, (preferred, max(0, nodes - 1), spent_s * factor))
+
+    def broken(self, seats: Seats) -> tuple[int, int]:
+        """Devices more than before that are free on nodes which others use, too; and whole nodes that are broken up."""
+        free, everything = self.site.free(self.demand), self.site.all(self.demand)
+        devices = nodes = 0
+        for at, count in seats:
+            is_whole, left = free[at] == everything[at], free[at] - count
+            devices += left - (0 if is_whole else free[at])
+            nodes += is_whole and left > 0
+        return devices, nodes
+
+    def is_spread(self, seats: Seats) -> bool:
+        """No domain has more of the nodes than mirrors can do with."""
+        level = self.demand.spread
+        if level is None:
+            return True
+        if level is Level.NODE:
+            return len(seats) > 1
+        numbers = [self.site.numbers[DOMAIN_LEVELS.index(level)][at] for at, _ in seats]
+        return 2 * max(numbers.count(number) for number in set(numbers)) <= len(numbers)
+
+    def scope(self, at: int) -> tuple[int, int]:
+        """The nodes that a job with a rank on this one may be on, as a range."""
+        level = self.demand.required
+        if level is None or level not in DOMAIN_LEVELS:
+            return 0, len(self.site.nodes)
+        index = DOMAIN_LEVELS.index(level)
+        number, starts = self.site.numbers[index][at], self.site.starts[index]
+        return starts[number], starts[number + 1]
+
+    # ------------------------------------------------------------ ways to fill domains
+
+    def _single(self) -> int | None:
+        """The tightest node that holds all ranks, in the tightest rack."""
+        ranks = self.demand.ranks
+        if self.demand.spread is not None:
+            return None
+        enough = [at for at, cap in enumerate(self.caps) if cap >= ranks]
+        if not enough:
+            return None
+        free, racks, numbers = self.site.free(self.demand), self._totals(_RACK), self.site.numbers[_RACK]
+        return min(enough, key=lambda at: (free[at], racks[numbers[at]], at))
+
+    def _tried(self) -> Iterator[Seats]:
+        """Ways to fill the domains that hold the job, the innermost level first."""
+        demand = self.demand
+        is_large = demand.ranks > 8 * _MANY_SEATS
+        if demand.required is Level.NODE:
+            return  # one would have been found
+        lowest = -1 if demand.required is None else DOMAIN_LEVELS.index(demand.required)
+        levels_tried = 0
+        for level in range(_NODES - 1, lowest - 1, -1):
+            starts = [0, len(self.site.nodes)] if level < 0 else self.site.starts[level]
+            enough = sorted((size, at) for at, size in enumerate(self._totals(level)) if size >= demand.ranks)
+            for _, domain in enough[: 1 if is_large else 4] + enough[-1:] * (len(enough) > 1):
+                for unit in self._units():
+                    filled = self._fill(level, starts[domain], starts[domain + 1], demand.ranks, unit)
+                    yield tuple(filled)
+                    yield tuple(sorted(filled))
+                if not is_large:
+                    yield from self._even(starts[domain], starts[domain + 1])
+            levels_tried += bool(enough)
+            if is_large and levels_tried == 2:
+                return
+            if level < 0 and enough and demand.ranks <= _MANY_SEATS and self._has_loose_segments:
+                yield self._anywhere()
+
+    @property
+    def _has_loose_segments(self) -> bool:
+        """Each is inside of a node, so that no two nodes need to be near each other for one."""
+        return self.demand.segment == 1 or self.demand.segment_within is Level.NODE
+
+    def _anywhere(self) -> Seats:
+        """The fewest nodes, the largest and then the tightest of all, wherever they are: that breaks up least."""
+        grain = self.demand.segment
+        parts = [(cap // grain * grain, -at, at + 1) for at, cap in enumerate(self.caps) if cap >= grain]
+        return tuple(sorted((start, count) for start, _, count in _picked(parts, self.demand.ranks, grain)))
+
+    def _even(self, low: int, high: int) -> Iterator[Seats]:
+        """Equal shares on the fewest nodes of a range, and on one or two more: no way out is the bottleneck then."""
+        grain = self.demand.segment
+        segments = self.demand.ranks // grain
+        room = sorted(
+            ((self.caps[at] // grain, -at) for at in range(low, high) if self.caps[at] >= grain), reverse=True
+        )
+        if self.demand.segment_within is not Level.NODE and grain > 1:
+            return
+        few = next(n for n in range(1, len(room) + 1) if sum(cap for cap, _ in room[:n]) >= segments)
+        for count in range(few, min(few + 2, len(room)) + 1):
+            for start in {0, max(0, bisect_left(room, True, key=lambda each: each[0] < -(-segments // count)) - count)}:
+                left, seats = segments, list[tuple[int, int]]()
+                chosen = sorted(room[start : start + count])
+                for number, (cap, at) in enumerate(chosen):
+                    share = min(cap, -(-left // (len(chosen) - number)))
+                    left -= share
+                    seats.append((-at, share * grain))
+                if not left and all(share for _, share in seats):
+                    yield tuple(sorted(seats))
+
+    def _units(self) -> list[int]:
+        """Sizes of nested groups that are kept together where there is room for whole ones."""
+        size, units = 1, list[int]()
+        for axis in self.axes:
+            size *= axis.degree
+            if self.demand.segment < size < self.demand.ranks and self.demand.ranks % size == 0:
+                units.append(size)
+        return [self.demand.segment, *dict.fromkeys(reversed(units))][:3]
+
+    def _fill(self, level: int, low: int, high: int, ranks: int, unit: int) -> list[tuple[int, int]]:
+        """Seats for so many ranks on nodes [low, high), which are of one domain of `level`, in the order of choice."""
+        inner = level + 1
+        while inner < _NODES and self.site.numbers[inner][low] == self.site.numbers[inner][high - 1]:
+            inner += 1
+        grain = self.demand.segment
+        if inner < _NODES:
+            numbers, starts, sums = self.site.numbers[inner], self.site.starts[inner], self._totals(inner)
+            first, last = numbers[low], numbers[high - 1]
+            if last - first + 1 < high - low:
+                parts = [(sums[d], -starts[d], starts[d + 1]) for d in range(first, last + 1) if sums[d]]
+                picked = _picked(parts, ranks, unit)
+                return [
+                    seat
+                    for start, end, count in picked
+                    for seat in self._fill(inner, start, end, count, unit if count % unit == 0 else grain)
+                ]
+        elif self.demand.segment_within is not Level.NODE:
+            grain = 1  # nodes of one gpu_domain share segments
+        caps = self.caps
+        parts = [(caps[at] // grain * grain, -at, at + 1) for at in range(low, high) if caps[at] >= grain]
+        return [(start, count) for start, _, count in _picked(parts, ranks, unit)]
+
+    def _totals(self, level: int) -> list[int]:
+        """Ranks that fit in each domain of a level, and no more than may be there."""
+        if level not in self._sums:
+            sums = totals(self.demand, self.caps, self.site.starts, level)
+            spread = self.demand.spread
+            if spread in DOMAIN_LEVELS:
+                index = DOMAIN_LEVELS.index(spread)
+                if level == index or (level > index):
+                    sums = [min(each, self.half) for each in sums]
+                else:
+                    outer = [0] * len(sums)
+                    for number, each in enumerate(self._totals(index)):
+                        at = self.site.starts[index][number]
+                        outer[0 if level < 0 else self.site.numbers[level][at]] += each
+                    sums = outer
+            self._sums[level] = sums
+        return self._sums[level]
+
+    # ------------------------------------------------------------ what a way is like
+
+    def _is_perfect(self, way: Way) -> bool:
+        """Nothing can be better: equal shares next to each other, nothing broken up."""
+        site, first = self.site, way.seats[0]
+        if way.broken > 0 or any(count != first[1] for _, count in way.seats):
+            return False
+        if len(way.seats) > -(-self.demand.ranks // max(self.caps)):
+            return False
+        inner, racks = site.numbers[_INNER], site.numbers[_RACK]
+        if all(inner[at] == inner[first[0]] for at, _ in way.seats):
+            return True
+        starts = site.starts[_INNER]
+        is_alone = all(starts[inner[at] + 1] - starts[inner[at]] == 1 for at, _ in way.seats)
+        return is_alone and all(racks[at] == racks[first[0]] for at, _ in way.seats)
+
+    def _domains(self, seats: Seats, level: Level) -> int:
+        if level is Level.NODE:
+            return len(seats)
+        return len({self.site.numbers[DOMAIN_LEVELS.index(level)][at] for at, _ in seats})
+
+
+def axes_of(demand: Demand) -> tuple[Axis, ...]:
+    """Its own, or those of a job of which only the segments are known."""
+    if demand.axes:
+        return demand.axes
+    groups = demand.ranks // demand.segment
+    return (Axis("tp", demand.segment, 10e9), Axis("dp_shard", groups, 1e9))
+
+
+def _by_bytes(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """TP first, then those that send most."""
+    rest = [axis for axis in axes if axis.name != "tp"]
+    return (*(axis for axis in axes if axis.name == "tp"), *sorted(rest, key=lambda axis: -axis.wire_bytes))
+
+
+def _picked(parts: list[tuple[int, int, int]], ranks: int, unit: int) -> list[tuple[int, int, int]]:
+    """Of (size, -start, end) the fewest that hold the ranks: the largest, then the tightest for the rest. In whole
+    units where these suffice.
+
+    Returns:
+        (Start, end, ranks) in the order of choice.
+    """
+    whole = sorted([(size // unit * unit, start, end) for size, start, end in parts if size >= unit])
+    if ranks % unit or sum(size for size, _, _ in whole) < ranks:
+        whole = sorted(parts)
+    sizes = [size for size, _, _ in whole]
+    left, picked = len(whole), list[tuple[int, int, int]]()
+    while ranks:
+        tightest = bisect_left(sizes, ranks, 0, left)
+        left = left - 1
+        at = min(tightest, left)
+        size, start, end = whole[at]
+        picked.append((-start, end, min(size, ranks)))
+        ranks -= picked[-1][2]
+    return picked

@@ -1,0 +1,102 @@
+"""Why a job has no nodes, in words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from regroup.service.policy.placement.demand import (Demand, NodeRoom, Shortage, Unplaceable)
+from regroup.service.policy.placement.node_index import (Site, totals)
+from regroup.service.domain.topology import (ANY, DOMAIN_LEVELS, Level, Node)
+
+_ROWS = 8
+_CLOSED = 4
+
+
+def unplaceable(demand: Demand, site: Site) -> Unplaceable:
+    """What is missing for a job that has no room now."""
+    count = len(site.nodes)
+    if not count and not site.closed:
+        return Unplaceable(Shortage.NO_NODES, f"needs {demand}; the cluster has no node that takes ranks")
+    rooms = tuple(node_room(demand, site, at) for at in site.first_by_name(_ROWS))
+    details = f"{table(rooms, count)}{closed_ones(site.closed)}"
+    free, everything = sum(site.sums(demand, -1)), sum(totals(demand, site.all(demand), site.starts, -1))
+    if everything < demand.ranks:
+        opened = sum(_whole(demand, node) for node in site.closed)
+        which = f"the {count} that are open" if site.closed else f"all {count} nodes together"
+        why = Shortage.NODES_CLOSED if everything + opened >= demand.ranks else Shortage.TOO_LARGE
+        return Unplaceable(why, f"needs {demand}; {which} hold {everything} when nothing else runs{details}", rooms)
+    if free < demand.ranks:
+        return Unplaceable(Shortage.BUSY, f"needs {demand}; {free} of {everything} are free now{details}", rooms)
+    return _not_together(demand, site, free, rooms, details)
+
+
+def _not_together(demand: Demand, site: Site, free: int, rooms: tuple[NodeRoom, ...], details: str) -> Unplaceable:
+    """There is room for all, but not where they have to be."""
+    level = demand.required
+    if level is None:
+        message = f"needs {demand}; {free} are free, in too few domains of the level {demand.spread}"
+        return Unplaceable(Shortage.BUSY, f"{message}{details}", rooms)
+    if level is Level.NODE:
+        now, whole = max(site.free(demand), default=0), max(site.all(demand), default=0)
+    else:
+        index = DOMAIN_LEVELS.index(level)
+        if not site.knows(level):
+            message = f"needs {demand}; nothing says which {level} a node is in: see `regroup topology`"
+            return Unplaceable(Shortage.TOO_LARGE, message, rooms)
+        now = max(site.sums(demand, index), default=0)
+        whole = max(totals(demand, site.all(demand), site.starts, index), default=0)
+    message = f"needs {demand}; {free} are free, but the {level} with most of them has {now}"
+    if whole < demand.ranks:
+        message = f"needs {demand}; the largest {level} holds {whole} when nothing else runs"
+        return Unplaceable(Shortage.TOO_LARGE, f"{message}{details}", rooms)
+    return Unplaceable(Shortage.BUSY, f"{message}{details}", rooms)
+
+
+def node_room(demand: Demand, site: Site, at: int) -> NodeRoom:
+    """What one node could give, in whole segments if these stay on nodes."""
+    node, (cpus, gpus, memory) = site.nodes[at], site.left(at)
+    if not node.kind.has(demand.kind):
+        return NodeRoom(node.name, 0, 0, f"has {node.kind}" if node.kind != ANY else "its labels do not say what it is")
+    needs = [_Need("CPU", demand.cpus, cpus, node.cpus)]
+    if demand.device == "cuda":
+        needs.append(_Need("CUDA devices", 1, gpus, node.gpus))
+    if demand.memory_bytes:
+        gib = 2**30
+        needs.append(_Need("GiB", demand.memory_bytes / gib, memory / gib, node.memory_bytes / gib))
+    scarce = min(needs, key=lambda need: need.free / need.each)
+    grain = demand.segment if demand.segment_within is Level.NODE else 1
+    limit = f"{scarce.what}: {scarce.free:g} of {scarce.all:g} free"
+    free, everything = site.free(demand)[at], site.all(demand)[at]
+    return NodeRoom(node.name, free // grain * grain, everything // grain * grain, limit)
+
+
+def table(rooms: Sequence[NodeRoom], count: int) -> str:
+    """The first of so many nodes, one by one."""
+    lines = [f"{room.name} holds {room.free_ranks} ({room.limit})" for room in rooms[:_ROWS]]
+    return (": " if lines else "") + _listed(lines, count - _ROWS)
+
+
+def closed_ones(nodes: Sequence[Node]) -> str:
+    """Which nodes cannot be used although they are there, and why."""
+    told = [f"{node.name} is {node.closed}" for node in nodes]
+    return ("; " if told else "") + _listed(told[:_CLOSED], len(told) - _CLOSED)
+
+
+@dataclass(frozen=True)
+class _Need:
+    what: str
+    each: float
+    free: float
+    all: float
+
+
+def _whole(demand: Demand, node: Node) -> int:
+    if not node.kind.has(demand.kind):
+        return 0
+    fits = [node.cpus // demand.cpus]
+    fits += [node.gpus] if demand.device == "cuda" else []
+    fits += [node.memory_bytes // demand.memory_bytes] if demand.memory_bytes else []
+    return int(min(fits)) // demand.segment * demand.segment
+
+
+def _listed(lines: Sequence[str], more: int) -> str:
+    return "; ".join(lines) + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,1 @@
+"""Decide what happens after a failure. Pure."""

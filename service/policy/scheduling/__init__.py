@@ -1,0 +1,1 @@
+"""Decide which job runs next. Pure."""

@@ -1,0 +1,53 @@
+"""Whose turn it is: guarantees first, then priority, then the project that holds least by its weight, then the oldest.
+
+Who waits rises by one class of priority in each `ageing_s`, without end: sooner or later everybody is ahead of all that
+come later, whatever their class and project. Ageing orders the queue; it takes nothing from jobs that run.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+
+from regroup.service.policy.scheduling.quota import Books
+from regroup.service.policy.scheduling.entries import Waiting
+
+_Key = tuple[bool, int, float, float, str]
+
+
+class Turns:
+    """The jobs in order. What is entered in the books meanwhile counts for those that are still to come."""
+
+    def __init__(self, queue: Sequence[Waiting], books: Books, *, now_s: float, ageing_s: float) -> None:
+        self._books = books
+        lines: dict[tuple[str, int], list[Waiting]] = {}
+        for job in queue:
+            lines.setdefault((job.project, level(job, now_s=now_s, ageing_s=ageing_s)), []).append(job)
+        self._lines = {
+            place: sorted(jobs, key=lambda job: (job.queued_s, job.job_id), reverse=True)
+            for place, jobs in lines.items()
+        }
+        self._heap = [(self._key(place), place) for place in self._lines]
+        heapq.heapify(self._heap)
+
+    def __iter__(self) -> Iterator[Waiting]:
+        while self._heap:
+            key, place = self._heap[0]
+            if (now := self._key(place)) != key:  # its project was given something since: keys only grow
+                heapq.heapreplace(self._heap, (now, place))
+                continue
+            job = self._lines[place].pop()
+            if self._lines[place]:
+                heapq.heapreplace(self._heap, (self._key(place), place))
+            else:
+                heapq.heappop(self._heap)
+            yield job
+
+    def _key(self, place: tuple[str, int]) -> _Key:
+        project, class_now = place
+        first = self._lines[place][-1]
+        borrows = self._books.borrows(project, first.least)
+        return borrows, -class_now, self._books.share(project), first.queued_s, first.job_id
+
+
+def level(job: Waiting, *, now_s: float, ageing_s: float) -> int:
+    """The class of a job, with what waiting has added."""
+    return int(job.priority) + int(max(0.0, now_s - job.queued_s) // ageing_s)

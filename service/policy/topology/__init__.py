@@ -1,0 +1,1 @@
+"""Build the topology tree of a cluster from labels and Slurm files. Pure."""

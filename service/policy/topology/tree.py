@@ -1,0 +1,135 @@
+"""Where nodes are, from all that says so; what of it does not fit together; and the tree of it for people."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from regroup.service.policy.topology.device_islands import Island
+from regroup.service.domain.topology import (DEFAULT_LABELS, DOMAIN_LEVELS, Level, Node)
+from regroup.service.policy.topology.slurm_file import Places
+
+_TOLD = 3
+
+
+@dataclass(frozen=True)
+class Domain:
+    """One domain, or node, of the tree."""
+
+    level: Level
+    name: str
+    """Empty for nodes of which it is not known."""
+    nodes: int
+    cpus: float
+    free_cpus: float
+    gpus: float
+    free_gpus: float
+    children: tuple["Domain", ...]
+    islands: tuple[Island, ...] = ()
+    """Of a node that was looked into: what is inside of it."""
+
+
+def located(nodes: Iterable[Node], labels: Mapping[Level, str] = DEFAULT_LABELS, places: Places = {}) -> list[Node]:  # noqa: B006
+    """The nodes with their domains: what a label says, else what the file does. The file knows a node by what it is
+    called for good, its name or its address."""
+    found = list[Node]()
+    for node in nodes:
+        filed = next((places[name] for name in (node.machine, node.name, node.address) if name in places), {})
+        domains = tuple(node.labels.get(labels.get(level, "")) or filed.get(level, "") for level in DOMAIN_LEVELS)
+        found.append(node if node.domains else replace(node, domains=domains))
+    return found
+
+
+def problems(nodes: Sequence[Node], labels: Mapping[Level, str] = DEFAULT_LABELS, places: Places = {}) -> list[str]:  # noqa: B006
+    """What of located nodes does not fit together, and what is made of it."""
+    nodes = sorted(nodes, key=lambda node: (node.name, node.id))
+    told = [*_two_parents(nodes), *_unnamed(nodes)]
+    for level in DOMAIN_LEVELS:
+        differing = dict[tuple[str, str], list[str]]()
+        for node in nodes:
+            said = node.labels.get(labels.get(level, ""), "")
+            filed = next((places[name] for name in (node.machine, node.name, node.address) if name in places), {})
+            if said and level in filed and filed[level] != said:
+                differing.setdefault((said, filed[level]), []).append(node.name)
+        told += [
+            f"{_names(names)}: the label says {level} {said!r}, the file {filed!r}; the label counts"
+            for (said, filed), names in differing.items()
+        ]
+    if places and (missing := [node.name for node in nodes if not _is_filed(node, places)]):
+        told.append(f"{_names(missing)}: not in the topology file")
+    return told
+
+
+def tree(nodes: Sequence[Node], inside: Mapping[str, tuple[Island, ...]] = {}) -> tuple[Domain, ...]:
+    """Domains of located nodes by name, the largest first; levels that nobody names are left out.
+
+    Args:
+        inside: what a node is called for good → its islands.
+    """
+    named = [index for index in range(len(DOMAIN_LEVELS)) if any(node.domains[index] for node in nodes)]
+    return _below(sorted(nodes, key=lambda node: (node.domains, node.name, node.id)), named, inside)
+
+
+def _below(
+    nodes: Sequence[Node], levels: Sequence[int], inside: Mapping[str, tuple[Island, ...]]
+) -> tuple[Domain, ...]:
+    if not levels:
+        known = ((node, inside.get(node.machine, ())) for node in nodes)
+        return tuple(replace(_domain(Level.NODE, node.name, [node], ()), islands=found) for node, found in known)
+    groups = dict[str, list[Node]]()
+    for node in nodes:
+        groups.setdefault(node.domains[levels[0]], []).append(node)
+    return tuple(
+        _domain(DOMAIN_LEVELS[levels[0]], name, group, _below(group, levels[1:], inside))
+        for name, group in groups.items()
+    )
+
+
+def _domain(level: Level, name: str, nodes: Sequence[Node], children: tuple[Domain, ...]) -> Domain:
+    return Domain(
+        level,
+        name,
+        len(nodes),
+        sum(node.cpus for node in nodes),
+        sum(node.free_cpus for node in nodes),
+        sum(node.gpus for node in nodes),
+        sum(node.free_gpus for node in nodes),
+        children,
+    )
+
+
+def _two_parents(nodes: Sequence[Node]) -> list[str]:
+    """Domains of one name in two of the level above."""
+    told = list[str]()
+    for index in range(1, len(DOMAIN_LEVELS)):
+        above = dict[str, dict[tuple[str, ...], str]]()
+        for node in nodes:
+            if name := node.domains[index]:
+                above.setdefault(name, {}).setdefault(node.domains[:index], node.name)
+        for name, places in above.items():
+            if len(places) > 1:
+                said = " and ".join(f"{_path(path)} ({node})" for path, node in list(places.items())[:_TOLD])
+                told.append(f"{DOMAIN_LEVELS[index]} {name!r} is said to be in {said}: taken for {len(places)} of them")
+    return told
+
+
+def _unnamed(nodes: Sequence[Node]) -> list[str]:
+    """Nodes without a domain of a level in which others have one. A node without a gpu_domain is one by itself."""
+    told = list[str]()
+    for index, level in enumerate(DOMAIN_LEVELS[:-1]):
+        without = [node.name for node in nodes if not node.domains[index]]
+        if without and len(without) < len(nodes):
+            told.append(f"{_names(without)}: no {level} is known; each is taken for one by itself")
+    return told
+
+
+def _is_filed(node: Node, places: Places) -> bool:
+    return any(name in places for name in (node.machine, node.name, node.address))
+
+
+def _path(path: tuple[str, ...]) -> str:
+    index = max((at for at, name in enumerate(path) if name), default=-1)
+    return f"{DOMAIN_LEVELS[index]} {path[index]!r}" if index >= 0 else "no domain"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
+    return ", ".join(names[:_TOLD]) + more

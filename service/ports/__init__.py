@@ -1,0 +1,1 @@
+"""Protocols between the control plane and a cluster: `Cluster` and `Agents`."""

@@ -1,0 +1,1 @@
+"""Implement the ports on Ray. The only Ray imports of `service`."""

@@ -1,0 +1,130 @@
+"""How a supervisor reaches agents and records: Ray actors by name, and the GCS key-value store. An adapter."""
+
+# pyright: reportPrivateUsage=false
+# The key-value store has no public face in Ray 2.60.
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray.core.generated.common_pb2 import NodeDeathInfo  # pyright: ignore[reportAttributeAccessIssue]
+from ray.exceptions import ActorUnschedulableError, RayActorError, RaySystemError
+from ray.experimental import internal_kv
+
+from regroup.service.ray_adapter import standby
+from regroup.service.ports.agents import AgentLostError
+from regroup.service.ports.cluster import (NAMESPACE, agent_name)
+from regroup.service.supervisor.job_config import Payload
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.messages import to_json
+from regroup.workers.agent.agent import NodeAgent
+
+_KV = NAMESPACE.encode()
+_FAREWELL_S = 2.0
+_PLANNED = frozenset(
+    {
+        NodeDeathInfo.EXPECTED_TERMINATION,
+        NodeDeathInfo.AUTOSCALER_DRAIN_PREEMPTED,
+        NodeDeathInfo.AUTOSCALER_DRAIN_IDLE,
+    }
+)
+
+
+class RayRecords:
+    """Create-only records in the GCS: whoever creates a key owns it."""
+
+    async def create(self, key: str, value: bytes) -> bool:
+        """Write a record; False if the key exists."""
+        put = internal_kv._internal_kv_put
+        return not await asyncio.to_thread(put, key.encode(), value, overwrite=False, namespace=_KV)
+
+    async def read(self, prefix: str) -> Mapping[str, bytes]:
+        """All records below a prefix."""
+        return await asyncio.to_thread(_read, prefix)
+
+
+def _read(prefix: str) -> dict[str, bytes]:
+    keys = internal_kv._internal_kv_list(prefix.encode(), namespace=_KV)
+    return {key.decode(): internal_kv._internal_kv_get(key, namespace=_KV) for key in keys}
+
+
+def hasten(payload: Payload) -> None:
+    """Begin to bring a job's agents up before its supervisor asks for them. Blocking."""
+    agents = RayAgents(payload.job_id)
+    for config in payload.agent_configs().values():
+        agents.create(config).prepare.remote()
+
+
+class RayAgents:
+    """The agents of one job as detached, named actors pinned to their nodes."""
+
+    def __init__(self, job_id: str) -> None:
+        self._job_id = job_id
+        self._handles: dict[str, Any] = {}
+
+    async def start(self, config: AgentConfig) -> None:
+        """Create an agent on its node, or find it there."""
+        self._handles[config.node_id] = await asyncio.to_thread(self.create, config)
+
+    async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
+        """Call an agent's method within `timeout_s`."""
+        try:
+            handle = self._handles.get(node_id) or self._find(node_id)
+            async with asyncio.timeout(timeout_s):
+                return await getattr(handle, method).remote(*args)
+        except TimeoutError as error:
+            raise AgentLostError(
+                node_id, f"agent on node {node_id[:8]} did not answer {method} in {timeout_s:.0f} s"
+            ) from error
+        except (RayActorError, ActorUnschedulableError, ValueError) as error:  # its node may be gone, as Ray knows
+            self._handles.pop(node_id, None)
+            raise AgentLostError(node_id, f"agent on node {node_id[:8]} is gone: {error}") from error
+
+    async def kill(self, node_id: str) -> None:
+        """End an agent by force."""
+        try:
+            handle = self._handles.pop(node_id, None) or self._find(node_id)
+        except ValueError:
+            return
+        await asyncio.to_thread(ray.kill, handle)
+
+    async def farewell(self, node_id: str) -> str:
+        """What a node that ended by plan has told Ray: its raylet got a SIGTERM, or it was drained and ended then."""
+        try:
+            async with asyncio.timeout(_FAREWELL_S):
+                nodes = await asyncio.to_thread(ray.nodes)
+        except (TimeoutError, RaySystemError):
+            return ""
+        for node in nodes:
+            if node["NodeID"] == node_id and not node["Alive"] and node.get("DeathReason") in _PLANNED:
+                return f"node {node.get('NodeName') or node_id[:8]} has ended: {node.get('DeathReasonMessage')}"
+        return ""
+
+    def _find(self, node_id: str) -> Any:
+        name = agent_name(self._job_id, node_id)
+        handle = standby.find(name) or ray.get_actor(name, namespace=NAMESPACE)
+        self._handles[node_id] = handle
+        return handle
+
+    def create(self, config: AgentConfig) -> Any:
+        """The node's standby if there is a free one, else a new actor; or what is there already. Blocking."""
+        name = agent_name(self._job_id, config.node_id)
+        with contextlib.suppress(ValueError):
+            return self._find(config.node_id)
+        return standby.claim(name, config) or self._create(name, config)
+
+    def _create(self, name: str, config: AgentConfig) -> Any:
+        actor = ray.remote(NodeAgent).options(
+            name=name,
+            namespace=NAMESPACE,
+            lifetime="detached",
+            get_if_exists=True,
+            num_cpus=0,
+            num_gpus=0,
+            max_restarts=0,
+            max_task_retries=0,
+            label_selector={"ray.io/node-id": config.node_id},
+        )
+        return actor.remote(to_json(config))

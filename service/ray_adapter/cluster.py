@@ -1,0 +1,367 @@
+"""The cluster port on Ray 2.60: grants, supervisors, inventory. With `ray_agents`, all of Ray that we touch.
+
+Nothing here blocks the event loop: Ray's blocking calls run in threads of their own, and every call has a limit.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib import import_module
+from typing import Any, TypeVar
+
+import ray
+from ray import exceptions
+from ray._private.state import available_resources_per_node, state
+from ray._raylet import (
+    AuthenticationTokenLoader,  # pyright: ignore[reportAttributeAccessIssue]
+    Config,  # pyright: ignore[reportAttributeAccessIssue]
+)
+from ray.experimental import internal_kv
+from ray.util import placement_group_table
+from ray.util.placement_group import PlacementGroup, get_placement_group, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from regroup.service.domain.errors import (ConflictError, NotFoundError)
+from regroup.service.policy.scheduling.autoscaler_request import Bundle
+from regroup.service.ray_adapter import standby
+from regroup.service.ports.cluster import (NAMESPACE, ClusterUnavailableError, Grant, GrantRefusedError, LogChunk, Node, SupervisorGoneError, SyncReply, SyncRequest, agent_name, job_of, supervisor_name)
+from regroup.service.supervisor.job_config import (Payload, standby_config)
+from regroup.service.ray_adapter.agents import hasten
+from regroup.service.ray_adapter.autoscaler import request_nodes
+from regroup.service.ray_adapter.prestart import prestart_worker
+from regroup.service.operations.topology import Topology
+
+_CALL_S = 15.0
+_READY_S = 20.0
+_SHUTDOWN_S = 20.0
+_SYNC_GRACE_S = 10.0
+_LEAVE_S = 10.0
+_FIRST_WORD_S = 60.0
+_AGENT = agent_name("", "").rstrip(":")
+_KEEP_IDLE_S = 7 * 24 * 3600
+_NODE_ID_LABEL = "ray.io/node-id"
+_ROLE_LABEL = "regroup.io/role"
+_SUPERVISOR = "regroup.service.ray_adapter.supervisor_actor:SupervisorActor"
+
+T = TypeVar("T")
+
+
+class RayCluster:
+    """Implements `Cluster`. One per process: Ray knows one connection."""
+
+    def __init__(self, dashboard: str | None, supervisor: str = _SUPERVISOR, topology: Topology | None = None) -> None:
+        self._topology = topology
+        self._dashboard = dashboard
+        self._supervisor = supervisor
+        self._threads = ThreadPoolExecutor(16, thread_name_prefix="ray")
+        self._agents: dict[str, Any] = {}
+        """Agents that run commands, by name."""
+
+    @classmethod
+    async def connect(
+        cls,
+        address: str,
+        dashboard: str | None = None,
+        supervisor: str = _SUPERVISOR,
+        topology: Topology | None = None,
+    ) -> "RayCluster":
+        """Join the cluster at `host:port`. The environment must hold its token (`local_ray.ray_environment`).
+
+        Raises:
+            ClusterUnavailableError: it does not answer, or refuses the token.
+        """
+        cluster = cls(dashboard, supervisor, topology)
+        await cluster._blocking(lambda: _connect(address), limit_s=60.0)
+        await cluster._blocking(lambda: _actor_class(supervisor))  # now, and not when the first job starts
+        return cluster
+
+    async def close(self) -> None:
+        """Leave the cluster; what runs there runs on."""
+        await self._blocking(ray.shutdown)
+        self._threads.shutdown(wait=False)
+
+    # ------------------------------------------------------------ nodes
+
+    async def nodes(self) -> Sequence[Node]:
+        topology = self._topology
+        return await self._blocking(lambda: topology.located(_nodes()) if topology else _nodes())
+
+    async def request_nodes(self, bundles: Sequence[Bundle]) -> None:
+        await self._blocking(lambda: request_nodes(bundles))
+
+    async def prestart(self, node: Node) -> None:
+        await self._blocking(lambda: prestart_worker(node.id, _KEEP_IDLE_S))
+
+    async def stand_by(self, node: Node, ifname: str, *, preflight: bool) -> str:
+        return await self._blocking(lambda: standby.keep(standby_config(node, ifname, preflight=preflight)))
+
+    async def is_clear(self, node: Node, job_id: str) -> bool:
+        return await self._blocking(lambda: standby.is_clear(node.id, job_id))
+
+    # ------------------------------------------------------------ grants
+
+    async def take_grant(self, grant: Grant) -> Sequence[int]:
+        return await self._blocking(lambda: _take(grant), limit_s=_READY_S + 3 * _CALL_S)
+
+    async def release_grant(self, name: str) -> None:
+        await self._blocking(lambda: _release(name))
+
+    async def grants(self) -> set[str]:
+        return await self._blocking(_grants)
+
+    # ------------------------------------------------------------ supervisors
+
+    async def actors(self) -> set[str]:
+        return await self._blocking(standby.actors)
+
+    async def start_supervisor(self, name: str, payload: Mapping[str, Any]) -> None:
+        await self._blocking(lambda: _start_supervisor(self._supervisor, name, dict(payload)))
+
+    async def start_agents(self, payload: Mapping[str, Any]) -> None:
+        """Create the agents and let their zygotes import, without waiting for either."""
+        await self._blocking(lambda: hasten(Payload.from_json(payload)))
+
+    async def sync(self, job_id: str, request: SyncRequest) -> SyncReply:
+        reply = await self._call(
+            supervisor_name(job_id), "sync", request.to_json(), limit_s=request.wait_s + _SYNC_GRACE_S
+        )
+        return SyncReply.from_json(reply)
+
+    async def stop_supervisor(self, name: str) -> None:
+        try:
+            await self._call(name, "shutdown", limit_s=_SHUTDOWN_S)
+        except (SupervisorGoneError, ClusterUnavailableError, exceptions.RayTaskError) as error:
+            logging.getLogger(__name__).info("supervisor %s did not shut down by itself: %s", name, error)
+        await self.kill_actor(name)
+
+    async def kill_actor(self, name: str) -> None:
+        await self._blocking(lambda: _kill(name))
+        deadline = asyncio.get_running_loop().time() + _LEAVE_S
+        while name in await self.actors():
+            if asyncio.get_running_loop().time() > deadline:
+                raise ClusterUnavailableError(f"actor {name} is still there {_LEAVE_S:.0f} s after it was killed")
+            await asyncio.sleep(0.05)
+
+    async def forget_job(self, job_id: str) -> None:
+        self._agents = {name: handle for name, handle in self._agents.items() if job_of(name) != job_id}
+        await self._blocking(lambda: _forget(job_id))
+
+    async def read_log(self, job_id: str, generation: int, rank: int, stream: str, offset: int, limit: int) -> LogChunk:
+        name = supervisor_name(job_id)
+        try:
+            chunk = await self._call(name, "read_log", generation, rank, stream, offset, limit, limit_s=_CALL_S)
+        except SupervisorGoneError as error:
+            raise NotFoundError(f"job {job_id} has no supervisor that could read its rank logs") from error
+        if chunk is None:
+            raise NotFoundError(f"no node of job {job_id} has {stream} of rank {rank} in generation {generation}")
+        return LogChunk.from_json(chunk)
+
+    async def stacks(self, job_id: str) -> Mapping[str, Mapping[str, Any]]:
+        try:
+            found = await self._call(supervisor_name(job_id), "stacks", limit_s=2 * _CALL_S)
+        except SupervisorGoneError as error:
+            raise NotFoundError(f"job {job_id} has no ranks: it has not begun, or is over") from error
+        if not found:
+            raise NotFoundError(f"job {job_id} has no ranks now")
+        return found
+
+    async def execute(self, job_id: str, node_id: str, order: Mapping[str, Any]) -> int:
+        limit_s = _FIRST_WORD_S  # a zygote that was killed is started again, and imports
+        return int((await self._ask_agent(job_id, node_id, "execute", dict(order), limit_s=limit_s))["generation"])
+
+    async def execution(
+        self, job_id: str, node_id: str, key: str, limit_bytes: int, wait_s: float
+    ) -> tuple[Sequence[tuple[str, bytes]], Mapping[str, Any] | None]:
+        limit_s = wait_s + _SYNC_GRACE_S
+        found = await self._ask_agent(job_id, node_id, "execution", key, limit_bytes, wait_s, limit_s=limit_s)
+        return found["pieces"], found["ended"]
+
+    async def end_execution(self, job_id: str, node_id: str, key: str) -> None:
+        await self._ask_agent(job_id, node_id, "end_execution", key, limit_s=_CALL_S)
+
+    async def dashboard_url(self) -> str | None:
+        return self._dashboard
+
+    # ------------------------------------------------------------ how to call Ray
+
+    async def _ask_agent(self, job_id: str, node_id: str, method: str, *arguments: Any, limit_s: float) -> Any:
+        """A method of a job's agent, not by way of its supervisor: what it says may be long."""
+        name = agent_name(job_id, node_id)
+        try:
+            reply = await self._call(name, method, *arguments, limit_s=limit_s)
+        except SupervisorGoneError as error:
+            self._agents.pop(name, None)
+            raise ClusterUnavailableError(f"the agent of job {job_id} on node {node_id[:8]} is gone") from error
+        if isinstance(reply, Mapping) and (refused := reply.get("error")):
+            raise ConflictError(refused["message"])
+        return reply
+
+    async def _call(self, actor: str, method: str, *arguments: Any, limit_s: float) -> Any:
+        """A method of a named actor."""
+
+        def begin() -> asyncio.Future[Any]:
+            try:
+                handle = self._handle(actor)
+            except ValueError as error:
+                raise SupervisorGoneError(f"there is no {actor} in the cluster") from error
+            return getattr(handle, method).remote(*arguments).future()
+
+        pending = await self._blocking(begin)
+        try:
+            async with asyncio.timeout(limit_s):
+                return await asyncio.wrap_future(pending)
+        except TimeoutError as error:
+            raise ClusterUnavailableError(f"{actor} did not answer {method} within {limit_s:.0f} s") from error
+        except exceptions.ActorDiedError as error:
+            raise SupervisorGoneError(f"{actor} is dead: {error}") from error
+        except exceptions.RayActorError as error:
+            raise ClusterUnavailableError(f"{actor} is restarting: {error}") from error
+
+    def _handle(self, actor: str) -> Any:
+        """Of an actor by its name; an agent that was a standby has another. Blocking."""
+        if not actor.startswith(_AGENT):
+            return ray.get_actor(actor, namespace=NAMESPACE)
+        if actor not in self._agents:  # asked for every piece of what a command writes
+            self._agents[actor] = standby.find(actor) or ray.get_actor(actor, namespace=NAMESPACE)
+        return self._agents[actor]
+
+    async def _blocking(self, function: Callable[[], T], limit_s: float = _CALL_S) -> T:
+        try:
+            async with asyncio.timeout(limit_s):
+                return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+        except TimeoutError as error:
+            raise ClusterUnavailableError(f"Ray did not answer within {limit_s:.0f} s") from error
+        except (exceptions.RaySystemError, exceptions.RpcError, ConnectionError, RuntimeError) as error:
+            raise ClusterUnavailableError(f"Ray does not answer: {error}") from error
+
+
+def _connect(address: str) -> None:
+    # A process whose GCS is gone would abort itself after a minute; the control plane must live to say so.
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "86400")
+    # Ray read the environment when it was imported, maybe before the token was there.
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    ray.init(
+        address=address,
+        namespace=NAMESPACE,
+        log_to_driver=False,
+        configure_logging=False,
+        logging_level=logging.WARNING,
+    )
+
+
+def _nodes() -> list[Node]:
+    free: Mapping[str, Mapping[str, float]] = available_resources_per_node()
+    draining: Mapping[str, int] = state.get_draining_nodes()
+    return [_node(item, free.get(item["NodeID"], {}), draining) for item in ray.nodes() if item["Alive"]]
+
+
+def _node(item: Mapping[str, Any], free: Mapping[str, float], draining: Mapping[str, int]) -> Node:
+    total: Mapping[str, float] = item["Resources"]
+    labels: Mapping[str, str] = item.get("Labels") or {}
+    return Node(
+        id=item["NodeID"],
+        name=item.get("NodeName") or item["NodeManagerHostname"],
+        address=item["NodeManagerAddress"],
+        labels=dict(labels),
+        cpus=total.get("CPU", 0.0),
+        gpus=total.get("GPU", 0.0),
+        memory_bytes=int(total.get("memory", 0.0)),
+        free_cpus=free.get("CPU", 0.0),
+        free_gpus=free.get("GPU", 0.0),
+        free_memory_bytes=int(free.get("memory", 0.0)),
+        is_control=labels.get(_ROLE_LABEL) == "control",
+        is_draining=item["NodeID"] in draining,
+        drain_deadline_s=draining.get(item["NodeID"], 0) / 1000 or None,
+    )
+
+
+def _take(grant: Grant) -> Sequence[int]:
+    """A detached placement group of one bundle: holds devices without a process, its device ids are fixed."""
+    gpus = grant.devices if grant.device_kind == "cuda" else 0
+    wanted = {"CPU": float(grant.cpus), "GPU": float(gpus), "memory": float(grant.memory_bytes)}
+    group = _find_group(grant.name) or placement_group(
+        [{name: amount for name, amount in wanted.items() if amount}],
+        name=grant.name,
+        lifetime="detached",
+        bundle_label_selector=[{_NODE_ID_LABEL: grant.node_id}],
+    )
+    if not group.wait(_READY_S):
+        remove_placement_group(group)
+        raise GrantRefusedError(
+            f"node {grant.node_id[:8]} did not give {wanted} within {_READY_S:.0f} s: it is gone, or taken by others"
+        )
+    return _device_ids(group, gpus) if gpus else ()
+
+
+def _device_ids(group: PlacementGroup, gpus: int) -> Sequence[int]:
+    """Only a task inside the group can see which devices it got."""
+    here = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
+    task = ray.remote(_visible_devices).options(num_cpus=0, num_gpus=gpus, scheduling_strategy=here, max_retries=0)
+    return tuple(int(index) for index in ray.get(task.remote(), timeout=2 * _CALL_S))
+
+
+def _visible_devices() -> list[int]:
+    return [int(index) for index in ray.get_gpu_ids()]
+
+
+def _find_group(name: str) -> PlacementGroup | None:
+    try:
+        return get_placement_group(name)
+    except ValueError:
+        return None
+
+
+def _release(name: str) -> None:
+    group = _find_group(name)
+    if group is not None:
+        remove_placement_group(group)
+
+
+def _grants() -> set[str]:
+    table: Mapping[str, Mapping[str, Any]] = placement_group_table()
+    return {
+        group["name"]
+        for group in table.values()
+        if group["name"].startswith("regroup-grant:") and group["state"] != "REMOVED"
+    }
+
+
+@cache
+def _actor_class(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    return ray.remote(getattr(import_module(module), attribute))
+
+
+def _start_supervisor(class_name: str, name: str, payload: dict[str, Any]) -> None:
+    actor = _actor_class(class_name).options(
+        name=name,
+        namespace=NAMESPACE,
+        lifetime="detached",
+        get_if_exists=True,
+        num_cpus=0,
+        max_restarts=-1,
+        max_task_retries=0,  # whoever calls repeats what is safe to repeat
+        label_selector={_ROLE_LABEL: "control"},
+        fallback_strategy=[{"label_selector": {}}],
+    )
+    actor.remote(payload)
+
+
+def _kill(name: str) -> None:
+    try:
+        ray.kill(standby.find(name) or ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
+    except ValueError:
+        return
+
+
+def _forget(job_id: str) -> None:
+    standby.forget(job_id)
+    for prefix in (f"generation/{job_id}/", f"event/{job_id}/", f"fault/{job_id}/"):
+        internal_kv._internal_kv_del(  # pyright: ignore[reportPrivateUsage]
+            prefix.encode(), del_by_prefix=True, namespace=NAMESPACE.encode()
+        )

@@ -1,0 +1,69 @@
+"""One job's numbers in Ray's own metrics, for those who watch Ray: each node's agent exposes them as `ray_regroup_…`.
+
+They say what the supervisor has just heard. `/metrics` of the server is the account that survives restarts.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ray.util.metrics import Counter, Gauge, Histogram
+
+from regroup.service.observability import metric_names as names
+from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.observability.metric_names import Metric
+from regroup.service.supervisor.job_config import Payload
+
+_JOB = names.JOB_STEP.labels
+
+
+class RayMetrics:
+    """Takes a supervisor's events as they are let out."""
+
+    def __init__(self, payload: Payload) -> None:
+        spec = payload.spec
+        self._job = dict(zip(_JOB, (payload.job_id, spec.name, spec.project), strict=True))
+        self._gauges = {metric.name: self._tagged(Gauge, metric) for metric in (*_OF_A_STEP, names.JOB_GENERATION)}
+        self._incidents: Counter = self._tagged(Counter, names.INCIDENTS)
+        self._recovery: Histogram = self._tagged(Histogram, names.RECOVERY, boundaries=list(names.RECOVERY.buckets))
+        self._counted: set[str] = set()
+        self._timed: set[str] = set()
+
+    def take(self, event: SupervisorEvent) -> None:
+        """Export what an event says; most say nothing here."""
+        if event.type == "step":
+            for metric, value in _OF_A_STEP.items():
+                if (now := value(event.data)) is not None:
+                    self._gauges[metric.name].set(now)
+        elif event.type == "generation":
+            self._gauges[names.JOB_GENERATION.name].set(event.generation)
+        elif event.type == "incident":
+            self._incident(event.data)
+
+    def _incident(self, data: Mapping[str, Any]) -> None:
+        if data["id"] not in self._counted:
+            self._counted.add(data["id"])
+            self._incidents.inc(tags={"cause": data["reason"]})
+        if "total" in data["durations"] and data["id"] not in self._timed:
+            self._timed.add(data["id"])
+            for phase, seconds in data["durations"].items():
+                self._recovery.observe(seconds, tags={"phase": phase})
+
+    def _tagged(self, kind: type[Any], metric: Metric, **options: Any) -> Any:
+        keys = tuple(dict.fromkeys((*metric.labels, *_JOB)))
+        said = metric.help.replace(", smoothed", "")  # here it is the newest step's own
+        return kind(metric.name, said, tag_keys=keys, **options).set_default_tags(self._job)
+
+
+def _tokens_per_s(tokens: int | None, duration_s: float | None) -> float | None:
+    return None if tokens is None or not duration_s else tokens / duration_s
+
+
+_OF_A_STEP: Mapping[Metric, Callable[[Mapping[str, Any]], float | None]] = {
+    names.JOB_STEP: lambda row: row["step"],
+    names.JOB_LOSS: lambda row: row["loss"],
+    names.JOB_STEP_SECONDS: lambda row: row["duration_s"],
+    names.JOB_TOKENS: lambda row: _tokens_per_s(row["tokens"], row["duration_s"]),
+    names.JOB_MFU: lambda row: row["extra"].get("mfu"),
+    names.JOB_EXPOSED: lambda row: row["extra"].get("exposed"),
+    names.JOB_PEAK_BYTES: lambda row: row["extra"].get("peak_bytes"),
+}

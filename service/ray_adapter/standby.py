@@ -1,0 +1,137 @@
+"""Agents in waiting, one per node with room, and which job took which. An adapter on Ray actors and the GCS.
+
+A standby keeps the name it was born with, so a record says for which agent it stands:
+`standby/<agent name>/<standby name>`. It is written before the standby is asked; the standby itself decides who has it.
+"""
+
+# pyright: reportPrivateUsage=false
+# The key-value store has no public face in Ray 2.60.
+
+from typing import Any, TypeVar, cast
+from uuid import uuid4
+
+import ray
+import structlog
+from ray.exceptions import GetTimeoutError, RayError
+from ray.experimental import internal_kv
+from ray.util import list_named_actors
+
+from regroup.service.ports.cluster import (NAMESPACE, agent_name)
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.messages import to_json
+from regroup.workers.agent.standby import StandbyAgent
+
+PREFIX = "regroup-standby:"
+_KV = NAMESPACE.encode()
+_ADOPT_S = 5.0
+_log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+
+def keep(config: AgentConfig) -> str:
+    """See to it that a free standby is on a node, and let it go on waiting; returns what it has found wrong there so
+    far. Returns before it is ready. Blocking."""
+    for name in _free(config.node_id):
+        handle = _actor(name)
+        if handle is not None:
+            handle.stand_by.remote()
+            return _said(handle.unfit.remote(), "") if config.preflight else ""
+    _create(config).stand_by.remote()
+    return ""
+
+
+def is_clear(node_id: str, job_id: str) -> bool:
+    """Whether a free standby of the node says that nothing of a job lives there. Blocking."""
+    handles = [handle for name in _free(node_id) if (handle := _actor(name)) is not None]
+    return any(_said(handle.is_clear.remote(job_id), False) for handle in handles)
+
+
+def claim(agent: str, config: AgentConfig) -> Any | None:
+    """Make a free standby of the node the job's agent; its handle, or None if there is none. Blocking."""
+    for name in _free(config.node_id):
+        handle = _actor(name)
+        if handle is None:
+            continue
+        record = _record(agent, name)
+        internal_kv._internal_kv_put(record, b"", namespace=_KV)
+        try:
+            if ray.get(handle.adopt.remote(to_json(config)), timeout=_ADOPT_S):
+                return handle
+        except (RayError, GetTimeoutError) as error:
+            _log.info("a standby did not answer", standby=name, error=str(error))
+            ray.kill(handle)
+        internal_kv._internal_kv_del(record, namespace=_KV)
+    return None
+
+
+def find(agent: str) -> Any | None:
+    """The standby that became this agent, if one did and lives. Blocking."""
+    for _, name in _records(f"standby/{agent}/"):
+        handle = _actor(name)
+        if handle is not None:
+            return handle
+    return None
+
+
+def forget(job_id: str) -> None:
+    """The job is over, and what its agents were is of no interest any more. Blocking."""
+    prefix = f"standby/{agent_name(job_id, '')}"
+    internal_kv._internal_kv_del(prefix.encode(), del_by_prefix=True, namespace=_KV)
+
+
+def actors() -> set[str]:
+    """Names of all supervisors and agents that live; a standby has the name of the agent that it became. Blocking."""
+    named = _named()
+    became = {agent for agent, standby in _records("standby/") if standby in named}
+    return became | {name for name in named if name.startswith("regroup-") and not name.startswith(PREFIX)}
+
+
+def _said(answer: Any, otherwise: T) -> T:
+    try:
+        return ray.get(answer, timeout=_ADOPT_S)
+    except (RayError, GetTimeoutError) as error:
+        _log.info("a standby did not answer", error=str(error))
+        return otherwise
+
+
+def _named() -> set[str]:
+    """Names of all actors of ours that live. Blocking."""
+    named = cast(list[dict[str, str]], list_named_actors(all_namespaces=True))
+    return {actor["name"] for actor in named if actor["namespace"] == NAMESPACE}
+
+
+def _free(node_id: str) -> list[str]:
+    """Names of the node's standbys that no record mentions."""
+    taken = {standby for _, standby in _records("standby/")}
+    mine = f"{PREFIX}{node_id[:8]}:"
+    return sorted(name for name in _named() if name.startswith(mine) and name not in taken)
+
+
+def _records(prefix: str) -> list[tuple[str, str]]:
+    keys = internal_kv._internal_kv_list(prefix.encode(), namespace=_KV)
+    return [(agent, standby) for _, agent, standby in (key.decode().split("/") for key in keys)]
+
+
+def _record(agent: str, standby: str) -> bytes:
+    return f"standby/{agent}/{standby}".encode()
+
+
+def _actor(name: str) -> Any | None:
+    try:
+        return ray.get_actor(name, namespace=NAMESPACE)
+    except ValueError:
+        return None
+
+
+def _create(config: AgentConfig) -> Any:
+    actor = ray.remote(StandbyAgent).options(
+        name=f"{PREFIX}{config.node_id[:8]}:{uuid4().hex[:8]}",
+        namespace=NAMESPACE,
+        lifetime="detached",
+        num_cpus=0,
+        num_gpus=0,
+        max_restarts=0,
+        max_task_retries=0,
+        label_selector={"ray.io/node-id": config.node_id},
+    )
+    return actor.remote(to_json(config))

@@ -1,0 +1,1 @@
+"""Assemble the control plane."""

@@ -1,0 +1,170 @@
+"""A control plane as one process: state directory, local Ray, store, controller, metrics. The API sits on top."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import structlog
+
+from regroup.service.domain.errors import ConflictError
+from regroup.service.local import (ray_cluster, processes)
+from regroup.service.blobs.garbage_collection import keep_swept
+from regroup.service.ports.cluster import Cluster
+from regroup.service.controller.controller import Controller
+from regroup.service.observability.prometheus import Metrics
+from regroup.service.cluster_state.node_health import rule_of
+from regroup.service.local.processes import Process
+from regroup.service.operations.services import Services
+from regroup.service.settings import Settings
+from regroup.service.store.store import Store
+from regroup.service.operations.topology import Topology
+
+_RECORD = "server.json"
+_STOP_PATIENCE_S = 15.0
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class ServerRecord:
+    """What `server.json` says of the running server."""
+
+    url: str
+    dashboard_url: str | None
+    pid: int
+    started: int
+    """Start of the process in clock ticks after boot: tells it from a later one with its pid."""
+
+    @property
+    def process(self) -> Process:
+        """The server, past or present."""
+        return Process(self.pid, self.started, "server")
+
+
+@asynccontextmanager
+async def control_plane(settings: Settings) -> AsyncGenerator[Services]:
+    """Everything that requests need. Jobs and the local Ray outlive it.
+
+    Raises:
+        ConflictError: another server has this state directory.
+        LocalRayError: the local Ray did not start.
+        TopologyError: the topology file cannot be read.
+        UnavailableError: database or cluster do not answer.
+    """
+    store = await Store.open(settings.database_url)
+    try:
+        cluster = await _join(settings)
+        controller = Controller(store, cluster, settings)
+        metrics = Metrics(store, rule_of(settings), cluster=cluster)
+        services = Services(store, cluster, settings, render_metrics=metrics.render,
+                            checks={"controller": controller.check})  # fmt: skip
+        running = (
+            asyncio.create_task(controller.run(), name="controller"),
+            asyncio.create_task(keep_swept(services.blobs, store), name="blob sweep"),
+        )
+        try:
+            yield services
+        finally:
+            for task in running:
+                task.cancel()
+            for task in running:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+    finally:
+        await store.close()
+
+
+def bind(settings: Settings) -> socket.socket:
+    """The listening socket, before anything expensive is started.
+
+    Raises:
+        ConflictError: the port is taken.
+    """
+    host = "127.0.0.1" if settings.host == "localhost" else settings.host
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, settings.port))
+    except OSError as error:
+        listener.close()
+        raise ConflictError(
+            f"port {settings.port} of {host} is taken ({error}); say --port 0 for a free one"
+        ) from error
+    return listener
+
+
+def refuse_second(state_dir: Path) -> None:
+    """Raises ConflictError, naming the holder, if a server runs on this state directory."""
+    record = read_record(state_dir)
+    if record is not None and record.process.is_alive:
+        raise ConflictError(
+            f"a server runs on {state_dir} already: process {record.pid} at {record.url}; "
+            "use it, end it with `regroup down`, or say --state-dir for another"
+        )
+
+
+def write_record(state_dir: Path, url: str, dashboard_url: str | None) -> ServerRecord:
+    """Tell others of this server. Written when it is ready to be asked."""
+    me = processes.look(os.getpid())
+    assert me is not None, "this process exists"
+    record = ServerRecord(url, dashboard_url, me.pid, me.started)
+    draft = state_dir / f"{_RECORD}.new"
+    draft.write_text(json.dumps(asdict(record)))
+    draft.replace(state_dir / _RECORD)
+    return record
+
+
+def read_record(state_dir: Path) -> ServerRecord | None:
+    """The server last started here, alive or not."""
+    try:
+        return ServerRecord(**json.loads((state_dir / _RECORD).read_text()))
+    except FileNotFoundError:
+        return None
+
+
+def remove_record(state_dir: Path) -> None:
+    """This server is no longer to be asked."""
+    (state_dir / _RECORD).unlink(missing_ok=True)
+
+
+def end_all(state_dir: Path) -> list[str]:
+    """End the server and the local Ray that were started on this state directory, by pid.
+
+    Returns:
+        What was ended, for people.
+    """
+    ended: list[str] = []
+    record = read_record(state_dir)
+    if record is not None:
+        if record.process.is_alive:
+            processes.end(record.process, _STOP_PATIENCE_S)
+            ended.append(f"server {record.url} (process {record.pid})")
+        remove_record(state_dir)
+    cluster = ray_cluster.load(state_dir)
+    if cluster is not None and ray_cluster.stop(state_dir):
+        ended.append(f"local Ray {cluster.address} ({cluster.nodes} nodes), and the jobs on it")
+    return ended
+
+
+async def _join(settings: Settings) -> Cluster:
+    topology = Topology(settings)
+    topology.check()  # before anything is started: later the file may be as wrong as it likes
+    address, dashboard = settings.ray_address, None
+    if not address:
+        local, was_there = await asyncio.to_thread(ray_cluster.ensure, settings)
+        address, dashboard = local.address, local.dashboard_url
+        if was_there and (local.nodes, local.slots_per_node) != (settings.local_nodes, settings.slots_per_node):
+            _log.warning(
+                "the local Ray that runs here keeps its size; `regroup down` first for another",
+                nodes=local.nodes,
+                slots_per_node=local.slots_per_node,
+            )
+        os.environ.update(ray_cluster.ray_environment(settings.ray_token_path))
+    from regroup.service.ray_adapter.cluster import RayCluster  # after the environment that Ray reads on import
+
+    return await RayCluster.connect(address, dashboard, topology=topology)

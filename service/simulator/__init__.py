@@ -1,0 +1,1 @@
+"""Run the scheduling policies over a trace of jobs. Pure."""

@@ -1,0 +1,296 @@
+"""A cluster's queue over weeks, in seconds: the very decisions of `queueing`, with jobs, ends and failures from traces.
+
+What is assumed: a job's speed goes with its ranks; it is gone when its work is done; a node's failure costs `lost_s` of
+work and `restart_s`, on another node if one has room, else the job queues again. Jobs do not grow while they run.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from regroup.service.policy.placement.place import (Demand, Placement, place_instead)
+from regroup.service.policy.scheduling.preemption import (Shrink, Suspend)
+from regroup.service.policy.scheduling.decide import (Rule, Turn, decide)
+from regroup.service.policy.scheduling.quota import Quota
+from regroup.service.policy.scheduling.capacity import (Seats, free_of, minus, taken)
+from regroup.service.simulator.report import (Report, Tally, Wait)
+from regroup.service.domain.topology import Node
+from regroup.service.policy.scheduling.entries import (Running, Size, Waiting)
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A job of the trace."""
+
+    at_s: float
+    job: Waiting
+    """With `queued_s`, `after` as ids."""
+    work_s: float
+    """How long it trains at its wanted size."""
+
+    @property
+    def wanted(self) -> Size:
+        """The size at which it takes `work_s`."""
+        return self.job.sizes[-1]
+
+
+@dataclass(frozen=True)
+class Outage:
+    """A node of the trace that fails."""
+
+    at_s: float
+    node_id: str
+    lasts_s: float
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What does not train, in seconds."""
+
+    start_s: float = 5.0
+    """From a turn to the first step."""
+    suspend_s: float = 60.0
+    """From being told to make room until all is given up."""
+    restart_s: float = 40.0
+    """From a node's failure to training again, on another node."""
+    lost_s: float = 60.0
+    """Work that is done again after it."""
+
+
+@dataclass
+class _Live:
+    """A job that holds devices."""
+
+    arrival: Arrival
+    shown: Running
+    trains_from_s: float
+    left_s: float
+    """Of its work at the wanted size, as of `trains_from_s`."""
+    version: int
+    leaves_s: float | None = None
+
+    def done_s(self, now_s: float) -> float:
+        return max(0.0, now_s - self.trains_from_s) * self.shown.demand.ranks / self.arrival.wanted.ranks
+
+    @property
+    def ends_s(self) -> float:
+        return self.trains_from_s + self.left_s * self.arrival.wanted.ranks / self.shown.demand.ranks
+
+
+_RULE = Rule()
+Watch = Callable[[float, Sequence[Node], Sequence[Running]], None]
+
+
+def simulate(
+    nodes: Sequence[Node],
+    arrivals: Sequence[Arrival],
+    outages: Sequence[Outage] = (),
+    quotas: Mapping[str, Quota] | None = None,
+    *,
+    until_s: float,
+    rule: Rule = _RULE,
+    costs: Costs = Costs(),
+    look_every_s: float = 10.0,
+    watch: Watch | None = None,
+) -> Report:
+    """What comes of it.
+
+    Args:
+        nodes: with nothing taken.
+        look_every_s: what happens within so long is answered by one look at the queue.
+        watch: is shown nodes and jobs after each look.
+    """
+    run = _Run(nodes, arrivals, outages, quotas or {}, rule, costs, until_s)
+    while run.events and run.events[0][0] <= until_s:
+        now_s = run.events[0][0]
+        look_s = min(until_s, (now_s // look_every_s + 1) * look_every_s)
+        run.pass_until(look_s)
+        run.look(look_s)
+        if watch is not None:
+            watch(look_s, list(run.nodes.values()), [live.shown for live in run.live.values()])
+    return run.report()
+
+
+_Event = tuple[float, int, str, str, int]
+"""When, a number that keeps order, what, whom, and of which of its lives."""
+
+
+@dataclass
+class _Run:
+    all_nodes: Sequence[Node]
+    arrivals: Sequence[Arrival]
+    outages: Sequence[Outage]
+    quotas: Mapping[str, Quota]
+    rule: Rule
+    costs: Costs
+    until_s: float
+    nodes: dict[str, Node] = field(init=False)
+    events: list[_Event] = field(init=False)
+    queue: dict[str, Waiting] = field(default_factory=dict[str, Waiting])
+    live: dict[str, _Live] = field(default_factory=dict[str, _Live])
+    _left_s: dict[str, float] = field(default_factory=dict[str, float])
+    _over: set[str] = field(default_factory=set[str])
+    _lives: Counter[str] = field(default_factory=Counter[str])
+    _count: int = 0
+
+    def __post_init__(self) -> None:
+        self.nodes = {node.id: node for node in self.all_nodes}
+        self._by_id = {arrival.job.job_id: arrival for arrival in self.arrivals}
+        self.events = []
+        self.tally = Tally(self.all_nodes)
+        for arrival in self.arrivals:
+            self._at(arrival.at_s, "arrives", arrival.job.job_id)
+        for outage in self.outages:
+            self._at(outage.at_s, "fails", outage.node_id)
+            self._at(outage.at_s + outage.lasts_s, "returns", outage.node_id)
+
+    def pass_until(self, look_s: float) -> None:
+        """Let happen what happens before the next look."""
+        deeds = {
+            "arrives": self._arrive, "ends": self._end, "leaves": self._leave, "fails": self._fail,
+            "returns": self._return,
+        }  # fmt: skip
+        while self.events and self.events[0][0] < look_s:
+            at_s, _, what, whom, life = heapq.heappop(self.events)
+            self.tally.passes(at_s)
+            if what in ("ends", "leaves") and (whom not in self.live or self.live[whom].version != life):
+                continue
+            deeds[what](whom, at_s)
+        self.tally.passes(look_s)
+
+    def look(self, now_s: float) -> None:
+        """What the controller does now."""
+        waiting = [replace(job, after=tuple(self._unmet(job))) for job in self.queue.values()]
+        running = [replace(live.shown, ends_s=live.leaves_s or live.ends_s) for live in self.live.values()]
+        for decision in decide(waiting, list(self.nodes.values()), running, self.quotas, now_s=now_s, rule=self.rule):
+            match decision:
+                case Turn():
+                    self._start(decision, now_s)
+                case Suspend():
+                    live = self.live[decision.job_id]
+                    live.shown, live.leaves_s = replace(live.shown, is_leaving=True), now_s + self.costs.suspend_s
+                    self._at(live.leaves_s, "leaves", decision.job_id, live.version)
+                case Shrink():
+                    self._shrink(decision, now_s)
+                case _:
+                    pass
+        self.tally.looked(self.nodes.values())
+
+    def report(self) -> Report:
+        """What came of it until the end."""
+        self.tally.passes(self.until_s)
+        for live in self.live.values():
+            self.tally.useful += min(live.done_s(self.until_s), live.left_s) * live.arrival.wanted.ranks
+        waiting = [(job, self.until_s - job.queued_s) for job in self.queue.values()]
+        return self.tally.report(len(self.arrivals), len(self._over), waiting)
+
+    # ------------------------------------------------------------ what happens
+
+    def _arrive(self, job_id: str, now_s: float) -> None:
+        self.queue[job_id] = replace(self._by_id[job_id].job, queued_s=now_s)
+
+    def _end(self, job_id: str, now_s: float) -> None:
+        live = self._stop(job_id)
+        self.tally.useful += live.left_s * live.arrival.wanted.ranks
+        self._over.add(job_id)
+
+    def _leave(self, job_id: str, now_s: float) -> None:
+        """Suspended: what it did is saved."""
+        self._requeue(job_id, now_s, lost_s=0.0)
+        self.tally.suspended += 1
+
+    def _fail(self, node_id: str, now_s: float) -> None:
+        self.nodes[node_id] = replace(self.nodes[node_id], alive=False)
+        self.tally.failures += 1
+        for job_id in [job_id for job_id, live in self.live.items() if node_id in dict(live.shown.seats)]:
+            self._replace(job_id, node_id, now_s)
+
+    def _return(self, node_id: str, now_s: float) -> None:
+        self.nodes[node_id] = replace(self.nodes[node_id], alive=True)
+
+    def _replace(self, job_id: str, node_id: str, now_s: float) -> None:
+        """Another node in its place, or the queue."""
+        live = self.live[job_id]
+        seats = dict(live.shown.seats)
+        others = [node for node in self.nodes.values() if node.id not in seats]
+        found = None if live.leaves_s is not None else place_instead(live.shown.demand, [seats[node_id]], others)
+        if not isinstance(found, Placement):
+            self._requeue(job_id, now_s, lost_s=self.costs.lost_s)
+            return
+        done_s = max(0.0, live.done_s(now_s) - self.costs.lost_s)
+        self.tally.useful += done_s * live.arrival.wanted.ranks
+        ranks = seats.pop(node_id)
+        taken_over = (found.seats[0].node.id, ranks)
+        self._give_back(live.shown.demand, [(node_id, ranks)])
+        self._take(live.shown.demand, [taken_over])
+        live.shown = replace(live.shown, seats=(*seats.items(), taken_over))
+        live.left_s, live.trains_from_s = live.left_s - done_s, now_s + self.costs.restart_s
+        self._renew(job_id, live)
+
+    # ------------------------------------------------------------ what is done
+
+    def _start(self, turn: Turn, now_s: float) -> None:
+        job, arrival = self.queue.pop(turn.job_id), self._by_id[turn.job_id]
+        seats = tuple((seat.node.id, seat.ranks) for seat in turn.placement.seats)
+        self._take(turn.demand, seats)
+        smaller = tuple(size for size in job.sizes if size.ranks < turn.demand.ranks)
+        shown = Running(
+            job.job_id, job.name, turn.demand, seats, smaller, job.project, job.priority, job.preemptibility, now_s
+        )
+        left_s = self._left_s.pop(turn.job_id, arrival.work_s)
+        if turn.job_id not in self._lives:
+            self.tally.waits.append(Wait(job.project, job.priority, now_s - arrival.at_s))
+        live = self.live[turn.job_id] = _Live(arrival, shown, now_s + self.costs.start_s, left_s, 0)
+        self._renew(turn.job_id, live)
+
+    def _shrink(self, decision: Shrink, now_s: float) -> None:
+        live = self.live[decision.job_id]
+        done_s, gives = live.done_s(now_s), dict(decision.gives)
+        self.tally.useful += done_s * live.arrival.wanted.ranks
+        self._give_back(live.shown.demand, decision.gives)
+        seats = tuple((node_id, ranks - gives.get(node_id, 0)) for node_id, ranks in live.shown.seats)
+        size = next(size for size in live.shown.smaller if size.layout == decision.to)
+        smaller = tuple(each for each in live.shown.smaller if each.ranks < size.ranks)
+        kept = tuple(seat for seat in seats if seat[1])
+        live.shown = replace(live.shown, demand=size.demand, seats=kept, smaller=smaller)
+        live.left_s, live.trains_from_s = live.left_s - done_s, now_s + self.costs.start_s
+        self._renew(decision.job_id, live)
+
+    def _requeue(self, job_id: str, now_s: float, lost_s: float) -> None:
+        live = self._stop(job_id)
+        done_s = min(live.left_s, max(0.0, live.done_s(now_s) - lost_s))
+        self.tally.useful += done_s * live.arrival.wanted.ranks
+        self._left_s[job_id] = live.left_s - done_s
+        self.queue[job_id] = replace(live.arrival.job, queued_s=now_s)
+
+    def _stop(self, job_id: str) -> _Live:
+        live = self.live.pop(job_id)
+        self._give_back(live.shown.demand, live.shown.seats)
+        return live
+
+    def _renew(self, job_id: str, live: _Live) -> None:
+        """It ends at another time than before."""
+        self._lives[job_id] += 1
+        live.version = self._lives[job_id]
+        self._at(live.ends_s, "ends", job_id, live.version)
+
+    def _unmet(self, job: Waiting) -> list[str]:
+        return [job_id for job_id in job.after if job_id not in self._over]
+
+    def _take(self, demand: Demand, seats: Seats) -> None:
+        self._change(demand, seats, 1)
+
+    def _give_back(self, demand: Demand, seats: Seats) -> None:
+        self._change(demand, seats, -1)
+
+    def _change(self, demand: Demand, seats: Seats, sign: int) -> None:
+        for node_id, ranks in seats:
+            node = self.nodes[node_id]
+            free = minus(free_of(node), taken(demand, sign * ranks))
+            self.nodes[node_id] = replace(node, free_cpus=free[0], free_gpus=free[1], free_memory_bytes=free[2])
+            self.tally.held += sign * ranks
+
+    def _at(self, at_s: float, what: str, whom: str, life: int = 0) -> None:
+        self._count += 1
+        heapq.heappush(self.events, (at_s, self._count, what, whom, life))

@@ -1,0 +1,239 @@
+"""Clusters, jobs and failures for the simulator: read from files, or made from a seed."""
+
+import csv
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import yaml
+from pydantic import Field, ValidationError
+
+from regroup.service.domain.errors import (FieldIssue, SpecError)
+from regroup.service.domain.layout import Layout
+from regroup.service.policy.placement.place import Demand
+from regroup.service.policy.scheduling.quota import Quota
+from regroup.service.simulator.simulator import (Arrival, Outage)
+from regroup.service.domain.topology import Node
+from regroup.service.policy.scheduling.entries import (Preemptibility, Priority, Size, Waiting)
+from regroup.service.spec.types import (Name, Part, Positive)
+
+P = TypeVar("P", bound=Part)
+_PRIORITIES: Sequence[Literal["low", "normal", "high", "critical"]] = ("low", "normal", "high", "critical")
+MTTF_DEVICE_HOURS = 1.8 * 16_384
+"""Device-hours between failures: a mean of 1.8 h at 16,384 GPUs, as Meta published of 150 million GPU-hours."""
+
+
+class ProjectPart(Part):
+    """Quota of one project."""
+
+    guaranteed: int = Field(default=0, ge=0)
+    borrowable: Annotated[int, Field(ge=0)] | None = None
+    limit: Annotated[int, Field(ge=0)] | None = None
+    weight: float = Field(default=1.0, gt=0)
+
+
+class ClusterPart(Part):
+    """A cluster of nodes that are alike."""
+
+    nodes: Annotated[int, Field(ge=1, le=100_000)]
+    gpus_per_node: int = Field(default=8, ge=0)
+    cpus_per_node: Positive = 96
+    nodes_per_domain: Positive = 1
+    """Nodes that share one `ray.io/gpu-domain`."""
+    nodes_per_zone: Positive = 512
+    projects: dict[Name, ProjectPart] = {}
+
+
+class JobPart(Part):
+    """A line of a job trace."""
+
+    at_s: float = Field(ge=0)
+    name: str
+    ranks: Positive
+    work_s: float = Field(gt=0)
+    """At `ranks`."""
+    least: Positive | None = None
+    """Ranks of the smallest size; `ranks` if absent. Sizes between are halves."""
+    longest_s: float | None = Field(default=None, gt=0)
+    """`max_duration` of its spec."""
+    project: Name = "default"
+    priority: Literal["low", "normal", "high", "critical"] = "normal"
+    preemptibility: Literal["none", "semi", "full"] = "full"
+    device: Literal["cpu", "cuda"] = "cuda"
+    cpus: Positive = 4
+    segment: Positive = 1
+    after: str = ""
+    """Names, separated by blanks."""
+
+
+class OutagePart(Part):
+    """A line of a failure trace."""
+
+    at_s: float = Field(ge=0)
+    node: str
+    lasts_s: float = Field(gt=0)
+
+
+def read_cluster(path: Path) -> ClusterPart:
+    """A cluster from YAML or JSON.
+
+    Raises:
+        SpecError: it cannot be read, or a field is wrong.
+    """
+    try:
+        data: object = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SpecError([FieldIssue("", f"cannot read the cluster: {error}", str(path))]) from error
+    return _valid(ClusterPart, data, str(path))
+
+
+def nodes_of(cluster: ClusterPart) -> list[Node]:
+    """Its nodes, `n00000` and on, with nothing taken."""
+    return [
+        Node(
+            name := f"n{number:05d}",
+            name,
+            "",
+            labels={
+                "ray.io/availability-zone": f"z{number // cluster.nodes_per_zone}",
+                "ray.io/gpu-domain": f"d{number // cluster.nodes_per_domain:05d}",
+            },
+            cpus=cluster.cpus_per_node,
+            gpus=cluster.gpus_per_node,
+            free_cpus=cluster.cpus_per_node,
+            free_gpus=cluster.gpus_per_node,
+        )
+        for number in range(cluster.nodes)
+    ]
+
+
+def quotas_of(cluster: ClusterPart) -> dict[str, Quota]:
+    """What its projects may hold."""
+    return {name: Quota(**part.model_dump()) for name, part in cluster.projects.items()}
+
+
+def read_jobs(path: Path) -> list[Arrival]:
+    """A job trace: CSV with the columns of `JobPart`.
+
+    Raises:
+        SpecError: with the line that is wrong; `after` names no job, or closes a circle.
+    """
+    parts = [_valid(JobPart, row, f"{path}:{number}") for number, row in _rows(path)]
+    names = {part.name for part in parts}
+    if len(names) < len(parts):
+        raise SpecError([FieldIssue("name", "every job of a trace has a name of its own", str(path))])
+    for part in parts:
+        if unknown := [name for name in part.after.split() if name not in names]:
+            raise SpecError([FieldIssue("after", f"job {part.name!r} comes after one that is not there", unknown[0])])
+    if circle := _circle({part.name: part.after.split() for part in parts}):
+        raise SpecError([FieldIssue("after", "these jobs wait for each other in a circle", " → ".join(circle))])
+    return [arrival(part) for part in parts]
+
+
+def arrival(part: JobPart) -> Arrival:
+    """A job of the trace as the simulator takes it."""
+    sizes = [part.ranks]
+    while part.least is not None and sizes[0] % (2 * part.segment) == 0 and sizes[0] // 2 >= part.least:
+        sizes.insert(0, sizes[0] // 2)
+    legal = tuple(
+        Size(
+            Layout(dp_shard=ranks // part.segment, tp=part.segment),
+            Demand(ranks, part.segment, part.device, part.cpus),
+        )
+        for ranks in sizes
+    )
+    job = Waiting(
+        part.name, part.name, legal, part.project, Priority[part.priority], Preemptibility(part.preemptibility),
+        part.at_s, part.longest_s, tuple(part.after.split()),
+    )  # fmt: skip
+    return Arrival(part.at_s, job, part.work_s)
+
+
+def read_outages(path: Path, nodes: Sequence[Node]) -> list[Outage]:
+    """A failure trace: CSV with `at_s,node,lasts_s`.
+
+    Raises:
+        SpecError: with the line that is wrong.
+    """
+    known = {node.id for node in nodes}
+    found: list[Outage] = []
+    for number, row in _rows(path):
+        part = _valid(OutagePart, row, f"{path}:{number}")
+        if part.node not in known:
+            raise SpecError([FieldIssue("node", "the cluster has no such node", part.node)])
+        found.append(Outage(part.at_s, part.node, part.lasts_s))
+    return found
+
+
+def failures(nodes: Sequence[Node], until_s: float, repair_s: float, rng: random.Random) -> list[Outage]:
+    """Failures at the published rate (`MTTF_DEVICE_HOURS`), at random on nodes that are not out already."""
+    devices = sum(node.gpus or node.cpus for node in nodes)
+    found: list[Outage] = []
+    back_s: dict[str, float] = {}
+    at_s = 0.0
+    while (at_s := at_s + rng.expovariate(devices / (MTTF_DEVICE_HOURS * 3600.0))) < until_s:
+        node = rng.choice(nodes).id
+        if at_s >= back_s.get(node, 0.0):
+            back_s[node] = at_s + repair_s
+            found.append(Outage(at_s, node, repair_s))
+    return found
+
+
+def jobs(devices: int, until_s: float, load: float, rng: random.Random) -> list[Arrival]:
+    """Jobs that ask for `load` of the cluster: most are small and short, most device-hours are of few that are not."""
+    found: list[Arrival] = []
+    asked = 0.0
+    while asked < load * devices * until_s:
+        ranks = min(devices // 4, rng.choices([1, 4, 8, 32, 128, 512, 2048], [20, 15, 30, 15, 12, 6, 2])[0])
+        work_s = min(3 * 86400.0, rng.lognormvariate(8.0, 1.4))
+        asked += ranks * work_s
+        part = JobPart(
+            at_s=rng.uniform(0, until_s), name=f"j{len(found)}", ranks=ranks, work_s=work_s,
+            longest_s=work_s * 1.5 + 600, project=f"p{rng.randrange(8)}", segment=8 if ranks >= 128 else 1,
+            priority=rng.choices(_PRIORITIES, [3, 5, 2, 0.2])[0],
+        )  # fmt: skip
+        found.append(arrival(part))
+    return found
+
+
+def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
+    try:
+        with path.open(newline="") as file:
+            reader = csv.DictReader(file)
+            return [
+                (reader.line_num, {name: value for name, value in row.items() if value not in ("", None)})
+                for row in reader
+            ]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise SpecError([FieldIssue("", f"cannot read the trace: {error}", str(path))]) from error
+
+
+def _valid(part: type[P], data: object, place: str) -> P:
+    try:
+        return part.model_validate(data)
+    except ValidationError as error:
+        issues = [(".".join(str(each) for each in item["loc"]), item) for item in error.errors(include_url=False)]
+        wrong = [FieldIssue(f"{place} {path}", item["msg"], item.get("input")) for path, item in issues]
+        raise SpecError(wrong) from error
+
+
+def _circle(after: Mapping[str, Sequence[str]]) -> list[str]:
+    """Names along a circle, the first again at its end; empty if there is none."""
+    clear = set[str]()
+    for start in after:
+        path: list[str] = []
+        ahead = [[start]]
+        while ahead:
+            if not ahead[-1]:
+                ahead.pop()
+                if path:
+                    clear.add(path.pop())
+                continue
+            name = ahead[-1].pop()
+            if name in path:
+                return [*path[path.index(name) :], name]
+            if name not in clear:
+                path.append(name)
+                ahead.append(list(after[name]))
+    return []

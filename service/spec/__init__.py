@@ -1,0 +1,1 @@
+"""The job spec, one file for each section. Pure."""

@@ -1,0 +1,34 @@
+"""How a spec names a secret: by where a node finds its value."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from regroup.service.spec.types import Part
+
+
+class KubernetesSecret(Part):
+    """A key of a Kubernetes Secret that is mounted on the nodes; see docs/guides/secrets.md."""
+
+    name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")
+    """Of the Secret."""
+    key: str = Field(pattern=r"^\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]{0,251}$")
+    """Of the value in it."""
+
+
+class SecretRef(Part):
+    """Where the node finds a secret's value. The value itself is never in a spec, log or event."""
+
+    from_env: str | None = None
+    """Name of an environment variable on the node."""
+    from_file: str | None = None
+    """Path of a file on the node."""
+    from_kubernetes: KubernetesSecret | None = None
+    """Key of a Secret that is mounted on the node."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if [self.from_env, self.from_file, self.from_kubernetes].count(None) != 2:
+            raise PydanticCustomError("secret", "give exactly one of from_env, from_file and from_kubernetes")
+        return self

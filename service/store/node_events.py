@@ -1,0 +1,39 @@
+"""What happened to nodes: rows that are added once by their key, and faults that are given up when they are old."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from regroup.service.policy.detection.node_quarantine import (WEIGHTS, Happening, NodeEvent)
+from regroup.service.store.json_values import plain
+from regroup.service.store.tables import node_events
+
+_FIELDS = ("key", "node", "kind", "time_s", "job_id", "actor", "message")
+
+
+async def add(connection: AsyncConnection, happened: Sequence[NodeEvent]) -> list[NodeEvent]:
+    """Write what is not known yet; returns it."""
+    keys = [event.key for event in happened]
+    known = set((await connection.execute(sa.select(node_events.c.key).where(node_events.c.key.in_(keys)))).scalars())
+    fresh = list({event.key: event for event in happened if event.key not in known}.values())
+    if fresh:
+        rows = [{name: plain(getattr(event, name)) for name in _FIELDS} for event in fresh]
+        await connection.execute(node_events.insert(), rows)
+    return fresh
+
+
+async def forget(connection: AsyncConnection, before_s: float) -> None:
+    """Give up older faults. What people ordered is kept: some of it still holds."""
+    old = sa.and_(node_events.c.time_s < before_s, node_events.c.kind.in_([kind.value for kind in WEIGHTS]))
+    await connection.execute(node_events.delete().where(old))
+
+
+async def all_events(connection: AsyncConnection) -> list[NodeEvent]:
+    """Everything that is kept, in the order in which it was heard of."""
+    query = sa.select(*(node_events.c[name] for name in _FIELDS)).order_by(node_events.c.id)
+    rows = (await connection.execute(query)).mappings()
+    return [
+        NodeEvent(**{name: row[name] for name in _FIELDS if name != "kind"}, kind=Happening(row["kind"]))
+        for row in rows
+    ]

@@ -1,0 +1,155 @@
+"""What the queue remembers beside the jobs' rows: projects, what jobs were given, and who was asked to make room."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from regroup.service.domain.errors import (ConflictError, NotFoundError)
+from regroup.service.domain.states import (JobState, Reason)
+from regroup.service.store import leases
+from regroup.service.store.change_notifier import Changes
+from regroup.service.store.database import Database
+from regroup.service.store.json_values import plain
+from regroup.service.store.records import Allotment, JobRow, Lease, ProjectRow
+from regroup.service.store.tables import allotments, jobs, projects
+from regroup.service.store.job_writer import (SUSPEND, JobWriter, job_row)
+
+RESIZE = "resize"
+"""Intent of a job that is to be of another size: `{layout, why, asked_s}`, until it has come about; `is_asked` is false
+if nobody but the queue wants that."""
+MAKE_ROOM = "make_room"
+"""Intent of a job that is to save its state, give all up and queue again: why, and since when."""
+_NEVER_SUSPENDED = frozenset({JobState.DRAINING, *(state for state in JobState if state.is_terminal)})
+_LIVE = [state for state in JobState if not state.is_terminal]
+
+
+def gives_all_up(job: JobRow) -> bool:
+    """It was told to save its state and hold nothing: for another job, or because that is wanted of it."""
+    return MAKE_ROOM in job.intents or SUSPEND in job.intents
+
+
+class QueueStore:
+    """A part of `Store`: `store.queue`."""
+
+    def __init__(self, database: Database, changes: Changes) -> None:
+        self._database, self._changes = database, changes
+
+    async def projects(self) -> list[ProjectRow]:
+        """All that have a row, by name."""
+        async with self._database.read() as connection:
+            rows = (await connection.execute(sa.select(projects).order_by(projects.c.name))).mappings()
+            return [ProjectRow(**row) for row in rows]
+
+    async def project(self, name: str) -> ProjectRow:
+        """The project; one without a row may have and ask for everything."""
+        async with self._database.read() as connection:
+            row = (
+                (await connection.execute(sa.select(projects).where(projects.c.name == name))).mappings().one_or_none()
+            )
+            return ProjectRow(name) if row is None else ProjectRow(**row)
+
+    async def put_project(self, row: ProjectRow) -> None:
+        """Write a project, new or not. It holds for jobs from their next turn on; what runs runs on."""
+        async with self._database.write() as connection:
+            await connection.execute(projects.delete().where(projects.c.name == row.name))
+            await connection.execute(projects.insert().values(**plain(dataclasses.asdict(row))))
+        self._changes.announce("")
+
+    async def remove_project(self, name: str) -> None:
+        """Forget a project that nobody uses.
+
+        Raises:
+            NotFoundError: it has no row.
+            ConflictError: it has jobs that have not ended.
+        """
+        async with self._database.write() as connection:
+            used = sa.select(sa.func.count()).where(jobs.c.project == name, jobs.c.state.in_(_LIVE))
+            if count := (await connection.execute(used)).scalar_one():
+                live = f"{count} jobs that have" if count > 1 else "1 job that has"
+                say = f"wait or cancel (`regroup ls --project {name}`)"
+                raise ConflictError(f"project {name!r} has {live} not ended; {say}")
+            if not (await connection.execute(projects.delete().where(projects.c.name == name))).rowcount:
+                raise NotFoundError(
+                    f"no project {name!r} has been set up; `regroup projects list` shows those that were"
+                )
+        self._changes.announce("")
+
+    async def grants_of(self, job_id: str) -> list[Allotment]:
+        """What a job has held of nodes, the oldest first, whether it holds it still or not."""
+        names = [field.name for field in dataclasses.fields(Allotment)]
+        query = sa.select(*(allotments.c[name] for name in names)).where(
+            allotments.c.job_id == job_id, allotments.c.kind == "grant"
+        )
+        async with self._database.read() as connection:
+            rows = (await connection.execute(query.order_by(allotments.c.id))).mappings()
+            return [Allotment(**row) for row in rows]
+
+    async def make_room(self, lease: Lease, job_id: str, intent: Mapping[str, Any], *, now: float) -> None:
+        """Write an intent, by its name, by which a job makes room for another: `MAKE_ROOM` or `RESIZE` with `why`.
+        Asking again changes nothing, nor does asking one that holds nothing.
+
+        Raises:
+            PreconditionError: another leads now.
+        """
+        async with self._database.write() as connection:
+            await leases.check(connection, lease)
+            writer = await JobWriter.lock(connection, job_id)
+            if not writer.job.state.holds_devices or intent.keys() & writer.job.intents.keys():
+                return
+            intents, told = {**writer.job.intents, **intent}, {name: wish["why"] for name, wish in intent.items()}
+            await writer.record("intent", told, time_s=now, actor="controller", changes={"intents": intents})
+        self._changes.announce(job_id)
+
+    async def suspended(self) -> list[JobRow]:
+        """Jobs that hold nothing until they are resumed."""
+        async with self._database.read() as connection:
+            rows = (await connection.execute(sa.select(jobs).where(jobs.c.state == JobState.SUSPENDED))).mappings()
+            return [job_row(dict(row)) for row in rows]
+
+    async def suspend(self, job_id: str, why: str, *, now: float, actor: str, lease: Lease | None = None) -> JobRow:
+        """Want a job to hold nothing: one that queues does so at once, any other when its state is saved. Asking again
+        changes nothing.
+
+        Args:
+            lease: of a leader that wants it without being asked.
+
+        Raises:
+            ConflictError: the job is over or on its way there.
+            PreconditionError: another leads now.
+        """
+        async with self._database.write() as connection:
+            if lease is not None:
+                await leases.check(connection, lease)
+            writer = await JobWriter.lock(connection, job_id)
+            state = writer.job.state
+            if state in _NEVER_SUSPENDED or writer.job.intents.get("cancel"):
+                raise ConflictError(f"job {job_id} is {state}: only a job that waits or runs can be suspended")
+            if SUSPEND not in writer.job.intents:
+                wish = {SUSPEND: {"why": why, "asked_s": now}}
+                intents = {**writer.job.intents, **wish}
+                await writer.record("intent", wish, time_s=now, actor=actor, changes={"intents": intents})
+                if state is JobState.QUEUED:
+                    await writer.move(JobState.SUSPENDED, Reason.SUSPENDED, why, now=now, actor=actor)
+        self._changes.announce(job_id)
+        return writer.job
+
+    async def resume(self, job_id: str, *, now: float, actor: str) -> JobRow:
+        """Want a job to be suspended no longer: it queues again, or stays where it is if it had not let go yet. Asking
+        again changes nothing.
+
+        Raises:
+            ConflictError: the job is over.
+        """
+        async with self._database.write() as connection:
+            writer = await JobWriter.lock(connection, job_id)
+            if writer.job.state.is_terminal:
+                raise ConflictError(f"job {job_id} is {writer.job.state}: only a suspended job can be resumed")
+            if SUSPEND in writer.job.intents:
+                intents = {name: wish for name, wish in writer.job.intents.items() if name != SUSPEND}
+                await writer.record("intent", {SUSPEND: None}, time_s=now, actor=actor, changes={"intents": intents})
+                if writer.job.state is JobState.SUSPENDED:
+                    await writer.move(JobState.QUEUED, Reason.RESUMED, now=now, actor=actor)
+        self._changes.announce(job_id)
+        return writer.job

@@ -1,0 +1,208 @@
+"""The supervisor's side of checkpoints: order the saving of a pinned set, know what is saved, give up the old."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from regroup.service.policy.recovery.classify import Saved
+from regroup.service.policy.recovery.checkpoint_retention import (Kept, surplus, torn)
+from regroup.service.ports.agents import (AgentError, AgentLostError)
+from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.generations import (Generation, GenerationLog)
+from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.job_config import Payload
+from regroup.workers.contract.messages import StepRow
+
+
+class Checkpoints:
+    """Saves in the background, one set at a time."""
+
+    def __init__(self, payload: Payload, gang: Gang, journal: Journal) -> None:
+        self.scanned = False
+        """Whether durable storage was looked through in this supervisor's life."""
+        self.pinned: frozenset[tuple[int, int]] = frozenset()
+        """(step, generation) that a person asked to keep."""
+        self._payload, self._gang, self._journal = payload, gang, journal
+        self._manifests: dict[str, dict[str, Any]] = {}
+        self._distrusted: dict[str, str] = {}
+        self._unfinished: set[str] = set()
+        """URIs without a manifest, as far as known."""
+        self._failed: set[str] = set()
+        """Those of them whose save this supervisor saw fail."""
+        self._running: set[asyncio.Task[None]] = set()
+        self._one_at_a_time = asyncio.Lock()
+        self._saving: asyncio.Future[dict[str, Any]] | None = None
+        self._lost: AgentLostError | None = None
+        self._validation: dict[tuple[int, int], float] = {}
+
+    @property
+    def is_saving(self) -> bool:
+        """A set is being saved, or waits for its turn."""
+        return bool(self._running)
+
+    def begin(self, generation: Generation, step: int, log: GenerationLog, on_end: Callable[[], None]) -> None:
+        """Save a set that every rank holds pinned; `on_end` hears when that is over, well or not."""
+        lineage = [[number, start_step] for number, start_step in sorted(log.starts.items())]
+        task = asyncio.get_running_loop().create_task(self._save(generation, step, lineage, log))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        task.add_done_callback(lambda _: on_end())
+
+    def lose(self, nodes: Sequence[str]) -> None:
+        """These nodes are gone: nobody waits for what they had to save. Ray itself may let a call wait for long."""
+        self._lost = AgentLostError(nodes[0], f"agent on node {nodes[0][:8]} was lost while it saved")
+        if self._saving is not None:
+            self._saving.cancel()
+
+    async def settle(self) -> None:
+        """Wait until nothing is being saved."""
+        while self._running:
+            await asyncio.gather(*self._running, return_exceptions=True)
+
+    def validation(self, row: StepRow) -> None:
+        """Remember a validation loss, for `keep_best`."""
+        if row.validation_loss is not None:
+            self._validation[row.generation, row.step] = row.validation_loss
+
+    async def scan(self) -> None:
+        """Look through durable storage, once in this supervisor's life.
+
+        Raises:
+            AgentLostError: the agent that looks is gone.
+        """
+        if self.scanned:
+            return
+        self._take_up(*await self._gang.saved())
+        self.scanned = True
+
+    def known(self) -> list[Saved]:
+        """Finished checkpoints, without looking at storage."""
+        return [Saved(item["uri"], item["generation"], item["step"]) for item in self._manifests.values()]
+
+    async def distrust(self, uri: str, generation: int, why: str) -> None:
+        """A checkpoint could not be loaded for `generation`: never restore from it, and tell."""
+        self._distrusted[uri] = why
+        data = {"kind": "checkpoint_unusable", "uri": uri, "message": why}
+        await self._journal.write(f"checkpoint_unusable:{generation}", "note", generation, data)
+
+    def trusts(self, uri: str) -> bool:
+        """Whether a checkpoint may be restored from."""
+        return uri not in self._distrusted
+
+    def why_distrusted(self, uri: str) -> str:
+        """What was wrong with a checkpoint."""
+        return self._distrusted[uri]
+
+    async def _save(self, generation: Generation, step: int, lineage: list[list[int]], log: GenerationLog) -> None:
+        async with self._one_at_a_time:
+            started = time.time()
+            uri = f"{self._payload.storage_uri}/checkpoints/step-{step}.gen-{generation.number}"
+
+            def manifest(files: list[Any]) -> dict[str, Any]:
+                return {
+                    "version": 1,
+                    "job_id": self._payload.job_id,
+                    "step": step,
+                    "generation": generation.number,
+                    "layout": generation.layout.to_json(),
+                    "files": files,
+                    "lineage": lineage,
+                    "created_s": time.time(),
+                    "validation_loss": self._validation.get((generation.number, step)),
+                }
+
+            try:
+                whole = await self._unless_lost(self._gang.save(generation, step, uri, manifest))
+            except (AgentError, AgentLostError) as error:
+                await self._journal.write(
+                    f"checkpoint_failed:{generation.number}:{step}",
+                    "note",
+                    generation.number,
+                    {"kind": "checkpoint_failed", "step": step, "message": str(error)},
+                )
+                self._unfinished.add(uri)
+                self._failed.add(uri)
+                await self._retain(log.past[-1].number)
+                return
+            self._manifests[uri] = {**whole, "uri": uri}
+            size = sum(file["size_bytes"] for file in whole["files"])
+            await self._journal.write(
+                f"checkpoint:{generation.number}:{step}",
+                "checkpoint",
+                generation.number,
+                {
+                    "step": step,
+                    "generation": generation.number,
+                    "uri": uri,
+                    "size_bytes": size,
+                    "files": len(whole["files"]),
+                    "duration_s": time.time() - started,
+                    "validation_loss": whole["validation_loss"],
+                },
+            )
+            await self._retain(log.past[-1].number)
+
+    async def _unless_lost(self, save: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+        self._lost, self._saving = None, asyncio.ensure_future(save)
+        try:
+            return await self._saving
+        except asyncio.CancelledError:
+            if self._lost is None:
+                raise
+            raise self._lost from None
+        finally:
+            self._saving = None
+
+    async def _retain(self, newest_generation: int) -> None:
+        """Give up what is surplus and what was torn. What does not work now is tried after the next save."""
+        try:
+            await self.scan()
+            await self._give_up_surplus()
+            await self._collect_torn(newest_generation)
+        except (AgentError, AgentLostError):
+            return
+
+    async def _give_up_surplus(self) -> None:
+        policy = self._payload.spec.checkpoint
+        kept = [
+            Kept(
+                uri,
+                item["generation"],
+                item["step"],
+                item.get("validation_loss"),
+                (item["step"], item["generation"]) in self.pinned,
+            )
+            for uri, item in self._manifests.items()
+            if uri not in self._distrusted
+        ]
+        for item in surplus(kept, keep_last=policy.keep_last, keep_best=policy.keep_best):
+            await self._gang.remove(item.uri)
+            del self._manifests[item.uri]
+            await self._journal.write(
+                f"checkpoint_removed:{item.generation}:{item.step}",
+                "checkpoint_removed",
+                item.generation,
+                {"step": item.step, "generation": item.generation},
+            )
+
+    def _take_up(self, manifests: list[dict[str, Any]], unfinished: set[str]) -> None:
+        found = {item["uri"]: item for item in manifests}
+        self._manifests.update(found)
+        self._unfinished = (self._unfinished | unfinished) - found.keys()
+
+    async def _collect_torn(self, newest_generation: int) -> None:
+        """No save of this supervisor runs meanwhile; one that its former life ordered may, and its node knows."""
+        if not torn(self._unfinished, self._failed, newest_generation):
+            return
+        manifests, untouched = await self._gang.saved(by_all=True)
+        self._take_up(manifests, untouched)
+        for item in torn(untouched, self._failed, newest_generation):
+            await self._gang.remove(item.uri)
+            self._unfinished.discard(item.uri)
+            await self._journal.write(
+                f"checkpoint_torn:{item.generation}:{item.step}",
+                "note",
+                item.generation,
+                {"kind": "checkpoint_torn", "step": item.step, "message": f"{item.uri} was never finished: removed"},
+            )

@@ -1,0 +1,117 @@
+"""Evidence of incidents: has agents leave what they noted of a broken generation where it survives them.
+
+They noted it before they killed its ranks, in no time; writing it down takes some, and waits until training goes on.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+from regroup.service.ports.agents import AgentLostError
+from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.incidents import Incident
+from regroup.service.supervisor.event_log import Telling
+
+KEPT = 20
+"""Incidents of a job whose evidence is kept: the newest."""
+_UNHURRIED_S = 60.0
+"""A script may go on without taking a step that would tell so."""
+_LEAVE_TIMEOUT_S = 30.0
+_LAST_S = 10.0
+"""The end of a job waits for it no longer than that."""
+
+
+class Evidence:
+    """What is still to be left, and what was. Found again in the journal by a supervisor that restarts."""
+
+    def __init__(self, gang: Gang, telling: Telling, nodes_of: Callable[[int], dict[str, str]]) -> None:
+        """`nodes_of`: generation → its nodes, id → name."""
+        self._gang, self._telling, self._nodes_of = gang, telling, nodes_of
+        self._incidents: list[Incident] = []
+        """Oldest first."""
+        self._work: asyncio.Task[None] | None = None
+
+    def recall(self, past: Sequence[SupervisorEvent]) -> None:
+        """Take up the incidents of earlier lives of this supervisor."""
+        known = {event.data["id"]: event.data for event in past if event.type == "incident"}
+        now = self._telling.incident
+        self._incidents = [
+            now if now is not None and now.id == name else Incident.from_json(data) for name, data in known.items()
+        ]
+        if now is None:
+            self._telling.calm.set()
+        if self._pending:
+            self._begin()
+
+    def open(self, incident: Incident) -> None:
+        """The ranks of an incident are dead, and their nodes hold what they saw of it."""
+        self._telling.calm.clear()
+        self._incidents.append(incident)
+        self._begin()
+
+    async def collect(self) -> None:
+        """Have all left that is held, now, as far as nodes answer in time: their agents end next."""
+        self.stop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_S):
+                await self._leave_all()
+
+    def stop(self) -> None:
+        """Another life goes on with it, or nobody."""
+        if self._work is not None:
+            self._work.cancel()
+            self._work = None
+
+    @property
+    def _pending(self) -> list[Incident]:
+        return [incident for incident in self._incidents if incident.evidence_bytes is None]
+
+    def _begin(self) -> None:
+        self.stop()
+        self._work = asyncio.get_running_loop().create_task(self._when_calm())
+
+    async def _when_calm(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_UNHURRIED_S):
+                await self._telling.calm.wait()
+        await self._leave_all()
+
+    async def _leave_all(self) -> None:
+        for incident in self._pending:
+            await self._leave(incident)
+        for incident in [each for each in self._incidents if each.evidence_bytes][:-KEPT]:
+            await self._give_up(incident)
+
+    async def _leave(self, incident: Incident) -> None:
+        nodes = self._nodes_of(incident.generation)
+        sizes = await asyncio.gather(*(self._left_by(node, incident) for node in nodes))
+        incident.evidence_missing = {
+            name: size for name, size in zip(nodes.values(), sizes, strict=True) if isinstance(size, str)
+        }
+        incident.evidence_bytes = sum(size for size in sizes if isinstance(size, int))
+        await asyncio.shield(self._telling.revise(incident))
+
+    async def _left_by(self, node: str, incident: Incident) -> int | str:
+        """Bytes that a node left, or why it left nothing."""
+        if node not in self._gang.configs:
+            return "the node was lost"
+        order = (incident.generation, incident.id)
+        try:
+            reply = await self._gang.agents.call(node, "leave_evidence", *order, timeout_s=_LEAVE_TIMEOUT_S)
+        except AgentLostError as error:
+            return str(error)
+        if error := reply.get("error"):
+            return str(error["message"])
+        return reply.get("size_bytes") or "its agent died, and what it had noted with it"
+
+    async def _give_up(self, incident: Incident) -> None:
+        with contextlib.suppress(AgentLostError, OSError):
+            node = next(iter(self._gang.configs))
+            order = [incident.id]
+            reply = await self._gang.agents.call(node, "remove_evidence", order, timeout_s=_LEAVE_TIMEOUT_S)
+            if "error" not in reply:
+                incident.evidence_bytes = 0
+                names = self._nodes_of(incident.generation).values()
+                incident.evidence_missing = dict.fromkeys(names, "it was given up for newer ones")
+                await self._telling.revise(incident)

@@ -1,0 +1,143 @@
+"""What is known of the running generation, from everything its agents say."""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from regroup.service.domain.detectors import Detector
+from regroup.service.policy.detection.desync import (desynced, entered_by)
+from regroup.service.policy.recovery.classify import (Cause, Exit, Failure, Loss, by_its_device, classify)
+from regroup.service.supervisor.generations import Generation
+from regroup.workers.contract.messages import (Done, Exited, Failed, Joined, Message, Note, Pinned, PinnedFor, Restored, StepRow)
+
+
+@dataclass
+class Watch:
+    """Collects evidence; `changed` is set with every message that may matter."""
+
+    generation: Generation
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    joined: dict[int, float] = field(default_factory=dict[int, float])
+    restored: dict[int, float] = field(default_factory=dict[int, float])
+    done: dict[int, Done] = field(default_factory=dict[int, Done])
+    failures: list[Failure] = field(default_factory=list[Failure])
+    exits: list[Exit] = field(default_factory=list[Exit])
+    losses: dict[str, Loss] = field(default_factory=dict[str, Loss])
+    found: Cause | None = None
+    """It was found to hang, or has ended by plan."""
+    seen_s: float = 0.0
+    """Unix seconds at which it was seen to be broken."""
+    raised: dict[int, list[dict[str, Any]]] = field(default_factory=dict[int, list[dict[str, Any]]])
+    """Rank that raised → the collectives that it had entered, if one of them did."""
+    places: Mapping[int, Any] = field(default_factory=dict[int, Any])
+    """Rank → where it was when its ranks were asked for the last time; empty if they were not."""
+    pinned: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
+    """Step → ranks that hold it for a checkpoint."""
+    mirrored: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
+    """Step → ranks that hold it for mirrors."""
+    short_of_memory: dict[str, str] = field(default_factory=dict[str, str])
+    """Node → what it has said of its memory since that was last taken; empty: it is there again."""
+    broken_devices: dict[str, str] = field(default_factory=dict[str, str])
+    """Node → what its driver says of a device there that is no good any more."""
+    first_step_s: float | None = None
+    step: int = 0
+    """Last committed step heard of."""
+    blind_to: Collection[Detector] = ()
+    """What it does not take in, in a rehearsal."""
+
+    def hear(self, node_id: str, message: Message) -> None:
+        """Take one message; those of other generations were sorted out before."""
+        match message:
+            case Failed() if Detector.EXCEPTION in self.blind_to:
+                return
+            case Exited() if Detector.EXIT in self.blind_to:
+                return
+            case Joined():
+                self.joined[message.rank] = message.time_s
+            case Restored():
+                self.restored[message.rank] = message.time_s
+                if message.rank == 0 and self.first_step_s is None:
+                    self.step = message.step  # a script may know better than whoever formed its generation
+            case StepRow():
+                self.step = message.step
+                if self.first_step_s is None:
+                    self.first_step_s = message.time_s
+            case Pinned():
+                held = self.mirrored if message.purpose is PinnedFor.MIRROR else self.pinned
+                held.setdefault(message.step, set()).add(message.rank)
+            case Note(kind="condition") if message.data.get("what") == "memory":
+                self.short_of_memory[node_id] = str(message.data["message"])
+            case Note(kind="condition") if message.data.get("what") == "device" and message.data["message"]:
+                self.broken_devices[node_id] = str(message.data["message"])
+            case Done():
+                self.done[message.rank] = message
+            case Failed():
+                error = message.error
+                self.raised[message.rank] = message.collectives
+                self.failures.append(
+                    Failure(
+                        message.rank,
+                        error.error_class.value,
+                        error.kind,
+                        error.message,
+                        error.traceback,
+                        error.step,
+                        error.phase,
+                        error.time_s,
+                        error.details,
+                    )
+                )
+            case Exited():
+                if not (message.code == 0 and message.rank in self.done):
+                    why = message.out_of_memory, message.said
+                    self.exits.append(Exit(message.rank, message.code, message.time_s, node_id, *why))
+            case _:
+                return
+        self.changed.set()
+
+    def lose(self, node_id: str, time_s: float) -> None:
+        """An agent is gone."""
+        self.losses.setdefault(node_id, Loss(node_id, time_s))
+        self.changed.set()
+
+    @property
+    def complete(self) -> bool:
+        """Every rank's training function has returned."""
+        return len(self.done) == len(self.generation.ranks)
+
+    @property
+    def stopped(self) -> bool:
+        """Every rank has ended at an agreed step because it was told to, with a snapshot of that step."""
+        return self.complete and all(done.stopped for done in self.done.values())
+
+    @property
+    def broken(self) -> bool:
+        """Something happened after which the generation cannot commit a step."""
+        return bool(self.failures or self.exits or self.losses or self.found)
+
+    def cause(self) -> Cause:
+        """Why it broke."""
+        cause = classify(self.failures, self.exits, tuple(self.losses.values()), self.found)
+        places = {place.rank: place.node_id for place in self.generation.ranks}
+        cause = by_its_device(cause, self.broken_devices, places)
+        return desynced(cause, {**self.raised, **entered_by(self.places)})
+
+    def whole_pins(self) -> list[int]:
+        """Steps that every rank holds for a checkpoint, oldest first; each is returned once."""
+        return self._whole(self.pinned)
+
+    def whole_mirrors(self) -> list[int]:
+        """Likewise steps that every rank holds for mirrors."""
+        return self._whole(self.mirrored)
+
+    def _whole(self, held: dict[int, set[int]]) -> list[int]:
+        world = len(self.generation.ranks)
+        ready = sorted(step for step, ranks in held.items() if len(ranks) == world)
+        for step in ready:
+            del held[step]
+        return ready
+
+    def result(self) -> Mapping[str, Any]:
+        """What the leading rank returned."""
+        return next((done.result for _, done in sorted(self.done.items()) if done.result), {})

@@ -1,0 +1,120 @@
+"""Generation records: what one formation of a job's ranks is, and the create-only log that arbitrates them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
+
+from regroup.service.domain.layout import Layout
+from regroup.service.policy.recovery.classify import Source
+
+
+class SupersededError(Exception):
+    """Another supervisor of this job has created the next record: this one must stop."""
+
+
+class Records(Protocol):
+    """Small create-only records that outlive every supervisor (Ray's GCS key-value store)."""
+
+    async def create(self, key: str, value: bytes) -> bool:
+        """Write a record; False if the key exists, whose value then stays."""
+        ...
+
+    async def read(self, prefix: str) -> Mapping[str, bytes]:
+        """All records whose key begins with `prefix`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one rank runs."""
+
+    rank: int
+    node_id: str
+    node_name: str
+    address: str
+    local_rank: int
+    device: int
+    """Index of the device on its node."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One formation of a job's ranks."""
+
+    number: int
+    layout: Layout
+    ranks: tuple[Place, ...]
+    source: Source
+    cause: str
+    """Why it was formed: `start` or the reason that ended the one before."""
+
+    @property
+    def start_step(self) -> int:
+        """Committed steps it starts from."""
+        return self.source.step
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Its nodes in rank order."""
+        return tuple(dict.fromkeys(place.node_id for place in self.ranks))
+
+    def on(self, node_id: str) -> tuple[Place, ...]:
+        """Its ranks on one node."""
+        return tuple(place for place in self.ranks if place.node_id == node_id)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Generation":
+        """Read back what `to_json` wrote."""
+        source = dict(data["source"])
+        fetch = tuple((int(rank), str(node)) for rank, node in source.pop("fetch", ()))
+        return cls(
+            data["number"],
+            Layout(**data["layout"]),
+            tuple(Place(**place) for place in data["ranks"]),
+            replace(Source(**source), fetch=fetch),
+            data["cause"],
+        )
+
+
+class GenerationLog:
+    """A job's generations, in order. Whoever creates number g+1 owns it.
+
+    `known`: number → start step of those that the database had when this supervisor was made. They matter where the
+    records are gone, with the cluster that held them: numbers go on, and what was overtaken stays overtaken.
+    """
+
+    def __init__(self, records: Records, job_id: str, known: Mapping[int, int] | None = None) -> None:
+        self._records = records
+        self._prefix = f"generation/{job_id}/"
+        self._known = dict(known or {})
+        self.past: tuple[Generation, ...] = ()
+        """Those that this cluster has records of."""
+
+    async def load(self) -> None:
+        """Read what earlier supervisors of this job wrote."""
+        found = await self._records.read(self._prefix)
+        generations = [Generation.from_json(json.loads(value)) for value in found.values()]
+        self.past = tuple(sorted(generations, key=lambda generation: generation.number))
+
+    async def create(self, generation: Generation) -> Generation:
+        """Number a generation next and write it before any of its ranks is forked.
+
+        Raises:
+            SupersededError: somebody else owns that number.
+        """
+        numbered = replace(generation, number=max(self.starts, default=0) + 1)
+        key = f"{self._prefix}{numbered.number:08d}"
+        if not await self._records.create(key, json.dumps(numbered.to_json()).encode()):
+            raise SupersededError(f"generation {numbered.number} belongs to another supervisor")
+        self.past = (*self.past, numbered)
+        return numbered
+
+    @property
+    def starts(self) -> Mapping[int, int]:
+        """Generation → step it started from."""
+        return {**self._known, **{generation.number: generation.start_step for generation in self.past}}

@@ -1,0 +1,117 @@
+"""Looks for hangs: what agents say of their ranks, and the evidence that is taken before anybody is killed."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from regroup.service.policy.detection.desync import (entered_by, find_awaited, find_desync, newest_of)
+from regroup.service.policy.detection.hang import (Hang, Rule, find_hang, hang_summary, odd_ones_out)
+from regroup.service.policy.recovery.classify import Cause
+from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.rank_inspection import look
+from regroup.service.supervisor.generation_monitor import Watch
+from regroup.service.domain.states import Reason
+from regroup.workers.contract.messages import (AgentReport, Dwell)
+
+_STACK_CHARACTERS = 4_000
+_STACKS_CHARACTERS = 24_000
+"""Of all ranks together, those that stand out first: an incident is kept in the database, and shown with its job."""
+
+
+class Standstill:
+    """How long each rank has been where it is, in the running generation."""
+
+    def __init__(self, gang: Gang, rule: Rule | None) -> None:
+        """`rule` None: hangs are not looked for."""
+        self._gang, self._rule = gang, rule
+        self._dwells: dict[int, dict[int, Dwell]] = {}
+        """Generation → rank → as its agent last said."""
+        self._firsts: dict[int, dict[str, float]] = {}
+        """Generation → phase → the longest that it took for the first time."""
+
+    def hear(self, report: AgentReport) -> None:
+        """Take what an agent says of its ranks."""
+        self._dwells = {
+            generation: seen for generation, seen in self._dwells.items() if generation >= report.generation
+        }
+        seen = self._dwells.setdefault(report.generation, {})
+        seen |= {int(rank): dwell for rank, dwell in report.dwells.items()}
+        firsts = self._firsts.setdefault(report.generation, {})
+        for phase, first_s in report.firsts.items():
+            firsts[phase] = max(first_s, firsts.get(phase, 0.0))
+
+    def dwells(self, generation: int) -> Mapping[int, Dwell]:
+        """Rank → how long it has been where it is, as its agent last said."""
+        return self._dwells.get(generation, {})
+
+    async def look(self, watch: Watch) -> Cause | None:
+        """The hang of this generation, with its evidence; None if there is none, or it went on meanwhile."""
+        if self._find(watch) is None:
+            return None
+        places = await look(self._gang)
+        hang = self._find(watch)  # looking takes a while
+        if hang is None or watch.broken:
+            return None
+        watch.places = places
+        number = watch.generation.number
+        dwells = self._dwells[number]
+        stacks = {rank: place["text"] for rank, place in places.items()}
+        entered = entered_by(places)
+        desync, awaited = find_desync(entered), find_awaited(entered)
+        odd = odd_ones_out(dwells, stacks, watch.done, awaited.ranks if awaited else ())
+        summary = hang_summary(hang, dwells, odd, stacks)
+        if desync is not None:
+            odd, summary = desync.odd, f"{desync.summary}; no rank moved on for {hang.quiet_s:.0f} s"
+        elif awaited is not None:
+            summary = f"{summary}; {awaited.summary}"
+        rank = odd[0] if len(odd) == 1 else None
+        return Cause(
+            Reason.HANG if desync is None else Reason.DESYNC,
+            summary,
+            time.time() - hang.quiet_s,
+            rank,
+            None if rank is None else next(each.node_id for each in watch.generation.ranks if each.rank == rank),
+            evidence=_evidence(hang, dwells, odd, places),
+        )
+
+    def _find(self, watch: Watch) -> Hang | None:
+        number = watch.generation.number
+        if self._rule is None or number not in self._dwells:
+            return None
+        ranks = {place.rank for place in watch.generation.ranks} - set(watch.done)
+        earlier: dict[str, float] = {}
+        for generation, firsts in self._firsts.items():
+            if generation < number:
+                earlier |= {phase: max(first_s, earlier.get(phase, 0.0)) for phase, first_s in firsts.items()}
+        for dwell in self._dwells[number].values():  # agents know it still when this supervisor has restarted
+            if dwell.known_s:
+                earlier[dwell.phase] = max(dwell.known_s, earlier.get(dwell.phase, 0.0))
+        return find_hang(self._dwells[number], ranks, self._rule, earlier)
+
+
+def _evidence(
+    hang: Hang, dwells: Mapping[int, Dwell], odd: tuple[int, ...], places: Mapping[int, Any]
+) -> dict[str, Any]:
+    left, ranks = _STACKS_CHARACTERS, dict[str, Any]()
+    for rank in [*odd, *(rank for rank in sorted(dwells) if rank not in odd)]:
+        dwell, place = dwells[rank], places.get(rank, {})
+        text = str(place.get("text", ""))
+        stack = text[max(0, len(text) - min(left, _STACK_CHARACTERS)) :]  # the main thread comes last
+        left -= len(stack)
+        ranks[str(rank)] = {
+            "node": place.get("node", ""),
+            "pid": place.get("pid"),
+            "step": dwell.step,
+            "phase": dwell.phase,
+            "quiet_s": round(dwell.quiet_s, 3),
+            "collective": newest_of(place.get("collectives")),
+            "stack": stack,
+        }
+    return {
+        "kind": "hang",
+        "phase": hang.phase,
+        "quiet_s": round(hang.quiet_s, 3),
+        "bound_s": round(hang.bound_s, 3),
+        "odd_ranks": list(odd),
+        "ranks": ranks,
+    }

@@ -1,0 +1,52 @@
+"""Listens for the signs of life that agents send beside their reports."""
+
+import asyncio
+import contextlib
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+
+from regroup.workers.contract.heartbeat import Listener
+
+
+class Heartbeats(asyncio.DatagramProtocol):
+    """Calls `on_sign(node_id)` for each that says the word which this supervisor's replies tell its agents."""
+
+    def __init__(self, on_sign: Callable[[str], None]) -> None:
+        self._on_sign = on_sign
+        self._transport: asyncio.DatagramTransport | None = None
+        self.listener: Listener | None = None
+        """Where it listens; None before `listen`, and where no port could be had: reports count alone then."""
+
+    async def listen(self, host: str, ports: Sequence[int] = (0,)) -> None:
+        """Take the first free one of `ports` (0: any) on `host`."""
+        sock = _bound(host, ports)
+        if sock is None:
+            return
+        self._transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: self, sock=sock)
+        self.listener = Listener(host, sock.getsockname()[1], secrets.token_hex(16))
+
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        """Of asyncio: anybody may send anything."""
+        if self.listener is not None and (node_id := self.listener.sender(data)) is not None:
+            self._on_sign(node_id)
+
+    def close(self) -> None:
+        """Listen no more."""
+        self.listener = None
+        if self._transport is not None:
+            self._transport.close()
+
+
+def _bound(host: str, ports: Sequence[int]) -> socket.socket | None:
+    for port in ports:
+        with contextlib.suppress(OSError):
+            sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+            sock.setblocking(False)
+            try:
+                sock.bind((host, port))
+            except OSError:
+                sock.close()
+                raise
+            return sock
+    return None

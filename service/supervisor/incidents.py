@@ -1,0 +1,108 @@
+"""One incident: its cause, its evidence, the rung taken, and when each phase of the recovery ended."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from regroup.service.policy.recovery.classify import (Cause, Failure)
+from regroup.service.domain.states import Reason
+
+_PHASES = ("fault_s", "seen_s", "dead_s", "decided_s", "formed_s", "restored_s", "first_step_s")
+_NAMES = ("detect", "teardown", "decide", "form", "restore", "first_step")
+
+
+@dataclass
+class Incident:
+    """Fills while a job recovers; every revision is an event."""
+
+    id: str
+    generation: int
+    cause: Cause
+    at_step: int
+    """Last committed step heard of before."""
+    times: dict[str, float] = field(default_factory=dict[str, float])
+    """Unix seconds at which each phase ended."""
+    next_generation: int | None = None
+    rung: str = ""
+    steps_lost: int | None = None
+    revision: int = 0
+    evidence_bytes: int | None = None
+    """Of what its agents left of it in durable storage; None: they have not been asked yet; 0: there is nothing."""
+    evidence_missing: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Nodes of which nothing is left, and why."""
+
+    def found(self, seen_s: float) -> None:
+        """When it was seen, and when its cause struck: again, where more is known of the cause than before."""
+        self.times |= {"fault_s": min(self.cause.time_s, seen_s), "seen_s": seen_s}
+
+    def passed(self, phase: str, time_s: float) -> None:
+        """Note the end of a phase; never before the phase before it, whatever other nodes' clocks say."""
+        assert phase in _PHASES, phase
+        earlier = [self.times[name] for name in _PHASES[: _PHASES.index(phase)] if name in self.times]
+        self.times.setdefault(phase, max([time_s, *earlier]))
+
+    def end(self, time_s: float) -> None:
+        """The job ended before another step: a script need not take one."""
+        self.times.setdefault("ended_s", max([time_s, *self.times.values()]))
+
+    @property
+    def durations(self) -> dict[str, float]:
+        """Seconds of each finished phase, and `total` once training goes on."""
+        spans = {
+            name: self.times[end] - self.times[start]
+            for name, start, end in zip(_NAMES, _PHASES, _PHASES[1:], strict=False)
+            if start in self.times and end in self.times
+        }
+        if "first_step_s" in self.times:
+            spans["total"] = self.times["first_step_s"] - self.times["fault_s"]
+        return spans
+
+    def to_json(self) -> dict[str, Any]:
+        """As the API shows it."""
+        failure = self.cause.failure
+        return {
+            "id": self.id,
+            "revision": self.revision,
+            "cause": self.cause.summary,
+            "reason": self.cause.reason.value,
+            "rank": self.cause.rank,
+            "node_id": self.cause.node_id,
+            "evidence": asdict(failure) if failure else self.cause.evidence,
+            "generation": self.generation,
+            "next_generation": self.next_generation,
+            "rung": self.rung,
+            "at_step": self.at_step,
+            "steps_lost": self.steps_lost,
+            "times": dict(self.times),
+            "durations": self.durations,
+            "evidence_bytes": self.evidence_bytes,
+            "evidence_missing": dict(self.evidence_missing),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Incident":
+        """Read back a revision, to go on with it."""
+        evidence, reason = data["evidence"], Reason(data["reason"])
+        is_failure = bool(evidence) and "error_class" in evidence
+        cause = Cause(
+            reason,
+            data["cause"],
+            data["times"]["fault_s"],
+            data["rank"],
+            data["node_id"],
+            Failure(**evidence) if is_failure else None,
+            None if is_failure else evidence,
+        )
+        return cls(
+            data["id"],
+            data["generation"],
+            cause,
+            data["at_step"],
+            dict(data["times"]),
+            data["next_generation"],
+            data["rung"],
+            data["steps_lost"],
+            data["revision"],
+            data.get("evidence_bytes"),
+            data.get("evidence_missing") or {},
+        )

@@ -1,0 +1,126 @@
+"""What the controller wants of a live job, and waiting that ends when it wants something else."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from regroup.service.ports.agents import AgentLostError
+from regroup.service.supervisor.outcomes import (Moved, Shape, shape_of)
+from regroup.service.supervisor.recovery import Ended
+from regroup.service.domain.states import Reason
+
+
+@dataclass(frozen=True)
+class Change:
+    """Nodes of the job are about to leave, or it is to be of another size: there is time to do it well."""
+
+    leaving: Mapping[str, str]
+    """Node id → name, of nodes that may be gone after the deadline."""
+    why: str
+    noticed_s: float
+    deadline_s: float | None
+    gives_up: bool
+    """There are no others for them."""
+    reason: Reason = Reason.DRAINED
+    """`preempted`: it is not that they leave, another job needs them."""
+    sizes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Of a resize: the layouts `before` and `after`."""
+
+    @property
+    def evidence(self) -> Mapping[str, Any]:
+        """As an incident shows it."""
+        nodes = sorted(self.leaving.values())
+        return {"nodes": nodes, "noticed_s": self.noticed_s, "deadline_s": self.deadline_s, **self.sizes}
+
+
+class Intended:
+    """Taken at any time; acted upon where the job's life looks or waits."""
+
+    def __init__(self, names: Mapping[str, str], shape: Shape) -> None:
+        """`names`: node id → name, of the nodes the job has; `shape`: with how many ranks, and how split."""
+        self.lost: tuple[str, ...] = ()
+        """Nodes that are waited for: their agents come up again, or others take their place."""
+        self.ends = False
+        """The job is to end, whatever its nodes are."""
+        self.change: Change | None = None
+        self.announced: dict[str, str] = {}
+        """Node id → what was said of its leaving, in this life."""
+        self._names, self._shape = names, shape
+        self._end: Ended | None = None
+        self._moved: Sequence[Mapping[str, Any]] | None = None
+        self._layout: Mapping[str, int] = dict(shape[1])
+        self._no_spare = ""
+        self._changed = asyncio.Event()
+
+    def take(self, intents: Mapping[str, Any]) -> bool:
+        """Take `cancel`, `end: {reason, message}`, `nodes` (all that the job is to have) and its `layout` on them,
+        `drain` (which of its own are about to leave) or `resize` (why it is to be of another size), and `no_spare` (why
+        none can take a lost one's place); returns whether anything is to be done.
+        """
+        if self._end is None and intents.get("cancel"):
+            self._end = Ended(Reason.CANCELLED_BY_USER, "cancelled on request")
+        elif self._end is None and (end := intents.get("end")):
+            self._end = Ended(Reason(end["reason"]), end.get("message", ""))
+        self.ends = self._end is not None
+        nodes = intents.get("nodes") or ()
+        self._layout = intents.get("layout") or dict(self._shape[1])
+        self._moved = nodes if nodes and shape_of(nodes, self._layout) != self._shape else None
+        drain, resize = intents.get("drain"), intents.get("resize")
+        self.change = _drained(drain) if drain else Change(**resize, reason=Reason.RESIZED) if resize else None
+        if self.change is not None:
+            self.announced |= dict.fromkeys(self.change.leaving, self.change.why)
+        self._no_spare = intents.get("no_spare", "") if self.lost else ""
+        if self.stop() is not None:
+            self._changed.set()
+        return self.stop() is not None or self.change is not None
+
+    @property
+    def planned(self) -> Moved | None:
+        """Other nodes or another size, for which there is time: what the job leaves is still there, and so is all
+        else."""
+        return self._elsewhere if self.change is not None and not self.lost else None
+
+    def stop(self) -> Exception | None:
+        """Why what is going on is not to go on."""
+        moved = self._elsewhere if self.planned is None else None
+        if self._no_spare and not self._end and not moved:
+            return AgentLostError(self.lost[0], self._no_spare)
+        return self._end or moved
+
+    async def unless(self, work: Any, *, moved: bool = True) -> Any:
+        """Wait for `work`, but not longer than until something else is wanted; `moved`: be it other nodes.
+
+        Raises:
+            Ended: the job is to end.
+            Moved: it is to go on on other nodes.
+            AgentLostError: a node was lost, and there is none to take its place.
+        """
+        task = asyncio.ensure_future(work)
+        while (stop := self.stop() if moved else self._end) is None and not task.done():
+            self._changed.clear()
+            changed = asyncio.ensure_future(self._changed.wait())
+            await asyncio.wait({task, changed}, return_when=asyncio.FIRST_COMPLETED)
+            changed.cancel()
+        if stop is None or task.done():
+            return await task
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        raise stop
+
+    @property
+    def _elsewhere(self) -> Moved | None:
+        if self._moved is None:
+            return None
+        leaving = self.change.leaving if self.change is not None else {}
+        if self.change is not None and self.change.reason is Reason.RESIZED:
+            leaving = self._names  # whatever it has no seat on any more still holds its state
+        left = self._names.keys() - {str(node["node_id"]) for node in self._moved}
+        stay = {node: name for node, name in leaving.items() if node in left and node not in self.lost}
+        return Moved(self._moved, self._layout, stay)
+
+
+def _drained(told: Mapping[str, Any]) -> Change:
+    return replace(Change(**told), reason=Reason(told.get("reason", Reason.DRAINED)))

@@ -1,0 +1,345 @@
+"""What a supervisor is born with: the job, its nodes, its places in storage. Plain data from the controller."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from regroup.service.domain.detectors import Detector
+from regroup.service.domain.layout import Layout
+from regroup.service.spec.models import TransformerModel
+from regroup.service.policy.detection.hang import (Rule, rule_for)
+from regroup.service.policy.recovery.mirror_pairs import (Member, pair)
+from regroup.service.policy.recovery.classify import Saved
+from regroup.service.spec.data_preparation import PreparedData
+from regroup.service.ports.cluster import (Node, supervisor_name)
+from regroup.service.supervisor.generations import Place
+from regroup.service.supervisor.outcomes import Shape
+from regroup.service.spec.job import JobSpec
+from regroup.service.spec.workload import (BuiltinWorkload, FunctionWorkload, ProgramWorkload, RayTrainWorkload)
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.messages import (Join, Restore)
+
+BUILTIN_ENTRY = "regroup.workers.train.trainer:train"
+FUNCTION_ENTRY = "regroup.workers.rank.user_function:train"
+_NEEDS = ("torch",)
+_PRELOADED_FOR_SCRIPTS = ("torch", "regroup.workers.rank.main")
+_PRELOADED_FOR_RAY_TRAIN = (*_PRELOADED_FOR_SCRIPTS, "regroup.workers.rank.ray_train.fit")
+_ALWAYS_PRELOADED = (
+    "torch",
+    "regroup.workers.rank.main",
+    "regroup.workers.state.checkpoint",
+    "regroup.workers.train.trainer",
+    "regroup.workers.train.warmup",
+)
+
+
+def standby_config(node: Node, ifname: str, *, preflight: bool) -> AgentConfig:
+    """What an agent in waiting knows: its node, and what a job with the defaults of a spec would ask of it."""
+    return AgentConfig(
+        job_id="",
+        job_name="standby",
+        node_id=node.id,
+        node_name=node.name,
+        address=node.address,
+        supervisor="",
+        storage_uri="",
+        datasets_uri="",
+        preload=_ALWAYS_PRELOADED,
+        ifname=ifname,
+        preflight=preflight,
+    )
+
+
+@dataclass(frozen=True)
+class Allotted:
+    """One node of the job."""
+
+    node_id: str
+    name: str
+    address: str
+    ranks: int
+    devices: tuple[int, ...]
+    grants: Mapping[str, int]
+    """Name of each grant that holds them → ranks that fit in it."""
+    domain: tuple[str, ...] = ()
+    """The failure domains it is in, the largest first."""
+    numbers: tuple[int, ...] = ()
+    """Its ranks, where they do not just follow those of the node before."""
+
+
+@dataclass(frozen=True)
+class Payload:
+    """A job as its supervisor knows it."""
+
+    job_id: str
+    spec: JobSpec
+    nodes: tuple[Allotted, ...]
+    layout: Layout
+    storage_uri: str
+    datasets_uri: str
+    blob_uri: str
+    allow_faults: bool
+    attempt: int
+    """How often the job's gang was given up before."""
+    resume: Saved | None
+    ifname: str
+    port_first: int
+    port_last: int
+    preflight: bool
+    """Nodes are checked before ranks start there."""
+    generations: Mapping[int, int]
+    """Number → start step of those that the database knew when the supervisor was made."""
+
+    @property
+    def ports(self) -> Sequence[int]:
+        """Those that may be listened on; 0: any."""
+        return range(self.port_first, self.port_last + 1) if self.port_last else (0,)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Payload":
+        """Read what the controller sent."""
+        nodes = _allotted(data["nodes"])
+        ports = data.get("port_range") or (0, 0)
+        resume = data.get("resume")
+        return cls(
+            data["job_id"],
+            JobSpec.model_validate(data["spec"]),
+            nodes,
+            Layout(**data["layout"]),
+            data["storage_uri"],
+            data["datasets_uri"],
+            data.get("blob_uri") or "",
+            bool(data.get("allow_faults")),
+            int(data.get("attempt", 0)),
+            Saved(resume["uri"], 0, int(resume["step"])) if resume else None,
+            data.get("ifname") or "",
+            int(ports[0]),
+            int(ports[1]),
+            bool(data.get("preflight")),
+            {int(number): int(start) for number, start in data.get("generations") or ()},
+        )
+
+    def on(self, nodes: Sequence[Mapping[str, Any]], layout: Mapping[str, int]) -> "Payload":
+        """The same job on other nodes, or of another size."""
+        return replace(self, nodes=_allotted(nodes), layout=Layout(**layout))
+
+    def beside(self, node: Mapping[str, Any]) -> "Payload":
+        """The same job with one node more, for what every node of it needs."""
+        return replace(self, nodes=(*self.nodes, *_allotted([node])))
+
+    @property
+    def seats(self) -> Mapping[str, int]:
+        """Node id → number of ranks."""
+        return {node.node_id: node.ranks for node in self.nodes}
+
+    def devices_on(self, node_id: str) -> tuple[int, ...]:
+        """Of a node's ranks; also of a node that has none yet, and is to have them."""
+        return next((node.devices[: node.ranks] for node in self.nodes if node.node_id == node_id), ())
+
+    @property
+    def shape(self) -> Shape:
+        """What makes its life another one."""
+        return frozenset(self.seats.items()), tuple(sorted(self.layout.to_json().items()))
+
+    def is_as(self, other: "Payload") -> bool:
+        """Each rank of both is in the same place: the same nodes in another order are not."""
+        return (self.layout, self.places()) == (other.layout, other.places())
+
+    @property
+    def budgets(self) -> Mapping[str, int]:
+        """Failures allowed per budget. Of steps without finite numbers none where the ranks themselves skip them."""
+        recovery = self.spec.recovery
+        budgets: dict[str, int] = recovery.budgets.model_dump()
+        return budgets if recovery.non_finite == "rollback" else {**budgets, "non_finite": 0}
+
+    @property
+    def window_s(self) -> float:
+        """Failures older than this are forgiven."""
+        return self.spec.recovery.window
+
+    @property
+    def refill_steps(self) -> int:
+        """Committed steps that forgive one failure."""
+        return self.spec.recovery.refill_steps
+
+    @property
+    def hang_rule(self) -> Rule | None:
+        """When its ranks hang; None if that is not looked for."""
+        hang = self.spec.recovery.hang
+        if hang.after == "off" or Detector.HANG in self.spec.blind_to:
+            return None
+        after_s = None if hang.after == "auto" else hang.after
+        return rule_for(self.spec.workload.kind, after_s, None if hang.first_step == "auto" else hang.first_step)
+
+    @property
+    def script(self) -> ProgramWorkload | None:
+        """The program the job runs, if that is what it runs: then its state and data are its own."""
+        return self.spec.workload if isinstance(self.spec.workload, ProgramWorkload) else None
+
+    @property
+    def pairs(self) -> Mapping[str, str]:
+        """Node → the one that holds its mirror; none where a job has one node, or keeps its state itself."""
+        if self.spec.snapshot.mirror == "off" or self.script is not None:
+            return {}
+        return pair([Member(node.node_id, node.domain) for node in self.nodes])
+
+    @property
+    def _may_get_pairs(self) -> bool:
+        """Another node may come while its agents live."""
+        return self.spec.snapshot.mirror != "off" and self.script is None and len(self.spec.ladder) > 1
+
+    @property
+    def sources(self) -> Mapping[str, Any] | None:
+        """The data to prepare, if the workload has any."""
+        workload, training = self.spec.workload, self.spec.training
+        if not isinstance(workload, BuiltinWorkload | FunctionWorkload) or training is None or workload.data is None:
+            return None
+        data = workload.data
+        if isinstance(data, PreparedData):
+            cpus = self.spec.resources.cpus
+            return {
+                "prepare": data.recipe(
+                    training.sequence,
+                    code=self.spec.code.archive if self.spec.code else "",
+                    python=self.spec.environment.model_dump_json(),
+                    reads=workload.reads if isinstance(workload, BuiltinWorkload) else "",
+                ),
+                "grants": {
+                    node.node_id: {"grants": {name: cpus * ranks for name, ranks in node.grants.items()}}
+                    for node in self.nodes
+                },
+            }
+        return {
+            "train": data.train,
+            "validation": data.validation,
+            "tokenizer": data.tokenizer,
+            "sequence": training.sequence,
+        }
+
+    def places(self) -> tuple[Place, ...]:
+        """Rank → node and device: as they were placed, else ranks fill nodes in order; a TP group stays on its node."""
+        seats = [(node, local_rank) for node in self.nodes for local_rank in range(node.ranks)]
+        numbers = [number for node in self.nodes for number in node.numbers]
+        if sorted(numbers) != list(range(len(seats))):
+            numbers = list(range(len(seats)))  # none were given, or for another size
+        assert len(seats) == self.layout.world_size, f"{len(seats)} places for {self.layout.world_size} ranks"
+        places = [
+            Place(rank, node.node_id, node.name, node.address, local_rank, node.devices[local_rank])
+            for rank, (node, local_rank) in zip(numbers, seats, strict=True)
+        ]
+        return tuple(sorted(places, key=lambda place: place.rank))
+
+    def join(self) -> Join:
+        """What a JOIN says that is the same for every rank and generation."""
+        return Join(
+            job_id=self.job_id,
+            generation=0,
+            rank=0,
+            world_size=0,
+            local_rank=0,
+            local_world_size=0,
+            node_rank=0,
+            node_count=0,
+            layout={},
+            device=self.spec.resources.device,
+            store_host="",
+            store_port=0,
+            restore=Restore("none"),
+            entry=self._entry,
+            config=self._config,
+        )
+
+    def agent_configs(self) -> dict[str, AgentConfig]:
+        """Node id → its agent's config."""
+        spec = self.spec
+        return {
+            node.node_id: AgentConfig(
+                job_id=self.job_id,
+                job_name=spec.name,
+                node_id=node.node_id,
+                node_name=node.name,
+                address=node.address,
+                supervisor=supervisor_name(self.job_id),
+                storage_uri=self.storage_uri,
+                datasets_uri=self.datasets_uri,
+                code=spec.code.archive if spec.code else "",
+                blob_uri=self.blob_uri,
+                interpreter=spec.environment.interpreter or "",
+                requirements=tuple(spec.environment.requirements),
+                base=spec.environment.base,
+                needs=self._needs,
+                env=dict(spec.env),
+                secrets={name: ref.model_dump() for name, ref in spec.secrets.items()},
+                rehearsal=self._rehearsal,
+                preload=(*self._preload, *spec.preload),
+                cpus=spec.resources.cpus,
+                ifname=self.ifname,
+                port_first=self.port_first,
+                port_last=self.port_last,
+                mirror=bool(self.pairs) or self._may_get_pairs,
+            )
+            for node in self.nodes
+        }
+
+    @property
+    def _preload(self) -> tuple[str, ...]:
+        if isinstance(self.script, RayTrainWorkload):
+            return _PRELOADED_FOR_RAY_TRAIN
+        return _PRELOADED_FOR_SCRIPTS if self.script else _ALWAYS_PRELOADED
+
+    @property
+    def _config(self) -> dict[str, Any]:
+        config = self.spec.rank_config()
+        if self.layout.micro_batch is not None:
+            config["training"]["micro_batch"] = self.layout.micro_batch
+        if isinstance(self.script, RayTrainWorkload):
+            config["storage_uri"] = f"{self.storage_uri}/ray-train"
+        if Detector.NON_FINITE in self.spec.blind_to:
+            config["non_finite"] = {**config["non_finite"], "do": "overlook"}
+        if Detector.LOSS_SPIKE in self.spec.blind_to and self.script is None:
+            config["loss_spike"] = {"do": "off"}
+        if Detector.REPLICAS in self.spec.blind_to:
+            config["verify_replicas"] = False
+        return config
+
+    @property
+    def _entry(self) -> str:
+        if self.script is None:
+            return FUNCTION_ENTRY if isinstance(self.spec.workload, FunctionWorkload) else BUILTIN_ENTRY
+        module = self.script.module
+        return f"script:{self.script.entrypoint}" if module is None else f"script-module:{module}"
+
+    @property
+    def _needs(self) -> tuple[str, ...]:
+        """What a Python of the job's own must have."""
+        data = self.spec.workload.data if isinstance(self.spec.workload, BuiltinWorkload | FunctionWorkload) else None
+        if isinstance(data, PreparedData):
+            return (*_NEEDS, "numpy")
+        if data is not None:
+            return (*_NEEDS, "numpy", "fsspec", *(() if data.tokenizer == "byte" else ("tokenizers",)))
+        return (*_NEEDS, "ray") if isinstance(self.spec.workload, RayTrainWorkload) else _NEEDS
+
+    @property
+    def _rehearsal(self) -> dict[str, Any]:
+        if self.script is not None:
+            return {}
+        # A function's first sharded step pays for the same imports and dispatch, whatever its model is.
+        args = {"model": TransformerModel().model_dump(mode="json"), **self.spec.rank_config()}
+        args["splits_tensors"] = self.spec.layout.tp > 1
+        return {"target": "regroup.workers.train.warmup:rehearse", "args": args}
+
+
+def _allotted(nodes: Sequence[Mapping[str, Any]]) -> tuple[Allotted, ...]:
+    return tuple(
+        Allotted(
+            node["node_id"],
+            node["name"],
+            node["address"],
+            node["ranks"],
+            tuple(node.get("devices") or range(node["ranks"])),
+            node.get("grants") or {node.get("grant", ""): node["ranks"]},
+            tuple(node.get("domain") or ()),
+            tuple(node.get("numbers") or ()),
+        )
+        for node in nodes
+    )

@@ -1,0 +1,126 @@
+"""A supervisor's events: written ahead to records, handed to the controller, kept until the database has them.
+
+What agents report (step rows) is kept by the agents until acknowledged; what the supervisor itself decides is written
+to a create-only record before anybody sees it. A restarted supervisor replays its records: the database ignores the
+keys it has, so nothing is lost and nothing doubled.
+"""
+
+import asyncio
+import contextlib
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.supervisor.generations import Records
+
+
+class Journal:
+    """Numbers events within one supervisor's life."""
+
+    def __init__(
+        self,
+        records: Records,
+        job_id: str,
+        clock: Callable[[], float] = time.time,
+        on_event: Callable[[SupervisorEvent], None] = lambda _: None,
+    ) -> None:
+        """`on_event` is told of every event as it is let out, but not of those of earlier lives."""
+        self.boot_id = uuid.uuid4().hex
+        self._on_event = on_event
+        self._records, self._prefix, self._clock = records, f"event/{job_id}/", clock
+        self._events: list[SupervisorEvent] = []
+        self._next = 0
+        self._acked = 0
+        self._more = asyncio.Event()
+
+    async def replay(self) -> list[SupervisorEvent]:
+        """Take up what earlier lives of this supervisor wrote; returns it, oldest first."""
+        found = [json.loads(value) for value in (await self._records.read(self._prefix)).values()]
+        for item in sorted(found, key=lambda item: item["time_s"]):
+            self._add(item["key"], item["type"], item["generation"], item["time_s"], item["data"])
+        return list(self._events)
+
+    async def write(self, key: str, kind: str, generation: int, data: Mapping[str, Any]) -> None:
+        """Record an event, then let it out."""
+        time_s = self._clock()
+        event = {"key": key, "type": kind, "generation": generation, "time_s": time_s, "data": dict(data)}
+        if await self._records.create(f"{self._prefix}{key}", json.dumps(event).encode()):
+            self._on_event(self._add(key, kind, generation, time_s, data))
+
+    def pass_on(self, key: str, kind: str, generation: int, time_s: float, data: Mapping[str, Any]) -> None:
+        """Let out an event that its sender keeps until it is durable."""
+        self._on_event(self._add(key, kind, generation, time_s, data))
+
+    async def since(self, boot_id: str, acked: int, wait_s: float) -> list[SupervisorEvent]:
+        """Events the controller has not acknowledged; waits up to `wait_s` for the first."""
+        if boot_id == self.boot_id:
+            self._acked = max(self._acked, acked)
+            self._events = [event for event in self._events if event.seq > acked]
+        if not self._events and wait_s > 0:
+            self._more.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._more.wait(), wait_s)
+        return self._events[:2000]
+
+    def close(self) -> None:
+        """Another journal goes on: let who waits for news go and ask that."""
+        self._more.set()
+
+    @property
+    def last_seq(self) -> int:
+        """Number of the newest event."""
+        return self._next
+
+    @property
+    def acked_seq(self) -> int:
+        """The database holds events up to this one."""
+        return self._acked
+
+    def _add(self, key: str, kind: str, generation: int, time_s: float, data: Mapping[str, Any]) -> SupervisorEvent:
+        self._next += 1
+        event = SupervisorEvent(self._next, key, kind, generation, time_s, data)
+        self._events.append(event)
+        self._more.set()
+        return event
+
+
+class Intake:
+    """Messages of one agent's life: each taken once, and durable when the events it caused are acknowledged."""
+
+    def __init__(self, supervisor_boot_id: str) -> None:
+        """`supervisor_boot_id`: names the life of the supervisor that takes them."""
+        self.supervisor_boot_id = supervisor_boot_id
+        self._taken: dict[str, int] = {}
+        self._pending: dict[str, list[tuple[int, int]]] = {}
+
+    def fresh(
+        self, boot_id: str, follows: str, messages: tuple[tuple[int, dict[str, Any]], ...]
+    ) -> list[dict[str, Any]]:
+        """The messages not seen before, in order. None if they follow on from what another life has taken: that may
+        have ended before it was durable, and comes again, with these after it, once the agent knows."""
+        if follows not in ("", self.supervisor_boot_id):
+            return []
+        taken = self._taken.get(boot_id, 0)
+        new = [(number, message) for number, message in messages if number > taken]
+        if new:
+            self._taken[boot_id] = new[-1][0]
+        return [message for _, message in new]
+
+    def caused(self, boot_id: str, last_seq: int) -> None:
+        """Everything taken so far from that agent is told by events up to `last_seq`."""
+        self._pending.setdefault(boot_id, []).append((self._taken.get(boot_id, 0), last_seq))
+
+    def received(self, boot_id: str) -> int:
+        """Number of the last message taken."""
+        return self._taken.get(boot_id, 0)
+
+    def durable(self, boot_id: str, acked_seq: int) -> int:
+        """Number of the last message whose events the database has."""
+        pending = self._pending.get(boot_id, [])
+        done = [number for number, seq in pending if seq <= acked_seq]
+        if done:
+            self._pending[boot_id] = [item for item in pending if item[1] > acked_seq] or [(done[-1], 0)]
+        return max(done, default=0)

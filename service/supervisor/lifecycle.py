@@ -1,0 +1,396 @@
+"""A job's life as its supervisor runs it: one path for start, failure and end.
+
+    end generation g → choose a source of state → write record g+1 → form → restore → first step
+
+Nothing here knows Ray: agents, records and time come in as ports.
+"""
+
+import asyncio
+import contextlib
+import time
+import traceback
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from regroup.service.domain.detectors import Detector
+from regroup.service.policy.recovery.classify import (ZYGOTE_RANK, Source, Verdict, rung_of)
+from regroup.service.supervisor.adoption import found
+from regroup.service.ports.agents import (AgentError, AgentLostError)
+from regroup.service.supervisor.checkpoints import Checkpoints
+from regroup.service.supervisor.gang import (STORAGE_UNAVAILABLE, Gang)
+from regroup.service.supervisor.generations import (Generation, GenerationLog, SupersededError)
+from regroup.service.supervisor.failure_hold import Holding
+from regroup.service.supervisor.incidents import Incident
+from regroup.service.supervisor.intents import Intended
+from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.planned_move import Leaving
+from regroup.service.supervisor.mirrors import Mirrors
+from regroup.service.supervisor.outcomes import (Leave, Moved)
+from regroup.service.supervisor.straggler_monitor import Pacing
+from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.preflight import Preflight
+from regroup.service.supervisor.liveness import Pulse
+from regroup.service.supervisor.recovery import (Ended, Recovering, failure_of, input_error, unread)
+from regroup.service.supervisor.hang_detector import Standstill
+from regroup.service.supervisor.event_log import Telling
+from regroup.service.supervisor.generation_monitor import Watch
+from regroup.service.domain.states import (TERMINAL_BY_REASON, JobState, Reason)
+from regroup.workers.contract.messages import (AgentReport, Exited, Message, Note, Report, Restored, StepRow)
+
+GANG_TIMEOUT_S = 120.0
+FENCE_S = 60.0
+"""Ranks on a node that is silent without proof of death may go on writing files for so long."""
+_OVERDUE_S = 5.0
+"""Agents that are not up after so long may be on nodes that are gone."""
+_SETTLE_S = 5.0
+_LOOK_S = 0.5
+"""How often a watch looks for silence when nothing is said."""
+_WITHOUT_RANKS = frozenset({"recovering", "held", "ended", "released"})
+"""Phases in which the ranks of the newest generation have been ended."""
+_STORAGE_KINDS = frozenset({"storage", "StorageError"})
+_INPUT_KINDS = frozenset({"code", "preload", "secret", "environment", "data", "DataError", "FileNotFoundError",
+                          "PermissionError", *_STORAGE_KINDS})  # fmt: skip
+"""Errors of agents that a person has to mend: retrying does not help."""
+
+
+class Life:
+    """Runs a job from its first generation to its end. `hear` and `intend` may be called at any time."""
+
+    def __init__(self, payload: Payload, gang: Gang, generations: GenerationLog, journal: Journal) -> None:
+        self.payload, self.gang, self.journal = payload, gang, journal
+        self.phases: dict[str, tuple[int, str]] = {}
+        """Rank → (step, phase), as the agents last saw it."""
+        self._generations = generations
+        self._watch: Watch | None = None
+        self._intended = Intended({node.node_id: node.name for node in payload.nodes}, payload.shape)
+        self._bringing_up_s: float | None = None
+        self._telling = Telling(journal, payload.attempt, keeps_state=payload.script is not None)
+        self.pulse = Pulse(is_deaf=Detector.SILENCE in payload.spec.blind_to)
+        self._standstill = Standstill(gang, payload.hang_rule)
+        self._pacing = Pacing(journal, is_off=Detector.STRAGGLER in payload.spec.blind_to)
+        self.holding = Holding(payload.spec.hold_on_failure, gang, journal)
+        self._checkpoints = Checkpoints(payload, gang, journal)
+        snapshot = payload.spec.snapshot
+        self._mirrors = Mirrors(payload.pairs, snapshot.mirror_share, snapshot.mirror_bandwidth, gang, journal)
+        self._recovering = Recovering(payload, gang, generations, self._checkpoints, self._telling)
+        self._recovering.announced = self._intended.announced
+        self._preflight = Preflight(payload, gang, self._telling, self._intended)
+        self._leaving = Leaving(payload, gang, self._intended, self._telling)
+        gang.on_phase = self._telling.enter
+
+    # ------------------------------------------------------------ what comes in
+
+    def intend(self, intents: Mapping[str, Any]) -> None:
+        """Take the controller's intents: `pins: [{step, …}]`, `release`, and those of `Intended`."""
+        self._checkpoints.pinned = frozenset((pin["step"], pin["generation"]) for pin in intents.get("pins", ()))
+        if intents.get("cancel") or intents.get("release"):
+            self.holding.let_go()
+        if self._intended.take(intents) and self._watch is not None:
+            self._watch.changed.set()
+
+    def see(self, report: AgentReport) -> None:
+        """An agent has looked at its ranks."""
+        self.phases.update(report.phases)
+        self._standstill.hear(report)
+
+    def hear(self, node_id: str, message: Message) -> None:
+        """Take one message of an agent."""
+        if isinstance(message, StepRow):
+            self._telling.step(message)
+            self._checkpoints.validation(message)
+        elif isinstance(message, Report):
+            self._telling.report(message)
+        elif isinstance(message, Note):
+            self._telling.note(node_id, message)
+        elif isinstance(message, Restored) and message.rank == 0 and self.payload.script is not None:
+            self._telling.resumed(message)
+        if self._watch is not None and getattr(message, "generation", None) == self._watch.generation.number:
+            self._watch.hear(node_id, message)
+
+    def note(self, node_id: str, note: Note) -> None:
+        """A node that is no part of this life has something to tell."""
+        self._telling.note(node_id, note)
+
+    def has_ended(self, generation: int) -> bool:
+        """Whether the ranks of a generation are gone, and what they wrote is complete."""
+        newest = self._watch.generation.number if self._watch else 0
+        return generation < newest or self._telling.phase in _WITHOUT_RANKS
+
+    def status(self) -> dict[str, Any]:
+        """The present view, for the controller."""
+        watch = self._watch
+        return {
+            "state": self._telling.state.value,
+            "phase": self._telling.phase,
+            "step": watch.step if watch else 0,
+            "generation": watch.generation.number if watch else 0,
+            "ranks": self.phases,
+            "lost": sorted(self._lost()),
+            "nodes": sorted(self.gang.configs),
+            "seats": self.payload.seats,
+            "layout": self.payload.layout.to_json(),
+            "former": sorted(self.gang.former),
+            "unready": self._leaving.unready,
+            "incident": self._telling.incident.to_json() if self._telling.incident else None,
+        }
+
+    # ------------------------------------------------------------ the path
+
+    async def run(self) -> Moved | None:
+        """Live until the job has ended or queues again (None), or other nodes are given. Never raises."""
+        try:
+            await self._live()
+        except SupersededError:
+            return None
+        except Moved as moved:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SETTLE_S):
+                    await self._checkpoints.settle()
+            await self._telling.moved(moved)
+            return moved
+        except Leave as left:
+            await self._release(str(left), left.reason)
+        except Ended as end:
+            await self._finish(end)
+        except AgentLostError as error:
+            await self._release(f"the gang could not be held: {error}", Reason.RELEASED)
+        except Exception as error:
+            trace = {"kind": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()}
+            message = f"{type(error).__name__}: {error}; please report this"
+            await self._finish(Ended(Reason.PLATFORM_ERROR, message, trace))
+        finally:
+            self._recovering.evidence.stop()
+        return None
+
+    async def _live(self) -> None:
+        await self._generations.load()
+        past = await self.journal.replay()
+        if any(event.type == "state" and JobState(event.data["state"]).is_terminal for event in past):
+            return  # it ended; the controller has yet to hear so
+        self._telling.recall(past)
+        begun = self._recovering.recall(past)
+        moved = Moved.recall(past, self.payload.attempt, self.payload.layout.to_json())
+        if moved is not None and not self.payload.is_as(self.payload.on(moved.nodes, moved.layout)):
+            raise moved  # this supervisor was born with the nodes of the beginning
+        if (end := self.holding.recall(past) or begun) is not None:
+            raise end
+        if not self._generations.past:
+            await self._telling.change(JobState.STARTING, Reason.GRANTED, "devices are held")
+        await self._gang_up()
+        watch = await self._adopt(self._generations.past[-1]) if self._generations.past else None
+        if watch is not None:
+            self._preflight.trust()
+        await self._preflight.beside(self._prepare_data())
+        if watch is None:
+            watch = await self._begin_or_go_on()
+        while not await self._watch_over(watch):
+            watch = await self._recover(watch)
+
+    async def _begin_or_go_on(self) -> Watch:
+        """The first generation, or the one after what an earlier life of this supervisor has left."""
+        starts, incident = self._generations.starts, self._telling.incident
+        if incident is not None:
+            await self._abide(incident, await self._recovering.decide(incident))
+        source = await self._intended.unless(self._recovering.choose((), starts[max(starts)] if starts else 0))
+        if incident is None:
+            return await self._next_generation("restart" if starts else "start", source)
+        before = self._generations.past[-1].nodes if self._generations.past else ()
+        if is_elsewhere := set(before) != set(self.gang.configs):
+            self._mirrors.lose()
+        world_size = self.payload.layout.world_size
+        rung = rung_of(incident.cause.reason, source, world_size, is_elsewhere=is_elsewhere)
+        self._telling.decide(incident, source, rung)
+        following = await self._next_generation(incident.cause.reason.value, source)
+        await self._telling.revise(incident)
+        return following
+
+    async def _gang_up(self) -> None:
+        self._telling.enter("agents", None, "bringing agents and zygotes up")
+        self._bringing_up_s = time.monotonic()
+        try:
+            await self._intended.unless(self.gang.up(GANG_TIMEOUT_S))
+        except AgentError as error:
+            raise input_error(error) from error
+        finally:
+            self._bringing_up_s = None
+        self.pulse.expect(self.gang.configs)
+        self._telling.nodes({node: self.gang.known.facts[node] for node in self.gang.configs})
+
+    def _lost(self) -> Collection[str]:
+        """Nodes that may be gone for good, for the controller to look."""
+        overdue = self._bringing_up_s is not None and time.monotonic() - self._bringing_up_s > _OVERDUE_S
+        return self.gang.missing if overdue else self.gang.missing.intersection(self._intended.lost)
+
+    async def _prepare_data(self) -> None:
+        try:
+            await self._intended.unless(self.gang.check_storage())
+            preparing = self.gang.prepare_data(self.payload.sources)
+            await self._intended.unless(self.pulse.unless_silent(self.gang.configs, preparing))
+        except AgentError as error:
+            if error.kind != STORAGE_UNAVAILABLE and not (error.kind in _STORAGE_KINDS and self._generations.past):
+                raise input_error(error) from error
+            await self._intended.unless(self._recovering.outlast(error))
+            await self._prepare_data()
+        self.pulse.expect(self.gang.configs)
+
+    async def _next_generation(self, cause: str, source: Source) -> Watch:
+        """Write the record of the next generation, then fork its ranks."""
+        generation = await self._generations.create(
+            Generation(0, self.payload.layout, self.payload.places(), source, cause)
+        )
+        self._telling.enter("forming", None, "forming ranks", generation.number)
+        watch = self._watch = Watch(generation, step=source.step, blind_to=self.payload.spec.blind_to)
+        if (incident := self._telling.incident) is not None:
+            incident.next_generation = generation.number
+        await self.journal.write(f"generation:{generation.number}", "generation", generation.number, {
+            "number": generation.number,
+            "layout": generation.layout.to_json(),
+            "world_size": len(generation.ranks),
+            "ranks": [asdict(place) for place in generation.ranks],
+            "start_step": generation.start_step,
+            "restore": asdict(source),
+            "cause": cause,
+        })  # fmt: skip
+        try:
+            await self.gang.form(generation, self._recovering.join())
+        except AgentLostError as error:
+            watch.lose(error.node_id, time.time())
+        except AgentError as error:
+            if error.kind in (*_STORAGE_KINDS, STORAGE_UNAVAILABLE) and source.kind == "checkpoint":
+                if error.kind != STORAGE_UNAVAILABLE:
+                    await self._checkpoints.distrust(source.uri, generation.number, str(error))
+                watch.hear(error.node_id, unread(error, generation))
+            elif error.kind in _INPUT_KINDS:
+                raise input_error(error) from error
+            else:  # whatever else kept a node from forking is retried like its zygote's death
+                watch.hear(error.node_id, Exited(ZYGOTE_RANK, generation.number, -9, time.time()))
+        return watch
+
+    async def _watch_over(self, watch: Watch) -> bool:
+        """Wait until the generation is broken (False); the job's end is raised."""
+        while True:
+            watch.changed.clear()
+            self._telling.follow(watch)
+            if self.payload.script is not None:
+                await self._telling.runs(watch)
+            await self._telling.trains(watch)
+            for step in watch.whole_pins():
+                self._checkpoints.begin(watch.generation, step, self._generations, watch.changed.set)
+            self._mirrors.look(watch)
+            for node in self.pulse.silent():
+                watch.lose(node, time.time())
+            if (stop := self._intended.stop()) is not None:
+                raise stop
+            watch.found = watch.found or self._leaving.look(watch, is_saving=self._checkpoints.is_saving)
+            if watch.broken:
+                return False
+            if watch.complete and not (watch.stopped or self._checkpoints.is_saving or self.gang.former):
+                await self._complete(watch)
+            self._pacing.look(watch.generation, self._standstill.dwells(watch.generation.number))
+            if (hang := await self._standstill.look(watch)) is not None:
+                watch.found = hang
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):  # not wait_for: Python 3.11's may swallow a cancel
+                    await watch.changed.wait()
+
+    async def _complete(self, watch: Watch) -> None:
+        number = watch.generation.number
+        await self.gang.end(number, ())
+        await self.journal.write("result", "result", number, {"step": watch.step, **watch.result()})
+        script = self.payload.script
+        done = f"all {watch.step} steps committed" if script is None else "the script ended with code 0 on every rank"
+        raise Ended(Reason.COMPLETED, done)
+
+    async def _recover(self, watch: Watch) -> Watch:
+        """The path from a broken generation to the next one."""
+        if await self._recovering.gives_up(watch):
+            self.holding.keep(watch.places)
+        incident, verdict, lost = await self._recovering.end(watch)
+        await self._abide(incident, verdict)
+        if lost:
+            self._mirrors.lose()
+            self._checkpoints.lose(lost)
+            await self.gang.kill(lost)
+            await self._succeed(lost)
+            await self._prepare_data()
+        self._preflight.doubt(incident, lost)
+        choosing = self._recovering.choose((), watch.step)
+        source = await self._intended.unless(self._preflight.beside(choosing))
+        rung = rung_of(incident.cause.reason, source, self.payload.layout.world_size)
+        self._telling.decide(incident, source, rung)
+        following = await self._next_generation(incident.cause.reason.value, source)
+        await self._telling.revise(incident)
+        return following
+
+    async def _abide(self, incident: Incident, verdict: Verdict) -> None:
+        """End the job, go where it was to go, or wait, as it was judged."""
+        if not verdict.recover:
+            raise Ended(verdict.reason, verdict.message, failure_of(incident))
+        if (way_on := self._leaving.way_on()) is not None:
+            raise way_on
+        wait_s = verdict.backoff_s - max(0.0, time.time() - incident.times["seen_s"])  # a clock may be set back
+        if wait_s > 0:
+            self._telling.enter("backoff", None, f"waiting {wait_s:.1f} s before the next try")
+            await self._intended.unless(asyncio.sleep(wait_s))
+
+    async def _succeed(self, lost: Sequence[str]) -> None:
+        """Bring agents up where they were lost: each ends what its predecessor left, which proves it dead. Where none
+        comes up, another node may be given; a job that writes files itself does not go on elsewhere before what is left
+        there must have stopped."""
+        since_s = time.monotonic()
+        self._intended.lost = tuple(lost)
+        while self._intended.lost:
+            try:
+                await self._gang_up()
+                self._intended.lost = ()
+            except (AgentLostError, Moved):
+                passed_s = time.monotonic() - since_s
+                if self._intended.stop() is None and passed_s < GANG_TIMEOUT_S:
+                    await asyncio.sleep(_LOOK_S)  # Ray may not have lost the node yet, or an agent died once more
+                    continue
+                if self.payload.script is not None and passed_s < FENCE_S:
+                    names = ", ".join(self.gang.configs[node].node_name for node in lost)
+                    message = f"waiting {FENCE_S - passed_s:.0f} s: what ran on {names} may still write files"
+                    self._telling.enter("fence", None, message)
+                    await self._intended.unless(asyncio.sleep(FENCE_S - passed_s), moved=False)
+                raise
+
+    async def _adopt(self, last: Generation) -> Watch | None:
+        """Take up a generation that is alive and whole, or broken with evidence; None if it was never formed, or the
+        incident that ended it is on record."""
+        statuses = await self.gang.call_all("status", timeout_s=30)
+        datasets = {node: status["dataset"] for node, status in statuses.items() if status["dataset"]}
+        self.gang.known.datasets.update(datasets)
+        self._watch, is_telling = found(last, statuses)
+        incident = self._telling.incident
+        if is_telling and (incident is None or incident.generation != last.number):
+            self._telling.take_up(last)
+            return self._watch
+        await self.gang.end(last.number, ())
+        return None
+
+    async def _finish(self, end: Ended) -> None:
+        number = self._generations.past[-1].number if self._generations.past else 0
+        target = TERMINAL_BY_REASON[end.reason]
+        if (incident := self._telling.incident) is not None and incident.rung != "fail":
+            incident.end(time.time())
+            await self._telling.revise(incident)
+        until = await self.holding.begin(end, number)
+        if target is not JobState.SUCCEEDED:
+            message = end.message + (f"; its nodes are kept until {until}" if until else "")
+            await self._telling.change(JobState.DRAINING, end.reason, message, generation=number, error=end.error)
+        await self.gang.end(max(1, number), ())
+        await self._recovering.evidence.collect()
+        if until:
+            self._telling.phase = "held"
+            await self.holding.wait()
+        self._telling.phase = "ended"
+        await self._telling.change(target, end.reason, end.message, generation=number, error=end.error)
+
+    async def _release(self, message: str, reason: Reason) -> None:
+        number = self._generations.past[-1].number if self._generations.past else 0
+        self._telling.phase = "released"
+        await self._recovering.evidence.collect()
+        await self._telling.change(JobState.QUEUED, reason, message, generation=number)

@@ -1,0 +1,57 @@
+"""What agents are asked for the sake of mirrors."""
+
+from collections.abc import Mapping
+
+from regroup.service.supervisor.gang import (CALL_TIMEOUT_S, Gang, all_of)
+from regroup.service.supervisor.generations import Generation
+
+MIRROR_TIMEOUT_S = 3600.0
+
+
+class MirrorCalls:
+    """To the agents of one gang."""
+
+    def __init__(self, gang: Gang) -> None:
+        self._gang = gang
+
+    async def ask(self, generation: Generation) -> None:
+        """Have all ranks hold the next set for mirrors; they say so when they do.
+
+        Raises:
+            AgentLostError, AgentError: the leading rank's node does not hear.
+        """
+        await self._gang.ask(generation.nodes[0], "ask_mirror", generation.number, timeout_s=CALL_TIMEOUT_S)
+
+    async def send(
+        self, generation: Generation, step: int, pairs: Mapping[str, str], bytes_per_s: float | None
+    ) -> None:
+        """Have every node send its part of a set that is held to its pair.
+
+        Raises:
+            AgentLostError, AgentError: one could not: no mirror of this set counts.
+        """
+        addresses = await self._gang.addresses(pairs.values())
+
+        async def one(node: str) -> None:
+            ranks = [place.rank for place in generation.on(node)]
+            order = (generation.number, step, ranks, addresses[pairs[node]], bytes_per_s)
+            await self._gang.ask(node, "mirror", *order, timeout_s=MIRROR_TIMEOUT_S)
+
+        await all_of(one(node) for node in generation.nodes)
+
+    async def keep(self, generation: int, step: int) -> None:
+        """Let every node that answers keep this set of mirrors, and give up all others."""
+        await self._gang.tell_all("keep_mirror", generation, step)
+
+    async def make_room(self, generation: int, step: int) -> None:
+        """Let every node that answers give up what it holds as mirrors before this set is sent."""
+        await self._gang.tell_all("make_room", generation, step)
+
+    async def kept(self) -> list[tuple[int, int]]:
+        """Generation and step of the sets that nodes were told to keep as mirrors, of each node that has one.
+
+        Raises:
+            AgentLostError: a node does not answer.
+        """
+        statuses = await self._gang.call_all("status", timeout_s=CALL_TIMEOUT_S)
+        return [(kept[0], kept[1]) for status in statuses.values() if (kept := status["mirrored"])]

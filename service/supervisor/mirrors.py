@@ -1,0 +1,146 @@
+"""A job's mirrors: agents hold each other's snapshots, so that a lost node costs the steps since the last set sent.
+
+One set after the other, never in training's way: the leading rank is asked, all ranks hold the next set, each agent
+sends its part to its pair, and when all have it that set is kept and the one before given up.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from regroup.service.policy.recovery.mirror_memory import (Allowed, Level, judged, lowered)
+from regroup.service.policy.recovery.mirror_pairs import rest_s
+from regroup.service.ports.agents import (AgentError, AgentLostError)
+from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.generations import Generation
+from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.mirror_rpc import MirrorCalls
+from regroup.service.supervisor.generation_monitor import Watch
+
+_UNKNOWN = -1
+_NO_SET = (0, 0)
+_NO_ROOM = "no_room"
+"""Kind of error: the other node has no memory for a shard."""
+
+
+class Mirrors:
+    """Sends sets while a job trains. What it knows is found again with the agents by a supervisor that restarts."""
+
+    def __init__(
+        self, pairs: Mapping[str, str], share: float, bytes_per_s: float | None, gang: Gang, journal: Journal
+    ) -> None:
+        """`pairs`: node → the one that holds its mirror; without any, nothing is done."""
+        self.step: int | None = None
+        """Committed steps in the set that all mirrors hold, as far as this life knows."""
+        self._pairs, self._share, self._bytes_per_s = pairs, share, bytes_per_s
+        self._gang, self._calls, self._journal = gang, MirrorCalls(gang), journal
+        self._kept: tuple[int, int] | None = None
+        """Generation and step of that set; (0, 0): none. None: not known in this life."""
+        self._generation = 0
+        self._is_asked = False
+        self._due_s = 0.0
+        self._allowed, self._short = Allowed(), dict[str, str]()
+        self._said: tuple[int | None, Level, str] = (_UNKNOWN, Level.TWO, "")
+        self._told = 0
+        self._failing = False
+        self._work: asyncio.Task[None] | None = None
+
+    def look(self, watch: Watch) -> None:
+        """Begin what is due. Call it whenever something was heard, and now and then."""
+        if not self._pairs or (self._work is not None and not self._work.done()):
+            return
+        generation = watch.generation
+        self._heed(watch)
+        if generation.number != self._generation:
+            self._generation, self._is_asked, self._due_s = generation.number, False, 0.0
+        steps = watch.whole_mirrors()
+        if self._allowed.level is Level.NONE:
+            if self._kept != _NO_SET or steps:
+                self._work = asyncio.get_running_loop().create_task(self._give_up())
+        elif steps:
+            self._work = asyncio.get_running_loop().create_task(self._send(generation, steps[-1]))
+        elif not self._is_asked and watch.first_step_s is not None and time.monotonic() >= self._due_s:
+            self._is_asked = True
+            self._work = asyncio.get_running_loop().create_task(self._ask(generation))
+
+    def lose(self) -> None:
+        """A node is gone, and with it what it held for another: until the next set is sent, no mirror is whole."""
+        if self._work is not None:
+            self._work.cancel()  # Ray may let a call to what ran there wait for long
+        self._tell(None)
+
+    def _heed(self, watch: Watch) -> None:
+        """Take less memory where nodes are short of it, and more again later."""
+        self._short.update(watch.short_of_memory)
+        watch.short_of_memory.clear()
+        said = "; ".join(f"{self._gang.configs[node].node_name}: {what}" for node, what in self._short.items()
+                         if what and node in self._gang.configs)  # fmt: skip
+        self._allow(judged(self._allowed, said, time.monotonic()))
+
+    def _allow(self, allowed: Allowed) -> None:
+        before, self._allowed = self._allowed, allowed
+        if (before.level, before.why) != (allowed.level, allowed.why):
+            self._tell(self.step)
+
+    async def _give_up(self) -> None:
+        """All nodes give back the memory of mirrors."""
+        self._kept, self._is_asked = _NO_SET, False
+        self._tell(None)
+        await self._calls.keep(*_NO_SET)
+
+    async def _ask(self, generation: Generation) -> None:
+        try:
+            if self._kept is None:
+                await self._recall()
+            await self._calls.ask(generation)
+        except (AgentError, AgentLostError):
+            self._is_asked = False  # its end is noticed elsewhere
+            self._due_s = time.monotonic() + 1.0
+
+    async def _recall(self) -> None:
+        """What an earlier life of this supervisor had sent whole. Whoever was told to keep a set was told because all
+        have it, so the newest that any agent names is it."""
+        named = await self._calls.kept()
+        self._kept = max(named, key=lambda kept: (kept[1], kept[0]), default=_NO_SET)
+        self.step = self._kept[1] or None
+        await self._calls.keep(*self._kept)
+
+    async def _send(self, generation: Generation, step: int) -> None:
+        started = time.monotonic()
+        try:
+            if self._allowed.level is Level.ONE:
+                self._kept = _NO_SET
+                self._tell(None)
+                await self._calls.make_room(generation.number, step)
+            await self._calls.send(generation, step, self._pairs, self._bytes_per_s)
+            self._kept = (generation.number, step)
+            await self._calls.keep(*self._kept)
+            self._failing = False
+            self._tell(step)
+        except (AgentError, AgentLostError) as error:
+            await self._say_failing(generation, step, error)
+            if isinstance(error, AgentError) and error.kind == _NO_ROOM:
+                self._allow(lowered(self._allowed, str(error), time.monotonic()))
+            await self._calls.keep(*(self._kept or _NO_SET))
+        finally:
+            self._is_asked = False
+            self._due_s = time.monotonic() + rest_s(time.monotonic() - started, self._share)
+
+    async def _say_failing(self, generation: Generation, step: int, error: Exception) -> None:
+        """Once until it works again. A generation that ended meanwhile took its sets along: that is no news."""
+        if self._failing or generation.number != self._generation:
+            return
+        self._failing = True
+        data = {"kind": "mirror_failed", "step": step, "message": str(error)}
+        await self._journal.write(f"mirror_failed:{generation.number}:{step}", "note", generation.number, data)
+
+    def _tell(self, step: int | None) -> None:
+        self.step = step
+        level, why = self._allowed.level, self._allowed.why
+        if (step, level, why) == self._said:
+            return
+        self._said = (step, level, why)
+        self._told += 1
+        key = f"mirror:{self._journal.boot_id[:8]}:{self._told}"
+        data = {"step": step, "sets": int(level), "why": why}
+        self._journal.pass_on(key, "mirror", self._generation, time.time(), data)

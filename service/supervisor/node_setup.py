@@ -1,0 +1,29 @@
+"""Nodes that a job's ranks may come to are made ready while it trains elsewhere: agent, Python, data, and a check."""
+
+from collections.abc import Callable
+
+from regroup.service.ports.agents import AgentError
+from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.preflight import check
+from regroup.workers.contract.messages import Note
+
+READY_TIMEOUT_S = 120.0
+
+
+async def make_ready(payload: Payload, gang: Gang, note: Callable[[str, Note], None]) -> None:
+    """Do for the nodes of `gang`, which are new to the job, what would else be done before its next generation. What
+    comes of it is known to the job's own gang, too.
+
+    Args:
+        note: hears what the nodes have found.
+
+    Raises:
+        AgentLostError, AgentError: a node is not up in time, cannot do what the spec asks for, or is unfit.
+    """
+    await gang.up(READY_TIMEOUT_S)
+    await gang.check_storage()
+    await gang.prepare_data(payload.sources)
+    unfit = await check(payload, gang, note) if payload.preflight else ()
+    if (worst := next((each for each in unfit if each.is_given_up), None)) is not None:
+        raise AgentError(worst.node_id, gang.configs[worst.node_id].node_name, "preflight", worst.message, "")

@@ -1,0 +1,60 @@
+"""How a life ends that is not the end of its job: on other nodes or of another size, or in the queue."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.domain.states import Reason
+
+Shape = tuple[frozenset[tuple[str, int]], tuple[tuple[str, int], ...]]
+"""Nodes of a job with the number of their ranks, and the degrees of its layout."""
+
+
+def shape_of(nodes: Iterable[Mapping[str, Any]], layout: Mapping[str, int]) -> Shape:
+    """What makes a life another one."""
+    seats = frozenset((str(node["node_id"]), int(node["ranks"])) for node in nodes)
+    return seats, tuple(sorted(layout.items()))
+
+
+class Moved(Exception):
+    """The job was given other nodes, or another size: carried to whoever makes its next life, which begins so."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Mapping[str, Any]],
+        layout: Mapping[str, int],
+        former: Mapping[str, str],
+        *,
+        is_known: bool = False,
+    ) -> None:
+        """`former`: node id → name, of those that it leaves while they still hold its state. `is_known`: on record."""
+        super().__init__("the job was given other nodes")
+        self.nodes, self.layout, self.former, self.is_known = nodes, layout, former, is_known
+
+    @classmethod
+    def recall(cls, past: Sequence[SupervisorEvent], attempt: int, layout: Mapping[str, int]) -> "Moved | None":
+        """The last that is on record since the job was placed; None if there is none. `layout`: that of the job, for a
+        record of a supervisor that knew no other."""
+        moves = [event.data for event in past if event.type == "moved" and event.data["attempt"] == attempt]
+        if not moves:
+            return None
+        last = moves[-1]
+        return cls(last["nodes"], last.get("layout") or layout, last["former"], is_known=True)
+
+    @property
+    def shape(self) -> Shape:
+        """Of the life to come."""
+        return shape_of(self.nodes, self.layout)
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Of its nodes."""
+        return frozenset(str(node["node_id"]) for node in self.nodes)
+
+
+class Leave(Exception):
+    """The job gives its nodes up and queues again, with its last step saved."""
+
+    def __init__(self, why: str, reason: Reason = Reason.DRAINED) -> None:
+        super().__init__(why)
+        self.reason = reason

@@ -1,0 +1,149 @@
+"""Nodes are about to leave: others are made ready while training runs, then all ranks end at a step they agree on."""
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+from regroup.service.policy.recovery.drain_deadlines import (Pace, pace)
+from regroup.service.policy.recovery.classify import Cause
+from regroup.service.ports.agents import (AgentError, AgentLostError)
+from regroup.service.supervisor.gang import (CALL_TIMEOUT_S, Gang)
+from regroup.service.supervisor.intents import (Change, Intended)
+from regroup.service.supervisor.outcomes import (Leave, Moved, Shape)
+from regroup.service.supervisor.node_setup import make_ready
+from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.event_log import Telling
+from regroup.service.supervisor.generation_monitor import Watch
+from regroup.service.domain.states import Reason
+
+_TOLD_TIMEOUT_S = 60.0
+"""A database that is away for longer is not waited for: the node has to go."""
+_POLL_S = 0.2
+_LET_GO = "let go"
+
+
+class Leaving:
+    """What is under way of a planned change. A life that follows another begins anew, and finds the agents there."""
+
+    def __init__(self, payload: Payload, gang: Gang, intended: Intended, telling: Telling) -> None:
+        self.unready: dict[str, Any] = {}
+        """`nodes` that are to be the job's, and `why` those of them that are new cannot, for others to be found."""
+        self._payload, self._gang, self._intended, self._telling = payload, gang, intended, telling
+        self._work: dict[str, asyncio.Task[None]] = {}
+        """By what it is for, so that each is begun once."""
+        self._ready: Shape | None = None
+        """What the job is to be, where the nodes of it that are new to the job are ready."""
+        self._is_ended = False
+
+    def look(self, watch: Watch, *, is_saving: bool) -> Cause | None:
+        """Bring it on; returns why the generation ends, once it is to be ended."""
+        if self._gang.former and self._needs_nothing(watch):
+            self._once(_LET_GO, self._let_go())
+        if self._has_own_set(watch):
+            self._once(
+                f"source of {watch.generation.number}", self._gang.give_up_source(mirrors=bool(self._payload.pairs))
+            )
+        change, moved = self._intended.change, self._intended.planned
+        if change is None or (moved is None and not change.gives_up):
+            self._forget()
+            self._is_ended = watch.stopped
+            return Cause(Reason.DRAINED, "nothing has to leave after all", time.time()) if watch.stopped else None
+        now_s, times = time.time(), pace(change.noticed_s, change.deadline_s)
+        if moved is not None:
+            self._once(f"ready {moved.shape}", self._make_ready(moved))
+        if (self._is_ready or change.gives_up or now_s > times.stop_s) and self._may_stop(
+            watch, now_s, times, is_saving
+        ):
+            asked = f"stop {watch.generation.number} {change.gives_up}"
+            self._once(asked, self._stop(watch, change))
+        self._is_ended = self._has_ended(watch, now_s, times, is_saving)
+        return Cause(change.reason, change.why, now_s, evidence=change.evidence) if self._is_ended else None
+
+    def way_on(self) -> Exception | None:
+        """How the job goes on after a generation that has ended, by plan or not; None: where it is."""
+        change = self._intended.change
+        if self._is_ended and change is not None and change.gives_up:
+            return Leave(change.why, change.reason)
+        return self._intended.planned if self._is_ended or self._is_ready else None
+
+    def _needs_nothing(self, watch: Watch) -> bool:
+        """Of what the job has left: its first step elsewhere proves that, or its end; a script has its state itself."""
+        return watch.first_step_s is not None or watch.complete or self._payload.script is not None
+
+    def _has_own_set(self, watch: Watch) -> bool:
+        """The step after the first that was kept in memory was agreed on: what ranks were restored from is needed by
+        nobody any more. It lies apart from their own where other ranks wrote it."""
+        generation, every = watch.generation, self._payload.spec.snapshot.every_steps
+        every = 1 if every == "auto" else every  # it begins with the first, to learn what they cost
+        first = (generation.start_step // every + 1) * every
+        return generation.source.kind == "memory" and watch.step > first
+
+    @property
+    def _is_ready(self) -> bool:
+        moved = self._intended.planned
+        return moved is not None and moved.shape == self._ready
+
+    def _may_stop(self, watch: Watch, now_s: float, times: Pace, is_saving: bool) -> bool:
+        """A checkpoint that is being saved is waited for; so is a first step, before which ranks do not listen. Scripts
+        never do."""
+        listens = self._payload.script is None and watch.first_step_s is not None
+        return listens and (not is_saving or now_s > times.stop_s)
+
+    def _has_ended(self, watch: Watch, now_s: float, times: Pace, is_saving: bool) -> bool:
+        change = self._intended.change
+        assert change is not None, "it is asked only where there is one"
+        if self._payload.script is not None:  # its steps and its state are its own: it has none to agree on
+            return self._is_ready or change.gives_up or now_s > times.stop_s
+        if watch.stopped:
+            return not (change.gives_up and is_saving) or (change.deadline_s is not None and now_s > change.deadline_s)
+        return now_s > times.cut_s
+
+    def _once(self, name: str, work: Any) -> None:
+        if name in self._work:
+            work.close()
+            return
+        self._work[name] = asyncio.get_running_loop().create_task(work)
+
+    def _forget(self) -> None:
+        for name in [name for name in self._work if name.startswith(("ready", "stop"))]:
+            self._work.pop(name).cancel()
+        self._ready, self.unready = None, {}
+
+    async def _make_ready(self, moved: Moved) -> None:
+        """Agents, zygotes and data on the nodes that come, and nothing that speaks against their use."""
+        self._ready, self.unready = None, {}
+        payload = self._payload.on(moved.nodes, moved.layout)
+        configs = {node: config for node, config in payload.agent_configs().items() if node not in self._gang.configs}
+        try:
+            await make_ready(payload, self._gang.on(configs), self._telling.note)
+            self._ready = moved.shape
+        except (AgentError, AgentLostError) as error:
+            self._cannot(moved, str(error))
+        except Exception as error:  # else it would be waited for
+            self._cannot(moved, f"{type(error).__name__}: {error}; please report this")
+
+    def _cannot(self, moved: Moved, why: str) -> None:
+        self.unready = {"nodes": sorted(str(node["node_id"]) for node in moved.nodes), "why": why}
+
+    async def _let_go(self) -> None:
+        """End the agents of the nodes that the job has left, once the database has all that they had to tell."""
+
+        async def told(node: str) -> None:
+            with contextlib.suppress(AgentLostError, TimeoutError):
+                async with asyncio.timeout(_TOLD_TIMEOUT_S):
+                    while True:
+                        if not (await self._gang.agents.call(node, "status", timeout_s=CALL_TIMEOUT_S))["unsent"]:
+                            return
+                        await asyncio.sleep(_POLL_S)
+
+        try:
+            await asyncio.gather(*(told(node) for node in self._gang.former))
+            await self._gang.shut_down(list(self._gang.former))
+        finally:
+            self._gang.former = {}
+
+    async def _stop(self, watch: Watch, change: Change) -> None:
+        with contextlib.suppress(AgentError, AgentLostError):  # its end is noticed elsewhere
+            await self._gang.stop(watch.generation, change.why, save=change.gives_up)
+            self._telling.leaves(watch.generation.number, f"ranks are told to end at their next step: {change.why}")

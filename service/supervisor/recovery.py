@@ -1,0 +1,276 @@
+"""From a broken generation to the source of the next one: kill with proof, classify, charge, choose."""
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from regroup.service.policy.recovery.drain_deadlines import excused
+from regroup.service.policy.detection.loss_spike import (BUDGET, rule_for_ranks)
+from regroup.service.policy.recovery.classify import (Cause, Charge, Shard, Source, Verdict, budget_of, choose_source, differing, judge)
+from regroup.service.ports.agents import AgentError
+from regroup.service.supervisor.checkpoints import Checkpoints
+from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.supervisor.evidence import Evidence
+from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.generations import (Generation, GenerationLog)
+from regroup.service.supervisor.incidents import Incident
+from regroup.service.supervisor.rank_inspection import look
+from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.event_log import Telling
+from regroup.service.supervisor.generation_monitor import Watch
+from regroup.service.domain.states import (PLANNED_REASONS, JobState, Reason)
+from regroup.workers.contract.messages import (Failed, Join, Note, StepRow, from_json)
+from regroup.workers.contract.rank_error import (ErrorClass, RankError)
+
+_SCAN_SOON_S = 3.0
+"""Storage that takes longer is waited for only if memory holds no whole set."""
+
+
+class Ended(Exception):
+    """The job is over: carried to the one place that says so."""
+
+    def __init__(self, reason: Reason, message: str, error: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.reason, self.message, self.error = reason, message, error
+
+
+class Recovering:
+    """Holds the job's charges; acts through the gang, tells as it goes."""
+
+    def __init__(
+        self, payload: Payload, gang: Gang, generations: GenerationLog, checkpoints: Checkpoints, telling: Telling
+    ) -> None:
+        self._payload, self._gang, self._generations = payload, gang, generations
+        self._checkpoints, self._telling = checkpoints, telling
+        self.evidence = Evidence(gang, telling, self._nodes_of)
+        self.announced: dict[str, str] = {}
+        """Node id → what was said of its leaving: that it does is charged to nothing."""
+        self._charges: dict[str, Charge] = {}
+        """Of each incident, by its id."""
+        self._spikes: dict[int, tuple[str, float]] = {}
+        """Step that is done again because its loss stood out → the largest that would not have."""
+
+    def recall(self, past: Sequence[SupervisorEvent]) -> Ended | None:
+        """Charges of earlier lives of this supervisor, so that a restart forgives nothing, and evidence not left yet;
+        returns the end that the last one had begun. Call it when the open incident has been recalled."""
+        self.evidence.recall(past)
+        incidents = {event.data["id"]: event.data for event in past if event.type == "incident"}
+        for data in incidents.values():
+            if (budget := budget_of(Reason(data["reason"]), self._payload.budgets)) is not None:
+                self._charges[data["id"]] = Charge(budget, data["times"]["seen_s"], data["at_step"])
+            self._note_spike(data["reason"], (data["evidence"] or {}).get("details"))
+        last = next((event.data for event in reversed(past) if event.type == "state"), None)
+        if last is None or last["state"] != JobState.DRAINING.value:
+            return None
+        return Ended(Reason(last["reason"]), last["message"], last.get("error"))
+
+    async def gives_up(self, watch: Watch) -> bool:
+        """Whether the job will not go on after this generation, as far as is known before its ranks are ended. If so,
+        nobody waits for a recovery: those that still live are asked where they are."""
+        watch.seen_s = time.time()
+        cause = excused(watch.cause(), self.announced)
+        if self._judge(cause, watch.seen_s, watch.step, self._charges.values()).recover:
+            return False
+        if watch.found is None:
+            watch.places = await look(self._gang, without=watch.losses)
+        return True
+
+    async def end(self, watch: Watch) -> tuple[Incident, Verdict, Sequence[str]]:
+        """Open the incident of a broken generation, on record before anything is done about it, and end the generation
+        with proof; returns the lost nodes beside the verdict."""
+        seen_s = watch.seen_s
+        incident = self._telling.incident = Incident(
+            uuid.uuid4().hex[:12], watch.generation.number, excused(watch.cause(), self.announced), watch.step
+        )
+        incident.found(seen_s)
+        await self._telling.revise(incident)
+        proofs = await self._gang.end(watch.generation.number, tuple(watch.losses))
+        dead_s = time.time()
+        for node, proof in proofs.items():
+            if proof is None:
+                watch.lose(node, seen_s)
+                continue
+            _last_words(watch, node, proof)
+            if stuck := proof.get("stuck"):
+                said = {"pids": stuck, "node": self._gang.configs[node].node_name}
+                self._telling.note(node, Note(watch.generation.number, "stuck", said, time.time()))
+        incident.cause, incident.at_step = await self._excused(watch.cause()), watch.step
+        incident.found(seen_s)
+        incident.passed("dead_s", dead_s)
+        self.evidence.open(incident)
+        return incident, await self.decide(incident), tuple(watch.losses)
+
+    async def decide(self, incident: Incident) -> Verdict:
+        """Whether the job goes on after an incident, which an earlier life of this supervisor may have left open. It is
+        charged once."""
+        cause, seen_s = incident.cause, incident.times["seen_s"]
+        is_planned = cause.reason in PLANNED_REASONS and self._telling.state in (JobState.RUNNING, JobState.RESIZING)
+        state = JobState.RESIZING if is_planned else JobState.RECOVERING
+        self._telling.phase = "recovering"
+        news = [self._telling.revise(incident)]
+        if self._telling.state is not JobState.QUEUED:  # since the incident it queued, and it starts now
+            news.append(self._telling.change(state, cause.reason, cause.summary, generation=incident.generation))
+        await asyncio.gather(*news)  # side by side: the recovery waits for both records
+        before = [charge for key, charge in self._charges.items() if key != incident.id]
+        verdict = self._judge(cause, seen_s, incident.at_step, before)
+        budget = budget_of(cause.reason, self._payload.budgets)
+        if verdict.recover and budget is not None:
+            self._charges[incident.id] = Charge(budget, seen_s, incident.at_step)
+            self._note_spike(cause.reason, cause.failure.details if cause.failure else None)
+        elif not verdict.recover:
+            incident.rung = "fail"
+            await self._telling.revise(incident)
+        return verdict
+
+    def join(self) -> Join:
+        """What a JOIN says that is the same for every rank of the next generation."""
+        join, recovery = self._payload.join(), self._payload.spec.recovery
+        if "loss_spike" not in join.config:
+            return join
+        rule = rule_for_ranks(
+            join.config["loss_spike"]["do"],
+            self._spikes,
+            self._in_order(self._charges.values()),
+            self._payload.budgets[BUDGET],
+            window_s=recovery.window,
+            refill_steps=recovery.refill_steps,
+            now_s=time.time(),
+            step=max(self._generations.starts.values(), default=0),
+        )
+        return replace(join, config={**join.config, "loss_spike": rule})
+
+    async def choose(self, lost: Sequence[str], reached: int) -> Source:
+        """The newest state the next generation can start from. A script, which keeps its own, is thought to go on from
+        the step it had `reached` until it says otherwise.
+
+        Raises:
+            Ended: the job was to go on from a checkpoint that cannot be loaded, and has no state of its own.
+        """
+        if self._payload.script is not None:
+            return Source("none", reached)
+        shards, error = await asyncio.gather(self._gang.shards(lost), self._scan_soon())
+        for generation, step in differing(shards):
+            message = f"ranks differ in what they should hold alike after step {step}: nothing is restored from that"
+            note = Note(generation, "snapshot_refused", {"step": step, "message": message}, time.time())
+            self._telling.note("", note)
+        source = self._newest(shards)
+        if source.kind != "memory":
+            await self._scan(error)
+            source = self._newest(shards)
+        elif not self._checkpoints.scanned:
+            message = f"durable storage did not answer: step {source.step} is restored from memory without a look there"
+            self._telling.note("", Note(source.generation, "storage_unavailable", {"message": message}, time.time()))
+        resume = self._payload.resume
+        if resume is not None and source.kind == "none":  # starting anew would be another job than was asked for
+            why = self._checkpoints.why_distrusted(resume.uri)
+            raise Ended(Reason.INVALID_INPUT, f"cannot go on from what `resume_from` names: {why}")
+        return source
+
+    def _newest(self, shards: Sequence[Shard]) -> Source:
+        """By what is known now."""
+        known, resume, layout = self._checkpoints.known(), self._payload.resume, self._payload.layout
+        saved = [*known, resume] if resume is not None else known
+        trusted = [item for item in saved if self._checkpoints.trusts(item.uri)]
+        nodes = {place.rank: place.node_id for place in self._payload.places()}
+        others = {each.number for each in self._generations.past if each.layout != layout}
+        return choose_source(shards, trusted, self._generations.starts, nodes, others)
+
+    async def outlast(self, error: AgentError) -> None:
+        """Durable storage did not answer: charge it, and wait before it is asked again.
+
+        Raises:
+            Ended: it was asked as often as its budget allows.
+        """
+        now_s, step = time.time(), max(self._generations.starts.values(), default=0)
+        cause = Cause(Reason.IO_ERROR, str(error), now_s, None, error.node_id)
+        verdict = self._judge(cause, now_s, step, self._charges.values())
+        if not verdict.recover:
+            raise Ended(verdict.reason, verdict.message)
+        self._charges[f"storage at {now_s}"] = Charge("io_error", now_s, step)
+        self._telling.enter("storage", None, f"asking storage again in {verdict.backoff_s:.1f} s: {error}")
+        await asyncio.sleep(verdict.backoff_s)
+
+    def _nodes_of(self, generation: int) -> dict[str, str]:
+        formed = (each for each in self._generations.past if each.number == generation)
+        return {place.node_id: place.node_name for each in formed for place in each.ranks}
+
+    async def _scan_soon(self) -> AgentError | None:
+        """Look through durable storage if it answers: what is in memory is not to wait for it. Why it refused."""
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SCAN_SOON_S):
+                    await self._checkpoints.scan()
+        except AgentError as error:
+            return error
+        return None
+
+    async def _scan(self, refused: AgentError | None) -> None:
+        while not self._checkpoints.scanned:
+            if refused is not None:
+                await self.outlast(refused)
+            try:
+                await self._checkpoints.scan()
+            except AgentError as error:
+                refused = error
+
+    async def _excused(self, cause: Cause) -> Cause:
+        """The agent of a node that leaves may have said so with its last breath."""
+        if cause.reason is Reason.AGENT_LOST and (said := await self._gang.agents.farewell(cause.node_id or "")):
+            self.announced.setdefault(cause.node_id or "", said)
+        return excused(cause, self.announced)
+
+    def _judge(self, cause: Cause, now_s: float, step: int, charges: Iterable[Charge]) -> Verdict:
+        payload = self._payload
+        return judge(
+            cause,
+            self._in_order(charges),
+            payload.budgets,
+            window_s=payload.window_s,
+            refill_steps=payload.refill_steps,
+            now_s=now_s,
+            step=step,
+        )
+
+    def _note_spike(self, reason: str, details: Mapping[str, Any] | None) -> None:
+        if reason == Reason.LOSS_SPIKE and details:
+            self._spikes[int(details["step"])] = str(details.get("of", "loss")), float(details["limit"])
+
+    @staticmethod
+    def _in_order(charges: Iterable[Charge]) -> Sequence[Charge]:
+        return sorted(charges, key=lambda charge: charge.time_s)
+
+
+def failure_of(incident: Incident) -> Mapping[str, Any] | None:
+    """The exception behind an incident, as plain data."""
+    return asdict(incident.cause.failure) if incident.cause.failure else None
+
+
+def _last_words(watch: Watch, node: str, proof: Mapping[str, Any]) -> None:
+    """What the ranks still said before they were killed; step rows come again with the agent's next report."""
+    for _, item in proof["report"]["messages"] if "report" in proof else ():
+        message = from_json(item)
+        if getattr(message, "generation", None) != watch.generation.number:
+            continue
+        if isinstance(message, StepRow):
+            watch.step = max(watch.step, message.step)
+        else:
+            watch.hear(node, message)
+
+
+def unread(error: AgentError, generation: Generation) -> Failed:
+    """A checkpoint that a node could not load, as its first rank would have said it."""
+    rank = generation.on(error.node_id)[0].rank
+    said = RankError(
+        ErrorClass.IO, error.kind, str(error), error.traceback, generation.start_step, "restore", time.time()
+    )
+    return Failed(rank, generation.number, said)
+
+
+def input_error(error: AgentError) -> Ended:
+    """What an agent found wrong that a person has to mend: the end of the job."""
+    trace = {"kind": error.kind, "message": str(error), "traceback": error.traceback}
+    return Ended(Reason.INVALID_INPUT, str(error), trace)

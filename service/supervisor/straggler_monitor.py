@@ -1,0 +1,47 @@
+"""Tells who straggles in the running generation, and when nobody does any more."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+
+from regroup.service.policy.detection.straggler import (Straggler, find_stragglers, lasting)
+from regroup.service.supervisor.generations import Generation
+from regroup.service.supervisor.journal import Journal
+from regroup.workers.contract.messages import Dwell
+
+
+class Pacing:
+    """What was told last. A supervisor that restarts does not know, and tells again."""
+
+    def __init__(self, journal: Journal, *, is_off: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        """`is_off`: in a rehearsal nobody is named."""
+        self._journal, self._is_off, self._clock = journal, is_off, clock
+        self._generation = 0
+        self._named: tuple[int, ...] | None = None
+        self._crowded_s: dict[int, float] = {}
+        """Since when ranks wait for a processor."""
+        self._told = 0
+
+    def look(self, generation: Generation, dwells: Mapping[int, Dwell]) -> None:
+        """Decide anew from what agents say of the ranks, and tell a change."""
+        if generation.number != self._generation:
+            self._generation = generation.number
+            self._crowded_s = {}
+            if self._named:
+                self._tell(generation, ())  # another generation, perhaps elsewhere
+        ranks = [place.rank for place in generation.ranks]
+        named = self._named or ()
+        found = find_stragglers(dwells, ranks, named, generation.layout.pp)
+        if found is None or self._is_off:
+            return
+        found, self._crowded_s = lasting(found, named, self._crowded_s, self._clock())
+        if tuple(each.rank for each in found) != self._named:
+            self._tell(generation, found)
+
+    def _tell(self, generation: Generation, found: tuple[Straggler, ...]) -> None:
+        self._named = tuple(each.rank for each in found)
+        self._told += 1
+        nodes = {place.rank: place.node_name for place in generation.ranks}
+        key = f"stragglers:{self._journal.boot_id[:8]}:{self._told}"
+        data = {"ranks": [{**asdict(each), "node": nodes[each.rank]} for each in found]}
+        self._journal.pass_on(key, "stragglers", generation.number, time.time(), data)

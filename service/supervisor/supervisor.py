@@ -1,0 +1,144 @@
+"""The supervisor: it owns one job's generations, as a Ray actor (`service/ray_adapter/supervisor_actor.py`). Torch-free; no I/O in its
+constructor.
+
+Ray restarts it for ever. A new life wakes with the first call of an agent or the controller, replays its records and
+re-adopts what runs.
+"""
+
+import asyncio
+import contextlib
+from dataclasses import asdict
+from typing import Any
+
+import ray.util
+
+from regroup.service.ports.agents import AgentLostError
+from regroup.service.ports.cluster import (LogChunk, SyncReply, SyncRequest)
+from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.generations import GenerationLog
+from regroup.service.supervisor.heartbeat_listener import Heartbeats
+from regroup.service.supervisor.journal import (Intake, Journal)
+from regroup.service.supervisor.lifecycle import Life
+from regroup.service.supervisor.rank_inspection import look
+from regroup.service.supervisor.job_config import Payload
+from regroup.service.ray_adapter.agents import (RayAgents, RayRecords)
+from regroup.service.ray_adapter.metrics import RayMetrics
+from regroup.service.supervisor.spare_nodes import Spares
+from regroup.workers.contract.messages import (AgentReport, from_json)
+
+
+class Supervisor:
+    """One life of a job after the other, for agents and the controller to call."""
+
+    def __init__(self, payload: dict[str, Any]) -> None:
+        self._payload = Payload.from_json(payload)
+        self._started: asyncio.Task[None] | None = None
+        self._records = RayRecords()
+        self._spares = Spares(lambda node_id, note: self._life.note(node_id, note))
+        self._heartbeats = Heartbeats(lambda node_id: self._life.pulse.sign(node_id))
+
+    def __repr__(self) -> str:
+        return f"regroup supervisor {self._payload.spec.name}"
+
+    async def sync(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Take intents and acknowledgements, give events; a long poll."""
+        self._wake()
+        asked = SyncRequest.from_json(request)
+        self._life.intend(asked.intents)
+        self._spares.want(asked.intents.get("spares") or (), self._payload, self._gang)
+        events = await self._journal.since(asked.boot_id, asked.acked_seq, asked.wait_s)
+        status = {**self._life.status(), "spares": self._spares.state}
+        return SyncReply(self._journal.boot_id, events, status).to_json()
+
+    async def report(self, report: dict[str, Any]) -> dict[str, Any]:
+        """Take an agent's news; returns what was received and what the database has."""
+        self._wake()
+        news = from_json(report)
+        assert isinstance(news, AgentReport)
+        self._life.pulse.report(news.node_id)
+        for item in self._intake.fresh(news.boot_id, news.follows, news.messages):
+            self._life.hear(news.node_id, from_json(item))
+        if news.messages:
+            self._intake.caused(news.boot_id, self._journal.last_seq)
+        self._life.see(news)
+        listener = self._heartbeats.listener
+        return {
+            "heartbeats": listener and listener.to_json(),
+            "boot_id": self._journal.boot_id,
+            "received": self._intake.received(news.boot_id),
+            "durable": self._intake.durable(news.boot_id, self._journal.acked_seq),
+        }
+
+    async def grant_fault(self, index: int, do: str) -> bool:
+        """Whether a rehearsed fault may strike: once in the job's life, recorded before it acts."""
+        self._wake()
+        if not self._payload.allow_faults:
+            return False
+        granted = await self._records.create(f"fault/{self._payload.job_id}/{index}", do.encode())
+        if granted and do == "kill_store":
+            with contextlib.suppress(AgentLostError):
+                await self._gang.agents.call(next(iter(self._gang.configs)), "strike", do, timeout_s=5)
+        return granted
+
+    async def read_log(self, generation: int, rank: int, stream: str, offset: int, limit: int) -> dict[str, Any] | None:
+        """A piece of a rank's output, from the node that has it; None where no node has."""
+        self._wake()
+        for node in self._gang.configs:
+            with contextlib.suppress(AgentLostError):
+                chunk = await self._gang.agents.call(
+                    node, "read_log", generation, rank, stream, offset, limit, timeout_s=10
+                )
+                if chunk["data"] is not None:
+                    is_ended = self._life.has_ended(generation)
+                    return asdict(
+                        LogChunk.of(chunk["data"], chunk["offset"], chunk["size"], is_ended=is_ended, asked=offset)
+                    )
+        return None
+
+    async def stacks(self) -> dict[str, Any]:
+        """Rank → where every thread of it is now; the ranks of a lost node are left out."""
+        self._wake()
+        if self._life.status()["phase"] == "held":
+            return self._life.holding.stacks  # where they were before they were ended
+        return {str(rank): place for rank, place in (await look(self._gang, "stacks")).items()}
+
+    async def agents(self) -> dict[str, Any]:
+        """Status of every agent, for people and tests."""
+        self._wake()
+        return await self._gang.call_all("status", timeout_s=10)
+
+    async def shutdown(self) -> None:
+        """End the agents; the caller kills this actor when it has returned."""
+        self._wake()
+        await self._spares.end()
+        if self._started is not None:
+            self._started.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._started
+        await self._gang.down()
+        self._heartbeats.close()
+
+    def _wake(self) -> None:
+        if self._started is None:
+            self._metrics = RayMetrics(self._payload)
+            self._begin(Gang(RayAgents(self._payload.job_id), self._payload.agent_configs()))
+            self._started = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        """One life after the other: a new one begins as a restarted supervisor would, whenever the nodes are others."""
+        await self._heartbeats.listen(ray.util.get_node_ip_address(), self._payload.ports)
+        while (moved := await self._life.run()) is not None:
+            left = self._gang.configs.keys() - {str(node["node_id"]) for node in moved.nodes} - moved.former.keys()
+            await self._gang.kill(left)
+            self._payload = self._payload.on(moved.nodes, moved.layout)
+            journal = self._journal
+            self._begin(self._gang.on(self._payload.agent_configs(), moved.former))
+            journal.close()
+
+    def _begin(self, gang: Gang) -> None:
+        payload = self._payload
+        self._journal = Journal(self._records, payload.job_id, on_event=self._metrics.take)
+        self._intake = Intake(self._journal.boot_id)
+        self._gang = gang
+        log = GenerationLog(self._records, payload.job_id, payload.generations)
+        self._life = Life(payload, self._gang, log, self._journal)

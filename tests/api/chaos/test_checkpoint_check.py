@@ -1,0 +1,43 @@
+"""A checkpoint counts only if every file that its manifest names is whole."""
+
+import json
+import zlib
+from pathlib import Path
+
+import pytest
+
+from regroup.api.chaos.checkpoint_check import loadable
+from regroup.service.domain.errors import ConflictError
+from regroup.api.chaos import local_faults
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Path:
+    for step in (8, 16):
+        folder = tmp_path / f"checkpoints/step-{step}.gen-1"
+        folder.mkdir(parents=True)
+        files = {"shard-0": bytes(range(256)) * 20, "facts-0.json": b"{}"}
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+        entries = [{"name": name, "size_bytes": len(data), "crc32": zlib.crc32(data)} for name, data in files.items()]
+        (folder / "manifest.json").write_text(json.dumps({"files": entries}))
+    return tmp_path
+
+
+@pytest.mark.parametrize("harm", [local_faults.flip_byte, local_faults.truncate, local_faults.delete_shard])
+def test_what_is_damaged_does_not_verify(storage: Path, harm) -> None:
+    newest = storage / "checkpoints/step-16.gen-1"
+    assert loadable(storage.as_uri()) == ["step-16.gen-1", "step-8.gen-1"]
+    assert str(newest / "shard-0") in harm(newest.as_uri()).what
+    assert loadable(storage.as_uri()) == ["step-8.gen-1"]
+
+
+def test_without_a_manifest_there_is_no_checkpoint(storage: Path) -> None:
+    (storage / "checkpoints/step-16.gen-1/manifest.json").unlink()
+    assert loadable(storage.as_uri()) == ["step-8.gen-1"]
+    assert loadable((storage / "another").as_uri()) == []
+
+
+def test_what_is_not_on_this_machine_is_not_touched() -> None:
+    with pytest.raises(ConflictError, match="is not on this machine"):
+        local_faults.flip_byte("s3://bucket/jobs/j/checkpoints/step-8.gen-1")

@@ -1,0 +1,50 @@
+"""`regroup chaos` says what there is, and refuses what there is not, before it starts anything."""
+
+import json
+
+import pytest
+
+from regroup.api.cli.main import main
+from regroup.service.chaos.scenarios import ELSEWHERE, SCENARIOS
+
+
+def test_the_list_has_every_scenario_and_says_why_others_are_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["chaos", "list"])
+    shown = capsys.readouterr().out
+    assert done.value.code == 0
+    assert all(f"  {each.name}  " in shown and each.what in shown for each in SCENARIOS)
+    assert all(each.why in shown for each in ELSEWHERE)
+
+
+def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["chaos", "list", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in found["scenarios"]] == [each.name for each in SCENARIOS]
+    assert {each["number"] for each in found["elsewhere"]} == {each.number for each in ELSEWHERE}
+
+
+def test_a_detector_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["chaos", "blind", "smell"])
+    assert done.value.code != 0
+    shown = capsys.readouterr().err
+    assert "smell" in shown and "silence" in shown
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["run", "meteor"], "no scenario is called so"),
+        (["run", "rank-killed", "meteor"], "meteor"),
+        (["run"], "name one, or say --all"),
+        (["soak", "--mix", "meteor=1"], "no cause of a soak is called 'meteor'"),
+        (["soak", "--mix", "hang"], "CAUSE=NUMBER"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(capsys: pytest.CaptureFixture[str], typed: list[str], said: str) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["chaos", *typed])
+    assert done.value.code == 3
+    assert said in capsys.readouterr().err

@@ -1,0 +1,33 @@
+"""Generated pages say what the code says now."""
+
+import re
+from pathlib import Path
+
+from regroup.api.cli.main import VERBS
+from regroup.api.cli.docs import (cli_reference, spec_reference)
+from regroup.api.cli.common import exit_codes
+from regroup.service.spec.job import JobSpec
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def test_job_spec_page_is_current() -> None:
+    rewrite = "python -m regroup.api.cli.docs.spec_reference > docs/job-spec.md"
+    assert (DOCS / "job-spec.md").read_text() == spec_reference.render(), rewrite
+
+
+def test_every_field_has_a_meaning() -> None:
+    rows = re.findall(r"^\| `(.+?)` \|.*\| (.*?) ?\|$", spec_reference.render(), re.MULTILINE)
+    assert len(rows) > 70
+    assert [field for field, meaning in rows if not meaning.strip()] == []
+    assert set(JobSpec.model_fields) <= {field for field, _ in rows}
+
+
+def test_command_line_page_is_current() -> None:
+    assert (DOCS / "cli.md").read_text() == cli_reference.render(), "python -m regroup.api.cli.docs.cli_reference > docs/cli.md"
+
+
+def test_the_command_line_page_has_every_verb_and_every_exit_code() -> None:
+    page = cli_reference.render()
+    assert all(f"### `regroup {verb.__name__} [OPTIONS]" in page for _, verbs in VERBS for verb in verbs)
+    assert all(f"| {code} | " in page for code in exit_codes.MEANINGS)

@@ -1,0 +1,52 @@
+"""A requirements file becomes lines of the spec, or is refused by line."""
+
+from pathlib import Path
+
+import pytest
+
+from regroup.api.cli.spec_input.requirements import (listed, read)
+from regroup.service.domain.errors import SpecError
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    """A requirements file."""
+    path = tmp_path / "requirements.txt"
+    path.write_text(text)
+    return path
+
+
+def test_comments_and_blank_lines_are_left_out_and_continued_lines_joined(tmp_path: Path) -> None:
+    text = "# all of it\n\ntorch==2.13.0  # pinned\nlib[extra]>=1, \\\n  <2\nother @ https://host/x.whl#sha256=00\n"
+    assert read(written(tmp_path, text)) == [
+        "torch==2.13.0", "lib[extra]>=1,   <2", "other @ https://host/x.whl#sha256=00"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", ["-r base.txt", "--index-url https://host", "-e .", "lib==1 --hash=sha256:00"])
+def test_options_are_refused_with_the_line(line: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as raised:
+        read(written(tmp_path, f"torch\n{line}\n"))
+    (issue,) = raised.value.issues
+    assert issue.value == line and "options of pip are not taken" in issue.message
+
+
+def test_a_file_that_is_not_there_or_empty_is_named(tmp_path: Path) -> None:
+    for path in (tmp_path / "nowhere.txt", written(tmp_path, "# nothing\n")):
+        with pytest.raises(SpecError) as raised:
+            read(path)
+        assert raised.value.issues[0].value == str(path)
+
+
+def test_the_option_replaces_what_the_spec_lists(tmp_path: Path) -> None:
+    spec = {"name": "job", "environment": {"base": "none", "requirements": ["other"]}}
+    told = listed(spec, written(tmp_path, "torch\n"), Path("/elsewhere"))
+    assert told == {"name": "job", "environment": {"base": "none", "requirements": ["torch"]}}
+
+
+def test_a_file_named_in_the_spec_is_found_beside_it(tmp_path: Path) -> None:
+    written(tmp_path, "torch\n")
+    spec = {"environment": {"base": "none", "requirements_file": "requirements.txt"}}
+    assert listed(spec, None, tmp_path) == {"environment": {"base": "none", "requirements": ["torch"]}}
+    assert listed({"name": "job"}, None, tmp_path) == {"name": "job"}
+    with pytest.raises(SpecError, match="requirements or requirements_file"):
+        listed({"environment": {"requirements": ["x"], "requirements_file": "y"}}, None, tmp_path)

@@ -1,0 +1,398 @@
+"""The command line against the real app: uvicorn in this process, SQLite, and a cluster in memory."""
+
+import asyncio
+import itertools
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+import yaml
+
+from regroup.api.app import create_app
+from regroup.api.cli.main import main
+from regroup.service.ports.cluster import (Node, SupervisorEvent)
+from tests.support.fake_cluster import FakeCluster
+from regroup.service.operations.services import Services
+from regroup.service.settings import Settings
+from regroup.service.domain.states import (JobState, Reason, advance)
+from regroup.service.store.records import Condition, Lease
+from regroup.service.store.store import Store
+
+SPEC: dict[str, Any] = {
+    "name": "gpt",
+    "workload": {"kind": "builtin", "data": {"train": ["/data/*.txt"]}},
+    "layout": {"dp": 4},
+    "training": {"global_batch": 4, "micro_batch": 1, "sequence": 16, "steps": 300},
+}
+
+
+class Serving:
+    """A server in a thread of its own, and the hand that writes what a controller and a supervisor would."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._settings = Settings(state_dir=state_dir, allow_faults=False)
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
+        self._thread.start()
+        assert self._ready.wait(20), "the server did not come up"
+
+    async def _serve(self) -> None:
+        self._settings.prepare_state_dir()
+        self.store = await Store.open(self._settings.database_url)
+        lease = await self.store.acquire_lease("test", 600.0)
+        assert lease is not None
+        self.lease: Lease = lease
+        self.cluster = FakeCluster()
+        app = create_app(Services(self.store, self.cluster, self._settings))
+        self._server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+        serving = asyncio.create_task(self._server.serve())
+        while not self._server.started:  # noqa: ASYNC110  # uvicorn has a flag, no event
+            await asyncio.sleep(0.01)
+        self.url = f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}"
+        self._ready.set()
+        await serving
+        await self.store.close()
+
+    def do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(20)
+        self._loop.close()
+
+    def start_job(self, job_id: str) -> None:
+        for source, target, reason in (
+            (JobState.QUEUED, JobState.PLACING, Reason.PLACED), (JobState.PLACING, JobState.STARTING, Reason.GRANTED),
+        ):  # fmt: skip
+            self.do(self.store.apply(self.lease, advance(job_id, source, target, reason), now=1000.0))
+
+    def report(self, job_id: str, events: list[dict[str, Any]]) -> None:
+        """What the supervisor tells; `events` as the story has them."""
+        reported: list[SupervisorEvent] = []
+        for seq, event in enumerate(events, 1):
+            data = dict(event["data"])
+            if event["type"] == "state":
+                data["state"] = data.pop("to")
+            if event["type"] == "generation":
+                data |= {"world_size": 4}
+            if event["type"] == "step":
+                data |= {"samples": 4, "samples_hash": 1, "duration_s": 0.1}
+            generation = int(data.get("number") or data.get("generation") or 1)
+            reported.append(SupervisorEvent(seq, f"k{seq}", str(event["type"]), generation, 1000.0 + seq, data))
+        self.do(self.store.ingest(self.lease, job_id, "boot", reported, {}))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    serving = Serving(tmp_path_factory.mktemp("state"))
+    yield serving
+    serving.stop()
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def cli(server: Serving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    monkeypatch.setenv("REGROUP_SERVER", server.url)
+
+    def run(*arguments: object) -> Done:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return Done(int(ended.value.code or 0), out, err)
+
+    return run
+
+
+names = (f"gpt-{number}" for number in itertools.count())
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump({**SPEC, "name": next(names)}))
+    return path
+
+
+@pytest.fixture
+def job(cli: Callable[..., Done], spec: Path) -> str:
+    return cli("submit", spec).out.strip()
+
+
+def test_submit_prints_the_id_alone_and_the_hint_beside_it(cli, spec) -> None:
+    done = cli("submit", spec)
+    assert done.code == 0 and len(done.out.split()) == 1
+    assert f"regroup watch {done.out.strip()}" in done.err
+
+
+def test_submit_json_is_the_job_with_what_was_set(cli, spec) -> None:
+    done = cli("submit", spec, "--json", "--set", "training.steps=7", "--set", "labels={team: a}")
+    assert done.err == ""
+    assert done.json["state"] == "QUEUED" and done.json["steps"] == 7 and done.json["labels"] == {"team": "a"}
+
+
+def test_a_requirements_file_goes_along_as_lines(cli, spec, tmp_path) -> None:
+    file = tmp_path / "requirements.txt"
+    file.write_text("torch==2.13.0  # pinned\n")
+    done = cli("submit", spec, "--requirements", file, "--set", "environment.base=none", "--json")
+    environment = {"requirements": ["torch==2.13.0"], "base": "none", "interpreter": None, "image": None}
+    assert done.json["spec"]["environment"] == environment
+    for arguments in ((spec, "--requirements", "nowhere.txt"), ("--requirements", "nowhere.txt", "train.py")):
+        done = cli("run", *arguments)
+        assert done.code == 3 and "--requirements: cannot read it: No such file" in done.err
+
+
+def test_one_idempotency_key_makes_one_job(cli, spec) -> None:
+    first, second = (cli("submit", spec, "--idempotency-key", spec.parent.name).out for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("training.stepz=1", "error: training.stepz: unknown field (got 1)"),
+        ("layout.dp=9", "layout.dp: at most as many as a step has micro-batches: dp=9"),
+    ],
+)
+def test_a_refused_spec_names_field_value_and_what_is_legal(cli, spec, setting: str, line: str) -> None:
+    for verb in ("submit", "validate", "run"):
+        done = cli(verb, spec, "--json", "--set", setting)
+        assert done.code == 3 and done.out == "" and line in done.err
+        assert all(each.startswith("error: ") for each in done.err.splitlines())
+
+
+def test_faults_are_refused_by_a_server_that_does_not_allow_them(cli, spec) -> None:
+    done = cli("submit", spec, "--json", "--set", "faults=[{at: {rank: 0, step: 1}}]")
+    assert done.code == 7 and "--allow-faults" in done.err and done.out == ""
+
+
+def test_a_second_live_job_of_a_name_is_a_conflict(cli, spec, job) -> None:
+    done = cli("submit", spec)
+    assert done.code == 6 and "live job named" in done.err
+
+
+def test_validate_fills_in_the_defaults(cli, spec) -> None:
+    assert cli("validate", spec).out == f"{spec} is a valid spec\n"
+    assert cli("validate", spec, "--json").json["spec"]["snapshot"]["every_steps"] == "auto"
+
+
+def test_ls_and_get_find_it_by_id_and_by_name(cli, spec, job) -> None:
+    name = yaml.safe_load(spec.read_text())["name"]
+    assert any(line.startswith(job) and name in line and "QUEUED" in line for line in cli("ls").out.splitlines())
+    assert [each["id"] for each in cli("ls", "--name", name, "--json").json] == [job]
+    assert cli("ls", "--state", "FAILED", "--name", name, "--json").json == []
+    assert cli("get", name, "--json").json["id"] == job
+    shown = cli("get", job).out
+    assert "QUEUED" in shown and name in shown
+
+
+@pytest.mark.parametrize(
+    "verb", ["get", "why", "metrics", "events", "checkpoints", "cancel", "watch", "logs", "stacks"]
+)
+def test_no_such_job_is_one_line_and_its_own_code(cli, verb: str) -> None:
+    done = cli(verb, "no-such-job", "--json")
+    assert done.code == 4 and done.out == "" and done.err.startswith("error: ") and "no-such-job" in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_cancel_and_wait(cli, spec, job) -> None:
+    assert cli("cancel", job, "--json").json["state"] == "CANCELLED"
+    assert cli("watch", job, "--json").code == 1
+    done = cli("watch", job)
+    assert done.code == 1 and "state CANCELLED (cancelled_by_user)" in done.out and f"regroup why {job}" in done.err
+
+
+def test_why_says_what_a_pending_job_waits_for(cli, server, job) -> None:
+    condition = Condition("Placeable", False, "no_room", "needs 4 ranks, 2 are free")
+    server.do(server.store.set_conditions(server.lease, job, [condition], now=1000.0))
+    text = cli("why", job).out
+    assert "✖ Placeable: needs 4 ranks, 2 are free" in text
+    assert cli("why", job, "--json").json["conditions"][0]["reason"] == "no_room"
+
+
+def test_a_whole_life_as_each_verb_tells_it(cli, server, story, job) -> None:
+    server.start_job(job)
+    node = {
+        "kind": "node",
+        "host": "n1",
+        "import_s": 2.51,
+        "launcher": "exec",
+        "why": "preload 'm' started 1 thread(s)",
+    }
+    python = {
+        "kind": "environment",
+        "node": "n1",
+        "python": "/v/bin/python (3.11.7)",
+        "seconds": 5.8,
+        "installed": True,
+    }
+    end = [
+        {"type": "note", "data": node},
+        {"type": "note", "data": python},
+        {"type": "checkpoint", "data": {"step": 150, "generation": 2, "uri": "file:///c/step-150.gen-2",
+                                        "size_bytes": 3 * 2**20, "files": 5}},
+        {"type": "result", "data": {"parameters": "ab", "samples": "cd", "parameter_count": 9, "step": 150}},
+        story.state("SUCCEEDED", "completed"),
+    ]  # fmt: skip
+    server.report(job, [*story.until_the_kill[1:], *story.the_return, *end])
+
+    watched = cli("watch", job)
+    assert watched.code == 0, watched.err
+    assert "  back in 0.8 s, 0 steps lost" in watched.out and "generation 2" in watched.out
+    assert "step 150/300" in watched.out and "checkpoint of step 150 saved" in watched.out
+
+    final = cli("watch", job, "--json").json
+    wanted = {"id", "state", "reason", "step", "generation", "layout", "incidents", "goodput", "digest"}
+    assert wanted <= set(final) and final["state"] == "SUCCEEDED" and final["step"] == 150
+    assert final["digest"] == {"parameters": "ab", "samples": "cd"} and len(final["incidents"]) == 1
+
+    steps = [json.loads(line) for line in cli("metrics", job, "--json").out.splitlines()]
+    assert [step["step"] for step in steps] == list(range(1, 151)) and steps[-1]["generation"] == 2
+    assert [json.loads(line)["step"] for line in cli("metrics", job, "--json", "--after", 148).out.splitlines()] == [
+        149,
+        150,
+    ]
+    assert cli("metrics", job).out.splitlines()[0].split() == [
+        "STEP", "GENERATION", "LOSS", "HELD-OUT", "TOKENS", "SECONDS", "LR"
+    ]  # fmt: skip
+
+    events = [json.loads(line) for line in cli("events", job, "--json").out.splitlines()]
+    assert [event["number"] for event in events] == list(range(1, len(events) + 1))
+    history = cli("events", job).out
+    assert "SIGKILL rank 1 at step 149" in history
+    assert "n1 imported in 2.5 s, ranks by exec: preload 'm' started 1 thread(s)" in history
+    assert "n1 installed /v/bin/python (3.11.7) in 5.8 s" in history
+
+    assert [c["step"] for c in cli("checkpoints", job, "--json").json] == [150]
+    assert "3 MiB" in cli("checkpoints", job).out
+    assert "1 incident" in cli("why", job).out
+    shown = cli("get", job).out
+    assert "SUCCEEDED" in shown and "digest parameters" in shown
+
+
+def test_wait_returns_the_final_job_and_its_success(cli, server, story, spec) -> None:
+    def succeed_when_it_is_there() -> None:
+        name = yaml.safe_load(spec.read_text())["name"]
+
+        async def found() -> str:
+            async with asyncio.timeout(20):
+                while True:
+                    try:
+                        return (await server.store.find_job(name, "default")).id
+                    except LookupError:
+                        await asyncio.sleep(0.01)
+
+        job_id = server.do(found())
+        server.start_job(job_id)
+        server.report(job_id, [*story.until_the_kill[1:5], story.state("SUCCEEDED", "completed")])
+
+    helper = threading.Thread(target=succeed_when_it_is_there)
+    helper.start()
+    done = cli("submit", spec, "--wait", "--json")
+    helper.join()
+    assert done.code == 0 and done.err == "" and done.json["state"] == "SUCCEEDED"
+
+
+def test_a_failure_exits_one_and_why_shows_one_traceback(cli, server, story, job) -> None:
+    server.start_job(job)
+    error = {"kind": "ValueError", "message": "shapes differ", "traceback": "Traceback: …", "rank": 2, "step": 1}
+    failed = story.state("FAILED", "user_error", message="rank 2 raised", error=error)
+    server.report(job, [*story.until_the_kill[1:5], failed])
+    done = cli("watch", job)
+    assert done.code == 1 and "state FAILED (user_error · rank 2 raised)" in done.out
+    text = cli("why", job).out
+    assert "ValueError: shapes differ (rank 2, step 1)" in text and text.count("Traceback") == 1
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A finished checkpoint of one tensor and its optimizer state, with a manifest."""
+    code = """
+import sys, json, torch
+from pathlib import Path
+from torch.distributed import checkpoint as dcp
+from regroup.workers.storage.fsspec_storage import upload
+scratch, target = Path(sys.argv[1]), sys.argv[2]
+tensors = {"w": torch.arange(6.0).reshape(2, 3), "optim.w.exp_avg": torch.ones(2, 3)}
+dcp.save(tensors, checkpoint_id=scratch, no_dist=True)
+manifest = {"step": 150, "generation": 2, "job_id": "j", "files": upload(scratch, target)}
+Path(target, "manifest.json").write_text(json.dumps(manifest))
+"""
+    target = tmp_path / "step-150.gen-2"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "scratch"), str(target)], check=True)
+    return target
+
+
+def test_export_writes_the_parameters_and_refuses_what_is_damaged(
+    cli, server, story, job, checkpoint, tmp_path
+) -> None:
+    saved = {"step": 150, "generation": 2, "uri": checkpoint.as_uri(), "size_bytes": 1, "files": 1}
+    server.start_job(job)
+    server.report(job, [*story.until_the_kill[1:5], {"type": "checkpoint", "data": saved}])
+    path = tmp_path / "model.safetensors"
+
+    done = cli("export", f"{job}@150", path, "--json")
+    assert done.code == 0 and done.json["step"] == 150 and done.json["path"] == str(path)
+    assert b'"w"' in path.read_bytes() and b"exp_avg" not in path.read_bytes()
+    assert done.json["size_bytes"] == path.stat().st_size
+
+    assert cli("export", f"{job}@7", path).code == 4
+    shard = next(checkpoint.glob("*.distcp"))
+    shard.write_bytes(shard.read_bytes()[:-1] + b"!")
+    damaged = cli("export", job, path)
+    assert damaged.code == 1 and "is damaged" in damaged.err and len(damaged.err.splitlines()) == 1
+
+
+def test_stacks_show_one_rank_or_all(cli, server, job) -> None:
+    found = {"node": "a", "pid": 5, "place": (3, "backward"), "text": "Thread 0x1 (most recent call first):\n  File x"}
+    server.cluster.running[job] = {"0": found, "1": found}
+    assert "rank 1 on a (process 5), backward of step 3" in cli("stacks", job).out
+    assert cli("stacks", job, "--rank", "1", "--json").json["rank"] == 1
+
+
+def test_nodes_are_listed_closed_and_opened(cli, server) -> None:
+    server.cluster.add_node(Node("1" * 40, "local-1", "10.0.0.1", cpus=4, free_cpus=4))
+    # The server writes its log here, too.
+    assert cli("cordon", "local-1", "--why", "its fan").out.splitlines()[-1] == "local-1 gets no new ranks"
+    header, row = cli("nodes").out.splitlines()
+    assert header.split()[:2] == ["NODE", "ADDRESS"] and row.split()[:7] == [
+        "local-1",
+        "10.0.0.1",
+        "4/4",
+        "0/0",
+        "-",
+        "cordoned",
+        "0.0",
+    ]
+    assert cli("nodes", "--json").json[0]["health"]["cordoned_by"] == "local"
+    again = "local-1 takes ranks again; it was cordoned by local: its fan"
+    assert [cli("uncordon", "local-1").out.splitlines()[-1] for _ in range(2)] == [again, "local-1 takes ranks"]
+    missing = cli("cordon", "local-7")
+    assert missing.code != 0 and "no node 'local-7'; there are: local-1" in missing.err
+
+
+def test_projects_are_set_field_by_field(cli: Callable[..., Done]) -> None:
+    assert cli("projects", "set", "small", "limit=4", "admits.devices=[cpu]").out == "small is set\n"
+    assert cli("projects", "set", "small", "guaranteed=2").code == 0
+    shown = cli("projects", "get", "small", "--json").json
+    assert (shown["limit"], shown["guaranteed"], shown["admits"]["devices"]) == (4, 2, ["cpu"])
+    listed = [line.split() for line in cli("projects", "list").out.splitlines()]
+    assert ["small", "0", "2", "all", "4", "1", "0", "0", "0"] in listed

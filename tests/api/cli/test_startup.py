@@ -1,0 +1,117 @@
+"""The command line before it talks to anybody: what it imports, how it refuses, where it looks for a server."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regroup.api.cli.main import (VERBS, main)
+from regroup.api.cli.common import exit_codes
+from regroup.api.client.discovery import address
+from regroup.service.domain.errors import (FieldIssue, NotFoundError, SpecError)
+
+HEAVY = ("torch", "ray", "numpy", "fastapi", "matplotlib")
+
+
+def test_starting_imports_nothing_heavy_and_pydantic_waits_for_a_verb() -> None:
+    code = f"""
+import sys
+from regroup.api.cli import main
+try:
+    main(["--help"])
+except SystemExit:
+    pass
+loaded = [name for name in {(*HEAVY, "pydantic", "httpx2", "yaml")!r} if name in sys.modules]
+assert not loaded, loaded
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_verb_of_the_client_imports_nothing_heavy_either(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from regroup.api.cli import main
+try:
+    main(["get", "some-job", "--server", "http://127.0.0.1:1"])
+except SystemExit as end:
+    assert end.code == 5, end.code
+loaded = [name for name in {HEAVY!r} if name in sys.modules]
+assert not loaded, loaded
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("error: ") and "127.0.0.1:1" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def run(*arguments: str) -> int | str | None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return ended.value.code
+
+
+def test_the_verbs_are_these() -> None:
+    assert [verb.__name__ for _, verbs in VERBS for verb in verbs] == [
+        "serve", "down", "demo", "submit", "run", "validate", "resize", "suspend", "resume", "cancel", "release",
+        "plan", "planned", "ls", "get", "why", "watch", "logs", "stacks", "exec",
+        "nodes", "cordon", "uncordon", "drain", "topology", "simulate",
+        "metrics", "events", "evidence", "checkpoints", "export",
+    ]  # fmt: skip
+
+
+def test_a_wrong_command_line_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("submit") == exit_codes.USAGE
+    assert run("sumbit", "x") == exit_codes.USAGE
+    assert capsys.readouterr().out == ""
+
+
+def test_a_refused_spec_is_a_line_a_field_on_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = tmp_path / "bad.yaml"
+    spec.write_text("name: Bad\nworkload: {kind: builtin, data: {train: [x]}}\ntraning: {}\n")
+    assert run("validate", str(spec), "--json", "--set", "layout.dp=0") == 3
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert "error: traning: unknown field (got {})" in lines
+    assert any(line.startswith("error: name:") and "'Bad'" in line for line in lines)
+    assert any(line.startswith("error: training: ") for line in lines)
+    assert any(line.startswith("error: layout.dp.min:") for line in lines)
+    assert all(line.startswith("error: ") for line in lines)
+
+
+def test_a_setting_of_the_server_is_refused_by_its_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("serve", "--host", "0.0.0.0") == 3
+    err = capsys.readouterr().err
+    assert err.startswith("error: --host: ") and "loopback" in err and "(got '0.0.0.0')" in err
+
+
+def test_errors_have_codes_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_codes.report(NotFoundError("no job 'x'")) == 4
+    assert exit_codes.report(SpecError([FieldIssue("a.b", "is wrong", "v" * 500)])) == 3
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "error: no job 'x'"
+    assert second.startswith("error: a.b: is wrong (got 'vvv") and len(second) < 200
+    assert {3, 4} <= set(exit_codes.MEANINGS)
+
+
+def test_the_server_is_the_one_named_else_the_one_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGROUP_STATE_DIR", str(tmp_path))
+    assert address(None) is None
+    (tmp_path / "server.json").write_text(json.dumps({"url": "http://127.0.0.1:4711", "pid": 1}))
+    assert address(None) == "http://127.0.0.1:4711"
+    assert address("http://elsewhere") == "http://elsewhere"
+    (tmp_path / "server.json").write_text("{")
+    assert address(None) is None
+
+
+def test_no_server_says_how_to_start_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REGROUP_STATE_DIR", str(tmp_path))
+    monkeypatch.delenv("REGROUP_SERVER", raising=False)
+    assert run("ls", "--json") == 5
+    out, err = capsys.readouterr()
+    assert out == "" and "regroup serve" in err and str(tmp_path) in err

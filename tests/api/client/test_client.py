@@ -1,0 +1,125 @@
+"""The Python client against the real app, and against a network that fails."""
+
+import json
+import pickle
+import subprocess
+import sys
+
+import httpx2
+import pytest
+
+from regroup.api.client.client import (ApiError, Client, JobTimeoutError, ServerUnreachableError)
+from regroup.service.spec.job import parse_spec
+
+
+async def test_a_job_from_submit_to_end(live, make_spec, say):
+    job = await live.client(lambda client: client.submit(make_spec()))
+    await live.run(job.id)
+    await live.report(job.id, say.step(1, 2), say.state("SUCCEEDED", "completed"))
+    live.cluster.logs[job.id, 1, 0, "stdout"] = "hello\n"
+
+    def ask(client):
+        return {
+            "wait": client.wait("gpt", timeout_s=5).state,
+            "events": [event.type for event in client.events(job.id)],
+            "followed": [event.type for event in client.events(job.id, follow=True)],
+            "steps": [row.step for row in client.steps(job.id)],
+            "rows": [row.number for row in client.steps(job.id, follow=True, after=1)],
+            "logs": "".join(client.logs(job.id)),
+            "log": "".join(client.logs(job.id, follow=True)),
+            "ledger": client.ledger(job.id).exact,
+            "why": client.why(job.id).state,
+            "generations": len(client.generations(job.id)),
+            "rest": (client.incidents(job.id), client.checkpoints(job.id), client.version().api, client.ready().status),
+        }
+
+    told = await live.client(ask)
+    assert told.pop("events") == told.pop("followed") == ["state", "state", "state", "generation", "state", "state"]
+    assert told == {
+        "wait": "SUCCEEDED", "steps": [1, 2], "rows": [2], "logs": "hello\n", "log": "hello\n", "ledger": True,
+        "why": "SUCCEEDED", "generations": 1, "rest": ([], [], "v1", "ok"),
+    }  # fmt: skip
+
+
+async def test_listing_goes_through_the_pages(live, monkeypatch):
+    ids = [(await live.submit(name=f"job-{number}"))["id"] for number in range(55)]
+    assert await live.client(lambda client: [job.id for job in client.jobs(state=["QUEUED"])]) == ids[::-1]
+    assert await live.client(lambda client: [job.id for job in client.jobs(name="job-7")]) == [ids[7]]
+
+
+async def test_errors_carry_the_problem(live, make_spec):
+    def ask(client):
+        with pytest.raises(ApiError) as refused:
+            client.submit(make_spec(colour="red"))
+        with pytest.raises(JobTimeoutError):
+            client.wait(client.submit(parse_spec(make_spec())).id, timeout_s=0)
+        return refused.value
+
+    error = await live.client(ask)
+    assert (error.problem.status, error.problem.errors[0].pointer) == (422, "/colour")
+    assert "/colour" in str(error) and str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def answering(*answers):
+    """A transport that gives these answers in turn, and the requests it saw."""
+    seen: list[httpx2.Request] = []
+    left = list(answers)
+
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request)
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return httpx2.MockTransport(handle), seen
+
+
+def test_a_repeated_submit_keeps_its_key():
+    version = {"version": "1", "api": "v1"}
+    problem = {"type": "urn:x", "title": "t", "status": 409, "detail": "d", "code": "conflict"}
+    transport, seen = answering(
+        httpx2.ConnectError("refused"),
+        httpx2.Response(503),
+        httpx2.ReadError("cut"),
+        httpx2.Response(409, json=problem),
+        httpx2.Response(200, json=version),
+    )
+    with Client(transport=transport) as client:
+        with pytest.raises(ApiError, match="t: d"):
+            client.submit({"name": "gpt"})
+        assert len({request.headers["Idempotency-Key"] for request in seen}) == 1
+        assert len(seen) == 4
+        assert client.version().api == "v1"
+
+
+def test_patience_ends():
+    transport, _ = answering(*[httpx2.ConnectError("refused")] * 50)
+    with Client(transport=transport, patience_s=0.3) as client, pytest.raises(ServerUnreachableError, match="refused"):
+        client.get("gpt")
+
+
+def test_a_stream_that_breaks_off_goes_on_after_the_last_id():
+    def event(number: int) -> str:
+        body = {"job_id": "j", "number": number, "type": "note", "time_s": 1, "generation": 1, "actor": "a", "data": {}}
+        return f"event: event\ndata: {json.dumps(body)}\nid: {number}\n\n"
+
+    transport, seen = answering(
+        httpx2.Response(200, text=event(1) + event(2)), httpx2.ConnectError("refused"),
+        httpx2.Response(200, text=event(3) + "event: end\ndata: {}\n\n"),
+    )  # fmt: skip
+    with Client(transport=transport) as client:
+        assert [told.number for told in client.events("j", follow=True)] == [1, 2, 3]
+    assert [request.headers["Last-Event-ID"] for request in seen] == ["0", "2", "2"]
+
+
+def test_an_answer_of_another_server_is_named():
+    transport, _ = answering(httpx2.Response(404, text="<html>"))
+    with Client(transport=transport) as client, pytest.raises(ApiError, match="is this a regroup server"):
+        client.get("gpt")
+
+
+def test_the_client_is_light():
+    heavy = ("torch", "ray", "sqlalchemy", "fastapi")
+    code = f"import regroup.api.client.client, sys; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,0 +1,124 @@
+"""A folder as an archive: the same content is the same bytes, and what cannot travel is named."""
+
+import hashlib
+import os
+import socket
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from regroup.api.client.code_archive import (ArchiveError, pack)
+
+Pack = Callable[..., list[str]]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A small project."""
+    root = tmp_path / "project"
+    for name in (
+        "train.py",
+        "model/net.py",
+        "model/__pycache__/net.cpython-311.pyc",
+        ".git/config",
+        ".venv/bin/python",
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    (root / "run.sh").write_text("#!/bin/sh\n")
+    (root / "run.sh").chmod(0o750)
+    (root / "data").symlink_to("model")
+    return root
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> Pack:
+    """Packs a folder and tells what is in the archive."""
+
+    def packed(folder: Path, limit_bytes: int | None = None) -> list[str]:
+        with tarfile.open(pack(folder, tmp_path / "code.tar", limit_bytes).file) as tar:
+            return tar.getnames()
+
+    return packed
+
+
+def test_what_is_made_or_kept_by_others_stays_behind(tree: Path, names: Pack) -> None:
+    assert names(tree) == ["data", "model", "model/net.py", "run.sh", "train.py"]
+
+
+def test_the_same_content_is_the_same_archive(tree: Path, tmp_path: Path) -> None:
+    first = pack(tree, tmp_path / "first.tar")
+    assert first.address == f"sha256:{hashlib.sha256((tmp_path / 'first.tar').read_bytes()).hexdigest()}"
+    assert first.size_bytes == (tmp_path / "first.tar").stat().st_size
+    copy = tmp_path / "elsewhere"
+    copy.mkdir()
+    for name in ("train.py", "run.sh", "model/net.py"):  # in another order, at another time, with another umask
+        (copy / name).parent.mkdir(exist_ok=True, mode=0o700)
+        (copy / name).write_bytes((tree / name).read_bytes())
+        os.utime(copy / name, (1, 1))
+    (copy / "train.py").chmod(0o600)
+    (copy / "run.sh").chmod(0o700)
+    (copy / "data").symlink_to("model")
+    assert pack(copy, tmp_path / "second.tar").address == first.address
+    (copy / "train.py").write_text("train!py")
+    assert pack(copy, tmp_path / "third.tar").address != first.address
+    (copy / "train.py").write_text("train.py")
+    (copy / "train.py").chmod(0o700)
+    assert pack(copy, tmp_path / "fourth.tar").address != first.address, "a program is not the file that it was"
+
+
+def test_the_ignore_file_speaks_as_gitignore_does(tree: Path, names: Pack) -> None:
+    for name in ("notes.txt", "keep.txt", "model/weights.bin", "runs/1/log", "deep/runs/log"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(name)
+    (tree / ".regroupignore").write_text("# mine\n*.txt\n!keep.txt\n/runs/\nmodel/*.bin\n!.venv/\n")
+    assert names(tree) == [
+        ".regroupignore", ".venv", ".venv/bin", ".venv/bin/python", "data", "deep", "deep/runs", "deep/runs/log",
+        "keep.txt", "model", "model/net.py", "run.sh", "train.py",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../secret", "model/../../secret", "model/back/../../secret"])
+def test_a_link_that_leads_out_is_refused(tree: Path, names: Pack, target: str) -> None:
+    (tree / "model" / "back").symlink_to("..")
+    (tree / "out").symlink_to(target)
+    with pytest.raises(ArchiveError, match=r"out is a symbolic link to .*\.regroupignore"):
+        names(tree)
+    (tree / ".regroupignore").write_text("/out\n")
+    assert "out" not in names(tree)
+
+
+def test_a_link_to_nothing_or_to_itself_is_only_a_link(tree: Path, names: Pack) -> None:
+    (tree / "gone").symlink_to("not/here")
+    (tree / "loop").symlink_to("loop")
+    assert {"gone", "loop"} <= set(names(tree))
+
+
+def test_over_the_limit_the_largest_are_named_before_anything_is_written(
+    tree: Path, names: Pack, tmp_path: Path
+) -> None:
+    (tree / "weights.bin").write_bytes(bytes(3 * 2**20))
+    (tree / "images").mkdir()
+    for number in range(20):
+        (tree / "images" / f"{number}.png").write_bytes(bytes(2**18))
+    with pytest.raises(
+        ArchiveError, match=r"8\.\d MiB.* takes 1\.0 MiB; largest: images/ \(5\.0 MiB\), weights\.bin \(3\.0 MiB\)"
+    ):
+        names(tree, 2**20)
+    assert not (tmp_path / "code.tar").exists()
+    with pytest.raises(ArchiveError, match="largest"):
+        names(tree, pack(tree, tmp_path / "whole.tar").size_bytes - 1)
+
+
+def test_what_is_no_code_is_refused(tree: Path, names: Pack, tmp_path: Path) -> None:
+    with pytest.raises(ArchiveError, match=r"nowhere is not a folder"):
+        names(tmp_path / "nowhere")
+    (tmp_path / "empty" / ".git").mkdir(parents=True)
+    with pytest.raises(ArchiveError, match=r"empty holds no file"):
+        names(tmp_path / "empty")
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(tree / "s"))
+        with pytest.raises(ArchiveError, match=r"/s is neither file, folder nor symbolic link"):
+            names(tree)

@@ -1,0 +1,134 @@
+"""`regroup.submit` and `regroup.Job` against the real app."""
+
+import asyncio
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import regroup
+from regroup.api.client.client import ApiError
+from regroup.api.client.function_jobs import MODULE
+from regroup.api.client.job import JobNotSucceededError
+from regroup.service.domain.errors import SpecError
+
+SIZES = {"steps": 10, "global_batch": 4, "micro_batch": 2}
+
+
+def my_training(run: regroup.Context) -> None:
+    """Never called here."""
+
+
+my_training.__module__ = "__main__"  # as if it were defined in a notebook
+
+
+async def submit(live: Any, function: Callable[..., Any] = my_training, **fields: Any) -> regroup.Job:
+    return await asyncio.to_thread(regroup.submit, function, url=live.url, **{**SIZES, **fields})
+
+
+def contents(live: Any, address: str) -> dict[str, bytes]:
+    folder = Path(live.services.settings.blob_uri.removeprefix("file://"))
+    with tarfile.open(folder / "sha256" / address.removeprefix("sha256:")) as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar if member.isreg()}  # type: ignore[union-attr]
+
+
+async def test_a_function_is_a_job_of_kind_function_with_an_archive(live: Any, tmp_path: Path) -> None:
+    (tmp_path / "my_model.py").write_text("WIDTH = 3\n")
+    more = {"dp": {"min": 1, "target": 2, "max": 2}, "args": {"lr": 0.1}, "preload": ["json"], "seed": 3}
+    job = await submit(live, working_dir=tmp_path, checkpoint={"every_steps": 5}, **more)
+    details = await asyncio.to_thread(lambda: job.details)
+    spec = details.spec
+    assert (job.id, job.name, details.name) == (details.id, "my-training", "my-training")
+    assert (spec.workload.kind, getattr(spec.workload, "function", "")) == ("function", f"{MODULE}:my_training")
+    assert spec.preload == ["json", MODULE] and spec.args == {"lr": 0.1} and spec.seed == 3
+    assert (spec.layout.dp.target, spec.checkpoint.every_steps) == (2, 5)
+    assert spec.training is not None and spec.training.global_batch == 4
+    assert spec.code is not None
+    found = contents(live, spec.code.archive)
+    assert {"my_model.py", f"{MODULE}/__init__.py", f"{MODULE}/cloudpickle/cloudpickle.py"} <= found.keys()
+    compile(found[f"{MODULE}/__init__.py"], "module", "exec")
+    await asyncio.to_thread(job.close)
+
+
+async def test_a_handle_tells_what_the_server_knows_and_cancels(live: Any, say: Any) -> None:
+    job = await submit(live)
+    await live.run(job.id)
+    await live.report(job.id, say.step(1, 2, loss=1.5))
+    same = await asyncio.to_thread(lambda: regroup.Job("my-training", url=live.url))
+    assert same.id == job.id and repr(same) == f"regroup.Job('{job.id}', name='my-training')"
+    rows = await asyncio.to_thread(job.metrics)
+    assert [(row["step"], row["loss"]) for row in rows] == [(1, 2.0), (2, 1.5)]
+    assert await asyncio.to_thread(lambda: (job.status, job.incidents)) == ("RUNNING", [])
+    await asyncio.to_thread(job.cancel)
+    assert (await asyncio.to_thread(lambda: job.details)).intents == {"cancel": True}
+
+
+async def test_the_result_is_what_the_function_left(live: Any, say: Any) -> None:
+    job = await submit(live)
+    await live.run(job.id)
+    left = {"step": 10, "parameters": "aa", "samples": "bb", "parameter_count": 3, "accuracy": 0.9}
+    await live.report(job.id, ("result", 1, left), say.state("SUCCEEDED", "completed"))
+    assert await asyncio.to_thread(job.result) == {"accuracy": 0.9}
+
+
+async def test_the_result_of_a_failed_job_raises_with_its_traceback(live: Any, say: Any) -> None:
+    job = await submit(live)
+    await live.run(job.id)
+    error = {"kind": "ValueError", "message": "bad", "traceback": "Traceback\n  File cell\nValueError: bad\n"}
+    await live.report(job.id, say.state("FAILED", "user_error", error=error, message="ValueError: bad"))
+    with pytest.raises(JobNotSucceededError, match=r"FAILED \(user_error\): ValueError: bad\n\nTraceback\n  File cell"):
+        await asyncio.to_thread(job.result)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"args": {"model": {"depth": [1, object()]}}}, r"args\.model\.depth\.1: args are plain .* a object is not"),
+        ({"args": {"lr": float("nan")}}, r"args\.lr: args are plain"),
+        ({"code": {"working_dir": "."}}, "code: does not go with a function: .* say working_dir"),
+        ({"training": {"steps": 3}}, "training: .* say steps, global_batch and micro_batch"),
+        ({"dp": 2, "layout": {"dp": 2}}, "layout: say dp or layout"),
+    ],
+)
+async def test_a_wrong_field_is_named_before_anything_is_sent(live: Any, fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        await submit(live, **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [({"global_batch": 5}, "global_batch"), ({"colour": "red"}, "colour"), ({"name": "My Job"}, "name")],
+)
+async def test_what_the_server_refuses_is_named_too(live: Any, fields: dict[str, Any], path: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        await submit(live, **fields)
+    assert any(path in f"{wrong.pointer} {wrong.detail}" for wrong in refused.value.problem.errors)
+
+
+async def coroutine(run: regroup.Context) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [(lambda: None, "one argument, a regroup.Context"), (coroutine, "nobody would run"), ("train", "not callable")],
+)
+async def test_what_is_no_training_function_is_refused(live: Any, function: Any, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        await submit(live, function)
+
+
+async def test_a_folder_with_a_module_of_that_name_is_refused(live: Any, tmp_path: Path) -> None:
+    (tmp_path / MODULE).mkdir()
+    (tmp_path / MODULE / "__init__.py").touch()
+    with pytest.raises(Exception, match=f"has a {MODULE} of its own"):
+        await submit(live, working_dir=tmp_path)
+
+
+def test_importing_regroup_imports_nothing_heavy() -> None:
+    look = "import sys, regroup; print([m for m in ('torch', 'ray', 'httpx2', 'pydantic', 'rich') if m in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert told.stdout == "[]\n"

@@ -1,0 +1,131 @@
+"""A function as bytes: what travels with it, and what is refused by its name."""
+
+import socket
+import sys
+import threading
+import types
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+import torch
+
+from regroup.api.client import function_pickle
+from regroup.api.client.client import Client
+from regroup.api.client.function_pickle import (PickleError, pickled)
+
+
+def in_a_cell(source: str, **names: Any) -> Callable[..., Any]:
+    """The function `train` of a notebook cell with this source."""
+    names = {"__name__": "__main__", **names}
+    exec(compile(source, "<cell>", "exec"), names)
+    return names["train"]
+
+
+def test_globals_closures_and_functions_of_other_cells_travel() -> None:
+    rate = 0.5
+    scaled = in_a_cell("def train(x):\n    return factor * x", factor=3)
+
+    def train(x: float) -> float:
+        return rate * scaled(x)
+
+    train.__module__ = "__main__"
+    assert cloudpickle.loads(pickled(train).data)(2) == 3.0
+    assert cloudpickle.loads(pickled(partial(train, 4)).data)() == 6.0
+
+
+@pytest.mark.parametrize(
+    ("make", "because"),
+    [
+        (threading.Lock, r"lock\): cannot pickle '_thread.lock' object\. Make it inside"),
+        (socket.socket, r"socket\): cannot pickle 'socket' object"),
+        (Client, r"Client\): a regroup Client, a connection to the server: pass a job's id"),
+    ],
+)
+def test_what_cannot_travel_is_named(make: Callable[[], Any], because: str) -> None:
+    thing = make()
+    with pytest.raises(PickleError, match=rf"train, which uses mine \({because}"):
+        pickled(in_a_cell("def train(run):\n    return mine", mine=thing))
+    if not isinstance(thing, type(threading.Lock())):
+        thing.close()
+
+
+def test_the_way_to_it_is_named_through_functions_objects_and_closures() -> None:
+    deep = in_a_cell("class Store:\n    pass\ndef train(run):\n    return store", lock=threading.Lock())
+    deep.__globals__["store"] = deep.__globals__["Store"]()
+    deep.__globals__["store"].parts = {"guard": [deep.__globals__["lock"]]}
+
+    def train(run: Any) -> Any:
+        return deep(run)
+
+    train.__module__ = "__main__"
+    with pytest.raises(PickleError) as refused:
+        pickled(train)
+    way = str(refused.value).split(":")[0]
+    assert way == (
+        "train, which uses deep (function), which uses store (Store), which uses parts (dict), "
+        "which uses 'guard' (list), which uses item 0 (lock)"
+    )
+
+
+def test_a_tensor_on_a_device_is_refused_and_one_on_the_host_travels() -> None:
+    with pytest.raises(PickleError, match=r"weights \(FakeOnCuda\): a tensor on cuda:0: ranks have devices"):
+        pickled(in_a_cell("def train(run):\n    return weights", weights=FakeOnCuda(torch.zeros(2))))
+    train = in_a_cell("def train(run):\n    return weights", weights=torch.arange(3))
+    assert cloudpickle.loads(pickled(train).data)(None).tolist() == [0, 1, 2]
+
+
+class FakeOnCuda(torch.Tensor):
+    """Says that it is where this machine has nothing."""
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cuda", 0)
+
+
+def test_live_objects_of_ray_are_refused() -> None:
+    handle = types.new_class("ActorHandle")
+    handle.__module__ = "ray.actor"
+    with pytest.raises(PickleError, match=r"actor \(ActorHandle\): a live ActorHandle of Ray"):
+        pickled(in_a_cell("def train(run):\n    return actor", actor=handle()))
+
+
+def test_a_module_of_the_notebooks_folder_needs_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_model.py").write_text("WIDTH = 7\ndef width():\n    return WIDTH\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import my_model  # type: ignore[import-not-found]
+
+    for source, names in (
+        ("def train(run):\n    return my_model.width()", {"my_model": my_model}),
+        ("def train(run):\n    return width()", {"width": my_model.width}),
+    ):
+        train = in_a_cell(source, **names)
+        with pytest.raises(PickleError, match=rf"module my_model of .*my_model\.py, .* working_dir='{tmp_path}'"):
+            pickled(train)
+        assert cloudpickle.loads(pickled(train, tmp_path).data)(None) == 7
+        cloudpickle.register_pickle_by_value(my_model)
+        try:
+            data = pickled(train).data
+        finally:
+            cloudpickle.unregister_pickle_by_value(my_model)
+        with monkeypatch.context() as elsewhere:
+            elsewhere.delitem(sys.modules, "my_model")
+            elsewhere.setattr(sys, "path", [entry for entry in sys.path if entry != str(tmp_path)])
+            assert cloudpickle.loads(data)(None) == 7
+
+
+def test_what_is_installed_goes_by_its_name() -> None:
+    import numpy
+
+    train = in_a_cell("def train(run):\n    return numpy, torch.nn, json", numpy=numpy, torch=torch, json=types)
+    assert len(pickled(train).data) < 2000
+
+
+def test_too_much_data_is_refused_with_the_largest_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(function_pickle, "LIMIT_BYTES", 2**20)
+    train = in_a_cell("def train(run):\n    return table, note", table=bytes(2**20), note="small")
+    with pytest.raises(PickleError, match=r"train is 1\.0 MiB .* largest: table \(1\.0 MiB\), note \(0\.0 MiB\)"):
+        pickled(train)

@@ -1,0 +1,103 @@
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from regroup.api.live.follow import (Lines, Screen, follow)
+from regroup.api.live.job_view import JobView
+from regroup.api.client.client import ServerUnreachableError
+
+
+class Told:
+    """A feed whose streams tell some things, wait until `go` is set, and tell the rest."""
+
+    def __init__(self, things: list[dict[str, Any]], *, first: int = 0) -> None:
+        self.things = [{**thing, "number": number} for number, thing in enumerate(things, 1)]
+        self.first = first
+        self.go = threading.Event()
+        self.asked: list[str] = []
+
+    def job(self) -> Mapping[str, Any]:
+        return {"id": "j1", "name": "pretrain-cpython", "state": "RUNNING"}
+
+    def _tell(self, what: str) -> Iterator[dict[str, Any]]:
+        self.asked.append(what)
+        for thing in self.things:
+            if thing["number"] > self.first:
+                assert self.go.wait(20)
+            if (thing["type"] == "step") == (what == "steps"):
+                yield thing
+
+    def events(self) -> Iterator[Mapping[str, Any]]:
+        return self._tell("events")
+
+    def steps(self) -> Iterator[Mapping[str, Any]]:
+        return (thing["data"] for thing in self._tell("steps"))
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.views: list[JobView] = []
+        self.shown = threading.Condition()
+
+    def show(self, view: JobView) -> None:
+        with self.shown:
+            self.views.append(view)
+            self.shown.notify_all()
+
+    def until(self, is_there: Callable[[JobView], bool]) -> None:
+        with self.shown:
+            assert self.shown.wait_for(lambda: bool(self.views) and is_there(self.views[-1]), 20)
+
+
+@pytest.fixture
+def whole(story) -> list[dict[str, Any]]:
+    return [*story.until_the_kill, *story.the_return, story.state("SUCCEEDED", "completed")]
+
+
+def test_it_follows_to_the_end_and_asks_each_stream_once(story, whole) -> None:
+    out, told = Kept(), Told(whole, first=len(whole))
+    last = follow(told, story.view([]), out)
+    assert last.over and last.job_id == "j1" and last.step == 150 and last.incidents[0].over
+    assert sorted(told.asked) == ["events", "steps"]
+    assert [view.step for view in out.views] == sorted(view.step for view in out.views)
+
+
+def test_what_comes_is_shown_while_more_is_awaited(story, whole) -> None:
+    out, told = Kept(), Told(whole, first=len(story.until_the_kill))
+    following = threading.Thread(target=follow, args=(told, story.view([]), out))
+    following.start()
+    out.until(lambda view: view.step == 149 and bool(view.incidents))
+    assert not out.views[-1].incidents[0].over and not told.go.is_set()
+    told.go.set()
+    out.until(lambda view: view.over and view.step == 150)
+    following.join(20)
+    assert not following.is_alive()
+
+
+def test_a_stream_that_breaks_off_ends_the_watching_with_its_error(story, whole) -> None:
+    class Broken(Told):
+        def steps(self) -> Iterator[Mapping[str, Any]]:
+            raise ServerUnreachableError("gone for two minutes")
+
+    with pytest.raises(ServerUnreachableError, match="two minutes"):
+        follow(Broken(whole), story.view([]), Kept())
+
+
+def test_without_a_terminal_a_line_each_with_its_time(story, whole, capsys: pytest.CaptureFixture[str]) -> None:
+    follow(Told(whole, first=len(whole)), story.view([]), Lines())
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("[   0.") for line in lines)
+    texts = [line.partition("] ")[2] for line in lines]
+    assert texts.count("  back in 0.8 s, 0 steps lost") == 1
+    assert any(text.startswith("state SUCCEEDED") for text in texts)
+
+
+def test_a_terminal_gets_the_screen_and_keeps_the_last_view(story) -> None:
+    console = Console(width=100, height=40, force_terminal=True, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
+    with Screen(console) as out:
+        out.show(story.view([]))
+        out.show(story.view([*story.until_the_kill, *story.the_return]))
+    assert "back in 0.8 s, 0 steps lost" in console.export_text()

@@ -1,0 +1,112 @@
+"""Drains over the API, by the client and on the command line: asked for, looked at, taken back."""
+
+import asyncio
+import time
+from typing import Any
+
+from regroup.api.cli.main import main
+from regroup.service.domain.topology import Node
+from regroup.service.domain.states import (JobState, Reason, advance)
+from regroup.service.store.records import Allotment
+
+NODE = Node(id="a1" * 20, name="local-1", address="h", cpus=2, free_cpus=2)
+
+
+async def held(live: Any, job_id: str) -> None:
+    """A job that holds a part of the node."""
+    name = f"regroup-grant:{job_id}:x:1"
+    placed = advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
+    allot = (Allotment(job_id, "grant", name, NODE.id, {"ranks": 1}),)
+    await live.services.store.apply(live.lease, placed, now=5.0, allot=allot)
+
+
+async def test_a_node_is_drained_looked_at_and_used_again(live: Any, make_spec: Any) -> None:
+    live.cluster.add_node(NODE)
+    job = (await live.http.post("/v1/jobs", json=make_spec())).json()["id"]
+    await held(live, job)
+    assert (await live.http.get("/v1/nodes/local-1/drain")).status_code == 404
+    before = time.time()
+    answer = await live.http.post("/v1/nodes/local-1/drain", json={"deadline_s": "2m", "reason": "disks"})
+    assert answer.status_code == 202
+    told = answer.json()
+    assert (told["node"], told["by"], told["reason"], told["jobs"]) == ("local-1", "request", "disks", [job])
+    assert before + 119 < told["deadline_at"] < time.time() + 121
+    again = await live.http.post(f"/v1/nodes/{NODE.id}/drain", json={"deadline_s": 5})
+    assert again.json()["requested_at"] == told["requested_at"] and again.json()["deadline_at"] < told["deadline_at"]
+    assert (await live.http.get("/v1/nodes/local-1/drain")).json() == again.json()
+    assert (await live.http.delete("/v1/nodes/local-1/drain")).status_code == 204
+    assert (await live.http.delete("/v1/nodes/local-1/drain")).status_code == 404
+    assert await live.services.store.drains() == []
+
+
+async def test_what_cannot_be_drained_is_said(live: Any) -> None:
+    live.cluster.add_node(NODE)
+    live.cluster.add_node(Node(id="c" * 40, name="control", address="h", is_control=True))
+    live.cluster.add_node(Node(id="b" * 40, name="twin", address="h"))
+    live.cluster.add_node(Node(id="d" * 40, name="twin", address="h"))
+    for node, status, said in (
+        ("local-7", 404, "nodes that take ranks: local-1, twin, twin"),
+        ("control", 409, "control node"),
+        ("twin", 409, f"name one by its id: {'b' * 40}, {'d' * 40}"),
+    ):
+        answer = await live.http.post(f"/v1/nodes/{node}/drain", json={})
+        assert answer.status_code == status and said in answer.json()["detail"]
+    for wrong in ({"deadline_s": 0}, {"deadline_s": "soon"}, {"reason": ""}, {"deadline": 5}, {"deadline_s": 1e9}):
+        assert (await live.http.post("/v1/nodes/local-1/drain", json=wrong)).status_code == 422
+
+
+async def test_what_ray_drains_is_shown_and_cannot_be_taken_back(live: Any) -> None:
+    live.cluster.add_node(NODE)
+    live.cluster.drain_node(NODE.id, 99.0)
+    told = (await live.http.get("/v1/nodes/local-1/drain")).json()
+    assert (told["by"], told["deadline_at"], told["requested_at"]) == ("ray", 99.0, None)
+    answer = await live.http.delete("/v1/nodes/local-1/drain")
+    assert answer.status_code == 409 and "Ray itself" in answer.json()["detail"]
+
+
+async def test_the_client_waits_until_nobody_is_left(live: Any) -> None:
+    live.cluster.add_node(NODE)
+    assert (await live.client(lambda client: client.drains.start("local-1", deadline_s=9))).jobs == []
+    assert (await live.client(lambda client: client.drains.wait("local-1"))).node_id == NODE.id
+    await live.client(lambda client: client.drains.undo("local-1"))
+
+
+async def test_a_node_that_ends_when_it_is_empty_has_been_waited_for(live: Any, make_spec: Any) -> None:
+    live.cluster.add_node(NODE)
+    live.cluster.drain_node(NODE.id, None)
+    job = (await live.http.post("/v1/jobs", json=make_spec())).json()["id"]
+    await held(live, job)
+    drains = live.services.store.drains
+    asked = asyncio.Event()
+
+    async def heard() -> Any:
+        asked.set()
+        return await drains()
+
+    live.services.store.drains = heard
+    waiting = asyncio.create_task(live.client(lambda client: client.drains.wait("local-1")))
+    await asyncio.wait_for(asked.wait(), 10)
+    live.cluster.remove_node(NODE.id)
+    assert (await asyncio.wait_for(waiting, 10)).jobs == []
+
+
+async def test_the_command(live: Any, make_spec: Any, capsys: Any) -> None:
+    live.cluster.add_node(NODE)
+
+    def typed(*words: str) -> int:
+        try:
+            main(["drain", *words, "--server", live.url])
+        except SystemExit as end:
+            return int(end.code or 0)
+        return 0
+
+    assert await live.client(lambda _: typed("local-1", "--deadline", "90s", "--reason", "disks", "--wait")) == 0
+    assert capsys.readouterr().out == "local-1 is empty, and nothing new is placed there\n"
+    job = (await live.http.post("/v1/jobs", json=make_spec())).json()["id"]
+    await held(live, job)
+    assert await live.client(lambda _: typed("local-1", "--deadline", "1s", "--wait")) == 1
+    said = capsys.readouterr()
+    assert f"still holds {job}" in said.out and "was to be empty by" in said.err
+    assert await live.client(lambda _: typed("local-1", "--undo")) == 0
+    assert capsys.readouterr().out == "local-1 is used again\n"
+    assert await live.client(lambda _: typed("local-1", "--deadline", "soon")) == 3

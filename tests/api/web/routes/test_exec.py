@@ -1,0 +1,107 @@
+"""/v1/jobs/{job}/exec over HTTP, and the client's side of it."""
+
+import asyncio
+import base64
+
+import pytest
+
+from regroup.api.client.client import ApiError
+from regroup.api.schemas.exec import (ExecExit, ExecOutput, ExecStarted)
+from regroup.service.domain.errors import UnavailableError
+
+
+async def running(live) -> str:
+    """A job with one rank."""
+    job_id = (await live.submit())["id"]
+    await live.run(job_id)
+    return job_id
+
+
+async def test_output_comes_as_bytes_then_the_exit_code(live):
+    job_id = await running(live)
+    live.cluster.outputs = [("stdout", b"\x00\xff\n"), ("stderr", b"bad"), {"code": 3, "why": "exited"}]
+    found = await live.client(
+        lambda client: list(client.exec(job_id, ["python", "-V"], rank=0, timeout="90s", stdin=b"\x01in"))
+    )
+    assert found == [
+        ExecStarted(node="a", generation=1),
+        ExecOutput.model_construct(stream="stdout", data=b"\x00\xff\n"),
+        ExecOutput.model_construct(stream="stderr", data=b"bad"),
+        ExecExit(code=3, why="exited"),
+    ]
+    (order,) = live.cluster.orders
+    assert (order["job_id"], order["node_id"], order["rank"]) == (job_id, "n0", 0)
+    assert (order["command"], order["timeout_s"], order["stdin"]) == (["python", "-V"], 90.0, b"\x01in")
+
+
+async def test_the_history_says_who_ran_what(live):
+    job_id = await running(live)
+    live.cluster.outputs = [{"code": 0, "why": "exited"}]
+    await live.client(lambda client: list(client.exec(job_id, ["env"])))
+    event = (await live.store.events(job_id))[-1]
+    assert (event.type, event.actor) == ("exec", "local")
+    assert event.data == {"command": ["env"], "rank": 0, "node": "a"}
+
+
+async def test_what_cannot_run_is_refused_before_the_first_byte(live, say):
+    queued = (await live.submit(name="queued"))["id"]
+    body = {"command": ["true"]}
+    answer = await live.http.post(f"/v1/jobs/{queued}/exec", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (409, "conflict") and "QUEUED" in answer.json()["detail"]
+    job_id = await running(live)
+    answer = await live.http.post(f"/v1/jobs/{job_id}/exec", json={**body, "rank": 1})
+    assert answer.status_code == 404 and "ranks 0 to 0 in generation 1, not 1" in answer.json()["detail"]
+    for wrong in ({"command": []}, {"command": ["a\x00b"]}, {**body, "timeout": 0}, {**body, "stdin": "?"}):
+        assert (await live.http.post(f"/v1/jobs/{job_id}/exec", json=wrong)).status_code == 422, wrong
+    await live.report(job_id, say.state("SUCCEEDED", "completed"))
+    with pytest.raises(ApiError, match="is SUCCEEDED and has no node"):
+        await live.client(lambda client: list(client.exec(job_id, ["true"])))
+    assert not live.cluster.orders
+    assert not [event for event in await live.store.events(job_id) if event.type == "exec"]
+
+
+async def test_whoever_hangs_up_ends_the_command(live):
+    job_id = await running(live)
+    live.cluster.outputs = [("stdout", b"x")]
+
+    def hang_up(client):
+        events = client.exec(job_id, ["sleep", "100"])
+        first = [next(events), next(events)]
+        events.close()
+        return first
+
+    assert len(await live.client(hang_up)) == 2
+    (order,) = live.cluster.orders
+    async with asyncio.timeout(10):
+        while f"end execution {order['key']}" not in live.cluster.calls:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def test_a_lost_agent_is_an_end_and_not_a_silence(live):
+    job_id = await running(live)
+
+    def lose(client):
+        events = client.exec(job_id, ["sleep", "100"])
+        assert isinstance(next(events), ExecStarted)
+        live.cluster.reachable = False
+        return list(events)
+
+    assert await live.client(lose) == [ExecExit(code=-9, why="lost")]
+
+
+async def test_a_server_that_goes_away_is_told(live, monkeypatch):
+    job_id = await running(live)
+
+    async def broken(*_):
+        raise RuntimeError("the server broke")
+
+    monkeypatch.setattr(live.cluster, "execution", broken)
+    with pytest.raises(UnavailableError, match="ended within half a minute"):
+        await live.client(lambda client: list(client.exec(job_id, ["true"])))
+
+
+async def test_stdin_is_limited(live):
+    job_id = await running(live)
+    body = {"command": ["cat"], "stdin": base64.b64encode(b"x" * (512 * 1024 + 1)).decode()}
+    answer = await live.http.post(f"/v1/jobs/{job_id}/exec", json=body)
+    assert answer.status_code == 422 and "stdin" in answer.json()["detail"]

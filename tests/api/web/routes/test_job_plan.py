@@ -1,0 +1,162 @@
+"""Jobs whose layout the planner chooses, and what it predicted of jobs: over the API and on the command line."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from tests.support.auto_layout_specs import (LLAMA_7B, auto, auto_json, cpu_nodes, gpu_nodes)
+
+from regroup.api.cli.main import main
+
+AUTO: dict[str, Any] = auto_json({"auto": {"ranks": 4}})
+
+
+@pytest.fixture
+def nodes(live: Any) -> None:
+    """Two nodes of two cores."""
+    for node in cpu_nodes(2, 2):
+        live.cluster.add_node(node)
+
+
+async def submitted(live: Any, spec: dict[str, Any]) -> dict[str, Any]:
+    answer = await live.http.post("/v1/jobs", json=spec)
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+@pytest.mark.usefixtures("nodes")
+async def test_what_is_stored_is_what_was_chosen_and_why_stands_beside_it(live: Any) -> None:
+    job = await submitted(live, AUTO)
+    layout, training = job["spec"]["layout"], job["spec"]["training"]
+    assert layout["auto"] is None
+    assert layout["dp"]["target"] * layout["tp"] * layout["pp"] == 4
+    plan = (await live.http.get(f"/v1/jobs/{job['id']}/plan")).json()
+    assert plan["asked"] == {"ranks": {"min": 4, "target": 4, "max": 4}, "refine": "off"}
+    assert (plan["given"], plan["generations"], plan["why_not"]) == ([], [], "")
+    best = plan["report"]["plans"][0]
+    assert (best["micro_batch"], best["checkpointing"]) == (
+        training["micro_batch"], training["activation_checkpointing"],
+    )  # fmt: skip
+    assert len(plan["report"]["plans"]) > 1 and plan["report"]["lost"] and "# " in plan["report"]["markdown"]
+    again = await submitted(live, {**job["spec"], "name": "again"})
+    assert again["spec"] == {**job["spec"], "name": "again"}, "it can be submitted as it is"
+
+
+@pytest.mark.usefixtures("nodes")
+async def test_the_same_request_is_the_same_job_whatever_the_cluster_is_by_then(live: Any) -> None:
+    headers = {"Idempotency-Key": "k"}
+    first = await live.http.post("/v1/jobs", json=auto_json(), headers=headers)
+    live.cluster.remove_node("n1")
+    second = await live.http.post("/v1/jobs", json=auto_json(), headers=headers)
+    assert first.json()["id"] == second.json()["id"]
+    assert first.json()["spec"] == second.json()["spec"]
+
+
+@pytest.mark.usefixtures("nodes")
+async def test_validating_chooses_and_keeps_nothing(live: Any) -> None:
+    answer = await live.http.post("/v1/spec/validate", json=auto_json())
+    assert answer.status_code == 200, answer.text
+    largest = answer.json()["ladder"][-1]
+    assert largest["dp_replicate"] * largest["dp_shard"] * largest["tp"] * largest["pp"] == 4
+    assert (await live.http.get("/v1/jobs")).json()["jobs"] == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "pointer", "say"),
+    [
+        (auto_json(model=LLAMA_7B), "/layout/auto/ranks", "memory binds"),
+        (auto_json({"auto": {"ranks": 0}}), "/layout/auto/ranks", None),
+        (auto_json({"auto": {"ranks": {"min": 3, "target": 2, "max": 4}}}), "/layout/auto/ranks", "min <= target"),
+        (auto_json({"auto": {}, "dp": 2}), "/layout", "layout.auto.ranks says how many"),
+        (auto_json({"auto": {}, "offload": True}), "/layout", "does not weigh it"),
+        (auto_json({"dp": 2}), "/", "training.micro_batch: needed"),
+        ({**auto_json(), "workload": {"kind": "script", "entrypoint": "/x.py"}, "training": None}, "/layout",
+         "does not apply to a script"),
+        ({**auto_json(), "workload": {"kind": "function", "function": "m:f"},
+          "training": {"global_batch": 4, "steps": 4}}, "/", "nobody can plan it"),
+        (auto_json(device="cuda"), "/layout/auto", "no node of the cluster takes a rank of 1 rank of 1 CUDA device"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("nodes")
+async def test_what_cannot_be_planned_names_the_field_and_the_limit(
+    live: Any, spec: dict[str, Any], pointer: str, say: str | None
+) -> None:
+    answer = await live.http.post("/v1/jobs", json=spec)
+    assert answer.status_code == 422, answer.text
+    errors = answer.json()["errors"]
+    assert any(each["pointer"].startswith(pointer.rstrip("/")) for each in errors), errors
+    assert say is None or any(say in each["detail"] for each in errors), errors
+
+
+async def test_a_cluster_that_does_not_answer_is_no_wrong_spec(live: Any) -> None:
+    live.cluster.reachable = False
+    assert (await live.http.post("/v1/jobs", json=auto_json())).status_code == 503
+    assert (await live.http.post("/v1/jobs", json={**auto_json({"dp": 2}, micro_batch=1)})).status_code == 201
+
+
+async def test_a_project_bounds_what_is_chosen(live: Any) -> None:
+    for node in gpu_nodes(2):
+        live.cluster.add_node(node)
+    answer = await live.http.put("/v1/projects/default", json={"guaranteed": 0, "limit": 6, "admits": {"largest": 4}})
+    assert answer.status_code == 200, answer.text
+    job = await submitted(live, auto_json(device="cuda"))
+    layout = job["spec"]["layout"]
+    assert layout["dp"]["max"] * layout["tp"] * layout["pp"] == 4
+    answer = await live.http.post("/v1/jobs", json={**auto_json({"auto": {"ranks": 8}}, device="cuda"), "name": "b"})
+    assert answer.status_code == 422 and "4 ranks at most" in answer.text
+
+
+async def ran(live: Any, job_id: str) -> None:
+    """The controller predicted something of its generation, and steps came."""
+    await live.run(job_id)
+    record = {"device": "cpu", "ranks": 1, "step_s": 0.4, "peak_bytes": 2e9, "bubble": None}
+    await live.store.predictions.put(live.lease, job_id, 1, record)
+    extra = {"peak_bytes": 1.6e9}
+    rows = [("step", 1, {"step": n, "generation": 1, "duration_s": 0.5, "tokens": 64, "samples": 4,
+                         "samples_hash": n, "extra": extra}) for n in range(2, 6)]  # fmt: skip
+    await live.report(job_id, *rows)
+
+
+@pytest.mark.usefixtures("nodes")
+async def test_predicted_and_measured_stand_side_by_side(live: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    job_id = (await submitted(live, AUTO))["id"]
+    assert (await live.http.get(f"/v1/jobs/{job_id}")).json()["prediction"] is None
+    await ran(live, job_id)
+    found = (await live.http.get(f"/v1/jobs/{job_id}")).json()["prediction"]
+    assert found["predicted"] == {"step_s": 0.4, "peak_bytes": 2e9, "bubble": None}
+    assert found["measured"] == {"step_s": 0.5, "peak_bytes": 1.6e9, "bubble": None}
+    assert (found["off"]["step_s"], found["off"]["bubble"]) == (pytest.approx(-0.2), None)
+    plan = await live.client(lambda client: client.job_plan("gpt"))
+    assert [each.generation for each in plan.generations] == [1] and plan.generations[0].off.peak_bytes > 0
+
+    for arguments in (("get", "gpt"), ("planned", "gpt")):
+        with pytest.raises(SystemExit) as left:
+            await asyncio.to_thread(main, [*arguments, "--server", live.url])
+        assert left.value.code in (0, None)
+        text = capsys.readouterr().out
+        assert "0.5 s, 0.4 s predicted (-20%)" in text, text
+    assert "chosen when it was submitted, for 4 ranks" in text and "OTHER KINDS" in text
+    with pytest.raises(SystemExit):
+        await asyncio.to_thread(main, ["planned", "gpt", "--json", "--server", live.url])
+    assert json.loads(capsys.readouterr().out)["generations"][0]["device"] == "cpu"
+
+
+async def test_a_job_that_says_its_layout_has_predictions_and_no_plan(live: Any) -> None:
+    job_id = (await live.submit())["id"]
+    await ran(live, job_id)
+    plan = (await live.http.get(f"/v1/jobs/{job_id}/plan")).json()
+    assert (plan["asked"], plan["report"], len(plan["generations"])) == (None, None, 1)
+    script = {"name": "s", "workload": {"kind": "script", "entrypoint": "/x.py"}, "layout": {"dp": 2}}
+    other = await submitted(live, script)
+    plan = (await live.http.get(f"/v1/jobs/{other['id']}/plan")).json()
+    assert plan["generations"] == [] and "what a script computes is its own" in plan["why_not"]
+
+
+@pytest.mark.usefixtures("nodes")
+async def test_a_parsed_spec_is_sent_with_what_it_leaves_open(live: Any) -> None:
+    spec = auto()
+    job = await live.client(lambda client: client.submit(spec))
+    assert job.spec.layout.auto is None
+    checked = await live.client(lambda client: client.validate(spec))
+    assert checked.ladder

@@ -1,0 +1,97 @@
+"""Projects over the API: what they may hold, what their jobs may ask for, and jobs that come after others."""
+
+from typing import Any
+
+import pytest
+
+from regroup.api.client.client import ApiError
+from regroup.api.schemas.projects import ProjectSettings
+from regroup.service.domain.states import (JobState, Reason, advance)
+
+
+async def test_a_project_is_set_up_shown_changed_and_forgotten(live: Any) -> None:
+    made = await live.client(lambda client: client.set_project("vision", ProjectSettings(guaranteed=8, limit=16)))
+    assert (made.name, made.guaranteed, made.borrowable, made.limit, made.held) == ("vision", 8, None, 16, 0)
+    job = await live.submit(project="vision")
+    (shown,) = await live.client(lambda client: client.projects())
+    assert (shown.name, shown.queued, shown.running) == ("vision", 1, 0)
+    with pytest.raises(ApiError, match="project 'vision' has 1 job that has not ended") as refused:
+        await live.client(lambda client: client.delete_project("vision"))
+    assert refused.value.problem.status == 409
+    await live.client(lambda client: client.cancel(job["id"]))
+    await live.client(lambda client: client.delete_project("vision"))
+    assert await live.client(lambda client: client.projects()) == []
+    assert (await live.client(lambda client: client.project("vision"))).limit is None
+    assert (await live.http.delete("/v1/projects/vision")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("settings", "pointer"),
+    [
+        ({"guaranteed": 8, "limit": 4}, "/limit"),
+        ({"guaranteed": 8, "borrowable": 9}, "/borrowable"),
+        ({"guaranteed": -1}, "/guaranteed"),
+        ({"weight": 0}, "/weight"),
+        ({"defaults": {"prioritty": "low"}}, "/defaults/prioritty"),
+        ({"defaults": {"priority": "lowest"}}, "/defaults/priority"),
+        ({"defaults": {"name": "x"}}, "/defaults/name"),
+    ],
+)
+async def test_numbers_that_contradict_each_other_are_refused(live: Any, settings: Any, pointer: str) -> None:
+    answer = await live.http.put("/v1/projects/vision", json=settings)
+    assert answer.status_code == 422, answer.text
+    assert [wrong["pointer"] for wrong in answer.json()["errors"]] == [pointer]
+
+
+@pytest.mark.parametrize(
+    ("admits", "fields", "status", "said"),
+    [
+        ({"devices": ["cuda"]}, {}, 403, "jobs of project 'small' may use devices cuda, not cpu"),
+        ({"highest_priority": "normal"}, {"priority": "high"}, 403, "may have priority normal at most, not high"),
+        ({"largest": 2}, {"layout": {"dp": {"min": 1, "target": 1, "max": 4}}}, 422, "may grow to 4"),
+        ({"interpreters": []}, {"environment": {"interpreter": "/opt/py"}}, 403, "not in /opt/py"),
+        ({"images": ["cu128"]}, {"environment": {"image": "cu130"}}, 403, "may use images cu128, not cu130"),
+        ({"images": ["cu128"]}, {}, 403, "not any: say environment.image"),
+        (
+            {"accelerators": ["L40S"]},
+            {"resources": {"device": "cuda", "accelerator": "H100"}},
+            403,
+            "may use accelerators L40S, not H100",
+        ),
+    ],
+)
+async def test_what_a_project_does_not_admit_is_refused_with_the_numbers(
+    live: Any, make_spec: Any, admits: Any, fields: Any, status: int, said: str
+) -> None:
+    assert (await live.http.put("/v1/projects/small", json={"admits": admits})).status_code == 200
+    answer = await live.http.post("/v1/jobs", json=make_spec(project="small", **fields))
+    assert answer.status_code == status and said in answer.text
+
+
+async def test_a_job_that_its_project_could_never_hold_is_refused(live: Any, make_spec: Any) -> None:
+    await live.http.put("/v1/projects/small", json={"limit": 3})
+    answer = await live.http.post("/v1/jobs", json=make_spec(project="small", layout={"dp": 4}))
+    assert answer.status_code == 422 and "may hold 3 devices; the job needs 4 at least" in answer.text
+
+
+async def test_defaults_stand_where_a_spec_says_nothing(live: Any) -> None:
+    defaults = {"priority": "low", "checkpoint": {"every_steps": 50}, "resources": {"cpus": 2}}
+    await live.http.put("/v1/projects/small", json={"defaults": defaults})
+    job = await live.submit(project="small", checkpoint={"keep_last": 1}, priority="high")
+    spec = (await live.store.job(job["id"])).parsed_spec()
+    assert (spec.priority, spec.resources.cpus) == ("high", 2)
+    assert (spec.checkpoint.every_steps, spec.checkpoint.keep_last) == (50, 1)
+
+
+async def test_a_job_comes_after_others_by_id(live: Any, make_spec: Any) -> None:
+    first = await live.submit(name="first")
+    then = await live.submit(name="then", after=["first"])
+    assert (await live.store.job(then["id"])).spec["after"] == [first["id"]]
+    for after, said in (("itself", "a job cannot come after itself"), ("nobody", "no job with id")):
+        answer = await live.http.post("/v1/jobs", json=make_spec("itself", after=[after]))
+        assert answer.status_code == 422 and said in answer.text
+    await live.store.apply(
+        live.lease, advance(first["id"], JobState.QUEUED, JobState.FAILED, Reason.MAX_QUEUE_TIME), now=1.0
+    )
+    answer = await live.http.post("/v1/jobs", json=make_spec("late", after=["first"]))
+    assert answer.status_code == 422 and "ended FAILED (max_queue_time): nothing can come after it" in answer.text

@@ -1,0 +1,109 @@
+"""Suspending and resuming over the API, by the client and on the command line."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from regroup.api.cli.main import main
+from regroup.api.client.job import Job
+
+
+def states(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(each["data"]["to"], each["data"]["reason"]) for each in events if each["type"] == "state"]
+
+
+async def lets_go(live: Any, job: str, say: Any) -> None:
+    """Its supervisor has saved its last step and given all up."""
+    await live.report(job, say.state("RESIZING", "suspended"), say.state("QUEUED", "suspended"))
+
+
+async def test_a_job_that_queues_is_suspended_at_once_and_resumed(live: Any) -> None:
+    job = (await live.submit())["id"]
+    told = (await live.http.post(f"/v1/jobs/{job}/suspend")).json()
+    assert (told["state"], told["reason"], told["message"]) == ("SUSPENDED", "suspended", "on request")
+    again = await live.http.post(f"/v1/jobs/{job}/suspend", json={"reason": "once more"})
+    assert again.status_code == 202 and again.json()["version"] == told["version"]
+    why = (await live.http.get(f"/v1/jobs/{job}/why")).json()
+    assert "holds nothing" in why["summary"] and f"regroup resume {job}" in why["advice"][-1]
+    assert await live.store.queued_jobs() == []
+    back = await live.http.post(f"/v1/jobs/{job}/resume")
+    assert back.status_code == 202
+    assert (back.json()["state"], back.json()["reason"]) == ("QUEUED", "resumed")
+    assert (await live.http.post(f"/v1/jobs/{job}/resume")).json()["version"] == back.json()["version"]
+
+
+async def test_a_job_that_runs_lets_go_first(live: Any, say: Any) -> None:
+    job = (await live.submit())["id"]
+    await live.run(job)
+    told = (await live.http.post(f"/v1/jobs/{job}/suspend", json={"reason": "for the night"})).json()
+    assert told["state"] == "RUNNING" and told["intents"]["suspend"]["why"] == "for the night"
+    await lets_go(live, job, say)
+    held = (await live.http.get(f"/v1/jobs/{job}")).json()
+    assert (held["state"], held["message"]) == ("SUSPENDED", "for the night")
+    events = (await live.http.get(f"/v1/jobs/{job}/events")).json()["events"]
+    assert states(events)[-3:] == [("RESIZING", "suspended"), ("QUEUED", "suspended"), ("SUSPENDED", "suspended")]
+
+
+async def test_a_wish_taken_back_in_time_leaves_the_job_where_it_is(live: Any, say: Any) -> None:
+    job = (await live.submit())["id"]
+    await live.run(job)
+    await live.http.post(f"/v1/jobs/{job}/suspend")
+    told = (await live.http.post(f"/v1/jobs/{job}/resume")).json()
+    assert told["state"] == "RUNNING" and "suspend" not in told["intents"]
+    await lets_go(live, job, say)
+    assert (await live.http.get(f"/v1/jobs/{job}")).json()["state"] == "QUEUED", "too late to stay, so it queues"
+
+
+async def test_what_cannot_be_is_said(live: Any, say: Any) -> None:
+    job = (await live.submit())["id"]
+    for wrong in ({"reason": ""}, {"why": "x"}):
+        assert (await live.http.post(f"/v1/jobs/{job}/suspend", json=wrong)).status_code == 422, wrong
+    await live.http.post(f"/v1/jobs/{job}/cancel")
+    for verb in ("suspend", "resume"):
+        answer = await live.http.post(f"/v1/jobs/{job}/{verb}")
+        assert answer.status_code == 409 and "is CANCELLED" in answer.json()["detail"]
+    running = (await live.submit(name="other"))["id"]
+    await live.run(running)
+    await live.http.post(f"/v1/jobs/{running}/cancel")
+    assert (await live.http.post(f"/v1/jobs/{running}/suspend")).status_code == 409
+    suspended = (await live.submit(name="third"))["id"]
+    await live.http.post(f"/v1/jobs/{suspended}/suspend")
+    assert (await live.http.post(f"/v1/jobs/{suspended}/resize", json={"dp": 1})).status_code == 409
+    assert (await live.http.post(f"/v1/jobs/{suspended}/cancel")).json()["state"] == "CANCELLED"
+
+
+async def test_the_commands(live: Any, say: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    job = (await live.submit())["id"]
+    await live.run(job)
+
+    def typed(*words: str) -> int:
+        try:
+            main([*words, "--server", live.url])
+        except SystemExit as end:
+            return int(end.code or 0)
+        return 0
+
+    waiting = asyncio.create_task(live.client(lambda _: typed("suspend", "gpt", "--wait", "--reason", "night")))
+    async with asyncio.timeout(10):
+        while "suspend" not in (await live.store.job(job)).intents:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await lets_go(live, job, say)
+    assert await waiting == 0
+    assert "gpt is suspended at step 1" in capsys.readouterr().out
+    assert await live.client(lambda _: typed("resume", "gpt")) == 0
+    assert "gpt is QUEUED at step 1" in capsys.readouterr().out
+
+
+async def test_the_handle_of_a_job(live: Any) -> None:
+    job = (await live.submit())["id"]
+
+    def rests() -> list[str]:
+        handle, found = Job(job, url=live.url), list[str]()
+        for ask in (handle.suspend, handle.resume):
+            ask()
+            found.append(handle.status)
+        handle.close()
+        return found
+
+    assert await asyncio.to_thread(rests) == ["SUSPENDED", "QUEUED"]

@@ -1,0 +1,78 @@
+"""Where nodes are, over the API; and why a job's are these."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regroup.api.cli.commands.topology import tree_lines
+from regroup.api.cli.render.why import explained
+from regroup.service.policy.placement.place import (Demand, Placement, place)
+from regroup.service.domain.topology import (DEFAULT_LABELS, Level)
+from regroup.service.policy.topology.slurm_file import TopologyError
+from regroup.service.ports.cluster import Node
+from regroup.service.settings import Settings
+from regroup.service.domain.states import (JobState, Reason, advance)
+from regroup.service.store.records import Allotment
+from regroup.service.operations.topology import Topology
+
+
+def node(name: str, rack: str = "", gpus: float = 4) -> Node:
+    labels = {DEFAULT_LABELS[Level.RACK]: rack} if rack else {}
+    return Node(name * 40, name, "10.0.0.1", cpus=8, free_cpus=8, gpus=gpus, free_gpus=gpus, labels=labels)
+
+
+async def test_the_tree_with_what_is_free_and_what_does_not_fit(live: Any) -> None:
+    live.cluster.add_node(Node("c" * 40, "control", "10.0.0.9", is_control=True))
+    for each in (node("a", "r1"), node("b", "r1"), node("d")):
+        live.cluster.add_node(each)
+    found = await live.client(lambda client: client.topology())
+    assert list(tree_lines(found.domains)) == [
+        ("rack (not known)", "4/4 GPUs, 8/8 CPUs free"), ("  node d", "4/4 GPUs, 8/8 CPUs free"),
+        ("rack r1", "8/8 GPUs, 16/16 CPUs free"), ("  node a", "4/4 GPUs, 8/8 CPUs free"),
+        ("  node b", "4/4 GPUs, 8/8 CPUs free"),
+    ]  # fmt: skip
+    assert found.problems == ["d: no rack is known; each is taken for one by itself"]
+    by_level = {level.level: level for level in found.levels}
+    assert by_level[Level.RACK].label == "regroup.io/rack"
+    assert by_level[Level.BLOCK].link.bytes_per_s < by_level[Level.NODE].link.bytes_per_s
+
+
+async def test_why_tells_where_a_job_is_and_what_else_there_was(live: Any) -> None:
+    nodes = [node("a", "r1"), node("b", "r1"), node("d", "r2")]
+    placed = place(Demand(8, 1, "cuda", 1), nodes)
+    assert isinstance(placed, Placement) and placed.choice is not None
+    job = await live.submit()
+    plan = {"layout": {}, "attempt": 0, "choice": placed.choice.to_json()}
+    moved = advance(job["id"], JobState.QUEUED, JobState.PLACING, Reason.PLACED)
+    row = Allotment(job["id"], "supervisor", "regroup-supervisor:x", data=plan)
+    await live.store.apply(live.lease, moved, now=1.0, allot=[row])
+    why = await live.client(lambda client: client.why(job["id"]))
+    assert why.choice is not None and why.choice.inside == "rack r1"
+    lines = explained(why.model_dump(mode="json"))
+    assert any(line.startswith("  it is in rack r1: ") and "out of each gpu_domain" in line for line in lines)
+    assert "    not one node: the one with most room has 4 of 8" in lines
+
+
+def test_a_file_that_breaks_later_leaves_what_was_known(tmp_path: Path) -> None:
+    path = tmp_path / "topology.conf"
+    topology = Topology(Settings(state_dir=tmp_path, topology_file=path))
+    with pytest.raises(TopologyError, match=r"topology.conf: .*No such file"):
+        topology.check()
+    path.write_text("SwitchName=s1 Nodes=a,b")
+    topology.check()
+    assert topology.located([node("a")])[0].domains == ("", "", "s1", "")
+    path.write_text("SwitchName=s1 Nodes=a[")
+    assert topology.located([node("a")])[0].domains == ("", "", "s1", "")
+    assert "line 1" in topology.state([node("a")]).problems[0]
+    path.write_text("SwitchName=s2 Nodes=a,b,c")
+    assert topology.located([node("a")])[0].domains == ("", "", "s2", "")
+    assert topology.state([node("a")]).problems == ()
+
+
+def test_labels_of_ones_own_must_be_of_levels(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="'switch' is no level; levels are zone, block, rack, gpu_domain"):
+        Settings(state_dir=tmp_path, topology_labels={"switch": "x"})
+    own = Settings(state_dir=tmp_path, topology_labels={"rack": "topology.kubernetes.io/rack"})
+    there = Node("a", "a", "", labels={"topology.kubernetes.io/rack": "r3"})
+    assert Topology(own).located([there])[0].domains == ("", "", "r3", "")

@@ -1,0 +1,92 @@
+"""Requests made up from the API's own description never break it, and its answers are what it describes."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+import schemathesis
+import uvicorn
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from regroup.api.app import create_app, openapi
+from regroup.api.client.client import Client
+from tests.support.fake_cluster import FakeCluster
+from regroup.service.operations.services import Services
+from regroup.service.settings import Settings
+from regroup.service.store.store import Store
+
+API = schemathesis.openapi.from_dict(openapi())
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+class QuietServer(uvicorn.Server):
+    """Says when it is up; leaves the signals to pytest."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A server in a thread of its own, with one job named `known`."""
+    told: dict[str, str] = {}
+    up, stop = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        given = Settings(state_dir=tmp_path_factory.mktemp("state"))
+        store = await Store.open(given.database_url)
+        app = create_app(Services(store, FakeCluster(), given))
+        server = QuietServer(uvicorn.Config(app, port=0, ws="none", log_config=None, timeout_graceful_shutdown=1))
+        serving = asyncio.create_task(server.serve())
+        await server.up.wait()
+        told["url"] = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        up.set()
+        await asyncio.to_thread(stop.wait)
+        server.should_exit = True
+        await serving
+        await store.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert up.wait(20)
+    training = {"global_batch": 4, "micro_batch": 1, "sequence": 16, "steps": 10}
+    with Client(told["url"]) as client:
+        client.submit(
+            {"name": "known", "workload": {"kind": "builtin", "data": {"train": ["x"]}}, "training": training}
+        )
+    yield told["url"]
+    stop.set()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+@API.parametrize()
+@settings(
+    max_examples=6,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+def test_the_api_is_as_described(case: schemathesis.Case, url: str):
+    case.query.pop("follow", None)  # a stream of a job that never ends
+    if "job" in case.path_parameters and len(str(case.path_parameters["job"])) % 2:
+        case.path_parameters["job"] = "known"
+    case.call_and_validate(base_url=url, checks=CHECKS, timeout=20)

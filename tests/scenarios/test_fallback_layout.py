@@ -1,0 +1,77 @@
+"""A job whose nodes were lost, and whose ranks fit nowhere as they were: it goes on otherwise, and back."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from regroup.service.ports.cluster import Node
+from tests.support.fake_cluster import (FakeCluster, FakeSupervisor)
+from regroup.service.settings import Settings
+from regroup.service.domain.states import JobState
+from regroup.service.store.store import Store
+from tests.service.controller.test_controller import (House, controlled, eventually)
+
+SPLITTABLE = {"kind": "builtin", "model": {"vocab_size": 264}, "data": {"train": ["/data/*.txt"]}}
+
+
+def node(number: int, cpus: int) -> Node:
+    return Node(id=f"{number}" * 40, name=f"local-{number}", address="10.0.0.1", cpus=cpus, free_cpus=cpus)
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncGenerator[House]:
+    settings = Settings(state_dir=tmp_path, sync_wait_s=0.5, lease_s=1.5)
+    store = await Store.open(settings.database_url)
+    yield House(store, FakeCluster([node(1, 2), node(2, 1), node(3, 1)]), settings)
+    await store.close()
+
+
+async def trains(house: House, **layout: object) -> FakeSupervisor:
+    supervisor = await house.supervisor(await house.submit(layout=layout, workload=SPLITTABLE))
+    await supervisor.state("RUNNING", "first_step")
+    await house.until_state("j-gpt", JobState.RUNNING)
+    return supervisor
+
+
+async def loses(house: House, supervisor: FakeSupervisor, lost: Node) -> None:
+    house.cluster.remove_node(lost.id)
+    supervisor.status = {"nodes": [lost.id], "former": [], "unready": {}, "lost": [lost.id]}
+    await supervisor.state("RECOVERING", "agent_lost")
+
+
+def seats(supervisor: FakeSupervisor) -> dict[str, int]:
+    return {each["name"]: each["ranks"] for each in supervisor.intents.get("nodes", ())}
+
+
+async def test_ranks_that_shared_a_node_go_to_several(house: House) -> None:
+    async with controlled(house):
+        supervisor = await trains(house, dp=2)
+        assert [each["name"] for each in supervisor.payload["nodes"]] == ["local-1"]
+        await loses(house, supervisor, node(1, 2))
+        await eventually(lambda: seats(supervisor) == {"local-2": 1, "local-3": 1})
+        assert supervisor.intents["layout"]["dp_shard"] == 2
+
+
+async def test_a_model_whose_parts_no_node_holds_together_is_split_otherwise_and_back_once_one_does(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regroup.service.policy.elasticity.autosize.HOLD_S", 0.0)
+    monkeypatch.setattr("regroup.service.policy.elasticity.autosize.SETTLED_S", 0.0)
+    monkeypatch.setattr("regroup.service.controller.autosize._LOOK_S", 0.0)
+    async with controlled(house):
+        supervisor = await trains(house, tp=2)
+        await loses(house, supervisor, node(1, 2))
+        await eventually(lambda: seats(supervisor) == {"local-2": 1, "local-3": 1})
+        after = supervisor.intents["layout"]
+        assert after["tp"] == 1 and "nodes were lost" in supervisor.intents["resize"]["why"]
+        supervisor.status = {
+            "nodes": [node(2, 1).id, node(3, 1).id], "former": [], "unready": {}, "layout": dict(after),
+            "seats": {node(2, 1).id: 1, node(3, 1).id: 1},
+        }  # fmt: skip
+        await supervisor.state("RUNNING", "first_step")
+        await house.until("j-gpt", lambda job: job.state is JobState.RUNNING)
+        house.cluster.add_node(node(4, 2))
+        await eventually(lambda: seats(supervisor) == {"local-4": 2})
+        assert supervisor.intents["layout"]["tp"] == 2
+        assert "as it was submitted again" in supervisor.intents["resize"]["why"]

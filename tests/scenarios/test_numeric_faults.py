@@ -1,0 +1,78 @@
+"""Numbers that went wrong, as a supervisor deals with them: back to a state in which they were not, or the end."""
+
+from typing import Any
+
+from regroup.workers.contract.messages import Failed
+from regroup.workers.contract.rank_error import (ErrorClass, RankError)
+from tests.service.supervisor.test_lifecycle import (FakeNodes, run, told)
+
+
+def said(error_class: ErrorClass, at: int, message: str, **details: Any) -> Failed:
+    return Failed(0, 1, RankError(error_class, "E", message, "trace", at, "backward", 3.0, details))
+
+
+class TwoSets(FakeNodes):
+    """Whose nodes hold the newest two sets; ranks differ in what they hold alike after one step."""
+
+    def __init__(self, breaks: Any, bad_step: int) -> None:
+        super().__init__(breaks)
+        self._bad_step = bad_step
+
+    def _holdings(self, node: str) -> list[Any]:
+        newest = super()._holdings(node)
+        older = [{**held, "step": held["step"] - 1} for held in newest]
+        return [{**held, "alike": {"w": self._digest(held)}} for held in (*newest, *older)]
+
+    def _digest(self, held: dict[str, Any]) -> int:
+        return held["rank"] if held["step"] == self._bad_step and held["generation"] == 1 else 7
+
+
+async def incidents(journal: Any) -> list[Any]:
+    events = await journal.since("", 0, 0)
+    found = {event.data["id"]: event.data for event in events if event.type == "incident"}
+    return list(found.values())
+
+
+async def test_differing_replicas_cost_the_step_they_differ_after_and_blame_the_odd_rank() -> None:
+    error = said(ErrorClass.CORRUPTION, 5, "rank 1 is odd", odd_ranks=[1], is_certain=True)
+    _, journal = await run(TwoSets({(1, 5): error}, bad_step=4))
+    (incident,) = await incidents(journal)
+    assert (incident["reason"], incident["rank"], incident["cause"]) == ("silent_corruption", 1, "rank 1 is odd")
+    assert (incident["rung"], incident["steps_lost"], incident["at_step"]) == ("respawn", 1, 4)
+    assert incident["evidence"]["details"] == {"odd_ranks": [1], "is_certain": True}
+    events = await journal.since("", 0, 0)
+    refused = [event.data["step"] for event in events if event.data.get("kind") == "snapshot_refused"]
+    assert refused == [4]
+    steps = [(event.generation, event.data["step"]) for event in events if event.type == "step"]
+    assert steps == [(1, 1), (1, 2), (1, 3), (1, 4), (2, 4), (2, 5), (2, 6)]
+    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+
+
+async def test_a_step_without_numbers_is_done_again_from_the_state_before_it() -> None:
+    _, journal = await run(FakeNodes({(1, 4): said(ErrorClass.NON_FINITE, 4, "step 4: loss nan")}))
+    (incident,) = await incidents(journal)
+    assert (incident["reason"], incident["rank"], incident["steps_lost"]) == ("non_finite", None, 0)
+    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+
+
+async def test_one_that_comes_out_so_again_ends_the_job_with_its_own_reason() -> None:
+    error = said(ErrorClass.NON_FINITE, 4, "step 4: loss nan")
+    again = Failed(0, 2, error.error)
+    _, journal = await run(FakeNodes({(1, 4): error, (2, 4): again}))
+    first, second = await incidents(journal)
+    assert (first["rung"], second["rung"]) == ("respawn", "fail")
+    end = [event.data for event in await journal.since("", 0, 0) if event.type == "state"][-1]
+    assert (end["state"], end["reason"]) == ("FAILED", "non_finite")
+    assert "It was so before" in end["message"]
+    assert end["error"]["message"] == "step 4: loss nan"
+
+
+async def test_a_loss_that_stood_out_is_done_once_more_and_the_ranks_know_which_step_it_is() -> None:
+    error = said(ErrorClass.LOSS_SPIKE, 4, "step 4: loss 9 stands out", step=4, of="loss", value=9.0, limit=2.5)
+    nodes = FakeNodes({(1, 4): error})
+    _, journal = await run(nodes)
+    (incident,) = await incidents(journal)
+    assert (incident["reason"], incident["rank"], incident["rung"]) == ("loss_spike", None, "respawn")
+    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+    rules = {join["generation"]: join["config"]["loss_spike"] for join in nodes.joins}
+    assert rules == {1: {"do": "warn", "known": []}, 2: {"do": "warn", "known": [[4, "loss", 2.5]]}}

@@ -1,0 +1,241 @@
+"""The life of a job that runs a script, over agents in memory: no data, no snapshots, and steps it numbers itself."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.support.memory_records import Records
+
+from regroup.service.supervisor import lifecycle as lives
+from regroup.service.ports.agents import AgentLostError
+from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.generations import GenerationLog
+from regroup.service.supervisor.incidents import Incident
+from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.lifecycle import Life
+from regroup.service.supervisor.job_config import Payload
+from regroup.service.spec.job import parse_spec
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.messages import (AgentReport, Done, Dwell, Exited, Failed, Joined, Message, Restored, StepRow)
+from regroup.workers.contract.rank_error import (ErrorClass, RankError)
+
+KILLED = Exited(1, 1, -9, 5.0)
+FAILED = Failed(1, 1, RankError(ErrorClass.USER, "SystemExit", "the script exited with code 3", "", 0, "", 5.0))
+
+
+class Nodes:
+    """Two agents of one rank each. `says[g]` is what the ranks of generation g say, beside that they joined."""
+
+    def __init__(self, says: Mapping[int, list[Message]]) -> None:
+        self.says = says
+        self.life: Life | None = None
+        self.calls: list[str] = []
+        self.joins: list[dict[str, Any]] = []
+        self.stacks: dict[str, Any] = {}
+        self.gone: set[str] = set()
+        """Nodes on which no agent comes up."""
+
+    async def start(self, config: AgentConfig) -> None:
+        self.config = config
+
+    async def farewell(self, node_id: str) -> str:
+        return ""
+
+    async def kill(self, node_id: str) -> None:
+        self.calls.append("kill")
+
+    async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
+        self.calls.append(method)
+        if method == "prepare" and node_id in self.gone:
+            raise AgentLostError(node_id, "gone")
+        if method == "look":
+            return self.stacks.get(node_id, {})
+        if method == "open_store":
+            return {"host": "h", "port": 1}
+        if method == "form":
+            (join,) = args[0]
+            self.joins.append(join)
+            asyncio.get_running_loop().create_task(self._rank(node_id, join))
+        return {}
+
+    async def _rank(self, node_id: str, join: Mapping[str, Any]) -> None:
+        assert self.life is not None
+        rank, generation = join["rank"], join["generation"]
+        self.life.hear(node_id, Joined(rank, generation, 1.0))
+        for message in self.says[generation]:
+            await asyncio.sleep(0.01)
+            if getattr(message, "rank", 0) == rank:
+                self.life.hear(node_id, message)
+
+
+def row(generation: int, step: int) -> StepRow:
+    return StepRow(generation, step, 3.0, 0.1, None, None, None, None, 0.1, None)
+
+
+def ended(generation: int, step: int) -> list[Message]:
+    return [Done(rank, generation, step, stopped=False) for rank in range(2)]
+
+
+async def run(nodes: Nodes, **fields: Any) -> list[SupervisorEvent]:
+    spec = {"name": "t", "workload": {"kind": "script", "entrypoint": "/x.py"}, "layout": {"dp": 2}, **fields}
+    payload = Payload.from_json({
+        "job_id": "j", "spec": parse_spec(spec).model_dump(mode="json"), "layout": {"dp_shard": 2},
+        "nodes": [{"node_id": f"node-{n}", "name": f"n{n}", "address": "h", "ranks": 1} for n in range(2)],
+        "storage_uri": "file:///s", "datasets_uri": "file:///d",
+    })  # fmt: skip
+    records = Records()
+    journal = Journal(records, "j")
+    nodes.life = Life(payload, Gang(nodes, payload.agent_configs()), GenerationLog(records, "j"), journal)
+    await asyncio.wait_for(nodes.life.run(), 20)
+    return await journal.since("", 0, 0)
+
+
+def states(events: list[SupervisorEvent]) -> list[tuple[str, str]]:
+    return [(event.data["state"], event.data["reason"]) for event in events if event.type == "state"]
+
+
+async def test_a_script_that_never_steps_runs_and_succeeds() -> None:
+    nodes = Nodes({1: ended(1, 0)})
+    events = await run(nodes)
+    assert states(events) == [("STARTING", "granted"), ("RUNNING", "begun"), ("SUCCEEDED", "completed")]
+    assert set(nodes.calls) == {"status", "prepare", "check_storage", "open_store", "form", "end"}
+    assert {join["entry"] for join in nodes.joins} == {"script:/x.py"}
+    assert {join["node_name"] for join in nodes.joins} == {"n0", "n1"}
+    assert nodes.config.rehearsal == {} and "regroup.workers.train.trainer" not in nodes.config.preload
+
+
+async def test_after_a_kill_it_goes_on_where_it_says_and_what_that_cost_is_known() -> None:
+    first: list[Message] = [Restored(0, 1, 0, 2.0), *(row(1, step) for step in (1, 2, 3, 4)), KILLED]
+    second: list[Message] = [Restored(0, 2, 2, 6.0), Restored(1, 2, 2, 6.0), row(2, 3), row(2, 4), *ended(2, 4)]
+    nodes = Nodes({1: first, 2: second})
+    events = await run(nodes)
+    assert states(events)[-1] == ("SUCCEEDED", "completed")
+    assert "holdings" not in nodes.calls and "manifests" not in nodes.calls
+    assert [event.data["start_step"] for event in events if event.type == "generation"] == [0, 4]
+    assert [event.data["step"] for event in events if event.type == "resumed"] == [0, 2]
+    incident = [event.data for event in events if event.type == "incident"][-1]
+    assert (incident["rung"], incident["at_step"], incident["steps_lost"]) == ("respawn", 4, 2)
+    assert {"form", "restore", "first_step", "total"} <= set(incident["durations"])
+
+
+async def test_what_nobody_knows_is_not_made_up() -> None:
+    nodes = Nodes({1: [row(1, 1), KILLED], 2: [Restored(0, 2, 1, 6.0, is_known=False), row(2, 2), *ended(2, 2)]})
+    events = await run(nodes)
+    incident = [event.data for event in events if event.type == "incident"][-1]
+    assert incident["steps_lost"] is None
+
+
+async def test_a_first_step_heard_of_before_the_last_rank_resumed_hides_no_phase() -> None:
+    second: list[Message] = [Restored(0, 2, 1, 6.0), row(2, 2), Restored(1, 2, 1, 6.0), *ended(2, 2)]
+    events = await run(Nodes({1: [row(1, 1), KILLED], 2: second}))
+    incident = [event.data for event in events if event.type == "incident"][-1]
+    assert {"form", "restore", "first_step", "total"} <= set(incident["durations"])
+
+
+async def test_an_error_is_tried_again_only_if_it_may_be() -> None:
+    says = {1: [FAILED], 2: ended(2, 0)}
+    failed = await run(Nodes(says))
+    assert states(failed)[-1] == ("FAILED", "user_error")
+    assert failed[-1].data["message"] == "rank 1: SystemExit: the script exited with code 3"
+    again = await run(Nodes(says), recovery={"budgets": {"user_error": 1}})
+    assert states(again)[-1] == ("SUCCEEDED", "completed")
+    assert [event.data["cause"] for event in again if event.type == "generation"] == ["start", "user_error"]
+
+
+def stands(node: str, generation: int, **seen: Dwell) -> AgentReport:
+    return AgentReport(
+        node, "boot", generation, (0,), (), {}, {rank.removeprefix("r"): each for rank, each in seen.items()}
+    )
+
+
+async def test_ranks_that_stand_still_are_looked_at_and_then_started_anew() -> None:
+    nodes = Nodes({1: [row(1, 1)], 2: ended(2, 0)})
+    nodes.stacks = {
+        "node-1": {
+            "1": {"node": "n1", "pid": 7, "place": [2, "forward"], "text": "Thread 0\n" * 999 + "File x in sleep\n"}
+        }
+    }
+    running = asyncio.create_task(run(nodes, recovery={"hang": {"after": "5s"}}))
+    while nodes.life is None or nodes.life.status()["step"] != 1:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    moving, stuck = Dwell(2, "forward", 4.0, 4.0, 1, 0.0), Dwell(1, "optimizer", 30.0, 30.0, 1, 0.0)
+    nodes.life.see(stands("node-0", 1, r0=moving))
+    nodes.life.see(stands("node-1", 1, r1=stuck))
+    await asyncio.sleep(1)
+    assert "look" not in nodes.calls, "rank 0 moves on"
+    nodes.life.see(stands("node-0", 1, r0=replace(moving, quiet_s=5.5, idle_s=5.5)))
+    events = await running
+    assert states(events)[2:] == [("RECOVERING", "hang"), ("RUNNING", "begun"), ("SUCCEEDED", "completed")]
+    assert nodes.calls.index("look") < nodes.calls.index("end")
+    incident = [event.data for event in events if event.type == "incident"][-1]
+    assert (incident["reason"], incident["rank"], incident["node_id"]) == ("hang", 1, "node-1")
+    assert incident["cause"].endswith("; rank 1 stands out: step 1, optimizer")
+    stack = incident["evidence"]["ranks"]["1"]["stack"]
+    assert len(stack) == 4000 and stack.endswith("Thread 0\nFile x in sleep\n"), "the main thread is written last"
+    assert Incident.from_json(incident).to_json()["evidence"] == incident["evidence"]
+    assert incident["times"]["ended_s"] >= incident["times"]["formed_s"], "it took no further step"
+
+
+def in_all_reduce(count: int) -> dict[str, Any]:
+    return {
+        "group": "0", "first_rank": 0, "title": "default_pg", "sequence": 7, "name": "all_reduce", "shapes": [[count]],
+        "types": ["Float"], "is_over": False,
+    }  # fmt: skip
+
+
+async def test_ranks_in_different_collectives_are_an_error_of_the_script_and_not_tried_again() -> None:
+    nodes = Nodes({1: [row(1, 1)], 2: ended(2, 0)})
+    for rank in range(2):
+        place = {"node": f"n{rank}", "pid": 7, "place": [2, "forward"], "text": "in all_reduce\n"}
+        nodes.stacks[f"node-{rank}"] = {str(rank): {**place, "collectives": [in_all_reduce(8 + rank)]}}
+    running = asyncio.create_task(run(nodes, recovery={"hang": {"after": "5s"}}))
+    while nodes.life is None or nodes.life.status()["step"] != 1:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    stuck = Dwell(2, "forward", 30.0, 30.0, 1, 0.0)
+    nodes.life.see(stands("node-0", 1, r0=stuck))
+    nodes.life.see(stands("node-1", 1, r1=stuck))
+    events = await running
+    assert states(events)[-1] == ("FAILED", "desync") and nodes.calls.count("open_store") == 1
+    incident = [event.data for event in events if event.type == "incident"][-1]
+    assert (incident["reason"], incident["rung"]) == ("desync", "fail")
+    theirs = "rank 0 into all_reduce of 8 Float, rank 1 into all_reduce of 9 Float"
+    where = "collective 7 of group default_pg; no rank moved on for 30 s"
+    assert incident["cause"] == f"ranks went into different collectives: {theirs}, as {where}"
+    assert incident["evidence"]["ranks"]["1"]["collective"].startswith("all_reduce of 9 Float, number 7 of")
+    assert Incident.from_json(incident).to_json()["evidence"] == incident["evidence"]
+
+
+async def lose(nodes: Nodes, node: str) -> None:
+    """As its pulse would, once a step was heard of."""
+    while nodes.life is None or nodes.life.status()["step"] != 1:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    watch = nodes.life._watch
+    assert watch is not None
+    watch.lose(node, 5.0)
+
+
+async def test_where_no_agent_comes_up_again_its_files_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lives, "FENCE_S", 1.2)
+    monkeypatch.setattr(lives, "GANG_TIMEOUT_S", 0.1)
+    nodes = Nodes({1: [row(1, 1)]})
+    running = asyncio.create_task(run(nodes))
+    await lose(nodes, "node-1")
+    nodes.gone.add("node-1")
+    began = time.monotonic()
+    events = await running
+    assert time.monotonic() - began >= 1.2
+    assert states(events)[-2:] == [("RECOVERING", "agent_lost"), ("QUEUED", "released")]
+    said = [event.data["message"] for event in events if event.type == "phase" and event.data["phase"] == "fence"]
+    assert said == ["waiting 1 s: what ran on n1 may still write files"]
+
+
+async def test_an_agent_that_comes_up_again_has_proven_that_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lives, "FENCE_S", 3600.0)
+    nodes = Nodes({1: [row(1, 1)], 2: ended(2, 0)})
+    running = asyncio.create_task(run(nodes))
+    await lose(nodes, "node-1")
+    assert states(await running)[-1] == ("SUCCEEDED", "completed")

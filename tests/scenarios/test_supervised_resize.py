@@ -1,0 +1,190 @@
+"""A job is to be of another size: its ranks end at an agreed step, and others go on from what those left in memory."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import pytest
+from tests.support.supervised_job import SPEC
+
+from regroup.workers.contract.messages import (Done, Exited, Joined, Restored, StepRow)
+from tests.service.supervisor.test_planned_move import (Nodes, Rig)
+
+_STEP_S = 0.005
+ELASTIC = {**SPEC, "layout": {"dp": {"min": 1, "target": 2, "max": 4}}}
+
+
+def seat(number: int, ranks: int) -> dict[str, Any]:
+    return {"node_id": f"node-{number}", "name": f"n{number}", "address": "h", "ranks": ranks}
+
+
+class Ranks(Nodes):
+    """Several on a node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sets: dict[str, list[dict[str, Any]]] = {}
+        """Node → shards in its memory."""
+        self.gave_up: list[str] = []
+        self.restores: dict[int, dict[str, Any]] = {}
+        """Generation → where it was told that its state comes from."""
+
+    def _holdings(self, node: str) -> list[Any]:
+        return self.sets.get(node, [])
+
+    def _give_up_source(self, node: str, mirrors: bool) -> None:
+        assert mirrors, "it has two nodes"
+        self.gave_up.append(node)
+
+    def _forget(self, node_id: str) -> None:
+        super()._forget(node_id)
+        self.sets.pop(node_id, None)
+
+    def _form(self, node: str, joins: list[dict[str, Any]], devices: list[int], holders: Any) -> dict[str, Any]:
+        generation = joins[0]["generation"]
+        self.restores[generation] = joins[0]["restore"]
+        self.fetched.append((node, generation, dict(holders)))
+        self.members.setdefault(generation, {}).update({f"{node}/{join['rank']}": join["rank"] for join in joins})
+        self.generation[node], self.said[node] = generation, []
+        self.running[node] = [join["rank"] for join in joins]
+        for join in joins:
+            self.tasks.append(asyncio.get_running_loop().create_task(self._rank(node, join)))
+        return {}
+
+    async def _rank(self, node: str, join: Mapping[str, Any]) -> None:
+        rank, generation, step = join["rank"], join["generation"], join["restore"]["step"]
+        self._say(node, Joined(rank, generation, 1.0))
+        self._say(node, Restored(rank, generation, step, 2.0))
+        while step < self.stops.get(generation, (10**9, False))[0]:
+            await asyncio.sleep(_STEP_S)
+            if generation in self.ended or node in self.dead:
+                return
+            step += 1
+            self.step = max(self.step, step)
+            if rank == 0:
+                self._say(node, StepRow(generation, step, time.time(), 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
+                world = join["world_size"]
+                mine: dict[str, list[dict[str, Any]]] = {}
+                for place, local in self.members[generation].items():
+                    mine.setdefault(place.split("/")[0], []).append(
+                        {"rank": local, "world_size": world, "generation": generation, "step": step,
+                         "layout_hash": str(join["layout"]), "size_bytes": 1}
+                    )  # fmt: skip
+                self.sets |= mine
+        self._say(node, Done(rank, generation, step, stopped=True))
+        self._say(node, Exited(rank, generation, 0, time.time()))
+
+
+class Resized(Rig):
+    def __init__(self) -> None:
+        super().__init__(ELASTIC)
+
+    def resize(self, nodes: list[dict[str, Any]], *, leaving: Mapping[str, str] | None = None, **layout: int) -> None:
+        resize = {"leaving": leaving or {}, "why": "resized on request", "noticed_s": time.time(), "deadline_s": None,
+                  "gives_up": False, "sizes": {"before": {"dp_shard": 2}, "after": layout}}  # fmt: skip
+        split = {"dp_replicate": 1, "dp_shard": 1, "cp": 1, "tp": 1, "pp": 1, **layout}
+        self.life.intend({"nodes": nodes, "layout": split, "resize": resize})
+
+
+@pytest.fixture
+async def rig() -> AsyncGenerator[Resized]:
+    made = Resized()
+    made.running.cancel()
+    await asyncio.gather(made.running, return_exceptions=True)
+    made.nodes = Ranks()
+    made.begin()
+    yield made
+    for task in (made.running, *made.nodes.tasks):
+        while not task.done():
+            task.cancel()
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "dp", "fetched"),
+    [
+        ([seat(0, 2), seat(1, 2)], 4, {"node-0": {1: "node-1"}, "node-1": {0: "node-0"}}),
+        ([seat(0, 2), seat(1, 1)], 3, {"node-0": {1: "node-1"}, "node-1": {0: "node-0"}}),
+        ([seat(0, 1)], 1, {"node-0": {1: "node-1"}}),
+        (
+            [seat(0, 1), seat(1, 1), seat(2, 1)], 3,
+            {"node-0": {1: "node-1"}, "node-1": {0: "node-0"}, "node-2": {0: "node-0", 1: "node-1"}},
+        ),
+    ],
+    ids=["grown inside its nodes", "2+1 ranks", "shrunk to one node", "grown onto another node"],
+)  # fmt: skip
+async def test_a_job_goes_on_at_another_size_without_losing_a_step(
+    rig: Resized, nodes: list[dict[str, Any]], dp: int, fetched: dict[str, dict[int, str]]
+) -> None:
+    await rig.trains()
+    rig.resize(nodes, dp_shard=dp)
+    moved = await rig.goes()
+    gone = {"node-1"} - {node["node_id"] for node in nodes}
+    assert moved.former == dict.fromkeys(gone, "node-1") and moved.layout["dp_shard"] == dp
+    last, save = rig.nodes.stops[1]
+    assert not save
+    await rig.trains(generation=2)
+    held = {
+        node: {rank: each["host"] for rank, each in found.items()} for node, g, found in rig.nodes.fetched if g == 2
+    }
+    assert held == fetched, "every node has all shards of the ranks before, wherever they lie"
+    assert isinstance(rig.nodes, Ranks)
+    told = rig.nodes.restores[2]
+    assert (told["source"], told["step"], told["generation"], told["world_size"]) == ("memory", last, 1, 2)
+    (formed,) = [data for data in rig.events("generation") if data["number"] == 2]
+    assert (formed["start_step"], formed["cause"], formed["world_size"]) == (last, "resized", dp)
+    assert formed["layout"]["dp_shard"] == dp
+    incident = rig.events("incident")[-1]
+    assert (incident["reason"], incident["rung"], incident["at_step"], incident["steps_lost"]) == (
+        "resized", "resize", last, 0,
+    )  # fmt: skip
+    assert rig.states()[1:] == [("RUNNING", "first_step"), ("RESIZING", "resized"), ("RUNNING", "first_step")]
+    starts = [call for call in rig.nodes.calls if call[1] == "kill"]
+    assert not [node for node, _ in starts if node in {each["node_id"] for each in nodes}], "no agent is restarted"
+
+
+async def test_what_ranks_were_restored_from_is_given_up_once_they_have_a_set_of_their_own(rig: Resized) -> None:
+    await rig.trains()
+    rig.resize([seat(0, 2), seat(1, 1)], dp_shard=3)
+    await rig.goes()
+    nodes = rig.nodes
+    assert isinstance(nodes, Ranks)
+    await rig.until(lambda: sorted(nodes.gave_up) == ["node-0", "node-1"])
+    assert nodes.step >= nodes.stops[1][0] + 2
+
+
+async def test_a_supervisor_that_restarts_begins_with_the_size_of_the_last_change(rig: Resized) -> None:
+    """It is born with that of the beginning; a change inside the same nodes must not be lost on it."""
+    await rig.trains()
+    born = rig.payload
+    rig.resize([seat(0, 2), seat(1, 1)], dp_shard=3)
+    moved = await rig.goes()
+    await rig.trains(generation=2)
+    rig.running.cancel()
+    await asyncio.gather(rig.running, return_exceptions=True)
+    rig.payload = born
+    rig.begin()
+    again = await asyncio.wait_for(rig.running, 20)
+    assert again.is_known and again.shape == moved.shape
+
+
+async def test_the_same_size_is_no_change(rig: Resized) -> None:
+    await rig.trains()
+    rig.resize([seat(0, 1), seat(1, 1)], dp_shard=2)
+    await rig.trains(steps=10)
+    assert not rig.nodes.stops and not rig.running.done()
+
+
+async def test_a_failure_while_a_size_is_prepared_goes_on_at_that_size(rig: Resized) -> None:
+    """It is ready, and its ranks do not listen: one that dies then is one change, not two."""
+    await rig.trains()
+    rig.nodes.listens = False
+    rig.resize([seat(0, 2), seat(1, 2)], dp_shard=4)
+    await rig.until(lambda: any(method == "stop" for _, method in rig.nodes.calls))
+    rig.nodes._say("node-1", Exited(1, 1, -9, time.time()))
+    moved = await rig.goes()
+    assert moved.layout["dp_shard"] == 4
+    await rig.trains(generation=2)
+    incident = rig.events("incident")[-1]
+    assert (incident["reason"], incident["rung"]) == ("rank_exit", "resize")

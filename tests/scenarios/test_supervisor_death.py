@@ -1,0 +1,140 @@
+"""The supervisor dies at every point of a job, before and after each record that it writes, and another goes on."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from tests.support.memory_records import Records
+from tests.support.supervised_job import (STEPS, FakeNodes, life)
+
+from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.domain.states import (TRANSITIONS, JobState)
+from regroup.workers.contract.messages import (Exited, Failed, Message)
+from regroup.workers.contract.rank_error import (ErrorClass, RankError)
+
+Breaks = Mapping[tuple[int, int], Message | str]
+
+KILLED = Exited(0, 1, -9, 3.0)
+BAD = Failed(0, 1, RankError(ErrorClass.USER, "ValueError", "bad", "Traceback …", 2, "forward", 3.0))
+SCENES: Mapping[str, Breaks] = {
+    "nothing happens": {},
+    "a rank dies": {(1, 4): KILLED},
+    "an agent dies": {(1, 4): "node-1"},
+    "a rank dies, and one of the next generation": {(1, 3): KILLED, (2, 5): Exited(0, 2, -11, 4.0)},
+    "user code raises": {(1, 2): BAD},
+    "ranks die again and again": {(generation, 2): Exited(0, generation, -11, 3.0) for generation in range(1, 9)},
+}
+
+
+class Mortal(Records):
+    """Records whose writer dies around the write of number `at`: nothing of it goes on after that."""
+
+    def __init__(self, at: int | None = None, *, is_written: bool = False) -> None:
+        super().__init__()
+        self.at, self.is_written = at, is_written
+        self.writes: list[str] = []
+        self.died = asyncio.Event()
+
+    async def create(self, key: str, value: bytes) -> bool:
+        if self.died.is_set():
+            await asyncio.Event().wait()
+        number = len(self.writes)
+        self.writes.append(key)
+        if number == self.at and not self.is_written:
+            await self._die()
+        created = await super().create(key, value)
+        if number == self.at:
+            await self._die()
+        return created
+
+    def revive(self) -> None:
+        self.at, self.died = None, asyncio.Event()
+
+    async def _die(self) -> None:
+        self.died.set()
+        await asyncio.Event().wait()
+
+
+@dataclass
+class Outcome:
+    """What the database would hold in the end."""
+
+    events: dict[str, SupervisorEvent] = field(default_factory=dict[str, SupervisorEvent])
+
+    def of(self, kind: str) -> list[SupervisorEvent]:
+        return [event for event in self.events.values() if event.type == kind]
+
+    @property
+    def states(self) -> list[str]:
+        return [event.data["state"] for event in self.of("state")]
+
+    @property
+    def end(self) -> tuple[str, str]:
+        last = self.of("state")[-1].data
+        return last["state"], last["reason"]
+
+    @property
+    def incidents(self) -> list[dict[str, Any]]:
+        """The newest revision of each."""
+        newest = {event.data["id"]: dict(event.data) for event in self.of("incident")}
+        return list(newest.values())
+
+    @property
+    def committed(self) -> list[int]:
+        """Steps of the rows that no later generation has superseded."""
+        starts = {event.generation: event.data["start_step"] for event in self.of("generation")}
+        return sorted(
+            event.data["step"]
+            for event in self.of("step")
+            if all(start >= event.data["step"] for number, start in starts.items() if number > event.generation)
+        )
+
+
+async def lives(breaks: Breaks, records: Mortal) -> Outcome:
+    """Run a job until its end, in as many lives as it takes."""
+    nodes, outcome = FakeNodes(breaks), Outcome()
+    while True:
+        made, journal = life(nodes, records)
+        running = asyncio.create_task(made.run())
+        dying = asyncio.create_task(records.died.wait())
+        done, _ = await asyncio.wait({running, dying}, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        assert done, "it stands still"
+        is_dead = records.died.is_set()
+        for task in (running, dying):
+            task.cancel()
+        await asyncio.gather(running, dying, return_exceptions=True)
+        for event in await journal.since("", 0, 0):
+            outcome.events.setdefault(event.key, event)
+        if not is_dead:
+            return outcome
+        records.revive()
+
+
+@pytest.mark.parametrize("scene", SCENES)
+async def test_whenever_it_dies_the_job_ends_as_it_would_have(scene: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regroup.service.policy.recovery.classify._BACKOFF_CAP_S", 0.0)
+    whole_records = Mortal()
+    whole = await lives(SCENES[scene], whole_records)
+    for at, key in enumerate(whole_records.writes):
+        for is_written in (False, True):
+            records = Mortal(at, is_written=is_written)
+            outcome = await lives(SCENES[scene], records)
+            said = (
+                f"dead {'after' if is_written else 'before'} write {at}, {key}: {outcome.states}, {outcome.incidents}"
+            )
+            assert len(records.writes) > at, said
+            assert outcome.end == whole.end, said
+            assert [item["reason"] for item in outcome.incidents] == [item["reason"] for item in whole.incidents], said
+            assert [item["rung"] for item in outcome.incidents] == [item["rung"] for item in whole.incidents], said
+            assert outcome.committed == whole.committed, said
+            for one, other in pairwise(outcome.states):
+                assert JobState(other) in TRANSITIONS[JobState(one)] or one == other, said
+            if whole.end[0] == "SUCCEEDED":
+                assert outcome.committed == list(range(1, STEPS + 1)), said
+                assert all("first_step_s" in item["times"] for item in outcome.incidents), said
+            numbers = [json.loads(value)["number"] for key, value in records.data.items() if key.startswith("gen")]
+            assert numbers == sorted(set(numbers)), said

@@ -1,0 +1,213 @@
+"""What befalls nodes, from a supervisor's word to the queue that goes around them: the controller over a cluster in
+memory and a real SQLite store."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regroup.service.policy.detection.node_quarantine import (Happening, NodeEvent, Rule, key_of_silence)
+from regroup.service.domain.topology import MACHINE_LABEL
+from regroup.service.ports.cluster import (Node, SupervisorEvent, supervisor_name)
+from regroup.service.controller.controller import Controller
+from tests.support.fake_cluster import (FakeCluster, FakeSupervisor)
+from regroup.service.cluster_state.node_health import (closed, faults_in)
+from regroup.service.settings import Settings
+from regroup.service.spec.job import parse_spec
+from regroup.service.domain.states import JobState
+from regroup.service.store.records import JobRow, NewJob
+from regroup.service.store.store import Store
+
+RULE = Rule(3600.0, 600.0)
+
+
+def node(number: int) -> Node:
+    return Node(f"{number}" * 40, f"local-{number}", "10.0.0.1", cpus=2, free_cpus=2)
+
+
+def incident(number: int, reason: str, node_id: str, evidence: Any = None) -> dict[str, Any]:
+    return {"id": f"i{number}", "cause": f"{reason} there", "reason": reason, "node_id": node_id, "evidence": evidence}
+
+
+def told(kind: str, data: dict[str, Any], key: str = "k", time_s: float = 50.0) -> SupervisorEvent:
+    return SupervisorEvent(1, key, kind, 1, time_s, data)
+
+
+def test_incidents_and_notes_that_name_a_node_speak_against_it() -> None:
+    reported = [
+        told("incident", incident(1, "agent_lost", "n1")),
+        told("incident", incident(1, "agent_lost", "n1")),
+        told("incident", incident(2, "rank_exit", "n1", {"out_of_memory": True}), time_s=1e12),
+        told("incident", incident(3, "rank_exit", "n1")),
+        told("incident", incident(4, "user_error", "n1", {"error_class": "user"})),
+        told("incident", incident(5, "agent_lost", "of another job")),
+        told("incident", {"id": "i6", "cause": "SIGKILL", "evidence": "SIGKILL"}),
+        told("note", {"kind": "stuck", "node": "local-1", "pids": [7]}, "note:1"),
+        told("note", {"kind": "progress", "node": "local-1"}),
+        told("note", {"kind": "condition", "node": "local-1", "what": "device", "message": "GPU 0 is lost"}, "note:2"),
+        told("note", {"kind": "condition", "node": "local-1", "what": "device", "message": ""}),
+        told("note", {"kind": "condition", "node": "local-1", "what": "disk", "message": "3 MiB are free for /tmp"}),
+        told("step", {"step": 1}),
+    ]
+    found = faults_in("j", reported, {"n1": "m1", "local-1": "m1"}, 60.0)
+    assert [(fault.kind, fault.key, fault.time_s) for fault in found] == [
+        (Happening.AGENT_LOST, "incident:i1", 50.0),
+        (Happening.AGENT_LOST, "incident:i1", 50.0),
+        (Happening.OUT_OF_MEMORY, "incident:i2", 60.0),
+        (Happening.UNKILLABLE, "j:note:1", 50.0),
+        (Happening.DEVICE, "j:note:2", 50.0),
+    ]
+    assert {(fault.node, fault.job_id) for fault in found} == {("m1", "j")} and found[0].message == "agent_lost there"
+
+
+def test_a_machine_is_known_again_under_another_name() -> None:
+    losses = [NodeEvent("m1", Happening.NODE_LOST, 100.0 * n, f"{n}") for n in (1, 2, 3)]
+    before = replace(node(1), labels={MACHINE_LABEL: "m1"})
+    again = replace(before, id="9" * 40, name="10.0.0.9")
+    assert [bool(each.closed) for each in closed([before, again, node(2)], losses, 301.0, RULE)] == [True, True, False]
+
+
+# ---------------------------------------------------------------- the controller
+
+
+class House:
+    """A store and a cluster of two nodes with two CPUs each, and a controller over them."""
+
+    def __init__(self, store: Store, cluster: FakeCluster) -> None:
+        self.store, self.cluster = store, cluster
+
+    async def submit(self, name: str, dp: int = 2, **fields: Any) -> str:
+        training = {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 10}
+        workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
+        spec = parse_spec({"name": name, "workload": workload, "training": training, "layout": {"dp": dp}, **fields})
+        new = NewJob(f"j-{name}", spec, f"file:///s/jobs/j-{name}")
+        return (await self.store.submit(new, now=time.time(), actor="test")).id
+
+    async def until(self, job_id: str, *states: JobState) -> JobRow:
+        async with asyncio.timeout(10):
+            while True:
+                mark = self.store.changes.mark()
+                if (job := await self.store.job(job_id)).state in states:
+                    return job
+                await self.store.changes.wait(job_id, mark, 0.5)
+
+    async def started(self, job_id: str) -> tuple[FakeSupervisor, list[str]]:
+        """Its supervisor, and the names of its nodes."""
+        await self.until(job_id, JobState.STARTING, JobState.RUNNING)
+        supervisor = self.cluster.supervisors[supervisor_name(job_id)]
+        return supervisor, [node["name"] for node in supervisor.payload["nodes"]]
+
+    async def unmet(self, job_id: str, reason: str) -> str:
+        """Why it waits, once it does for this reason."""
+        async with asyncio.timeout(10):
+            while True:
+                for condition in (await self.store.job(job_id)).conditions:
+                    if condition.reason == reason:
+                        return condition.message
+                await asyncio.sleep(0.02)
+
+    async def fail_and_end(self, job_id: str, **said: Any) -> None:
+        """Let a job tell of an incident on its node, and end."""
+        supervisor, _ = await self.started(job_id)
+        node_id = supervisor.payload["nodes"][0]["node_id"]
+        await supervisor.emit(
+            "incident", f"incident:{job_id}", **{**incident(0, "agent_lost", node_id), "id": job_id, **said}
+        )
+        await supervisor.state("FAILED", "budget_exhausted", "too often")
+        await self.until(job_id, JobState.FAILED)
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncGenerator[House]:
+    settings = Settings(state_dir=tmp_path, sync_wait_s=5, lease_s=1.5)
+    store = await Store.open(settings.database_url)
+    cluster = FakeCluster([node(1), node(2)])
+    task = asyncio.create_task(Controller(store, cluster, settings).run())
+    yield House(store, cluster)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    await store.close()
+
+
+def long_ago(count: int, name: str = "local-1") -> list[NodeEvent]:
+    """Losses of some minutes ago, which by themselves are none too many."""
+    now = time.time()
+    return [NodeEvent(name, Happening.NODE_LOST, now - 60 * n - 60, f"old:{n}") for n in range(count)]
+
+
+async def note(store: Store, events: list[NodeEvent]) -> None:
+    for event in events:
+        await store.note_node_order(event)
+
+
+async def test_a_node_that_fails_once_more_is_gone_around_and_named_to_who_needs_it(house: House) -> None:
+    await note(house.store, long_ago(2))
+    first = await house.submit("first")
+    supervisor, names = await house.started(first)
+    assert names == ["local-1"], "twice is not yet too often"
+    assert supervisor.payload["preflight"] is True
+    await house.fail_and_end(first)
+    kept = [event for event in await house.store.node_events() if event.job_id == first]
+    assert [(event.node, event.kind) for event in kept] == [("local-1", Happening.AGENT_LOST)]
+    assert (await house.started(await house.submit("second")))[1] == ["local-2"]
+    message = await house.unmet(await house.submit("large", dp=4), "nodes_closed")
+    assert "local-1 is quarantined until" in message and "1 x agent_lost" in message
+    before = (await house.store.job("j-large")).version
+    await asyncio.sleep(0.5)  # some looks of the controller
+    assert (await house.store.job("j-large")).version == before, "it waits, and is not tried again and again"
+    await house.store.note_node_order(NodeEvent("local-1", Happening.UNCORDONED, time.time(), "u", actor="ann"))
+    await house.fail_and_end("j-second", reason="user_error")
+    assert (await house.started("j-large"))[1] == ["local-1", "local-2"]
+
+
+async def test_a_cordoned_node_keeps_its_job_and_gets_no_other(house: House) -> None:
+    first = await house.submit("first")
+    supervisor, _ = await house.started(first)
+    order = NodeEvent("local-1", Happening.CORDONED, time.time(), "c", actor="ann", message="fan")
+    await house.store.note_node_order(order)
+    assert (await house.started(await house.submit("second")))[1] == ["local-2"]
+    assert "local-1 is cordoned by ann: fan" in await house.unmet(await house.submit("third"), "busy")
+    await supervisor.state("RUNNING", "first_step")
+    await house.until(first, JobState.RUNNING)
+
+
+async def test_a_spare_that_finds_itself_bad_is_closed_before_it_is_needed(house: House) -> None:
+    house.cluster.unfit = {node(1).id: "core 3 multiplies wrongly"}
+    async with asyncio.timeout(10):
+        while not (events := await house.store.node_events()):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    assert {(event.node, event.kind) for event in events} == {("local-1", Happening.PREFLIGHT)}
+    assert (await house.started(await house.submit("first")))[1] == ["local-2"]
+    assert "core 3 multiplies wrongly" in await house.unmet(await house.submit("large", dp=4), "nodes_closed")
+
+
+async def test_a_node_that_fell_silent_is_open_as_soon_as_nothing_of_the_job_is_left(house: House) -> None:
+    now = time.time()
+    silent = [
+        NodeEvent(f"local-{n}", Happening.SILENT, now, key_of_silence(node_id, "grant"), job)
+        for n, node_id, job in (
+            (1, node(1).id, "j-gone"),
+            (2, node(2).id, "j-other"),
+            (2, "f" * 40, "j-gone"),  # the machine came back as another node: it cannot tell
+        )
+    ]
+    await note(house.store, silent)
+    job = await house.submit("waits")
+    assert "local-1 is silent: ranks may run there until" in await house.unmet(job, "nodes_closed")
+    house.cluster.clear = {(node(1).id, "j-gone"), (node(2).id, "j-gone")}
+    assert (await house.started(job))[1] == ["local-1"]
+    (proof,) = [event for event in await house.store.node_events() if event.kind is Happening.CLEARED]
+    assert (proof.node, proof.job_id) == ("local-1", "j-gone")
+
+
+async def test_what_a_job_rehearses_is_no_fault_of_its_node(house: House) -> None:
+    faults = [{"at": {"rank": 0, "step": 1, "phase": "forward"}, "do": "kill_agent"}]
+    job = await house.submit("rehearsal", faults=faults)
+    await house.fail_and_end(job)
+    assert await house.store.node_events() == []

@@ -1,0 +1,105 @@
+"""A job that makes little use of its devices, over a real store."""
+
+import itertools
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regroup.service.policy.detection.node_quarantine import Rule as HealthRule
+from regroup.service.policy.detection.low_utilization import Rule
+from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.controller.low_utilization import LowUse
+from regroup.service.observability.prometheus import Metrics
+from regroup.service.spec.job import parse_spec
+from regroup.service.domain.states import (JobState, Reason, advance)
+from regroup.service.store.records import WELL_USED, JobRow, Lease, NewJob
+from regroup.service.store.store import Store
+
+RULE = Rule(below=0.05, after_s=300.0, suspend_after_s=600.0)
+
+
+@dataclass
+class Job:
+    """One that trains, at a pace and with a use that a test says."""
+
+    store: Store
+    lease: Lease
+    now: float = 1000.0
+    step: int = 0
+    _seq: int = 0
+
+    async def emit(self, kind: str, **data: Any) -> JobRow:
+        self._seq += 1
+        event = SupervisorEvent(self._seq, f"{kind}:{self._seq}", kind, 1, self.now, data)
+        return await self.store.ingest(self.lease, "j-gpt", "boot", [event], {})
+
+    async def passes(self, seconds: float, low_use: LowUse, mfu: float) -> JobRow:
+        """Steps of a second each, looked at every 10 s."""
+        for _ in range(int(seconds // 10)):
+            self.now, self.step = self.now + 10, self.step + 10
+            row = {"tokens": 64, "samples": 4, "samples_hash": 1, "stall_s": 0.0, "duration_s": 1.0, "loss": 2.0}
+            job = await self.emit("step", step=self.step, **row, extra={"mfu": mfu})
+            await low_use.look(job, self.now)
+        return await self.store.job("j-gpt")
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncGenerator[Store]:
+    opened = await Store.open(f"sqlite:///{tmp_path}/regroup.db")
+    yield opened
+    await opened.close()
+
+
+async def running(store: Store, **fields: Any) -> Job:
+    training = {"global_batch": 4, "micro_batch": 1, "sequence": 16, "steps": 100000}
+    workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
+    spec = parse_spec({"name": "gpt", "workload": workload, "training": training, **fields})
+    await store.submit(NewJob("j-gpt", spec, "file:///s"), now=900.0, actor="test")
+    lease = await store.acquire_lease("test", 3600.0)
+    assert lease is not None
+    job, states = Job(store, lease), [JobState.QUEUED, JobState.PLACING, JobState.STARTING, JobState.RUNNING]
+    for source, target in itertools.pairwise(states):
+        await store.apply(lease, advance("j-gpt", source, target, Reason.PLACED), now=1000.0)
+    split = {"dp_replicate": 1, "dp_shard": 1, "cp": 1, "tp": 1, "pp": 1}
+    formed = {"number": 1, "layout": split, "world_size": 1, "ranks": [], "start_step": 0, "restore": {}, "cause": ""}
+    await job.emit("generation", **formed)
+    return job
+
+
+async def told(store: Store) -> list[bool]:
+    return [event.data["low"] for event in await store.events("j-gpt") if event.type == "low_use"]
+
+
+async def test_it_is_said_taken_back_and_said_again(store: Store) -> None:
+    job = await running(store)
+    low_use = LowUse(job.lease, store, Rule(0.05, 300.0))
+    assert not (await job.passes(290, low_use, 0.01)).conditions, "not measured for long enough"
+    found = await job.passes(100, low_use, 0.01)
+    assert [(each.type, each.status, each.reason) for each in found.conditions] == [(WELL_USED, False, "low_use")]
+    assert found.conditions[0].message == "it makes use of 1.0% of what its devices could do, over 5 min"
+    text = (await Metrics(store, HealthRule(3600.0, 600.0)).render()).decode()
+    assert 'regroup_job_low_use{job="gpt",job_id="j-gpt",project="default"} 1.0' in text
+    assert not (await job.passes(600, low_use, 0.3)).conditions
+    assert (await job.passes(3000, low_use, 0.01)).state is JobState.RUNNING, "nobody wants it suspended"
+    assert await told(store) == [True, False, True]
+
+
+async def test_it_is_suspended_in_the_end_also_by_a_control_plane_that_came_meanwhile(store: Store) -> None:
+    job = await running(store)
+    found = await job.passes(400, LowUse(job.lease, store, RULE), 0.01)
+    (said,) = found.conditions
+    found = await job.passes(800, LowUse(job.lease, store, RULE), 0.01)
+    wish = found.intents["suspend"]
+    assert "1.0% of what its devices could do" in wish["why"]
+    assert 600 <= wish["asked_s"] - said.last_transition_time <= 640
+    (event,) = [each for each in await store.events("j-gpt") if each.type == "intent"]
+    assert event.actor == "controller"
+
+
+async def test_who_keeps_what_it_has_is_only_told_of(store: Store) -> None:
+    job = await running(store, preemptibility="semi")
+    found = await job.passes(2000, LowUse(job.lease, store, RULE), 0.01)
+    assert found.intents == {} and [each.type for each in found.conditions] == [WELL_USED]

@@ -1,0 +1,219 @@
+"""Lost nodes of a live job and who takes their place: rows first, grants then, and nothing held when it cannot be."""
+
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from regroup.service.policy.detection.node_quarantine import (Happening, NodeEvent, Rule)
+from regroup.service.policy.scheduling.decide import (Turn, decide, sizes_of)
+from regroup.service.policy.scheduling.entries import Waiting
+from regroup.service.cluster_state.allocations import (allot, grant_of, take_all)
+from regroup.service.ports.cluster import Node
+from tests.support.fake_cluster import FakeCluster
+from regroup.service.cluster_state.node_health import NodeHealth
+from regroup.service.controller.node_replacement import (Replacing, replace_lost)
+from regroup.service.settings import Settings
+from regroup.service.spec.job import parse_spec
+from regroup.service.domain.states import (JobState, Reason, advance)
+from regroup.service.store.records import Lease, NewJob
+from regroup.service.store.store import Store
+
+JOB = "j-gpt"
+
+
+def node(number: int, cpus: int = 2, gpus: int = 0) -> Node:
+    name = f"local-{number}"
+    return Node(f"{number}" * 40, name, "10.0.0.1", cpus=cpus, free_cpus=cpus, gpus=gpus, free_gpus=gpus)
+
+
+@dataclass
+class Rig:
+    """A job of four ranks that runs on two nodes."""
+
+    store: Store
+    cluster: FakeCluster
+    lease: Lease
+
+    async def run(self, device: str = "cpu", layout: dict[str, object] | None = None, sequence: int = 16) -> None:
+        training = {"global_batch": 8, "micro_batch": 1, "sequence": sequence, "steps": 10}
+        workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
+        resources = {"device": device}
+        spec = parse_spec({"name": "gpt", "workload": workload, "training": training, "layout": layout or {"dp": 4},
+                           "resources": resources})  # fmt: skip
+        await self.store.submit(NewJob(JOB, spec, f"file:///s/jobs/{JOB}"), now=1.0, actor="test")
+        (turn,) = decide([Waiting(JOB, "gpt", sizes_of(spec))], await self.cluster.nodes())
+        assert isinstance(turn, Turn)
+        placed = advance(JOB, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
+        job = await self.store.job(JOB)
+        await self.store.apply(self.lease, placed, now=2.0, allot=allot(job, turn))
+        await take_all(self.cluster, [grant_of(row) for row in await self.rows("grant")])
+
+    async def rows(self, kind: str) -> list:
+        return [row for row in await self.store.live_allotments(JOB) if row.kind == kind]
+
+    async def replace(self, *lost: Node) -> str:
+        job = await self.store.job(JOB)
+        return await replace_lost(*self.parts, job, [one.id for one in lost], time.time())
+
+    @property
+    def parts(self) -> tuple[Lease, Store, FakeCluster, NodeHealth]:
+        health = NodeHealth(self.lease, self.store, self.cluster, Rule(3600.0, 600.0))
+        return self.lease, self.store, self.cluster, health
+
+    async def names(self) -> list[str]:
+        return [row.data["name"] for row in await self.rows("grant")]
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncGenerator[Rig]:
+    store = await Store.open(Settings(state_dir=tmp_path).database_url)
+    lease = await store.acquire_lease("test", 60.0)
+    assert lease is not None
+    yield Rig(store, FakeCluster([node(1), node(2)]), lease)
+    await store.close()
+
+
+async def test_whoever_takes_a_place_takes_the_ranks_that_it_had(rig: Rig) -> None:
+    await rig.run(layout={"dp": 2, "pp": 2, "data_parallel": "ddp"}, sequence=4096)
+    before = [row.data["numbers"] for row in await rig.rows("grant")]
+    assert before == [[0, 2], [1, 3]], "stages of one pipeline share a node"
+    rig.cluster.add_node(node(3))
+    rig.cluster.remove_node(node(1).id)
+    assert await rig.replace(node(1)) == ""
+    (plan,) = [row.data for row in await rig.rows("supervisor")]
+    assert [(each["name"], each["numbers"]) for each in plan["nodes"]] == [("local-3", [0, 2]), ("local-2", [1, 3])]
+
+
+async def test_another_node_takes_the_lost_ones_place_in_rank_order(rig: Rig) -> None:
+    await rig.run()
+    before = {row.node_id: row.name for row in await rig.rows("grant")}
+    rig.cluster.add_node(node(3))
+    rig.cluster.remove_node(node(1).id)
+    assert await rig.replace(node(1)) == ""
+    assert sorted(await rig.names()) == ["local-2", "local-3"]
+    (supervisor,) = await rig.rows("supervisor")
+    told = supervisor.data["nodes"]
+    assert [(each["name"], each["ranks"]) for each in told] == [("local-3", 2), ("local-2", 2)], "the first is the heir"
+    assert list(told[1]["grants"]) == [before[node(2).id]] and supervisor.data["layout"]["dp_shard"] == 4
+    assert {name for each in told for name in each["grants"]} == set(rig.cluster.held)
+    assert [row.node_id for row in await rig.rows("agent")] == [node(2).id, node(3).id]
+    event = (await rig.store.events(JOB))[-1]
+    assert (event.type, event.data) == ("nodes", {"lost": ["local-1"], "taken": ["local-3"]})
+    assert await rig.replace(node(1)) == "", "it is not the job's any more"
+    assert len(await rig.store.events(JOB)) == event.number
+
+
+async def test_devices_of_the_nodes_that_stay_are_told_again(rig: Rig) -> None:
+    rig.cluster.remove_node(node(1).id)
+    rig.cluster.remove_node(node(2).id)
+    for number in (1, 2):
+        rig.cluster.add_node(node(number, cpus=4, gpus=2))
+    await rig.run("cuda")
+    rig.cluster.add_node(node(3, cpus=4, gpus=4))
+    rig.cluster.remove_node(node(2).id)
+    assert await rig.replace(node(2)) == ""
+    (supervisor,) = await rig.rows("supervisor")
+    assert [each["devices"] for each in supervisor.data["nodes"]] == [[0, 1], [0, 1]]
+
+
+async def test_a_node_that_is_there_may_come_back_by_itself(rig: Rig) -> None:
+    await rig.run()
+    rig.cluster.add_node(node(3))
+    assert await rig.replace(node(1)) == ""
+    assert sorted(await rig.names()) == ["local-1", "local-2"]
+
+
+async def test_a_node_that_is_there_but_brings_no_agent_up_is_replaced_too(rig: Rig) -> None:
+    await rig.run()
+    rig.cluster.add_node(node(3))
+    replacing = Replacing(*rig.parts, 30.0)
+    await replacing.look(await rig.store.job(JOB), [node(1).id], 3.0)
+    assert replacing.is_waiting and sorted(await rig.names()) == ["local-1", "local-2"]
+    replacing._since_s = time.monotonic() - 2.0  # pyright: ignore[reportPrivateUsage]
+    await replacing.look(await rig.store.job(JOB), [node(1).id], 4.0)
+    assert sorted(await rig.names()) == ["local-2", "local-3"]
+    await replacing.look(await rig.store.job(JOB), [], 5.0)
+    assert not replacing.is_waiting
+
+
+async def test_that_there_is_none_is_said_after_a_while(rig: Rig) -> None:
+    await rig.run()
+    rig.cluster.remove_node(node(1).id)
+    patient, impatient = (Replacing(*rig.parts, wait_s) for wait_s in (30.0, -1.0))
+    for replacing, said in ((patient, False), (impatient, True)):
+        await replacing.look(await rig.store.job(JOB), [node(1).id], 3.0)
+        assert bool(replacing.no_spare) is said
+
+
+async def test_where_there_is_no_room_it_says_so_and_holds_nothing_more(rig: Rig) -> None:
+    await rig.run()
+    rig.cluster.add_node(node(3, cpus=1))
+    rig.cluster.remove_node(node(1).id)
+    why = await rig.replace(node(1))
+    assert why.startswith("no other node has room for 2 of 4 ranks: ") and "local-3 holds 1" in why
+    assert sorted(await rig.names()) == ["local-1", "local-2"]
+
+
+async def test_a_node_that_refuses_leaves_all_as_it_was(rig: Rig) -> None:
+    await rig.run()
+    rig.cluster.add_node(node(3))
+    rig.cluster.refuse = {node(3).id}
+    rig.cluster.remove_node(node(1).id)
+    assert "does not hold" in await rig.replace(node(1))
+    assert sorted(await rig.names()) == ["local-1", "local-2"]
+    assert all("local-3" not in name for name in rig.cluster.held)
+    rig.cluster.refuse = set()
+    assert await rig.replace(node(1)) == "", "the next try may do"
+    assert sorted(await rig.names()) == ["local-2", "local-3"]
+
+
+async def test_room_that_another_job_was_given_is_not_free(rig: Rig) -> None:
+    """The book counts as well: the cluster may not know yet of what was allotted."""
+    await rig.run()
+    rig.cluster.add_node(node(3))
+    spec = parse_spec({"name": "other", "workload": {"kind": "builtin", "data": {"train": ["/d"]}},
+                       "training": {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 10}})  # fmt: skip
+    await rig.store.submit(NewJob("j-other", spec, "file:///s/jobs/j-other"), now=1.0, actor="test")
+    (turn,) = decide([Waiting("j-other", "other", sizes_of(spec))], [node(3)])
+    assert isinstance(turn, Turn)
+    placed = advance("j-other", JobState.QUEUED, JobState.PLACING, Reason.PLACED)
+    await rig.store.apply(rig.lease, placed, now=2.0, allot=allot(await rig.store.job("j-other"), turn))
+    rig.cluster.remove_node(node(1).id)
+    assert "no other node has room" in await rig.replace(node(1))
+
+
+async def test_a_node_that_the_cluster_has_lost_is_noted_once_and_one_that_is_closed_is_no_spare(rig: Rig) -> None:
+    await rig.run()
+    rig.cluster.remove_node(node(1).id)
+    assert "no other node has room" in await rig.replace(node(1))
+    assert "no other node has room" in await rig.replace(node(1)), "asked again and again until there is one"
+    (lost,) = await rig.store.node_events()
+    assert (lost.node, lost.kind, lost.job_id) == ("local-1", Happening.NODE_LOST, JOB)
+    rig.cluster.add_node(node(3))
+    await rig.store.note_node_order(NodeEvent("local-3", Happening.CORDONED, 1.0, "c", actor="ann", message="fan"))
+    assert (await rig.replace(node(1))).endswith("; local-3 is cordoned by ann: fan")
+    await rig.store.note_node_order(NodeEvent("local-3", Happening.UNCORDONED, 2.0, "u", actor="ann"))
+    assert await rig.replace(node(1)) == "" and sorted(await rig.names()) == ["local-2", "local-3"]
+
+
+async def test_a_node_that_said_that_it_leaves_is_not_blamed_for_it(rig: Rig) -> None:
+    await rig.run()
+    rig.cluster.add_node(node(3))
+    rig.cluster.remove_node(node(1).id)
+    job = await rig.store.job(JOB)
+    assert await replace_lost(*rig.parts, job, [node(1).id], time.time(), is_announced=True) == ""
+    assert await rig.store.node_events() == []
+
+
+async def test_a_node_that_was_given_up_while_the_cluster_has_it_is_fenced(rig: Rig) -> None:
+    await rig.run()
+    rig.cluster.add_node(node(3))
+    job = await rig.store.job(JOB)
+    assert await replace_lost(*rig.parts, job, [node(1).id], time.time(), is_overdue=True) == ""
+    (fault,) = await rig.store.node_events()
+    assert (fault.node, fault.kind, fault.job_id) == ("local-1", Happening.SILENT, JOB)
+    (fenced,) = [each for each in await rig.parts[3].nodes(time.time()) if each.closed]
+    assert fenced.id == node(1).id and "ranks may run there" in fenced.closed

@@ -1,0 +1,81 @@
+"""Which nodes are kept warm, and when, on a clock of the test's own."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.support.fake_clock import Clock
+
+from regroup.service.ports.cluster import (Grant, Node)
+from tests.support.fake_cluster import FakeCluster
+from regroup.service.controller.prewarm import Warmth
+from regroup.service.settings import Settings
+from regroup.workers.agent.standby import UNASKED_S
+
+CONTROL = Node(id="c", name="control", address="10.0.0.1", cpus=0, free_cpus=0, is_control=True)
+ROOM = Node(id="r", name="room", address="10.0.0.2", cpus=2, free_cpus=2)
+FULL = Node(id="f", name="full", address="10.0.0.3", cpus=2, free_cpus=2)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def warmth(cluster: FakeCluster, clock: Clock, folder: Path, *, standby: bool = True) -> Warmth:
+    return Warmth(cluster, Settings(state_dir=folder, standby=standby), clock)
+
+
+async def test_a_process_on_control_nodes_a_standby_where_there_is_room(clock: Clock, tmp_path: Path) -> None:
+    cluster = FakeCluster([CONTROL, ROOM, FULL, replace(ROOM, id="d", is_draining=True)])
+    await cluster.take_grant(Grant("regroup-grant:j:f:1", "j", "f", 2, "cpu", 2))
+    kept = warmth(cluster, clock, tmp_path)
+    await kept.keep()
+    await kept.keep()
+    assert cluster.warmed == ["prestart c", "stand by r"], "once, and nothing on a full or draining node"
+
+
+async def test_a_new_standby_is_soon_asked_what_it_has_found_and_the_bad_node_is_told(
+    clock: Clock, tmp_path: Path
+) -> None:
+    cluster = FakeCluster([CONTROL, ROOM])
+    cluster.unfit = {"r": "core 3 multiplies wrongly"}
+    kept = warmth(cluster, clock, tmp_path)
+    await kept.keep()
+    assert await kept.keep() == [], "not at each look"
+    clock.now_s += 20
+    assert [(node.id, why) for node, why in await kept.keep()] == [("r", "core 3 multiplies wrongly")]
+    clock.now_s += 20
+    assert await kept.keep() == [], "from then on when it is reminded"
+    unchecked = Warmth(cluster, Settings(state_dir=tmp_path, preflight=False), clock)
+    assert await unchecked.keep() == []
+
+
+async def test_standbys_are_reminded_before_they_end(clock: Clock, tmp_path: Path) -> None:
+    cluster = FakeCluster([CONTROL, ROOM])
+    kept = warmth(cluster, clock, tmp_path)
+    await kept.keep()
+    clock.now_s += UNASKED_S / 2
+    await kept.keep()
+    assert cluster.warmed == ["prestart c", "stand by r", "stand by r"]
+
+
+async def test_what_a_job_took_is_replaced_and_the_control_node_waits_until_it_has_started(
+    clock: Clock, tmp_path: Path
+) -> None:
+    cluster = FakeCluster([CONTROL, ROOM])
+    kept = warmth(cluster, clock, tmp_path)
+    await kept.keep()
+    kept.used(["r"])
+    await kept.keep()
+    assert cluster.warmed == ["prestart c", "stand by r", "stand by r"]
+    clock.now_s += 60
+    await kept.keep()
+    assert cluster.warmed[3:] == ["prestart c", "stand by r"], "the new one is asked what it has found, too"
+
+
+async def test_without_standbys_every_node_keeps_a_process(clock: Clock, tmp_path: Path) -> None:
+    cluster = FakeCluster([CONTROL, ROOM, FULL])
+    await cluster.take_grant(Grant("regroup-grant:j:f:1", "j", "f", 2, "cpu", 2))
+    await warmth(cluster, clock, tmp_path, standby=False).keep()
+    assert cluster.warmed == ["prestart c", "prestart r", "prestart f"]

@@ -1,0 +1,38 @@
+"""The local Ray where no cluster is needed; `test_ray_cluster` has a real one."""
+
+from pathlib import Path
+
+import pytest
+
+from regroup.service.local import ray_cluster
+from regroup.service.settings import Settings
+
+
+def test_a_ray_that_does_not_start_says_why_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "ROLE_LABEL", "not a label")
+    made: list[str] = []
+    short_temp_dir = ray_cluster._short_temp_dir
+    monkeypatch.setattr(ray_cluster, "_short_temp_dir", lambda: made.append(short_temp_dir()) or made[0])
+    with pytest.raises(ray_cluster.LocalRayError, match="not a valid string of key-value pairs"):
+        ray_cluster.start(Settings(state_dir=tmp_path, local_nodes=0))
+    assert list(tmp_path.iterdir()) == []
+    assert made and not Path(made[0]).exists()
+
+
+@pytest.mark.parametrize(
+    ("visible", "wanted", "expected"),
+    [
+        ("4,5,6,7", None, [(2, "4,5"), (2, "6,7")]),
+        ("4,5,6,7", 1, [(1, "4"), (1, "5")]),
+        ("4,5,6,7", 0, [(0, None), (0, None)]),
+        ("0", None, [(0, None), (0, None)]),
+        ("", 8, [(8, None), (8, None)]),
+    ],
+)
+def test_devices_are_dealt_evenly_and_the_rest_is_make_believe(
+    visible: str, wanted: int | None, expected: list[tuple[int, str | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    settings = Settings(local_nodes=2, local_gpus_per_node=wanted)
+    dealt = [ray_cluster._gpus(settings, index) for index in range(2)]
+    assert [(count, environment.get("CUDA_VISIBLE_DEVICES")) for count, environment in dealt] == expected

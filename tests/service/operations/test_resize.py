@@ -1,0 +1,80 @@
+"""Which sizes a job may be given, and when."""
+
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regroup.service.domain.errors import (ConflictError, SpecError)
+from regroup.service.operations.resize import (Size, layout_for, resize)
+from regroup.service.spec.job import (JobSpec, parse_spec)
+from regroup.service.domain.states import (JobState, Reason, Transition)
+from regroup.service.store.records import NewJob
+from regroup.service.store.store import Store
+
+MODEL = {"dim": 64, "layers": 4, "heads": 4, "vocab_size": 264}
+
+
+def spec(dp: Any, kind: str = "builtin", **layout: Any) -> JobSpec:
+    training = {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 10}
+    workload = {"kind": "builtin", "model": MODEL, "data": {"train": ["/d"]}}
+    if kind == "script":
+        return parse_spec(
+            {"name": "t", "workload": {"kind": "script", "entrypoint": "/x.py"}, "layout": {"dp": dp, **layout}}
+        )
+    return parse_spec({"name": "t", "workload": workload, "training": training, "layout": {"dp": dp, **layout}})
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncGenerator[Store]:
+    made = await Store.open(f"sqlite:///{tmp_path}/db")
+    yield made
+    await made.close()
+
+
+ELASTIC = {"min": 1, "target": 4, "max": 6}
+
+
+def test_a_size_is_one_of_the_ladder() -> None:
+    assert layout_for(spec(ELASTIC), Size(3)).to_json()["dp_shard"] == 3
+    assert layout_for(spec({"min": 2, "target": 4, "max": 6}, dp_shard=2), Size(4)).dp_replicate == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "size", "message"),
+    [
+        (spec(ELASTIC), Size(9), "goes from 1 to 6; nearest are 5 and 6"),
+        (spec({"min": 2, "target": 4, "max": 6}, dp_shard=2), Size(3), "nearest are 2 and 4"),
+        (spec(4), Size(2), "goes from 4 to 4; nearest is 4"),
+        (spec(ELASTIC, kind="script"), Size(2, tp=2), "only the built-in trainer"),
+        (spec(ELASTIC), Size(2, tp=3), "no size of this job is legal with tp=3"),
+    ],
+)
+def test_any_other_is_refused_naming_the_nearest(given: JobSpec, size: Size, message: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        layout_for(given, size)
+    assert message in refused.value.issues[0].message
+
+
+def test_tp_and_pp_may_be_others_where_the_model_allows_it() -> None:
+    assert str(layout_for(spec(ELASTIC), Size(2, tp=2))) == "dp_shard=2×tp=2"
+    assert str(layout_for(spec(ELASTIC), Size(2, pp=2))) == "dp_shard=2×pp=2"
+
+
+@pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.DRAINING])
+async def test_a_job_that_ends_cannot_be_resized(store: Store, state: JobState) -> None:
+    now, lease = time.time(), await store.acquire_lease("test", 60.0)
+    assert lease is not None
+    job = await store.submit(NewJob("j", spec(ELASTIC), "file:///s"), now=now, actor="test")
+    if state is JobState.CANCELLED:
+        job = await store.cancel("j", now=now, actor="test")
+    else:
+        for source, target, reason in (
+            (JobState.QUEUED, JobState.PLACING, Reason.PLACED), (JobState.PLACING, state, Reason.CANCELLED_BY_USER),
+        ):  # fmt: skip
+            job = await store.apply(lease, Transition("j", source, target, reason), now=now)
+    with pytest.raises(ConflictError, match=f"is {state}: only a job that waits or runs"):
+        await resize(store, job, layout_for(job.parsed_spec(), Size(3)), why="x", now=now, actor="test")
+    assert not job.intents.get("resize")

@@ -1,0 +1,126 @@
+"""The explanation of a job: pure, so every case is a value."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from regroup.service.policy.accounting import Mark, TimeClass, seconds_by_class
+from regroup.service.domain.states import (TERMINAL_BY_REASON, JobState, Reason)
+from regroup.service.store.records import Condition, Incident, JobRow, Step
+from regroup.service.operations.why import (_ADVICE_BY_REASON, Why)
+from regroup.service.operations.why import explain as explain_whole
+
+JOB = JobRow(
+    id="job_1",
+    project="default",
+    name="gpt",
+    owner="",
+    spec={"training": {"steps": 100}},
+    storage_uri="file:///s",
+    resume_uri=None,
+    state=JobState.QUEUED,
+    reason="submitted",
+    message="",
+    error=None,
+    version=1,
+    revision=1,
+    intents={},
+    conditions=(),
+    phase=None,
+    created_at=0.0,
+    queued_at=10.0,
+    started_at=None,
+    finished_at=None,
+    generation=0,
+    layout=None,
+    step=0,
+    step_rows=0,
+    loss=None,
+    validation_loss=None,
+    tokens_per_s=None,
+    step_duration_s=None,
+    stall_s=0.0,
+    mfu=None,
+    exposed=None,
+    peak_bytes=None,
+    idle=None,
+    mirrored_step=None,
+    goodput=None,
+    result=None,
+    rank_phases={},
+    supervisor_boot="",
+    acked_seq=0,
+)
+RUNNING = dataclasses.replace(JOB, state=JobState.RUNNING, reason="first_step", step=50, generation=2)
+
+
+def rows(*durations_s: float, stall_s: float = 0.0) -> list[Step]:
+    fields: dict[str, Any] = {"loss": 1.0, "tokens": 1, "samples": 1, "samples_hash": 0, "learning_rate": 0.1}
+    return [
+        Step(n, 1, n, 0.0, duration, grad_norm=None, validation_loss=None, stall_s=stall_s, **fields)
+        for n, duration in enumerate(durations_s, 1)
+    ]
+
+
+NO_TIME = seconds_by_class([], until_s=0)
+
+
+def explain(
+    job: JobRow, incidents: list[Incident], recent: list[Step], position: int | None, now: float, seconds: Any = NO_TIME
+) -> Why:
+    return explain_whole(job, incidents, recent, position, seconds, now)
+
+
+def test_a_waiting_job_says_for_what():
+    no_room = Condition("Placeable", False, "no_room", "needs 4 CPUs, 2 are free")
+    why = explain(dataclasses.replace(JOB, conditions=(no_room,)), [], [], 3, now=70.0)
+    assert why.summary == "It has waited 60 s: needs 4 CPUs, 2 are free"
+    assert why.advice == ("Placeable: needs 4 CPUs, 2 are free",)
+    closed = Condition("Placeable", False, "nodes_closed", "local-1 is quarantined")
+    why = explain(dataclasses.replace(JOB, conditions=(closed,)), [], [], 0, now=70.0)
+    assert why.advice[1].startswith("`regroup nodes` shows what happened")
+    assert explain(JOB, [], [], 3, now=70.0).summary == "It has waited 60 s, 3 jobs ahead"
+
+
+def test_a_starting_job_says_how_far_it_is():
+    starting = dataclasses.replace(JOB, state=JobState.STARTING, phase={"phase": "data", "message": "3 of 9 files"})
+    assert explain(starting, [], [], None, now=0.0).summary == "It is starting: data 3 of 9 files"
+
+
+def test_a_job_that_lost_time_names_the_causes():
+    cost = {"reason": "rank_exit", "steps_lost": 2, "durations": {"total": 30.0}}
+    incident = Incident("i1", 1, "rank_exit", 0.0, cost)
+    spent = {**NO_TIME, TimeClass.STARTING: 10.0, TimeClass.PRODUCTIVE: 50.0, TimeClass.RECOMPUTE: 15.0}
+    why = explain(RUNNING, [incident], rows(1.0), None, 0.0, {**spent, TimeClass.RECOVERING: 25.0})
+    assert (why.recovery_s, why.mean_recovery_s, why.goodput) == (30.0, 30.0, 0.5)
+    assert why.steps_lost == {"rank_exit": 2}
+    assert why.advice == ("1 incident took 40% of its time with devices: rank_exit.",)
+    assert explain(RUNNING, [incident], rows(1.0), None, 0.0, {**NO_TIME, TimeClass.STARTING: 100.0}).advice == ()
+
+
+def test_the_start_of_a_healthy_job_is_not_taken_for_bad_goodput():
+    timeline = [Mark(0, JobState.QUEUED), Mark(100, JobState.STARTING), Mark(115, JobState.RUNNING)]
+    early = explain(RUNNING, [], rows(1.0), None, 0.0, seconds_by_class(timeline, until_s=120))
+    assert early.goodput is None and early.seconds[TimeClass.STARTING] == 15
+    later = explain(RUNNING, [], rows(1.0), None, 0.0, seconds_by_class(timeline, until_s=160))
+    assert later.goodput == 0.75
+    timeline.append(Mark(120, JobState.SUCCEEDED))
+    ended = dataclasses.replace(RUNNING, state=JobState.SUCCEEDED, reason=Reason.COMPLETED)
+    assert explain(ended, [], rows(1.0), None, 0.0, seconds_by_class(timeline, until_s=1e9)).goodput == 0.25
+
+
+def test_a_job_that_waits_for_snapshots_is_told_to_take_fewer():
+    why = explain(RUNNING, [], rows(1.0, 1.0, stall_s=0.1), None, now=0.0)
+    assert why.stall_ratio == pytest.approx(0.1)
+    assert "snapshot.every_steps" in why.advice[0]
+    assert explain(RUNNING, [], rows(1.0, 1.0, stall_s=0.01), None, now=0.0).advice == ()
+
+
+def test_a_job_that_became_slow_is_noticed():
+    assert "newest steps" in explain(RUNNING, [], rows(*[1.0] * 20, *[2.0] * 5), None, now=0.0).advice[0]
+    assert explain(RUNNING, [], rows(*[1.0] * 20, 2.0), None, now=0.0).advice == ()
+
+
+def test_every_end_but_success_comes_with_advice():
+    assert set(_ADVICE_BY_REASON) == set(TERMINAL_BY_REASON) - {Reason.COMPLETED}

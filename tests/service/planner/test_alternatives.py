@@ -1,0 +1,74 @@
+"""Other splits of a job's ranks."""
+
+from dataclasses import replace
+
+import pytest
+from tests.support.auto_layout_specs import (LLAMA_7B, auto_json, cpu_nodes, gpu_nodes)
+
+from regroup.service.planner.auto_layout import choose
+from regroup.service.planner.capacity import room_of
+from regroup.service.planner.alternatives import splits
+from regroup.service.policy.placement.demand import Demand
+from regroup.service.policy.elasticity.layout_trials import MOST_CANDIDATES
+from regroup.service.spec.job import parse_spec
+
+CPUS = room_of(Demand(1, 1, "cpu", 1), cpu_nodes(2, 2))
+
+
+def degrees(**training: object) -> set[tuple[int, int, int]]:
+    spec = parse_spec(auto_json({"dp": 4}, micro_batch=4, **training))
+    found = splits(spec, 4, CPUS)
+    assert [step_s for _, step_s in found] == sorted(step_s for _, step_s in found)
+    return {(layout.data_degree, layout.tp, layout.pp) for layout, _ in found}
+
+
+def test_all_that_are_legal_and_no_group_is_larger_than_a_node() -> None:
+    assert degrees() == {(4, 1, 1), (2, 2, 1), (2, 1, 2), (1, 2, 2), (1, 1, 4)}
+    assert degrees(compile="default") == {(4, 1, 1), (2, 1, 2), (1, 1, 4)}
+
+
+def test_a_batch_that_follows_the_world_stays_what_it_is() -> None:
+    assert degrees(batch="follows_world") == {(4, 1, 1)}
+
+
+def test_a_model_that_is_sharded_in_copies_stays_in_such_shards() -> None:
+    spec = parse_spec(auto_json({"dp": 4, "dp_shard": 2}, micro_batch=4))
+    found = {(layout.dp_replicate, layout.dp_shard, layout.tp, layout.pp) for layout, _ in splits(spec, 4, CPUS)}
+    assert found == {(2, 2, 1, 1), (1, 2, 2, 1), (1, 2, 1, 2)}
+
+
+def test_what_does_not_fit_is_left_out() -> None:
+    there = room_of(Demand(1, 1, "cuda", 1), gpu_nodes(1))
+
+    def kinds(**layout: object) -> set[str]:
+        asked = {"global_batch": 8, "micro_batch": 1, "sequence": 8192, "precision": "bf16"}
+        spec = parse_spec(auto_json({"dp": 8, **layout}, LLAMA_7B, "cuda", **asked))
+        return {str(layout) for layout, _ in splits(spec, 8, there)}
+
+    assert "dp_shard=8" in kinds()
+    assert "dp_replicate=8" not in kinds(data_parallel="ddp") and kinds(data_parallel="ddp")
+
+
+def test_a_micro_batch_that_does_not_fit_is_made_smaller() -> None:
+    there = room_of(Demand(1, 1, "cuda", 1), gpu_nodes(1))
+
+    def found(micro_batch: int) -> dict[str, int | None]:
+        asked = {"global_batch": 64, "micro_batch": micro_batch, "sequence": 8192, "precision": "bf16"}
+        spec = parse_spec(auto_json({"dp": 8}, LLAMA_7B, "cuda", **asked))
+        return {str(replace(layout, micro_batch=None)): layout.micro_batch for layout, _ in splits(spec, 8, there)}
+
+    assert found(1)["dp_shard=8"] is None
+    assert found(8)["dp_shard=8"] in (1, 2, 4), "eight sequences of 8,192 tokens do not fit beside the model"
+
+
+@pytest.mark.parametrize("refine", ["off", "measure"])
+def test_candidates_are_what_was_chosen_and_others_of_as_many_ranks(refine: str) -> None:
+    spec = parse_spec(auto_json({"auto": {"ranks": 4, "refine": refine}}))
+    chosen = choose(spec, CPUS)
+    if refine == "off":
+        assert chosen.candidates == ()
+        return
+    layouts = [layout for layout, _ in chosen.candidates]
+    assert layouts[0] == chosen.spec.layout.at(chosen.spec.layout.dp.target)
+    assert 2 <= len(set(layouts)) == len(layouts) <= MOST_CANDIDATES
+    assert all(layout.world_size == 4 for layout in layouts)

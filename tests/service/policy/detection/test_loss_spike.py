@@ -1,0 +1,38 @@
+"""How often ranks may go back because a loss stands out."""
+
+from regroup.service.policy.detection.loss_spike import rule_for_ranks
+from regroup.service.policy.recovery.classify import (Cause, Charge, judge)
+from regroup.service.domain.states import Reason
+
+
+def rule(charges: list[Charge], do: str = "rollback", most: int = 2, step: int = 100) -> str:
+    told = rule_for_ranks(do, {7: ("loss", 2.5)}, charges, most, window_s=60, refill_steps=10, now_s=100.0, step=step)
+    assert told["known"] == [(7, "loss", 2.5)]
+    return told["do"]
+
+
+def spikes(*steps: int) -> list[Charge]:
+    return [Charge("loss_spike", 99.0, step) for step in steps]
+
+
+def test_a_budget_that_is_used_up_leaves_a_warning_until_steps_have_refilled_it() -> None:
+    assert rule([]) == rule(spikes(99)) == "rollback"
+    assert rule(spikes(98, 99)) == "warn"
+    assert rule(spikes(78, 79), step=100) == "rollback"
+    assert rule([], most=0) == "warn"
+    assert rule([Charge("loss_spike", 10.0, 99)] * 9) == "rollback", "they are older than the window"
+    assert rule([Charge("hang", 99.0, 99)] * 9) == "rollback"
+
+
+def test_what_was_not_asked_for_stays_off_or_a_warning() -> None:
+    assert rule([], do="off") == "off"
+    assert rule([], do="warn") == "warn"
+
+
+def test_ranks_that_may_go_back_are_never_told_that_it_was_once_too_often() -> None:
+    for charges in ([], spikes(90), spikes(60, 99), spikes(80, 85, 91)):
+        for step in (100, 103, 150):
+            if rule(charges, step=100) == "rollback":
+                cause = Cause(Reason.LOSS_SPIKE, "x", 100.0)
+                verdict = judge(cause, charges, {"loss_spike": 2}, window_s=60, refill_steps=10, now_s=100.0, step=step)
+                assert verdict.recover and verdict.backoff_s == 0

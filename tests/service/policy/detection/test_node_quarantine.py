@@ -1,0 +1,162 @@
+"""When a node is trusted no longer, for how long, and that nothing of it happens to a node without faults."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regroup.service.policy.detection.node_quarantine import (QUARANTINE_AT, WEIGHTS, Happening, Health, NodeEvent, Rule, fault_of, fell_silent_as, judge, judge_all, key_of_proof, key_of_silence)
+from regroup.service.domain.states import Reason
+
+HOUR = 3600.0
+RULE = Rule(half_life_s=HOUR, quarantine_s=600.0)
+T0 = 1_000_000.0
+
+
+def event(
+    kind: Happening, at_s: float, *, node: str = "a", job: str = "", actor: str = "", message: str = ""
+) -> NodeEvent:
+    return NodeEvent(node, kind, T0 + at_s, f"{node}:{kind}:{at_s}:{job}", job, actor, message)
+
+
+def losses(*at_s: float) -> list[NodeEvent]:
+    return [event(Happening.NODE_LOST, at) for at in at_s]
+
+
+def after(events: Sequence[NodeEvent], at_s: float, rule: Rule = RULE) -> Health:
+    return judge(events, T0 + at_s, rule)
+
+
+def test_one_loss_is_not_a_quarantine_and_three_in_a_short_time_are() -> None:
+    assert after(losses(0, 60), 61).why_closed == ""
+    health = after(losses(0, 60, 120), 121)
+    assert health.quarantined_until_s == T0 + 120 + 600 and health.quarantines == 1
+    assert after(losses(0, 60, 120), 719).why_closed and not after(losses(0, 60, 120), 720).why_closed
+
+
+def test_a_node_that_fell_silent_is_closed_while_ranks_may_run_there_and_not_longer() -> None:
+    silent = [event(Happening.SILENT, 0)]
+    assert after(silent, 59).why_closed == "silent: ranks may run there until 1970-01-12 13:47:40 UTC"
+    assert after(silent, 60).why_closed == "" and after(silent, 60).score == pytest.approx(1, abs=0.02)
+    assert after([*silent, event(Happening.UNCORDONED, 10, actor="ann")], 11).why_closed == ""
+
+
+def test_a_node_that_is_proven_clear_of_the_job_is_open_at_once_and_no_less_at_fault() -> None:
+    first, second = event(Happening.SILENT, 0), event(Happening.SILENT, 5, job="other")
+    proof = replace(event(Happening.CLEARED, 8), key=key_of_proof(first))
+    assert after([first, proof], 9).why_closed == "" and after([first], 9).score == after([first, proof], 9).score
+    assert "until 1970-01-12 13:47:45" in after([first, second, proof], 9).why_closed, "of the other nothing is known"
+    assert after([event(Happening.CORDONED, 1, actor="ann"), first, proof], 9).why_closed == "cordoned by ann"
+
+
+def test_only_the_node_that_fell_silent_can_say_that_it_is_clear() -> None:
+    silent = replace(event(Happening.SILENT, 0), key=key_of_silence("a" * 40, "grant"))
+    assert fell_silent_as(silent, "a" * 40) and not fell_silent_as(silent, "b" * 40)
+
+
+def test_three_losses_in_a_day_are_not_a_quarantine() -> None:
+    assert after(losses(0, 4 * HOUR, 8 * HOUR), 8 * HOUR + 1).why_closed == ""
+
+
+def test_a_node_that_flaps_on_is_kept_away_twice_as_long_each_time() -> None:
+    times, found = [0.0, 60.0, 120.0], list[float]()
+    for _ in range(5):
+        until_s = after(losses(*times), times[-1]).quarantined_until_s
+        assert until_s is not None
+        found.append(until_s - T0 - times[-1])
+        times.append(until_s - T0 + 60)  # it is used again, and lost again
+    assert found == [600, 1200, 2400, 4800, 9600]
+    assert after(losses(*times[:-1]), times[-1] + 200 * HOUR) == Health(), "forgotten"
+
+
+def test_flapping_five_times_within_minutes_is_one_quarantine() -> None:
+    health = after(losses(0, 60, 120, 180, 240), 241)
+    assert health.quarantines == 1 and health.quarantined_until_s == T0 + 240 + 600
+
+
+def test_what_follows_at_once_is_a_consequence() -> None:
+    jobs = [event(Happening.AGENT_LOST, at, job=f"job-{at}") for at in range(5)]
+    health = after([*jobs, *losses(14)], 15)
+    assert health.why_closed == "" and health.score == pytest.approx(1, abs=0.01) and len(health.faults) == 6
+
+
+@pytest.mark.parametrize("kind", [Happening.PREFLIGHT, Happening.UNKILLABLE])
+def test_what_proves_the_node_to_be_at_fault_is_enough_by_itself(kind: Happening) -> None:
+    health = after([event(kind, 0, message="its matmul is wrong")], 1)
+    assert health.quarantined_until_s == T0 + 600
+    assert health.why_closed == (
+        f"quarantined until 1970-01-12 13:56:40 UTC (1 x {kind}, the last at 1970-01-12 13:46:40 UTC: "
+        "its matmul is wrong)"
+    )
+
+
+@pytest.mark.parametrize("kind", [Happening.OUT_OF_MEMORY, Happening.BLAMED])
+def test_one_job_cannot_have_a_node_quarantined_by_what_may_be_its_own_doing(kind: Happening) -> None:
+    same = [event(kind, 60 * n, job="j") for n in range(50)]
+    assert after(same, 3000).score <= WEIGHTS[kind]
+    several = [event(kind, 60 * n, job=f"j{n}") for n in range(6)]
+    assert after(several, 301).why_closed
+
+
+def test_an_admin_cordons_for_as_long_as_he_likes_and_uncordoning_forgives() -> None:
+    cordoned = event(Happening.CORDONED, 10, actor="ann", message="its disk is exchanged")
+    assert after([cordoned], 300 * HOUR).why_closed == "cordoned by ann: its disk is exchanged"
+    bad = losses(0, 60, 120)
+    trusted = event(Happening.UNCORDONED, 130, actor="ann")
+    health = after([*bad, cordoned, trusted], 131)
+    assert (health.why_closed, health.score, health.cordon) == ("", 0.0, None)
+    assert after([*bad, trusted, *losses(200)], 201).why_closed == "", "it begins anew"
+    assert after([event(Happening.UNCORDONED, 5), cordoned], 11).cordon is cordoned
+
+
+def test_without_a_quarantine_nodes_are_only_scored() -> None:
+    health = after(losses(0, 60, 120, 180), 181, Rule(HOUR, 0.0))
+    assert health.score > QUARANTINE_AT and health.why_closed == ""
+
+
+def test_each_node_has_its_own_history() -> None:
+    found = judge_all([*losses(0, 60), event(Happening.NODE_LOST, 120, node="b")], T0 + 121, RULE)
+    assert found["a"].score == pytest.approx(2, abs=0.05) and found["b"].score == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("reason", "evidence", "kind"),
+    [
+        (Reason.AGENT_LOST, {}, Happening.AGENT_LOST),
+        (Reason.HANG, {"kind": "hang"}, Happening.BLAMED),
+        (Reason.RANK_EXIT, {"out_of_memory": True}, Happening.OUT_OF_MEMORY),
+        (Reason.RANK_EXIT, {"device": "GPU 1 is lost", "out_of_memory": True}, Happening.DEVICE),
+        (Reason.RANK_EXIT, {}, None),
+        (Reason.USER_ERROR, {"kind": "ValueError"}, None),
+        (Reason.ZYGOTE_EXIT, {}, None),
+    ],
+)
+def test_what_an_incident_says_of_its_node(reason: Reason, evidence: dict[str, object], kind: Happening | None) -> None:
+    assert fault_of(reason, evidence) is kind
+
+
+FAULTS = st.lists(st.tuples(st.sampled_from(sorted(WEIGHTS)), st.floats(0, 10 * HOUR), st.sampled_from("xyz")))
+
+
+@given(FAULTS, st.floats(10 * HOUR, 40 * HOUR), st.floats(0, 40 * HOUR))
+def test_a_score_only_decays_while_nothing_happens_and_is_no_more_than_its_faults(
+    faults: list[tuple[Happening, float, str]], then_s: float, later_s: float
+) -> None:
+    events = [event(kind, at_s, job=job) for kind, at_s, job in faults]
+    before, later = after(events, then_s), after(events, then_s + later_s)
+    assert 0 <= later.score <= before.score + 1e-9 <= sum(WEIGHTS[kind] for kind, _, _ in faults) + 1e-6
+    assert later.quarantines <= before.quarantines <= len(faults)
+    assert after(events, then_s + 1000 * HOUR) == Health()
+
+
+@given(FAULTS, st.floats(0, 80 * HOUR))
+def test_no_order_of_faults_closes_a_node_for_more_than_a_day(
+    faults: list[tuple[Happening, float, str]], at_s: float
+) -> None:
+    health = after([event(kind, time_s, job=job) for kind, time_s, job in faults], at_s)
+    if not any(T0 + time_s <= T0 + at_s for _, time_s, _ in faults):
+        assert health == Health(), "a clean history is never a quarantine"
+    if health.quarantined_until_s is not None:
+        assert T0 + at_s < health.quarantined_until_s <= health.faults[-1].time_s + 24 * HOUR

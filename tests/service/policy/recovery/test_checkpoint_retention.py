@@ -1,0 +1,32 @@
+import pytest
+
+from regroup.service.policy.recovery.checkpoint_retention import (Kept, Unfinished, surplus, torn)
+
+
+def kept(step: int, loss: float | None = None, pinned: bool = False) -> Kept:
+    return Kept(f"/s/step-{step}.gen-1", 1, step, loss, pinned)
+
+
+@pytest.mark.parametrize(
+    ("have", "last", "best", "gone"),
+    [
+        ([kept(1), kept(2), kept(3)], 2, 0, [1]),
+        ([kept(3), kept(1), kept(2)], 0, 0, [1, 2]),
+        ([kept(1, pinned=True), kept(2), kept(3)], 1, 0, [2]),
+        ([kept(1, 0.5), kept(2, 0.1), kept(3, 0.1), kept(4)], 1, 1, [1, 2]),
+        ([kept(1)], 1, 1, []),
+    ],
+)
+def test_the_newest_the_best_and_the_pinned_stay(have: list[Kept], last: int, best: int, gone: list[int]) -> None:
+    assert [item.step for item in surplus(have, keep_last=last, keep_best=best)] == gone
+
+
+def test_torn_is_what_nobody_will_finish() -> None:
+    uris = ["/s/step-8.gen-1", "/s/step-16.gen-2", "/s/step-24.gen-2"]
+    assert torn(uris, (), 1) == []
+    assert torn(uris, (), 2) == [Unfinished("/s/step-8.gen-1", 1, 8)]
+    assert torn(uris, {"/s/step-24.gen-2"}, 1) == [Unfinished("/s/step-24.gen-2", 2, 24)]
+
+
+def test_folders_of_other_names_are_nobodys_debris() -> None:
+    assert torn(["/s/best", "/s/step-8", "/s/step-8.gen-1.old", "/s/step-x.gen-1"], (), 9) == []

@@ -1,0 +1,306 @@
+"""What has to hold of every look at the queue, and that it decides as the plain algorithm would."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from tests.support.queue_inputs import (demand, node, sizes)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regroup.service.policy.scheduling.backfill import reserve
+from regroup.service.policy.scheduling.fair_share import Turns
+from regroup.service.policy.placement.place import (Demand, Placement, Shortage, place)
+from regroup.service.policy.scheduling.preemption import (Shrink, Suspend)
+from regroup.service.policy.scheduling.decide import (Decision, Rule, Turn, Wait, decide)
+from regroup.service.policy.scheduling.quota import (Books, Quota)
+from regroup.service.policy.scheduling.capacity import (Rooms, room_on, whole_of)
+from regroup.service.domain.topology import (ANY, Kind, Node)
+from regroup.service.policy.scheduling.entries import (Preemptibility, Priority, Running, Waiting)
+
+AGEING_S = 3600.0
+
+_priorities = st.sampled_from(list(Priority))
+_preemptibilities = st.sampled_from(list(Preemptibility))
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[list[Node], list[Running]]:
+    """Nodes, and jobs that run on them."""
+    nodes: list[Node] = []
+    running: list[Running] = []
+    for number in range(draw(st.integers(1, 5))):
+        free = 8
+        for index in range(draw(st.integers(0, 3))):
+            ranks = draw(st.integers(1, 4))
+            if ranks > free:
+                break
+            free -= ranks
+            smaller = sizes(*range(draw(st.integers(1, ranks)), ranks))
+            running.append(
+                Running(
+                    f"r{number}.{index}", f"r{number}.{index}", demand(ranks), ((f"n{number}", ranks),), smaller,
+                    project=draw(st.sampled_from("ab")), priority=draw(_priorities),
+                    preemptibility=draw(_preemptibilities), since_s=-draw(st.integers(0, 200)),
+                    ends_s=draw(st.none() | st.integers(1, 100)), is_leaving=draw(st.booleans()),
+                )
+            )  # fmt: skip
+        nodes.append(node(f"n{number}", 8, free=free, image=draw(st.sampled_from(["", "", "x", "y"]))))
+    return nodes, running
+
+
+def _named(queue: Sequence[Waiting]) -> list[Waiting]:
+    return [replace(job, job_id=f"q{number}", name=f"q{number}") for number, job in enumerate(queue)]
+
+
+_queues = st.lists(
+    st.builds(
+        lambda least, more, segment, device, kind, **fields: Waiting(
+            "",
+            "",
+            sizes(
+                *(segment * count for count in range(least, least + more)), segment=segment, device=device, kind=kind
+            ),
+            **fields,
+        ),
+        st.integers(1, 6), st.integers(1, 3), st.sampled_from([1, 1, 2, 4]), st.sampled_from(["cuda", "cuda", "cpu"]),
+        st.sampled_from([ANY, ANY, ANY, Kind(image="x")]),
+        project=st.sampled_from("abc"), priority=_priorities, preemptibility=_preemptibilities,
+        queued_s=st.integers(-8000, 0), longest_s=st.none() | st.integers(1, 120),
+    ),
+    max_size=8,
+).map(_named)  # fmt: skip
+_quotas = st.dictionaries(
+    st.sampled_from("abc"),
+    st.builds(
+        Quota, st.integers(0, 12), st.none() | st.integers(0, 12), st.none() | st.integers(1, 20),
+        st.sampled_from([0.5, 1.0, 3.0]),
+    ),
+)  # fmt: skip
+_rules = st.builds(Rule, st.just(AGEING_S), st.just(60.0), st.booleans())
+
+
+@settings(max_examples=60, deadline=None)
+@given(clusters(), _queues, _quotas, _rules)
+def test_no_device_twice_gangs_whole_quotas_kept_and_each_job_is_answered(
+    there: tuple[list[Node], list[Running]], queue: list[Waiting], quotas: dict[str, Quota], rule: Rule
+) -> None:
+    nodes, running = there
+    decisions = decide(queue, nodes, running, quotas, rule=rule)
+    turns = {each.job_id: each for each in decisions if isinstance(each, Turn)}
+    assert sorted([*turns, *(each.job_id for each in decisions if isinstance(each, Wait))]) == sorted(
+        job.job_id for job in queue
+    )
+    used = {each.id: 0 for each in nodes}
+    for turn in turns.values():
+        assert sum(seat.ranks for seat in turn.placement.seats) == turn.demand.ranks, "the gang is whole"
+        for seat in turn.placement.seats:
+            used[seat.node.id] += seat.ranks
+            assert seat.node.kind.has(turn.demand.kind)
+    assert all(used[each.id] <= each.free_cpus for each in nodes), "a device was given twice"
+    jobs = {job.job_id: job for job in queue}
+    use = _use(running)
+    for job_id, turn in turns.items():
+        use[jobs[job_id].project] = use.get(jobs[job_id].project, 0) + turn.demand.ranks
+        assert turn.demand in [size.demand for size in jobs[job_id].sizes], "a legal size"
+    before = _use(running)
+    for project, quota in quotas.items():
+        limit = quota.limit if quota.limit is not None else 10**9
+        assert use.get(project, 0) <= max(limit, before.get(project, 0)), "a limit was passed"
+    _lends_nothing_that_is_kept(nodes, turns.values(), quotas, jobs, before)
+    _spares_what_must_not_be_asked(decisions, running)
+
+
+def _use(running: Sequence[Running]) -> dict[str, int]:
+    use: dict[str, int] = {}
+    for job in running:
+        use[job.project] = use.get(job.project, 0) + job.demand.ranks
+    return use
+
+
+def _lends_nothing_that_is_kept(
+    nodes: Sequence[Node],
+    turns: Iterable[Turn],
+    quotas: Mapping[str, Quota],
+    jobs: Mapping[str, Waiting],
+    use: dict[str, int],
+) -> None:
+    """Who went beyond its guarantee left free what is kept for others, at that moment."""
+    free = sum(int(each.free_cpus) for each in nodes)
+    has_guarantees = any(quota.guaranteed for quota in quotas.values())
+    for turn in turns:
+        project = jobs[turn.job_id].project
+        free, use[project] = free - turn.demand.ranks, use.get(project, 0) + turn.demand.ranks
+        if has_guarantees and use[project] > quotas.get(project, Quota()).guaranteed:
+            kept = sum(max(0, each.kept_free - use.get(name, 0)) for name, each in quotas.items() if name != project)
+            assert free >= kept, "what was kept for others was lent"
+
+
+def _spares_what_must_not_be_asked(decisions: Sequence[Decision], running: Sequence[Running]) -> None:
+    held = {job.job_id: job for job in running}
+    for each in decisions:
+        if isinstance(each, Shrink | Suspend):
+            job = held[each.job_id]
+            assert job.preemptibility is not Preemptibility.none and not job.is_leaving and job.since_s <= -60
+        if isinstance(each, Suspend):
+            assert held[each.job_id].preemptibility is Preemptibility.full
+        if isinstance(each, Shrink):
+            given = sum(ranks for _, ranks in each.gives)
+            assert each.to.world_size == held[each.job_id].demand.ranks - given >= held[each.job_id].smaller[0].ranks
+
+
+@settings(max_examples=60, deadline=None)
+@given(clusters(), _queues)
+def test_who_goes_first_makes_nobody_later(there: tuple[list[Node], list[Running]], queue: list[Waiting]) -> None:
+    """With all ends as expected, a promised start is as early with what went first as without it."""
+    nodes, running = there
+    running = [replace(job, preemptibility=Preemptibility.none, is_leaving=False) for job in running]
+    decisions = decide(queue, nodes, running)
+    jobs = {job.job_id: job for job in queue}
+    waiting = [each for each in decisions if isinstance(each, Wait) and each.why.reason is not Shortage.TOO_LARGE]
+    for promise in (each for each in waiting[:1] if each.start_s is not None):
+        at = decisions.index(promise)
+        wanted = next(size.demand for size in reversed(jobs[promise.job_id].sizes) if _holds(size.demand, nodes))
+        early = _turns(decisions[:at], jobs)
+        all_of_them = _turns(decisions, jobs)
+        alone, with_others = (
+            reserve("h", "h", wanted, _rooms(nodes, taken), [*running, *taken], ()).start_s
+            for taken in (early, all_of_them)
+        )
+        assert alone == promise.start_s and with_others == promise.start_s
+
+
+def _holds(wanted: Demand, nodes: Sequence[Node]) -> bool:
+    return sum(room_on(wanted, each, whole_of(each)) for each in nodes) >= wanted.ranks
+
+
+def _turns(decisions: Sequence[Decision], jobs: Mapping[str, Waiting]) -> list[Running]:
+    return [
+        Running(
+            turn.job_id, turn.job_id, turn.demand, tuple((seat.node.id, seat.ranks) for seat in turn.placement.seats),
+            ends_s=jobs[turn.job_id].longest_s,
+        )
+        for turn in decisions
+        if isinstance(turn, Turn)
+    ]  # fmt: skip
+
+
+def _rooms(nodes: Sequence[Node], taken: Sequence[Running]) -> Rooms:
+    rooms = Rooms(nodes)
+    for job in taken:
+        for node_id, ranks in job.seats:
+            there = rooms[node_id]
+            gpus = there.free_gpus - (ranks if job.demand.device == "cuda" else 0)
+            rooms.lower(node_id, (there.free_cpus - ranks, gpus, 0))
+    return rooms
+
+
+@settings(max_examples=60, deadline=None)
+@given(clusters(), _queues, st.booleans())
+def test_decisions_are_those_of_the_plain_algorithm(
+    there: tuple[list[Node], list[Running]], queue: list[Waiting], resizes: bool
+) -> None:
+    """Which asks `place` for each job, size and node anew, and tries every end for a promised start."""
+    nodes, running = there
+    running = [replace(job, preemptibility=Preemptibility.none, is_leaving=False) for job in running]
+    turns = {
+        each.job_id: (each.demand, each.placement)
+        for each in decide(queue, nodes, running, rule=Rule(can_resize=resizes))
+        if isinstance(each, Turn)
+    }
+    assert {job_id: (wanted, _by_id(placement)) for job_id, (wanted, placement) in turns.items()} == _plainly(
+        queue, nodes, running, resizes
+    )
+
+
+_Promise = tuple[float | None, dict[str, tuple[float, float]], Demand, list[tuple[str, tuple[float, float]]]]
+"""When, what is left beside it on its nodes, for whom, and what it takes there."""
+
+
+def _by_id(placement: Placement) -> list[tuple[str, int]]:
+    return [(seat.node.id, seat.ranks) for seat in placement.seats]
+
+
+def _plainly(
+    queue: Sequence[Waiting], nodes: Sequence[Node], running: Sequence[Running], resizes: bool
+) -> dict[str, tuple[Demand, list[tuple[str, int]]]]:
+    books = Books({})
+    for job in running:
+        books.enter(job.project, job.demand.ranks, job.firm)
+    now = {each.id: (each.free_cpus, each.free_gpus) for each in nodes}
+    promises: list[_Promise] = []
+    found: dict[str, tuple[Demand, list[tuple[str, int]]]] = {}
+    given: list[Running] = []
+    for job in Turns(queue, books, now_s=0.0, ageing_s=Rule().ageing_s):
+        legal = [size.demand for size in job.sizes if _holds(size.demand, nodes)]
+        tries = legal[::-1] if resizes else legal[-1:]
+        for wanted in tries:
+            surely = job.longest_s is not None and all(at is not None and job.longest_s <= at for at, *_ in promises)
+            view = dict(now) if surely else _beside(now, nodes, promises)
+            outcome = place(wanted, _with(nodes, view))
+            if isinstance(outcome, Placement):
+                found[job.job_id] = wanted, _by_id(outcome)
+                given.append(Running("", "", wanted, tuple(_by_id(outcome)), ends_s=job.longest_s))
+                books.enter(job.project, wanted.ranks, job.firm(wanted.ranks))
+                for node_id, ranks in _by_id(outcome):
+                    less = (ranks, ranks if wanted.device == "cuda" else 0)
+                    now[node_id] = _minus(now[node_id], less)
+                    if not surely:
+                        for _, left, *_ in promises:
+                            if node_id in left:
+                                left[node_id] = _minus(left[node_id], less)
+                break
+        else:
+            if tries and not any(wanted.device == tries[-1].device for _, _, wanted, _ in promises):
+                promises.append(_promise(tries[-1], nodes, now, [*running, *given], promises))
+    return found
+
+
+def _minus(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    return one[0] - other[0], one[1] - other[1]
+
+
+def _with(nodes: Sequence[Node], free: Mapping[str, tuple[float, float]]) -> list[Node]:
+    return [replace(each, free_cpus=free[each.id][0], free_gpus=free[each.id][1]) for each in nodes if each.id in free]
+
+
+def _beside(
+    now: Mapping[str, tuple[float, float]],
+    nodes: Sequence[Node],
+    promises: Sequence[_Promise],
+) -> dict[str, tuple[float, float]]:
+    view = dict(now)
+    for at, left, wanted, _ in promises:
+        if at is None:
+            view = {each.id: view[each.id] for each in nodes if each.id in view and not _holds_one(wanted, each)}
+        for node_id, free in left.items():
+            if node_id in view:
+                view[node_id] = min(view[node_id][0], free[0]), min(view[node_id][1], free[1])
+    return view
+
+
+def _holds_one(wanted: Demand, each: Node) -> bool:
+    return room_on(wanted, each, whole_of(each)) > 0
+
+
+def _promise(
+    wanted: Demand,
+    nodes: Sequence[Node],
+    now: Mapping[str, tuple[float, float]],
+    running: Sequence[Running],
+    before: Sequence[_Promise],
+) -> _Promise:
+    for end_s in sorted({job.ends_s for job in running if job.ends_s is not None}):
+        free = dict(now)
+        for job in running:
+            if job.ends_s is not None and job.ends_s <= end_s:
+                for node_id, ranks in job.seats:
+                    gpus = ranks if job.demand.device == "cuda" else 0
+                    free[node_id] = free[node_id][0] + ranks, free[node_id][1] + gpus
+        for *_, taken in before:
+            for node_id, less in taken:
+                free[node_id] = _minus(free[node_id], less)
+        outcome = place(wanted, _with(nodes, free))
+        if isinstance(outcome, Placement):
+            takes = [(node_id, (ranks, ranks if wanted.device == "cuda" else 0)) for node_id, ranks in _by_id(outcome)]
+            return end_s, {node_id: _minus(free[node_id], less) for node_id, less in takes}, wanted, takes
+    return None, {}, wanted, []

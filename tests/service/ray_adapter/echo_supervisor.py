@@ -1,0 +1,31 @@
+"""A supervisor for tests of the Ray adapter: the same calls as the real one, nothing behind them."""
+
+import asyncio
+import os
+from typing import Any
+
+from regroup.service.ports.cluster import (SupervisorEvent, SyncReply, SyncRequest)
+
+
+class EchoSupervisor:
+    """Says one event, remembers intents."""
+
+    def __init__(self, payload: dict[str, Any]) -> None:
+        self._payload = payload
+        self._intents: dict[str, Any] = {}
+
+    async def sync(self, request: dict[str, Any]) -> dict[str, Any]:
+        asked = SyncRequest.from_json(request)
+        self._intents.update(asked.intents)
+        if asked.acked_seq:
+            await asyncio.sleep(asked.wait_s)
+            return SyncReply(str(os.getpid())).to_json()
+        event = SupervisorEvent(1, "hello", "note", 0, 0.0, {"payload": self._payload})
+        return SyncReply(str(os.getpid()), (event,), {"intents": self._intents}).to_json()
+
+    async def read_log(self, generation: int, rank: int, stream: str, offset: int, limit: int) -> dict[str, Any]:
+        data = f"{generation}/{rank}/{stream}"[offset : offset + limit]
+        return {"data": data, "offset": offset, "next_offset": offset + len(data), "complete": True}
+
+    async def shutdown(self) -> None:
+        pass

@@ -1,0 +1,262 @@
+"""The local Ray and the adapter, on a real cluster of two nodes with make-believe GPUs."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import ray
+from ray.autoscaler._private.constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
+from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
+
+from regroup.service.domain.errors import NotFoundError
+from regroup.service.policy.scheduling.autoscaler_request import Bundle
+from regroup.service.local import (ray_cluster, processes)
+from regroup.service.ray_adapter import standby as ray_standby
+from regroup.service.ports.cluster import (Grant, GrantRefusedError, Node, SupervisorGoneError, SyncRequest, agent_name)
+from regroup.service.ray_adapter.agents import RayAgents
+from regroup.service.ray_adapter.cluster import RayCluster
+from regroup.service.settings import Settings
+from regroup.workers.contract.agent_config import AgentConfig
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def settings() -> Iterator[Settings]:
+    folder = Path(tempfile.mkdtemp(prefix="rgt-", dir="/tmp"))
+    yield Settings(state_dir=folder, local_nodes=2, slots_per_node=4, local_gpus_per_node=4)
+    ray_cluster.stop(folder)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def local(settings: Settings) -> Iterator[ray_cluster.LocalRay]:
+    before = dict(os.environ)
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    # Workers unpickle the test's supervisor by name.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    started = ray_cluster.start(settings)
+    os.environ.update(ray_cluster.ray_environment(settings.ray_token_path))
+    sys.path.insert(0, str(HERE))
+    yield started
+    sys.path.remove(str(HERE))
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(local: ray_cluster.LocalRay) -> AsyncIterator[RayCluster]:
+    joined = await RayCluster.connect(local.address, local.dashboard_url, "echo_supervisor:EchoSupervisor")
+    yield joined
+
+
+async def training_nodes(cluster: RayCluster) -> list[Node]:
+    return sorted((node for node in await cluster.nodes() if not node.is_control), key=lambda node: node.name)
+
+
+async def free_gpus(cluster: RayCluster, node: Node, expected: float) -> None:
+    """Ray's view of what is free follows within a moment."""
+    deadline = time.monotonic() + 10
+    while {item.id: item.free_gpus for item in await cluster.nodes()}[node.id] != expected:
+        assert time.monotonic() < deadline, f"never {expected} GPUs free on {node.name}"
+        await asyncio.sleep(0.05)
+
+
+async def test_nodes_carry_names_roles_and_slots(cluster: RayCluster) -> None:
+    nodes = await cluster.nodes()
+    assert [(node.name, node.cpus, node.gpus) for node in sorted(nodes, key=lambda node: node.name)] == [
+        ("control", 0, 0), ("local-1", 4, 4), ("local-2", 4, 4),
+    ]  # fmt: skip
+    assert {node.name for node in nodes if node.is_control} == {"control"}
+
+
+async def test_a_running_cluster_is_found_again(settings: Settings, local: ray_cluster.LocalRay) -> None:
+    found, there_already = ray_cluster.ensure(settings)
+    assert there_already and found == local
+
+
+async def test_the_token_is_private_and_needed(settings: Settings, local: ray_cluster.LocalRay) -> None:
+    assert settings.ray_token_path.stat().st_mode & 0o777 == 0o600
+    stranger = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    script = f"import ray; ray.init(address={local.address!r}, log_to_driver=False); print('JOINED')"
+    once = {"RAY_AUTH_MODE": "disabled", "RAY_NUM_REDIS_GET_RETRIES": "1"}  # not twenty tries, a second apart
+    tried = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", script], env={**stranger, **once},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "JOINED" not in tried.stdout and tried.returncode != 0
+    assert "InvalidAuthToken" in tried.stderr, tried.stderr
+
+
+async def test_grants_hold_disjoint_devices_of_their_node(cluster: RayCluster) -> None:
+    node = (await training_nodes(cluster))[0]
+    first = Grant("regroup-grant:a:1:0", "a", node.id, 2, "cuda", 2)
+    second = Grant("regroup-grant:b:1:0", "b", node.id, 2, "cuda", 2)
+    devices, others = await asyncio.gather(cluster.take_grant(first), cluster.take_grant(second))
+    assert len(devices) == len(others) == 2 and not set(devices) & set(others)
+    assert await cluster.grants() == {first.name, second.name}
+    await free_gpus(cluster, node, 0)
+    assert await cluster.take_grant(first) == devices, "the same grant is the same hold"
+    for grant in (first, second):
+        await cluster.release_grant(grant.name)
+    await cluster.release_grant(first.name)
+    assert await cluster.grants() == set()
+    await free_gpus(cluster, node, 4)
+    assert set(await cluster.take_grant(first)) <= {0, 1, 2, 3}, "a name can be used again"
+    await cluster.release_grant(first.name)
+
+
+async def test_a_full_node_refuses_and_keeps_nothing(cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regroup.service.ray_adapter.cluster._READY_S", 0.5)
+    node = (await training_nodes(cluster))[0]
+    with pytest.raises(GrantRefusedError, match="did not give"):
+        await cluster.take_grant(Grant("regroup-grant:c:1:0", "c", node.id, 5, "cpu", 5))
+    with pytest.raises(GrantRefusedError):
+        await cluster.take_grant(Grant("regroup-grant:c:2:0", "c", "0" * 56, 1, "cpu", 1))
+    assert await cluster.grants() == set()
+
+
+async def test_a_supervisor_lives_until_it_is_stopped(cluster: RayCluster, settings: Settings) -> None:
+    name = "regroup-supervisor:j1"
+    await cluster.start_supervisor(name, {"job_id": "j1"})
+    await cluster.start_supervisor(name, {"job_id": "another, ignored"})
+    assert await cluster.actors() == {name}
+    reply = await cluster.sync("j1", SyncRequest({"cancel": True}))
+    assert reply.events[0].data["payload"] == {"job_id": "j1"}
+    assert reply.status["intents"] == {"cancel": True}
+    assert (await cluster.read_log("j1", 1, 0, "stdout", 2, 100)).data == "0/stdout"
+
+    os.kill(int(reply.boot_id), signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            again = await cluster.sync("j1", SyncRequest(boot_id=reply.boot_id))
+            break
+        except Exception:
+            assert time.monotonic() < deadline, "Ray did not restart the supervisor"
+            await asyncio.sleep(0.1)
+    assert again.boot_id != reply.boot_id and again.events[0].data["payload"] == {"job_id": "j1"}
+
+    await cluster.stop_supervisor(name)
+    assert await cluster.actors() == set()
+    with pytest.raises(SupervisorGoneError):
+        await cluster.sync("j1", SyncRequest())
+    with pytest.raises(NotFoundError):
+        await cluster.read_log("j1", 1, 0, "stdout", 0, 10)
+    await cluster.stop_supervisor(name)
+
+
+async def test_of_racing_writers_one_owns_a_record_until_the_job_is_forgotten(cluster: RayCluster) -> None:
+    key = b"generation/j2/1"
+    with ThreadPoolExecutor(8) as threads:
+        writers = [
+            threads.submit(_internal_kv_put, key, f"{n}".encode(), overwrite=False, namespace=b"regroup")
+            for n in range(8)
+        ]
+    existed = [writer.result() for writer in writers]
+    assert existed.count(False) == 1
+    assert _internal_kv_get(key, namespace=b"regroup") == str(existed.index(False)).encode()
+    _internal_kv_put(b"generation/j22/1", b"another job's", namespace=b"regroup")
+    await cluster.forget_job("j2")
+    assert _internal_kv_get(key, namespace=b"regroup") is None
+    assert _internal_kv_get(b"generation/j22/1", namespace=b"regroup") == b"another job's"
+
+
+async def test_a_supervisor_starts_from_the_process_that_was_left_for_it(
+    cluster: RayCluster, local: ray_cluster.LocalRay
+) -> None:
+    control = next(node for node in await cluster.nodes() if node.is_control)
+    before = idle(local)
+    await cluster.prestart(control)
+    async with asyncio.timeout(30):
+        while not (left := idle(local) - before):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    name = "regroup-supervisor:j3"
+    await cluster.start_supervisor(name, {})
+    assert {int((await cluster.sync("j3", SyncRequest())).boot_id)} == left
+    await cluster.stop_supervisor(name)
+
+
+def idle(local: ray_cluster.LocalRay) -> set[int]:
+    """Pids of the cluster's processes that wait for something to do."""
+    marked = processes.marked("REGROUP_RAY_CLUSTER", local.id)
+    return {
+        process.pid for process in marked if Path(f"/proc/{process.pid}/cmdline").read_text().startswith("ray::IDLE")
+    }
+
+
+async def test_a_standby_becomes_the_agent_of_one_job(cluster: RayCluster, tmp_path: Path) -> None:
+    node = (await training_nodes(cluster))[0]
+    for _ in range(2):
+        assert await cluster.stand_by(node, "", preflight=True) == ""
+    waiting = await asyncio.to_thread(ray_standby._free, node.id)
+    assert len(waiting) == 1, "told twice, there once"
+    assert await cluster.actors() == set(), "a standby is nobody's"
+    assert await cluster.is_clear(node, "j4")
+    assert not await cluster.is_clear(replace(node, id="f" * 56), "j4"), "there is nobody who could say so"
+    standby = ray.get_actor(waiting[0], namespace="regroup")
+
+    taken, created = agent_config("j4", node, tmp_path), agent_config("j5", node, tmp_path)
+    first = await asyncio.to_thread(RayAgents("j4").create, taken)
+    assert first == standby
+    assert await asyncio.to_thread(RayAgents("j4").create, taken) == standby, "found again, by whoever asks"
+    second = await asyncio.to_thread(RayAgents("j5").create, created)
+    assert second != standby
+    status = await second.status.remote()
+    assert status["pids"]["agent"] != (await first.status.remote())["pids"]["agent"]
+    names = {agent_name("j4", node.id), agent_name("j5", node.id)}
+    assert await cluster.actors() == names
+
+    for name in names:
+        await cluster.kill_actor(name)
+    assert await cluster.actors() == set()
+    third = await asyncio.to_thread(RayAgents("j4").create, taken)
+    assert third != standby, "a dead one is not found again"
+    await cluster.kill_actor(agent_name("j4", node.id))
+    await cluster.forget_job("j4")
+    assert ray_standby._records("standby/") == []
+
+
+def agent_config(job_id: str, node: Node, folder: Path) -> AgentConfig:
+    uri = folder.as_uri()
+    return AgentConfig(job_id, "t", node.id, node.name, node.address, f"regroup-supervisor:{job_id}", uri, uri)
+
+
+async def test_the_autoscaler_hears_what_the_cluster_is_to_hold(cluster: RayCluster) -> None:
+    for bundles, expected in (([Bundle(2, 1), Bundle(1)], [{"CPU": 1.0}, {"CPU": 2.0, "GPU": 1.0}]), ([], [])):
+        await cluster.request_nodes(bundles)
+        asked = await asyncio.to_thread(_internal_kv_get, AUTOSCALER_RESOURCE_REQUEST_CHANNEL)
+        assert sorted(json.loads(asked), key=str) == expected
+
+
+async def test_leaving_leaves_it_running(cluster: RayCluster, local: ray_cluster.LocalRay) -> None:
+    await cluster.start_supervisor("regroup-supervisor:last", {})
+    await cluster.sync("last", SyncRequest())
+    await cluster.close()
+    assert local.is_alive
+
+
+async def test_stop_leaves_nothing(local: ray_cluster.LocalRay, settings: Settings) -> None:
+    assert ray_cluster.stop(settings.state_dir)
+    assert not any(process.is_alive for process in local.daemons)
+    assert processes.marked("REGROUP_RAY_CLUSTER", local.id) == []
+    assert local.temp_dir not in {str(path) for path in _folders(Path(local.temp_dir).parent)}
+    assert _folders(settings.state_dir) == []
+    assert not ray_cluster.stop(settings.state_dir)
+
+
+def _folders(parent: Path) -> list[Path]:
+    return list(parent.iterdir())

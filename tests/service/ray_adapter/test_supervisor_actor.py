@@ -1,0 +1,28 @@
+"""The actor that agents get a handle of is the supervisor, and costs them nothing to import."""
+
+import inspect
+import subprocess
+import sys
+
+from regroup.service.supervisor.supervisor import Supervisor
+from regroup.service.ray_adapter.supervisor_actor import SupervisorActor
+
+
+def test_it_takes_the_calls_of_the_supervisor() -> None:
+    def calls(of: type) -> dict[str, inspect.Signature]:
+        return {
+            name: inspect.signature(method)
+            for name, method in vars(of).items()
+            if inspect.iscoroutinefunction(method) and not name.startswith("_")
+        }
+
+    assert calls(SupervisorActor) == calls(Supervisor)
+
+
+def test_its_module_needs_nothing_that_takes_long_to_import() -> None:
+    ask = "import sys; import regroup.service.ray_adapter.supervisor_actor; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, timeout=60, check=True)
+    loaded = {name for name in done.stdout.split() if name.startswith(("regroup.", "pydantic", "ray", "torch"))}
+    assert loaded == {
+        "regroup.service", "regroup.service.runtime", "regroup.service.ray_adapter.supervisor_actor",
+    }  # fmt: skip

@@ -1,0 +1,107 @@
+"""Labels of real Ray nodes, and gangs that are placed by them."""
+
+import asyncio
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from regroup.service.domain.layout import Layout
+from regroup.service.policy.placement.place import (Demand, Placement, Shortage, Unplaceable, place)
+from regroup.service.domain.topology import (Level, Node)
+from regroup.service.policy.placement.traffic import (UNKNOWN_WORK, axes)
+from regroup.service.local import ray_cluster
+from regroup.service.ports.cluster import Grant
+from regroup.service.ray_adapter.cluster import RayCluster
+from regroup.service.settings import Settings
+from regroup.service.operations.topology import Topology
+
+pytestmark = pytest.mark.slow
+LABELS = {
+    2: "ray.io/gpu-domain=nvl0,my/rack=r0,regroup.io/block=b0",
+    3: "ray.io/gpu-domain=nvl0,my/rack=r0,regroup.io/block=b0",
+    4: "ray.io/gpu-domain=nvl1,my/rack=r1,regroup.io/block=b0",
+    5: "ray.io/gpu-domain=nvl1,my/rack=r1,regroup.io/block=b1",
+}
+"""Of nodes beside the first; the last one's block contradicts its rack's."""
+
+
+@pytest.fixture
+def settings() -> Iterator[Settings]:
+    folder = Path(tempfile.mkdtemp(prefix="rgt-", dir="/tmp"))
+    yield Settings(
+        state_dir=folder, local_nodes=1, slots_per_node=2, local_gpus_per_node=2, topology_labels={"rack": "my/rack"}
+    )
+    ray_cluster.stop(folder)
+    shutil.rmtree(folder)
+
+
+def demand(layout: Layout, **fields: object) -> Demand:
+    return replace(Demand(layout.world_size, layout.tp, "cuda", 1, axes=axes(layout, UNKNOWN_WORK)), **fields)
+
+
+async def test_real_labels_place_real_gangs(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    started = ray_cluster.start(settings)
+    nodes = [ray_cluster._training_node(settings, started, number) for number in LABELS]
+    labelled = [
+        replace(node, flags=[f"{flag},{LABELS[number]}" if "--labels" in flag else flag for flag in node.flags])
+        for number, node in zip(LABELS, nodes, strict=True)
+    ]
+    said = dict(each.split("=") for each in LABELS[2].split(","))
+    (settings.state_dir / "labels.json").write_text(json.dumps(said))  # as on Kubernetes, beside what flags say
+    labelled[0] = replace(nodes[0], flags=[*nodes[0].flags, f"--labels-file={settings.state_dir / 'labels.json'}"])
+    await asyncio.to_thread(ray_cluster._ray_start, settings, started, labelled)
+    for name, value in ray_cluster.ray_environment(settings.ray_token_path).items():
+        monkeypatch.setitem(os.environ, name, value)
+    topology = Topology(settings)
+    cluster = await RayCluster.connect(started.address, topology=topology)
+    try:
+        there = await _all_of_them(cluster)
+        assert there["local-2"].domains == ("", "b0", "r0", "nvl0") and there["local-1"].domains == ("",) * 4
+        told = topology.state(list(there.values())).problems
+        assert any("rack 'r1' is said to be in block 'b0' (local-4) and block 'b1' (local-5)" in each for each in told)
+        assert any("local-1: no rack is known" in each for each in told)
+        await _two_gangs_do_not_share(cluster, list(there.values()))
+    finally:
+        await cluster.close()
+
+
+async def _all_of_them(cluster: RayCluster) -> dict[str, Node]:
+    """Ray tells of a node a little after its start has returned."""
+    async with asyncio.timeout(30):
+        while True:
+            there = {node.name: node for node in await cluster.nodes() if not node.is_control}
+            if len(there) == len(LABELS) + 1:
+                return there
+            await asyncio.sleep(0.1)
+
+
+async def _two_gangs_do_not_share(cluster: RayCluster, nodes: list[Node]) -> None:
+    """A TP group of four needs both nodes of a GPU domain, and only where that is allowed."""
+    torn = place(demand(Layout(tp=4)), nodes)
+    assert isinstance(torn, Unplaceable) and torn.reason is Shortage.TOO_LARGE
+    first = place(demand(Layout(tp=4), segment_within=Level.GPU_DOMAIN), nodes)
+    assert isinstance(first, Placement)
+    assert {seat.node.name for seat in first.seats} == {"local-2", "local-3"}, "the other domain contradicts itself"
+    grants = [
+        Grant(f"regroup-grant:a:{seat.node.id[:8]}:0", "a", seat.node.id, seat.ranks, "cuda", seat.ranks)
+        for seat in first.seats
+    ]
+    devices = await asyncio.gather(*(cluster.take_grant(grant) for grant in grants))
+    assert [sorted(each) for each in devices] == [[0, 1], [0, 1]]
+    left: list[Node] = []
+    async with asyncio.timeout(10):
+        while sum(node.free_gpus for node in left) != 6:
+            await asyncio.sleep(0.05)  # Ray's view of what is free follows within a moment
+            left = list(await cluster.nodes())
+    pairs = place(demand(Layout(tp=2, dp_shard=3)), left)
+    assert isinstance(pairs, Placement) and {seat.ranks for seat in pairs.seats} == {2}
+    assert {seat.node.name for seat in pairs.seats} == {"local-1", "local-4", "local-5"}
+    refused = place(demand(Layout(tp=2, dp_shard=2), required=Level.RACK), left)
+    assert isinstance(refused, Unplaceable) and "the rack with most of them has 2" in refused.message

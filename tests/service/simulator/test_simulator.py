@@ -1,0 +1,114 @@
+"""The simulator, and what has to hold of the queue at every moment of it."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tests.support.queue_inputs import (node, sizes)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regroup.service.policy.scheduling.decide import Rule
+from regroup.service.policy.scheduling.quota import Quota
+from regroup.service.simulator.simulator import (Arrival, Costs, Outage, simulate)
+from regroup.service.domain.topology import Node
+from regroup.service.policy.scheduling.entries import (Preemptibility, Priority, Running, Waiting)
+
+FREE = Costs(start_s=0.0, suspend_s=1.0, restart_s=10.0, lost_s=5.0)
+
+
+def comes(name: str, at_s: float, work_s: float, *ranks: int, **fields: object) -> Arrival:
+    job = Waiting(name, name, sizes(*ranks), queued_s=at_s, longest_s=work_s)
+    return Arrival(at_s, replace(job, **fields), work_s)
+
+
+def test_jobs_run_one_after_the_other_and_the_sums_are_right() -> None:
+    report = simulate([node("n", 8)], [comes("a", 0, 100, 8), comes("b", 0, 100, 8)], until_s=400.0, costs=FREE)
+    assert (report.finished, report.jobs, report.never_started) == (2, 2, 0)
+    assert report.utilisation == (100 + 100) / 400 and report.goodput == 1.0
+    assert report.waits["all"].max_s == 120.0, "looks are 10 s apart: 10, and after the end at 110 the next, 120"
+
+
+def test_a_failure_costs_work_and_a_restart_elsewhere_or_in_the_queue() -> None:
+    arrivals = [comes("a", 0, 100, 8)]
+    spare = simulate([node("n"), node("o")], arrivals, [Outage(60, "n", 1e6)], until_s=300.0, costs=FREE)
+    assert spare.finished == 1 and spare.failures == 1
+    assert abs(spare.utilisation - 115 / (300 * 2)) < 1e-9, "5 s again and 10 s until it trains"
+    assert abs(spare.goodput - 100 / 115) < 1e-9
+    alone = simulate([node("n")], arrivals, [Outage(60, "n", 100)], until_s=300.0, costs=FREE)
+    assert alone.finished == 1 and abs(alone.utilisation - 105 / 300) < 1e-9
+
+
+def test_a_suspended_job_goes_on_from_where_it_was() -> None:
+    arrivals = [
+        comes("low", 0, 1000, 8, priority=Priority.low),
+        comes("high", 700, 100, 8, priority=Priority.high),
+    ]
+    report = simulate([node("n", 8)], arrivals, until_s=2000.0, costs=FREE)
+    assert (report.finished, report.suspended) == (2, 1) and report.goodput > 0.999
+
+
+def test_low_jobs_are_not_starved_by_a_stream_of_higher_ones() -> None:
+    stream = [comes(f"s{number}", 40.0 * number, 100, 4, priority=Priority.critical) for number in range(400)]
+    waits = comes("low", 1, 50, 8, priority=Priority.low, longest_s=None)
+    held = Rule(ageing_s=600.0)
+    report = simulate([node("n", 8)], [*stream, waits], until_s=16000.0, costs=FREE, rule=held)
+    assert report.waits["priority low"].max_s < 5000
+    forgetful = simulate([node("n", 8)], [*stream, waits], until_s=16000.0, costs=FREE, rule=Rule(ageing_s=1e9))
+    assert "priority low" not in forgetful.waits, "without ageing it never has its turn"
+
+
+def test_jobs_come_after_others() -> None:
+    report = simulate(
+        [node("n", 8)], [comes("then", 0, 10, 1, after=("first",)), comes("first", 0, 100, 1)], until_s=300, costs=FREE
+    )
+    assert report.finished == 2 and report.waits["all"].max_s == 120.0
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6), st.booleans())
+def test_at_every_moment_no_device_is_twice_taken_gangs_are_whole_and_quotas_are_kept(seed: int, resizes: bool) -> None:
+    rng = random.Random(seed)
+    nodes = [node(f"n{number}") for number in range(rng.randint(1, 4))]
+    arrivals: list[Arrival] = []
+    for number in range(rng.randint(1, 25)):
+        most = rng.choice([1, 2, 4, 8, 12])
+        arrivals.append(
+            comes(
+                f"j{number}", rng.uniform(0, 3000), rng.uniform(10, 2000), *range(rng.randint(1, most), most + 1),
+                project=rng.choice("ab"), priority=rng.choice(list(Priority)),
+                preemptibility=rng.choice(list(Preemptibility)),
+            )
+        )  # fmt: skip
+    outages = [Outage(rng.uniform(0, 3000), rng.choice(nodes).id, 500.0) for _ in range(rng.randint(0, 1))]
+    quotas = {"a": Quota(guaranteed=4, limit=16), "b": Quota(limit=20)}
+    legal = {arrival.job.job_id: {size.ranks for size in arrival.job.sizes} for arrival in arrivals}
+
+    def holds(now_s: float, there: Sequence[Node], running: Sequence[Running]) -> None:
+        used, use = Counter[str](), Counter[str]()
+        for job in running:
+            assert sum(ranks for _, ranks in job.seats) == job.demand.ranks in legal[job.job_id], "the gang is whole"
+            use[job.project] += job.demand.ranks
+            for node_id, ranks in job.seats:
+                used[node_id] += ranks
+        assert all(each.free_gpus == each.gpus - used[each.id] >= 0 for each in there), "a device is taken twice"
+        assert all(use[name] <= (quota.limit or 0) for name, quota in quotas.items()), "a limit is passed"
+
+    rule = Rule(ageing_s=600.0, least_run_s=60.0, can_resize=resizes)
+    report = simulate(
+        nodes, arrivals, outages, quotas, until_s=200_000.0, rule=rule, costs=FREE, look_every_s=20.0, watch=holds
+    )
+    fits = [arrival for arrival in arrivals if _ever(arrival.job, 8 * len(nodes), quotas)]
+    assert report.finished == len(fits), "whoever can ever start does, and ends"
+    assert 0.0 <= report.goodput <= 1.0 + 1e-9 and report.utilisation <= 1.0
+
+
+def _ever(job: Waiting, devices: int, quotas: dict[str, Quota]) -> bool:
+    quota = quotas[job.project]
+    unpromised = max(0, devices - sum(each.guaranteed for each in quotas.values()))
+    return any(
+        size.ranks <= min(devices, quota.limit or devices)
+        and max(0, job.firm(size.ranks) - quota.guaranteed) <= unpromised
+        for size in job.sizes
+    )

@@ -1,0 +1,89 @@
+"""`data.prepare` of a spec: what fits together, and what is refused by name."""
+
+from typing import Any
+
+import pytest
+
+from regroup.service.domain.errors import SpecError
+from regroup.service.spec.data_preparation import PreparedData
+from regroup.service.spec.job import (JobSpec, parse_spec)
+from regroup.service.spec.workload import (BuiltinWorkload, FunctionWorkload, TextData)
+
+PREPARE = {"format": "jsonl", "train": ["/data"]}
+
+
+def builtin(data: dict[str, Any], **training: Any) -> JobSpec:
+    return parse_spec(
+        {
+            "name": "x",
+            "workload": {"kind": "builtin", "data": data},
+            "training": {"global_batch": 4, "micro_batch": 2, "sequence": 8, "steps": 1, **training},
+        }
+    )
+
+
+def function(**prepare: Any) -> JobSpec:
+    data = {"prepare": {**PREPARE, **prepare}}
+    return parse_spec(
+        {
+            "name": "x",
+            "workload": {"kind": "function", "function": "a:b", "data": data},
+            "training": {"global_batch": 4, "micro_batch": 2, "steps": 1},
+        }
+    )
+
+
+def issues(error: SpecError) -> dict[str, str]:
+    return {issue.path: issue.message for issue in error.issues}
+
+
+def test_text_and_preparation_are_told_apart() -> None:
+    for data, kind in (({"train": ["/data"]}, TextData), ({"prepare": PREPARE}, PreparedData)):
+        workload = builtin(data).workload
+        assert isinstance(workload, BuiltinWorkload) and isinstance(workload.data, kind)
+        again = JobSpec.model_validate(builtin(data).model_dump(mode="json"))
+        assert again == builtin(data)
+
+
+def test_a_recipe_has_the_trainers_sequence_and_the_functions_code() -> None:
+    workload = builtin({"prepare": PREPARE}).workload
+    assert isinstance(workload, BuiltinWorkload) and isinstance(workload.data, PreparedData)
+    made = workload.data.recipe(8, code="sha256:x", python="p", reads="tokens")
+    assert (made["sequence"], made["code"], made["reads"]) == (8, "", "tokens")
+    workload = function(function="a:make").workload
+    assert isinstance(workload, FunctionWorkload) and workload.data is not None
+    made = workload.data.recipe(None, code="sha256:x", python="p", reads="")
+    assert (made["code"], made["python"]) == ("sha256:x", "p")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "path", "words"),
+    [
+        ({"format": "csv"}, "workload.data.prepare.format", "'jsonl'"),
+        ({"trian": []}, "workload.data.prepare.trian", "unknown field"),
+        ({"train": []}, "workload.data.prepare.train", "at least 1"),
+        ({"function": "make"}, "workload.data.prepare.function", "pattern"),
+        ({"function": "a:b", "field": "body"}, "workload.data.prepare", "field is a matter of packing"),
+        ({"function": "a:b", "tokenizer": "/t.json"}, "workload.data.prepare", "tokenizer is a matter of packing"),
+        ({"batch_rows": 3}, "workload.data.prepare", "batch_rows is a matter of a function"),
+    ],
+)
+def test_a_wrong_field_is_named(prepare: dict[str, Any], path: str, words: str) -> None:
+    with pytest.raises(SpecError) as error:
+        builtin({"prepare": {**PREPARE, **prepare}})
+    assert words in issues(error.value)[path]
+
+
+def test_a_wrong_field_of_text_is_named_without_its_tag() -> None:
+    with pytest.raises(SpecError) as error:
+        builtin({"train": ["/data"], "tokeniser": "byte"})
+    assert issues(error.value) == {"workload.data.tokeniser": "unknown field"}
+
+
+def test_sequences_agree_or_are_given_once() -> None:
+    builtin({"prepare": {**PREPARE, "sequence": 8}})
+    with pytest.raises(SpecError, match=r"sequence 8 is not that of workload\.data\.prepare, 16"):
+        builtin({"prepare": {**PREPARE, "sequence": 16}})
+    with pytest.raises(SpecError, match="sequence is needed"):
+        function()
+    function(sequence=16)

@@ -1,0 +1,62 @@
+"""A fault says where it strikes and what it needs, and nothing else."""
+
+from typing import Any
+
+import pytest
+
+from regroup.service.domain.errors import SpecError
+from regroup.service.spec.job import parse_spec
+
+
+def spec(**fault: Any) -> dict[str, Any]:
+    return {
+        "name": "f",
+        "workload": {"kind": "builtin", "data": {"train": ["/data"]}},
+        "training": {"global_batch": 4, "micro_batch": 2, "sequence": 16, "steps": 3},
+        "layout": {"dp": 2},
+        "faults": [fault],
+    }
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"at": {"rank": 1, "step": 1}},
+        {"at": {"node": 3, "step": 2, "phase": "optimizer"}, "do": "kill_agent"},
+        {"at": {"rank": 0, "step": 1}, "do": "sleep"},
+        {"at": {"rank": 0, "step": 1}, "do": "hold_gil", "duration": "90s"},
+        {"at": {"rank": 0, "step": 1}, "do": "slow", "factor": 3, "steps": 20},
+    ],
+)
+def test_legal(fault: dict[str, Any]) -> None:
+    assert parse_spec(spec(**fault)).rank_config()["faults"][0]["do"] == fault.get("do", "sigkill")
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ({"at": {"step": 1}}, "exactly one of rank and node"),
+        ({"at": {"rank": 0, "node": 0, "step": 1}}, "exactly one of rank and node"),
+        ({"at": {"rank": 2, "step": 1}}, "below the largest world size"),
+        ({"at": {"rank": 0, "step": 1}, "do": "sigkill", "duration": 3}, "duration does not apply to sigkill"),
+        ({"at": {"rank": 0, "step": 1}, "do": "cut_traffic", "share": 0.5}, "share does not apply to cut_traffic"),
+        ({"at": {"rank": 0, "step": 1}, "do": "lose_traffic", "duration": 3}, "lose_traffic needs share"),
+        ({"at": {"rank": 0, "step": 1}, "do": "slow", "factor": 3}, "slow needs steps"),
+        ({"at": {"rank": 0, "step": 1}, "do": "slow", "steps": 3}, "slow needs factor"),
+    ],
+)
+def test_refused(fault: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        parse_spec(spec(**fault))
+    assert said in " ".join(issue.message for issue in refused.value.issues)
+
+
+def test_a_script_has_no_snapshot_to_flip() -> None:
+    script = {
+        "name": "s",
+        "workload": {"kind": "script", "module": "x"},
+        "faults": [{"at": {"rank": 0, "step": 2}, "do": "flip_snapshot"}],
+    }
+    with pytest.raises(SpecError) as refused:
+        parse_spec(script)
+    assert "not its numbers, saver or snapshots" in str(refused.value)

@@ -1,0 +1,45 @@
+"""What the spec of a function may say: every refusal names its field."""
+
+from typing import Any
+
+import pytest
+
+from regroup.service.domain.errors import SpecError
+from regroup.service.spec.job import (JobSpec, parse_spec)
+
+BUILTIN = {"kind": "builtin", "data": {"train": ["/x"]}}
+FUNCTION = {"kind": "function", "function": "package.module:train"}
+STEPS = {"global_batch": 4, "micro_batch": 1, "steps": 3}
+BACKWARD = {"at": {"rank": 0, "step": 1, "phase": "backward"}}
+
+
+def parsed(workload: Any, **fields: Any) -> JobSpec:
+    return parse_spec({"name": "x", "workload": workload, **fields})
+
+
+@pytest.mark.parametrize(
+    ("workload", "fields", "path", "says"),
+    [
+        (BUILTIN, {"training": STEPS}, "training", "with its sequence"),
+        (FUNCTION, {}, "training", "a function needs its steps, global_batch and micro_batch"),
+        (FUNCTION, {"training": {**STEPS, "sequence": 8}}, "training", "sequence does not apply to a function"),
+        (FUNCTION, {"training": {**STEPS, "optimizer": {"lr": 1}}}, "training", "optimizer does not apply"),
+        (FUNCTION, {"training": STEPS, "faults": [BACKWARD]}, "faults", "forward, optimizer, snapshot or checkpoint"),
+        (FUNCTION, {"training": STEPS, "layout": {"dp": 5}}, "", "at most as many as a step has micro-batches"),
+        ({**FUNCTION, "function": "train"}, {"training": STEPS}, "workload.function", "should match pattern"),
+        ({**FUNCTION, "args": []}, {"training": STEPS}, "workload.args", "unknown field"),
+    ],
+)
+def test_a_field_that_does_not_fit_is_named(workload: Any, fields: Any, path: str, says: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        parsed(workload, **fields)
+    (issue,) = refused.value.issues
+    assert issue.path == path
+    assert says in issue.message
+
+
+def test_a_function_reads_back_as_it_was_and_its_ranks_are_told_which() -> None:
+    spec = parsed(FUNCTION, training=STEPS, args={"lr": 0.1})
+    assert parse_spec(spec.model_dump(mode="json")) == spec
+    config = spec.rank_config()
+    assert (config["function"], config["args"], config["training"]["steps"]) == ("package.module:train", {"lr": 0.1}, 3)

@@ -1,0 +1,185 @@
+"""Every rule of the table refuses what breaks it at submit, with its reason, and nothing else."""
+
+from typing import Any
+
+import pytest
+
+from regroup.service.spec.layout_rules import (RULES, rules_doc)
+from regroup.service.domain.errors import SpecError
+from regroup.service.domain.layout import Layout
+from regroup.service.spec.job import (JobSpec, parse_spec)
+from regroup.workers.data.tokenizers import ByteTokenizer
+
+MODEL = {"dim": 48, "layers": 4, "heads": 6, "kv_heads": 6, "ffn_dim": 96, "vocab_size": 258}
+TRAINING = {"global_batch": 24, "micro_batch": 2, "sequence": 12, "steps": 3}
+
+
+CONVNET = {"family": "convnet", "classes": 10, "dim": 6, "layers": 4}
+IMAGES = {"prepare": {"format": "jsonl", "train": ["/data"], "function": "mine:images"}}
+
+
+def parsed(layout: dict[str, Any], model: dict[str, Any] | None = None, **training: Any) -> JobSpec:
+    workload: dict[str, Any] = {"kind": "builtin"}
+    if model and model.get("family") == "convnet":
+        workload |= {"model": model, "data": IMAGES}
+        training = {"sequence": None, **training}
+    else:
+        workload |= {"model": {**MODEL, **(model or {})}, "data": {"train": ["/data"]}}
+    return parse_spec({"name": "a", "workload": workload, "layout": layout, "training": {**TRAINING, **training}})
+
+
+BROKEN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "at most as many as a step has micro-batches": ({"dp": 13}, {}, {}),
+    "divides layout.dp": ({"dp": 4, "dp_shard": 3}, {}, {}),
+    "only with data_parallel fsdp or zero2": ({"dp": 4, "dp_shard": 2, "data_parallel": "ddp"}, {}, {}),
+    "zero1 only with tp 1 and pp 1": ({"dp": 2, "tp": 2, "data_parallel": "zero1"}, {}, {}),
+    "other than true only with data_parallel fsdp and pp 1": ({"pp": 2, "reshard_after_forward": False}, {}, {}),
+    "a number is a divisor of the ranks": ({"dp": 6, "reshard_after_forward": 4}, {}, {}),
+    "other than 1, and offload, only with": ({"dp": 2, "data_parallel": "ddp", "offload": True}, {}, {}),
+    "other than 25 only with": ({"dp": 2, "bucket_mib": 1}, {}, {}),
+    "true only with data_parallel ddp": ({"dp": 2, "find_unused_parameters": True}, {}, {}),
+    "divides the model's heads": ({"tp": 4}, {"heads": 6, "kv_heads": 1}, {"sequence": 16}),
+    "divides the model's kv_heads": ({"tp": 2}, {"kv_heads": 3}, {}),
+    "divides the model's ffn_dim": ({"tp": 2}, {"ffn_dim": 97}, {}),
+    "divides the model's vocab_size": ({"tp": 2}, {"vocab_size": 259}, {}),
+    "divides training.sequence": ({"tp": 2}, {}, {"sequence": 13}),
+    "is 1; context": ({"cp": 2}, {}, {}),
+    "is false; it needs symmetric memory": ({"tp": 2, "async_tp": True}, {}, {}),
+    "is not float8": ({}, {}, {"precision": "float8"}),
+    "has a block at least for each stage": ({"pp": 6}, {}, {}),
+    "is 1 with tie_embeddings": ({"pp": 2}, {"tie_embeddings": True}, {}),
+    "at least as many micro-batches as the pipeline has ranks": ({"dp": 12, "pp": 2}, {}, {}),
+    "not selective with zero-bubble": (
+        {"pp": 2, "schedule": "zbv"}, {}, {"activation_checkpointing": "selective"},
+    ),
+    "divides the model's classes": ({"tp": 3, "sequence_parallel": False}, CONVNET, {}),
+    "false with tp above 1 where samples": ({"tp": 2}, CONVNET, {}),
+    "where the model has batch normalisation": ({"dp": 5}, CONVNET, {}),
+    "where model.norm_over is global_batch": ({"dp": 6}, CONVNET | {"norm_over": "global_batch"}, {}),
+    "not bf16 with precision fp64": ({}, {}, {"reduce": "bf16", "precision": "fp64"}),
+    "off with tp above 1": ({"tp": 2}, {}, {"compile": "default"}),
+    "off with zero-bubble": ({"pp": 2, "schedule": "zbv"}, {}, {"compile": "default"}),
+    "a share of memory only with": ({}, {}, {"activation_checkpointing": 0.5}),
+    "in whole rounds": ({"dp": 4, "pp": 2, "schedule": "interleaved_1f1b"}, {}, {"global_batch": 40}),
+}  # fmt: skip
+"""A part of the law → layout, model and training that break it."""
+
+
+@pytest.mark.parametrize("law", BROKEN)
+def test_what_breaks_a_rule_is_refused_with_law_values_and_reason(law: str) -> None:
+    layout, model, training = BROKEN[law]
+    wanted, _, reason = law.partition("; ")
+    with pytest.raises(SpecError) as refused:
+        parsed(layout, model, **training)
+    (issue,) = refused.value.issues
+    broken = [rule for rule in RULES if rule.law in issue.message and wanted in rule.law and reason in rule.reason]
+    assert broken and broken[0].reason in issue.message, issue.message
+    assert "=" in issue.message and issue.message.startswith(("layout.", "training."))
+
+
+def test_every_rule_has_such_a_case() -> None:
+    for rule in RULES:
+        assert any(law.partition("; ")[0] in rule.law and law.partition("; ")[2] in rule.reason for law in BROKEN), (
+            rule.law
+        )
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"dp": 4, "data_parallel": "ddp"},
+        {"dp": 3, "data_parallel": "zero1"},
+        {"dp": 6, "dp_shard": 3, "data_parallel": "zero2"},
+        {"dp": 6, "reshard_after_forward": 3, "prefetch": 2, "offload": True},
+        {"dp": 4, "data_parallel": "zero1", "bucket_mib": 1},
+        {"dp": 4, "data_parallel": "ddp", "find_unused_parameters": True},
+        {"dp": 2, "tp": 3, "pp": 2, "sequence_parallel": False},
+        {"dp": 2, "tp": 2, "pp": 2, "schedule": "zbv"},
+        {"pp": 4, "schedule": "gpipe"},
+    ],
+)
+def test_what_keeps_all_rules_is_taken(layout: dict[str, Any]) -> None:
+    assert parsed(layout).layout.at(layout.get("dp", 1)).world_size >= 3
+
+
+def test_sizes_on_the_way_that_break_a_rule_are_left_out_of_the_ladder() -> None:
+    spec = parsed({"dp": {"min": 2, "target": 4, "max": 8}, "dp_shard": 2})
+    assert [str(layout) for layout in spec.ladder] == [
+        "dp_shard=2", "dp_replicate=2×dp_shard=2", "dp_replicate=3×dp_shard=2", "dp_replicate=4×dp_shard=2",
+    ]  # fmt: skip
+    looped = parsed({"dp": {"min": 1, "target": 1, "max": 6}, "pp": 2, "schedule": "interleaved_1f1b"})
+    assert [layout.data_degree for layout in looped.ladder] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_size_that_needs_it_takes_a_smaller_part_of_the_micro_batch() -> None:
+    """24 samples in micro-batches of 6: four data ranks, or two pipelines of two, have one each."""
+    spec = parsed({"dp": {"min": 1, "target": 4, "max": 24}}, micro_batch=6)
+    found = {layout.data_degree: layout.micro_batch for layout in spec.ladder}
+    assert found == {**dict.fromkeys(range(1, 5), None), **dict.fromkeys(range(5, 9), 3),
+                     **dict.fromkeys(range(9, 13), 2), **dict.fromkeys(range(13, 25), 1)}  # fmt: skip
+    piped = {layout.data_degree: layout.micro_batch for layout in spec.split(1, 2).ladder}
+    assert (piped[3], piped[4], piped[7], piped[8], piped[12]) == (None, 3, 3, 2, 1) and 24 not in piped
+    assert str(spec.ladder[4]) == "dp_shard=5, micro_batch=3"
+    assert Layout(**spec.ladder[4].to_json()) == spec.ladder[4]
+    assert "micro_batch" not in spec.ladder[4].degrees | spec.ladder[0].to_json()
+
+
+@pytest.mark.parametrize(
+    ("model", "training"), [(CONVNET, {}), ({}, {"batch": "follows_world"})], ids=["batch norm", "follows"]
+)
+def test_what_depends_on_the_micro_batch_keeps_it(model: dict[str, Any], training: dict[str, Any]) -> None:
+    spec = parsed({"dp": {"min": 1, "target": 4, "max": 4}}, model, micro_batch=6, **training)
+    assert {layout.micro_batch for layout in spec.ladder} == {None}
+    if not training:
+        with pytest.raises(SpecError, match="at most as many as a step has micro-batches"):
+            parsed({"dp": {"min": 1, "target": 4, "max": 8}}, model, micro_batch=6)
+
+
+def test_the_byte_tokenizers_vocabulary_is_known_without_a_node() -> None:
+    with pytest.raises(SpecError, match=f"vocab_size={ByteTokenizer.vocab_size}.* set model.vocab_size to a multiple"):
+        parsed({"tp": 2}, {"vocab_size": None})
+
+
+@pytest.mark.parametrize("field", ["tp", "pp", "cp"])
+def test_functions_and_scripts_are_data_parallel(field: str) -> None:
+    function = {"kind": "function", "function": "m:f"}
+    training = {key: TRAINING[key] for key in ("global_batch", "micro_batch", "steps")}
+    with pytest.raises(SpecError, match=rf"layout\.{field}: a function is data parallel"):
+        parse_spec({"name": "a", "workload": function, "layout": {field: 2}, "training": training})
+    script = {"kind": "script", "entrypoint": "/train.py"}
+    with pytest.raises(SpecError, match=r"leave out all but layout\.dp"):
+        parse_spec({"name": "a", "workload": script, "layout": {field: 2}})
+
+
+def test_the_table_for_people_has_all_rules() -> None:
+    table = rules_doc()
+    assert all(rule.law in table and rule.reason in table for rule in RULES)
+
+
+@pytest.mark.parametrize(
+    ("layout", "model"),
+    [
+        ({"dp": 4, "tp": 2, "sequence_parallel": False}, {}),
+        ({"dp": 3, "pp": 4}, {}),
+        ({"dp": 12}, {"norm_over": "global_batch"}),
+    ],
+)
+def test_a_model_of_images_has_rules_of_its_own(layout: dict[str, Any], model: dict[str, Any]) -> None:
+    assert parsed(layout, CONVNET | model).training is not None
+
+
+def test_a_batch_that_follows_gives_every_size_as_many_micro_batches_a_rank() -> None:
+    layout = {"dp": {"min": 1, "target": 4, "max": 16}}
+    spec = parsed(layout, batch="follows_world", lr_rule="sqrt")
+    assert [size.world_size for size in spec.ladder] == list(range(1, 17)), "more ranks than the target's micro-batches"
+    assert [spec.samples_of_a_step(size) for size in spec.ladder[:4]] == [6, 12, 18, 24]
+    assert parsed(layout | {"dp": 4}).samples_of_a_step(spec.ladder[0]) == 24
+    with pytest.raises(SpecError, match="every rank has as many micro-batches: 12 micro-batches, target 5"):
+        parsed({"dp": 5}, batch="follows_world")
+    with pytest.raises(SpecError, match="are of batch follows_world"):
+        parsed({"dp": 4}, lr_rule="linear")
+
+
+def test_a_range_has_no_size_at_which_ranks_would_be_filled_up() -> None:
+    sizes = [layout.world_size for layout in parsed({"dp": {"min": 1, "target": 4, "max": 12}}, CONVNET).ladder]
+    assert sizes == [1, 2, 3, 4, 6, 12]

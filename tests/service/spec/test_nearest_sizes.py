@@ -1,0 +1,33 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regroup.service.domain.errors import SpecError
+from regroup.service.spec.nearest_sizes import nearest
+from regroup.service.spec.job import parse_spec
+
+
+@settings(deadline=None)
+@given(st.integers(1, 300), st.sets(st.integers(1, 600), max_size=12))
+def test_the_nearest_are_legal_and_nothing_legal_is_nearer(degree: int, legal: set[int]) -> None:
+    legal.discard(degree)
+    found = nearest(degree, legal.__contains__)
+    assert set(found) <= legal
+    between = range(min([*found, degree]), max([*found, degree]) + 1)
+    assert not (legal & set(between)) - set(found)
+    if any(other < degree for other in legal):
+        assert found[0] == max(other for other in legal if other < degree)
+
+
+def refused(layout: dict[str, object]) -> str:
+    training = {"global_batch": 12, "micro_batch": 1, "sequence": 16, "steps": 10}
+    workload = {"kind": "builtin", "data": {"train": ["x"]}, "model": {"layers": 4, "vocab_size": 264}}
+    with pytest.raises(SpecError) as error:
+        parse_spec({"name": "a", "workload": workload, "training": training, "layout": layout})
+    return str(error.value)
+
+
+def test_an_impossible_size_is_refused_with_those_next_to_it() -> None:
+    assert "legal sizes next to layout.dp=16: 12" in refused({"dp": 16})
+    assert "legal sizes next to layout.dp=5: 4 and 6" in refused({"dp": 5, "dp_shard": 2})
+    assert "legal sizes" not in refused({"dp": 2, "tp": 3}), "no number of data ranks mends that"

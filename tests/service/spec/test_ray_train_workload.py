@@ -1,0 +1,44 @@
+"""A Ray Train program is a script to the service; its ranks are told where it keeps what it keeps nowhere else."""
+
+from typing import Any
+
+import pytest
+
+from regroup.service.domain.errors import SpecError
+from regroup.service.supervisor.job_config import Payload
+from regroup.service.spec.job import parse_spec
+
+WORKLOAD = {"kind": "ray_train", "entrypoint": "/train.py"}
+
+
+def payload(workload: Any) -> Payload:
+    node = {"node_id": "a", "name": "a", "address": "10.0.0.1", "ranks": 1}
+    spec = parse_spec({"name": "x", "workload": workload, "preload": ["mine"]})
+    return Payload.from_json({
+        "job_id": "j", "spec": spec.model_dump(mode="json"), "nodes": [node], "layout": {"dp_shard": 1},
+        "storage_uri": "file:///s/jobs/j", "datasets_uri": "file:///s/datasets",
+    })  # fmt: skip
+
+
+def test_its_ranks_run_the_program_with_ray_train_imported() -> None:
+    mine = payload(WORKLOAD)
+    assert mine.script is not None and mine.sources is None
+    join = mine.join()
+    assert join.entry == "script:/train.py"
+    assert join.config["script"]["kind"] == "ray_train"
+    assert join.config["storage_uri"] == "file:///s/jobs/j/ray-train"
+    (config,) = mine.agent_configs().values()
+    assert config.preload[-2:] == ("regroup.workers.rank.ray_train.fit", "mine")
+    script = payload({**WORKLOAD, "kind": "script"})
+    assert "storage_uri" not in script.join().config
+    assert not any("ray_train" in module for config in script.agent_configs().values() for module in config.preload)
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [({"seed": 1}, "seed"), ({"checkpoint": {"keep_last": 1}}, "checkpoint"), ({"args": {"a": 1}}, "args")],
+)
+def test_what_it_decides_itself_is_refused(fields: Any, path: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        parse_spec({"name": "x", "workload": WORKLOAD, **fields})
+    assert [issue.path for issue in refused.value.issues] == [path]

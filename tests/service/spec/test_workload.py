@@ -1,0 +1,83 @@
+"""What each kind of workload may say: every refusal names its field."""
+
+from typing import Any
+
+import pytest
+
+from regroup.service.domain.errors import SpecError
+from regroup.service.spec.job import (JobSpec, parse_spec)
+from regroup.service.spec.workload import steps_of
+
+BUILTIN = {"kind": "builtin", "data": {"train": ["/x"]}}
+SCRIPT = {"kind": "script", "entrypoint": "/train.py"}
+FUNCTION = {"kind": "function", "function": "a:b"}
+STEPS = {"global_batch": 4, "micro_batch": 1, "steps": 3}
+TRAINING = {"global_batch": 4, "micro_batch": 1, "sequence": 8, "steps": 3}
+
+
+def parsed(workload: Any, **fields: Any) -> JobSpec:
+    return parse_spec({"name": "x", "workload": workload, **fields})
+
+
+@pytest.mark.parametrize(
+    ("workload", "fields", "path", "says"),
+    [
+        (BUILTIN, {}, "training", "the built-in trainer needs it"),
+        ({"data": {}}, {}, "workload", "kind must be one of builtin, script, ray_train, function: None"),
+        ({"kind": "pipeline"}, {}, "workload", "kind must be one of builtin, script, ray_train, function: pipeline"),
+        ({"kind": "script"}, {}, "workload", "exactly one of entrypoint and module"),
+        ({**SCRIPT, "module": "a.b"}, {}, "workload", "exactly one of entrypoint and module"),
+        ({"kind": "script", "module": "a/b.py"}, {}, "workload.module", "should match pattern"),
+        ({**SCRIPT, "args": [0.1]}, {}, "workload.args.0", "valid string"),
+        ({**SCRIPT, "cwd": "here"}, {}, "workload.cwd", "absolute path"),
+        ({**SCRIPT, "model": {}}, {}, "workload.model", "unknown field"),
+        ({**BUILTIN, "entrypoint": "x"}, {"training": TRAINING}, "workload.entrypoint", "unknown field"),
+        (SCRIPT, {"training": TRAINING}, "training", "workload.steps"),
+        (SCRIPT, {"args": {"lr": 1}}, "args", "workload.args"),
+        (SCRIPT, {"snapshot": {"every_steps": 2}}, "snapshot", "its state is its own"),
+        (SCRIPT, {"checkpoint": {"keep_last": 1}}, "checkpoint", "it saves its own"),
+        (SCRIPT, {"resume_from": "a@latest"}, "resume_from", "it loads its own"),
+        (SCRIPT, {"seed": 1}, "seed", "it seeds itself"),
+        (SCRIPT, {"layout": {"dp": 2, "data_parallel": "ddp"}}, "layout", "leave out all but layout.dp"),
+        (SCRIPT, {"faults": [{"at": {"rank": 0, "step": 1, "phase": "backward"}}]}, "faults", "forward or optimizer"),
+        (
+            SCRIPT,
+            {"faults": [{"at": {"rank": 0, "step": 1}, "do": "flip_bit"}]},
+            "faults",
+            "not its numbers, saver or snapshots",
+        ),
+        (SCRIPT, {"recovery": {"non_finite": "skip"}}, "recovery", "its numbers are its own"),
+        (SCRIPT, {"recovery": {"loss_spike": "rollback"}}, "recovery", "its numbers are its own"),
+        (SCRIPT, {"recovery": {"verify_replicas": True}}, "recovery", "its numbers are its own"),
+        (FUNCTION, {"recovery": {"non_finite": "skip"}, "training": STEPS}, "recovery", "has done its update by then"),
+        (SCRIPT, {"faults": [{"at": {"rank": 9, "step": 1}}]}, "", "below the largest world size"),
+    ],
+)
+def test_a_field_that_does_not_fit_is_named(workload: Any, fields: Any, path: str, says: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        parsed(workload, **fields)
+    (issue,) = refused.value.issues
+    assert issue.path == path
+    assert says in issue.message
+
+
+def test_a_script_needs_nothing_but_its_program_and_reads_back_as_it_was() -> None:
+    spec = parsed(SCRIPT, layout={"dp": {"min": 2, "target": 4, "max": 4}})
+    assert parse_spec(spec.model_dump(mode="json")) == spec
+    assert spec.training is None
+    assert [layout.world_size for layout in spec.ladder] == [2, 3, 4]
+
+
+def test_replicas_are_compared_where_they_are_the_platforms_own_or_it_is_asked_for() -> None:
+    builtin, function = parsed(BUILTIN, training=TRAINING), parsed(FUNCTION, training=STEPS)
+    assert (builtin.verifies_replicas, function.verifies_replicas) == (True, False)
+    asked = parsed(FUNCTION, training=STEPS, recovery={"verify_replicas": True})
+    assert asked.rank_config()["verify_replicas"]
+    off = parsed(BUILTIN, training=TRAINING, recovery={"verify_replicas": False, "non_finite": "skip"})
+    assert not off.rank_config()["verify_replicas"]
+    assert off.rank_config()["non_finite"] == {"do": "skip", "most_skips": 3, "refill_steps": 100}
+
+
+def test_how_many_steps_is_known_of_training_and_of_a_script_that_says_so() -> None:
+    specs = (parsed(BUILTIN, training=TRAINING), parsed({**SCRIPT, "steps": 7}), parsed(SCRIPT))
+    assert [steps_of(spec.model_dump(mode="json")) for spec in specs] == [3, 7, None]

@@ -1,0 +1,66 @@
+"""Projects, and the intent to make room, on SQLite and on a real PostgreSQL."""
+
+import pytest
+
+from regroup.service.domain.errors import (ConflictError, NotFoundError)
+from regroup.service.domain.states import (JobState, Reason, advance)
+from regroup.service.store.projects import MAKE_ROOM
+from regroup.service.store.records import Allotment, Lease, ProjectRow
+from regroup.service.store.store import Store
+from regroup.service.store.job_writer import SUSPEND
+
+
+async def test_a_project_is_kept_changed_and_forgotten_only_when_nobody_uses_it(store: Store, queue):
+    assert await store.queue.project("default") == ProjectRow("default"), "one that was not set up has no bounds"
+    row = ProjectRow("default", 4, 2, 8, 0.5, {"largest": 2}, {"priority": "low"})
+    await store.queue.put_project(ProjectRow("default", limit=1))
+    await store.queue.put_project(row)
+    assert await store.queue.projects() == [row] and await store.queue.project("default") == row
+    job_id = await queue()
+    with pytest.raises(ConflictError, match="has 1 job that has not ended"):
+        await store.queue.remove_project("default")
+    await store.cancel(job_id, now=1.0, actor="test")
+    await store.queue.remove_project("default")
+    with pytest.raises(NotFoundError):
+        await store.queue.remove_project("default")
+
+
+async def test_a_job_is_asked_once_to_make_room_and_is_not_when_it_queues_again(store: Store, lease: Lease, queue):
+    job_id = await queue()
+    await store.queue.make_room(lease, job_id, {MAKE_ROOM: {"why": "for another", "asked_s": 1.0}}, now=1.0)
+    assert (await store.job(job_id)).intents == {}, "it holds nothing"
+    allot = [Allotment(job_id, "grant", "g", "n0", {"ranks": 1})]
+    placed = advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
+    await store.apply(lease, placed, now=2.0, allot=allot)
+    for now in (3.0, 4.0):
+        await store.queue.make_room(lease, job_id, {MAKE_ROOM: {"why": "for another", "asked_s": now}}, now=now)
+    job = await store.job(job_id)
+    assert job.intents == {MAKE_ROOM: {"why": "for another", "asked_s": 3.0}}
+    assert [row.created_at for row in await store.live_allotments()] == [2.0]
+    await store.apply(lease, advance(job_id, JobState.PLACING, JobState.QUEUED, Reason.RELEASED), now=5.0)
+    assert MAKE_ROOM not in (await store.job(job_id)).intents
+
+
+async def test_a_job_that_is_to_be_suspended_never_queues(store: Store, lease: Lease, queue, walk, life) -> None:
+    """Whatever brings it back into the queue, in the same transaction it holds nothing and waits for nothing."""
+    job_id = await queue()
+    await walk(job_id, life)
+    await store.queue.suspend(job_id, "for the night", now=600.0, actor="someone")
+    with pytest.raises(ConflictError):
+        await store.queue.suspend(await _over(store, queue), "x", now=600.0, actor="someone")
+    preempted = life.state(JobState.QUEUED, Reason.PREEMPTED)
+    for _ in range(2):  # a supervisor whose word was not acknowledged says it again
+        job = await store.ingest(lease, job_id, life.boot_id, [preempted], {})
+        assert (job.state, job.reason, job.message) == (JobState.SUSPENDED, Reason.SUSPENDED, "for the night")
+    assert [each.id for each in await store.queue.suspended()] == [job_id]
+    assert await store.live_allotments() == [] and await store.queued_jobs() == []
+    told = [each.data["to"] for each in await store.events(job_id) if each.type == "state"]
+    assert told[-2:] == ["QUEUED", "SUSPENDED"]
+    job = await store.queue.resume(job_id, now=700.0, actor="someone")
+    assert (job.state, job.queued_at, SUSPEND in job.intents) == (JobState.QUEUED, 700.0, False)
+
+
+async def _over(store: Store, queue) -> str:
+    job_id = await queue("over")
+    await store.cancel(job_id, now=1.0, actor="test")
+    return job_id

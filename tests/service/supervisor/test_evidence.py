@@ -1,0 +1,146 @@
+"""What agents leave of incidents: when it is asked for, what is missing, what is given up; over agents in memory."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from tests.support.memory_records import Records
+
+from regroup.service.domain.layout import Layout
+from regroup.service.policy.recovery.classify import (Cause, Source)
+from regroup.service.ports.agents import AgentLostError
+from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.supervisor.evidence import (KEPT, Evidence)
+from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.generations import Generation
+from regroup.service.supervisor.incidents import Incident
+from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.event_log import Telling
+from regroup.service.supervisor.generation_monitor import Watch
+from regroup.service.domain.states import Reason
+from regroup.workers.contract.agent_config import AgentConfig
+
+NAMES = {"n0": "alpha", "n1": "beta", "n2": "gamma"}
+
+
+class Nodes:
+    """Agents that answer as they are told to."""
+
+    def __init__(self, answers: Mapping[str, Any]) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, str, tuple[Any, ...]]] = []
+
+    async def start(self, config: AgentConfig) -> None:
+        raise AssertionError("no agent is started")
+
+    async def kill(self, node_id: str) -> None:
+        raise AssertionError("no agent is killed")
+
+    async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
+        self.asked.append((node_id, method, args))
+        answer = self.answers[node_id]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if method == "leave_evidence" else {}
+
+
+class Rig:
+    """The evidence of one job, whose third node was given up meanwhile."""
+
+    def __init__(self, records: Records, answers: Mapping[str, Any]) -> None:
+        self.nodes = Nodes(answers)
+        places = ("h", "s", "file:///s", "file:///d")
+        configs = {node: AgentConfig("j", "t", node, NAMES[node], *places) for node in answers}
+        self.journal = Journal(records, "j")
+        self.telling = Telling(self.journal, 1, keeps_state=False)
+        self.evidence = Evidence(Gang(self.nodes, configs), self.telling, lambda generation: NAMES)
+
+    async def incident(self, number: int) -> Incident:
+        """One opens, as the recovery that begins says."""
+        incident = Incident(f"i{number}", number, Cause(Reason.RANK_EXIT, "rank 1 killed", 1.0, 1), 5)
+        incident.passed("fault_s", float(number))
+        incident.passed("seen_s", float(number))
+        self.telling.incident = incident
+        self.evidence.open(incident)
+        await self.telling.revise(incident)
+        return incident
+
+    async def train(self, incident: Incident) -> None:
+        """The generation after an incident commits its first step."""
+        incident.next_generation = incident.generation + 1
+        formed = Generation(incident.next_generation, Layout(), (), Source("none"), "rank_exit")
+        await self.telling.trains(Watch(formed, first_step_s=9.0))
+
+    async def told(self) -> list[SupervisorEvent]:
+        return [event for event in await self.journal.since("", 0, 0) if event.type == "incident"]
+
+
+ANSWERS = {"n0": {"size_bytes": 70}, "n1": {"size_bytes": 30}}
+
+
+async def test_nobody_is_asked_before_training_goes_on() -> None:
+    rig = Rig(Records(), ANSWERS)
+    incident = await rig.incident(1)
+    await asyncio.sleep(0.05)
+    assert rig.nodes.asked == [] and incident.evidence_bytes is None
+    await rig.train(incident)
+    async with asyncio.timeout(5):
+        while len(told := await rig.told()) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert sorted(rig.nodes.asked) == [(node, "leave_evidence", (1, "i1")) for node in ("n0", "n1")]
+    assert told[-1].data["evidence_bytes"] == 100
+    assert told[-1].data["evidence_missing"] == {"gamma": "the node was lost"}
+
+
+async def test_what_is_missing_is_said_with_its_reason() -> None:
+    silent = AgentLostError("n0", "agent on node n0 did not answer leave_evidence in 30 s")
+    full = {"error": {"kind": "storage", "message": "no space left", "traceback": ""}}
+    rig = Rig(Records(), {"n0": silent, "n1": full, "n2": {"size_bytes": 0}})
+    incident = await rig.incident(1)
+    await rig.evidence.collect()
+    assert incident.evidence_bytes == 0
+    assert incident.evidence_missing == {
+        "alpha": "agent on node n0 did not answer leave_evidence in 30 s",
+        "beta": "no space left",
+        "gamma": "its agent died, and what it had noted with it",
+    }
+
+
+async def test_another_life_of_the_supervisor_has_left_what_the_first_had_not() -> None:
+    records = Records()
+    first = Rig(records, ANSWERS)
+    await first.incident(1)
+    await first.evidence.collect()
+    await first.incident(2)
+    first.evidence.stop()
+    second = Rig(records, ANSWERS)
+    past = await second.journal.replay()
+    second.telling.recall(past)
+    assert second.telling.incident is not None and second.telling.incident.id == "i2", "the one that is open"
+    second.evidence.recall(past)
+    await asyncio.sleep(0.05)
+    assert second.nodes.asked == [], "it is being recovered from"
+    await second.evidence.collect()
+    assert sorted(second.nodes.asked) == [(node, "leave_evidence", (2, "i2")) for node in ("n0", "n1")]
+    assert second.telling.incident.evidence_bytes == 100, "whoever revises the incident next keeps it"
+
+
+async def test_an_open_incident_is_found_again_though_an_older_one_was_told_of_last() -> None:
+    records = Records()
+    first = Rig(records, ANSWERS)
+    older, newer = await first.incident(1), await first.incident(2)
+    older.passed("first_step_s", 9.0)
+    await first.telling.revise(older)
+    first.evidence.stop()
+    second = Rig(records, ANSWERS)
+    second.telling.recall(await second.journal.replay())
+    assert second.telling.incident is not None and second.telling.incident.id == newer.id
+
+
+async def test_the_oldest_are_given_up_for_the_newest() -> None:
+    rig = Rig(Records(), ANSWERS)
+    incidents = [await rig.incident(number) for number in range(1, KEPT + 2)]
+    await rig.evidence.collect()
+    assert [call for call in rig.nodes.asked if call[1] == "remove_evidence"] == [("n0", "remove_evidence", (["i1"],))]
+    assert [incident.evidence_bytes for incident in incidents] == [0] + [100] * KEPT
+    assert set(incidents[0].evidence_missing.values()) == {"it was given up for newer ones"}

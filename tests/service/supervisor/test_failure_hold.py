@@ -1,0 +1,155 @@
+"""A failed job whose nodes are kept: over agents and records in memory, through a restart of its supervisor."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from tests.support.memory_records import Records
+
+from regroup.service.ports.agents import AgentLostError
+from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.generations import GenerationLog
+from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.lifecycle import Life
+from regroup.service.supervisor.job_config import Payload
+from regroup.service.spec.job import parse_spec
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.messages import (Exited, Failed, Joined, Message)
+from regroup.workers.contract.rank_error import (ErrorClass, RankError)
+
+BAD = Failed(1, 1, RankError(ErrorClass.USER, "ValueError", "bad", "Traceback …", 3, "forward", 5.0))
+
+
+class Nodes:
+    """Two agents of a script with a rank each; the second says `says` as soon as it is formed."""
+
+    def __init__(self, says: Message) -> None:
+        self.says = says
+        self.life: Life | None = None
+        self.calls: list[str] = []
+        self.gone = False
+
+    async def start(self, config: AgentConfig) -> None:
+        pass
+
+    async def farewell(self, node_id: str) -> str:
+        return ""
+
+    async def kill(self, node_id: str) -> None:
+        raise AssertionError("no agent is lost")
+
+    async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
+        self.calls.append(method)
+        if self.gone:
+            raise AgentLostError(node_id, "gone")
+        if method == "open_store":
+            return {"host": "h", "port": 1}
+        if method == "form" and node_id == "node-1":
+            assert self.life is not None
+            asyncio.get_running_loop().call_soon(self.life.hear, node_id, self.says)
+        if method == "look":
+            return {node_id[-1]: {"node": node_id, "pid": 1, "place": None, "text": "in the loop"}}
+        return {"stuck": []} if method == "end" else {}
+
+
+def life(nodes: Nodes, records: Records, hold: str | None = "10m") -> tuple[Life, Journal]:
+    spec = parse_spec({
+        "name": "t", "workload": {"kind": "script", "entrypoint": "/train.py"}, "layout": {"dp": 2},
+        "recovery": {"budgets": {"rank_exit": 0}}, "hold_on_failure": hold,
+    })  # fmt: skip
+    payload = Payload.from_json({
+        "job_id": "j", "spec": spec.model_dump(mode="json"), "layout": {"dp_shard": 2},
+        "nodes": [{"node_id": f"node-{n}", "name": f"n{n}", "address": "h", "ranks": 1} for n in range(2)],
+        "storage_uri": "file:///s", "datasets_uri": "file:///d",
+    })  # fmt: skip
+    journal = Journal(records, "j")
+    nodes.life = Life(payload, Gang(nodes, payload.agent_configs()), GenerationLog(records, "j"), journal)
+    return nodes.life, journal
+
+
+async def told(journal: Journal, kind: str = "state") -> list[Mapping[str, Any]]:
+    return [event.data for event in await journal.since("", 0, 0) if event.type == kind]
+
+
+async def held(made: Life) -> "asyncio.Task[None]":
+    """Run until the job is held."""
+    running = asyncio.ensure_future(made.run())
+    async with asyncio.timeout(10):
+        while made.status()["phase"] != "held":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return running
+
+
+async def test_a_failure_is_held_with_its_evidence_until_somebody_lets_go() -> None:
+    nodes = Nodes(BAD)
+    made, journal = life(nodes, Records())
+    running = await held(made)
+    ended = ["end", "end", "leave_evidence", "leave_evidence"]
+    assert nodes.calls[-4:] == ended, "ranks are ended before it is held, and what is known of them is left"
+    (data,) = await told(journal, "held")
+    assert (data["reason"], data["error"]["kind"]) == ("user_error", "ValueError")
+    assert data["stacks"]["0"]["text"] == "in the loop"
+    states = [state["state"] for state in await told(journal)]
+    assert states[-1] == "DRAINING" and "; its nodes are kept until 20" in (await told(journal))[-1]["message"]
+    made.intend({"end": {"reason": "max_duration", "message": "too long"}})
+    await asyncio.sleep(0)
+    assert not running.done(), "max_duration does not end it"
+    made.intend({"release": True})
+    await asyncio.wait_for(running, 5)
+    last = (await told(journal))[-1]
+    assert (last["state"], last["reason"], last["error"]["message"]) == ("FAILED", "user_error", "bad")
+    assert last["message"] == "rank 1: ValueError: bad"
+
+
+async def test_what_ranks_wrote_is_complete_once_they_are_ended_and_not_before() -> None:
+    made, _ = life(Nodes(Joined(1, 1, 1.0)), Records())
+    running = asyncio.ensure_future(made.run())
+    async with asyncio.timeout(10):
+        while made.status()["phase"] != "forming":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert not made.has_ended(1) and not made.has_ended(2)
+    made.hear("node-1", BAD)
+    async with asyncio.timeout(10):
+        while made.status()["phase"] != "held":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert made.has_ended(1)
+    made.intend({"release": True})
+    await asyncio.wait_for(running, 5)
+
+
+async def test_a_supervisor_that_restarts_goes_on_with_the_hold_and_no_longer() -> None:
+    nodes, records = Nodes(BAD), Records()
+    made, _ = life(nodes, records)
+    running = await held(made)
+    running.cancel()
+    nodes.calls.clear()
+    nodes.gone = True  # also without any agent left
+    made, journal = life(nodes, records)
+    running = await held(made)
+    assert "prepare" not in nodes.calls and made.holding.stacks["0"]["text"] == "in the loop"
+    (data,) = await told(journal, "held")
+    assert made.holding._until_s == data["until_s"]
+    made.intend({"cancel": True})
+    await asyncio.wait_for(running, 5)
+    assert [(state["state"], state["reason"]) for state in await told(journal)][-1] == ("FAILED", "user_error")
+
+
+async def test_it_ends_by_itself_and_a_budget_that_is_spent_is_held_as_well() -> None:
+    made, journal = life(Nodes(Exited(1, 1, -9, 5.0)), Records(), "1s")
+    await asyncio.wait_for(made.run(), 10)
+    assert [state["state"] for state in await told(journal)][-2:] == ["DRAINING", "FAILED"]
+    assert (await told(journal, "held"))[0]["reason"] == "budget_exhausted"
+
+
+async def test_nothing_is_held_that_was_not_to_be() -> None:
+    for hold, intents in (
+        (None, {}),
+        ("10m", {"cancel": True}),
+        ("10m", {"end": {"reason": "max_duration", "message": ""}}),
+    ):
+        nodes = Nodes(BAD)
+        made, journal = life(nodes, Records(), hold)
+        made.intend(intents)
+        await asyncio.wait_for(made.run(), 10)
+        assert not await told(journal, "held")
+        assert hold is None or "look" not in nodes.calls

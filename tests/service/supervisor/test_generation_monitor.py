@@ -1,0 +1,29 @@
+"""What a watch takes in."""
+
+import pytest
+
+from regroup.service.domain.detectors import Detector
+from regroup.service.domain.layout import Layout
+from regroup.service.policy.recovery.classify import Source
+from regroup.service.supervisor.generations import (Generation, Place)
+from regroup.service.supervisor.generation_monitor import Watch
+from regroup.workers.contract.messages import (Exited, Failed, Joined)
+from regroup.workers.contract.rank_error import (ErrorClass, RankError)
+
+ENDED = Exited(0, 1, -9, 0.0)
+RAISED = Failed(0, 1, RankError(ErrorClass.USER, "ValueError", "no", "", 1, "forward", 0.0))
+
+
+def watch(*blind_to: Detector) -> Watch:
+    place = Place(0, "n", "n", "10.0.0.1", 0, 0)
+    return Watch(Generation(1, Layout(dp_shard=1), (place,), Source("none"), "start"), blind_to=blind_to)
+
+
+@pytest.mark.parametrize(("message", "detector"), [(ENDED, Detector.EXIT), (RAISED, Detector.EXCEPTION)])
+def test_in_a_rehearsal_it_overlooks_what_it_is_told_to(message: Exited | Failed, detector: Detector) -> None:
+    seeing, blind = watch(), watch(detector)
+    for each in (seeing, blind):
+        each.hear("n", Joined(0, 1, 1.0))
+        each.hear("n", message)
+    assert seeing.broken and not blind.broken
+    assert seeing.joined == blind.joined == {0: 1.0}

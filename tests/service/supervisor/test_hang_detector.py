@@ -1,0 +1,24 @@
+"""When ranks are held to hang: what a supervisor that has restarted still knows of how long things take."""
+
+import pytest
+from tests.support.supervised_job import FakeNodes
+
+from regroup.service.domain.layout import Layout
+from regroup.service.policy.detection.hang import rule_for
+from regroup.service.policy.recovery.classify import Source
+from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.generations import (Generation, Place)
+from regroup.service.supervisor.hang_detector import Standstill
+from regroup.service.supervisor.generation_monitor import Watch
+from regroup.workers.contract.messages import AgentReport
+from regroup.workers.contract.rank_activity import Dwell
+
+
+@pytest.mark.parametrize(("known_s", "is_found"), [(0.0, False), (0.2, True)])
+async def test_how_long_a_first_step_took_is_asked_of_the_agents(known_s: float, is_found: bool) -> None:
+    place = Place(0, "node-0", "n0", "h", 0, 0)
+    watch = Watch(Generation(3, Layout(dp_shard=1), (place,), Source("none"), "rank_exit"))
+    standstill = Standstill(Gang(FakeNodes({}), {}), rule_for("builtin", None, None))
+    dwell = Dwell(5, "forward", 600.0, 600.0, 0, 0.0, known_s=known_s)
+    standstill.hear(AgentReport("node-0", "boot", 3, (0,), (), {}, {"0": dwell}))
+    assert (await standstill.look(watch) is not None) is is_found

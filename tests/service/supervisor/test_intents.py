@@ -1,0 +1,89 @@
+"""Waiting that ends when the controller wants something else of the job."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from regroup.service.ports.agents import AgentLostError
+from regroup.service.supervisor.intents import Intended
+from regroup.service.supervisor.outcomes import (Moved, shape_of)
+from regroup.service.supervisor.recovery import Ended
+from regroup.service.domain.states import Reason
+
+LAYOUT = {"dp_shard": 2}
+OWN, OTHERS = ([{"node_id": node, "ranks": 1} for node in names] for names in ("ab", "ac"))
+
+
+def intended() -> Intended:
+    return Intended({"a": "a", "b": "b"}, shape_of(OWN, LAYOUT))
+
+
+async def waits(wanted: Intended, **options: bool) -> tuple["asyncio.Task[Any]", asyncio.Event]:
+    """A task that waits for work that does not end by itself, and what tells that the work was given up."""
+    given_up = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            given_up.set()
+
+    waiting = asyncio.create_task(wanted.unless(work(), **options))
+    await asyncio.sleep(0.01)
+    return waiting, given_up
+
+
+async def test_work_that_ends_is_waited_for() -> None:
+    wanted = intended()
+    assert not wanted.take({"pins": []})
+    assert await wanted.unless(asyncio.sleep(0.01, "done")) == "done"
+    with pytest.raises(ZeroDivisionError):
+        await wanted.unless(fails())
+
+
+async def fails() -> None:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("intents", "reason"),
+    [({"cancel": True}, Reason.CANCELLED_BY_USER), ({"end": {"reason": "max_duration"}}, Reason.MAX_DURATION)],
+)
+async def test_a_job_that_is_to_end_waits_for_nothing(intents: dict[str, Any], reason: Reason) -> None:
+    wanted = intended()
+    waiting, given_up = await waits(wanted)
+    assert wanted.take(intents)
+    with pytest.raises(Ended) as ended:
+        await waiting
+    assert ended.value.reason is reason and given_up.is_set()
+
+
+async def test_other_nodes_end_a_wait_unless_it_is_needed_before_one_goes_there() -> None:
+    wanted = intended()
+    assert not wanted.take({"nodes": OWN[::-1]}), "they are the same"
+    free, _ = await waits(wanted)
+    needed, given_up = await waits(wanted, moved=False)
+    assert wanted.take({"nodes": OTHERS})
+    with pytest.raises(Moved) as moved:
+        await free
+    assert moved.value.nodes == OTHERS
+    await asyncio.sleep(0.01)
+    assert not needed.done()
+    wanted.take({"nodes": OTHERS, "cancel": True})
+    with pytest.raises(Ended):
+        await needed
+    assert given_up.is_set()
+
+
+async def test_that_there_is_no_spare_matters_only_while_a_node_is_lost() -> None:
+    wanted = intended()
+    assert not wanted.take({"no_spare": "all are busy"})
+    wanted.lost = ("b",)
+    waiting, _ = await waits(wanted)
+    wanted.take({"no_spare": "all are busy"})
+    with pytest.raises(AgentLostError, match="all are busy") as lost:
+        await waiting
+    assert lost.value.node_id == "b"
+    wanted.take({"no_spare": "all are busy", "nodes": OTHERS})
+    assert isinstance(wanted.stop(), Moved), "a node has come after all"

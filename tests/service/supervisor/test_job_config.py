@@ -1,0 +1,76 @@
+"""What the agents of a job are told of its Python."""
+
+from typing import Any
+
+import pytest
+
+from regroup.service.domain.detectors import Detector
+from regroup.service.supervisor.job_config import Payload
+
+BUILTIN = {"workload": {"kind": "builtin", "data": {"train": ["/data"]}},
+           "training": {"global_batch": 2, "micro_batch": 1, "sequence": 8, "steps": 2}}  # fmt: skip
+SCRIPT = {"workload": {"kind": "script", "entrypoint": "/train.py"}}
+RAY_TRAIN = {"workload": {"kind": "ray_train", "entrypoint": "/train.py"}}
+FUNCTION = {"workload": {"kind": "function", "function": "mine:train"},
+            "training": {"global_batch": 2, "micro_batch": 1, "steps": 2}}  # fmt: skip
+
+
+def payload(spec: dict[str, Any], **more: Any) -> Payload:
+    """Of a job on one node."""
+    return Payload.from_json(
+        {
+            "job_id": "job",
+            "spec": {"name": "job", **spec},
+            "nodes": [{"node_id": "n", "name": "n", "address": "127.0.0.1", "ranks": 1}],
+            "layout": {},
+            "storage_uri": "file:///storage",
+            "datasets_uri": "file:///datasets",
+            **more,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "needs"),
+    [
+        (SCRIPT, {"torch"}),
+        (FUNCTION, {"torch"}),
+        (RAY_TRAIN, {"torch", "ray"}),
+        (BUILTIN, {"torch", "numpy", "fsspec"}),
+    ],
+)
+def test_a_python_of_its_own_needs_what_the_workload_does(spec: dict[str, Any], needs: set[str]) -> None:
+    environment = {"base": "none", "requirements": ["torch==2.13.0"]}
+    (config,) = payload({**spec, "environment": environment}).agent_configs().values()
+    assert set(config.needs) == needs
+    assert (config.requirements, config.base, config.interpreter) == (("torch==2.13.0",), "none", "")
+
+
+def test_an_interpreter_is_passed_on() -> None:
+    (config,) = payload({**SCRIPT, "environment": {"interpreter": "/opt/bin/python"}}).agent_configs().values()
+    assert (config.interpreter, config.requirements) == ("/opt/bin/python", ())
+
+
+def test_in_a_rehearsal_detectors_may_be_off() -> None:
+    seeing, blind = payload(BUILTIN), payload({**BUILTIN, "blind_to": list(Detector)})
+    assert seeing.hang_rule is not None and blind.hang_rule is None
+    ours, theirs = seeing.join().config, blind.join().config
+    assert (ours["verify_replicas"], theirs["verify_replicas"]) == (True, False)
+    assert (ours["loss_spike"]["do"], theirs["loss_spike"]["do"]) == ("warn", "off")
+    assert (ours["non_finite"]["do"], theirs["non_finite"]["do"]) == ("rollback", "overlook")
+
+
+def places(*numbers: list[int]) -> list[tuple[int, str, int]]:
+    nodes = [
+        {"node_id": f"n{at}", "name": f"n{at}", "address": "", "ranks": 2, "numbers": which}
+        for at, which in enumerate(numbers)
+    ]
+    job = payload(BUILTIN).on(nodes, {"dp_replicate": 4})
+    return [(place.rank, place.node_id, place.local_rank) for place in job.places()]
+
+
+def test_ranks_are_where_they_were_placed() -> None:
+    assert places([0, 2], [1, 3]) == [(0, "n0", 0), (1, "n1", 0), (2, "n0", 1), (3, "n1", 1)]
+    in_order = [(0, "n0", 0), (1, "n0", 1), (2, "n1", 0), (3, "n1", 1)]
+    assert places([], []) == in_order
+    assert places([0, 5], [1, 3]) == in_order, "numbers of another size are of no use"

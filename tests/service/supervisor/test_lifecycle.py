@@ -1,0 +1,273 @@
+"""A supervisor's life over agents and records in memory: every path but the processes themselves."""
+
+import asyncio
+import json
+from itertools import count, pairwise
+from typing import Any
+
+import pytest
+from tests.support.memory_records import Records
+from tests.support.supervised_job import (FakeNodes, life, run, told)
+
+from regroup.service.supervisor import recovery
+from regroup.service.supervisor.generations import GenerationLog
+from regroup.service.supervisor.liveness import Pulse
+from regroup.workers.contract.messages import (Exited, Failed, StepRow, to_json)
+from regroup.workers.contract.rank_error import (ErrorClass, RankError)
+
+
+async def test_an_undisturbed_job() -> None:
+    _, journal = await run(FakeNodes({}))
+    assert [name for kind, name in await told(journal) if kind == "state"] == ["STARTING", "RUNNING", "SUCCEEDED"]
+
+
+async def test_a_dead_rank_is_one_incident_and_no_step_is_lost() -> None:
+    _, journal = await run(FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)}))
+    events = await journal.since("", 0, 0)
+    incident = [event.data for event in events if event.type == "incident"][-1]
+    assert (incident["reason"], incident["rung"], incident["steps_lost"]) == ("rank_exit", "respawn", 0)
+    assert set(incident["durations"]) >= {"detect", "teardown", "decide", "form", "restore", "first_step", "total"}
+    steps = [(event.generation, event.data["step"]) for event in events if event.type == "step"]
+    assert steps == [(1, 1), (1, 2), (1, 3), (2, 4), (2, 5), (2, 6)]
+
+
+async def test_an_incident_is_told_phase_by_phase_before_the_first_step() -> None:
+    _, journal = await run(FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)}))
+    events = await journal.since("", 0, 0)
+    told = [event for event in events if event.type == "incident"]
+    phases = ["dead_s", "decided_s", "formed_s", "restored_s", "first_step_s"]
+    news = [[phase for phase in phases if phase in event.data["times"]] for event in told]
+    assert [found for before, found in pairwise([[], *news]) if found != before] == [
+        phases[: count + 1] for count in range(len(phases))
+    ]
+    assert len({event.key for event in told}) == len(told)
+
+
+async def test_the_records_hold_how_an_incident_began_and_how_it_ended() -> None:
+    records = Records()
+    await run(FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)}), records)
+    kept = [json.loads(value)["data"]["times"] for key, value in records.data.items() if "/incident:" in key]
+    assert set(kept[0]) == {"fault_s", "seen_s"}, "on record before the ranks are ended"
+    assert set(kept[1]) == {*kept[0], "dead_s"}
+    assert set(kept[-1]) == {*kept[1], "decided_s", "formed_s", "restored_s", "first_step_s"}
+
+
+async def test_a_lost_agent_is_replaced_and_without_disk_the_job_starts_again() -> None:
+    nodes = FakeNodes({(1, 4): "node-1"})
+    _, journal = await run(nodes)
+    assert ("node-1", "kill") in nodes.calls
+    incident = [event.data for event in await journal.since("", 0, 0) if event.type == "incident"][-1]
+    assert (incident["reason"], incident["rung"], incident["steps_lost"]) == ("agent_lost", "disk", 3)
+
+
+async def test_without_memory_a_job_that_goes_on_from_another_starts_there_again() -> None:
+    _, journal = await run(FakeNodes({(1, 4): "node-1"}), resume={"uri": "/other/step-2.gen-3", "step": 2})
+    formed = [event.data for event in await journal.since("", 0, 0) if event.type == "generation"]
+    assert [(item["start_step"], item["restore"]["uri"]) for item in formed] == [(2, "/other/step-2.gen-3")] * 2
+    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+
+
+async def test_a_job_that_cannot_go_on_from_another_does_not_start_anew() -> None:
+    nodes = FakeNodes({})
+    nodes.damaged = {"/other/step-2.gen-3"}
+    _, journal = await run(nodes, resume={"uri": "/other/step-2.gen-3", "step": 2})
+    last = (await journal.since("", 0, 0))[-1]
+    assert (last.data["state"], last.data["reason"]) == ("FAILED", "invalid_input")
+    assert "/other/step-2.gen-3 is damaged" in last.data["message"]
+
+
+async def test_a_damaged_checkpoint_is_told_and_an_older_one_is_used() -> None:
+    nodes = FakeNodes({})
+    nodes.manifests = [{"uri": f"/s/step-{step}.gen-1", "generation": 1, "step": step} for step in (2, 4)]
+    nodes.damaged = {"/s/step-4.gen-1"}
+    _, journal = await run(nodes)
+    events = await journal.since("", 0, 0)
+    assert [event.data["start_step"] for event in events if event.type == "generation"] == [4, 2]
+    incident = [event.data for event in events if event.type == "incident"][-1]
+    assert (incident["reason"], incident["rung"]) == ("io_error", "disk")
+    (note,) = [event.data for event in events if event.data.get("kind") == "checkpoint_unusable"]
+    assert "step-4.gen-1 is damaged" in note["message"]
+    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+
+
+async def test_storage_that_is_away_during_a_restore_is_asked_again_for_the_same_checkpoint() -> None:
+    nodes = FakeNodes({})
+    nodes.manifests = [{"uri": f"/s/step-{step}.gen-1", "generation": 1, "step": step} for step in (2, 4)]
+    made, journal = life(nodes, Records())
+    nodes.away = 1
+    made._checkpoints.scanned = True
+    made._checkpoints._take_up(nodes.manifests, set())
+    await asyncio.wait_for(made.run(), 20)
+    events = await journal.since("", 0, 0)
+    assert [event.data["start_step"] for event in events if event.type == "generation"] == [4, 4]
+    assert [event.data["reason"] for event in events if event.type == "incident"][-1] == "io_error"
+    assert not [event for event in events if event.data.get("kind") == "checkpoint_unusable"]
+    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+
+
+async def test_storage_that_is_away_during_a_scan_is_asked_again() -> None:
+    nodes = FakeNodes({})
+    nodes.away = 2
+    nodes.manifests = [{"uri": "/s/step-4.gen-1", "generation": 1, "step": 4}]
+    _, journal = await run(nodes)
+    events = await journal.since("", 0, 0)
+    assert [event.data["start_step"] for event in events if event.type == "generation"] == [4]
+    waits = [event.data["message"] for event in events if event.data.get("phase") == "storage"]
+    assert len(waits) == 2 and "no route to storage (node n0)" in waits[0] and "traceback" not in waits[0]
+
+
+async def test_storage_that_is_away_when_an_agent_is_replaced_is_asked_again() -> None:
+    nodes = FakeNodes({(1, 4): "node-1"})
+    refused = {"error": {"kind": "storage", "message": "not writable", "traceback": ""}}
+    nodes.away = 1
+    nodes._check_storage = lambda node: refused if ("node-1", "kill") in nodes.calls and nodes._is_away() else {}  # type: ignore[attr-defined]
+    nodes._manifests = lambda node: []  # type: ignore[method-assign]
+    _, journal = await run(nodes)
+    assert nodes.away < 0, "storage was not asked again"
+    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+
+
+async def test_storage_that_stays_away_ends_the_job_within_its_budget() -> None:
+    nodes = FakeNodes({})
+    nodes.away = 1000
+    _, journal = await run(nodes)
+    last = (await journal.since("", 0, 0))[-1]
+    assert (last.data["state"], last.data["reason"]) == ("FAILED", "budget_exhausted")
+    assert "recovery.budgets.io_error=2" in last.data["message"]
+
+
+async def test_an_exception_in_user_code_fails_at_once() -> None:
+    error = RankError(ErrorClass.USER, "ValueError", "bad", "Traceback …", 2, "forward", 3.0)
+    nodes = FakeNodes({(1, 2): Failed(0, 1, error)})
+    _, journal = await run(nodes)
+    last = (await journal.since("", 0, 0))[-1]
+    assert (last.data["state"], last.data["reason"]) == ("FAILED", "user_error")
+    assert last.data["error"]["traceback"] == "Traceback …"
+
+
+async def test_a_crash_loop_stops_within_its_budget() -> None:
+    nodes = FakeNodes({(generation, 1): Exited(0, generation, -11, 3.0) for generation in range(1, 9)})
+    _, journal = await run(nodes)
+    last = (await journal.since("", 0, 0))[-1]
+    assert (last.data["state"], last.data["reason"], last.generation) == ("FAILED", "budget_exhausted", 3)
+
+
+async def test_wrong_data_is_the_persons_error() -> None:
+    nodes = FakeNodes({})
+    nodes.refuse = {"list_sources": "no such file /x"}
+    _, journal = await run(nodes)
+    last = (await journal.since("", 0, 0))[-1]
+    assert (last.data["state"], last.data["reason"]) == ("FAILED", "invalid_input")
+    assert "no such file /x (node n0)" in last.data["message"]
+
+
+async def test_a_node_silent_while_data_is_prepared_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = FakeNodes({})
+    nodes.stuck = "prepare_data"  # its tasks wait for a node that is gone
+    made, journal = life(nodes, Records())
+    monkeypatch.setattr("regroup.service.supervisor.liveness._LOOK_S", 0.001)
+    made._pulse = Pulse(count().__next__)  # a second passes at every look
+    await asyncio.wait_for(made.run(), 20)
+    last = (await journal.since("", 0, 0))[-1]
+    assert (last.data["state"], last.data["reason"]) == ("QUEUED", "released")
+    assert "fell silent during data preparation" in last.data["message"]
+
+
+async def test_a_second_supervisor_that_finds_the_number_taken_says_nothing_more() -> None:
+    records = Records()
+    nodes = FakeNodes({})
+    made, journal = life(nodes, records)
+    await GenerationLog(records, "j").load()
+    records.data["generation/j/00000001"] = b"{}"  # as if another life had just created it
+    made._generations.load = lambda: asyncio.sleep(0)  # type: ignore[method-assign]  # loaded before that
+    await asyncio.wait_for(made.run(), 20)
+    assert [name for _, name in await told(journal)] == ["STARTING"]
+
+
+async def test_cancel_while_agents_come_up() -> None:
+    nodes = FakeNodes({})
+    made, journal = life(nodes, Records())
+    made.intend({"cancel": True})
+    await asyncio.wait_for(made.run(), 20)
+    assert [name for _, name in await told(journal)] == ["STARTING", "DRAINING", "CANCELLED"]
+
+
+async def test_a_restart_adopts_a_whole_generation() -> None:
+    records, nodes = Records(), FakeNodes({})
+    made, _ = life(nodes, records)
+    running = asyncio.create_task(made.run())
+    while not made.status()["step"]:  # noqa: ASYNC110  (a step is no event)
+        await asyncio.sleep(0)
+    running.cancel()
+    again, journal = life(nodes, records)
+    task = asyncio.create_task(again.run())
+    await asyncio.wait_for(task, 20)
+    assert [event.generation for event in await journal.since("", 0, 0) if event.type == "generation"] == [1]
+    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+
+
+async def test_a_restart_in_the_middle_of_a_recovery_finishes_it() -> None:
+    records, nodes = Records(), FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)})
+    made, _ = life(nodes, records)
+    stop = asyncio.Event()
+
+    def die(node: str) -> Any:
+        stop.set()
+        raise asyncio.CancelledError
+
+    nodes._holdings = die  # type: ignore[method-assign]
+    running = asyncio.create_task(made.run())
+    await asyncio.wait_for(stop.wait(), 20)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    del nodes._holdings  # type: ignore[method-assign]
+    again, journal = life(nodes, records)
+    await asyncio.wait_for(again.run(), 20)
+    events = await journal.since("", 0, 0)
+    assert [event.generation for event in events if event.type == "generation"] == [1, 2]
+    incidents = {event.data["id"]: event.data for event in events if event.type == "incident"}
+    assert len(incidents) == 1 and all("first_step_s" in data["times"] for data in incidents.values())
+    assert (await told(journal))[-1] == ("state", "SUCCEEDED")
+
+
+@pytest.mark.parametrize("field", ["boot_id", "acked"])
+async def test_what_is_not_acknowledged_is_told_again(field: str) -> None:
+    _, journal = await run(FakeNodes({}))
+    first = await journal.since("", 0, 0)
+    half = first[len(first) // 2].seq
+    again = await journal.since(journal.boot_id if field == "acked" else "another life", half, 0)
+    assert [event.seq for event in again] == [event.seq for event in first if field == "boot_id" or event.seq > half]
+
+
+def test_messages_survive_the_wire() -> None:
+    message = StepRow(1, 2, 3.0, 0.1, 1.0, 8, 4, 2**63, 0.1, 1.0)
+    assert to_json(message)["samples_hash"] == 2**63
+
+
+def _forgetting(made: Any, end: Any) -> Any:
+    """As a supervisor that was restarted, which has not looked through storage yet."""
+
+    def ended(node: str, generation: int) -> Any:
+        made._checkpoints.scanned = False
+        return end(node, generation)
+
+    return ended
+
+
+async def test_memory_does_not_wait_for_storage_that_hangs_or_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "_SCAN_SOON_S", 0.05)
+    for trouble in ("hangs", "is gone"):
+        nodes = FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)})
+        made, journal = life(nodes, Records())
+        made._checkpoints.scanned = True  # nothing is there when the job begins
+        nodes._end = _forgetting(made, nodes._end)  # type: ignore[method-assign]
+        if trouble == "hangs":
+            nodes.stuck = "manifests"
+        nodes.away = 1000
+        await asyncio.wait_for(made.run(), 20)
+        events = await journal.since("", 0, 0)
+        (incident,) = {event.data["id"]: event.data for event in events if event.type == "incident"}.values()
+        assert (incident["rung"], incident["steps_lost"]) == ("respawn", 0)
+        said = [event.data["message"] for event in events if event.data.get("kind") == "storage_unavailable"]
+        assert said == ["durable storage did not answer: step 3 is restored from memory without a look there"]
+        assert (await told(journal))[-1] == ("state", "SUCCEEDED")

@@ -1,0 +1,52 @@
+"""Whose silence counts."""
+
+from regroup.service.supervisor.liveness import (LOST_S, UNREPORTED_S, Pulse)
+
+
+def test_only_those_that_are_expected_are_missed() -> None:
+    now = [0.0]
+    pulse = Pulse(lambda: now[0])
+    pulse.expect(["a", "b"])
+    pulse.report("comes")  # it is made ready for a job that is not there yet
+    found: list[str] = []
+    for second in range(1, int(LOST_S) + 3):
+        now[0] = float(second)
+        pulse.report("a")
+        found = pulse.silent()
+    assert found == ["b"]
+
+
+def test_in_a_rehearsal_silence_may_go_unnoticed() -> None:
+    now = [0.0]
+    pulse = Pulse(lambda: now[0], is_deaf=True)
+    pulse.expect(["a"])
+    now[0] = LOST_S + 1
+    assert pulse.silent() == pulse.silent() == []
+
+
+def test_signs_of_life_stand_in_for_reports_for_a_while() -> None:
+    now = [0.0]
+    pulse = Pulse(lambda: now[0])
+    pulse.expect(["late", "mute"])
+    silent_s: dict[str, float] = {}
+    while len(silent_s) < 2:
+        now[0] += 0.5
+        pulse.sign("late")
+        pulse.sign("comes")
+        for node in pulse.silent():
+            silent_s.setdefault(node, now[0])
+    assert LOST_S < silent_s["mute"] <= LOST_S + 1
+    assert UNREPORTED_S < silent_s["late"] <= UNREPORTED_S + LOST_S + 1
+
+
+def test_whoever_was_asleep_hears_signs_and_reports_first() -> None:
+    now = [0.0]
+    pulse = Pulse(lambda: now[0])
+    pulse.expect(["a", "b"])
+    now[0] = 3 * UNREPORTED_S
+    assert pulse.silent() == []
+    pulse.sign("a")
+    for _ in range(4):
+        now[0] += 1.0
+        assert "a" not in pulse.silent()
+    assert pulse.silent() == ["b"]

@@ -1,0 +1,272 @@
+"""Mirrors as a supervisor keeps them: one set after the other, and the last whole one until a newer is."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.support.memory_records import Records
+
+from regroup.service.domain.layout import Layout
+from regroup.service.policy.recovery import mirror_memory
+from regroup.service.policy.recovery.classify import Source
+from regroup.service.ports.agents import AgentLostError
+from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.generations import (Generation, Place)
+from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.mirrors import Mirrors
+from regroup.service.supervisor.generation_monitor import Watch
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.messages import (Note, Pinned, PinnedFor, StepRow)
+
+PAIRS = {"a": "b", "b": "a"}
+
+
+class Nodes:
+    """Two agents that send what they are told to, or do not."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.kept: dict[str, tuple[int, int] | None] = {"a": None, "b": None}
+        self.refuse: set[str] = set()
+        """Methods that fail."""
+        self.has_room = 2
+        """Sets that fit at once, held and on their way; fewer are refused for want of memory."""
+        self.hangs: set[str] = set()
+        """Methods that do not end."""
+        self.lost: set[str] = set()
+
+    async def start(self, config: AgentConfig) -> None: ...
+
+    async def kill(self, node_id: str) -> None: ...
+
+    async def farewell(self, node_id: str) -> str:
+        return ""
+
+    async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
+        await asyncio.sleep(0)
+        if node_id in self.lost:
+            raise AgentLostError(node_id, f"agent on {node_id} is gone")
+        if method in self.hangs:
+            await asyncio.Event().wait()
+        if method in self.refuse:
+            return {"error": {"kind": "exchange", "message": "refused", "traceback": ""}}
+        self.calls.append((node_id, method, *args))
+        if method == "mirror" and self.has_room < 1 + ((self.kept["b"] or (0, 0)) != (0, 0)):
+            return {"error": {"kind": "no_room", "message": "64 MiB would be left", "traceback": ""}}
+        match method:
+            case "make_room":
+                self.kept[node_id] = None
+                return None
+            case "exchange":
+                return {"host": node_id, "port": 1, "token": "t"}
+            case "status":
+                return {"mirrored": self.kept[node_id]}
+            case "keep_mirror":
+                self.kept[node_id] = (args[0], args[1])
+                return None
+            case _:
+                return {}
+
+    def asked(self) -> int:
+        return sum(call[1] == "ask_mirror" for call in self.calls)
+
+
+class Rig:
+    """A job of two nodes, one rank each, whose mirrors may be sent all the time."""
+
+    def __init__(self, share: float = 1.0) -> None:
+        self.nodes = Nodes()
+        configs = {node: AgentConfig("j", "t", node, node, "h", "s", "file:///s", "file:///d") for node in PAIRS}
+        self.journal = Journal(Records(), "j")
+        self.mirrors = Mirrors(PAIRS, share, None, Gang(self.nodes, configs), self.journal)
+        self.watch = self.generation(1)
+
+    def generation(self, number: int) -> Watch:
+        places = tuple(Place(rank, node, node, "h", 0, 0) for rank, node in enumerate(PAIRS))
+        return Watch(Generation(number, Layout(dp_shard=2), places, Source("none"), "start"))
+
+    def trains(self) -> None:
+        number = self.watch.generation.number
+        self.watch.hear("a", StepRow(number, 1, 1.0, 0.1, 1.0, 1, 1, 1, 0.1, 1.0))
+
+    def pins(self, step: int) -> None:
+        for rank, node in enumerate(PAIRS):
+            self.watch.hear(node, Pinned(rank, self.watch.generation.number, step, 0, PinnedFor.MIRROR))
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not true():
+                self.mirrors.look(self.watch)
+                await asyncio.sleep(0.001)
+
+    async def round(self, step: int) -> None:
+        """One set, from the asking on."""
+        before = self.nodes.asked()
+        await self.until(lambda: self.nodes.asked() > before)
+        self.pins(step)
+        await self.until(lambda: self.mirrors.step == step)
+
+    async def refused(self, step: int) -> None:
+        """One set that a node has no room for."""
+        before, calls = self.nodes.asked(), len(self.nodes.calls)
+        await self.until(lambda: self.nodes.asked() > before)
+        self.pins(step)
+        await self.until(lambda: [call for call in self.nodes.calls[calls:] if call[1] == "keep_mirror"] != [])
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+async def test_a_set_is_asked_for_sent_and_kept_and_then_the_next(rig: Rig) -> None:
+    rig.trains()
+    await rig.round(2)
+    assert rig.nodes.kept == {"a": (1, 2), "b": (1, 2)}
+    await rig.round(5)
+    assert rig.nodes.kept == {"a": (1, 5), "b": (1, 5)}
+    sent = [call for call in rig.nodes.calls if call[1] == "mirror"]
+    to_b, to_a = ({"host": node, "port": 1, "token": "t"} for node in ("b", "a"))
+    assert sent == [(node, "mirror", 1, step, [rank], to, None)
+                    for step in (2, 5) for node, rank, to in (("a", 0, to_b), ("b", 1, to_a))]  # fmt: skip
+    assert all(call[0] == "a" for call in rig.nodes.calls if call[1] == "ask_mirror"), "the leading rank's node"
+
+
+async def test_nothing_is_asked_before_the_first_step(rig: Rig) -> None:
+    for _ in range(20):
+        rig.mirrors.look(rig.watch)
+        await asyncio.sleep(0.001)
+    assert rig.nodes.calls == []
+
+
+async def test_a_set_that_not_all_ranks_hold_is_not_sent(rig: Rig) -> None:
+    rig.trains()
+    await rig.until(lambda: rig.nodes.asked() == 1)
+    rig.watch.hear("a", Pinned(0, 1, 2, 0, PinnedFor.MIRROR))
+    for _ in range(20):
+        rig.mirrors.look(rig.watch)
+        await asyncio.sleep(0.001)
+    assert not [call for call in rig.nodes.calls if call[1] == "mirror"]
+    assert rig.nodes.asked() == 1
+
+
+async def test_one_that_fails_leaves_the_one_before_and_is_said_once(rig: Rig) -> None:
+    rig.trains()
+    await rig.round(2)
+    rig.nodes.refuse.add("mirror")
+    for step in (4, 6):
+        before = rig.nodes.asked()
+        await rig.until(lambda before=before: rig.nodes.asked() > before)
+        rig.pins(step)
+        keeps = [call for call in rig.nodes.calls if call[1] == "keep_mirror"]
+        await rig.until(lambda keeps=keeps: len([c for c in rig.nodes.calls if c[1] == "keep_mirror"]) > len(keeps))
+    assert rig.nodes.kept == {"a": (1, 2), "b": (1, 2)} and rig.mirrors.step == 2
+    notes = {event.key: event.data for event in await rig.journal.replay() if event.data.get("kind") == "mirror_failed"}
+    assert [note["step"] for note in notes.values()] == [4]
+    rig.nodes.refuse.clear()
+    await rig.round(8)
+
+
+async def test_a_supervisor_that_restarts_finds_the_set_again(rig: Rig) -> None:
+    """Killed between two agents that it told: whoever was told a newer one names the set that all have."""
+    rig.nodes.kept = {"a": (1, 2), "b": (1, 5)}
+    rig.trains()
+    await rig.until(lambda: rig.nodes.asked() == 1)
+    assert rig.nodes.kept == {"a": (1, 5), "b": (1, 5)}
+    assert not [event for event in await rig.journal.since("", 0, 0) if event.type == "mirror"], "what it said holds"
+
+
+async def test_after_a_lost_node_no_mirror_is_whole_until_the_next(rig: Rig) -> None:
+    rig.trains()
+    await rig.round(2)
+    rig.mirrors.lose()
+    assert rig.mirrors.step is None
+    rig.watch = rig.generation(2)
+    rig.trains()
+    await rig.round(3)
+    assert rig.nodes.kept == {"a": (2, 3), "b": (2, 3)}
+
+
+async def test_nobody_waits_for_what_a_lost_node_was_to_send(rig: Rig) -> None:
+    rig.trains()
+    await rig.round(2)
+    rig.nodes.hangs.add("mirror")
+    await rig.until(lambda: rig.nodes.asked() == 2)
+    rig.pins(4)
+    for _ in range(20):
+        rig.mirrors.look(rig.watch)
+        await asyncio.sleep(0.001)
+    rig.nodes.hangs.clear()
+    rig.mirrors.lose()
+    rig.watch = rig.generation(2)
+    rig.trains()
+    await rig.round(6)
+    assert rig.nodes.kept == {"a": (2, 6), "b": (2, 6)}
+
+
+async def test_an_agent_that_is_gone_breaks_nothing(rig: Rig) -> None:
+    rig.trains()
+    await rig.until(lambda: rig.nodes.asked() == 1)
+    rig.nodes.lost.add("b")
+    rig.pins(2)
+    await rig.until(lambda: rig.nodes.kept["a"] == (0, 0))
+    assert rig.mirrors.step is None
+
+
+async def test_sending_rests_for_its_share() -> None:
+    rig = Rig(share=1e-6)
+    rig.trains()
+    await rig.round(2)
+    for _ in range(50):
+        rig.mirrors.look(rig.watch)
+        await asyncio.sleep(0.001)
+    assert rig.nodes.asked() == 1
+
+
+async def test_where_memory_is_short_there_are_fewer_then_none_and_more_again_later(rig: Rig) -> None:
+    rig.mirrors._allowed = mirror_memory.Allowed(pause_s=3600.0)
+    rig.trains()
+    await rig.round(2)
+    rig.nodes.has_room = 1
+    await rig.refused(4)
+    assert (rig.mirrors.step, rig.nodes.kept["b"]) == (2, (1, 2)), "the set before is kept as long as there is another"
+    await rig.round(6)
+    made_room = [call for call in rig.nodes.calls if call[1] == "make_room"]
+    assert made_room == [("a", "make_room", 1, 6), ("b", "make_room", 1, 6)]
+    rig.nodes.has_room = 0
+    await rig.refused(8)
+    asked = rig.nodes.asked()
+    for _ in range(20):
+        rig.mirrors.look(rig.watch)
+        await asyncio.sleep(0.001)
+    assert (rig.nodes.asked(), rig.mirrors.step, rig.nodes.kept["b"]) == (asked, None, (0, 0))
+    rig.nodes.has_room = 2
+    rig.mirrors._allowed = replace(rig.mirrors._allowed, pause_s=0.0)
+    await rig.round(9)
+    said = [event.data for event in await rig.journal.since("", 0, 0) if event.type == "mirror"]
+    assert [(each["step"], each["sets"]) for each in said] == [
+        (2, 2), (2, 1), (None, 1), (6, 1), (None, 1), (None, 0), (None, 1), (None, 2), (9, 2),
+    ]  # fmt: skip
+    assert "64 MiB would be left" in said[1]["why"] and said[-1]["why"] == ""
+
+
+async def test_a_node_that_says_that_its_memory_is_short_is_relieved(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_memory, "STILL_SHORT_S", 0.0)
+    rig.trains()
+    await rig.round(2)
+    rig.watch.hear("b", Note(1, "condition", {"node": "b", "what": "memory", "message": "9 MiB are free"}, 1.0))
+    await rig.until(lambda: rig.nodes.kept == {"a": (0, 0), "b": (0, 0)})
+    rig.watch.hear("b", Note(1, "condition", {"node": "b", "what": "memory", "message": ""}, 2.0))
+    rig.mirrors._allowed = replace(rig.mirrors._allowed, pause_s=0.0)
+    await rig.round(5)
+
+
+async def test_a_job_of_one_node_is_left_alone() -> None:
+    rig = Rig()
+    rig.mirrors = Mirrors({}, 1.0, None, Gang(rig.nodes, {}), rig.journal)
+    rig.trains()
+    rig.mirrors.look(rig.watch)
+    await asyncio.sleep(0.01)
+    assert rig.nodes.calls == []

@@ -1,0 +1,41 @@
+"""What a node says of its devices and its memory, as a watch takes it in."""
+
+from regroup.service.domain.layout import Layout
+from regroup.service.policy.detection.node_quarantine import (Happening, fault_of)
+from regroup.service.policy.recovery.classify import Source
+from regroup.service.supervisor.generations import (Generation, Place)
+from regroup.service.supervisor.generation_monitor import Watch
+from regroup.service.domain.states import Reason
+from regroup.workers.contract.messages import (Exited, Note)
+
+
+def condition(what: str, message: str) -> Note:
+    return Note(1, "condition", {"node": "n", "what": what, "message": message}, 1.0)
+
+
+def watch() -> Watch:
+    places = tuple(Place(rank, node, node, "h", 0, 0) for rank, node in enumerate("ab"))
+    return Watch(Generation(1, Layout(dp_shard=2), places, Source("none"), "start"))
+
+
+def test_a_rank_dies_of_the_device_that_its_nodes_driver_has_given_up() -> None:
+    seen = watch()
+    seen.hear("b", condition("device", "GPU 1 is lost"))
+    assert not seen.broken, "it may compute on"
+    seen.hear("b", Exited(1, 1, -6, 2.0))
+    cause = seen.cause()
+    assert (cause.reason, cause.node_id) == (Reason.RANK_EXIT, "b")
+    assert cause.summary == "rank 1 killed by signal 6; GPU 1 is lost"
+    assert fault_of(cause.reason, cause.evidence) is Happening.DEVICE
+
+
+def test_what_is_well_again_and_other_nodes_devices_say_nothing() -> None:
+    seen = watch()
+    seen.hear("a", condition("device", "GPU 0 is lost"))
+    seen.hear("b", condition("device", ""))
+    seen.hear("b", condition("disk", "3 MiB are free"))
+    seen.hear("b", Exited(1, 1, -6, 2.0))
+    assert seen.cause().node_id == "b" and seen.cause().evidence is None
+    assert seen.short_of_memory == {}
+    seen.hear("b", condition("memory", "9 MiB are free"))
+    assert seen.short_of_memory == {"b": "9 MiB are free"}

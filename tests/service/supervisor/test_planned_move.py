@@ -1,0 +1,396 @@
+"""A node is about to leave: others are made ready while training runs, and the job ends where it stands to go there."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import pytest
+from tests.support.memory_records import Records
+from tests.support.supervised_job import (SPEC, FakeNodes, place)
+
+from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.generations import GenerationLog
+from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.lifecycle import Life
+from regroup.service.supervisor.job_config import Payload
+from regroup.service.spec.job import parse_spec
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.messages import (Done, Exited, Joined, Restored, StepRow)
+
+OLD, NEW = [place("node-0"), place("node-1")], [place("node-0"), place("node-2")]
+_STEP_S = 0.005
+
+
+class Nodes(FakeNodes):
+    """Whose ranks take steps until they are told to stop: then all end after the same one."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.fetched: list[tuple[str, int, dict[int, Any]]] = []
+        self.listens = True
+        """Ranks end when they are told to."""
+        self.unfit = ""
+        """A node whose agent cannot be prepared."""
+        self.lies = ""
+        """A node that the preflight finds unfit."""
+        self.stops: dict[int, tuple[int, bool]] = {}
+        """Generation → the step that it ends with, and whether that was to be saved."""
+        self.ended: set[int] = set()
+        self.started_at: dict[str, int] = {}
+        """Node → the step that others were at when its agent was made ready."""
+        self.step = 0
+        self.unsent = 0
+        self.finishes = False
+        """Ranks return, as after their last step."""
+        self.farewells: dict[str, str] = {}
+        self.tasks: list[asyncio.Task[None]] = []
+        self.members: dict[int, dict[str, int]] = {}
+        """Generation → node → its rank."""
+
+    async def farewell(self, node_id: str) -> str:
+        return self.farewells.get(node_id, "")
+
+    async def start(self, config: AgentConfig) -> None:
+        await super().start(config)
+        self.started_at.setdefault(config.node_id, self.step)
+
+    def _preflight(self, node: str, order: Mapping[str, Any]) -> dict[str, Any]:
+        return {"failed": [("device", "core 3 multiplies wrongly")] if node == self.lies else []}
+
+    def _prepare(self, node: str) -> dict[str, Any]:
+        if node == self.unfit:
+            return {"error": {"kind": "environment", "message": "no such interpreter", "traceback": ""}}
+        return {"boot_id": node}
+
+    def _stop(self, node: str, generation: int, reason: str, save: bool) -> dict[str, Any]:
+        if self.listens:
+            self.stops.setdefault(generation, (self.step + 1, save))
+        return {}
+
+    def _status(self, node: str) -> dict[str, Any]:
+        return {**super()._status(node), "unsent": self.unsent}
+
+    def _end(self, node: str, generation: int) -> dict[str, Any]:
+        self.ended.add(generation)
+        return super()._end(node, generation)
+
+    def _exchange(self, node: str) -> dict[str, Any]:
+        return {"host": node, "port": 1, "token": "t"}
+
+    def _form(self, node: str, joins: list[dict[str, Any]], devices: list[int], holders: Any) -> dict[str, Any]:
+        self.fetched.append((node, joins[0]["generation"], dict(holders)))
+        self.members.setdefault(joins[0]["generation"], {})[node] = joins[0]["rank"]
+        self.generation[node], self.said[node], self.running[node] = joins[0]["generation"], [], [joins[0]["rank"]]
+        self.tasks.append(asyncio.get_running_loop().create_task(self._rank(node, joins[0])))
+        return {}
+
+    async def _rank(self, node: str, join: Mapping[str, Any]) -> None:
+        rank, generation, step = join["rank"], join["generation"], join["restore"]["step"]
+        self._say(node, Joined(rank, generation, 1.0))
+        self._say(node, Restored(rank, generation, step, 2.0))
+        while step < self.stops.get(generation, (10**9, False))[0]:
+            await asyncio.sleep(_STEP_S)
+            if generation in self.ended or node in self.dead:
+                return
+            if self.finishes:
+                self._say(node, Done(rank, generation, step, stopped=False))
+                return
+            step += 1
+            self.step = max(self.step, step)
+            if rank == 0:
+                self._say(node, StepRow(generation, step, time.time(), 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
+                # Agents keep two sets of each rank, so one step of all is whole at any time; here it is the newest.
+                for member, local in self.members[generation].items():
+                    self.held[member] = {"rank": local, "world_size": 2, "generation": generation, "step": step,
+                                         "layout_hash": "h", "size_bytes": 1}  # fmt: skip
+        self._say(node, Done(rank, generation, step, stopped=True))
+        self.running[node] = []
+        self._say(node, Exited(rank, generation, 0, time.time()))
+
+
+class Rig:
+    """One life after the other over the same records, as the supervisor's actor has it."""
+
+    def __init__(self, spec: Mapping[str, Any] = SPEC, /, **payload: Any) -> None:
+        self.nodes, self.records = Nodes(), Records()
+        self.payload = Payload.from_json({
+            "job_id": "j", "spec": parse_spec(spec).model_dump(mode="json"), "layout": {"dp_shard": 2},
+            "nodes": OLD, "storage_uri": "file:///s", "datasets_uri": "file:///d", **payload,
+        })  # fmt: skip
+        self.begin()
+
+    def begin(self, gang: Gang | None = None) -> None:
+        """`gang`: of the life before, on the nodes of this one; without, its supervisor is another one."""
+        self.gang, self.journal = gang or Gang(self.nodes, self.payload.agent_configs()), Journal(self.records, "j")
+        self.life = self.nodes.life = Life(self.payload, self.gang, GenerationLog(self.records, "j"), self.journal)
+        self.running = asyncio.create_task(self.life.run())
+
+    async def until(self, look: Any) -> Any:
+        async with asyncio.timeout(10):
+            while not (found := look()):  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
+        return found
+
+    async def trains(self, generation: int = 1, steps: int = 3) -> None:
+        at = self.nodes.step + steps
+        await self.until(lambda: self.nodes.generation.get("node-0") == generation and self.nodes.step >= at)
+
+    def drain(self, within_s: float | None = 60.0, gives_up: bool = False, noticed_s: float | None = None) -> None:
+        now_s = time.time() if noticed_s is None else noticed_s
+        deadline_s = None if within_s is None else now_s + within_s
+        drain = {"leaving": {"node-1": "n1"}, "why": "node n1 is drained: disks", "noticed_s": now_s,
+                 "deadline_s": deadline_s, "gives_up": gives_up}  # fmt: skip
+        self.life.intend({"drain": drain, **({} if gives_up else {"nodes": NEW})})
+
+    async def goes(self) -> Any:
+        """The next life begins where the last one goes."""
+        moved = await asyncio.wait_for(self.running, 20)
+        self.payload = self.payload.on(moved.nodes, moved.layout)
+        self.begin(self.gang.on(self.payload.agent_configs(), moved.former))
+        return moved
+
+    def events(self, kind: str) -> list[Any]:
+        found = self.records.data.items()
+        told = sorted(
+            (json.loads(value) for key, value in found if key.startswith("event/")), key=lambda e: e["time_s"]
+        )
+        return [event["data"] for event in told if event["type"] == kind]
+
+    def states(self) -> list[tuple[str, str]]:
+        return [(data["state"], data["reason"]) for data in self.events("state")]
+
+
+SCRIPT = {"name": "t", "workload": {"kind": "script", "entrypoint": "/x/train.py"}, "layout": {"dp": 2}}
+
+
+@pytest.fixture
+async def rig(request: pytest.FixtureRequest) -> AsyncGenerator[Rig]:
+    made = Rig(getattr(request, "param", SPEC), preflight=True)
+    yield made
+    for task in (made.running, *made.nodes.tasks):
+        while not task.done():
+            task.cancel()  # a wait that has just got what it waited for takes no notice
+            await asyncio.sleep(0)
+
+
+async def test_a_job_moves_off_a_node_without_losing_a_step(rig: Rig) -> None:
+    await rig.trains()
+    rig.drain()
+    moved = await rig.goes()
+    assert moved.nodes == NEW and moved.former == {"node-1": "n1"}
+    last, save = rig.nodes.stops[1]
+    assert not save and rig.nodes.started_at["node-2"] <= last, "it was made ready while the others trained"
+    await rig.trains(generation=2)
+    address = {"host": "node-1", "port": 1, "token": "t"}
+    assert rig.nodes.fetched[2:] == [("node-0", 2, {}), ("node-2", 2, {1: address})], "from the node that leaves"
+    (formed,) = [data for data in rig.events("generation") if data["number"] == 2]
+    assert (formed["start_step"], formed["cause"]) == (last, "drained")
+    incident = rig.events("incident")[-1]
+    assert (incident["reason"], incident["rung"], incident["at_step"], incident["steps_lost"]) == (
+        "drained", "spare", last, 0,
+    )  # fmt: skip
+    assert incident["evidence"]["nodes"] == ["n1"] and "first_step_s" in incident["times"]
+    assert rig.states()[1:] == [("RUNNING", "first_step"), ("RESIZING", "drained"), ("RUNNING", "first_step")]
+
+
+async def test_what_was_left_is_let_go_after_the_first_step_and_not_before(rig: Rig) -> None:
+    await rig.trains()
+    rig.drain()
+    rig.nodes.unsent = 3
+    await rig.goes()
+    await rig.trains(generation=2, steps=50)
+    assert rig.life.status()["former"] == ["node-1"], "it has things to tell that the database does not have"
+    rig.nodes.unsent = 0
+    await rig.until(lambda: not rig.life.status()["former"])
+    shut = rig.nodes.calls.index(("node-1", "shutdown"))
+    assert rig.nodes.calls.index(("node-2", "form")) < shut < rig.nodes.calls.index(("node-1", "kill"))
+    await rig.trains(generation=2, steps=10)
+    assert not rig.running.done(), "and that it is silent then is no loss"
+
+
+@pytest.mark.parametrize("rig", [SCRIPT], indirect=True)
+async def test_a_script_is_ended_once_the_other_node_is_ready(rig: Rig) -> None:
+    """It agrees on no step, and has its state itself: nothing is fetched, nothing waited for."""
+    await rig.trains()
+    rig.drain()
+    await rig.goes()
+    assert rig.nodes.stops == {} and 1 in rig.nodes.ended and ("node-2", "prepare") in rig.nodes.calls
+    await rig.until(lambda: not rig.life.status()["former"])
+    await rig.trains(generation=2)
+    assert [holders for _, generation, holders in rig.nodes.fetched if generation == 2] == [{}, {}]
+    assert rig.events("incident")[-1]["reason"] == "drained"
+    assert ("RESIZING", "drained") in rig.states()
+
+
+async def test_the_job_ends_when_all_that_was_done_on_the_old_node_is_told(rig: Rig) -> None:
+    await rig.trains()
+    rig.nodes.unsent = 3
+    rig.drain()
+    await rig.goes()
+    await rig.trains(generation=2)
+    rig.nodes.finishes = True
+    await rig.until(lambda: rig.life._watch and rig.life._watch.complete)  # pyright: ignore[reportPrivateUsage]
+    assert rig.life.status()["former"] and rig.states()[-1] == ("RUNNING", "first_step")
+    rig.nodes.unsent = 0
+    assert await asyncio.wait_for(rig.running, 20) is None
+    assert rig.states()[-1] == ("SUCCEEDED", "completed")
+
+
+async def test_it_is_charged_to_no_budget(rig: Rig) -> None:
+    """Neither in this life nor by one that recalls it: budgets of this job allow two failures."""
+    for nodes, generation in ((NEW, 2), (OLD, 3), (NEW, 4), (OLD, 5)):
+        await rig.trains(generation - 1)
+        leaving = {"node-1": "n1"} if nodes is NEW else {"node-2": "n2"}
+        drain = {"leaving": leaving, "why": "w", "noticed_s": time.time(), "deadline_s": None, "gives_up": False}
+        rig.life.intend({"drain": drain, "nodes": nodes})
+        await rig.goes()
+    await rig.trains(generation=5)
+    newest = {data["id"]: data["rung"] for data in rig.events("incident") if "first_step_s" in data["times"]}
+    assert list(newest.values()) == ["spare"] * 4
+
+
+async def test_a_node_that_cannot_take_over_stops_nothing(rig: Rig) -> None:
+    rig.nodes.unfit = "node-2"
+    await rig.trains()
+    rig.drain()
+    unready = await rig.until(lambda: rig.life.status()["unready"])
+    assert unready["nodes"] == ["node-0", "node-2"] and "no such interpreter" in unready["why"]
+    await rig.trains(steps=10)
+    assert rig.nodes.stops == {}
+    rig.life.intend({})
+    await rig.until(lambda: not rig.life.status()["unready"])
+    await rig.trains()
+
+
+async def test_a_node_that_computes_wrongly_is_found_out_before_the_job_comes_there(rig: Rig) -> None:
+    rig.nodes.lies = "node-2"
+    await rig.trains()
+    rig.drain()
+    unready = await rig.until(lambda: rig.life.status()["unready"])
+    assert unready["nodes"] == ["node-0", "node-2"] and "core 3 multiplies wrongly" in unready["why"]
+    told = [event.data for event in await rig.journal.since("", 0, 0) if event.type == "note"]
+    (fault,) = [data for data in told if "fault" in data]
+    assert (fault["kind"], fault["node"], fault["fault"]) == ("preflight", "node-2", "preflight")
+    await rig.trains(steps=10)
+    assert rig.nodes.stops == {}
+
+
+async def test_nothing_that_was_found_out_before_is_asked_again_while_nobody_trains(rig: Rig) -> None:
+    await rig.trains()
+    rig.drain()
+    await rig.until(lambda: ("node-2", "preflight") in rig.nodes.calls)
+    await rig.goes()
+    before = len(rig.nodes.calls)
+    await rig.trains(generation=2)
+    asked = {method for _, method in rig.nodes.calls[before:]}
+    assert "form" in asked
+    assert not asked & {"start", "prepare", "check_storage", "list_sources", "localise_data", "preflight"}
+
+
+async def test_an_agent_that_died_after_it_was_ready_is_brought_up_anew(rig: Rig) -> None:
+    await rig.trains()
+    rig.drain()
+    moved = await asyncio.wait_for(rig.running, 20)
+    rig.nodes.dead.add("node-2")
+    rig.payload = rig.payload.on(moved.nodes, moved.layout)
+    before = len(rig.nodes.calls)
+    rig.begin(rig.gang.on(rig.payload.agent_configs(), moved.former))
+    await rig.trains(generation=2)
+    asked = [method for node, method in rig.nodes.calls[before:] if node == "node-2"]
+    assert asked[:2] == ["status", "start"] and {"prepare", "preflight"} <= set(asked)
+    assert ("node-0", "start") not in rig.nodes.calls[before:]
+
+
+async def test_ranks_that_come_to_no_step_in_time_are_ended_and_the_loss_is_told(rig: Rig) -> None:
+    await rig.trains()
+    rig.nodes.listens = False
+    rig.drain(within_s=0.4)
+    await rig.goes()
+    reached = rig.nodes.step
+    await rig.trains(generation=2)
+    incident = rig.events("incident")[-1]
+    (formed,) = [data for data in rig.events("generation") if data["number"] == 2]
+    assert incident["reason"] == "drained" and incident["steps_lost"] == incident["at_step"] - formed["start_step"]
+    assert 0 <= incident["steps_lost"] <= 1 and formed["start_step"] >= reached - 1
+
+
+async def test_without_another_node_the_job_saves_its_last_step_and_queues(rig: Rig) -> None:
+    await rig.trains()
+    rig.drain(gives_up=True)
+    assert await asyncio.wait_for(rig.running, 20) is None
+    last, save = rig.nodes.stops[1]
+    assert save and rig.events("incident")[-1]["at_step"] == last
+    assert rig.states()[-1] == ("QUEUED", "drained")
+    assert "disks" in rig.events("state")[-1]["message"]
+
+
+async def test_a_node_that_leaves_before_the_job_did_is_nobodys_failure(rig: Rig) -> None:
+    rig.nodes.unfit = "node-2"
+    await rig.trains()
+    rig.drain()
+    await rig.until(lambda: rig.life.status()["unready"])
+    rig.nodes.unfit = ""
+    rig.nodes.dead.add("node-1")
+    rig.nodes.held.pop("node-1")
+    assert rig.life._watch is not None  # pyright: ignore[reportPrivateUsage]
+    rig.life._watch.lose("node-1", time.time())  # pyright: ignore[reportPrivateUsage]  # as its pulse would
+    moved = await rig.goes()
+    assert moved.former == {}, "it holds nothing any more"
+    await rig.trains(generation=2, steps=1)
+    incident = rig.events("incident")[-1]
+    assert incident["reason"] == "drained" and "it left before the job did" in incident["cause"]
+    assert incident["steps_lost"] == incident["at_step"], "there was no mirror and no checkpoint"
+
+
+@pytest.mark.parametrize(("said", "reason"), [("node n1 has ended: received SIGTERM", "drained"), ("", "agent_lost")])
+async def test_a_node_that_was_ended_by_plan_is_nobodys_failure_either(rig: Rig, said: str, reason: str) -> None:
+    await rig.trains()
+    rig.nodes.farewells["node-1"] = said
+    rig.nodes.dead.add("node-1")
+    assert rig.life._watch is not None  # pyright: ignore[reportPrivateUsage]
+    rig.life._watch.lose("node-1", time.time())  # pyright: ignore[reportPrivateUsage]  # as its pulse would
+    incident = (await rig.until(lambda: rig.events("incident")))[-1]
+    assert incident["reason"] == reason and said in incident["cause"]
+
+
+async def test_a_supervisor_that_restarts_goes_where_the_job_went(rig: Rig) -> None:
+    """It is born with the nodes of the beginning, and must not bring up agents where the job has left."""
+    await rig.trains()
+    rig.drain()
+    await asyncio.wait_for(rig.running, 20)
+    calls = len(rig.nodes.calls)
+    rig.begin()
+    moved = await rig.goes()
+    assert moved.is_known and moved.nodes == NEW and moved.former == {"node-1": "n1"}
+    assert rig.nodes.calls[calls:] == []
+    await rig.trains(generation=2)
+    assert rig.events("incident")[-1]["steps_lost"] == 0
+    assert len(rig.events("moved")) == 1
+
+
+async def test_a_change_that_is_taken_back_after_the_stop_goes_on_where_it_is(rig: Rig) -> None:
+    await rig.trains()
+    rig.nodes.unfit = "node-2"
+    rig.drain(
+        within_s=60.0, noticed_s=time.time() - 42.0
+    )  # late: ranks are told to stop, whether others are ready or not
+    await rig.until(lambda: rig.nodes.stops)
+    rig.life.intend({})
+    await rig.trains(generation=2)
+    assert rig.events("incident")[-1]["steps_lost"] == 0
+    assert [node for node, generation, _ in rig.nodes.fetched if generation == 2] == ["node-0", "node-1"]
+
+
+async def test_a_failure_meanwhile_is_recovered_from_on_the_new_nodes_if_they_are_ready(rig: Rig) -> None:
+    await rig.trains()
+    rig.nodes.listens = False
+    rig.drain()
+    await rig.until(lambda: ("node-0", "stop") in rig.nodes.calls)
+    rig.life.hear("node-0", Exited(0, 1, -9, time.time()))
+    moved = await rig.goes()
+    assert moved.nodes == NEW
+    await rig.trains(generation=2)
+    incident = rig.events("incident")[-1]
+    assert (incident["reason"], incident["rung"]) == ("rank_exit", "spare")

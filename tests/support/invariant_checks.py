@@ -1,0 +1,74 @@
+"""I1 to I8, as `regroup chaos` judges them, of jobs that a test strikes by means of its own."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from typing import Protocol
+
+from regroup.api.chaos.checkpoint_check import loadable
+from regroup.api.chaos.recorder import (LoadableCheckpoints, recorded)
+from regroup.api.client.client import (ApiError, Client, ServerUnreachableError)
+from regroup.api.schemas.jobs import Job
+from regroup.service.chaos.invariants import Expected, judge
+from regroup.service.chaos.fault_plan import (Blow, Plan)
+from regroup.service.chaos.observation import Fallen
+from regroup.service.domain.states import JobState
+
+_LOOK_EVERY_S = 0.5
+
+
+class HasClient(Protocol):
+    """A server that may be started again at another place."""
+
+    @property
+    def client(self) -> Client:
+        """Of where it is now."""
+        ...
+
+
+@contextlib.contextmanager
+def judged(
+    server: HasClient,
+    job: Job,
+    expected: Expected,
+    control: Job | None = None,
+    find_loadable: Callable[[str], Sequence[str]] = loadable,
+) -> Generator[Callable[[str], None]]:
+    """All eight hold of a job that the block brings to its end; its checkpoints are looked at meanwhile.
+
+    What the block is given is to be told of each blow just before it falls, by the name that `regroup chaos` has for
+    it: nobody tells the supervisor of a node that was cut off, and the time until it is noticed counts.
+
+    `control`: the undisturbed run; a job that is not to succeed needs none. `find_loadable`: as `loadable`, for
+    storage that is no folder.
+    """
+    checkpoints, is_over, fallen = LoadableCheckpoints(find_loadable), threading.Event(), list[Fallen]()
+
+    def fell(do: str) -> None:
+        fallen.append(Fallen(do, do, time.time(), at_step=0, generation=0))
+
+    def look() -> None:
+        while not is_over.wait(_LOOK_EVERY_S):
+            with (
+                contextlib.suppress(ApiError, ServerUnreachableError),
+                Client(server.client.url, patience_s=0.0) as client,
+            ):
+                checkpoints.look(client.get(job.id))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield fell
+    finally:
+        is_over.set()
+        looking.join()
+    done = server.client.get(job.id)
+    plan = Plan(job.name, seed=0, steps=0, blows=tuple(Blow(each.do, each.at_step) for each in fallen))
+    assert JobState(done.state).is_terminal, f"the block ended before the job, which is {done.state}"
+    checkpoints.look(done)
+    record = recorded(server.client, job.id, plan, fallen=fallen, fewest_loadable=checkpoints.fewest)
+    undisturbed = record if control is None else recorded(server.client, control.id, plan)
+    findings = judge(record, undisturbed, expected)
+    problems = {found.invariant: found.problems for found in findings if found.problems}
+    assert not problems, problems

@@ -1,0 +1,19 @@
+"""Nodes, demands and sizes of jobs that a queue is tried with."""
+
+from regroup.service.domain.layout import Layout
+from regroup.service.policy.placement.place import Demand
+from regroup.service.domain.topology import (ANY, IMAGE_LABEL, Kind, Node)
+from regroup.service.policy.scheduling.entries import Size
+
+
+def node(name: str, devices: int = 8, free: int | None = None, image: str = "") -> Node:
+    left, labels = devices if free is None else free, {IMAGE_LABEL: image} if image else {}
+    return Node(name, name, "::1", labels=labels, cpus=devices, free_cpus=left, gpus=devices, free_gpus=left)
+
+
+def demand(ranks: int, segment: int = 1, device: str = "cuda", kind: Kind = ANY) -> Demand:
+    return Demand(ranks, segment, device, 1, kind=kind)
+
+
+def sizes(*ranks: int, segment: int = 1, device: str = "cuda", kind: Kind = ANY) -> tuple[Size, ...]:
+    return tuple(Size(Layout(dp_shard=count), demand(count, segment, device, kind)) for count in ranks)

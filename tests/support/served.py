@@ -1,0 +1,187 @@
+"""`regroup serve` as a process, with a real local Ray of two nodes, and what tests ask of it."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from regroup.api.client.client import Client
+from regroup.api.schemas.jobs import Job
+from regroup.service.local import ray_cluster
+from regroup.service.settings import Settings
+from regroup.workers.os.proc_environ import arguments
+
+START_S = 120.0
+JOB_S = 240.0
+
+
+class Served:
+    """`regroup serve` as a process of its own, on a state folder of its own."""
+
+    def __init__(
+        self,
+        state: Path,
+        *,
+        nodes: int = 2,
+        python: str | Path = sys.executable,
+        cwd: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        self.state = state
+        self._nodes, self._python, self._cwd = nodes, str(python), cwd
+        self._arguments = list(arguments)
+        self._environment = {**os.environ, **(environment or {})}
+        self.url = "http://127.0.0.1:1"
+        """Where it serves; known once it does."""
+        self.client = Client(self.url)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = state.parent / "server.log"
+
+    def start(self) -> None:
+        """Serve, and wait until it does."""
+        command = [
+            self._python,
+            "-m",
+            "regroup.api.cli",
+            "serve",
+            "--state-dir",
+            str(self.state),
+            "--port",
+            "0",
+            "--local-nodes",
+            str(self._nodes),
+            "--slots-per-node",
+            "2",
+            "--allow-faults",
+            *self._arguments,
+        ]
+        with self._log.open("ab") as log:
+            begin = log.tell()
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self._cwd, env=self._environment
+            )
+        ready = eventually(lambda: self._ready_line(begin), START_S)
+        self.url = ready.split(" at ")[1].split(",")[0].split()[0]
+        self.client = Client(self.url)
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """SIGKILL the server alone."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def down(self) -> str:
+        """End everything."""
+        command = [self._python, "-m", "regroup.api.cli", "down", "--state-dir", str(self.state)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
+        if self._process is not None:
+            self._process.wait(10)
+        return done.stdout
+
+    def log(self) -> str:
+        """What the server printed."""
+        return self._log.read_text(errors="replace")
+
+    def processes(self, *titles: str) -> list[int]:
+        """Processes of this cluster whose command line begins with one of the titles."""
+        needle = str(self.state).encode()
+        found: list[int] = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                pid = int(folder.name)
+                if _title(pid).startswith(titles) and needle in (folder / "environ").read_bytes():
+                    found.append(pid)
+        return found
+
+    def agents(self) -> list[int]:
+        """Agents that have formed ranks. A title alone does not tell: where a standby became the agent, Ray calls it
+        by either name, now by one, now by the other, and standbys in waiting are there too; they have no shared memory
+        of ranks."""
+        titled = self.processes("ray::NodeAgent", "ray::StandbyAgent")
+        return [pid for pid in titled if any("memfd:regroup-" in target for target in _descriptors(pid))]
+
+    def join(self) -> str:
+        """One more node like those that it began with; its name."""
+        return ray_cluster.add_node(Settings(state_dir=self.state, local_nodes=self._nodes, local_gpus_per_node=0))
+
+    def count_open(self) -> int:
+        """Nodes on which ranks may be placed."""
+        return sum(
+            node.node_id is not None and not node.is_draining and node.health.status == "open"
+            for node in self.client.nodes()
+        )
+
+    def run(self, spec: dict[str, Any], within_s: float = JOB_S) -> Job:
+        """Submit a job and wait for its end."""
+        job = self.client.submit(spec)
+        return self.client.wait(job.id, timeout_s=within_s)
+
+    def _ready_line(self, begin: int) -> str:
+        assert self._process is not None
+        text = self._log.read_bytes()[begin:].decode(errors="replace")
+        assert self._process.poll() is None, f"the server ended: {text}"
+        return next((line for line in text.splitlines() if line.startswith("regroup serves at")), "")
+
+
+def _descriptors(pid: int) -> list[str]:
+    found: list[str] = []
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.append(str(entry.readlink()))
+    return found
+
+
+def parent(pid: int) -> int:
+    """The process that started this one."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def called(title: str) -> list[int]:
+    """Processes of this machine whose command line begins with `title`."""
+    found: list[int] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if _title(int(folder.name)).startswith(title):
+                found.append(int(folder.name))
+    return found
+
+
+def _title(pid: int) -> str:
+    return b" ".join(arguments(pid)).decode(errors="replace")
+
+
+def eventually(look: Callable[[], Any], within_s: float = 60.0, every_s: float = 0.05) -> Any:
+    """The first true value of `look` within a deadline."""
+    deadline = time.monotonic() + within_s
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"nothing after {within_s} s: {look}"
+        time.sleep(every_s)
+    return found
+
+
+def assert_same_result(served: Served, job: Job, control: Job) -> None:
+    """Bitwise equal parameters, the same samples, and a ledger without gap or duplicate."""
+    assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
+    assert job.digest.parameters == control.digest.parameters
+    assert job.digest.samples == control.digest.samples
+    ledger = served.client.ledger(job.id)
+    assert ledger.exact, ledger.problems
+    assert ledger.steps == control.step
+
+
+def end(pid: int) -> None:
+    """SIGKILL one process."""
+    os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,86 @@
+"""What the pages show in YAML is taken by the job spec, in Python compiles, and of commands has verbs and options."""
+
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import typer.main
+import yaml
+from tests.support.shell_commands import (Block, blocks)
+from tests.support.wheel import ROOT
+
+from regroup.api.cli.main import app
+from regroup.api.cli.spec_input import requirements
+from regroup.api.cli.spec_input.spec_file import read_spec
+from regroup.api.client.uploads import with_code_uploaded
+from regroup.service.spec.job import (JobSpec, parse_spec)
+
+PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+TRAINING = {"steps": 8, "global_batch": 8, "micro_batch": 1}
+BASES: dict[str, dict[str, Any]] = {
+    "builtin": {"workload": {"data": {"train": ["/data"]}}, "training": {**TRAINING, "sequence": 8}},
+    "script": {"workload": {"entrypoint": "/train.py"}},
+    "ray_train": {"workload": {"entrypoint": "/train.py"}},
+    "function": {"workload": {"function": "mine:train"}, "training": TRAINING},
+}
+"""What a spec of each kind must say; a page's block says the rest, or says it otherwise."""
+OF_KUSTOMIZE = "# kustomization.yaml\n"
+"""First line of the blocks that are no part of a job spec."""
+
+
+def found(*languages: str) -> list[Block]:
+    return [block for page in ("README.md", *PAGES) for block in blocks(page, *languages)]
+
+
+def parsed(path: Path) -> JobSpec:
+    """The spec in a file as the command line would send it, its code and requirements file looked at, nothing sent."""
+    read = requirements.listed(read_spec(path), None, path.parent)
+    return parse_spec(with_code_uploaded(read, lambda folder: f"sha256:{0:064x}"))
+
+
+@pytest.mark.parametrize("block", [block for block in found("yaml") if OF_KUSTOMIZE not in block.text], ids=str)
+def test_what_a_page_shows_of_a_spec_is_taken(block: Block, tmp_path: Path) -> None:
+    shown = yaml.safe_load(block.text)
+    told = shown.get("workload", {})
+    kind = told.get("kind", "builtin" if "data" in told else "script")
+    base = BASES[kind]
+    merged = {"name": "mine", **base, **shown, "workload": {"kind": kind, **base["workload"], **told}}
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump(merged))
+    assert parsed(path).workload.kind == kind
+
+
+def test_the_blocks_that_are_no_specs_are_kustomizations() -> None:
+    others = [block for block in found("yaml") if OF_KUSTOMIZE in block.text]
+    assert {block.page for block in others} == {"docs/deploy.md", "docs/guides/secrets.md"}
+    for block in others:
+        assert set(yaml.safe_load(block.text)) <= {
+            "apiVersion", "kind", "resources", "components", "images", "configurations", "patches",
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_is_taken(path: Path) -> None:
+    assert parsed(path).name.startswith(path.stem)
+
+
+@pytest.mark.parametrize("block", found("python"), ids=str)
+def test_what_a_page_shows_in_python_compiles(block: Block) -> None:
+    compile(block.text, str(block), "exec")
+
+
+@pytest.mark.parametrize("page", ["README.md", "examples/README.md", *PAGES])
+def test_commands_within_the_text_have_verbs_and_options_that_there_are(page: str) -> None:
+    verbs = {name: cast(Any, verb) for name, verb in cast(Any, typer.main.get_command(app)).commands.items()}
+    for group in [verb for verb in verbs.values() if hasattr(verb, "commands")]:
+        verbs |= {f"{group.name} {name}": verb for name, verb in group.commands.items()}
+    for verb, rest in re.findall(r"`regroup ((?:chaos )?[a-z-]+)([^`]*)`", (ROOT / page).read_text()):
+        assert verb in verbs, f"regroup {verb}{rest}"
+        options = set(re.findall(r"(?<!\S)--?\w[\w-]*", rest.partition(" -- ")[0]))
+        assert options <= {name for option in verbs[verb].params for name in option.opts}, f"regroup {verb}{rest}"
+
+
+def test_there_are_blocks_to_look_at() -> None:
+    assert len(found("yaml")) > 10 and len(found("python")) > 8 and len(EXAMPLES) > 6

@@ -1,0 +1,195 @@
+"""The house keeps its rules: links, arrows, sizes, words, and what the installed wheel holds and needs."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from tests.support.wheel import (PACKAGES, ROOT, run)
+
+FORBIDDEN_NAMES = {
+    "helper": "the thing it does",
+    "helpers": "the thing it does",
+    "util": "the thing it does",
+    "utils": "the thing it does",
+    "misc": "the thing it does",
+    "manager": "the thing it does",
+    "incarnation": "generation",
+    "coordinator": "supervisor",
+    "forkserver": "zygote",
+}
+"""Words that no module, class or function is named with, and what to say instead."""
+
+
+def python_files() -> Iterator[Path]:
+    for folder in (*PACKAGES, "tests", "benchmarks", "examples", "deploy", "docs"):
+        yield from (ROOT / folder).rglob("*.py")
+
+
+# ------------------------------------------------------------------------------------------------ the tree
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_the_package_is_a_link_to_the_folder_at_the_top(name: str) -> None:
+    assert (ROOT / "regroup" / name).readlink() == Path("..") / name
+
+
+def test_imports_go_only_where_the_contracts_allow() -> None:
+    run(Path(sys.executable).parent / "lint-imports", "--no-cache")
+
+
+def test_no_file_is_longer_than_400_lines() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in python_files()}
+    assert {path: length for path, length in lengths.items() if length > 400} == {}
+
+
+def test_nothing_is_named_with_a_word_that_says_nothing_or_a_synonym() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {name}: say {FORBIDDEN_NAMES[word]}"
+        for path in python_files()
+        for name in _names(path)
+        for word in _words(name)
+        if word in FORBIDDEN_NAMES
+    ]
+    assert found == []
+
+
+def test_no_note_to_self_is_left() -> None:
+    marks = re.compile(r"#.*\b(TODO|FIXME|XXX|HACK)\b")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in python_files()
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if marks.search(line) and path != Path(__file__)
+    ]
+    assert found == []
+
+
+def test_what_is_generated_is_up_to_date() -> None:
+    run(sys.executable, "docs/generate.py", "--check")
+
+
+def _names(path: Path) -> Iterator[str]:
+    yield path.stem
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+
+
+def _words(name: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)}
+
+
+# ------------------------------------------------------------------------------------------------ set-up
+
+
+def test_set_up_names_every_missing_thing_with_its_fix_on_one_line(tmp_path: Path) -> None:
+    copy = tmp_path / "house"
+    (copy / ".ci").mkdir(parents=True)
+    shutil.copy(ROOT / ".ci" / "setup", copy / ".ci" / "setup")
+    failed = subprocess.run(
+        [copy / ".ci" / "setup", ".venv/.complete"],
+        env={"PATH": os.environ["PATH"], "PYTHON": "/nowhere/python"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert failed.returncode == 1
+    (line,) = failed.stderr.splitlines()
+    assert line.startswith("setup: missing: Python 3.11 or newer")
+    assert "Fix: sudo apt-get install" in line
+    assert not (copy / ".venv").exists()
+
+
+def test_set_up_is_done_again_after_a_change_or_an_interruption(tmp_path: Path) -> None:
+    for name in ("Makefile", "constraints.txt", "pyproject.toml", ".ci/setup"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    stamp = tmp_path / ".venv" / ".complete"
+
+    def up_to_date() -> bool:
+        return subprocess.run(["make", "--question", "setup"], cwd=tmp_path, check=False).returncode == 0
+
+    assert not up_to_date()
+    stamp.parent.mkdir()
+    assert not up_to_date(), "a folder without the stamp is an interrupted install"
+    stamp.touch()
+    assert up_to_date()
+    for name in ("constraints.txt", "pyproject.toml", ".ci/setup"):
+        later = stamp.stat().st_mtime + 10
+        os.utime(tmp_path / name, (later, later))
+        assert not up_to_date(), name
+        os.utime(stamp, (later + 10, later + 10))
+        assert up_to_date()
+
+
+# ------------------------------------------------------------------------------------------------ the wheel
+
+
+def test_the_wheel_holds_every_module_and_migration_and_nothing_at_the_top(wheel: Path) -> None:
+    names = set(ZipFile(wheel).namelist())
+    modules = {
+        f"regroup/{path.relative_to(ROOT)}"
+        for name in PACKAGES
+        for path in (ROOT / name).rglob("*")
+        if path.suffix in (".py", ".mako", ".ini") and "__pycache__" not in path.parts
+    }
+    assert modules - names == set()
+    assert {name.split("/")[0] for name in names} == {"regroup", f"{wheel.name.split('-py3')[0]}.dist-info"}
+
+
+def test_a_project_with_packages_of_the_same_names_is_undisturbed(installed: Path, neighbour: Path) -> None:
+    source = """
+        import api, service, workers
+        import regroup.api, regroup.service.spec.job, regroup.workers.contract.messages
+        assert {api.OWNER, service.OWNER, workers.OWNER} == {"the user"}
+        assert regroup.service is not service
+    """
+    script = neighbour / "train.py"
+    script.write_text("\n".join(line.strip() for line in source.splitlines()))
+    run(installed / "bin" / "python", script, cwd=neighbour, PYTHONPATH=str(neighbour))
+
+
+def test_the_command_line_works_beside_packages_of_the_same_names(installed: Path, neighbour: Path) -> None:
+    shown = run(installed / "bin" / "regroup", "--help", cwd=neighbour, PYTHONPATH=str(neighbour))
+    assert "submit" in shown.stdout
+
+
+# ------------------------------------------------------------------------------------------------ what each side needs
+
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+absent, skipped, *packages = [part.split(",") for part in sys.argv[1:]]
+for name in absent:
+    sys.modules[name] = None  # importing it raises ImportError
+for package in packages[0]:
+    module = importlib.import_module(package)
+    for found in pkgutil.walk_packages(getattr(module, "__path__", []), package + "."):
+        if not found.name.startswith(tuple(skipped)) and not found.name.endswith(".__main__"):
+            importlib.import_module(found.name)
+            print(found.name)
+"""
+
+
+def test_the_control_plane_imports_without_what_only_workers_have(installed: Path) -> None:
+    absent = "torch,tokenizers,safetensors"
+    skipped = "regroup.service.store.migrations"  # run by Alembic, not imported
+    imported = run(
+        installed / "bin" / "python", "-c", IMPORT_ALL, absent, skipped, "regroup.api,regroup.service", cwd=installed
+    )
+    assert "regroup.service.spec.job" in imported.stdout
+
+
+def test_the_ranks_import_without_what_only_the_control_plane_has(installed: Path) -> None:
+    absent = "ray,fastapi,pydantic,sqlalchemy,alembic,structlog,typer,httpx2,uvicorn"
+    # The Ray actors of the workers, the adapter to Ray Train, and what drives Ray Data.
+    actors = "regroup.workers.agent.agent,regroup.workers.agent.standby"
+    skipped = f"{actors},regroup.workers.rank.ray_train.,regroup.workers.data.prepare.ray_pipeline"
+    imported = run(installed / "bin" / "python", "-c", IMPORT_ALL, absent, skipped, "regroup.workers", cwd=installed)
+    assert "regroup.workers.contract.messages" in imported.stdout

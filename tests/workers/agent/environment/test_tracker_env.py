@@ -1,0 +1,41 @@
+"""What trackers are told: the same in every generation, and nothing that a person has said otherwise."""
+
+import json
+import re
+
+import pytest
+
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.agent.environment.tracker_env import tracker_variables
+
+
+def config(storage_uri: str = "file:///shared/a%20b/jobs/job_01") -> AgentConfig:
+    return AgentConfig("job_01", "gpt", "n", "n", "127.0.0.1", "s", storage_uri, "")
+
+
+def test_the_leading_rank_has_the_jobs_run_and_every_other_its_own() -> None:
+    first, second = (tracker_variables(config(), rank, ()) for rank in range(2))
+    assert first == {
+        "REGROUP_JOB_NAME": "gpt",
+        "WANDB_RUN_ID": "job-01",
+        "WANDB_RESUME": "allow",
+        "WANDB_NAME": "gpt",
+        "WANDB_RUN_GROUP": "job_01",
+        "MLFLOW_RUN_CONTEXT": '{"regroup_job_id": "job_01"}',
+        "REGROUP_TENSORBOARD_DIR": "/shared/a b/jobs/job_01/tensorboard",
+        "TENSORBOARD_LOGGING_DIR": "/shared/a b/jobs/job_01/tensorboard",
+    }
+    assert (second["WANDB_RUN_ID"], second["WANDB_NAME"]) == ("job-01-rank1", "gpt-rank1")
+    assert not re.search(r"[^a-zA-Z0-9-]", second["WANDB_RUN_ID"])
+    assert json.loads(second["MLFLOW_RUN_CONTEXT"]) == json.loads(first["MLFLOW_RUN_CONTEXT"])
+
+
+@pytest.mark.parametrize("uri", ["s3://bucket/jobs/job_01", "gs://bucket/x"])
+def test_where_storage_is_no_folder_there_is_none_for_tensorboard(uri: str) -> None:
+    assert not [name for name in tracker_variables(config(uri), 0, ()) if "TENSORBOARD" in name]
+    assert tracker_variables(config("/plain"), 0, ())["REGROUP_TENSORBOARD_DIR"] == "/plain/tensorboard"
+
+
+def test_what_is_given_stays() -> None:
+    given = {"WANDB_RUN_ID", "MLFLOW_RUN_CONTEXT", "REGROUP_JOB_NAME"}
+    assert not given & tracker_variables(config(), 0, given).keys()

@@ -1,0 +1,144 @@
+"""Labels of a Kubernetes node become those of a Ray node: asked of an API server over TLS, read by Ray's own parser."""
+
+import json
+import os
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from ray._private.label_utils import parse_node_labels_from_yaml_file
+
+from regroup.workers.agent import kubernetes_labels
+from regroup.workers.agent.kubernetes_labels import (LabelsUnknown, node_labels, ray_labels)
+
+LABELS = {"topology.kubernetes.io/zone": "z1", "example.com/rack": "r7", "example.com/empty": ""}
+WANTED = {"topology.kubernetes.io/zone": "ray.io/availability-zone", "example.com/rack": "regroup.io/rack",
+          "example.com/empty": "regroup.io/block", "example.com/none": "ray.io/gpu-domain"}  # fmt: skip
+FOUND = {"ray.io/availability-zone": "z1", "regroup.io/rack": "r7"}
+
+
+class Api(BaseHTTPRequestHandler):
+    """Knows one node, and who may ask for it."""
+
+    busy = 0
+    """So many more answers are 503."""
+
+    def do_GET(self) -> None:
+        code, body = self._answer()
+        self.send_response(code)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _answer(self) -> tuple[int, bytes]:
+        if Api.busy:
+            Api.busy -= 1
+            return 503, b""
+        if self.headers["Authorization"] != "Bearer a token":
+            return 403, b""
+        if self.path != "/api/v1/nodes/machine-3":
+            return 404, b""
+        return 200, json.dumps({"kind": "Node", "metadata": {"name": "machine-3", "labels": LABELS}}).encode()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def certify(folder: Path) -> Path:
+    """A certificate of 127.0.0.1 in `ca.crt`; returns where its key is."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    begin = datetime.now(UTC) - timedelta(hours=1)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(begin + timedelta(days=2))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "ca.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    plain = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "key").write_bytes(key.private_bytes(*plain))
+    return folder / "key"
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Path:
+    """What Kubernetes gives the pod of a service account."""
+    folder = tmp_path / "account"
+    folder.mkdir()
+    (folder / "token").write_text("a token\n")
+    return folder
+
+
+@pytest.fixture
+def api(account: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Its address."""
+    monkeypatch.setattr(kubernetes_labels, "_PAUSE_S", 0.01)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    key = certify(account)
+    context.load_cert_chain(account / "ca.crt", key)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Api)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"https://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    Api.busy = 0
+
+
+def test_what_is_wanted_of_a_node_is_what_ray_reads(api: str, account: Path, tmp_path: Path) -> None:
+    file = tmp_path / "labels.json"
+    file.write_text(json.dumps(ray_labels(node_labels(api, "machine-3", account), WANTED)))
+    assert parse_node_labels_from_yaml_file(str(file)) == FOUND
+
+
+def test_a_server_that_is_busy_is_asked_again(api: str, account: Path) -> None:
+    Api.busy = 2
+    assert node_labels(api, "machine-3", account) == LABELS
+    Api.busy = 2
+    with pytest.raises(LabelsUnknown, match=r"no labels of node 'machine-3' .* 503"):
+        node_labels(api, "machine-3", account, patience_s=0)
+
+
+def test_who_may_not_ask_is_told_at_once_what_is_missing(api: str, account: Path) -> None:
+    with pytest.raises(LabelsUnknown, match=r"\(404"):
+        node_labels(api, "machine-4", account)
+    (account / "token").write_text("another")
+    with pytest.raises(LabelsUnknown, match=r"'machine-3' .403 .* needs `get` on `nodes`"):
+        node_labels(api, "machine-3", account)
+
+
+def test_a_server_of_another_certificate_is_not_believed(api: str, account: Path) -> None:
+    certify(account)
+    with pytest.raises(LabelsUnknown, match="certificate verify failed"):
+        node_labels(api, "machine-3", account, patience_s=0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"REGROUP_NODE_LABELS": "rack"}, "REGROUP_NODE_LABELS is 'rack': say which labels"),
+        ({"REGROUP_NODE_LABELS": "[1]"}, "REGROUP_NODE_LABELS is '[1]'"),
+        ({"REGROUP_NODE_LABELS": '{"a": 1}'}, "say which labels"),
+        ({"NODE_NAME": ""}, "NODE_NAME is not set: this runs in a pod"),
+        ({"KUBERNETES_SERVICE_HOST": ""}, "KUBERNETES_SERVICE_HOST is not set"),
+    ],
+)
+def test_what_it_is_not_told_is_named(changed: dict[str, str], said: str, tmp_path: Path) -> None:
+    place = {"NODE_NAME": "n", "KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
+    told = {"REGROUP_NODE_LABELS": "{}", **place, **changed}
+    command = [sys.executable, "-m", kubernetes_labels.__name__, str(tmp_path / "out")]
+    done = subprocess.run(command, env=os.environ | told, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,31 @@
+"""How an exception that ends a rank is treated, by what it says."""
+
+import errno
+
+import pytest
+import torch
+
+from regroup.workers.contract.rank_error import ErrorClass
+from regroup.workers.contract.error_classes import classify
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("CUDA error: uncorrectable ECC error encountered"), ErrorClass.COLLATERAL),
+        (RuntimeError("CUDA error: uncorrectable NVLink error detected"), ErrorClass.COLLATERAL),
+        (RuntimeError("CUDA error: device-side assert triggered"), ErrorClass.DEVICE),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), ErrorClass.DEVICE),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), ErrorClass.DEVICE),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), ErrorClass.DEVICE),
+        (RuntimeError("CUDA error: no kernel image is available for execution on the device"), ErrorClass.USER),
+        (MemoryError("Unable to allocate 2.00 GiB"), ErrorClass.USER),
+        (OSError(errno.ENOSPC, "No space left on device"), ErrorClass.IO),
+        (RuntimeError("[gloo] Connection closed by peer [10.0.0.4]:7"), ErrorClass.COLLATERAL),
+        (ValueError("bad shape"), ErrorClass.USER),
+    ],
+)
+def test_hardware_is_like_the_ranks_death_a_spoiled_device_has_a_class_of_its_own_and_the_rest_is_the_code(
+    error: Exception, expected: ErrorClass
+) -> None:
+    assert classify(error) is expected

@@ -1,0 +1,56 @@
+"""What an agent that was killed leaves: found by its scratch folder, whatever it did to hide, and ended."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from regroup.workers.os.orphans import (VARIABLE, end_remains)
+
+SLEEPS = [sys.executable, "-c", "import time; time.sleep(1000)"]
+
+
+@pytest.fixture
+def others(tmp_path: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """Processes that are not below this one, as those of a dead agent are not; and one of another node."""
+    scratch, other = tmp_path / "regroup-j-node1", tmp_path / "regroup-j-node12"
+    for folder in (scratch, other):
+        folder.mkdir()
+    lock = (scratch / "device-0.lock").open("w")
+    how = {
+        "by folder": {"cwd": scratch},
+        "by file": {"pass_fds": [lock.fileno()]},
+        "by environment": {"env": {**os.environ, VARIABLE: str(scratch)}},
+        "of another node": {"cwd": other, "env": {**os.environ, VARIABLE: str(other)}},
+    }
+    started = {name: subprocess.Popen(SLEEPS, start_new_session=True, **options) for name, options in how.items()}
+    lock.close()
+    (scratch / "device-0.lock").unlink()  # as the successor does before it looks
+    yield started
+    for process in started.values():
+        process.kill()
+        process.wait()
+
+
+def test_all_that_a_dead_agent_left_on_this_node_is_ended(
+    others: dict[str, subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    # A successor has none of these below itself: it asks from a process of its own.
+    asks = "import sys; from pathlib import Path; from regroup.workers.agent import remains; "
+    asks += "print(remains.end_remains(Path(sys.argv[1])))"
+    command = [sys.executable, "-c", asks, str(tmp_path / "regroup-j-node1")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
+    deadline = time.monotonic() + 5
+    while [name for name, process in others.items() if process.poll() is None] != ["of another node"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_what_is_below_this_process_is_its_own(others: dict[str, subprocess.Popen[bytes]], tmp_path: Path) -> None:
+    assert end_remains(tmp_path / "regroup-j-node1") == []
+    assert all(process.poll() is None for process in others.values())

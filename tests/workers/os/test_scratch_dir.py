@@ -1,0 +1,60 @@
+"""Which folders of jobs are swept from a node."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regroup.workers.os import scratch_dir
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A folder that an agent made long ago and has not cleared."""
+    folder = tmp_path / "regroup-job_1-aaaaaaaa"
+    (folder / "rank0").mkdir(parents=True)
+    (folder / "rank0" / "log").write_text("begun\n")
+    os.utime(folder, (0, 0))
+    return folder
+
+
+def test_what_nobody_holds_is_removed(old: Path, tmp_path: Path) -> None:
+    (tmp_path / "regroup-other").mkdir()
+    assert scratch_dir.sweep(tmp_path) == [old]
+    assert [path.name for path in tmp_path.iterdir()] == ["regroup-other"]
+    assert scratch_dir.sweep(tmp_path) == []
+
+
+def test_an_agent_keeps_its_folder_until_its_process_ends(old: Path, tmp_path: Path) -> None:
+    held = scratch_dir.hold(old)
+    assert scratch_dir.sweep(tmp_path) == [] and (old / "rank0" / "log").exists()
+    os.close(held)
+    assert scratch_dir.sweep(tmp_path) == [old]
+
+
+def test_a_process_that_is_left_keeps_it(old: Path, tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], cwd=old, stdin=subprocess.PIPE) as left:
+        assert scratch_dir.sweep(tmp_path) == []
+        left.communicate(b"\n")
+    assert scratch_dir.sweep(tmp_path) == [old]
+
+
+def test_a_folder_that_is_just_being_made_stays(old: Path, tmp_path: Path) -> None:
+    os.utime(old)
+    assert scratch_dir.sweep(tmp_path) == [] and old.exists()
+
+
+def test_a_folder_that_was_made_anew_while_it_was_looked_at_stays(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent that follows one that was killed begins in the moment in which somebody sweeps."""
+    held: list[int] = []
+
+    def meanwhile(folder: Path) -> bool:
+        held.append(scratch_dir.make(folder))
+        return False
+
+    monkeypatch.setattr(scratch_dir.remains, "in_use", meanwhile)
+    assert scratch_dir.sweep(old.parent) == [] and old.exists()
+    assert list(old.iterdir()) == []
+    os.close(held[0])

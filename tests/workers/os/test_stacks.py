@@ -1,0 +1,84 @@
+"""Stacks of real processes: one that computes, one that holds the interpreter's lock, one that is stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from regroup.workers.os import stacks
+
+PROGRAM = """
+import ctypes, sys, threading, time
+from pathlib import Path
+from regroup.workers.agent import stacks
+
+first_ready = threading.Event()
+
+def ready():
+    print("ready", flush=True)
+    first_ready.set()
+
+def computing():
+    ready()
+    while True:
+        pass
+
+def holding_the_lock():
+    ready()
+    while True:
+        ctypes.PyDLL(None).sleep(1000)  # unlike CDLL it keeps the lock
+
+def waiting():
+    ready()
+    time.sleep(1000)
+
+stacks.answer(Path(sys.argv[2]))
+threading.Thread(target=waiting, daemon=True).start()
+first_ready.wait()
+globals()[sys.argv[1]]()
+"""
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
+    running: list[subprocess.Popen[str]] = []
+    yield running
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def start(started: list[subprocess.Popen[str]], what: str, path: Path) -> int:
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, what, str(path)], stdout=subprocess.PIPE, text=True)
+    started.append(process)
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2, "each thread is where it stays"
+    return process.pid
+
+
+@pytest.mark.parametrize("what", ["computing", "holding_the_lock", "waiting"])
+def test_every_thread_is_shown_whatever_the_process_does(
+    what: str, started: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    pid = start(started, what, tmp_path / "stacks")
+    for _ in range(2):
+        text = stacks.ask(pid, tmp_path / "stacks")
+        assert f"in {what}" in text and "in waiting" in text
+        assert text.count("most recent call first") == 2, "two threads, and nothing of the time before"
+
+
+def test_one_that_is_stopped_is_said_to_be(started: list[subprocess.Popen[str]], tmp_path: Path) -> None:
+    pid = start(started, "computing", tmp_path / "stacks")
+    os.kill(pid, signal.SIGSTOP)
+    assert "is stopped by a signal" in stacks.ask(pid, tmp_path / "stacks")
+
+
+def test_one_that_has_ended_is_said_to_have(started: list[subprocess.Popen[str]], tmp_path: Path) -> None:
+    pid = start(started, "computing", tmp_path / "stacks")
+    started[0].kill()
+    started[0].wait()
+    assert "has ended" in stacks.ask(pid, tmp_path / "stacks")

@@ -1,0 +1,38 @@
+"""What a trainer asks for against what the job is."""
+
+from typing import Any
+
+import pytest
+
+from regroup.workers.rank.ray_train.options import (Asked, of_budgets, refusal)
+
+
+def test_a_trainer_that_fits_is_not_refused() -> None:
+    assert refusal(Asked((2, 2)), 2, "cpu") is None
+    assert refusal(Asked((1, 4), use_gpu=True, gpus=1.0), 3, "cuda") is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "world_size", "device", "said"),
+    [
+        ({"workers": (0, 0)}, 1, "cpu", "num_workers=0"),
+        ({"workers": (4, 4)}, 2, "cpu", "num_workers=4), but the job runs on 2 ranks"),
+        ({"workers": (2, 4)}, 5, "cpu", "num_workers=(2, 4)), but the job runs on 5 ranks"),
+        ({"use_gpu": True, "gpus": 1.0}, 1, "cpu", "use_gpu=True), but resources.device of the job is cpu"),
+        ({"use_gpu": False}, 1, "cuda", "use_gpu=False), but resources.device of the job is cuda"),
+        ({"use_gpu": True, "gpus": 2.0}, 1, "cuda", "'GPU': 2"),
+        ({"datasets": ("train",)}, 1, "cpu", "data.prepare"),
+        ({"backend": "JaxConfig"}, 1, "cpu", "JaxConfig"),
+        ({"callbacks": ("StateManagerCallback",)}, 1, "cpu", "only UserCallbacks"),
+        ({"environment": ("pip",)}, 1, "cpu", "['pip']"),
+        ({"has_validation": True}, 1, "cpu", "validation_config"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_both_sides(asked: Any, world_size: int, device: str, said: str) -> None:
+    why = refusal(Asked(**asked), world_size, device)
+    assert why is not None and said in why
+
+
+@pytest.mark.parametrize(("wanted", "allowed", "is_told"), [(0, 0, False), (1, 3, False), (3, 1, True), (-1, 9, True)])
+def test_a_program_that_counts_on_more_retries_is_told(wanted: int, allowed: int, is_told: bool) -> None:
+    assert (of_budgets(Asked(max_failures=wanted), allowed) is not None) == is_told

@@ -1,0 +1,99 @@
+"""When a loss or gradient norm stands out from those before it, and what a rank does then."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regroup.workers.contract.rank_error import ErrorClass
+from regroup.workers.contract.error_classes import (LossSpikeError, classify)
+from regroup.workers.rank.loss_spikes import (LOSS, NORM, Spikes, limit_of_losses, limit_of_norms)
+
+EVEN = [2.0 + 0.01 * (step % 5) for step in range(30)]
+
+
+def after(losses: list[float], do: str = "warn", norms: list[float] | None = None) -> Spikes:
+    spikes = Spikes({"loss_spike": {"do": do}})
+    for number, loss in enumerate(losses):
+        assert spikes.look(number + 1, loss, norms[number] if norms else None) == []
+    return spikes
+
+
+def messages(spikes: Spikes, step: int, loss: float | None, norm: float | None = None) -> list[str]:
+    return [told["message"] for told in spikes.look(step, loss, norm)]
+
+
+def test_one_that_stands_out_is_told_once_until_it_has_come_down() -> None:
+    spikes = after(EVEN)
+    assert messages(spikes, 31, 9.0) == ["step 31: loss 9 stands out: no more than 2.525 was to be expected"]
+    assert [messages(spikes, step, loss) for step, loss in ((32, 8.0), (33, 2.0))] == [[], []]
+    assert len(messages(spikes, 34, 9.0)) == 1
+
+
+def test_a_gradient_norm_stands_out_while_the_loss_is_right() -> None:
+    norms = [1.0 + 0.5 * (step % 5) for step in range(30)]
+    assert limit_of_norms(norms) == 30.0 and limit_of_norms(norms[:19]) is None
+    assert messages(after(EVEN, norms=norms), 31, 2.0, 30.0) == []
+    spikes = after(EVEN, norms=norms)
+    said = "step 31: gradient norm 31 stands out: no more than 30 was to be expected"
+    assert messages(spikes, 31, 2.0, 31.0) == [said]
+    assert len(messages(spikes, 32, 9.0, 31.0)) == 1, "the norm was told, the loss is news"
+    with pytest.raises(LossSpikeError) as raised:
+        after(EVEN, "rollback", norms).look(31, 2.0, 31.0)
+    assert raised.value.details == {"step": 31, "of": NORM, "value": 31.0, "limit": 30.0}
+
+
+def test_a_few_wild_gradient_norms_hide_no_other() -> None:
+    assert limit_of_norms([*([1e6] * 3), *([1.0] * 37)]) == 10.0
+
+
+def test_a_step_without_a_loss_or_a_norm_tells_nothing_of_it() -> None:
+    assert messages(after(EVEN), 31, None, None) == []
+
+
+def test_too_few_steps_tell_nothing() -> None:
+    assert limit_of_losses([2.0] * 19) is None
+    assert limit_of_losses([2.0] * 20) == 2.5
+    assert messages(after([2.0] * 10), 11, 1e9) == []
+
+
+def test_a_loss_that_falls_or_is_noisy_is_none() -> None:
+    after([11 * math.exp(-step / 40) + 2 for step in range(300)])
+    after([3 + 0.3 * math.sin(step * step) for step in range(300)])
+
+
+def test_wild_values_among_those_before_hide_nothing() -> None:
+    wild = [*EVEN[:20], *([50.0] * 8), *EVEN]
+    assert limit_of_losses(wild) == pytest.approx(limit_of_losses(EVEN), rel=0.05)
+
+
+@pytest.mark.parametrize("do", ["rollback"])
+def test_the_step_is_to_be_done_once_more_and_goes_on_as_it_comes_out(do: str) -> None:
+    with pytest.raises(LossSpikeError, match="step 31: loss 9 stands out") as told:
+        after(EVEN, do).look(31, 9.0, None)
+    assert classify(told.value) is ErrorClass.LOSS_SPIKE
+    assert told.value.details == {"step": 31, "of": LOSS, "value": 9.0, "limit": 2.525}
+    known = {"loss_spike": {"do": do, "known": [(31, LOSS, 2.525)]}}
+    assert messages(Spikes(known), 31, 2.02) == []
+    again = Spikes(known)
+    (said,) = messages(again, 31, 9.0)
+    assert "It came out so again, from the same state" in said
+    assert messages(again, 32, 8.0) == []
+
+
+def test_switched_off_nobody_looks() -> None:
+    spikes = Spikes({"loss_spike": {"do": "off"}})
+    assert [messages(spikes, step, loss, 1.0) for step, loss in enumerate([*EVEN, 9.0])] == [[]] * 31
+    assert messages(Spikes({}), 1, 9.0) == []
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    losses=st.lists(st.floats(-50, 50), min_size=20, max_size=64),
+    scale=st.sampled_from([0.5, 2.0, 64.0]),
+)
+def test_the_limit_lies_above_the_usual_and_has_its_unit(losses: list[float], scale: float) -> None:
+    limit = limit_of_losses(losses)
+    assert limit is not None and limit >= sorted(losses)[len(losses) // 2 - 1]
+    assert limit_of_losses([scale * loss for loss in losses]) == pytest.approx(scale * limit)

@@ -1,0 +1,58 @@
+"""Ranks meet over a store: everybody hears rank 0, rank 0 hears everybody, and nothing is left in the store."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from torch.distributed import TCPStore
+
+from regroup.workers.contract.messages import (Join, Restore)
+from regroup.workers.rank.store_collectives import Meeting
+
+
+def together(work: Callable[[Meeting, int], Any], *, ranks: int = 3) -> tuple[list[Any], int]:
+    """What each rank returns, and how many keys are in the store then."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+    def one(rank: int) -> Any:
+        join = Join(
+            "j", 1, rank, ranks, rank, ranks, 0, 1, {}, "cpu", "127.0.0.1", store.port, Restore("none"), "", {}
+        )  # fmt: skip
+        return work(Meeting(join, "test"), rank)
+
+    with ThreadPoolExecutor(ranks) as pool:
+        return list(pool.map(one, range(ranks))), store.num_keys()
+
+
+def test_everybody_hears_rank_0_and_rank_0_hears_everybody() -> None:
+    def work(meeting: Meeting, rank: int) -> Any:
+        return meeting.hear(b"%d" % rank), meeting.gather(b"%d" % rank), meeting.hear(b"" if rank == 0 else b"x")
+
+    (zero, *others), _ = together(work)
+    assert zero == (b"0", [b"0", b"1", b"2"], b"")
+    assert others == [(b"0", [], b"")] * 2
+
+
+def test_nobody_goes_on_before_the_last_has_come_and_nothing_piles_up() -> None:
+    come: list[int] = []
+
+    def work(meeting: Meeting, rank: int) -> list[int]:
+        seen: list[int] = []
+        for _ in range(50):
+            come.append(rank)
+            meeting.wait()
+            seen.append(len(come))
+            meeting.wait()
+        return seen
+
+    seen, keys = together(work)
+    assert seen == [[3 * round for round in range(1, 51)]] * 3
+    assert keys <= 2, "but for the last word of rank 0"
+
+
+def test_one_rank_alone_needs_nobody() -> None:
+    def work(meeting: Meeting, rank: int) -> Any:
+        meeting.wait()
+        return meeting.hear(b"a"), meeting.gather(b"b")
+
+    assert together(work, ranks=1)[0] == [(b"a", [b"b"])]

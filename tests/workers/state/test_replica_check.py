@@ -1,0 +1,116 @@
+"""Who holds what alike on any layout, and who is the odd one out."""
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+import torch
+from torch import distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from regroup.workers.contract.messages import (Join, Restore)
+from regroup.workers.contract.rank_error import ErrorClass
+from regroup.workers.parallel.mesh import Alike, alike_in, holders_of
+from regroup.workers.contract.error_classes import classify
+from regroup.workers.state.replica_check import (Compared, Odd, compared_by, error_of, find_odd)
+
+LAYOUT = {"pp": 2, "dp_replicate": 2, "dp_shard": 2, "tp": 2}
+RANK = 13  # stage 1, replica 0, shard 1 ... of sixteen ranks: 1·8 + 1·4 + 0·2 + 1
+
+
+@pytest.fixture
+def stage() -> Iterator[object]:
+    """The axes below the pipeline's, as the model of one stage is spread over them. Nothing is sent."""
+    dist.init_process_group("fake", store=FakeStore(), rank=RANK, world_size=16)
+    yield init_device_mesh("cpu", (2, 2, 2, 2), mesh_dim_names=tuple(LAYOUT))["dp_replicate", "dp_shard", "tp"]
+    dist.destroy_process_group()
+
+
+def spread(mesh: object, *placements: object) -> DTensor:
+    return DTensor.from_local(torch.ones(4, 4), mesh, placements, run_check=False)  # type: ignore[arg-type]
+
+
+def test_holders_are_those_that_differ_in_no_split_axis(stage: object) -> None:
+    alike = alike_in(LAYOUT, RANK, 16)
+    everywhere, replica, tensor = None, frozenset({"dp_replicate"}), frozenset({"tp"})
+    split = spread(stage, Replicate(), Shard(0), Shard(1))
+    assert holders_of(split, alike, RANK, everywhere) == (9, 13)
+    norm = spread(stage, Replicate(), Shard(0), Replicate())
+    assert holders_of(norm, alike, RANK, everywhere) == (8, 9, 12, 13)
+    assert holders_of(norm, alike, RANK, replica) == (9, 13)
+    assert holders_of(norm, alike, RANK, tensor) == (12, 13)
+    assert holders_of(spread(stage, Shard(0), Shard(0), Shard(1)), alike, RANK) == (RANK,)
+    assert holders_of(torch.ones(3), alike, RANK) == tuple(range(8, 16))
+
+
+def test_groups_tell_parameters_from_optimizer_state_and_leave_out_what_may_differ(stage: object) -> None:
+    compared = Compared(RANK, alike_in(LAYOUT, RANK, 16), None)
+    split = spread(stage, Replicate(), Shard(0), Shard(1))
+    groups = compared.groups({
+        "a.weight": split,
+        "optim.a.weight.exp_avg": split,
+        "optim.a.weight.step": torch.zeros(()),
+        "buffer.mean": torch.zeros(3),
+        "state:ema.x": torch.zeros(3),
+        "alone": spread(stage, Shard(0), Shard(0), Shard(1)),
+    })  # fmt: skip
+    assert set(groups) == {"a.weight", "optim.a.weight.exp_avg", "optim.a.weight.step"}
+    assert len({group.id for group in groups.values()}) == 3
+    assert groups["a.weight"][1:] == (1, 2)
+    assert groups["optim.a.weight.step"][1:] == (5, 8)
+
+
+def test_ranks_that_hold_other_tensors_are_in_other_groups() -> None:
+    compared = Compared(0, Alike(0, 2), None)
+    one = compared.groups({"w": torch.zeros(3), "optim.w.step": torch.zeros(())})
+    other = compared.groups({"w": torch.zeros(3), "optim.v.step": torch.zeros(())})
+    assert one["w"] == other["w"]
+    assert one["optim.w.step"].id != other["optim.v.step"].id
+
+
+def join(world_size: int, determinism: str, **config: object) -> Join:
+    return Join(
+        "job", 1, 0, world_size, 0, world_size, 0, 1, {"dp_replicate": world_size}, "cpu", "", 0, Restore("none"), "e",
+        {"determinism": determinism, **config},
+    )  # fmt: skip
+
+
+def test_on_devices_whose_last_bits_may_differ_only_what_one_sum_made_alike_is_compared() -> None:
+    on = {"verify_replicas": True}
+    cuda, cpu = torch.device("cuda"), torch.device("cpu")
+    assert compared_by(join(2, "default", **on), cpu) == Compared(0, Alike(0, 2), None)
+    assert compared_by(join(2, "strict", **on), cuda) == Compared(0, Alike(0, 2), None)
+    assert compared_by(join(2, "default", **on), cuda) == Compared(0, Alike(0, 2), frozenset({"dp_replicate"}))
+    assert compared_by(join(1, "default", **on), cpu) is None
+    assert compared_by(join(2, "default"), cpu) is None
+
+
+@pytest.mark.parametrize(
+    ("held", "odd"),
+    [
+        ({0: {"w": 1}, 1: {"w": 1}}, None),
+        ({0: {"w": 1}, 1: {"w": 2}, 2: {"w": 1}}, Odd((1,), (0, 1, 2), ("w",))),
+        ({0: {"w": 1}, 1: {"w": 2}}, Odd((0, 1), (0, 1), ("w",))),
+        ({0: {"w": 1}, 1: {"w": 2}, 2: {"w": 3}}, Odd((0, 1, 2), (0, 1, 2), ("w",))),
+        ({0: {"a": 1, "b": 7}, 1: {"a": 1, "b": 8}, 2: {"a": 1}, 3: {"b": 7}}, Odd((1,), (0, 1, 3), ("b",))),
+        ({0: {"a": 1}, 1: {"b": 2}}, None),
+    ],
+)
+def test_the_majority_is_right_where_there_is_one(held: Mapping[int, Mapping[str, int]], odd: Odd | None) -> None:
+    assert find_odd(held) == odd
+
+
+def test_the_error_names_who_and_what_or_says_that_nothing_tells() -> None:
+    error = error_of(7, Odd((1,), (0, 1, 2), ("x",)), [f"layer.{number}" for number in range(7)])
+    assert str(error) == (
+        "after step 7, rank 1 had other values than the rest of 7 tensors that ranks 0, 1 and 2 hold alike "
+        "(layer.0, layer.1, layer.2, layer.3, layer.4, …)"
+    )
+    assert error.details["odd_ranks"] == [1] and error.details["is_certain"] and len(error.details["tensors"]) == 7
+    pair = error_of(7, Odd((0, 1), (0, 1), ("x",)), ["w"])
+    assert "which of them is wrong cannot be told" in str(pair) and "1 tensor that ranks 0 and 1 hold alike" in str(
+        pair
+    )
+    assert not pair.details["is_certain"]
+    assert classify(pair) is ErrorClass.CORRUPTION

@@ -1,0 +1,198 @@
+"""Checkpoints and logs between this node and durable storage.
+
+A saver forked from the zygote writes a pinned snapshot out of shared memory into scratch space; the agent uploads
+it. Ranks hold no storage credentials and never wait for storage.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.agent.ranks import logs
+from regroup.workers.storage import (fsspec_storage, async_storage)
+from regroup.workers.agent.snapshots.buffer_pool import BufferPool
+from regroup.workers.zygote.client import (TaskDied, ZygoteLink)
+
+_Result = TypeVar("_Result")
+MANIFEST = "manifest.json"
+_SAVER_NICE = 10
+STRIKES: Mapping[str, str] = {
+    "kill_saver": "regroup.workers.rank.faults.saver_faults:die_at_work",
+    "fill_disk": "regroup.workers.rank.faults.saver_faults:find_disk_full",
+    "break_disk": "regroup.workers.rank.faults.saver_faults:find_disk_broken",
+}
+"""Rehearsed fault → what is done in the saver's place."""
+_SAVERS = 3
+"""How many may die over one checkpoint: what kills as many would kill the next as well."""
+
+
+class Saving:
+    """What this node reads from and writes to durable storage."""
+
+    def __init__(
+        self, config: AgentConfig, scratch: Path, buffers: BufferPool, note: Callable[[str, dict[str, Any]], None]
+    ) -> None:
+        self.busy = 0
+        """Savers that hold buffers."""
+        self._config, self._scratch, self._buffers, self._note = config, scratch, buffers, note
+        self._strikes: list[str] = []
+        self._writing: set[str] = set()
+
+    async def save(
+        self, zygote: ZygoteLink, generation: int, step: int, ranks: Sequence[int], uri: str
+    ) -> dict[str, Any]:
+        """Write the pinned snapshots of `ranks` below `uri` and release them.
+
+        Raises:
+            LookupError: a pinned snapshot is not there.
+            TaskFailed: the saver raised, or one after the other died.
+            StorageError: durable storage refused.
+        """
+        with self._writing_to(uri):
+            return await self._save(zygote, generation, step, ranks, uri)
+
+    async def finish(
+        self, zygote: ZygoteLink, uri: str, parts: Sequence[Any], manifest: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Write DCP's metadata, then the manifest that makes the checkpoint exist."""
+        with self._writing_to(uri):
+            return await self._finish(zygote, uri, parts, manifest)
+
+    def fetch(self, uri: str) -> Path:
+        """A verified local copy of a checkpoint.
+
+        Raises:
+            StorageError: the manifest or a file is missing or damaged.
+            StorageUnavailable: it may be whole, but storage did not answer.
+        """
+        with fsspec_storage.answering(uri):
+            return self._fetch(uri)
+
+    def _fetch(self, uri: str) -> Path:
+        data = fsspec_storage.read_bytes(fsspec_storage.join(uri, MANIFEST))
+        if data is None:
+            raise fsspec_storage.StorageError(f"{uri} has no {MANIFEST}: it was never finished")
+        try:
+            files = json.loads(data)["files"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise fsspec_storage.StorageError(f"{uri}/{MANIFEST} is damaged: {type(error).__name__}: {error}") from error
+        target = self._scratch / "restore" / uri.rstrip("/").rpartition("/")[2]
+        fsspec_storage.download(uri, target, files)
+        return target
+
+    def manifests(self) -> list[dict[str, Any]]:
+        """What a scan finds of this job's checkpoints: the manifest of every finished one, with its `uri`; of what has
+        no manifest and is not being written by this node `uri` and `unfinished`. Unreadable manifests are left out.
+
+        Raises:
+            StorageUnavailable: storage did not answer.
+        """
+        writing = frozenset(self._writing)  # before the look: what is finished meanwhile is not torn
+        root = fsspec_storage.join(self._config.storage_uri, "checkpoints")
+        with fsspec_storage.answering(root):
+            return self._scan(root, writing)
+
+    def _scan(self, root: str, writing: Collection[str]) -> list[dict[str, Any]]:
+        if fsspec_storage.has_vanished(self._config.storage_uri):
+            raise fsspec_storage.StorageUnavailable(f"{self._config.storage_uri} is no longer there")
+        found: list[dict[str, Any]] = []
+        for folder in fsspec_storage.folders(root):
+            uri = fsspec_storage.join(root, folder)
+            data = fsspec_storage.read_bytes(fsspec_storage.join(uri, MANIFEST))
+            if data is None:
+                found += [] if uri in writing else [{"uri": uri, "unfinished": True}]
+                continue
+            try:
+                found.append({**json.loads(data), "uri": uri})
+            except ValueError:
+                continue  # it may be damaged: a person can mend that
+        return found
+
+    def archive_logs(self, log_dir: Path, prefix: str) -> None:
+        """Copy this node's rank logs to durable storage, where they outlive the node."""
+        logs.archive(log_dir, prefix, fsspec_storage.join(self._config.storage_uri, "logs"))
+
+    def strike_next(self, do: str) -> None:
+        """Rehearse one of `STRIKES` on the next saver; called twice, on the next two."""
+        self._strikes.append(do)
+
+    def close(self) -> None:
+        """Give scratch space back."""
+        fsspec_storage.remove_local(self._scratch)
+
+    async def _save(
+        self, zygote: ZygoteLink, generation: int, step: int, ranks: Sequence[int], uri: str
+    ) -> dict[str, Any]:
+        # Of our own: where ranks become others meanwhile, the pool gives its buffers up.
+        fds = [os.dup(fd) for fd in self._buffers.pinned(generation, step, ranks)]
+        directory = self._scratch / f"save-{step}-{generation}"
+        directory.mkdir(parents=True, exist_ok=True)
+        self.busy += 1
+        try:
+            args = {"directory": str(directory), "shards": [{"rank": rank} for rank in ranks]}
+            result = await self._in_saver(zygote, "regroup.workers.state.checkpoint:save_shards", args, fds)
+        finally:
+            self.busy -= 1
+            self._buffers.release(fds)
+            for fd in fds:
+                os.close(fd)
+        try:
+            files = await self._written(step, lambda: fsspec_storage.upload(directory, uri))
+        finally:
+            await asyncio.to_thread(fsspec_storage.remove_local, directory)
+        return {"files": files, "part": result}
+
+    async def _finish(
+        self, zygote: ZygoteLink, uri: str, parts: Sequence[Any], manifest: dict[str, Any]
+    ) -> dict[str, Any]:
+        directory = self._scratch / f"metadata-{manifest['step']}-{manifest['generation']}"
+        directory.mkdir(parents=True, exist_ok=True)
+        fd = os.memfd_create("regroup-parts", os.MFD_CLOEXEC)  # what many ranks wrote does not fit a packet
+        try:
+            os.write(fd, json.dumps(list(parts)).encode())
+            args = {"directory": str(directory)}
+            await self._in_saver(zygote, "regroup.workers.state.checkpoint:write_metadata", args, [fd])
+            files = await self._written(manifest["step"], lambda: fsspec_storage.upload(directory, uri))
+        finally:
+            os.close(fd)
+            await asyncio.to_thread(fsspec_storage.remove_local, directory)
+        whole = {**manifest, "files": [*manifest["files"], *files]}
+        text = json.dumps(whole, indent=1).encode()
+        await self._written(manifest["step"], lambda: fsspec_storage.write_bytes(fsspec_storage.join(uri, MANIFEST), text))
+        return whole
+
+    async def _written(self, step: int, write: Callable[[], _Result]) -> _Result:
+        def tell(message: str) -> None:
+            self._note("condition", {"node": self._config.node_name, "what": "storage", "message": message})
+
+        return await async_storage.written(f"the checkpoint of step {step}", write, tell)
+
+    @contextmanager
+    def _writing_to(self, uri: str) -> Generator[None]:
+        self._writing.add(uri)
+        try:
+            yield
+        finally:
+            self._writing.discard(uri)
+
+    async def _in_saver(
+        self, zygote: ZygoteLink, target: str, args: Mapping[str, Any], fds: Sequence[int]
+    ) -> dict[str, Any]:
+        """The result of `target` in a process of its own. One that is killed is followed by another: it writes what
+        the first would have written, over whatever that has left."""
+        for left in reversed(range(_SAVERS)):
+            order = (target, args)
+            if self._strikes:
+                order = (STRIKES[self._strikes.pop(0)], {"target": target, "args": dict(args)})
+            try:
+                return await zygote.run_task(*order, fds, nice=_SAVER_NICE)
+            except TaskDied as error:
+                if zygote.dead or not left:
+                    raise
+                self._note("saver_died", {"message": str(error), "node": self._config.node_name})
+        raise AssertionError("the last saver has returned or raised")

@@ -1,0 +1,1 @@
+"""Evidence of an incident, captured before ranks are killed."""

@@ -1,0 +1,1 @@
+"""The job's Python on this node: code, interpreter, packages, variables."""

@@ -1,0 +1,1 @@
+"""Checks of this node: preflight, GPU errors, clock, memory and disk."""

@@ -1,0 +1,74 @@
+"""Prepared records on this node: what it sees of their sources, and finding the records once they are made."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.storage import fsspec_storage
+from regroup.workers.agent.environment.code_archive import DIRECTORY
+from regroup.workers.data.prepare import preparation
+from regroup.workers.data.prepare.preparation import META
+
+
+def list_sources(
+    config: AgentConfig, scratch: Path, python: Mapping[str, str], recipe: Mapping[str, Any]
+) -> dict[str, Any]:
+    """`files`: what this node sees, to compare nodes; `place`: what a task that prepares here must know.
+
+    Raises:
+        DataError: a source is missing or unreadable.
+    """
+    code = str(scratch / DIRECTORY) if config.code else ""
+    place = {"scratch": str(scratch), "code": code, "python": dict(python)}
+    return {"files": preparation.list_sources(recipe), "place": place}
+
+
+def localise(config: AgentConfig, scratch: Path, prepared: Mapping[str, Any]) -> dict[str, Any]:
+    """The prepared records with their folder on this node; from object storage they are copied here once.
+
+    Raises:
+        StorageError: this node does not see them, or a file is damaged.
+    """
+    uri = fsspec_storage.join(config.datasets_uri, prepared["fingerprint"])
+    local = fsspec_storage.local_path(uri)
+    directory = local or scratch / "datasets" / prepared["fingerprint"]
+    if local is None and not (directory / META).exists():
+        _download(uri, directory)
+    if not (directory / META).exists():
+        raise fsspec_storage.StorageError(
+            f"node {config.node_name} does not see {directory}, which another node has just written; use a storage_uri "
+            "that every node reaches"
+        )
+    for file in _files(json.loads((directory / META).read_text())):
+        size = (directory / file["name"]).stat().st_size if (directory / file["name"]).exists() else None
+        if size != file["size_bytes"]:
+            raise fsspec_storage.StorageError(
+                f"{directory / file['name']} is {'missing' if size is None else f'of {size} bytes'}, its manifest says "
+                f"{file['size_bytes']} bytes: remove {directory}, and the data is prepared again"
+            )
+    return {**prepared, "directory": str(directory)}
+
+
+def _download(uri: str, directory: Path) -> None:
+    content = fsspec_storage.read_bytes(fsspec_storage.join(uri, META))
+    if content is None:
+        raise fsspec_storage.StorageError(f"{uri} holds no prepared data")
+    directory.mkdir(parents=True)
+    for file in _files(json.loads(content)):
+        target = directory / file["name"]
+        fsspec_storage.fetch(fsspec_storage.join(uri, file["name"]), target)
+        with target.open("rb") as reader:
+            digest = hashlib.file_digest(reader, "sha256").hexdigest()
+        if digest != file["sha256"]:
+            raise fsspec_storage.StorageError(
+                f"{fsspec_storage.join(uri, file['name'])} is damaged: its sha256 is {digest}, its manifest says "
+                f"{file['sha256']}"
+            )
+    (directory / META).write_bytes(content)
+
+
+def _files(meta: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [file for part in meta["splits"].values() for file in part["files"]]

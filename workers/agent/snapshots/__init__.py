@@ -1,0 +1,1 @@
+"""Training state in memory that outlives the ranks: buffers, mirrors, transfers."""

@@ -1,0 +1,95 @@
+"""A job's data on this node: what it sees, turning it into token files once, and finding those files again."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.storage import fsspec_storage
+from regroup.workers.zygote.client import ZygoteLink
+
+META = "meta.json"
+_TASK_NICE = 5
+_PROGRESS_S = 0.5
+
+
+async def list_sources(zygote: ZygoteLink, sources: Mapping[str, Any]) -> dict[str, Any]:
+    """`files`: path or URI → size, as this node sees them.
+
+    Raises:
+        TaskFailed: of kind `DataError`, naming a source that matches nothing or cannot be read.
+    """
+    return await zygote.run_task("regroup.workers.data.tokenize:list_sources", sources, nice=_TASK_NICE)
+
+
+async def prepare(
+    zygote: ZygoteLink,
+    config: AgentConfig,
+    scratch: Path,
+    sources: Mapping[str, Any],
+    note: Callable[[str, dict[str, Any]], None],
+) -> dict[str, Any]:
+    """Make the token files, or find them made: by content hash under `datasets_uri`.
+
+    Raises:
+        TaskFailed: of kind `DataError`, naming what is wrong with the data.
+        StorageError: they could not be stored.
+    """
+    local = fsspec_storage.local_path(config.datasets_uri)
+    directory = local or scratch / "datasets"
+    result = await zygote.run_task(
+        "regroup.workers.data.tokenize:prepare",
+        {**sources, "directory": str(directory)},
+        nice=_TASK_NICE,
+        on_progress=_throttled(note),
+    )
+    if local is None:
+        uri = fsspec_storage.join(config.datasets_uri, result["fingerprint"])
+        if await asyncio.to_thread(fsspec_storage.read_bytes, fsspec_storage.join(uri, "files.json")) is None:
+            files = await asyncio.to_thread(fsspec_storage.upload, directory / result["fingerprint"], uri)
+            await asyncio.to_thread(fsspec_storage.write_bytes, fsspec_storage.join(uri, "files.json"), json.dumps(files).encode())
+    return result
+
+
+def localise(config: AgentConfig, scratch: Path, prepared: Mapping[str, Any]) -> dict[str, Any]:
+    """The prepared data with its paths on this node; object storage is copied here once.
+
+    Raises:
+        StorageError: this node does not see `datasets_uri`, or a file is damaged.
+    """
+    fingerprint = prepared["fingerprint"]
+    local = fsspec_storage.local_path(config.datasets_uri)
+    directory = (local or scratch / "datasets") / fingerprint
+    if local is not None:
+        if not (directory / META).exists():
+            raise fsspec_storage.StorageError(
+                f"node {config.node_name} does not see {directory}, which another node has just written; "
+                f"use a storage_uri that every node reaches"
+            )
+    elif not (directory / META).exists():
+        uri = fsspec_storage.join(config.datasets_uri, fingerprint)
+        listing = fsspec_storage.read_bytes(fsspec_storage.join(uri, "files.json"))
+        if listing is None:
+            raise fsspec_storage.StorageError(f"{uri} holds no prepared data")
+        fsspec_storage.download(uri, directory, json.loads(listing))
+    paths = {
+        name: str(directory / Path(prepared[name]).name) if prepared.get(name) else None
+        for name in ("train", "validation")
+    }
+    return {**prepared, **paths}
+
+
+def _throttled(note: Callable[[str, dict[str, Any]], None]) -> Callable[[float | None, str], None]:
+    """Passes progress on, at most twice a second."""
+    last_s = 0.0
+
+    def pass_on(fraction: float | None, message: str) -> None:
+        nonlocal last_s
+        if (now_s := time.monotonic()) - last_s >= _PROGRESS_S:
+            last_s = now_s
+            note("progress", {"fraction": fraction, "message": message})
+
+    return pass_on

@@ -1,0 +1,1 @@
+"""Messages between rank, agent and supervisor. Imports neither torch nor ray."""

@@ -1,0 +1,372 @@
+"""The versioned messages between ranks, agents and supervisor. No torch, no ray.
+
+`encode` writes JSON with type and `CONTRACT_VERSION`, `decode` refuses others. Times, in Unix seconds, are for people.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, get_args
+
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.codec import (build, plain)
+from regroup.workers.contract.rank_activity import Dwell
+from regroup.workers.contract.rank_error import RankError
+
+CONTRACT_VERSION = 2
+
+
+class ContractError(Exception):
+    """A message of another version or of an unknown type."""
+
+
+class Phase(StrEnum):
+    """What a rank is doing, as written to shared memory and addressed by faults."""
+
+    BOOT = "boot"
+    JOIN = "join"
+    BUILD = "build"
+    RESTORE = "restore"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    SNAPSHOT = "snapshot"
+    VALIDATION = "validation"
+    CHECKPOINT = "checkpoint"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Where a generation's state comes from."""
+
+    source: str
+    """`none`, `memory` or `checkpoint`, of which `uri` is the directory."""
+    step: int = 0
+    """Committed steps in that state."""
+    generation: int = 0
+    """The generation that wrote it."""
+    uri: str = ""
+    world_size: int = 0
+    """For `memory`: ranks that wrote it, where they were others: every node has all their shards then."""
+
+
+# ---------------------------------------------------------------- agent -> rank
+
+
+@dataclass(frozen=True)
+class Join:
+    """Everything a booted rank learns about its place. Nothing before it depends on rank, world or generation."""
+
+    job_id: str
+    generation: int
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+    node_count: int
+    layout: dict[str, int]
+    device: str
+    """`cpu` or `cuda`; the device itself was fixed in prepare."""
+    store_host: str
+    store_port: int
+    restore: Restore
+    entry: str
+    """`module:function` of the training function, `script:PATH`, or `script-module:NAME` for one like `python -m`."""
+    config: dict[str, Any]
+    """The job as the training function reads it (`JobSpec.rank_config`)."""
+    dataset: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Paths on this node of the prepared data, with their fingerprints."""
+    checkpoint_dir: str = ""
+    """For a restore from checkpoint: the verified local copy."""
+    faults_fired: tuple[int, ...] = ()
+    """Indexes of faults that have struck already."""
+    node_name: str = ""
+    """What people call this node."""
+    node_devices: tuple[int, ...] = ()
+    """Devices of this node that the job's ranks hold, by local rank."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Commit the step you agree on, then end: a planned stop."""
+
+    reason: str
+    save: bool = False
+    """Hold that step for a checkpoint: nothing else of the job will be left."""
+
+
+@dataclass(frozen=True)
+class MirrorDue:
+    """To the leading rank alone: let all ranks hold the next set for their nodes' mirrors."""
+
+
+Told = Stop | MirrorDue
+"""What an agent says to ranks that train without having been asked."""
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """Reply to `WantBuffers`; the memory file descriptors travel beside it, then those of others to restore from."""
+
+    count: int
+    source_index: int  # of the buffer that holds the state to restore, or -1
+
+
+@dataclass(frozen=True)
+class FaultGranted:
+    """Reply to `FaultDue`: strike only if `granted`."""
+
+    index: int
+    granted: bool
+
+
+# ---------------------------------------------------------------- rank -> agent
+
+
+@dataclass(frozen=True)
+class Booted:
+    """The rank process exists and waits to be told its place."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The process group of this generation stands."""
+
+    rank: int
+    generation: int
+    time_s: float
+
+
+@dataclass(frozen=True)
+class WantBuffers:
+    """Ask for the snapshot buffers of this rank's shard, each of `size_bytes`."""
+
+    rank: int
+    generation: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Restored:
+    """State is in place; the next step is `step + 1`. A script's rank says so with its first step."""
+
+    rank: int
+    generation: int
+    step: int
+    time_s: float
+    is_known: bool = True
+    """False: nothing tells how many steps the script's state has; counting goes on from the last step heard of."""
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """One committed step, sent by the leading rank before it copies the snapshot of that step.
+
+    What is None nobody knows: of a script's step there is only that it was taken, when, and the learning rate.
+    """
+
+    generation: int
+    step: int
+    time_s: float
+    duration_s: float | None
+    loss: float | None
+    tokens: int | None
+    """Valid (not ignored) tokens of the step, all ranks."""
+    samples: int | None
+    """Samples that arrived in forward, all ranks."""
+    samples_hash: int | None
+    """Sum modulo 2**64 of hash(epoch, i) over them."""
+    learning_rate: float | None
+    grad_norm: float | None
+    validation_loss: float | None = None
+    stall_s: float = 0.0
+    """Seconds of this step in which training waited for a snapshot or checkpoint."""
+    extra: dict[str, float] = field(default_factory=dict[str, float])
+    """What training code reported."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Numbers that a script's code reported of a step, after the row of that step."""
+
+    generation: int
+    step: int
+    time_s: float
+    metrics: dict[str, float]
+
+
+class PinnedFor(StrEnum):
+    """What a snapshot is held for."""
+
+    CHECKPOINT = "checkpoint"
+    MIRROR = "mirror"
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """This rank's snapshot of `step` is complete and held until the agent releases it."""
+
+    rank: int
+    generation: int
+    step: int
+    buffer: int
+    purpose: PinnedFor = PinnedFor.CHECKPOINT
+
+
+@dataclass(frozen=True)
+class FaultDue:
+    """A planned fault is about to strike; wait for `FaultGranted`."""
+
+    index: int
+    do: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The training function raised; the rank exits next."""
+
+    rank: int
+    generation: int
+    error: RankError
+    collectives: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Where a collective raised: those that it entered last (`workers/rank/flight_recorder.py`)."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """The training function returned on this rank."""
+
+    rank: int
+    generation: int
+    step: int
+    stopped: bool
+    """It ended at an agreed step because of `Stop`, not because the job is complete."""
+    result: dict[str, Any] = field(default_factory=dict[str, Any])
+    """From the leading rank: `parameters` and `samples` digests, parameter count."""
+
+
+# ---------------------------------------------------------------- agent -> supervisor
+
+
+@dataclass(frozen=True)
+class Exited:
+    """A rank (or the store, `rank` -1; or the zygote, `rank` -2) is gone. `code` is negative for a signal."""
+
+    rank: int
+    generation: int
+    code: int
+    time_s: float
+    out_of_memory: bool = False
+    """The kernel has killed a process here for want of memory meanwhile."""
+    said: str = ""
+    """Of one that aborted: the end of its standard error, where libraries say why."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something a person may want to read: data preparation progress, a rejected stale message."""
+
+    generation: int
+    kind: str
+    data: dict[str, Any]
+    time_s: float
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A verified shard of training state held in a node's memory."""
+
+    rank: int
+    world_size: int
+    generation: int
+    step: int
+    layout_hash: str
+    size_bytes: int
+    alike: dict[str, int] = field(default_factory=dict[str, int])
+    """Checksum of each part that other ranks hold too, by a name that is the same for all of them."""
+
+
+@dataclass(frozen=True)
+class AgentReport:
+    """What an agent pushes to its supervisor: at once for news, every second as a beat."""
+
+    node_id: str
+    boot_id: str
+    """Names this life of the agent."""
+    generation: int
+    """Highest generation the agent has seen."""
+    running: tuple[int, ...]
+    """Ranks alive now."""
+    messages: tuple[tuple[int, dict[str, Any]], ...]
+    """(sequence number, encoded message), resent until acknowledged."""
+    phases: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])
+    """Rank → (step, phase) as last written to shared memory."""
+    dwells: dict[str, Dwell] = field(default_factory=dict[str, Dwell])
+    """Rank → how long it has been there; of ranks alive now."""
+    firsts: dict[str, float] = field(default_factory=dict[str, float])
+    """Phase → the longest that a rank here took the first time it was in it."""
+    follows: str = ""
+    """Names the supervisor's life that has taken what came before `messages`; empty: nothing came before."""
+
+
+Message = (
+    AgentConfig
+    | Join
+    | Stop
+    | MirrorDue
+    | Buffers
+    | FaultGranted
+    | Booted
+    | Joined
+    | WantBuffers
+    | Restored
+    | StepRow
+    | Report
+    | Pinned
+    | FaultDue
+    | Failed
+    | Done
+    | Exited
+    | Note
+    | Holding
+    | AgentReport
+)
+_TYPES: Mapping[str, type[Any]] = {cls.__name__: cls for cls in get_args(Message)}
+
+
+def encode(message: Message) -> bytes:
+    """JSON bytes of a message."""
+    return json.dumps(to_json(message), separators=(",", ":")).encode()
+
+
+def decode(data: bytes) -> Message:
+    """The message in `data`.
+
+    Raises:
+        ContractError: another contract version, or an unknown type.
+    """
+    return from_json(json.loads(data))
+
+
+def to_json(message: Message) -> dict[str, Any]:
+    """A message as plain data, with its type and version."""
+    return {"type": type(message).__name__, "v": CONTRACT_VERSION, **plain(message)}
+
+
+def from_json(data: Mapping[str, Any]) -> Message:
+    """The message in plain data.
+
+    Raises:
+        ContractError: another contract version, or an unknown type.
+    """
+    if data.get("v") != CONTRACT_VERSION:
+        raise ContractError(f"message of contract version {data.get('v')!r}; this side speaks {CONTRACT_VERSION}")
+    cls = _TYPES.get(str(data.get("type")))
+    if cls is None:
+        raise ContractError(f"unknown message type {data.get('type')!r}")
+    return build(cls, data)

@@ -1,0 +1,170 @@
+"""A preparation from its sources to its manifest, but for how the units are made: ray_pipeline.py does that.
+
+<datasets_uri>/<fingerprint>/train-00000.json                what a unit came to
+                             train-00000-0123456789ab.bin    its records
+                             meta.json                       written last: what counts, and all that counts
+"""
+
+import hashlib
+import json
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from regroup.workers.storage import fsspec_storage
+from regroup.workers.data.prepare.partitioning import (SMALLEST_UNIT_BYTES, Piece, size_bytes, units)
+from regroup.workers.data.prepare.recipe import Recipe
+from regroup.workers.data.prepare.record_format import described
+from regroup.workers.data.prepare.task import (LABEL, LABELS, TOKENS)
+from regroup.workers.contract.error_classes import DataError
+from regroup.workers.data.sources import (SourceFile, find, mark)
+from regroup.workers.data.tokenizers import tokenizer_of
+
+META = "meta.json"
+Said = dict[str, Any]
+"""`progress` (0 to 1, or None) and `message`."""
+_READERS = 4
+
+
+def list_sources(data: Mapping[str, Any]) -> dict[str, str]:
+    """What this node sees under the sources, without reading all of it: URI → a mark of size, beginning and end.
+
+    Raises:
+        DataError: a source is missing or unreadable.
+    """
+    recipe = Recipe.of(data)
+    tokenizer = [] if recipe.tokenizer == "byte" else find(recipe.tokenizer)
+    files = [file for part in recipe.files().values() for file in part]
+    return {file.uri: mark(file) for file in [*files, *tokenizer]}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What there is to make, and where."""
+
+    recipe: Recipe
+    fingerprint: str
+    folder: str
+    """URI of the records."""
+    vocab_size: int | None
+    """Of the tokenizer; None where a function makes the records."""
+    files: Mapping[str, Sequence[SourceFile]]
+    units: Mapping[str, Sequence[Piece]]
+    """Name → its pieces."""
+    meta: dict[str, Any] | None
+    """The manifest, if all of it is made already."""
+
+
+def plan(
+    data: Mapping[str, Any], datasets_uri: str, smallest_unit_bytes: int = SMALLEST_UNIT_BYTES
+) -> Generator[Said, None, Plan]:
+    """Read all sources once, for the fingerprint, and look whether the records are there.
+
+    Raises:
+        DataError: a source is missing or unreadable.
+    """
+    recipe = Recipe.of(data)
+    files = recipe.files()
+    tokenizer = tokenizer_of(recipe.tokenizer)
+    content = yield from _hashes(files)
+    fingerprint = recipe.fingerprint(tokenizer.identity, content)
+    folder = fsspec_storage.join(datasets_uri, fingerprint)
+    found = fsspec_storage.read_bytes(fsspec_storage.join(folder, META))
+    meta: dict[str, Any] | None = None if found is None else json.loads(found)
+    cut: dict[str, Sequence[Piece]] = {}
+    if meta is None:
+        for part, of_part in files.items():
+            pieces = units(of_part, recipe.format, smallest_unit_bytes)
+            cut |= {f"{part}-{number:05}": unit for number, unit in enumerate(pieces)}
+    vocab_size = None if recipe.function else tokenizer.vocab_size
+    return Plan(recipe, fingerprint, folder, vocab_size, files, cut, meta)
+
+
+def finish(plan: Plan, made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Write the manifest of the units, now that all are made, and return it.
+
+    Raises:
+        DataError: there are no records, or units have unlike ones.
+    """
+    splits: dict[str, Any] = {}
+    units_made = {unit["unit"]: unit for unit in made}
+    whole = [(name, units_made[name]) for name in plan.units]
+    filled = [(name, unit) for name, unit in whole if unit["records"]]
+    for name, unit in filled:
+        if unit["fields"] != filled[0][1]["fields"]:
+            raise DataError(
+                f"records differ between files: {described(filled[0][1]['fields'])} of "
+                f"{plan.units[filled[0][0]][0].uri!r} and others, {described(unit['fields'])} of "
+                f"{plan.units[name][0].uri!r} and others"
+            )
+    for part, files in plan.files.items():
+        of_part = [unit for name, unit in whole if name.startswith(f"{part}-")]
+        records = sum(unit["records"] for unit in of_part)
+        if not records:
+            raise DataError(_nothing(plan.recipe, part, files, sum(unit["tokens"] for unit in of_part)))
+        splits[part] = {
+            "records": records,
+            "tokens": sum(unit["tokens"] for unit in of_part),
+            "dropped_tokens": sum(unit["dropped"] for unit in of_part),
+            "files": [
+                {"name": unit["file"], **{key: unit[key] for key in ("records", "size_bytes", "sha256")}}
+                for unit in of_part
+                if unit["file"]
+            ],
+        }
+    largest = [unit["largest"].get(field, 0) for _, unit in filled for field in (TOKENS, LABELS, LABEL)]
+    meta = {
+        "kind": "records",
+        "fingerprint": plan.fingerprint,
+        "fields": filled[0][1]["fields"],
+        "vocab_size": plan.vocab_size or max(largest) + 1,
+        "splits": splits,
+        "sources": {part: [file.uri for file in files] for part, files in plan.files.items()},
+        "recipe": asdict(plan.recipe),
+    }
+    text = json.dumps(meta, indent=1)
+    fsspec_storage.publish_bytes(fsspec_storage.join(plan.folder, META), text.encode())
+    return json.loads(text)
+
+
+def summary(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """What a job's nodes are told of its prepared data."""
+    return {
+        "kind": "records",
+        "fingerprint": meta["fingerprint"],
+        "vocab_size": meta["vocab_size"],
+        "records": {part: split["records"] for part, split in meta["splits"].items()},
+        "tokens": meta["splits"]["train"]["tokens"],
+        "dropped_tokens": sum(split["dropped_tokens"] for split in meta["splits"].values()),
+    }
+
+
+def _nothing(recipe: Recipe, part: str, files: Sequence[SourceFile], tokens: int) -> str:
+    named = ", ".join(file.uri for file in files[:3]) + (", …" if len(files) > 3 else "")
+    if recipe.function:
+        return f"{part} data ({named}): function {recipe.function} made no record of it"
+    return (
+        f"{part} data ({named}) has {tokens} tokens, fewer than one record of {recipe.sequence} + 1; give more text or "
+        "a shorter sequence"
+    )
+
+
+def _hashes(files: Mapping[str, Sequence[SourceFile]]) -> Generator[Said, None, dict[str, list[str]]]:
+    whole = [file for part in files.values() for file in part]
+    size, done = sum(size_bytes(file) for file in whole), 0
+    hashes: dict[str, str] = {}
+    with ThreadPoolExecutor(_READERS) as readers:
+        for file, (digest, read_bytes) in zip(whole, readers.map(_hash, whole), strict=True):
+            hashes[file.uri] = digest
+            done += read_bytes
+            yield {"progress": None, "message": f"reading sources: {done >> 20} of {size >> 20} MiB"}
+    return {part: [hashes[file.uri] for file in of_part] for part, of_part in files.items()}
+
+
+def _hash(file: SourceFile) -> tuple[str, int]:
+    digest, size = hashlib.sha256(), 0
+    for block in file.blocks():
+        digest.update(block)
+        size += len(block)
+    return digest.hexdigest(), size

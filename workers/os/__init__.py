@@ -1,0 +1,1 @@
+"""Linux facts and process control. Imports nothing of regroup outside this folder."""

@@ -1,0 +1,73 @@
+"""What a zygote or an agent that died left running on this node: ended, which is the proof that it is dead."""
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from regroup.workers.os import (kill_tree, procfs)
+from regroup.workers.os.proc_environ import variables
+
+VARIABLE = "REGROUP_SCRATCH"
+"""In the environment of every rank: the scratch folder of its job on its node. Programs that ranks start inherit it."""
+
+
+def end_remains(scratch: Path, deadline_s: float = 5.0) -> list[int]:
+    """End every process of this job and node that is not below this one; returns those that outlive the deadline.
+
+    They are known by the scratch folder: as working folder, in an open file, or in the environment.
+    """
+    end = time.monotonic() + deadline_s
+    while True:
+        left = [pid for pid in _pids() if _is_of(pid, str(scratch)) and not procfs.is_zombie(pid)]
+        # After the look: what began meanwhile is ours.
+        ours = {os.getpid(), *procfs.descendants_by_scan(os.getpid())}
+        left = [pid for pid in left if pid not in ours]
+        if not left or time.monotonic() > end:
+            return left
+        kill_tree.kill(left)
+        time.sleep(0.005)
+
+
+def in_use(scratch: Path) -> bool:
+    """Whether any process of a job lives on this node, known in the same way."""
+    return any(_is_of(pid, str(scratch)) and not procfs.is_zombie(pid) for pid in _pids() if pid != os.getpid())
+
+
+def end_orphans(zygote_pid: int, spare: frozenset[int]) -> list[int]:
+    """After a zygote's death: what was below it is below this process now (a subreaper), and must die too."""
+    deadline = time.monotonic() + 5
+    kill_tree.kill([zygote_pid])
+    stuck: list[int] = []
+    while time.monotonic() < deadline:
+        stuck = kill_tree.kill_subtree(os.getpid(), spare, 1.0)
+        below = [pid for pid in procfs.children(os.getpid()) if pid not in spare]
+        for pid in below:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        if not stuck and not below:
+            return []
+        time.sleep(0.005)
+    return stuck
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _is_of(pid: int, scratch: str) -> bool:
+    process = Path("/proc", str(pid))
+    with contextlib.suppress(OSError):  # it has ended, or is another user's
+        if f"{VARIABLE}={scratch}".encode() in variables(pid):
+            return True
+        if _is_below(os.readlink(process / "cwd"), scratch):
+            return True
+        for fd in os.listdir(process / "fd"):
+            with contextlib.suppress(OSError):
+                if _is_below(os.readlink(process / "fd" / fd), scratch):
+                    return True
+    return False
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith((f"{folder}/", f"{folder} (deleted)"))

@@ -1,0 +1,70 @@
+"""Forward and backward where every rank has all layers, or its shards of all of them."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+
+from regroup.workers.contract.messages import Phase
+from regroup.workers.parallel.loss import label_loss, loss_scope, value_of
+from regroup.workers.parallel.mesh import Meshes
+from regroup.workers.parallel.parallelize import gradients
+from regroup.workers.parallel.precision import autocast
+from regroup.workers.data.sampler import MicroBatch
+
+
+class Direct:
+    """Micro-batches one after the other; gradients are summed over ranks at the last."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        meshes: Meshes,
+        device: torch.device,
+        precision: str,
+        *,
+        scale: Callable[[], float],
+        phase: Callable[[str], None],
+    ) -> None:
+        """
+        Args:
+            scale: says what losses are multiplied with for the backward.
+        """
+        self._model, self._meshes, self._device, self._scale, self._phase = model, meshes, device, scale, phase
+        self._autocast = partial(autocast, precision, meshes, device.type)
+
+    def train(self, batches: Sequence[MicroBatch]) -> Tensor:
+        """Gradients of a step; the sum of the labels' losses."""
+        total = torch.zeros((), dtype=torch.float64, device=self._device)
+        for number, batch in enumerate(batches):
+            with gradients(self._model, summed=number == len(batches) - 1), loss_scope(self._meshes):
+                self._phase(Phase.FORWARD)
+                loss = self._loss(batch)
+                self._phase(Phase.BACKWARD)
+                (loss * self._scale()).backward()
+            total += value_of(loss)
+        return total
+
+    @torch.no_grad()
+    def evaluate(self, batches: Sequence[MicroBatch]) -> Tensor:
+        """As `train`, without gradients."""
+        total = torch.zeros((), dtype=torch.float64, device=self._device)
+        for batch in batches:
+            self._phase(Phase.VALIDATION)
+            with loss_scope(self._meshes):
+                total += value_of(self._loss(batch))
+        return total
+
+    def _loss(self, batch: MicroBatch) -> Tensor:
+        with self._autocast():
+            logits = self._model(batch.inputs.to(self._device))
+        return label_loss(logits, batch.labels.to(self._device))
+
+
+def reshard(model: nn.Module) -> None:
+    """After forwards without backward, which leave parameters of a root gathered: the next step would use old ones."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()

@@ -1,1 +1,0 @@
-"""Turns a job's data into fixed-length records, once: what is read, packed and written. Ray only in pipeline.py."""

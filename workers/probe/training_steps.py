@@ -1,0 +1,187 @@
+"""What training costs beside arithmetic and bytes: blocks by themselves, steps that have next to nothing to do, and
+steps that have.
+
+Where a device computes beside its host, this is hidden for the most part; on a CPU it is a good part of a small step.
+"""
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regroup.workers.models.transformer import Block, rotary
+from regroup.workers.parallel.engine import Engine
+from regroup.workers.parallel.mesh import data_place
+from regroup.workers.parallel.step_metrics import Meter
+from regroup.workers.parallel.strategy import Strategy
+from regroup.workers.probe.timing import Clock
+from regroup.workers.rank.context import Context
+from regroup.workers.rank.malloc_tuning import give_back_freed_memory
+from regroup.workers.data.sampler import (TrainingData, hash_limbs, samples_hash_of)
+
+SHAPES: Sequence[tuple[int, int, int, int]] = ((1, 8, 32, 2), (16, 32, 64, 4), (1, 512, 64, 4), (2, 128, 256, 4))
+"""Blocks: batch, sequence, width and heads. The first is all overhead, in the others norms, attention and products
+weigh most."""
+DEPTHS: Sequence[tuple[int, int]] = ((2, 1), (6, 1), (2, 5), (6, 5))
+"""Steps: layers, and micro-batches of a rank, of which a pipeline has one more: it takes as many as it has stages."""
+_CONTROL = 16
+"""Numbers that ranks agree on in a step beside those that are made here, about."""
+_ADAM = {"name": "adamw", "lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "clip_norm": 1.0}
+_BURSTS, _STEP_BURSTS = 9, 7
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A transformer beside its depth, and what it is given: `batch` samples of a micro-batch."""
+
+    batch: int
+    sequence: int
+    dim: int
+    heads: int
+    ffn: int
+    vocabulary: int
+
+
+TINY = Shape(batch=1, sequence=8, dim=32, heads=2, ffn=64, vocabulary=32)
+"""Next to nothing to compute."""
+LOADED, LOADED_DEPTHS = Shape(batch=8, sequence=64, dim=96, heads=6, ffn=256, vocabulary=384), ((4, 1),)
+"""As much to compute as a step costs beside it, or more."""
+
+
+@dataclass(frozen=True)
+class TimedBlock:
+    """Forward and backward of one transformer block on every rank at once, in 32 bits."""
+
+    batch: int
+    sequence: int
+    dim: int
+    heads: int
+    ffn: int
+    seconds: float
+    """Of one rank, the slowest."""
+
+
+@dataclass(frozen=True)
+class TimedStep:
+    """A whole step."""
+
+    kind: str
+    """How it was spread: `ddp`, `fsdp`, `tp` in pairs, `pp` in two stages, these two beside fsdp."""
+    layers: int
+    micro_batches: int
+    seconds: float
+
+
+def blocks(clock: Clock, device: torch.device) -> list[TimedBlock]:
+    """The built-in transformer's block, in several shapes."""
+    found: list[TimedBlock] = []
+    for batch, sequence, dim, heads in SHAPES:
+        ffn = 3 * dim
+        block = Block(dim, heads, heads, ffn, 1e-5).to(device)
+        rotation = rotary(sequence, dim // heads, 10000.0, device)
+        x = torch.randn(batch, sequence, dim, device=device, requires_grad=True)
+
+        def run(block: Block = block, x: torch.Tensor = x, rotation: torch.Tensor = rotation) -> None:
+            block(x, rotation).sum().backward()
+
+        found.append(TimedBlock(batch, sequence, dim, heads, ffn, clock.slowest([clock.own_s(run, _BURSTS)])[0]))
+    return found
+
+
+def alone_flops(clock: Clock, device: torch.device, rank: int) -> float:
+    """Operations a second of a matrix product on the first rank while all others wait: more than `products` finds where
+    ranks share what they compute on. Alike on all ranks."""
+    side = 512
+    left, right, out = (torch.ones(side, side, device=device) for _ in range(3))
+    own_s = clock.own_s(lambda: torch.mm(left, right, out=out) if rank == 0 else None, _BURSTS)
+    return 2 * side**3 / clock.slowest([own_s if rank == 0 else 0.0])[0]
+
+
+def steps(run: Context, clock: Clock, shape: Shape, depths: Sequence[tuple[int, int]]) -> list[TimedStep]:
+    """Steps of a transformer at each of `depths`, spread in every way that so many ranks can be."""
+    found: list[TimedStep] = []
+    for kind, layout, data_parallel in _spread(run.world_size):
+        for layers, fewer in depths:
+            count = fewer + 1 if kind == "pp" else fewer
+            own_s = clock.own_s(_step(run, shape, layout, data_parallel, layers, count), _STEP_BURSTS)
+            found.append(TimedStep(kind, layers, count, clock.slowest([own_s])[0]))
+    return found
+
+
+def rank_bytes(run: Context, clock: Clock) -> float:
+    """Memory of the rank that has most of it, once it has trained and freed what it trained. To be called before
+    anything else is measured, which would leave its groups, and a heap in pieces."""
+    step = _step(run, TINY, {"dp_replicate": run.world_size}, "ddp", *DEPTHS[0])
+    step()
+    step()
+    del step
+    gc.collect()
+    give_back_freed_memory()
+    meter = Meter(run.device, torch.float32, run.rank, run.world_size)
+    meter.begin()
+    return clock.slowest([meter.own()[f"peak {run.rank}"]])[0]
+
+
+def _spread(ranks: int) -> list[tuple[str, dict[str, int], str]]:
+    ways: list[tuple[str, dict[str, int], str]] = [
+        ("ddp", {"dp_replicate": ranks}, "ddp"),
+        ("fsdp", {"dp_shard": ranks}, "fsdp"),
+    ]
+    if ranks % 2 == 0:
+        ways += [
+            ("tp", {"dp_shard": ranks // 2, "tp": 2}, "fsdp"),
+            ("pp", {"dp_shard": ranks // 2, "pp": 2}, "fsdp"),
+        ]
+    return ways
+
+
+class _Sequences:
+    """As many as there may be, all of zeros."""
+
+    fingerprint = ""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+
+    def __len__(self) -> int:
+        return 1 << 20
+
+    def rows(self, numbers: Sequence[int]) -> tuple[Tensor, Tensor]:
+        return self.blank(len(numbers))
+
+    def blank(self, count: int) -> tuple[Tensor, Tensor]:
+        inputs = torch.zeros((count, self._length), dtype=torch.int64)
+        return inputs, torch.zeros_like(inputs)
+
+
+def _step(
+    run: Context, shape: Shape, layout: dict[str, int], data_parallel: str, layers: int, count: int
+) -> Callable[[], None]:
+    """What the trainer does in a step, but for its row and its snapshot."""
+    model = {
+        "family": "transformer", "dim": shape.dim, "layers": layers, "heads": shape.heads, "kv_heads": None,
+        "ffn_dim": shape.ffn, "vocab_size": shape.vocabulary, "rope_theta": 10000.0, "norm_eps": 1e-5,
+        "tie_embeddings": False,
+    }  # fmt: skip
+    place, samples = data_place(layout, run.rank), _Sequences(shape.sequence)
+    batch = count * place.degree * shape.batch
+    data = TrainingData(samples, global_batch=batch, micro_batch=shape.batch, seed=0)
+    meter = Meter(run.device, torch.float32, run.rank, run.world_size)
+    engine = Engine(
+        model, shape.vocabulary, layout, run.device, Strategy(data_parallel, "fp32", "none"), _ADAM,
+        micro_batches=count, example=samples.blank(shape.batch)[0].to("meta"), loss_scale=1.0, phase=run.phase,
+    )  # fmt: skip
+    engine.initialise(0)
+
+    def step() -> None:
+        batches = data.deal(place.index, place.degree)
+        meter.begin()
+        engine.gradients(batches)
+        meter.end()
+        hashed = hash_limbs(samples_hash_of([sample for batch in batches for sample in batch.ids]))
+        run.sum([*hashed, engine.squared_norm(), *engine.times().values(), *meter.own().values(), *[0.0] * _CONTROL])
+        engine.update(1e-3, 1.0, 1.0)
+
+    return step

@@ -1,0 +1,71 @@
+"""The rank's end of the socket to its agent: one message a packet, file descriptors beside it."""
+
+import select
+import socket
+from collections import deque
+from collections.abc import Sequence
+
+from regroup.workers.contract.messages import (Message, Told, decode, encode)
+
+MAX_PACKET_BYTES = 160 * 1024
+"""Below Linux's default send buffer, so that one packet always fits."""
+_MAX_FDS = 253  # the kernel passes no more at once
+
+
+class AgentGone(ConnectionError):
+    """The agent closed its end: this rank has no owner any more."""
+
+
+class Channel:
+    """Blocking messages to the agent. Not for use by several threads at once."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._pending: deque[Message] = deque()
+
+    def send(self, message: Message) -> None:
+        """Hand a message to the agent.
+
+        Raises:
+            AgentGone: nobody listens any more.
+        """
+        data = encode(message)
+        assert len(data) <= MAX_PACKET_BYTES, f"{type(message).__name__} of {len(data)} bytes does not fit a packet"
+        try:
+            self._sock.send(data)
+        except OSError as error:
+            raise AgentGone(f"agent is gone: {error}") from error
+
+    def request(self, message: Message) -> tuple[Message, Sequence[int]]:
+        """Send and wait for the reply; what is told unasked before it comes is kept for `poll`."""
+        self.send(message)
+        while True:
+            reply, fds = self._receive()
+            if not isinstance(reply, Told):
+                return reply, fds
+            self._pending.append(reply)
+
+    def receive(self) -> Message:
+        """Wait for the next message."""
+        return self._pending.popleft() if self._pending else self._receive()[0]
+
+    def poll(self) -> Message | None:
+        """A message that has come already, or None."""
+        if self._pending:
+            return self._pending.popleft()
+        poll = select.poll()  # select() knows no descriptor above 1023, and training code may hold many
+        poll.register(self._sock, select.POLLIN)
+        return self._receive()[0] if poll.poll(0) else None
+
+    def close(self) -> None:
+        """Close this end."""
+        self._sock.close()
+
+    def _receive(self) -> tuple[Message, list[int]]:
+        try:
+            data, fds, _, _ = socket.recv_fds(self._sock, MAX_PACKET_BYTES, _MAX_FDS)
+        except OSError as error:
+            raise AgentGone(f"agent is gone: {error}") from error
+        if not data:
+            raise AgentGone("agent closed the channel")
+        return decode(data), fds

@@ -1,0 +1,1 @@
+"""Fault injection inside a rank or its saver."""

@@ -1,0 +1,109 @@
+"""Rehearsed failures: a fault strikes at (rank or node, step, phase), once in the life of a job."""
+
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from regroup.workers.contract.messages import (FaultDue, FaultGranted, Join, Message, Phase)
+from regroup.workers.rank.faults import (process_faults, network_faults)
+
+_NOT_EVERY_STEP = (Phase.SNAPSHOT, Phase.CHECKPOINT)
+
+
+class PlannedFaultError(Exception):
+    """What the fault `raise` raises, and a fault that cannot be carried out here."""
+
+
+class Requests(Protocol):
+    """The part of the channel that faults use."""
+
+    def request(self, message: Message) -> tuple[Message, Sequence[int]]:
+        """Send and wait for the reply."""
+        ...
+
+
+class Faults:
+    """The faults of a job that may still strike this rank."""
+
+    def __init__(self, join: Join, acts: Mapping[str, Callable[[], None]] | None = None) -> None:
+        """`acts`: what is done to what the rank holds, by the name that a spec calls it."""
+        self._acts = acts or {}
+        planned: Sequence[Mapping[str, Any]] = join.config.get("faults", ())
+        self._due = {
+            index: fault
+            for index, fault in enumerate(planned)
+            if _is_of(fault["at"], join) and index not in join.faults_fired
+        }
+        self._drag: process_faults.Drag | None = None
+
+    def strike(self, step: int, phase: str, channel: Requests) -> None:
+        """Carry out what is due here, after the agent recorded it and said yes.
+
+        Raises:
+            PlannedFaultError: the fault was to raise, or cannot be carried out here.
+        """
+        if self._drag is not None and not self._drag.pull(step):
+            self._drag = None
+        for index, fault in list(self._due.items()):
+            if not _is_due(fault["at"], step, phase):
+                continue
+            del self._due[index]
+            reply, _ = channel.request(FaultDue(index, fault["do"]))
+            if isinstance(reply, FaultGranted) and reply.granted:
+                self._act(index, fault, step, phase)
+
+    def _act(self, index: int, fault: Mapping[str, Any], step: int, phase: str) -> None:
+        where = f"fault {index} of the spec: {fault['do']} at step {step} in {phase}"
+        match fault["do"]:
+            case "sigkill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "sigstop":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            case "raise":
+                raise PlannedFaultError(where)
+            case "segfault":
+                process_faults.segfault()
+            case "abort":
+                process_faults.abort()
+            case "loop":
+                process_faults.loop()
+            case "sleep":
+                process_faults.sleep(fault.get("duration"))
+            case "hold_gil":
+                process_faults.hold_gil(fault.get("duration"))
+            case "oom":
+                _if_possible(where, process_faults.exhaust_memory)
+            case "cut_traffic":
+                network_faults.cut()
+            case "lose_traffic":
+                _if_possible(where, lambda: network_faults.lose(float(fault["share"]), fault.get("duration")))
+            case "slow":
+                self._drag = process_faults.Drag(float(fault["factor"]), until_step=step + int(fault["steps"]))
+            case do if do in self._acts:
+                try:
+                    self._acts[do]()
+                except LookupError as error:
+                    raise PlannedFaultError(f"{where}: {error}") from error
+            case _:
+                pass  # what strikes another process is carried out by the agent when it grants
+
+
+def _if_possible(where: str, act: Callable[[], None]) -> None:
+    try:
+        act()
+    except OSError as error:
+        raise PlannedFaultError(f"{where}: not possible on this node: {error}") from error
+
+
+def _is_of(at: Mapping[str, Any], join: Join) -> bool:
+    """A node is struck through the first of its ranks."""
+    if at.get("node") is not None:
+        return at["node"] == join.node_rank and join.local_rank == 0
+    return at["rank"] == join.rank
+
+
+def _is_due(at: Mapping[str, Any], step: int, phase: str) -> bool:
+    # Not every step has a snapshot or a checkpoint: there a fault waits for the next one.
+    reached = step >= at["step"] if phase in _NOT_EVERY_STEP else step == at["step"]
+    return reached and phase == at["phase"]

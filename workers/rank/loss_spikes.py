@@ -1,0 +1,104 @@
+"""A step whose loss or gradient norm stands out from those before it, and what a rank does then: the same on all, from
+the same sums."""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from regroup.workers.contract.error_classes import LossSpikeError
+
+LOSS, NORM = "loss", "gradient norm"
+_WINDOW = 64
+"""Steps that a value is held against."""
+_LEAST = 20
+"""Fewer tell nothing yet."""
+_NEWEST = 9
+"""Of them tell what is usual now."""
+_SPREADS = 8.0
+"""So far above the usual: of even noise hardly a value in 10**15 is."""
+_SHARE = 0.25
+"""And by this part of it, however even the losses are."""
+_OF_A_NORMAL = 1.4826
+"""Standard deviation over median absolute deviation of a normal distribution."""
+_HIGH = 0.9
+"""So many of the norms are no larger than what the next one is held against: more wild ones than that are usual."""
+_TIMES = 10.0
+"""So much larger: norms scatter, and do so more on some batches than on others. One wrong exponent is far more."""
+_OFF: Mapping[str, Any] = {"do": "off"}
+
+
+def limit_of_losses(losses: Sequence[float]) -> float | None:
+    """The largest loss that is none of a spike, from those of the steps before; None while these are too few.
+
+    Median and median absolute deviation, which a few wild values do not move (F. R. Hampel, "The influence curve and
+    its role in robust estimation", 1974): the median of the newest, and the deviation of the changes from step to step,
+    which do not grow because the loss falls.
+    """
+    if len(losses) < _LEAST:
+        return None
+    usual = median(losses[-_NEWEST:])
+    changes = [after - before for before, after in pairwise(losses)]
+    usual_change = median(changes)
+    spread = _OF_A_NORMAL * median(abs(change - usual_change) for change in changes)
+    return usual + max(_SPREADS * spread, _SHARE * abs(usual))
+
+
+def limit_of_norms(norms: Sequence[float]) -> float | None:
+    """The largest gradient norm that is none of a spike, from those of the steps before; None while these are too
+    few."""
+    return _TIMES * sorted(norms)[int(_HIGH * (len(norms) - 1))] if len(norms) >= _LEAST else None
+
+
+class Spikes:
+    """The spec's `recovery.loss_spike`, and losses and gradient norms of this generation's newest steps."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        rule = config.get("loss_spike", _OFF)
+        self._do: str = rule["do"]
+        self._known = {int(step): (str(of), float(limit)) for step, of, limit in rule.get("known", ())}
+        self._series = {LOSS: _Series(limit_of_losses), NORM: _Series(limit_of_norms)}
+
+    def look(self, step: int, loss: float | None, norm: float | None) -> Sequence[dict[str, Any]]:
+        """Hold a step's loss and gradient norm, where it has them, against those before, before anything of the step is
+        kept; returns what to tell of it.
+
+        A spike is told once, however long it lasts. A step that is done again because of one is judged as it was
+        before, and goes on as it comes out: what comes back is no accident.
+
+        Raises:
+            LossSpikeError: the job is to go back to the state before this step.
+        """
+        told: list[dict[str, Any]] = []
+        again_for, limit_then = self._known.get(step, (None, None))
+        for of, value in ((LOSS, loss), (NORM, norm)):
+            if value is None or self._do == "off":
+                continue
+            series, is_again = self._series[of], of == again_for
+            was_high, limit = series.is_high, series.exceeded_by(value, limit_then if is_again else None)
+            if limit is None or was_high:
+                continue
+            facts = {"step": step, "of": of, "value": value, "limit": limit}
+            said = f"step {step}: {of} {value:.4g} stands out: no more than {limit:.4g} was to be expected"
+            if self._do == "rollback" and again_for is None:
+                raise LossSpikeError(f"{said}; the step is done again from the state before it", facts)
+            again = ". It came out so again, from the same state: it is in the data or the learning rate"
+            told.append({**facts, "message": f"{said}{again if is_again else ''}"})
+        return told
+
+
+class _Series:
+    """Values of the newest steps."""
+
+    def __init__(self, limit_of: Callable[[Sequence[float]], float | None]) -> None:
+        self.is_high = False
+        """The last one stood out."""
+        self._limit_of, self._values = limit_of, deque[float](maxlen=_WINDOW)
+
+    def exceeded_by(self, value: float, known: float | None) -> float | None:
+        """The limit above which the next value lies; None if it does not stand out. `known`: what it was before."""
+        limit = self._limit_of(list(self._values)) if known is None else known
+        self._values.append(value)
+        self.is_high = limit is not None and value > limit
+        return limit if self.is_high else None

@@ -1,0 +1,137 @@
+"""A rank's life: boot → prepare(device) → JOIN → run.
+
+Nothing before JOIN depends on rank, world size or generation, so a booted rank may wait as a standby.
+"""
+
+import contextlib
+import datetime
+import importlib
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from regroup.workers.contract.messages import (Booted, Done, Failed, Join, Joined, Phase)
+from regroup.workers.contract.rank_error import (ErrorClass, RankError)
+from regroup.workers.rank import (flight_recorder, user_function, process_groups, rank_env, script)
+from regroup.workers.rank.agent_channel import (AgentGone, Channel)
+from regroup.workers.rank.context import Context
+from regroup.workers.contract.error_classes import (LoopFailed, classify, details_of, is_from_collective)
+from regroup.workers.rank.malloc_tuning import keep_freed_memory
+from regroup.workers.rank.progress_page import Progress
+
+_TRACEBACK_CHARACTERS = 16_000
+_OUR_FILES = (__file__, user_function.__file__, script.__file__, "<frozen runpy>")
+EXIT_FAILED = 1
+EXIT_ORPHANED = 3
+
+
+def main(fds: list[int]) -> int:
+    """Target of the launcher: `fds` are the agent's socket, the shared page of this rank's progress, and the socket on
+    which its agent asks for its collectives."""
+    channel = Channel(socket.socket(fileno=fds[0]))
+    progress = Progress(fds[1])
+    try:
+        channel.send(Booted(os.getpid()))
+        join = channel.receive()
+        assert isinstance(join, Join), f"a rank's first message is Join, not {join!r}"
+        flight_recorder.bound(join.device)
+        flight_recorder.answer(fds[2])
+        return _run(join, channel, progress)
+    except AgentGone:
+        return EXIT_ORPHANED
+
+
+def _run(join: Join, channel: Channel, progress: Progress) -> int:
+    try:
+        progress.set(join.restore.step, Phase.JOIN)
+        os.environ.update(rank_env.variables(join))
+        if join.device == "cpu":
+            keep_freed_memory()
+        if rank_env.is_script(join.entry):
+            return script.run(join, channel, progress)
+        device = _prepare(join)
+        _form_process_group(join, device)
+        channel.send(Joined(join.rank, join.generation, time.time()))
+        context = Context(join, channel, device, progress)
+        _load(join.entry)(context)
+        progress.set(context.step, Phase.DONE)
+        channel.send(Done(join.rank, join.generation, context.step, context.stopped, context.result))
+        dist.barrier()  # nobody closes a socket while a peer still reads from it
+        process_groups.keep()
+        dist.destroy_process_group()
+        return 0
+    except AgentGone:
+        raise
+    except SystemExit as error:
+        if error.code in (None, 0):
+            channel.send(Done(join.rank, join.generation, join.restore.step, stopped=False))
+            return 0
+        return error.code if isinstance(error.code, int) else EXIT_FAILED
+    except BaseException as raised:
+        error = raised.error if isinstance(raised, LoopFailed) else raised
+        with contextlib.suppress(OSError, ValueError):  # where its output goes the disk may be full, or it was closed
+            traceback.print_exception(_without_our_frames(error))
+            sys.stderr.flush()
+        entered = flight_recorder.newest() if is_from_collective(error) else []
+        channel.send(Failed(join.rank, join.generation, _report(error, progress), entered))
+        if rank_env.is_script(join.entry):
+            script.wind_up()
+        return EXIT_FAILED
+
+
+def _prepare(join: Join) -> torch.device:
+    if join.device == "cpu":
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("REGROUP_DEVICE_INDEX", "0")))
+    torch.cuda.set_device(device)
+    return device
+
+
+def _form_process_group(join: Join, device: torch.device) -> None:
+    timeout = datetime.timedelta(seconds=float(os.environ.get("REGROUP_COLLECTIVE_TIMEOUT_S", "300")))
+    store = dist.TCPStore(join.store_host, join.store_port, is_master=False, timeout=timeout)
+    # State is saved and agreed on over gloo also where NCCL carries the training.
+    backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
+    dist.init_process_group(
+        backend,
+        store=dist.PrefixStore(f"generation-{join.generation}", store),
+        rank=join.rank,
+        world_size=join.world_size,
+        timeout=timeout,
+        device_id=device if device.type == "cuda" else None,
+    )
+
+
+def _load(entry: str) -> Callable[[Context], Any]:
+    module, _, name = entry.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _report(error: BaseException, progress: Progress) -> RankError:
+    text = "".join(traceback.format_exception(_without_our_frames(error)))
+    step, phase = progress.read()
+    return RankError(
+        error_class=classify(error) if isinstance(error, Exception) else ErrorClass.USER,
+        kind=type(error).__name__,
+        message=str(error)[:4000],
+        traceback=text[-_TRACEBACK_CHARACTERS:],
+        step=step,
+        phase=phase,
+        time_s=time.time(),
+        details=details_of(error),
+    )
+
+
+def _without_our_frames(error: BaseException) -> BaseException:
+    """Drop the leading frames that are ours: a person's traceback begins in the training function or script."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_filename in _OUR_FILES and frame.tb_next is not None:
+        frame = frame.tb_next
+    return error.with_traceback(frame)

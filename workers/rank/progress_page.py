@@ -1,0 +1,83 @@
+"""The shared page in which a rank writes its step and phase, and its agent reads them without asking.
+
+The rank also notes how long it was in each phase: what is usual is learned where it happens, not from samples.
+"""
+
+import mmap
+import os
+import struct
+import time
+from collections.abc import Mapping
+
+from regroup.workers.contract.messages import Phase
+from regroup.workers.os.cpu_time import Pace
+
+PAGE_BYTES = 4096
+_NOW = struct.Struct("<QQd")
+_PAST = struct.Struct("<Qdd")
+_PAST_OFFSET = 64
+_PACE_OFFSET = 2048
+_FORGETS = 0.99
+"""What is usual shrinks by so much with every visit: one slow step is forgotten within some hundred."""
+_PHASES = tuple(Phase)
+_NUMBER = {phase.value: number for number, phase in enumerate(_PHASES)}
+
+
+class Progress:
+    """Step, phase, the monotonic time of the last change, and how long each phase took before."""
+
+    def __init__(self, fd: int) -> None:
+        self._page = mmap.mmap(fd, PAGE_BYTES)
+        self.pace = Pace(self._page, _PACE_OFFSET)
+
+    def set(self, step: int, phase: str) -> None:
+        """Write where this rank is: `step` is the one in work, or the last committed one between steps."""
+        now_s = time.monotonic()
+        last, left, since_s = _NOW.unpack_from(self._page, 0)
+        if step > last:
+            self.pace.step_ended()
+        if since_s:
+            place = _PAST_OFFSET + left * _PAST.size
+            visits, first_s, usual_s = _PAST.unpack_from(self._page, place)
+            took_s = now_s - since_s
+            if visits:
+                usual_s = max(took_s, _FORGETS * usual_s)
+            else:
+                first_s = took_s  # it may have compiled, connected or read for the first time: not usual
+            _PAST.pack_into(self._page, place, visits + 1, first_s, usual_s)
+        _NOW.pack_into(self._page, 0, step, _NUMBER[phase], now_s)
+
+    def read(self) -> tuple[int, str]:
+        """(step, phase) as last written."""
+        step, number, _ = _NOW.unpack_from(self._page, 0)
+        return step, _PHASES[number].value
+
+    def age_s(self) -> float:
+        """Seconds since the last write, on this machine's monotonic clock."""
+        return time.monotonic() - _NOW.unpack_from(self._page, 0)[2]
+
+    def usual(self) -> tuple[int, float]:
+        """How often the present phase was left before, and the longest it took of late but for the first time."""
+        _, number, _ = _NOW.unpack_from(self._page, 0)
+        visits, _, usual_s = _PAST.unpack_from(self._page, _PAST_OFFSET + number * _PAST.size)
+        return visits, usual_s
+
+    def firsts(self) -> Mapping[str, float]:
+        """Phase → seconds that it took the first time, of those that were left."""
+        found: dict[str, float] = {}
+        for number, phase in enumerate(_PHASES):
+            visits, first_s, _ = _PAST.unpack_from(self._page, _PAST_OFFSET + number * _PAST.size)
+            if visits:
+                found[phase.value] = first_s
+        return found
+
+    def close(self) -> None:
+        """Unmap the page."""
+        self._page.close()
+
+
+def new_page() -> int:
+    """A memory file for one `Progress`."""
+    fd = os.memfd_create("regroup-progress", os.MFD_CLOEXEC)
+    os.truncate(fd, PAGE_BYTES)
+    return fd

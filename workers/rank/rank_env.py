@@ -1,0 +1,54 @@
+"""What a rank's place means to the programs that run there: environment variables and a folder. No torch.
+
+The rank itself takes them, and so does a command that somebody runs beside it.
+"""
+
+import os
+from pathlib import PurePosixPath
+
+from regroup.workers.contract.messages import Join
+
+SCRIPT_FILE, SCRIPT_MODULE = "script:", "script-module:"
+
+
+def is_script(entry: str) -> bool:
+    """Whether an entry names a program, not a training function."""
+    return entry.startswith((SCRIPT_FILE, SCRIPT_MODULE))
+
+
+def variables(join: Join) -> dict[str, str]:
+    """torchrun's variables, so that unmodified `env://` scripts and libraries find their place."""
+    return {
+        "MASTER_ADDR": join.store_host,
+        "MASTER_PORT": str(join.store_port),
+        "RANK": str(join.rank),
+        "WORLD_SIZE": str(join.world_size),
+        "LOCAL_RANK": str(join.local_rank),
+        "LOCAL_WORLD_SIZE": str(join.local_world_size),
+        "GROUP_RANK": str(join.node_rank),
+        "GROUP_WORLD_SIZE": str(join.node_count),
+        "ROLE_RANK": str(join.rank),
+        "ROLE_WORLD_SIZE": str(join.world_size),
+        "ROLE_NAME": "default",
+        "TORCHELASTIC_RUN_ID": join.job_id,
+        "TORCHELASTIC_RESTART_COUNT": str(join.generation - 1),
+        "TORCHELASTIC_MAX_RESTARTS": str(join.config.get("max_restarts", 0)),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "REGROUP_JOB_ID": join.job_id,
+        "REGROUP_GENERATION": str(join.generation),
+    }
+
+
+def visible_devices(join: Join) -> dict[str, str]:
+    """A program sees all devices that the job holds on its node; `LOCAL_RANK` picks one of them."""
+    devices = join.node_devices if join.device == "cuda" else ()
+    return {"CUDA_VISIBLE_DEVICES": ",".join(str(device) for device in devices)}
+
+
+def folder(join: Join) -> str:
+    """Where a program begins; empty where that is the folder of the job's own code."""
+    if not is_script(join.entry):
+        return ""
+    path = join.entry.removeprefix(SCRIPT_FILE) if join.entry.startswith(SCRIPT_FILE) else ""
+    cwd = (join.config.get("script") or {}).get("cwd") or os.path.dirname(path)  # noqa: PTH120
+    return cwd if PurePosixPath(cwd).is_absolute() else ""

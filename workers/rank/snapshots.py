@@ -1,0 +1,125 @@
+"""The snapshot buffers of one rank: which one is written next, what is being copied, which set counts."""
+
+import json
+import time
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from regroup.workers.parallel.parameter_digest import gathered
+from regroup.workers.state.shard_buffer import (Pin, ShardBuffer)
+from regroup.workers.state.replica_check import (Compared, error_of, find_odd)
+from regroup.workers.state.buffer_rotation import buffer_to_write
+from regroup.workers.state.snapshot import Copier
+from regroup.workers.state.training_state import TrainingState
+
+_PIN_POLL_S = 0.02
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A snapshot whose copy was started."""
+
+    buffer: int
+    step: int
+    pin: Pin
+
+
+class Snapshots:
+    """Takes snapshots into buffers that the agent owns."""
+
+    def __init__(self, device: torch.device, compared: Compared | None = None) -> None:
+        """`compared`: what of them is to be held alike by other ranks."""
+        self._compared = compared
+        self._copier = Copier(device)
+        self._buffers: list[ShardBuffer] = []
+        self._protected = -1
+        self._newest = -1
+        self._copying: Taken | None = None
+        self._skew = 0.0
+        self._incomparable = set[str]()
+
+    @property
+    def is_async(self) -> bool:
+        """A copy goes on while training does; otherwise it is whole when `take` returns."""
+        return self._copier.is_async
+
+    @property
+    def is_copying(self) -> bool:
+        """A copy was started and not finished."""
+        return self._copying is not None
+
+    def count(self, pin: Pin) -> int:
+        """Buffers that are held for `pin`."""
+        return sum(pin in buffer.header().pinned for buffer in self._buffers)
+
+    def use(self, buffers: Sequence[ShardBuffer], source: int) -> None:
+        """Write into these; `source` holds the state that was restored, or is -1."""
+        self._buffers = list(buffers)
+        self._protected = source
+
+    def take(self, state: TrainingState, step: int, place: Mapping[str, int], layout_hash: str, pin: Pin) -> None:
+        """Start copying the state of `step`. `place` is this rank's generation, rank and world_size."""
+        tensors = state.tensors()
+        plan = self._copier.plan(tensors, state.alike, self._compared)
+        number = buffer_to_write([buffer.header() for buffer in self._buffers], self._protected)
+        buffer = self._buffers[number]
+        buffer.begin(plan, state.facts(step), step=step, layout_hash=layout_hash, **place)
+        self._copier.copy(buffer, plan, tensors)
+        self._copying = Taken(number, step, pin)
+
+    def finish(self) -> Taken | None:
+        """Wait for the copy that was started, if any; from now on the set counts."""
+        if self._copying is None:
+            return None
+        taken, self._copying = self._copying, None
+        self._copier.finish()
+        self._buffers[taken.buffer].commit(taken.pin)
+        self._newest, self._skew = taken.buffer, self._buffers[taken.buffer].skew(self._incomparable)
+        return taken
+
+    def skew(self) -> float:
+        """Of the set that was finished last, to be summed over all ranks: not 0 if they differ in what they should hold
+        alike. 0 the next time, until there is another."""
+        skew, self._skew = self._skew, 0.0
+        return skew
+
+    def look_for_odd(self) -> None:
+        """The newest set's skews do not sum to 0. A collective. Where ranks turn out to hold different things, and not
+        different values, that group is not compared from now on.
+
+        Raises:
+            ReplicasDifferError: names the odd ranks, and in what they differ.
+        """
+        buffer = self._buffers[self._newest]
+        own = buffer.digests()
+        held = dict(enumerate(json.loads(some) for some in gathered(json.dumps(own).encode())))
+        odd = find_odd(held)
+        plan, parts = self._copier.known_plan, dict[str, int]()
+        if odd is None:
+            holders = Counter(group for digests in held.values() for group in digests)
+            self._incomparable = {group.id for group in plan.groups.values() if holders[group.id] < group.copies}
+            return
+        for entry in plan.entries:
+            if (group := plan.groups.get(entry.name)) is not None and group.id in odd.keys:
+                parts[f"{group.id} {entry.name}"] = zlib.crc32(buffer.view(entry))
+        differing = find_odd(dict(enumerate(json.loads(some) for some in gathered(json.dumps(parts).encode()))))
+        names = sorted({key.partition(" ")[2] for key in differing.keys}) if differing is not None else []
+        raise error_of(buffer.header().step, odd, names)
+
+    def newest(self) -> ShardBuffer | None:
+        """The newest set, or else the one that was restored from."""
+        newest = self._newest if self._newest >= 0 else self._protected
+        return self._buffers[newest] if newest >= 0 else None
+
+    def protect_newest(self) -> None:
+        """The newest set is whole on every rank: keep it until a newer one is."""
+        self._protected = self._newest if self._newest >= 0 else self._protected
+
+    def wait_for_saver(self) -> None:
+        """Until no buffer is held for a checkpoint."""
+        while self.count(Pin.CHECKPOINT):
+            time.sleep(_PIN_POLL_S)

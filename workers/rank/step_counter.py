@@ -1,0 +1,118 @@
+"""Counts the optimizer steps of any program, through torch's global optimizer hooks.
+
+Several optimizers that take turns (generator and discriminator, or one that wraps another) make one step together: a
+new step begins when one of them comes round again. The number of a step is the job's, not this generation's: where the
+optimizer's state says how many steps it has seen, as Adam's does, that is believed.
+"""
+
+import threading
+import time
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from regroup.workers.contract.messages import (Join, Phase, Restored, StepRow)
+from regroup.workers.rank.agent_channel import Channel
+from regroup.workers.rank.faults.faults import Faults
+from regroup.workers.rank.progress_page import Progress
+
+
+class StepCount:
+    """Writes progress on every rank and reports each step from rank 0."""
+
+    def __init__(self, join: Join, channel: Channel, progress: Progress) -> None:
+        self.step = join.restore.step
+        """Steps taken."""
+        self._join, self._channel, self._progress = join, channel, progress
+        self._faults = Faults(join)
+        self._one_at_a_time = threading.Lock()
+        self._turn: set[int] = set()
+        """Optimizers that have had their turn in the newest step."""
+        self._first: tuple[float, bool] | None = None
+        """When the first step of this generation began, and whether its optimizer had any state then."""
+        self._loaded: int | None = None
+        """Steps of the state that was loaded, if anybody said."""
+        self._ended_s: float | None = None
+        """Monotonic time of the newest step's end."""
+
+    def begin(self) -> None:
+        """Count from here on."""
+        register_optimizer_step_pre_hook(self._before)
+        register_optimizer_step_post_hook(self._after)
+        self._progress.set(self.step + 1, Phase.BUILD)
+        self._faults.strike(self.step + 1, Phase.FORWARD, self._channel)
+
+    def goes_on_after(self, step: int) -> None:
+        """The state that is being loaded has seen so many steps; an optimizer that counts is believed before that."""
+        self._loaded = step
+
+    def end(self) -> None:
+        """The program is done."""
+        self._progress.set(self.step, Phase.DONE)
+
+    def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        with self._one_at_a_time:
+            if self._first is None:
+                self._first = (time.time(), bool(optimizer.state))
+            self._progress.set(self.step + 1, Phase.OPTIMIZER)
+            self._faults.strike(self.step + 1, Phase.OPTIMIZER, self._channel)
+
+    def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        with self._one_at_a_time:
+            if self._turn and id(optimizer) not in self._turn:
+                self._turn.add(id(optimizer))
+                return
+            self._turn = {id(optimizer)}
+            now = time.monotonic()
+            if self._ended_s is None:
+                self._resume(optimizer)
+            self.step += 1
+            if self._join.rank == 0:
+                duration_s = None if self._ended_s is None else now - self._ended_s
+                self._channel.send(_row(self._join.generation, self.step, duration_s, optimizer))
+            self._ended_s = now
+            self._progress.set(self.step + 1, Phase.FORWARD)
+            self._faults.strike(self.step + 1, Phase.FORWARD, self._channel)
+
+    def _resume(self, optimizer: Optimizer) -> None:
+        """After the first step: find out how many there were before, and say so."""
+        assert self._first is not None, "a step ends after it began"
+        began_s, had_state = self._first
+        taken = _steps_taken(optimizer)
+        is_new = not had_state and bool(optimizer.state)
+        if taken is not None:
+            self.step = taken - 1
+        elif self._loaded is not None:
+            self.step = self._loaded
+        elif is_new:
+            self.step = 0
+        is_known = taken is not None or is_new or self._loaded is not None
+        self._channel.send(Restored(self._join.rank, self._join.generation, self.step, began_s, is_known))
+
+
+def _steps_taken(optimizer: Optimizer) -> int | None:
+    """What the optimizer's own state says, which is saved and loaded with it; None if it does not count."""
+    counts: list[int] = []
+    for state in optimizer.state.values():
+        count = state.get("step") if isinstance(state, dict) else None
+        if isinstance(count, int | float) or (isinstance(count, torch.Tensor) and count.numel() == 1):
+            counts.append(int(count))
+    return max(counts, default=None)
+
+
+def _row(generation: int, step: int, duration_s: float | None, optimizer: Optimizer) -> StepRow:
+    rate = optimizer.param_groups[0].get("lr")
+    return StepRow(
+        generation,
+        step,
+        time.time(),
+        duration_s,
+        loss=None,
+        tokens=None,
+        samples=None,
+        samples_hash=None,
+        learning_rate=None if rate is None else float(rate),
+        grad_norm=None,
+    )

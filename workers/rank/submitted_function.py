@@ -1,0 +1,54 @@
+"""A function that `regroup.submit` sent: read back from the folder that it travelled in (`api/client/function_jobs.py` packs it).
+
+Needs neither torch nor any of ours; the cloudpickle that wrote the function came along, so that the job's interpreter
+need not have it.
+"""
+
+import importlib
+import json
+import linecache
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ABOUT = "about.json"
+PICKLE = "function.pickle"
+
+
+class WrongPythonError(Exception):
+    """The function was written by another Python than this one, which cannot read it."""
+
+
+def load(folder: Path) -> Callable[..., Any]:
+    """The function in `folder`.
+
+    Raises:
+        WrongPythonError: it holds the bytecode of another Python version.
+    """
+    about: Mapping[str, Any] = json.loads((folder / ABOUT).read_text())
+    _check_python(str(about["python"]))
+    _show_sources(about["sources"])
+    sys.path.insert(0, str(folder))
+    try:
+        cloudpickle = importlib.import_module("cloudpickle")
+    finally:
+        sys.path.remove(str(folder))
+    return cloudpickle.loads((folder / PICKLE).read_bytes())
+
+
+def _check_python(written_by: str) -> None:
+    mine = platform.python_version_tuple()[:2]
+    if tuple(written_by.split(".")[:2]) != mine:
+        raise WrongPythonError(
+            f"the function was submitted from Python {written_by}, and the job's interpreter on node "
+            f"{platform.node()} is Python {platform.python_version()}: a pickled function is bytecode of one minor "
+            "version. Submit it from the same one, or put the function into a file and name it in workload.function"
+        )
+
+
+def _show_sources(sources: Mapping[str, Sequence[str]]) -> None:
+    """Let tracebacks show the lines of notebook cells, which are files on no node."""
+    for name, lines in sources.items():
+        linecache.cache[name] = (sum(map(len, lines)), None, list(lines), name)

@@ -1,0 +1,46 @@
+"""Runs somebody's training function, `module:function`, with a Context."""
+
+import importlib
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regroup.workers.contract.messages import Phase
+from regroup.workers.rank.context import Context
+from regroup.workers.contract.error_classes import InputError
+from regroup.workers.state.rng_state import seed_random
+
+
+def train(context: Context) -> None:
+    """Call the function that the spec names, from the same random state on every rank: models are born equal."""
+    context.phase(Phase.BUILD)
+    if context.config["determinism"] == "strict":
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+    function = load(context.config["function"])
+    seed_random(context.config["seed"], context.device)
+    function(context)
+
+
+def load(name: str) -> Callable[[Context], Any]:
+    """The function called `module:function`.
+
+    Raises:
+        InputError: there is no such module or function on this node.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), attribute, None)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # it is there, and what it imports is not
+        raise InputError(
+            f"workload.function: no module {module} in {Path.cwd()} or on the path of node {platform.node()}; send the "
+            "folder along with code.working_dir"
+        ) from error
+    if not callable(function):
+        raise InputError(f"workload.function: module {module} has no function {attribute!r}")
+    return function

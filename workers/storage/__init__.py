@@ -1,0 +1,1 @@
+"""Durable storage through fsspec, blocking and asynchronous."""

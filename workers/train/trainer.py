@@ -1,0 +1,191 @@
+"""The built-in trainer: an ordinary training function, loaded by name like a user's.
+
+The result is a function of seed and spec: the loss is the sum over labels divided by the valid labels of the whole
+step, gradients are summed and never averaged, samples and initial values do not know the layout.
+"""
+
+import math
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+# Not used here. The first sharded forward would import it: a second of every rank, if the zygote had not.
+import torch._dynamo  # pyright: ignore[reportUnusedImport]
+
+from regroup.workers.contract.messages import Phase
+from regroup.workers.parallel.collective_counter import Collectives
+from regroup.workers.parallel.parameter_digest import (digest_of, digests)
+from regroup.workers.parallel.engine import Engine
+from regroup.workers.parallel.step_metrics import Meter
+from regroup.workers.parallel.parameter_names import parameters_of
+from regroup.workers.parallel.precision import stream_dtype
+from regroup.workers.parallel.strategy import strategy_of
+from regroup.workers.rank.context import Context
+from regroup.workers.rank.non_finite import NonFinite
+from regroup.workers.rank.loss_spikes import Spikes
+from regroup.workers.train.schedule import (FOLLOWS, BatchSize, learning_rate)
+from regroup.workers.data.sampler import (MicroBatch, TrainingData, dealt, hash_from_limbs, hash_limbs, samples_hash_of, validation_batches)
+from regroup.workers.data.datasets import open_samples
+
+_VALIDATION_RECORDS = 256
+"""Held-out samples of one validation, evenly spaced over the file; fewer if it has fewer."""
+
+
+def train(context: Context) -> None:
+    """Train the job's model to its last step, or to an agreed stop."""
+    _Training(context).run()
+
+
+class _Training:
+    def __init__(self, context: Context) -> None:
+        context.phase(Phase.BUILD)
+        config, training = context.config, context.config["training"]
+        _be_deterministic(config["determinism"] == "strict")
+        samples = open_samples(context.dataset, "train", training["sequence"])
+        assert samples is not None, "a spec has data to train on"
+        self._context = context
+        self._training = training
+        self._non_finite = NonFinite(
+            config,
+            "Lower training.optimizer.lr, lengthen training.schedule.warmup_steps, or look at the data of this step",
+        )
+        self._spikes = Spikes(config)
+        place, micro_batch = context.data_place, int(training["micro_batch"])
+        self._batch = BatchSize(training, place.degree)
+        self._nominal_labels = self._batch.samples * samples.labels_each
+        self._data = TrainingData(
+            samples, global_batch=self._batch.samples, micro_batch=micro_batch, seed=config["seed"]
+        )
+        self._engine = Engine(
+            config["model"],
+            samples.symbols,
+            context.layout,
+            context.device,
+            strategy_of(config),
+            training["optimizer"],
+            micro_batches=len(dealt(self._batch.samples // micro_batch, place.index, place.degree)),
+            example=samples.blank(micro_batch)[0].to("meta"),
+            loss_scale=1 / self._nominal_labels,
+            phase=context.phase,
+        )
+        self._validation = self._held_out()
+        precision = stream_dtype(training["precision"])
+        # A block that was compiled is not run as such where somebody listens to its operations: that step would have
+        # other last bits, and which step it is depends on failures.
+        self._may_count = training.get("compile", "off") == "off"
+        self._meter = Meter(context.device, precision, context.rank, context.world_size)
+        self._begun = self._flops = 0
+
+    def run(self) -> None:
+        """Restore or begin, then step."""
+        context, steps, engine = self._context, int(self._training["steps"]), self._engine
+        context.track(model=engine.model, optimizer=engine.optimizer, data=self._data)
+        if engine.scale.is_on:
+            context.track(scale=engine.scale)
+        if self._training.get("batch") == FOLLOWS:
+            context.track(batch=self._batch)
+        self._begun = done = context.restore()
+        self._batch.resumed_after(done)
+        if done == 0:
+            engine.initialise(context.config["seed"])
+        for step in range(done + 1, steps + 1):
+            if not self._step(step, last=step == steps):
+                return
+        context.result = self._result()
+
+    def _step(self, step: int, *, last: bool) -> bool:
+        context = self._context
+        place = context.data_place
+        rate = learning_rate(step, self._training) * self._batch.factor(step)
+        batches = self._data.deal(place.index, place.degree)
+        # The first step of a generation also builds what it keeps; what the second one sends, all others send.
+        sent, flops, is_measured = Collectives(), self._flops, step == self._begun + 2
+        self._meter.begin()
+        with sent if is_measured and self._may_count else nullcontext():
+            loss_sum = self._engine.gradients(batches)
+        self._meter.end()
+        if is_measured:
+            self._meter.measure(context.config.get("device_flops", {}))
+            self._flops = self._engine.flops(self._batch.samples)
+        # Ranks that split a model between them see the same samples: one of them counts.
+        counted = batches if place.speaks else []
+        ids = [sample for batch in counted for sample in batch.ids]
+        low, high = hash_limbs(samples_hash_of(ids))
+        total = context.agree(
+            {
+                "loss": loss_sum,
+                "tokens": sum(batch.valid_labels for batch in counted),
+                "samples": len(ids),
+                "hash_low": low,
+                "hash_high": high,
+                "squared_norm": self._engine.squared_norm(),
+                **self._engine.times(),
+                **self._meter.own(),
+            }
+        )
+        tokens, samples = int(total["tokens"]), int(total["samples"])
+        samples_hash = hash_from_limbs(total["hash_low"], total["hash_high"])
+        context.phase(Phase.OPTIMIZER)
+        # Known only after the backward: labels that are ignored make the step smaller than its nominal size.
+        correction = self._nominal_labels / max(tokens, 1)
+        loss, norm = total["loss"] / max(tokens, 1), correction * math.sqrt(total["squared_norm"])
+        finite = self._non_finite.is_finite(loss, norm)
+        if not finite and not self._engine.scale.can_fall:
+            context.note("step_skipped", self._non_finite.skip(step, f"loss {loss}, gradient norm {norm}"))
+        if finite:
+            for spike in self._spikes.look(step, loss, norm):
+                context.note("loss_spike", spike)
+            self._engine.update(rate, norm, correction)
+        self._engine.scale.judge(finite=finite)
+        self._data.advance(step, samples, samples_hash)
+        every = self._training["validate_every"]
+        validates = self._validation and (last or (every is not None and step % every == 0))
+        return context.commit(
+            step,
+            loss=loss if math.isfinite(loss) else None,
+            tokens=tokens,
+            samples=samples,
+            samples_hash=samples_hash,
+            learning_rate=rate,
+            grad_norm=norm if math.isfinite(norm) else None,
+            validation_loss=self._validation_loss() if validates else None,
+            extra={
+                **self._meter.facts(total, flops),
+                **self._engine.facts(total, context.world_size),
+                **sent.facts(),
+            },
+        )
+
+    def _held_out(self) -> list[MicroBatch]:
+        samples = open_samples(self._context.dataset, "validation", self._training["sequence"])
+        if samples is None:
+            return []
+        place = self._context.data_place
+        return validation_batches(
+            samples,
+            micro_batch=self._training["micro_batch"],
+            most=_VALIDATION_RECORDS,
+            index=place.index,
+            degree=place.degree,
+        )
+
+    def _validation_loss(self) -> float:
+        loss = self._engine.evaluate(self._validation)
+        counted = self._validation if self._context.data_place.speaks else []
+        loss, tokens = self._context.sum([loss, sum(batch.valid_labels for batch in counted)])
+        return loss / tokens
+
+    def _result(self) -> dict[str, Any]:
+        parameters = digests(parameters_of(self._engine.model))
+        return {
+            "parameters": digest_of(parameters),
+            "samples": self._data.samples_digest,
+            "parameter_count": sum(found.numel for found in parameters.values()),
+        }
+
+
+def _be_deterministic(strict: bool) -> None:
+    if strict:
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False

@@ -1,0 +1,74 @@
+"""One tiny step in the zygote, so that no rank has to be the first to do anything.
+
+The first sharded step of a process pays for lazy imports and for the first use of torch's dispatch machinery: some
+tenths of a second of CPU in every rank of every generation. Done once before the forks, all ranks inherit it. A
+process group that only pretends keeps it within one process; one thread and tiny tensors keep it out of OpenMP, which
+must not have run before a fork.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import distributed as dist
+from torch._C._distributed_c10d import FakeProcessGroup  # registers the backend that pretends
+from torch.distributed.device_mesh import init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from regroup.workers.models import build_model, tiny_of
+from regroup.workers.parallel.loss import label_loss, loss_scope
+from regroup.workers.parallel.mesh import Meshes
+from regroup.workers.parallel.sharded_optimizers import make_optimizer
+from regroup.workers.parallel.parallelize import gradients, initialise, parallelize
+from regroup.workers.parallel.precision import autocast
+from regroup.workers.parallel.zero1 import Rows
+from regroup.workers.parallel.strategy import strategy_of
+from regroup.workers.parallel.grad_norm import (copies_of, scale, squared_norm)
+from regroup.workers.state.training_state import TrainingState
+
+_WORLD_SIZE = 2
+_AXIS = "rehearsal"
+"""No real mesh has an axis of this name. torch caches by mesh what depends on a rank's place in it, so nothing cached
+here may ever be found again by a rank."""
+
+
+def rehearse(config: dict[str, Any]) -> None:
+    """Build, shard, step and plan a snapshot of a tiny model of the job's family, as its ranks will."""
+    assert FakeProcessGroup is not None
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=_WORLD_SIZE)
+    try:
+        _step(config)
+    finally:
+        dist.destroy_process_group()
+        torch.set_num_threads(threads)
+
+
+def _step(config: dict[str, Any]) -> None:
+    training, device = config["training"], torch.device("cpu")
+    # Ranks would not find again what is compiled for the tiny model.
+    strategy, meshes = replace(strategy_of(config), compile="off"), _meshes(config)
+    tiny = tiny_of(config["model"])
+    model = parallelize(build_model({**config["model"], **tiny.config}, tiny.symbols), meshes, device, strategy)
+    rows = Rows(meshes.data) if strategy.data_parallel == "zero1" else None
+    optimizer = make_optimizer(model, training["optimizer"], rows)
+    initialise(model, 0)
+    with gradients(model, summed=True), loss_scope(meshes), autocast(strategy.precision, meshes, device.type):
+        label_loss(model(tiny.inputs), tiny.labels).backward()
+    trained = list(model.parameters())
+    gradients_now = [parameter.grad for parameter in trained if parameter.grad is not None]
+    squared_norm(gradients_now, copies_of(trained))
+    scale(gradients_now, 0.5)
+    optimizer.step()
+    optimizer.zero_grad()
+    TrainingState({"model": model, "optimizer": optimizer}, device).buffer_bytes()
+
+
+def _meshes(config: dict[str, Any]) -> Meshes:
+    """Those of the strategy, with axes of other names. A pipeline's stages are rehearsed as a model of their own."""
+    if config.get("splits_tensors"):
+        mesh = init_device_mesh("cpu", (1, _WORLD_SIZE), mesh_dim_names=(_AXIS, f"{_AXIS}_tensor"))
+        return Meshes(mesh[_AXIS], mesh[f"{_AXIS}_tensor"])
+    mesh = init_device_mesh("cpu", (_WORLD_SIZE,), mesh_dim_names=(_AXIS,))
+    return Meshes(mesh, is_sharded=strategy_of(config).is_sharded)

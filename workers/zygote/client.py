@@ -1,0 +1,257 @@
+"""The agent's handle on its zygote: forks, exits, tasks and proof of death as awaitables on one event loop."""
+
+import asyncio
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from regroup.workers.zygote.launch import Launch
+
+_PACKET_BYTES = 160 * 1024
+_RESULT_BYTES = 1 << 30
+"""Longest result of a task: the metadata of a large checkpoint is some hundred bytes per tensor and rank."""
+
+
+class ZygoteRefused(Exception):
+    """A preload failed: `module`, `error` and `traceback` say which and why."""
+
+    def __init__(self, module: str, error: str, traceback: str) -> None:
+        super().__init__(f"preload of {module!r} failed: {error}")
+        self.module, self.error, self.traceback = module, error, traceback
+
+
+class ZygoteDied(Exception):
+    """The zygote process ended unasked."""
+
+
+class TaskFailed(Exception):
+    """A task raised in its process; `kind` is the exception's type."""
+
+    def __init__(self, kind: str, error: str, traceback: str) -> None:
+        super().__init__(error)
+        self.kind, self.error, self.traceback = kind, error, traceback
+
+
+class TaskDied(TaskFailed):
+    """The process of a task ended without a result: most likely it was killed."""
+
+
+class ZygoteLink:
+    """One zygote process. Everything here runs on the event loop that called `start`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
+        self.process = process
+        self.pids: dict[int, int] = {}
+        """id → pid of the children that live."""
+        self._sock = sock
+        self._on_exit: Callable[[int, int, float], None] | None = None
+        self._on_death: Callable[[], None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._next = 0
+        self._prepared: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._ready: asyncio.Future[dict[str, Any]] | None = None
+        self._gone: dict[int, asyncio.Future[list[int]]] = {}
+        self._tasks: set[int] = set()
+        self._ended: dict[int, asyncio.Future[int]] = {}
+        self.dead = False
+
+    @classmethod
+    def start(cls, interpreter: str, env: Mapping[str, str], log: Path, cwd: Path) -> "ZygoteLink":
+        """Exec a zygote with the job's interpreter and environment. `cwd` becomes its `sys.path[0]`."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [interpreter, "-m", "regroup.workers.zygote.zygote", "--fd", str(theirs.fileno())]
+        with log.open("ab") as file:
+            process = subprocess.Popen(
+                command,
+                env=dict(env),
+                pass_fds=[theirs.fileno()],
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+            )
+        theirs.close()
+        ours.setblocking(False)
+        link = cls(process, ours)
+        link._loop.add_reader(ours, link._read)
+        return link
+
+    def serve(
+        self,
+        on_exit: Callable[[int, int, float], None],
+        on_death: Callable[[], None],
+        log: Path,
+        cwd: Path,
+        code: Path | None,
+    ) -> None:
+        """Belong to a job from now on: `on_exit(id, code, time_s)` tells of children, which write to `log`, work in
+        `cwd` and find `code` first on their path."""
+        self._on_exit, self._on_death = on_exit, on_death
+        self._send({"op": "move", "log": str(log), "cwd": str(cwd), "code": str(code) if code is not None else ""})
+
+    def prepare(self, preload: Sequence[str], rehearsal: Mapping[str, Any]) -> None:
+        """Let it import, and rehearse what its children will do; what it has imported already costs nothing."""
+        self._next += 1
+        self._ready = self._prepared[self._next] = self._loop.create_future()
+        self._send({"op": "prepare", "token": self._next, "preload": list(preload), "rehearsal": dict(rehearsal)})
+
+    async def ready(self) -> dict[str, Any]:
+        """Wait until what `prepare` asked for is done.
+
+        Raises:
+            ZygoteRefused: a preload raised.
+            ZygoteDied: the process ended before it was ready.
+        """
+        assert self._ready is not None, "prepare was called"
+        return await asyncio.shield(self._ready)
+
+    def fork(self, launch: Launch) -> int:
+        """Start a child; returns its id. Its descriptors are duplicated into the child and stay open here."""
+        self._next += 1
+        fields = {key: value for key, value in asdict(launch).items() if key != "fds"}
+        self._send({"op": "fork", "id": self._next, **fields}, launch.fds)
+        self._ended[self._next] = self._loop.create_future()
+        if launch.kind == "task":
+            self._tasks.add(self._next)
+        return self._next
+
+    async def wait(self, child: int) -> int:
+        """The exit code of a child."""
+        return await asyncio.shield(self._ended[child])
+
+    async def run_task(
+        self,
+        target: str,
+        args: Mapping[str, Any],
+        fds: Sequence[int] = (),
+        nice: int = 0,
+        on_progress: Callable[[float | None, str], None] | None = None,
+    ) -> dict[str, Any]:
+        """Run `target(args, fds) -> dict` in a fork and return its result.
+
+        Raises:
+            TaskFailed: it raised.
+            TaskDied: its process was killed.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        child = self.fork(Launch("task", target, dict(args), nice=nice, fds=(theirs.fileno(), *fds)))
+        theirs.close()
+        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_RESULT_BYTES)
+        try:
+            while True:
+                line = await reader.readline()
+                if not line:
+                    code = await self.wait(child)
+                    raise TaskDied("ProcessDied", f"{target} ended with code {code} and no result", "")
+                reply = json.loads(line)
+                if "result" in reply:
+                    return reply["result"]
+                if "error" in reply:
+                    raise TaskFailed(reply["kind"], reply["error"], reply["traceback"])
+                if on_progress is not None:
+                    on_progress(reply["progress"], reply["message"])
+        finally:
+            writer.close()
+
+    async def kill_ranks(self, timeout_s: float) -> list[int]:
+        """End every child and its whole subtree but running tasks; returns pids that could not be killed.
+
+        Raises:
+            ZygoteDied: it cannot prove anything any more.
+            TimeoutError: it did not answer in `timeout_s`.
+        """
+        self._next += 1
+        token = self._next
+        self._gone[token] = self._loop.create_future()
+        self._send({"op": "kill", "token": token, "spare": sorted(self._tasks)})
+        try:
+            return await asyncio.wait_for(self._gone[token], timeout_s)
+        finally:
+            del self._gone[token]
+
+    def lease(self, until_s: float) -> None:
+        """Ranks may live until this CLOCK_BOOTTIME second unless the lease is renewed."""
+        self._send({"op": "lease", "until_s": until_s})
+
+    def close(self) -> None:
+        """Let the zygote end: it kills everything below it when it sees the socket closed. Nobody waits for it then."""
+        if self.dead:
+            return
+        self.dead = True
+        self._loop.remove_reader(self._sock)
+        self._sock.close()
+        error = ZygoteDied("the zygote is gone")
+        for future in (*self._prepared.values(), *self._gone.values()):
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # seen: nobody may be waiting
+        for future in self._ended.values():
+            if not future.done():
+                future.set_result(-9)
+
+    def _send(self, request: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
+        if self.dead:
+            raise ZygoteDied("the zygote is gone")
+        data = json.dumps(request).encode()
+        deadline = time.monotonic() + 5
+        while True:
+            try:
+                socket.send_fds(self._sock, [data], list(fds))
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise ZygoteDied("the zygote has not read its socket for 5 s") from None
+                time.sleep(0.001)
+            except OSError as error:
+                raise ZygoteDied(f"the zygote is gone: {error}") from error
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = self._sock.recv(_PACKET_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._die()
+                return
+            self._handle(json.loads(data))
+
+    def _handle(self, report: dict[str, Any]) -> None:
+        match report["op"]:
+            case "ready":
+                self._prepared.pop(report["token"]).set_result(report)
+            case "refused":
+                refused = ZygoteRefused(report["module"], report["error"], report["traceback"])
+                self._prepared.pop(report["token"]).set_exception(refused)
+            case "forked":
+                self.pids[report["id"]] = report["pid"]
+            case "exited":
+                child = report["id"]
+                self.pids.pop(child, None)
+                self._tasks.discard(child)
+                self._ended[child].set_result(report["code"])
+                if self._on_exit is not None:
+                    self._on_exit(child, report["code"], report["time_s"])
+            case "gone":
+                if (future := self._gone.get(report["token"])) and not future.done():
+                    future.set_result(report["stuck"])
+            case other:
+                raise AssertionError(f"unknown report {other!r}")
+
+    def _die(self) -> None:
+        if self.dead:
+            return
+        running = [child for child, future in self._ended.items() if not future.done()]
+        self.close()
+        for child in running:
+            if self._on_exit is not None:
+                self._on_exit(child, -9, time.time())
+        if self._on_death is not None:
+            self._on_death()

@@ -1,0 +1,145 @@
+"""The launcher port: how a rank, store or task process begins, by fork from the zygote or by exec.
+
+Both run `begin` with the same `Launch`, so that nothing a process does depends on how it was started.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from regroup.workers.os import (procfs, stacks)
+
+_LAUNCH_VARIABLE = "REGROUP_LAUNCH"
+_report: socket.socket | None = None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a child process is told before it starts."""
+
+    kind: str
+    """`rank`, `store` or `task`."""
+    target: str
+    """`module:function`. Ranks and stores: `f(fds)`; tasks: `f(args, fds) -> dict`."""
+    args: dict[str, Any] = field(default_factory=dict[str, Any])
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    log: str = ""
+    """Path stem: `.out` and `.err` are appended to; empty: inherited."""
+    nice: int = 0
+    lock: str = ""
+    """Path of the device's lock file; empty: none."""
+    stacks: str = ""
+    """Path to which it writes its stacks when asked; empty: nowhere."""
+    fds: tuple[int, ...] = ()
+    """For a task the first is the stream of its progress and result, one JSON text a line."""
+
+
+def start_child(launch: Launch, launcher: str) -> int:
+    """Fork a child that runs `launch`; returns its pid. With launcher `exec` it starts from a fresh interpreter."""
+    parent = os.getpid()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        procfs.die_with_parent(parent)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        launch = _keep_only(launch)
+        if launcher == "exec":
+            os.environ[_LAUNCH_VARIABLE] = json.dumps(asdict(launch))
+            for fd in launch.fds:
+                os.set_inheritable(fd, True)
+            os.execv(sys.executable, [sys.executable, "-c", f"from {__name__} import main; main()"])
+        _exit(begin(launch))
+    except BaseException:
+        with contextlib.suppress(OSError, ValueError):
+            traceback.print_exc()
+        _exit(1)
+
+
+def begin(launch: Launch) -> int:
+    """Set the process up and run its target; returns the exit code."""
+    procfs.prefer_for_oom(1000)
+    os.environ.update(launch.env)
+    if launch.nice:
+        os.nice(launch.nice)
+    if launch.log:
+        _redirect(launch.log)
+    if launch.stacks:
+        stacks.answer(Path(launch.stacks))
+    if launch.lock:
+        procfs.hold_lock(Path(launch.lock))
+    module, _, name = launch.target.partition(":")
+    function = getattr(importlib.import_module(module), name)
+    if launch.kind == "task":
+        return _run_task(function, launch)
+    return int(function(list(launch.fds)) or 0)
+
+
+def progress(fraction: float | None, message: str) -> None:
+    """Tell the agent how far this task is; does nothing outside a task."""
+    if _report is not None:
+        _report.sendall(json.dumps({"progress": fraction, "message": message}).encode() + b"\n")
+
+
+def _run_task(function: Any, launch: Launch) -> int:
+    global _report
+    _report = socket.socket(fileno=launch.fds[0])
+    try:
+        reply = {"result": function(launch.args, list(launch.fds[1:]))}
+    except Exception as error:
+        reply = {
+            "error": f"{type(error).__name__}: {error}",
+            "kind": type(error).__name__,
+            "traceback": traceback.format_exc()[-8000:],
+        }
+    _report.sendall(json.dumps(reply).encode() + b"\n")
+    return 0
+
+
+def _keep_only(launch: Launch) -> Launch:
+    """Close every inherited descriptor but stdio and the launch's own: a sibling's socket kept open hides its end."""
+    moved = [os.dup(fd) for fd in launch.fds]  # above 2, and never in the way of each other
+    keep = sorted(moved)
+    low = 3
+    for fd in keep:
+        os.closerange(low, fd)
+        low = fd + 1
+    os.closerange(low, 2**31 - 1)  # one close_range(2)
+    return replace(launch, fds=tuple(moved))
+
+
+def _redirect(stem: str) -> None:
+    for fd, suffix in ((1, ".out"), (2, ".err")):
+        file = os.open(stem + suffix, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(file, fd)
+        os.close(file)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+def _exit(code: int) -> NoReturn:
+    """Leave without running the zygote's atexit handlers or flushing what it had buffered."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # a full disk keeps nobody from leaving
+            stream.flush()
+    os._exit(code)
+
+
+def main() -> None:
+    """Entry of the exec launcher; run by import, so that this module exists once in the process."""
+    fields: dict[str, Any] = json.loads(os.environ.pop(_LAUNCH_VARIABLE))
+    fds = tuple(fields.pop("fds"))
+    _exit(begin(Launch(**fields, fds=fds)))
