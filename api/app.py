@@ -10,8 +10,25 @@ from fastapi.routing import APIRoute
 
 from regroup import __version__
 from regroup.api.web import problems
-from regroup.api.web.http import (Guard, PageTokens)
-from regroup.api.web.routes import (drains, evidence, exec, jobs, nodes, ops, job_plan, plans, probes, projects, resize, specs, streams, suspend, topology, uploads)
+from regroup.api.web.http import Guard, PageTokens
+from regroup.api.web.routes import (
+    drains,
+    evidence,
+    exec,
+    job_plan,
+    jobs,
+    nodes,
+    ops,
+    plans,
+    probes,
+    projects,
+    resize,
+    specs,
+    streams,
+    suspend,
+    topology,
+    uploads,
+)
 from regroup.service.operations.services import Services
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from benchmarks import stats
 from benchmarks.peers.workload import RANKS
-from regroup.service.chaos.fault_plan import (LOSES_A_NODE, Blow, Plan, fault, spaced)
-from regroup.service.chaos.observation import (Fallen, Record)
+from regroup.service.chaos.fault_plan import LOSES_A_NODE, Blow, Plan, fault, spaced
+from regroup.service.chaos.observation import Fallen, Record
 
 _PHASES = ("forward", "backward", "optimizer")
 _FIRST = 12

@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks import stats
 from benchmarks.facts import machine_facts
-from regroup.api.chaos.suite import (Case, run_cases)
+from regroup.api.chaos.suite import Case, run_cases
 from regroup.service.chaos.scenarios import SCENARIOS
 
 SEEDS = (1, 2, 3)

@@ -10,10 +10,10 @@ from benchmarks.fault_rows import OFTEN_MIRRORED
 from benchmarks.peers.workload import NODES, RANKS, SLOTS
 from regroup.api.chaos.server_process import LocalService
 from regroup.service.chaos import fault_plan as plans
-from regroup.service.chaos.fault_plan import (LOSES_A_NODE, Plan)
+from regroup.service.chaos.fault_plan import LOSES_A_NODE, Plan
 from regroup.service.chaos.observation import Record
+from regroup.service.local import leftovers, ray_cluster
 from regroup.service.policy.accounting import TimeClass, goodput
-from regroup.service.local import (leftovers, ray_cluster)
 
 _EVERY_S = 20.0
 _MIXES: Mapping[str, Mapping[str, float]] = {"mix": plans.MIX, "rank_exits": {"rank_exit": 1.0}}

@@ -23,7 +23,7 @@ from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
 from benchmarks.peers.bare_loop import BareSettings
 from benchmarks.peers.trainer_alone import AloneSettings
 from benchmarks.peers.workload import RANKS, Workload, write_text
-from regroup.service.spec.job import (JobSpec, parse_spec)
+from regroup.service.spec.job import JobSpec, parse_spec
 from regroup.workers.data.tokenize import prepare
 
 LAYOUTS: dict[str, dict[str, Any]] = {

@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from regroup.service.domain.topology import DOMAIN_LEVELS, Level
 from regroup.service.policy.placement.communication_cost import Axis
-from regroup.service.policy.placement.link_speeds import (GPU_LINKS, Links)
+from regroup.service.policy.placement.link_speeds import GPU_LINKS, Links
 from regroup.service.policy.placement.place import Placement
-from regroup.service.domain.topology import (DOMAIN_LEVELS, Level)
 from regroup.service.policy.placement.traffic import Work
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.placement_model import Spot, model_of, spelled_out, spots_of
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.placement.link_speeds import GPU_LINKS
-from regroup.service.policy.placement.place import (Demand, Placement, place)
-from regroup.service.policy.placement.search import (BROKEN_COSTS, BROKEN_NODE_COSTS)
 from regroup.service.domain.topology import Node
+from regroup.service.policy.placement.link_speeds import GPU_LINKS
+from regroup.service.policy.placement.place import Demand, Placement, place
+from regroup.service.policy.placement.search import BROKEN_COSTS, BROKEN_NODE_COSTS
 from regroup.service.policy.placement.traffic import axes
 
 

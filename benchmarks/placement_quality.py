@@ -2,19 +2,9 @@
 
     python -m benchmarks.placement_quality --json PATH
 
-Nothing here runs a job: what is compared is the communication that `service/policy/placement/communication_cost.py` predicts for a
-step, spelled out rank by rank (`spelled_out`), and what is left over of nodes. Seeds, trace, layouts and the model of
-PACK are fixed below.
-
-**The model of PACK** (Ray 2.60, `BundlePackSchedulingPolicy` with `LeastResourceScorer`): bundles of one device each.
-The node that scores highest, with the largest share free after one bundle, takes as many as it holds; then the next.
-Equal nodes come in the order of a hash map, which is that of their ids. Ranks follow the bundles, node by node, as Ray
-Train sorts its workers. Ray knows nothing of groups, so a TP group may lie across nodes.
-**Chance** deals ranks to free devices at random. **Best-fit** is the rule this project had before: the fewest nodes,
-the largest first, the tightest last, in the order of their names.
-
-A gain is the geometric mean, over the jobs of the trace that talk at all, of their communication as the other placed
-them over ours; jobs of one node are among them, where nobody can gain anything over PACK.
+Nothing here runs a job: the benchmark compares the communication that
+`service/policy/placement/communication_cost.py` predicts for a step, spelled out rank by rank (`spelled_out`), and
+what is left over of nodes. Seeds, trace, layouts and the model of PACK are fixed below.
 """
 
 import math
@@ -28,10 +18,10 @@ from typing import Any
 from benchmarks.placement_model import Spot, model_of, spelled_out, spots_of
 from benchmarks.placement_optimum import gaps
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.placement.link_speeds import (GPU_LINKS, Links, LinkSpeed)
-from regroup.service.policy.placement.place import (Demand, Placement, Site, place)
-from regroup.service.domain.topology import (Level, Node)
-from regroup.service.policy.placement.traffic import (Work, axes)
+from regroup.service.domain.topology import Level, Node
+from regroup.service.policy.placement.link_speeds import GPU_LINKS, Links, LinkSpeed
+from regroup.service.policy.placement.place import Demand, Placement, Site, place
+from regroup.service.policy.placement.traffic import Work, axes
 
 SEED = 20261122
 _DEVICES = 8

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.placement.place import (Demand, Placement, place)
 from regroup.service.domain.topology import Node
-from regroup.service.policy.placement.traffic import (Work, axes)
+from regroup.service.policy.placement.place import Demand, Placement, place
+from regroup.service.policy.placement.traffic import Work, axes
 
 NODES = (1250, 2500, 5000, 10_000)
 _IN_RACK, _IN_BLOCK = 16, 256

@@ -21,12 +21,12 @@ from benchmarks.output import arguments, write_result
 from regroup.service.domain.hardware import DEVICES
 from regroup.service.planner.constants import Constants
 from regroup.service.planner.fit import fit
+from regroup.service.planner.measured_rows import Row, RowError, read_row
 from regroup.service.planner.memory_model import peak_bytes
 from regroup.service.planner.model_shape import PRESETS
-from regroup.service.planner.types import (Cluster, Work)
-from regroup.service.planner.measured_rows import (Row, RowError, read_row)
 from regroup.service.planner.search import Limits, search
 from regroup.service.planner.time_model import step_time
+from regroup.service.planner.types import Cluster, Work
 
 _ELIGIBLE = ("layers", "hidden", "seq", "gpu", "gpus", "tp", "pp", "mbs", "gbs", "precision")
 _MEASURED = ("iter_s", "tok_s_gpu", "tflops_gpu")

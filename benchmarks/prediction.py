@@ -19,17 +19,17 @@ from benchmarks.served import Served, served
 from regroup.api.cli.spec_input.spec_file import read_spec
 from regroup.service.domain.hardware import find_device
 from regroup.service.domain.layout import Layout
-from regroup.service.planner.cpu_calibration import (constants_of, costs_of)
+from regroup.service.domain.topology import DOMAIN_LEVELS
 from regroup.service.planner.constants import FITTED
+from regroup.service.planner.cpu_calibration import constants_of, costs_of
 from regroup.service.planner.formulas import TORCH_ADAM
 from regroup.service.planner.memory_model import peak_bytes
 from regroup.service.planner.model_shape import Model
-from regroup.service.planner.types import (Cluster, Plan, Work)
 from regroup.service.planner.time_model import step_time
-from regroup.service.policy.measurements.results import Measured
-from regroup.service.policy.measurements.parse import read
+from regroup.service.planner.types import Cluster, Plan, Work
 from regroup.service.policy.measurements.hardware_overlay import hardware
-from regroup.service.domain.topology import DOMAIN_LEVELS
+from regroup.service.policy.measurements.parse import read
+from regroup.service.policy.measurements.results import Measured
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "pretrain-cpython.yaml"
 LAYOUTS: Mapping[str, tuple[dict[str, Any], Plan]] = {

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from regroup.workers.os.proc_environ import (arguments, variables)
+from regroup.workers.os.proc_environ import arguments, variables
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 

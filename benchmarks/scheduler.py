@@ -22,13 +22,13 @@ from typing import Any
 
 from benchmarks.output import arguments, write_result
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.placement.place import (Demand, Placement, place)
-from regroup.service.policy.scheduling.decide import (Turn, decide)
+from regroup.service.domain.topology import Node
+from regroup.service.policy.placement.place import Demand, Placement, place
+from regroup.service.policy.scheduling.decide import Turn, decide
+from regroup.service.policy.scheduling.entries import Priority, Running, Size, Waiting
 from regroup.service.policy.scheduling.quota import Quota
 from regroup.service.simulator.simulator import simulate
-from regroup.service.domain.topology import Node
-from regroup.service.policy.scheduling.entries import (Priority, Running, Size, Waiting)
-from regroup.service.simulator.traces import (ClusterPart, failures, jobs, nodes_of)
+from regroup.service.simulator.traces import ClusterPart, failures, jobs, nodes_of
 
 SEED = 20261122
 SCENES = 5

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from regroup.api.app import openapi
-from regroup.api.cli.docs import (cli_reference, spec_reference)
+from regroup.api.cli.docs import cli_reference, spec_reference
 from regroup.service.chaos.faults_page import faults_page
-from regroup.service.spec.layout_rules import rules_doc
 from regroup.service.domain.states import state_diagram
+from regroup.service.spec.layout_rules import rules_doc
 
 ROOT = Path(__file__).resolve().parent.parent
 STATES = f"""# Job states

@@ -1,6 +1,6 @@
-"""What all tests share is in `tests/fixtures/house`: leaks, PostgreSQL, Prometheus, Redis, S3, the wheel, groups."""
+"""What all tests share is in `tests/support`: leaks, PostgreSQL, Prometheus, Redis, S3, the wheel, requirements."""
 
-# groups last: it asks the others what they need.
+# requirements last: it asks the others what they need.
 pytest_plugins = [
     "tests.support.leaks",
     "tests.support.postgres",
@@ -8,5 +8,6 @@ pytest_plugins = [
     "tests.support.redis",
     "tests.support.s3",
     "tests.support.wheel",
+    "tests.support.job_story",
     "tests.support.requirements",
 ]

@@ -11,7 +11,8 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from tests.support.wheel import (PACKAGES, ROOT, run)
+
+from tests.support.wheel import PACKAGES, ROOT, run
 
 FORBIDDEN_NAMES = {
     "helper": "the thing it does",

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from regroup.service.domain.errors import (ConflictError, NotFoundError)
-from regroup.service.local import (ray_cluster, processes)
-from regroup.service.server import control_plane
+from regroup.service.domain.errors import ConflictError, NotFoundError
+from regroup.service.local import processes, ray_cluster
 from regroup.service.local.processes import Process
+from regroup.service.server import control_plane
 
 _CONTROL, _RAYLET = "control", "raylet"
 _SUPERVISOR, _AGENTS = b"ray::SupervisorActor", (b"ray::NodeAgent", b"ray::StandbyAgent")

@@ -8,9 +8,9 @@ from regroup.api.chaos.checkpoint_check import loadable
 from regroup.api.client.client import Client
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.fault_plan import Plan
-from regroup.service.chaos.observation import (Fallen, Record)
-from regroup.service.local import leftovers
+from regroup.service.chaos.observation import Fallen, Record
 from regroup.service.domain.states import JobState
+from regroup.service.local import leftovers
 
 _VERIFY_EVERY_S = 1.0
 _GONE_WITHIN_S = 30.0

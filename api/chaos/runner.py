@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from regroup.api.chaos.server_process import LocalService
-from regroup.api.chaos.recorder import (LoadableCheckpoints, recorded)
-from regroup.api.client.client import (ApiError, Client)
-from regroup.api.schemas.jobs import Job
-from regroup.service.chaos.fault_plan import (LOSES_A_NODE, Blow, Plan)
-from regroup.service.chaos.observation import (Fallen, Record)
 from regroup.api.chaos import local_faults
 from regroup.api.chaos.local_faults import Struck
+from regroup.api.chaos.recorder import LoadableCheckpoints, recorded
+from regroup.api.chaos.server_process import LocalService
+from regroup.api.client.client import ApiError, Client
+from regroup.api.schemas.jobs import Job
+from regroup.service.chaos.fault_plan import LOSES_A_NODE, Blow, Plan
+from regroup.service.chaos.observation import Fallen, Record
 from regroup.service.domain.states import JobState
 
 _LOOK_S, _LOOK_CLOSELY_S = 0.2, 0.02

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from regroup.service.local import marked_processes
+from regroup.api.chaos.local_faults import LocalStrikes
 from regroup.api.client.client import Client
 from regroup.service.domain.errors import UnavailableError
-from regroup.service.local import ray_cluster
-from regroup.api.chaos.local_faults import LocalStrikes
+from regroup.service.local import marked_processes, ray_cluster
 from regroup.service.settings import Settings
 
 _START_WITHIN_S = 120.0

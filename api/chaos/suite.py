@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regroup.api.chaos.runner import (Tell, conduct)
+from regroup.api.chaos.runner import Tell, conduct
 from regroup.api.chaos.server_process import LocalService
 from regroup.service.chaos import fault_plan as plans
 from regroup.service.chaos.fault_plan import Plan

@@ -6,7 +6,26 @@ from typing import Annotated, Any
 
 import typer
 
-from regroup.api.cli.commands import (chaos, drain, evidence, exec, nodes, job_plan, plan, probe, projects, inspect, resize, run, serve, simulate, submit, suspend, topology, watch)
+from regroup.api.cli.commands import (
+    chaos,
+    drain,
+    evidence,
+    exec,
+    inspect,
+    job_plan,
+    nodes,
+    plan,
+    probe,
+    projects,
+    resize,
+    run,
+    serve,
+    simulate,
+    submit,
+    suspend,
+    topology,
+    watch,
+)
 from regroup.api.cli.common import exit_codes
 
 app = typer.Typer(

@@ -23,15 +23,16 @@ from typing import Any, Self, TypeVar
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from regroup.api.schemas import (drains, projects, resize, jobs as schemas, suspend)
-from regroup.api.client import (exec as executing, plans, probes, uploads)
-from regroup.api.schemas.exec import ExecEvent
+from regroup.api.client import drains, plans, probes, projects, resize, suspend, uploads
+from regroup.api.client import exec as exec_stream
 from regroup.api.client.nodes import NodeCalls
-from regroup.api.client.sse import (ServerEvent, read_events)
-from regroup.api.schemas.stacks import (RankStack, Stacks)
+from regroup.api.client.sse import ServerEvent, read_events
+from regroup.api.schemas import jobs as schemas
+from regroup.api.schemas.exec import ExecEvent
+from regroup.api.schemas.stacks import RankStack, Stacks
 from regroup.service.domain.errors import RegroupError
-from regroup.service.spec.job import JobSpec
 from regroup.service.domain.states import JobState
+from regroup.service.spec.job import JobSpec
 
 DEFAULT_URL = "http://127.0.0.1:8500"
 _AGAIN = frozenset({429, 502, 503, 504})
@@ -179,7 +180,7 @@ class Client(NodeCalls, plans.PlanCalls, probes.ProbeCalls, projects.ProjectCall
     ) -> Iterator[ExecEvent]:
         """Run a command in the place of a rank: `ExecStarted`, `ExecOutput` as it comes, `ExecExit`.
 
-        Closing the iterator ends the command. See `executing.events` for what it raises.
+        Closing the iterator ends the command. See `exec_stream.events` for what it raises.
         """
         asked: dict[str, Any] = {"command": list(command), "rank": rank, "timeout": timeout}
         asked["stdin"] = base64.b64encode(stdin).decode()
@@ -189,7 +190,7 @@ class Client(NodeCalls, plans.PlanCalls, probes.ProbeCalls, projects.ProjectCall
             path = f"/v1/jobs/{job}/exec"
             return self._http.stream("POST", path, params={"project": project}, json=asked, timeout=timeouts)
 
-        return executing.events(opened, _refused)
+        return exec_stream.events(opened, _refused)
 
     def incidents(self, job: str, *, project: str = "default") -> list[schemas.Incident]:
         """Oldest first."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from regroup.api.live.follow import Feed
 from regroup.api.client.client import Client
+from regroup.api.live.follow import Feed
 from regroup.service.domain.errors import UnavailableError
 
 _PATIENCE_S = 3.0

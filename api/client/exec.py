@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager
 
 import httpx2
 
-from regroup.api.schemas.exec import (EVENTS, ExecEvent)
 from regroup.api.client.sse import read_events
+from regroup.api.schemas.exec import EVENTS, ExecEvent
 from regroup.service.domain.errors import UnavailableError
 
 Open = Callable[[], AbstractContextManager[httpx2.Response]]

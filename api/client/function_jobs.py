@@ -1,7 +1,8 @@
 """`regroup.submit`: a function of this process, defined in a module or in a notebook cell, as a job.
 
 It travels inside the job's code archive: the pickled function, the cloudpickle that wrote it, and a module
-`regroup_submitted` that reads it back (`workers/rank/submitted_function.py`). To the service it is a job of kind `function`.
+`regroup_submitted` that reads it back (`workers/rank/submitted_function.py`). To the service it is a job of kind
+`function`.
 """
 
 import inspect
@@ -19,9 +20,9 @@ from typing import Any, cast
 import cloudpickle
 
 from regroup.api.client.discovery import connect
+from regroup.api.client.function_pickle import Pickled, pickled
 from regroup.api.client.job import Job
-from regroup.api.client.function_pickle import (Pickled, pickled)
-from regroup.service.domain.errors import (FieldIssue, SpecError)
+from regroup.service.domain.errors import FieldIssue, SpecError
 
 MODULE = "regroup_submitted"
 """Name of the module that the function is found in, on the nodes."""

@@ -3,11 +3,11 @@
 import os
 from typing import Any
 
-from regroup.api.schemas import jobs
-from regroup.api.client.discovery import (connect, feed)
-from regroup.api.live.follow import (display, follow)
+from regroup.api.client.discovery import connect, feed
+from regroup.api.client.notebook import Cell, is_notebook
+from regroup.api.live.follow import display, follow
 from regroup.api.live.job_view import JobView
-from regroup.api.client.notebook import (Cell, is_notebook)
+from regroup.api.schemas import jobs
 from regroup.service.domain.errors import RegroupError
 from regroup.service.domain.states import JobState
 

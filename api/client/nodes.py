@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from regroup.api.schemas.nodes import (Node, NodeList)
+from regroup.api.schemas.nodes import Node, NodeList
 from regroup.api.schemas.topology import Topology
 
 T = TypeVar("T", bound=BaseModel)

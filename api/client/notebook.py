@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from regroup.api.live.screen import screen
 from regroup.api.live.job_view import JobView
+from regroup.api.live.screen import screen
 
 _WIDTH = 110
 """Characters; what a cell of a usual notebook shows without wrapping."""

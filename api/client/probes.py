@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from regroup.api.schemas.probes import (Probe, ProbeList)
 from regroup.api.schemas.jobs import Job
+from regroup.api.schemas.probes import Probe, ProbeList
 
 T = TypeVar("T", bound=BaseModel)
 

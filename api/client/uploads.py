@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx2
 
+from regroup.api.client.code_archive import Archive, ArchiveError, of_file, pack
 from regroup.api.schemas import jobs
-from regroup.api.client.code_archive import (Archive, ArchiveError, of_file, pack)
 
 PIECE_BYTES = 4 * 2**20
 """Sent at once: small enough that a broken connection costs little."""

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.live import Live
 
+from regroup.api.live.job_view import JobView, add_steps, fold, with_job
 from regroup.api.live.line_log import changes
 from regroup.api.live.screen import screen
-from regroup.api.live.job_view import (JobView, add_steps, fold, with_job)
 
 _LOOK_S = 1.0
 """What no stream tells is asked so often: what each rank is at, how far starting is."""

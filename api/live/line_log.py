@@ -2,9 +2,9 @@
 
 import math
 
+from regroup.api.live.formatting import duration, layout_text, number
+from regroup.api.live.job_view import INCIDENT_PHASES, Incident, JobView, Step, step_text
 from regroup.api.live.predictions import beside
-from regroup.api.live.formatting import (duration, layout_text, number)
-from regroup.api.live.job_view import (INCIDENT_PHASES, Incident, JobView, Step, step_text)
 
 _STEP_LINES = 20
 """So many step lines in a run of any length, beside the first, the last and those with a held-out loss."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from regroup.api.live.formatting import (duration, size)
+from regroup.api.live.formatting import duration, size
 
 FIGURES: Mapping[str, str] = {"step_s": "step", "peak_bytes": "memory", "bubble": "bubble"}
 """Field of a prediction → what it is called."""

@@ -8,10 +8,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from regroup.api.live.predictions import beside
 from regroup.api.live.braille_plot import plot
-from regroup.api.live.formatting import (duration, layout_text, number)
-from regroup.api.live.job_view import (INCIDENT_PHASES, Incident, JobView, Rank, step_text)
+from regroup.api.live.formatting import duration, layout_text, number
+from regroup.api.live.job_view import INCIDENT_PHASES, Incident, JobView, Rank, step_text
+from regroup.api.live.predictions import beside
 
 _STATE_STYLE = {
     "SUCCEEDED": "bold green",

@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from regroup.api.schemas.job_plan import Prediction
 from regroup.api.schemas.topology import Choice
 from regroup.service.domain.layout import Layout
-from regroup.service.spec.job import JobSpec
 from regroup.service.domain.states import JobState
+from regroup.service.spec.job import JobSpec
 
 
 class _Wire(BaseModel):

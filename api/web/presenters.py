@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from regroup.api.schemas import jobs
-from regroup.api.schemas.jobs import (Job, JobSummary)
-from regroup.service.operations.jobs import JobDetail
+from regroup.api.schemas.jobs import Job, JobSummary
 from regroup.service.domain.states import JobState
+from regroup.service.operations.jobs import JobDetail
 from regroup.service.store.records import Incident, JobRow
 
 _OWN_RESULTS = frozenset({"step", "parameters", "samples", "parameter_count"})

@@ -12,9 +12,18 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 
-from regroup.api.schemas.jobs import (Problem, WrongField)
-from regroup.service.blobs.store import (DamagedUploadError, TooLargeError)
-from regroup.service.domain.errors import (ConflictError, FieldIssue, ForbiddenError, NotFoundError, PreconditionError, RegroupError, SpecError, UnavailableError)
+from regroup.api.schemas.jobs import Problem, WrongField
+from regroup.service.blobs.store import DamagedUploadError, TooLargeError
+from regroup.service.domain.errors import (
+    ConflictError,
+    FieldIssue,
+    ForbiddenError,
+    NotFoundError,
+    PreconditionError,
+    RegroupError,
+    SpecError,
+    UnavailableError,
+)
 from regroup.service.operations.jobs import KeyReusedError
 from regroup.service.spec.workload import without_tag
 

@@ -37,10 +37,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.gate import GateClient
 from benchmarks.peers.workload import Workload
-from regroup.workers.models.transformer import Transformer, build
-from regroup.workers.parallel.parallelize import initialise
 from regroup.workers.data.sampler import permute
 from regroup.workers.data.token_file import TokenFile
+from regroup.workers.models.transformer import Transformer, build
+from regroup.workers.parallel.parallelize import initialise
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ import torch
 import torch.distributed as dist
 
 from benchmarks import gated_trainer
-from regroup.workers.train import trainer
-from regroup.workers.contract.messages import (Buffers, Join, Message, Restore, StepRow, WantBuffers)
 from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_PER_RANK
+from regroup.workers.contract.messages import Buffers, Join, Message, Restore, StepRow, WantBuffers
+from regroup.workers.contract.progress_page import PAGE_BYTES, Progress
 from regroup.workers.rank.context import Context
 from regroup.workers.rank.malloc_tuning import keep_freed_memory
-from regroup.workers.rank.progress_page import (PAGE_BYTES, Progress)
+from regroup.workers.train import trainer
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from regroup.service.domain.errors import (ConflictError, RegroupError)
+from regroup.service.domain.errors import ConflictError, RegroupError
 
 _CHUNK_BYTES = 4 * 2**20
 _UPLOAD_KEPT_S = 24 * 3600.0

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from regroup.service.blobs.backend import (BlobFolder, DamagedUploadError, OffsetError)
-from regroup.service.domain.errors import (RegroupError, UnavailableError)
+from regroup.service.blobs.backend import BlobFolder, DamagedUploadError, OffsetError
+from regroup.service.domain.errors import RegroupError, UnavailableError
 
 __all__ = ["Announced", "Blobs", "DamagedUploadError", "OffsetError", "TooLargeError", "Upload"]
 _PREFIX = "sha256:"

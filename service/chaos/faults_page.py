@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from regroup.service.chaos.fault_plan import MIX, OUTSIDE
 from regroup.service.chaos.invariants import MEANINGS
-from regroup.service.chaos.fault_plan import (MIX, OUTSIDE)
 from regroup.service.chaos.report import elsewhere_page
 from regroup.service.chaos.scenarios import place
 

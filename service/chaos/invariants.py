@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from regroup.service.chaos.observation import Record
-from regroup.service.domain.states import (TRANSITIONS, JobState)
+from regroup.service.domain.states import TRANSITIONS, JobState
 
 _SUM_WITHIN = 0.01
 _ROUNDING_S = 0.05

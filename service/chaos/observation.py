@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from regroup.service.chaos.fault_plan import (STRIKES_THE_JOB, Plan)
+from regroup.service.chaos.fault_plan import STRIKES_THE_JOB, Plan
 
 Json = Mapping[str, Any]
 

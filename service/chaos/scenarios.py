@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from regroup.service.chaos.fault_plan import Blow, Plan, fault
 from regroup.service.chaos.invariants import Expected
-from regroup.service.chaos.fault_plan import (Blow, Plan, fault)
 
 RANKS, NODES = 4, 2
 STEPS, CHECKPOINT_EVERY = 24, 8

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from regroup.service.policy.placement.place import (Demand, Placement, Seat)
+from regroup.service.domain.topology import Node, domain_of
+from regroup.service.policy.placement.place import Demand, Placement, Seat
 from regroup.service.policy.scheduling.decide import Turn
-from regroup.service.domain.topology import (Node, domain_of)
-from regroup.service.ports.cluster import (Cluster, Grant, agent_name, grant_name, supervisor_name)
+from regroup.service.ports.cluster import Cluster, Grant, agent_name, grant_name, supervisor_name
 from regroup.service.store.records import Allotment, JobRow
 
 

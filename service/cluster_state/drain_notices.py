@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from regroup.service.policy.recovery.drain_deadlines import (Notice, merged)
 from regroup.service.domain.topology import Node
+from regroup.service.policy.recovery.drain_deadlines import Notice, merged
 from regroup.service.ports.cluster import Cluster
 from regroup.service.store.records import DrainRow
 from regroup.service.store.store import Store

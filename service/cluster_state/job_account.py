@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from regroup.service.domain.states import JobState
 from regroup.service.policy.accounting import (
     Mark,
     TimeClass,
@@ -13,7 +14,6 @@ from regroup.service.policy.accounting import (
     seconds_until_dead,
     steps_lost,
 )
-from regroup.service.domain.states import JobState
 from regroup.service.store.records import Event, JobRow
 from regroup.service.store.store import Store
 

@@ -5,11 +5,22 @@ from dataclasses import replace
 
 import structlog
 
-from regroup.service.policy.detection.node_quarantine import (MEMORY_S, Happening, NodeEvent, Rule, fault_of, fell_silent_as, judge_all, key_of_proof, key_of_silence, unproven)
-from regroup.service.domain.topology import Node
-from regroup.service.ports.cluster import (Cluster, SupervisorEvent)
-from regroup.service.cluster_state.shared_spares import without_kept
 from regroup.service.cluster_state.drain_notices import nodes_to_use
+from regroup.service.cluster_state.shared_spares import without_kept
+from regroup.service.domain.topology import Node
+from regroup.service.policy.detection.node_quarantine import (
+    MEMORY_S,
+    Happening,
+    NodeEvent,
+    Rule,
+    fault_of,
+    fell_silent_as,
+    judge_all,
+    key_of_proof,
+    key_of_silence,
+    unproven,
+)
+from regroup.service.ports.cluster import Cluster, SupervisorEvent
 from regroup.service.settings import Settings
 from regroup.service.store.records import Allotment, JobRow, Lease
 from regroup.service.store.store import Store

@@ -2,10 +2,10 @@
 
 import structlog
 
-from regroup.service.policy.measurements.results import Measured
-from regroup.service.policy.measurements.parse import read
-from regroup.service.domain.topology import DOMAIN_LEVELS
 from regroup.service.domain.states import JobState
+from regroup.service.domain.topology import DOMAIN_LEVELS
+from regroup.service.policy.measurements.parse import read
+from regroup.service.policy.measurements.results import Measured
 from regroup.service.store.records import JobFilter, JobRow
 from regroup.service.store.store import Store
 

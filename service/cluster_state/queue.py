@@ -4,15 +4,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from regroup.service.policy.placement.place import (Demand, Shortage)
+from regroup.service.domain.states import JobState
+from regroup.service.policy.placement.place import Demand, Shortage
+from regroup.service.policy.scheduling.decide import Rule, demand_of, position, sizes_of
+from regroup.service.policy.scheduling.entries import Preemptibility, Priority, Running, Size, Waiting, shrinking
 from regroup.service.policy.scheduling.preemption import given_up
-from regroup.service.policy.scheduling.decide import (Rule, demand_of, position, sizes_of)
-from regroup.service.policy.scheduling.quota import (Hold, Quota)
-from regroup.service.policy.scheduling.entries import (Preemptibility, Priority, Running, Size, Waiting, shrinking)
+from regroup.service.policy.scheduling.quota import Hold, Quota
 from regroup.service.settings import Settings
 from regroup.service.spec.job import JobSpec
-from regroup.service.domain.states import JobState
-from regroup.service.store.projects import (RESIZE, gives_all_up)
+from regroup.service.store.projects import RESIZE, gives_all_up
 from regroup.service.store.records import Allotment, JobRow, ProjectRow
 from regroup.service.store.store import Store
 

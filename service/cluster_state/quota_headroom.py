@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 from regroup.service.cluster_state import queue as shown
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.placement.demand import Demand
-from regroup.service.policy.scheduling.decide import (books_of, demand_of)
-from regroup.service.policy.scheduling.quota import (Books, Held)
-from regroup.service.policy.scheduling.capacity import Rooms
 from regroup.service.domain.topology import Node
-from regroup.service.policy.scheduling.entries import (Preemptibility, firm)
+from regroup.service.policy.placement.demand import Demand
+from regroup.service.policy.scheduling.capacity import Rooms
+from regroup.service.policy.scheduling.decide import books_of, demand_of
+from regroup.service.policy.scheduling.entries import Preemptibility, firm
+from regroup.service.policy.scheduling.quota import Books, Held
 from regroup.service.store.records import JobRow
 from regroup.service.store.store import Store
 

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from regroup.service.policy.scheduling.shared_spares import (Keeper, Part, kept, why_kept)
-from regroup.service.domain.topology import (Kind, Node)
 from regroup.service.cluster_state.allocations import without_allotted
+from regroup.service.domain.topology import Kind, Node
+from regroup.service.policy.scheduling.shared_spares import Keeper, Part, kept, why_kept
 from regroup.service.store.records import Allotment, JobRow, ProjectRow
 from regroup.service.store.store import Store
 

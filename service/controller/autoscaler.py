@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from regroup.service.policy.scheduling.autoscaler_request import (Bundle, NodeRequest)
+from regroup.service.policy.scheduling.autoscaler_request import Bundle, NodeRequest
 from regroup.service.ports.cluster import Cluster
 
 _AGAIN_S = 15.0

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from regroup.service.policy.elasticity import autosize
-from regroup.service.policy.elasticity.autosize import (Running, grown)
 from regroup.service.domain.states import Reason
+from regroup.service.policy.elasticity import autosize
+from regroup.service.policy.elasticity.autosize import Running, grown
 from regroup.service.store.records import Incident, JobRow
 
 _LOOK_S = 5.0

@@ -10,22 +10,22 @@ from uuid import uuid4
 
 import structlog
 
-from regroup.service.domain.errors import (IllegalTransitionError, NotFoundError, PreconditionError, UnavailableError)
-from regroup.service.policy.scheduling.autoscaler_request import NodeRequest
-from regroup.service.policy.scheduling.preemption import (Shrink, Suspend)
-from regroup.service.policy.scheduling.decide import (Turn, Wait)
-from regroup.service.controller import fences
 from regroup.service.cluster_state.allocations import allot
-from regroup.service.cluster_state.quota_headroom import Allowance
-from regroup.service.controller.autoscaler import Asking
-from regroup.service.ports.cluster import (Cluster, ClusterUnavailableError, job_of)
-from regroup.service.controller.job_reconciler import (Leading, clean, say_unwell, tend)
-from regroup.service.controller.preemption import make_room
 from regroup.service.cluster_state.drain_notices import Notices
-from regroup.service.controller.scheduling import (PLACEABLE, Ordering)
+from regroup.service.cluster_state.quota_headroom import Allowance
+from regroup.service.controller import fences
+from regroup.service.controller.autoscaler import Asking
+from regroup.service.controller.job_reconciler import Leading, clean, say_unwell, tend
+from regroup.service.controller.preemption import make_room
 from regroup.service.controller.prewarm import Warmth
+from regroup.service.controller.scheduling import PLACEABLE, Ordering
+from regroup.service.domain.errors import IllegalTransitionError, NotFoundError, PreconditionError, UnavailableError
+from regroup.service.domain.states import JobState, Reason
+from regroup.service.policy.scheduling.autoscaler_request import NodeRequest
+from regroup.service.policy.scheduling.decide import Turn, Wait
+from regroup.service.policy.scheduling.preemption import Shrink, Suspend
+from regroup.service.ports.cluster import Cluster, ClusterUnavailableError, job_of
 from regroup.service.settings import Settings
-from regroup.service.domain.states import (JobState, Reason)
 from regroup.service.store.records import Condition, JobRow, Lease
 from regroup.service.store.store import Store
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import structlog
 
-from regroup.service.policy.recovery.drain_deadlines import (Notice, change_due_s, deadline_of, leave_by_s)
-from regroup.service.ports.cluster import Cluster
-from regroup.service.controller.substitution import (give_back, members, plan_of, take_heirs)
-from regroup.service.cluster_state.node_health import NodeHealth
 from regroup.service.cluster_state.drain_notices import Notices
+from regroup.service.cluster_state.node_health import NodeHealth
+from regroup.service.controller.substitution import give_back, members, plan_of, take_heirs
 from regroup.service.domain.states import JobState
+from regroup.service.policy.recovery.drain_deadlines import Notice, change_due_s, deadline_of, leave_by_s
+from regroup.service.ports.cluster import Cluster
 from regroup.service.store.records import Allotment, JobRow, Lease
 from regroup.service.store.store import Store
 

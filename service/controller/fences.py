@@ -4,10 +4,10 @@ import asyncio
 
 import structlog
 
+from regroup.service.cluster_state.node_health import NodeHealth
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.domain.topology import Node
 from regroup.service.ports.cluster import Cluster
-from regroup.service.cluster_state.node_health import NodeHealth
 from regroup.service.settings import Settings
 
 _log = structlog.get_logger(__name__)

@@ -9,29 +9,38 @@ from typing import Any
 
 import structlog
 
-from regroup.service.domain.errors import (IllegalTransitionError, NotFoundError, UnavailableError)
-from regroup.service.policy.accounting import goodput
-from regroup.service.cluster_state.job_account import Account
-from regroup.service.cluster_state.allocations import (grant_of, members_of, node_of, take_all)
-from regroup.service.cluster_state.quota_headroom import Allowance
-from regroup.service.ports.cluster import (Cluster, ClusterUnavailableError, GrantRefusedError, SupervisorGoneError, SyncReply, SyncRequest, job_of, supervisor_name)
-from regroup.service.controller.drain import Draining
-from regroup.service.controller.substitution import plan_of
-from regroup.service.controller.low_utilization import (LowUse, low_use_rule)
-from regroup.service.controller.preemption import room_intent
-from regroup.service.cluster_state.node_health import (NodeHealth, rule_of)
+from regroup.service.cluster_state.allocations import grant_of, members_of, node_of, take_all
 from regroup.service.cluster_state.drain_notices import Notices
-from regroup.service.controller.predictions import Predicting
+from regroup.service.cluster_state.job_account import Account
+from regroup.service.cluster_state.node_health import NodeHealth, rule_of
+from regroup.service.cluster_state.quota_headroom import Allowance
+from regroup.service.controller.drain import Draining
 from regroup.service.controller.layout_trials import Refining
+from regroup.service.controller.low_utilization import LowUse, low_use_rule
 from regroup.service.controller.node_replacement import Replacing
+from regroup.service.controller.predictions import Predicting
+from regroup.service.controller.preemption import room_intent
 from regroup.service.controller.resize import Resizing
 from regroup.service.controller.spares import Sparing
+from regroup.service.controller.substitution import plan_of
+from regroup.service.domain.errors import IllegalTransitionError, NotFoundError, UnavailableError
+from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.policy.accounting import goodput
+from regroup.service.ports.cluster import (
+    Cluster,
+    ClusterUnavailableError,
+    GrantRefusedError,
+    SupervisorGoneError,
+    SyncReply,
+    SyncRequest,
+    job_of,
+    supervisor_name,
+)
 from regroup.service.settings import Settings
-from regroup.service.domain.states import (JobState, Reason, advance)
+from regroup.service.store.job_writer import SUSPEND
 from regroup.service.store.projects import RESIZE
 from regroup.service.store.records import Allotment, Condition, JobRow, Lease
 from regroup.service.store.store import Store
-from regroup.service.store.job_writer import SUSPEND
 
 _RETRY_S = 0.5
 _GATHER_S = 0.1

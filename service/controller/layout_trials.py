@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from regroup.service.domain.layout import Layout
-from regroup.service.planner.predictions import (SHOWN_STEPS, WARM_UP, measured)
-from regroup.service.policy.elasticity.layout_trials import (PATIENCE_S, TRIAL_STEPS, fastest, following, is_worth_it)
 from regroup.service.domain.states import JobState
+from regroup.service.planner.predictions import SHOWN_STEPS, WARM_UP, measured
+from regroup.service.policy.elasticity.layout_trials import PATIENCE_S, TRIAL_STEPS, fastest, following, is_worth_it
 from regroup.service.store.projects import RESIZE
 from regroup.service.store.records import Event, JobRow, Lease
 from regroup.service.store.store import Store

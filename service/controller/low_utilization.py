@@ -6,9 +6,9 @@ from collections.abc import Mapping
 import structlog
 
 from regroup.service.domain.errors import ConflictError
-from regroup.service.policy.detection.low_utilization import (Look, Rule, Use, judged, recent)
-from regroup.service.settings import Settings
 from regroup.service.domain.states import JobState
+from regroup.service.policy.detection.low_utilization import Look, Rule, Use, judged, recent
+from regroup.service.settings import Settings
 from regroup.service.store.projects import gives_all_up
 from regroup.service.store.records import WELL_USED, Condition, JobRow, Lease
 from regroup.service.store.store import Store

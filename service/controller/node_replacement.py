@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import structlog
 
-from regroup.service.ports.cluster import Cluster
-from regroup.service.controller.substitution import (members, plan_of, take_heirs)
 from regroup.service.cluster_state.node_health import NodeHealth
+from regroup.service.controller.substitution import members, plan_of, take_heirs
+from regroup.service.ports.cluster import Cluster
 from regroup.service.store.records import JobRow, Lease
 from regroup.service.store.store import Store
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import structlog
 
-from regroup.service.domain.errors import (SpecError, UnavailableError)
+from regroup.service.cluster_state.probe_results import Results
+from regroup.service.domain.errors import SpecError, UnavailableError
 from regroup.service.domain.layout import Layout
+from regroup.service.domain.topology import Node
+from regroup.service.planner.capacity import room_taken
 from regroup.service.planner.from_spec import work_of
 from regroup.service.planner.predictions import predicted
-from regroup.service.planner.capacity import room_taken
 from regroup.service.policy.measurements.results import Measured
 from regroup.service.policy.scheduling.decide import demand_of
-from regroup.service.domain.topology import Node
-from regroup.service.cluster_state.probe_results import Results
 from regroup.service.ports.cluster import Cluster
 from regroup.service.spec.job import JobSpec
 from regroup.service.store.records import Generation, JobRow, Lease

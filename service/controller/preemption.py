@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from regroup.service.policy.scheduling.preemption import (Shrink, Suspend)
 from regroup.service.domain.states import Reason
-from regroup.service.store.projects import (MAKE_ROOM, RESIZE)
+from regroup.service.policy.scheduling.preemption import Shrink, Suspend
+from regroup.service.store.job_writer import SUSPEND
+from regroup.service.store.projects import MAKE_ROOM, RESIZE
 from regroup.service.store.records import JobRow, Lease
 from regroup.service.store.store import Store
-from regroup.service.store.job_writer import SUSPEND
 
 _REASONS = {SUSPEND: Reason.SUSPENDED, MAKE_ROOM: Reason.PREEMPTED}
 """Of intents by which a job gives all up, the first that it has."""

@@ -8,26 +8,26 @@ from typing import Any
 
 import structlog
 
-from regroup.service.domain.layout import Layout
-from regroup.service.planner.fallback_layout import resplit
-from regroup.service.policy.recovery.drain_deadlines import deadline_of
-from regroup.service.policy.elasticity.autosize import shrunk
-from regroup.service.policy.placement.place import Unplaceable
-from regroup.service.policy.scheduling.decide import demand_of
-from regroup.service.policy.placement.rank_order import in_order
-from regroup.service.policy.placement.resize import reseat
-from regroup.service.domain.topology import Node
+from regroup.service.cluster_state.allocations import Member, node_of, reseated, without_allotted
+from regroup.service.cluster_state.drain_notices import Notices
+from regroup.service.cluster_state.node_health import NodeHealth
 from regroup.service.cluster_state.probe_results import Results
 from regroup.service.cluster_state.queue import waits_for_nodes
-from regroup.service.cluster_state.allocations import (Member, node_of, reseated, without_allotted)
 from regroup.service.cluster_state.quota_headroom import Allowance
-from regroup.service.ports.cluster import Cluster
-from regroup.service.controller.substitution import (give_back, members, plan_of, take)
-from regroup.service.cluster_state.node_health import NodeHealth
-from regroup.service.cluster_state.drain_notices import Notices
 from regroup.service.controller.autosize import Unasked
+from regroup.service.controller.substitution import give_back, members, plan_of, take
+from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState
-from regroup.service.store.projects import (RESIZE, gives_all_up)
+from regroup.service.domain.topology import Node
+from regroup.service.planner.fallback_layout import resplit
+from regroup.service.policy.elasticity.autosize import shrunk
+from regroup.service.policy.placement.place import Unplaceable
+from regroup.service.policy.placement.rank_order import in_order
+from regroup.service.policy.placement.resize import reseat
+from regroup.service.policy.recovery.drain_deadlines import deadline_of
+from regroup.service.policy.scheduling.decide import demand_of
+from regroup.service.ports.cluster import Cluster
+from regroup.service.store.projects import RESIZE, gives_all_up
 from regroup.service.store.records import Allotment, Condition, JobRow, Lease
 from regroup.service.store.store import Store
 

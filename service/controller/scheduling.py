@@ -6,16 +6,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from regroup.service.cluster_state import queue as shown
-from regroup.service.policy.topology.device_islands import with_fabrics
-from regroup.service.policy.placement.link_speeds import links_for
-from regroup.service.policy.measurements.results import fabrics_of
-from regroup.service.policy.scheduling.autoscaler_request import (NodeRequest, request)
-from regroup.service.policy.measurements.hardware_overlay import links
-from regroup.service.policy.scheduling.decide import (Decision, Wait, decide)
-from regroup.service.cluster_state.probe_results import Results
 from regroup.service.cluster_state.allocations import without_allotted
+from regroup.service.cluster_state.probe_results import Results
 from regroup.service.controller.job_reconciler import Leading
-from regroup.service.domain.states import (JobState, Reason)
+from regroup.service.domain.states import JobState, Reason
+from regroup.service.policy.measurements.hardware_overlay import links
+from regroup.service.policy.measurements.results import fabrics_of
+from regroup.service.policy.placement.link_speeds import links_for
+from regroup.service.policy.scheduling.autoscaler_request import NodeRequest, request
+from regroup.service.policy.scheduling.decide import Decision, Wait, decide
+from regroup.service.policy.topology.device_islands import with_fabrics
 from regroup.service.store.records import NODES_REQUESTED, START_ESTIMATED, Condition, JobRow
 
 PLACEABLE = "Placeable"

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from regroup.service.cluster_state.allocations import Member, members_of
 from regroup.service.domain.topology import Node
-from regroup.service.cluster_state.allocations import (Member, members_of)
 from regroup.service.store.records import Allotment
 
 

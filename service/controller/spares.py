@@ -6,18 +6,17 @@ from typing import Any
 
 import structlog
 
-from regroup.service.domain.layout import Layout
-from regroup.service.policy.placement.place import (Unplaceable, place_instead)
-from regroup.service.policy.scheduling.decide import demand_of
-from regroup.service.cluster_state.queue import waits_for_nodes
-from regroup.service.cluster_state.allocations import (Member, members_of, node_of, spare_for, without_allotted)
-from regroup.service.cluster_state.quota_headroom import Allowance
-from regroup.service.ports.cluster import (Cluster, agent_name)
-from regroup.service.controller.substitution import (give_back, members, plan_of, take)
-from regroup.service.cluster_state.node_health import NodeHealth
+from regroup.service.cluster_state.allocations import Member, members_of, node_of, spare_for, without_allotted
 from regroup.service.cluster_state.drain_notices import Notices
-from regroup.service.supervisor.spare_nodes import READY
+from regroup.service.cluster_state.node_health import NodeHealth
+from regroup.service.cluster_state.queue import waits_for_nodes
+from regroup.service.cluster_state.quota_headroom import Allowance
+from regroup.service.controller.substitution import give_back, members, plan_of, take
+from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState
+from regroup.service.policy.placement.place import Unplaceable, place_instead
+from regroup.service.policy.scheduling.decide import demand_of
+from regroup.service.ports.cluster import READY, Cluster, agent_name
 from regroup.service.store.projects import gives_all_up
 from regroup.service.store.records import Allotment, Condition, JobRow, Lease
 from regroup.service.store.store import Store

@@ -5,14 +5,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from regroup.service.cluster_state.allocations import (
+    Member,
+    grant_of,
+    members_of,
+    node_of,
+    seats_of,
+    take_all,
+    without_allotted,
+)
+from regroup.service.controller.spare_promotion import enlist
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.placement.place import (Placement, Unplaceable, place_instead)
-from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.domain.topology import Node
-from regroup.service.cluster_state.allocations import (Member, grant_of, members_of, node_of, seats_of, take_all, without_allotted)
-from regroup.service.ports.cluster import (Cluster, GrantRefusedError)
-from regroup.service.controller.spare_promotion import enlist
+from regroup.service.policy.placement.place import Placement, Unplaceable, place_instead
+from regroup.service.policy.scheduling.decide import demand_of
+from regroup.service.ports.cluster import Cluster, GrantRefusedError
 from regroup.service.store.records import Allotment, JobRow, Lease
 from regroup.service.store.store import Store
 

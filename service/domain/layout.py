@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 
-from regroup.service.domain.errors import (FieldIssue, SpecError)
+from regroup.service.domain.errors import FieldIssue, SpecError
 
 _MICRO_BATCH = "micro_batch"
 

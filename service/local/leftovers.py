@@ -11,7 +11,7 @@ from pathlib import Path
 
 from regroup.service.local import processes
 from regroup.service.local.processes import Process
-from regroup.workers.os.proc_environ import (arguments, variables)
+from regroup.workers.os.proc_environ import arguments, variables
 
 _SHARED_MEMORY = Path("/dev/shm")
 _LONG_LIVED = ("gcs_server", "raylet")

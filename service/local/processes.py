@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regroup.service.domain.errors import RegroupError
-from regroup.workers.os.proc_environ import (arguments, variables)
+from regroup.workers.os.proc_environ import arguments, variables
 
 _PROC = Path("/proc")
 

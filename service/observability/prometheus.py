@@ -18,18 +18,18 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as Family
 
 from regroup import __version__
-from regroup.service.domain.errors import UnavailableError
-from regroup.service.policy.accounting import device_seconds, goodput, queue_waits, steps_lost
-from regroup.service.policy.detection.node_quarantine import (Health, Rule, judge_all)
-from regroup.service.policy.measurements.results import Measured
-from regroup.service.cluster_state.probe_results import Results
-from regroup.service.observability import metric_names as names
 from regroup.service.cluster_state.job_account import Account
-from regroup.service.ports.cluster import Cluster
-from regroup.service.cluster_state.shared_spares import kept_nodes
-from regroup.service.observability.metric_names import Metric
 from regroup.service.cluster_state.node_health import closed
-from regroup.service.domain.states import (JobState, Reason)
+from regroup.service.cluster_state.probe_results import Results
+from regroup.service.cluster_state.shared_spares import kept_nodes
+from regroup.service.domain.errors import UnavailableError
+from regroup.service.domain.states import JobState, Reason
+from regroup.service.observability import metric_names as names
+from regroup.service.observability.metric_names import Metric
+from regroup.service.policy.accounting import device_seconds, goodput, queue_waits, steps_lost
+from regroup.service.policy.detection.node_quarantine import Health, Rule, judge_all
+from regroup.service.policy.measurements.results import Measured
+from regroup.service.ports.cluster import Cluster
 from regroup.service.store.records import MIRRORED, NODES_REQUESTED, WELL_USED, JobFilter, JobRow, ProjectRow, Totals
 from regroup.service.store.store import Store
 

@@ -1,9 +1,9 @@
-"""Rank output in durable storage, where agents leave it when they end (`workers/agent/checkpoints.py: archive_logs`)."""
+"""Rank output in durable storage. Agents write it when they end (`workers/agent/checkpoints.py: archive_logs`)."""
 
 import asyncio
 import posixpath
 
-from regroup.service.domain.errors import (NotFoundError, UnavailableError)
+from regroup.service.domain.errors import NotFoundError, UnavailableError
 from regroup.service.ports.cluster import LogChunk
 
 _LONG = 8 * 2**20

@@ -5,17 +5,17 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from regroup.service.domain.errors import (FieldIssue, SpecError)
+from regroup.service.cluster_state.drain_notices import nodes_to_use
+from regroup.service.cluster_state.node_health import closed
+from regroup.service.cluster_state.probe_results import Results
+from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.domain.layout import Layout
-from regroup.service.planner.auto_layout import (Chosen, choose)
-from regroup.service.planner.capacity import (Room, room_of)
 from regroup.service.planner.alternatives import splits
+from regroup.service.planner.auto_layout import Chosen, choose
+from regroup.service.planner.capacity import Room, room_of
 from regroup.service.policy.detection.node_quarantine import Rule
 from regroup.service.policy.scheduling.decide import demand_of
-from regroup.service.cluster_state.probe_results import Results
 from regroup.service.ports.cluster import Cluster
-from regroup.service.cluster_state.node_health import closed
-from regroup.service.cluster_state.drain_notices import nodes_to_use
 from regroup.service.spec.job import JobSpec
 from regroup.service.store.store import Store
 

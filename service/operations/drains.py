@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from regroup.service.domain.errors import (ConflictError, NotFoundError)
+from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.topology import Node
 from regroup.service.ports.cluster import Cluster
 from regroup.service.store.records import DrainRow

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from regroup.service.policy.detection.desync import (find_awaited, find_desync, newest_of)
+from regroup.service.policy.detection.desync import find_awaited, find_desync, newest_of
 
 _GIB = 2**30
 

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from regroup.service.domain.errors import (ConflictError, NotFoundError, RegroupError)
+from regroup.service.domain.errors import ConflictError, NotFoundError, RegroupError
 from regroup.service.ports.cluster import Cluster
 from regroup.service.store.records import JobRow
 from regroup.service.store.store import Store

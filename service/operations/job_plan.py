@@ -7,7 +7,7 @@ from typing import Any
 from regroup.service.domain.errors import SpecError
 from regroup.service.domain.layout import Layout
 from regroup.service.planner.from_spec import work_of
-from regroup.service.planner.predictions import (SHOWN_STEPS, Figures, measured, off)
+from regroup.service.planner.predictions import SHOWN_STEPS, Figures, measured, off
 from regroup.service.store.records import Generation, JobRow
 from regroup.service.store.store import Store
 

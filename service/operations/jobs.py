@@ -11,15 +11,16 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from regroup.service.blobs.store import Blobs
-from regroup.service.operations.job_plan import (Compared, JobPlan, compared, plan_of)
-from regroup.service.domain.errors import (ConflictError, FieldIssue, ForbiddenError, NotFoundError, SpecError)
-from regroup.service.operations.auto_layout import (Planned, Planning)
-from regroup.service.policy.placement.demand import Choice
-from regroup.service.operations.projects import (admitted, most_ranks)
-from regroup.service.cluster_state.queue import jobs_ahead
 from regroup.service.cluster_state.job_account import Account
-from regroup.service.spec.job import JobSpec
+from regroup.service.cluster_state.queue import jobs_ahead
+from regroup.service.domain.errors import ConflictError, FieldIssue, ForbiddenError, NotFoundError, SpecError
 from regroup.service.domain.states import JobState
+from regroup.service.operations.auto_layout import Planned, Planning
+from regroup.service.operations.job_plan import Compared, JobPlan, compared, plan_of
+from regroup.service.operations.projects import admitted, most_ranks
+from regroup.service.operations.why import Why, explain
+from regroup.service.policy.placement.demand import Choice
+from regroup.service.spec.job import JobSpec
 from regroup.service.store.history import usable
 from regroup.service.store.records import (
     Checkpoint,
@@ -34,7 +35,6 @@ from regroup.service.store.records import (
     Step,
 )
 from regroup.service.store.store import Store
-from regroup.service.operations.why import (Why, explain)
 
 _ID_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 _FOLLOW_POLL_S = 1.0  # writes of this process wake followers at once; this finds those of other replicas

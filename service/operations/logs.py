@@ -3,9 +3,9 @@
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
+from regroup.service.domain.errors import NotFoundError, UnavailableError
 from regroup.service.operations.archived_logs import read_archived
-from regroup.service.domain.errors import (NotFoundError, UnavailableError)
-from regroup.service.ports.cluster import (Cluster, LogChunk)
+from regroup.service.ports.cluster import Cluster, LogChunk
 from regroup.service.store.records import JobRow
 from regroup.service.store.store import Store
 

@@ -6,12 +6,12 @@ from typing import Literal
 
 import structlog
 
-from regroup.service.domain.errors import NotFoundError
-from regroup.service.policy.detection.node_quarantine import (Happening, Health, NodeEvent, Rule, judge_all)
-from regroup.service.domain.topology import Node
 from regroup.service.cluster_state.allocations import without_allotted
-from regroup.service.ports.cluster import Cluster
 from regroup.service.cluster_state.shared_spares import kept_nodes
+from regroup.service.domain.errors import NotFoundError
+from regroup.service.domain.topology import Node
+from regroup.service.policy.detection.node_quarantine import Happening, Health, NodeEvent, Rule, judge_all
+from regroup.service.ports.cluster import Cluster
 from regroup.service.store.records import Allotment
 from regroup.service.store.store import Store
 

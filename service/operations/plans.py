@@ -6,17 +6,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from regroup.service.domain.errors import (FieldIssue, SpecError)
-from regroup.service.domain.hardware import (DEVICES, find_device)
-from regroup.service.planner.cpu_calibration import (constants_of, costs_of, figures_of)
+from regroup.service.domain.errors import FieldIssue, SpecError
+from regroup.service.domain.hardware import DEVICES, find_device
 from regroup.service.planner.constants import FITTED
+from regroup.service.planner.cpu_calibration import constants_of, costs_of, figures_of
 from regroup.service.planner.explain import DEVICE_MTTF_S, RECOVERY_S, Prices, Report, explain
 from regroup.service.planner.formulas import MEGATRON_ADAM, MIXED_ADAM, TORCH_ADAM
-from regroup.service.planner.model_shape import (PRESETS, Model)
-from regroup.service.planner.types import (Cluster, Work)
+from regroup.service.planner.model_shape import PRESETS, Model
 from regroup.service.planner.search import Limits, search
-from regroup.service.policy.measurements.results import Measured
+from regroup.service.planner.types import Cluster, Work
 from regroup.service.policy.measurements.hardware_overlay import hardware
+from regroup.service.policy.measurements.results import Measured
 from regroup.service.spec.types import Part
 
 Count = Annotated[int, Field(le=1_000_000)]

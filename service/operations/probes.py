@@ -2,20 +2,20 @@
 
 from typing import Literal
 
-from regroup.service.domain.errors import (FieldIssue, SpecError)
-from regroup.service.operations.jobs import (Jobs, Submitted)
-from regroup.service.spec.layout import (DataParallel, LayoutSpec)
-from regroup.service.operations.nodes import (Nodes, NodeState)
+from regroup.service.cluster_state.probe_results import FUNCTION, LABEL, Results
+from regroup.service.domain.errors import FieldIssue, SpecError
+from regroup.service.operations.jobs import Jobs, Submitted
+from regroup.service.operations.nodes import Nodes, NodeState
 from regroup.service.policy.measurements.results import Measured
-from regroup.service.cluster_state.probe_results import (FUNCTION, LABEL, Results)
-from regroup.service.spec.types import (Name, Part, Positive)
-from regroup.service.spec.recovery import (Budgets, Hang, Recovery)
-from regroup.service.spec.resources import Resources
 from regroup.service.spec.job import JobSpec
+from regroup.service.spec.layout import DataParallel, LayoutSpec
+from regroup.service.spec.recovery import Budgets, Hang, Recovery
+from regroup.service.spec.resources import Resources
 from regroup.service.spec.state import Snapshot
-from regroup.service.store.store import Store
 from regroup.service.spec.training import Training
+from regroup.service.spec.types import Name, Part, Positive
 from regroup.service.spec.workload import FunctionWorkload
+from regroup.service.store.store import Store
 
 _MODULE = FUNCTION.partition(":")[0]
 _STAGES = 8

@@ -6,11 +6,11 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from regroup.service.spec.project_limits import Admits
-from regroup.service.domain.errors import (FieldIssue, ForbiddenError, SpecError)
+from regroup.service.domain.errors import FieldIssue, ForbiddenError, SpecError
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.scheduling.entries import Priority
-from regroup.service.spec.job import (JobSpec, parse_spec)
+from regroup.service.spec.job import JobSpec, parse_spec
+from regroup.service.spec.project_limits import Admits
 from regroup.service.store.records import ProjectRow
 from regroup.service.store.store import Store
 

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from regroup.service.domain.errors import (ConflictError, FieldIssue, SpecError)
+from regroup.service.domain.errors import ConflictError, FieldIssue, SpecError
 from regroup.service.domain.layout import Layout
+from regroup.service.domain.states import JobState
 from regroup.service.operations.projects import check_resize
 from regroup.service.spec.job import JobSpec
-from regroup.service.domain.states import JobState
+from regroup.service.spec.workload import BuiltinWorkload
 from regroup.service.store.projects import RESIZE
 from regroup.service.store.records import JobRow
 from regroup.service.store.store import Store
-from regroup.service.spec.workload import BuiltinWorkload
 
 _NOT_IN = frozenset({JobState.SUSPENDED, JobState.DRAINING})
 

@@ -5,16 +5,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from regroup.service.blobs.store import Blobs
+from regroup.service.cluster_state.node_health import rule_of
+from regroup.service.cluster_state.topology import Topology, TopologyState
+from regroup.service.operations.auto_layout import Planning
 from regroup.service.operations.jobs import Jobs
 from regroup.service.operations.nodes import Nodes
-from regroup.service.operations.auto_layout import Planning
 from regroup.service.operations.probes import Probes
 from regroup.service.operations.projects import Projects
 from regroup.service.ports.cluster import Cluster
-from regroup.service.cluster_state.node_health import rule_of
 from regroup.service.settings import Settings
 from regroup.service.store.store import Store
-from regroup.service.operations.topology import (Topology, TopologyState)
 
 Check = Callable[[], Awaitable[str]]
 """Says what is well; raises UnavailableError with what is not."""

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.accounting import TimeClass, goodput, held_s, mean_recovery_s, steps_lost
-from regroup.service.policy.placement.place import (Choice, Shortage)
+from regroup.service.policy.placement.place import Choice, Shortage
 from regroup.service.policy.scheduling.quota import Hold
-from regroup.service.domain.states import (JobState, Reason)
 from regroup.service.store.records import START_ESTIMATED, Condition, Incident, JobRow, Step
 
 _GOODPUT_AFTER_S = 60.0

@@ -1,9 +1,9 @@
 """Other ways to split a job's ranks, all else of its spec kept: what a job can go through while it trains."""
 
 from regroup.service.domain.layout import Layout
-from regroup.service.planner.from_spec import (kept_of, plan_of, work_of)
-from regroup.service.planner.memory_model import peak_bytes
 from regroup.service.planner.capacity import Room
+from regroup.service.planner.from_spec import kept_of, plan_of, work_of
+from regroup.service.planner.memory_model import peak_bytes
 from regroup.service.planner.time_model import step_time
 from regroup.service.spec.job import JobSpec
 

@@ -5,18 +5,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regroup.service.domain.errors import (FieldIssue, SpecError)
+from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.domain.layout import Layout
-from regroup.service.spec.layout import (AutoLayout, LayoutSpec, Ranks)
-from regroup.service.planner.from_spec import (kept_of, work_of)
-from regroup.service.planner.explain import Report, explain
-from regroup.service.planner.memory_model import peak_bytes
-from regroup.service.planner.types import (Plan, Work)
-from regroup.service.planner.capacity import Room
-from regroup.service.planner.search import Found, Limits, search
 from regroup.service.planner.alternatives import splits
+from regroup.service.planner.capacity import Room
+from regroup.service.planner.explain import Report, explain
+from regroup.service.planner.from_spec import kept_of, work_of
+from regroup.service.planner.memory_model import peak_bytes
+from regroup.service.planner.search import Found, Limits, search
+from regroup.service.planner.types import Plan, Work
 from regroup.service.policy.elasticity.layout_trials import MOST_CANDIDATES
 from regroup.service.spec.job import JobSpec
+from regroup.service.spec.layout import AutoLayout, LayoutSpec, Ranks
 
 _MOST_TRIES = 64
 """Sizes below the wanted one that are looked at where that one has no layout."""

@@ -5,16 +5,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from regroup.service.domain.errors import (FieldIssue, SpecError)
-from regroup.service.domain.hardware import (DEVICES, Device, find_device)
-from regroup.service.planner.cpu_calibration import (constants_of, costs_of)
+from regroup.service.domain.errors import FieldIssue, SpecError
+from regroup.service.domain.hardware import DEVICES, Device, find_device
+from regroup.service.domain.topology import ACCELERATOR_LABEL, DOMAIN_LEVELS, Level, Node, domain_of
 from regroup.service.planner.constants import FITTED, Constants
+from regroup.service.planner.cpu_calibration import constants_of, costs_of
 from regroup.service.planner.types import Cluster
-from regroup.service.policy.placement.demand import Demand
+from regroup.service.policy.measurements.hardware_overlay import Hardware, hardware
 from regroup.service.policy.measurements.results import Measured
-from regroup.service.policy.measurements.hardware_overlay import (Hardware, hardware)
-from regroup.service.policy.scheduling.capacity import (room_on, whole_of)
-from regroup.service.domain.topology import (ACCELERATOR_LABEL, DOMAIN_LEVELS, Level, Node, domain_of)
+from regroup.service.policy.placement.demand import Demand
+from regroup.service.policy.scheduling.capacity import room_on, whole_of
 
 _GPU_DOMAIN = DOMAIN_LEVELS.index(Level.GPU_DOMAIN)
 

@@ -13,10 +13,10 @@ from regroup.service.domain.layout import Layout
 from regroup.service.planner.constants import FITTED, Constants
 from regroup.service.planner.formulas import layer_activation_bytes
 from regroup.service.planner.model_shape import Model
-from regroup.service.planner.types import (Cluster, Plan, StepCost, Work)
 from regroup.service.planner.time_model import step_time
-from regroup.service.policy.measurements.results import (Measured, MeasuredBlock, MeasuredLoad, MeasuredStep)
-from regroup.service.policy.measurements.hardware_overlay import (Figure, hardware)
+from regroup.service.planner.types import Cluster, Plan, StepCost, Work
+from regroup.service.policy.measurements.hardware_overlay import Figure, hardware
+from regroup.service.policy.measurements.results import Measured, MeasuredBlock, MeasuredLoad, MeasuredStep
 
 _WIDTH = 2.0
 """32 bits are so many times the bytes that formulas count in 16."""

@@ -14,8 +14,8 @@ from statistics import fmean
 from typing import Any
 
 from regroup.service.planner.constants import FITTED, Constants, from_json
+from regroup.service.planner.measured_rows import Row, RowError, read_row
 from regroup.service.planner.memory_model import peak_bytes
-from regroup.service.planner.measured_rows import (Row, RowError, read_row)
 from regroup.service.planner.time_model import step_time
 
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regroup.service.domain.layout import Layout
-from regroup.service.planner.to_spec import (as_spec, obstacles)
-from regroup.service.planner.validation import said_of
 from regroup.service.planner.constants import Constants
 from regroup.service.planner.formulas import bubble_share, failures_goodput
-from regroup.service.planner.memory_model import (host_bytes, peak_bytes, stage_memory)
-from regroup.service.planner.types import (Cluster, Plan, Work)
+from regroup.service.planner.memory_model import host_bytes, peak_bytes, stage_memory
 from regroup.service.planner.search import Choice, Found, Limits, kind
-from regroup.service.planner.time_model import (StepTime, step_time)
+from regroup.service.planner.time_model import StepTime, step_time
+from regroup.service.planner.to_spec import as_spec, obstacles
+from regroup.service.planner.types import Cluster, Plan, Work
+from regroup.service.planner.validation import said_of
 from regroup.service.policy.measurements.hardware_overlay import Figure
 
 DEVICE_MTTF_S = 50_000 * 3600.0

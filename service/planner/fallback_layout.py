@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from regroup.service.domain.errors import SpecError
 from regroup.service.domain.layout import Layout
-from regroup.service.planner.capacity import room_of
+from regroup.service.domain.topology import Node
 from regroup.service.planner.alternatives import splits
+from regroup.service.planner.capacity import room_of
 from regroup.service.policy.measurements.results import Measured
 from regroup.service.policy.placement.place import Unplaceable
-from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.policy.placement.resize import reseat
-from regroup.service.domain.topology import Node
+from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.workload import BuiltinWorkload
 

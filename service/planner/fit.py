@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from regroup.service.planner.constants import RANGES, Constants
+from regroup.service.planner.measured_rows import Row, RowError, read_row
 from regroup.service.planner.memory_model import peak_bytes
-from regroup.service.planner.measured_rows import (Row, RowError, read_row)
 from regroup.service.planner.time_model import step_time
 
 _TIMES = tuple(name for name, each in RANGES.items() if not each.of_memory)

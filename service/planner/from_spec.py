@@ -2,14 +2,14 @@
 
 import math
 
-from regroup.service.spec.layout_rules import Model as Sizes
-from regroup.service.domain.errors import (FieldIssue, SpecError)
+from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.domain.layout import Layout
-from regroup.service.spec.models import TransformerModel
 from regroup.service.planner.formulas import TORCH_ADAM, StateBytes
 from regroup.service.planner.model_shape import Model
-from regroup.service.planner.types import (Plan, Work)
+from regroup.service.planner.types import Plan, Work
 from regroup.service.spec.job import JobSpec
+from regroup.service.spec.layout_rules import Model as Sizes
+from regroup.service.spec.models import TransformerModel
 from regroup.service.spec.training import Training
 from regroup.service.spec.workload import BuiltinWorkload
 

@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from regroup.service.domain.hardware import (Device, find_device)
+from regroup.service.domain.hardware import Device, find_device
 from regroup.service.domain.layout import Layout
 from regroup.service.planner.formulas import MIXED_ADAM, PipelineSchedule, Sharding, StateBytes
-from regroup.service.planner.model_shape import (PRESETS, Model)
-from regroup.service.planner.types import (Cluster, Plan, Work)
+from regroup.service.planner.model_shape import PRESETS, Model
+from regroup.service.planner.types import Cluster, Plan, Work
 
 _FULL = ("layers", "hidden", "seq", "gpu", "gpus", "tp", "pp", "mbs", "gbs", "precision")
 """Columns without which a row does not tell what was run."""

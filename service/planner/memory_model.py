@@ -11,7 +11,7 @@ from regroup.service.planner.formulas import (
     in_flight,
     layer_activation_bytes,
 )
-from regroup.service.planner.types import (Plan, Work)
+from regroup.service.planner.types import Plan, Work
 
 _GIGA = 1e9
 _SNAPSHOT_BYTES = 12

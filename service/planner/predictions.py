@@ -6,13 +6,13 @@ from statistics import median
 from typing import Any, Protocol
 
 from regroup.service.domain.layout import Layout
-from regroup.service.planner.validation import check
 from regroup.service.planner.constants import FITTED, Constants
-from regroup.service.planner.from_spec import (kept_of, plan_of, work_of)
 from regroup.service.planner.formulas import bubble_share
+from regroup.service.planner.from_spec import kept_of, plan_of, work_of
 from regroup.service.planner.memory_model import stage_memory
-from regroup.service.planner.types import Cluster
 from regroup.service.planner.time_model import step_time
+from regroup.service.planner.types import Cluster
+from regroup.service.planner.validation import check
 from regroup.service.spec.job import JobSpec
 
 SHOWN_STEPS = 100

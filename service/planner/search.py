@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from regroup.service.domain.errors import SpecError
 from regroup.service.domain.layout import Layout
-from regroup.service.planner.validation import (check, fits_nowhere, no_layout, none_runs)
 from regroup.service.planner.constants import Constants
 from regroup.service.planner.formulas import (
     MIXED_ADAM,
@@ -22,8 +21,9 @@ from regroup.service.planner.formulas import (
     state_bytes,
 )
 from regroup.service.planner.memory_model import peak_bytes
-from regroup.service.planner.types import (Cluster, Plan, Work)
-from regroup.service.planner.time_model import (StepTime, core_time, measured_as, with_data)
+from regroup.service.planner.time_model import StepTime, core_time, measured_as, with_data
+from regroup.service.planner.types import Cluster, Plan, Work
+from regroup.service.planner.validation import check, fits_nowhere, no_layout, none_runs
 
 _CHECKPOINTING: tuple[Checkpointing, ...] = ("none", "selective", "full")
 _SCHEDULES: tuple[tuple[PipelineSchedule, int], ...] = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from regroup.service.domain.hardware import NVLS_GAIN
 from regroup.service.planner.constants import Constants
 from regroup.service.planner.formulas import bubble_overhead, layer_activation_bytes, ring_half_s
-from regroup.service.planner.types import (Cluster, Plan, StepCost, Work)
+from regroup.service.planner.types import Cluster, Plan, StepCost, Work
 
 _OPTIMIZER_BYTES = 30.0
 """Memory traffic per parameter of an Adam step: gradient, master and two moments read, all but the gradient written."""

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from regroup.service.spec.layout_rules import (Choice, Model, violations)
-from regroup.service.spec.layout import (DataParallel, LayoutSpec)
-from regroup.service.planner.types import (Plan, Work)
+from regroup.service.planner.types import Plan, Work
+from regroup.service.spec.layout import DataParallel, LayoutSpec
+from regroup.service.spec.layout_rules import Choice, Model, violations
 
 _PRECISION = {"fp8": "float8", "fp4": "float8"}
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from regroup.service.domain.hardware import (LINKS, Device, Link)
+from regroup.service.domain.hardware import LINKS, Device, Link
 from regroup.service.domain.layout import Layout
 from regroup.service.planner.formulas import Checkpointing, PipelineSchedule, Sharding
 from regroup.service.planner.model_shape import Model

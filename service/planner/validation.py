@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 
-from regroup.service.domain.errors import (FieldIssue, SpecError)
+from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.planner.formulas import StateBytes
-from regroup.service.planner.types import (Cluster, Plan, Work)
+from regroup.service.planner.types import Cluster, Plan, Work
 
 _GIGA = 1e9
 

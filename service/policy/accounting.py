@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from regroup.service.domain.states import (PLANNED_REASONS, JobState, Reason)
+from regroup.service.domain.states import PLANNED_REASONS, JobState, Reason
 
 
 class TimeClass(StrEnum):

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from regroup.service.domain.errors import (RegroupError, UnavailableError)
-from regroup.service.policy.scheduling.autoscaler_request import Bundle
+from regroup.service.domain.errors import RegroupError, UnavailableError
 from regroup.service.domain.topology import Node
+from regroup.service.policy.scheduling.autoscaler_request import Bundle
 
 __all__ = [
     "NAMESPACE", "Cluster", "ClusterUnavailableError", "Grant", "GrantRefusedError", "LogChunk", "Node",
@@ -18,6 +18,8 @@ __all__ = [
     "supervisor_name",
 ]  # fmt: skip
 
+READY = "ready"
+"""State of a spare node that can take ranks at once."""
 NAMESPACE = "regroup"
 """Ray namespace of every actor, and of the generation records."""
 

@@ -13,13 +13,13 @@ from ray.core.generated.common_pb2 import NodeDeathInfo  # pyright: ignore[repor
 from ray.exceptions import ActorUnschedulableError, RayActorError, RaySystemError
 from ray.experimental import internal_kv
 
-from regroup.service.ray_adapter import standby
 from regroup.service.ports.agents import AgentLostError
-from regroup.service.ports.cluster import (NAMESPACE, agent_name)
+from regroup.service.ports.cluster import NAMESPACE, agent_name
+from regroup.service.ray_adapter import standby
 from regroup.service.supervisor.job_config import Payload
+from regroup.workers.agent.agent import NodeAgent
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import to_json
-from regroup.workers.agent.agent import NodeAgent
 
 _KV = NAMESPACE.encode()
 _FAREWELL_S = 2.0

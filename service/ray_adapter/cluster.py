@@ -24,15 +24,28 @@ from ray.util import placement_group_table
 from ray.util.placement_group import PlacementGroup, get_placement_group, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from regroup.service.domain.errors import (ConflictError, NotFoundError)
+from regroup.service.cluster_state.topology import Topology
+from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.policy.scheduling.autoscaler_request import Bundle
+from regroup.service.ports.cluster import (
+    NAMESPACE,
+    ClusterUnavailableError,
+    Grant,
+    GrantRefusedError,
+    LogChunk,
+    Node,
+    SupervisorGoneError,
+    SyncReply,
+    SyncRequest,
+    agent_name,
+    job_of,
+    supervisor_name,
+)
 from regroup.service.ray_adapter import standby
-from regroup.service.ports.cluster import (NAMESPACE, ClusterUnavailableError, Grant, GrantRefusedError, LogChunk, Node, SupervisorGoneError, SyncReply, SyncRequest, agent_name, job_of, supervisor_name)
-from regroup.service.supervisor.job_config import (Payload, standby_config)
 from regroup.service.ray_adapter.agents import hasten
 from regroup.service.ray_adapter.autoscaler import request_nodes
 from regroup.service.ray_adapter.prestart import prestart_worker
-from regroup.service.operations.topology import Topology
+from regroup.service.supervisor.job_config import Payload, standby_config
 
 _CALL_S = 15.0
 _READY_S = 20.0

@@ -9,8 +9,8 @@ from typing import Any
 from ray.util.metrics import Counter, Gauge, Histogram
 
 from regroup.service.observability import metric_names as names
-from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.observability.metric_names import Metric
+from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.supervisor.job_config import Payload
 
 _JOB = names.JOB_STEP.labels

@@ -16,10 +16,10 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.experimental import internal_kv
 from ray.util import list_named_actors
 
-from regroup.service.ports.cluster import (NAMESPACE, agent_name)
+from regroup.service.ports.cluster import NAMESPACE, agent_name
+from regroup.workers.agent.standby import StandbyAgent
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import to_json
-from regroup.workers.agent.standby import StandbyAgent
 
 PREFIX = "regroup-standby:"
 _KV = NAMESPACE.encode()

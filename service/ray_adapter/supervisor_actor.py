@@ -11,9 +11,19 @@ class SupervisorActor:
     """Calls from agents (`report`, `grant_fault`) and from the controller (the others)."""
 
     def __init__(self, payload: dict[str, Any]) -> None:
-        from regroup.service.supervisor.supervisor import Supervisor
+        from ray.util import get_node_ip_address
 
-        self._supervisor = Supervisor(payload)
+        from regroup.service.ray_adapter.agents import RayAgents, RayRecords
+        from regroup.service.ray_adapter.metrics import RayMetrics
+        from regroup.service.supervisor.supervisor import Adapters, Supervisor
+
+        adapters = Adapters(
+            agents=RayAgents,
+            records=RayRecords(),
+            export_metrics=lambda payload: RayMetrics(payload).take,
+            address=get_node_ip_address,
+        )
+        self._supervisor = Supervisor(payload, adapters)
 
     def __repr__(self) -> str:
         return repr(self._supervisor)

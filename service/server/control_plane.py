@@ -12,18 +12,18 @@ from pathlib import Path
 
 import structlog
 
-from regroup.service.domain.errors import ConflictError
-from regroup.service.local import (ray_cluster, processes)
 from regroup.service.blobs.garbage_collection import keep_swept
-from regroup.service.ports.cluster import Cluster
-from regroup.service.controller.controller import Controller
-from regroup.service.observability.prometheus import Metrics
 from regroup.service.cluster_state.node_health import rule_of
+from regroup.service.cluster_state.topology import Topology
+from regroup.service.controller.controller import Controller
+from regroup.service.domain.errors import ConflictError
+from regroup.service.local import processes, ray_cluster
 from regroup.service.local.processes import Process
+from regroup.service.observability.prometheus import Metrics
 from regroup.service.operations.services import Services
+from regroup.service.ports.cluster import Cluster
 from regroup.service.settings import Settings
 from regroup.service.store.store import Store
-from regroup.service.operations.topology import Topology
 
 _RECORD = "server.json"
 _STOP_PATIENCE_S = 15.0

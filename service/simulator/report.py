@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from regroup.service.domain.topology import Node
-from regroup.service.policy.scheduling.entries import (Priority, Waiting)
+from regroup.service.policy.scheduling.entries import Priority, Waiting
 
 
 @dataclass(frozen=True)

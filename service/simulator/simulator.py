@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from regroup.service.policy.placement.place import (Demand, Placement, place_instead)
-from regroup.service.policy.scheduling.preemption import (Shrink, Suspend)
-from regroup.service.policy.scheduling.decide import (Rule, Turn, decide)
-from regroup.service.policy.scheduling.quota import Quota
-from regroup.service.policy.scheduling.capacity import (Seats, free_of, minus, taken)
-from regroup.service.simulator.report import (Report, Tally, Wait)
 from regroup.service.domain.topology import Node
-from regroup.service.policy.scheduling.entries import (Running, Size, Waiting)
+from regroup.service.policy.placement.place import Demand, Placement, place_instead
+from regroup.service.policy.scheduling.capacity import Seats, free_of, minus, taken
+from regroup.service.policy.scheduling.decide import Rule, Turn, decide
+from regroup.service.policy.scheduling.entries import Running, Size, Waiting
+from regroup.service.policy.scheduling.preemption import Shrink, Suspend
+from regroup.service.policy.scheduling.quota import Quota
+from regroup.service.simulator.report import Report, Tally, Wait
 
 
 @dataclass(frozen=True)

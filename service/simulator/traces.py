@@ -9,14 +9,14 @@ from typing import Annotated, Literal, TypeVar
 import yaml
 from pydantic import Field, ValidationError
 
-from regroup.service.domain.errors import (FieldIssue, SpecError)
+from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.placement.place import Demand
-from regroup.service.policy.scheduling.quota import Quota
-from regroup.service.simulator.simulator import (Arrival, Outage)
 from regroup.service.domain.topology import Node
-from regroup.service.policy.scheduling.entries import (Preemptibility, Priority, Size, Waiting)
-from regroup.service.spec.types import (Name, Part, Positive)
+from regroup.service.policy.placement.place import Demand
+from regroup.service.policy.scheduling.entries import Preemptibility, Priority, Size, Waiting
+from regroup.service.policy.scheduling.quota import Quota
+from regroup.service.simulator.simulator import Arrival, Outage
+from regroup.service.spec.types import Name, Part, Positive
 
 P = TypeVar("P", bound=Part)
 _PRIORITIES: Sequence[Literal["low", "normal", "high", "critical"]] = ("low", "normal", "high", "critical")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self, cast
 from pydantic import Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import (Part, Positive)
+from regroup.service.spec.types import Part, Positive
 
 _OF_PACKING = ("field", "tokenizer")
 _OF_A_FUNCTION = ("batch_format", "batch_rows")

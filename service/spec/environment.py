@@ -8,7 +8,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import AfterValidator, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import (AbsolutePath, NodeWord, Part)
+from regroup.service.spec.types import AbsolutePath, NodeWord, Part
 
 
 def _requirement(text: str) -> str:

@@ -5,7 +5,7 @@ from typing import Literal, Self, get_args
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import (Duration, Part, Positive)
+from regroup.service.spec.types import Duration, Part, Positive
 
 Strike = Literal[
     "sigkill",

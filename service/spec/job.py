@@ -8,24 +8,32 @@ import yaml
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec import nearest_sizes as ladder
-from regroup.service.spec.code import Code
-from regroup.service.spec.layout_rules import (NO_MODEL, Choice, violations)
 from regroup.service.domain.detectors import Detector
-from regroup.service.spec.environment import Environment
-from regroup.service.domain.errors import (FieldIssue, SpecError)
-from regroup.service.spec.faults import Fault
+from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.domain.hardware import peak_flops
 from regroup.service.domain.layout import Layout
-from regroup.service.spec.layout import (LayoutSpec, chosen)
-from regroup.service.spec.types import (Duration, Name, Part)
+from regroup.service.spec import nearest_sizes
+from regroup.service.spec.code import Code
+from regroup.service.spec.environment import Environment
+from regroup.service.spec.faults import Fault
+from regroup.service.spec.layout import LayoutSpec, chosen
+from regroup.service.spec.layout_rules import NO_MODEL, Choice, violations
 from regroup.service.spec.recovery import Recovery
 from regroup.service.spec.resources import Resources
 from regroup.service.spec.secrets import SecretRef
-from regroup.service.spec.state import (CheckpointSpec, Snapshot)
+from regroup.service.spec.state import CheckpointSpec, Snapshot
 from regroup.service.spec.topology import TopologySpec
 from regroup.service.spec.training import Training
-from regroup.service.spec.workload import (LEFT_TO_A_SCRIPT, BuiltinWorkload, FunctionWorkload, ProgramWorkload, Workload, check_fits, without_tag)
+from regroup.service.spec.types import Duration, Name, Part
+from regroup.service.spec.workload import (
+    LEFT_TO_A_SCRIPT,
+    BuiltinWorkload,
+    FunctionWorkload,
+    ProgramWorkload,
+    Workload,
+    check_fits,
+    without_tag,
+)
 
 
 class JobSpec(Part):
@@ -114,7 +122,7 @@ class JobSpec(Part):
         wrong |= {end: self.violations(end) for end in (dp.min, dp.max) if next(self.layouts(end), None) is None}
         if messages := list(dict.fromkeys(message for found in wrong.values() for message in found)):
             odd = next(degree for degree, found in wrong.items() if found)
-            near = ladder.said("layout.dp", odd, lambda degree: not self.violations(degree))
+            near = nearest_sizes.said("layout.dp", odd, lambda degree: not self.violations(degree))
             raise PydanticCustomError("layout", "{messages}{near}", {"messages": "; ".join(messages), "near": near})
         if self.training and self.training.batch != "fixed":
             self._check_shares(self.training)

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from regroup.service.domain.layout import Layout
-from regroup.service.spec.types import (Part, Positive, off)
+from regroup.service.spec.types import Part, Positive, off
 
 _ONE_STAGE = ("gpipe", "1f1b")
 

@@ -7,7 +7,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from regroup.service.spec.layout_rules import Model
-from regroup.service.spec.types import (Part, Positive)
+from regroup.service.spec.types import Part, Positive
 
 
 class TransformerModel(Part):

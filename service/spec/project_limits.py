@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from regroup.service.spec.types import (Part, Positive)
+from regroup.service.spec.types import Part, Positive
 
 
 class Admits(Part):

@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import (Bytes, NodeWord, Part, Positive)
+from regroup.service.spec.types import Bytes, NodeWord, Part, Positive
 
 
 class Resources(Part):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from regroup.service.spec.types import (Bytes, Duration, Part, Positive, off)
+from regroup.service.spec.types import Bytes, Duration, Part, Positive, off
 
 
 class Snapshot(Part):

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import (Part, Positive, off)
+from regroup.service.spec.types import Part, Positive, off
 
 
 class Optimizer(Part):

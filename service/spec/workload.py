@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal, Self, cast
 from pydantic import BeforeValidator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
+from regroup.service.spec.data_preparation import WHICH_DATA, AsPrepared, PreparedData
 from regroup.service.spec.layout_rules import Model
-from regroup.service.spec.models import (FAMILIES, BuiltinModel, ConvnetModel, TransformerModel)
-from regroup.service.spec.data_preparation import (WHICH_DATA, AsPrepared, PreparedData)
-from regroup.service.spec.types import (AbsolutePath, Part, Positive)
+from regroup.service.spec.models import FAMILIES, BuiltinModel, ConvnetModel, TransformerModel
+from regroup.service.spec.types import AbsolutePath, Part, Positive
 
 _BYTE_VOCABULARY = 257
 """Tokens of the `byte` tokenizer: bytes, and the end of a document."""

@@ -20,7 +20,7 @@ from alembic.config import Config
 from sqlalchemy import event, exc
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from regroup.service.domain.errors import (ConflictError, UnavailableError)
+from regroup.service.domain.errors import ConflictError, UnavailableError
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _MIGRATION_LOCK = 0x7265_6772  # an advisory lock of PostgreSQL: replicas that start together migrate one by one

@@ -8,11 +8,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from regroup.service.domain.errors import IllegalTransitionError
-from regroup.service.domain.states import (JobState, Reason)
-from regroup.service.store.json_values import (number, plain)
+from regroup.service.domain.states import JobState, Reason
+from regroup.service.store.job_writer import JobWriter
+from regroup.service.store.json_values import number, plain
 from regroup.service.store.records import EVEN_PACE, HELD, MIRRORED, NODE_WELL, Condition, JobRow, Reported
 from regroup.service.store.tables import checkpoints, events, generations, incidents, steps
-from regroup.service.store.job_writer import JobWriter
 
 _SMOOTHING = 0.1  # weight of the newest step in the moving averages
 _SUPERVISOR = "supervisor"

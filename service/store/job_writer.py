@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from regroup.service.domain.errors import (ConflictError, IllegalTransitionError, NotFoundError, PreconditionError)
-from regroup.service.domain.states import (JobState, Reason, Transition, advance)
+from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError, PreconditionError
+from regroup.service.domain.states import JobState, Reason, Transition, advance
 from regroup.service.store.json_values import plain
 from regroup.service.store.records import NODE_WELL, Allotment, Condition, JobRow
 from regroup.service.store.tables import allotments, events, jobs

@@ -7,12 +7,12 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from regroup.service.domain.errors import (ConflictError, NotFoundError)
-from regroup.service.domain.states import (JobState, Reason)
+from regroup.service.domain.errors import ConflictError, NotFoundError
+from regroup.service.domain.states import JobState, Reason
+from regroup.service.store.job_writer import job_row
 from regroup.service.store.json_values import plain
 from regroup.service.store.records import JobFilter, JobRow, NewJob, Page
 from regroup.service.store.tables import events, idempotency, jobs, keys, labels, plans
-from regroup.service.store.job_writer import job_row
 
 _TERMINAL = [state for state in JobState if state.is_terminal]
 

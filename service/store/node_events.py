@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from regroup.service.policy.detection.node_quarantine import (WEIGHTS, Happening, NodeEvent)
+from regroup.service.policy.detection.node_quarantine import WEIGHTS, Happening, NodeEvent
 from regroup.service.store.json_values import plain
 from regroup.service.store.tables import node_events
 

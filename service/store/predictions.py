@@ -9,10 +9,10 @@ import sqlalchemy as sa
 from regroup.service.store import history, leases
 from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
+from regroup.service.store.job_writer import JobWriter
 from regroup.service.store.json_values import plain
 from regroup.service.store.records import Event, Lease, Step
 from regroup.service.store.tables import plans, predictions
-from regroup.service.store.job_writer import JobWriter
 
 TRIAL = "trial"
 """Type of the events that tell of trials."""

@@ -6,15 +6,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from regroup.service.domain.errors import (ConflictError, NotFoundError)
-from regroup.service.domain.states import (JobState, Reason)
+from regroup.service.domain.errors import ConflictError, NotFoundError
+from regroup.service.domain.states import JobState, Reason
 from regroup.service.store import leases
 from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
+from regroup.service.store.job_writer import SUSPEND, JobWriter, job_row
 from regroup.service.store.json_values import plain
 from regroup.service.store.records import Allotment, JobRow, Lease, ProjectRow
 from regroup.service.store.tables import allotments, jobs, projects
-from regroup.service.store.job_writer import (SUSPEND, JobWriter, job_row)
 
 RESIZE = "resize"
 """Intent of a job that is to be of another size: `{layout, why, asked_s}`, until it has come about; `is_asked` is false

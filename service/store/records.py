@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from regroup.service.spec.job import JobSpec
 from regroup.service.domain.states import JobState
+from regroup.service.spec.job import JobSpec
 from regroup.service.spec.workload import steps_of
 
 HELD = "Held"

@@ -21,14 +21,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from regroup.service.domain.errors import (ConflictError, IllegalTransitionError, NotFoundError)
+from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError
 from regroup.service.domain.layout import Layout
+from regroup.service.domain.states import JobState, Reason, Transition
 from regroup.service.policy.detection.node_quarantine import NodeEvent
-from regroup.service.domain.states import (JobState, Reason, Transition)
-from regroup.service.store import (drains, history, jobs, leases, node_events as nodes)
+from regroup.service.store import drains, history, jobs, leases, node_events
 from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.ingest import ingest
+from regroup.service.store.job_writer import Intending, JobWriter
 from regroup.service.store.predictions import PredictionStore
 from regroup.service.store.projects import QueueStore
 from regroup.service.store.records import (
@@ -51,7 +52,6 @@ from regroup.service.store.records import (
 )
 from regroup.service.store.tables import allotments, checkpoints
 from regroup.service.store.totals import totals
-from regroup.service.store.job_writer import (Intending, JobWriter)
 
 _CONTROLLER = "controller"
 _IDEMPOTENCY_KEPT_S = 24 * 3600.0
@@ -167,8 +167,8 @@ class Store:
         """Remember what happened to nodes, each once by its key, and forget what is older; returns what was new."""
         async with self._database.write() as connection:
             await leases.check(connection, lease)
-            fresh = await nodes.add(connection, faults)
-            await nodes.forget(connection, forget_before_s)
+            fresh = await node_events.add(connection, faults)
+            await node_events.forget(connection, forget_before_s)
         for fault in fresh:
             self.changes.announce(fault.node)
         return fresh
@@ -276,7 +276,7 @@ class Store:
     async def note_node_order(self, order: NodeEvent) -> None:
         """Remember that somebody closed a node, or opened it again."""
         async with self._database.write() as connection:
-            await nodes.add(connection, [order])
+            await node_events.add(connection, [order])
         self.changes.announce(order.node)
 
     # ------------------------------------------------------------ nodes that people want empty
@@ -336,7 +336,7 @@ class Store:
     async def node_events(self) -> list[NodeEvent]:
         """What happened to nodes, as far as it is kept."""
         async with self._database.read() as connection:
-            return await nodes.all_events(connection)
+            return await node_events.all_events(connection)
 
     async def events(self, job_id: str, after: int = 0, limit: int = 1000) -> list[Event]:
         """Events numbered above `after`."""

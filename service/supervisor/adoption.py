@@ -4,8 +4,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.generation_monitor import Watch
+from regroup.service.supervisor.generations import Generation
 from regroup.workers.contract.messages import from_json
 
 

@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from regroup.service.policy.recovery.classify import Saved
-from regroup.service.policy.recovery.checkpoint_retention import (Kept, surplus, torn)
-from regroup.service.ports.agents import (AgentError, AgentLostError)
+from regroup.service.policy.recovery.checkpoint_retention import Kept, surplus, torn
+from regroup.service.policy.recovery.restore_source import Saved
+from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generations import (Generation, GenerationLog)
-from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.generations import Generation, GenerationLog
 from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.journal import Journal
 from regroup.workers.contract.messages import StepRow
 
 

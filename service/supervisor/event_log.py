@@ -5,15 +5,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from regroup.service.policy.recovery.classify import Source
+from regroup.service.domain.states import JobState, Reason
+from regroup.service.policy.recovery.restore_source import Source
 from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.supervisor.generation_monitor import Watch
 from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.incidents import Incident
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.outcomes import Moved
-from regroup.service.supervisor.generation_monitor import Watch
-from regroup.service.domain.states import (JobState, Reason)
-from regroup.workers.contract.messages import (Note, Report, Restored, StepRow, to_json)
+from regroup.workers.contract.messages import Note, Report, Restored, StepRow, to_json
 
 
 class Telling:

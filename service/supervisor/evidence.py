@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.supervisor.event_log import Telling
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.incidents import Incident
-from regroup.service.supervisor.event_log import Telling
 
 KEPT = 20
 """Incidents of a job whose evidence is kept: the newest."""

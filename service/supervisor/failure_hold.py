@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from regroup.service.domain.states import TERMINAL_BY_REASON, JobState, Reason
 from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.recovery import Ended
-from regroup.service.domain.states import (TERMINAL_BY_REASON, JobState, Reason)
 
 _KEY = "held"
 _STACK_CHARACTERS = 6_000

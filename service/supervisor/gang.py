@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from regroup.service.policy.recovery.classify import (Shard, is_alike)
-from regroup.service.ports.agents import (AgentError, AgentLostError, Agents)
+from regroup.service.policy.recovery.restore_source import Shard, is_alike
+from regroup.service.ports.agents import AgentError, AgentLostError, Agents
 from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.node_facts import Known
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import (Join, Restore, to_json)
+from regroup.workers.contract.messages import Join, Restore, to_json
 
 ENVIRONMENT_TIMEOUT_S = 4000.0
 """Longer than an agent lets its pip run: it says then what it was at."""

@@ -6,10 +6,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regroup.service.domain.detectors import Detector
-from regroup.service.policy.detection.desync import (desynced, entered_by)
-from regroup.service.policy.recovery.classify import (Cause, Exit, Failure, Loss, by_its_device, classify)
+from regroup.service.policy.detection.desync import desynced, entered_by
+from regroup.service.policy.recovery.classify import Cause, Exit, Failure, Loss, by_its_device, classify
 from regroup.service.supervisor.generations import Generation
-from regroup.workers.contract.messages import (Done, Exited, Failed, Joined, Message, Note, Pinned, PinnedFor, Restored, StepRow)
+from regroup.workers.contract.messages import (
+    Done,
+    Exited,
+    Failed,
+    Joined,
+    Message,
+    Note,
+    Pinned,
+    PinnedFor,
+    Restored,
+    StepRow,
+)
 
 
 @dataclass

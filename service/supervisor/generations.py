@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.recovery.classify import Source
+from regroup.service.policy.recovery.restore_source import Source
 
 
 class SupersededError(Exception):

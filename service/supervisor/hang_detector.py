@@ -4,14 +4,14 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from regroup.service.policy.detection.desync import (entered_by, find_awaited, find_desync, newest_of)
-from regroup.service.policy.detection.hang import (Hang, Rule, find_hang, hang_summary, odd_ones_out)
+from regroup.service.domain.states import Reason
+from regroup.service.policy.detection.desync import entered_by, find_awaited, find_desync, newest_of
+from regroup.service.policy.detection.hang import Hang, Rule, find_hang, hang_summary, odd_ones_out
 from regroup.service.policy.recovery.classify import Cause
 from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.rank_inspection import look
 from regroup.service.supervisor.generation_monitor import Watch
-from regroup.service.domain.states import Reason
-from regroup.workers.contract.messages import (AgentReport, Dwell)
+from regroup.service.supervisor.rank_inspection import look
+from regroup.workers.contract.messages import AgentReport, Dwell
 
 _STACK_CHARACTERS = 4_000
 _STACKS_CHARACTERS = 24_000

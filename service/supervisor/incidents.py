@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from regroup.service.policy.recovery.classify import (Cause, Failure)
 from regroup.service.domain.states import Reason
+from regroup.service.policy.recovery.classify import Cause, Failure
 
 _PHASES = ("fault_s", "seen_s", "dead_s", "decided_s", "formed_s", "restored_s", "first_step_s")
 _NAMES = ("detect", "teardown", "decide", "form", "restore", "first_step")

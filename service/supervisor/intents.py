@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from regroup.service.ports.agents import AgentLostError
-from regroup.service.supervisor.outcomes import (Moved, Shape, shape_of)
-from regroup.service.supervisor.recovery import Ended
 from regroup.service.domain.states import Reason
+from regroup.service.ports.agents import AgentLostError
+from regroup.service.supervisor.outcomes import Moved, Shape, shape_of
+from regroup.service.supervisor.recovery import Ended
 
 
 @dataclass(frozen=True)

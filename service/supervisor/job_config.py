@@ -6,18 +6,18 @@ from typing import Any
 
 from regroup.service.domain.detectors import Detector
 from regroup.service.domain.layout import Layout
-from regroup.service.spec.models import TransformerModel
-from regroup.service.policy.detection.hang import (Rule, rule_for)
-from regroup.service.policy.recovery.mirror_pairs import (Member, pair)
-from regroup.service.policy.recovery.classify import Saved
+from regroup.service.policy.detection.hang import Rule, rule_for
+from regroup.service.policy.recovery.mirror_pairs import Member, pair
+from regroup.service.policy.recovery.restore_source import Saved
+from regroup.service.ports.cluster import Node, supervisor_name
 from regroup.service.spec.data_preparation import PreparedData
-from regroup.service.ports.cluster import (Node, supervisor_name)
+from regroup.service.spec.job import JobSpec
+from regroup.service.spec.models import TransformerModel
+from regroup.service.spec.workload import BuiltinWorkload, FunctionWorkload, ProgramWorkload, RayTrainWorkload
 from regroup.service.supervisor.generations import Place
 from regroup.service.supervisor.outcomes import Shape
-from regroup.service.spec.job import JobSpec
-from regroup.service.spec.workload import (BuiltinWorkload, FunctionWorkload, ProgramWorkload, RayTrainWorkload)
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import (Join, Restore)
+from regroup.workers.contract.messages import Join, Restore
 
 BUILTIN_ENTRY = "regroup.workers.train.trainer:train"
 FUNCTION_ENTRY = "regroup.workers.rank.user_function:train"

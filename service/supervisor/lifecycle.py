@@ -14,29 +14,31 @@ from dataclasses import asdict
 from typing import Any
 
 from regroup.service.domain.detectors import Detector
-from regroup.service.policy.recovery.classify import (ZYGOTE_RANK, Source, Verdict, rung_of)
+from regroup.service.domain.states import TERMINAL_BY_REASON, JobState, Reason
+from regroup.service.policy.recovery.budget import Verdict
+from regroup.service.policy.recovery.classify import ZYGOTE_RANK
+from regroup.service.policy.recovery.restore_source import Source, rung_of
+from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.supervisor.adoption import found
-from regroup.service.ports.agents import (AgentError, AgentLostError)
 from regroup.service.supervisor.checkpoints import Checkpoints
-from regroup.service.supervisor.gang import (STORAGE_UNAVAILABLE, Gang)
-from regroup.service.supervisor.generations import (Generation, GenerationLog, SupersededError)
+from regroup.service.supervisor.event_log import Telling
 from regroup.service.supervisor.failure_hold import Holding
+from regroup.service.supervisor.gang import STORAGE_UNAVAILABLE, Gang
+from regroup.service.supervisor.generation_monitor import Watch
+from regroup.service.supervisor.generations import Generation, GenerationLog, SupersededError
+from regroup.service.supervisor.hang_detector import Standstill
 from regroup.service.supervisor.incidents import Incident
 from regroup.service.supervisor.intents import Intended
-from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.planned_move import Leaving
-from regroup.service.supervisor.mirrors import Mirrors
-from regroup.service.supervisor.outcomes import (Leave, Moved)
-from regroup.service.supervisor.straggler_monitor import Pacing
 from regroup.service.supervisor.job_config import Payload
-from regroup.service.supervisor.preflight import Preflight
+from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.liveness import Pulse
-from regroup.service.supervisor.recovery import (Ended, Recovering, failure_of, input_error, unread)
-from regroup.service.supervisor.hang_detector import Standstill
-from regroup.service.supervisor.event_log import Telling
-from regroup.service.supervisor.generation_monitor import Watch
-from regroup.service.domain.states import (TERMINAL_BY_REASON, JobState, Reason)
-from regroup.workers.contract.messages import (AgentReport, Exited, Message, Note, Report, Restored, StepRow)
+from regroup.service.supervisor.mirrors import Mirrors
+from regroup.service.supervisor.outcomes import Leave, Moved
+from regroup.service.supervisor.planned_move import Leaving
+from regroup.service.supervisor.preflight import Preflight
+from regroup.service.supervisor.recovery import Ended, Recovering, failure_of, input_error, unread
+from regroup.service.supervisor.straggler_monitor import Pacing
+from regroup.workers.contract.messages import AgentReport, Exited, Message, Note, Report, Restored, StepRow
 
 GANG_TIMEOUT_S = 120.0
 FENCE_S = 60.0

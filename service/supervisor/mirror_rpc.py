@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from regroup.service.supervisor.gang import (CALL_TIMEOUT_S, Gang, all_of)
+from regroup.service.supervisor.gang import CALL_TIMEOUT_S, Gang, all_of
 from regroup.service.supervisor.generations import Generation
 
 MIRROR_TIMEOUT_S = 3600.0

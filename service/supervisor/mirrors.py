@@ -8,14 +8,14 @@ import asyncio
 import time
 from collections.abc import Mapping
 
-from regroup.service.policy.recovery.mirror_memory import (Allowed, Level, judged, lowered)
+from regroup.service.policy.recovery.mirror_memory import Allowed, Level, judged, lowered
 from regroup.service.policy.recovery.mirror_pairs import rest_s
-from regroup.service.ports.agents import (AgentError, AgentLostError)
+from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.generation_monitor import Watch
 from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.mirror_rpc import MirrorCalls
-from regroup.service.supervisor.generation_monitor import Watch
 
 _UNKNOWN = -1
 _NO_SET = (0, 0)

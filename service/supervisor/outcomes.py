@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.domain.states import Reason
+from regroup.service.ports.cluster import SupervisorEvent
 
 Shape = tuple[frozenset[tuple[str, int]], tuple[tuple[str, int], ...]]
 """Nodes of a job with the number of their ranks, and the degrees of its layout."""

@@ -5,17 +5,17 @@ import contextlib
 import time
 from typing import Any
 
-from regroup.service.policy.recovery.drain_deadlines import (Pace, pace)
-from regroup.service.policy.recovery.classify import Cause
-from regroup.service.ports.agents import (AgentError, AgentLostError)
-from regroup.service.supervisor.gang import (CALL_TIMEOUT_S, Gang)
-from regroup.service.supervisor.intents import (Change, Intended)
-from regroup.service.supervisor.outcomes import (Leave, Moved, Shape)
-from regroup.service.supervisor.node_setup import make_ready
-from regroup.service.supervisor.job_config import Payload
-from regroup.service.supervisor.event_log import Telling
-from regroup.service.supervisor.generation_monitor import Watch
 from regroup.service.domain.states import Reason
+from regroup.service.policy.recovery.classify import Cause
+from regroup.service.policy.recovery.drain_deadlines import Pace, pace
+from regroup.service.ports.agents import AgentError, AgentLostError
+from regroup.service.supervisor.event_log import Telling
+from regroup.service.supervisor.gang import CALL_TIMEOUT_S, Gang
+from regroup.service.supervisor.generation_monitor import Watch
+from regroup.service.supervisor.intents import Change, Intended
+from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.node_setup import make_ready
+from regroup.service.supervisor.outcomes import Leave, Moved, Shape
 
 _TOLD_TIMEOUT_S = 60.0
 """A database that is away for longer is not waited for: the node has to go."""

@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from regroup.service.policy.detection.node_quarantine import fault_of
-from regroup.service.policy.detection.preflight import (LINK, MOST_PEERS, Finding, Unfit, judge, may_be_a_link, peers_of)
-from regroup.service.ports.agents import (AgentError, AgentLostError)
+from regroup.service.policy.detection.preflight import LINK, MOST_PEERS, Finding, Unfit, judge, may_be_a_link, peers_of
+from regroup.service.ports.agents import AgentError, AgentLostError
+from regroup.service.supervisor.event_log import Telling
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.incidents import Incident
 from regroup.service.supervisor.intents import Intended
 from regroup.service.supervisor.job_config import Payload
-from regroup.service.supervisor.event_log import Telling
 from regroup.workers.contract.messages import Note
 
 _CHECK_S = 30.0

@@ -8,23 +8,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from regroup.service.domain.states import PLANNED_REASONS, JobState, Reason
+from regroup.service.policy.detection.loss_spike import BUDGET, rule_for_ranks
+from regroup.service.policy.recovery.budget import Charge, Verdict, budget_of, judge
+from regroup.service.policy.recovery.classify import Cause
 from regroup.service.policy.recovery.drain_deadlines import excused
-from regroup.service.policy.detection.loss_spike import (BUDGET, rule_for_ranks)
-from regroup.service.policy.recovery.classify import (Cause, Charge, Shard, Source, Verdict, budget_of, choose_source, differing, judge)
+from regroup.service.policy.recovery.restore_source import Shard, Source, choose_source, differing
 from regroup.service.ports.agents import AgentError
-from regroup.service.supervisor.checkpoints import Checkpoints
 from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.supervisor.checkpoints import Checkpoints
+from regroup.service.supervisor.event_log import Telling
 from regroup.service.supervisor.evidence import Evidence
 from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generations import (Generation, GenerationLog)
-from regroup.service.supervisor.incidents import Incident
-from regroup.service.supervisor.rank_inspection import look
-from regroup.service.supervisor.job_config import Payload
-from regroup.service.supervisor.event_log import Telling
 from regroup.service.supervisor.generation_monitor import Watch
-from regroup.service.domain.states import (PLANNED_REASONS, JobState, Reason)
-from regroup.workers.contract.messages import (Failed, Join, Note, StepRow, from_json)
-from regroup.workers.contract.rank_error import (ErrorClass, RankError)
+from regroup.service.supervisor.generations import Generation, GenerationLog
+from regroup.service.supervisor.incidents import Incident
+from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.rank_inspection import look
+from regroup.workers.contract.messages import Failed, Join, Note, StepRow, from_json
+from regroup.workers.contract.rank_error import ErrorClass, RankError
 
 _SCAN_SOON_S = 3.0
 """Storage that takes longer is waited for only if memory holds no whole set."""

@@ -5,13 +5,13 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from regroup.service.ports.agents import (AgentError, AgentLostError)
+from regroup.service.ports.agents import AgentError, AgentLostError
+from regroup.service.ports.cluster import READY
 from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.node_setup import make_ready
 from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.node_setup import make_ready
 from regroup.workers.contract.messages import Note
 
-READY = "ready"
 _LOOK_EVERY_S, _ANSWERS_WITHIN_S = 2.0, 10.0
 """Its node trains nothing that would show its end, and Ray may believe in it for half a minute."""
 

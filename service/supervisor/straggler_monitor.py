@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
-from regroup.service.policy.detection.straggler import (Straggler, find_stragglers, lasting)
+from regroup.service.policy.detection.straggler import Straggler, find_stragglers, lasting
 from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.journal import Journal
 from regroup.workers.contract.messages import Dwell

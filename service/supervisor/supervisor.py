@@ -1,5 +1,6 @@
-"""The supervisor: it owns one job's generations, as a Ray actor (`service/ray_adapter/supervisor_actor.py`). Torch-free; no I/O in its
-constructor.
+"""The supervisor: it owns one job's generations. `service/ray_adapter/supervisor_actor.py` makes it a Ray actor.
+
+It imports no torch, and its constructor does no I/O.
 
 Ray restarts it for ever. A new life wakes with the first call of an agent or the controller, replays its records and
 re-adopts what runs.
@@ -7,33 +8,44 @@ re-adopts what runs.
 
 import asyncio
 import contextlib
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
-import ray.util
-
-from regroup.service.ports.agents import AgentLostError
-from regroup.service.ports.cluster import (LogChunk, SyncReply, SyncRequest)
+from regroup.service.ports.agents import AgentLostError, Agents
+from regroup.service.ports.cluster import LogChunk, SupervisorEvent, SyncReply, SyncRequest
 from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generations import GenerationLog
+from regroup.service.supervisor.generations import GenerationLog, Records
 from regroup.service.supervisor.heartbeat_listener import Heartbeats
-from regroup.service.supervisor.journal import (Intake, Journal)
+from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.journal import Intake, Journal
 from regroup.service.supervisor.lifecycle import Life
 from regroup.service.supervisor.rank_inspection import look
-from regroup.service.supervisor.job_config import Payload
-from regroup.service.ray_adapter.agents import (RayAgents, RayRecords)
-from regroup.service.ray_adapter.metrics import RayMetrics
 from regroup.service.supervisor.spare_nodes import Spares
-from regroup.workers.contract.messages import (AgentReport, from_json)
+from regroup.workers.contract.messages import AgentReport, from_json
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """Connections of a supervisor to its cluster; `ray_adapter/supervisor_actor.py` makes them on Ray."""
+
+    agents: Callable[[str], Agents]
+    """Job id → its agents."""
+    records: Records
+    export_metrics: Callable[[Payload], Callable[[SupervisorEvent], None]]
+    """Return what exports each event of the job as metrics of the cluster."""
+    address: Callable[[], str]
+    """Return the IP address of this node."""
 
 
 class Supervisor:
     """One life of a job after the other, for agents and the controller to call."""
 
-    def __init__(self, payload: dict[str, Any]) -> None:
+    def __init__(self, payload: dict[str, Any], adapters: Adapters) -> None:
         self._payload = Payload.from_json(payload)
+        self._adapters = adapters
         self._started: asyncio.Task[None] | None = None
-        self._records = RayRecords()
+        self._records = adapters.records
         self._spares = Spares(lambda node_id, note: self._life.note(node_id, note))
         self._heartbeats = Heartbeats(lambda node_id: self._life.pulse.sign(node_id))
 
@@ -120,13 +132,13 @@ class Supervisor:
 
     def _wake(self) -> None:
         if self._started is None:
-            self._metrics = RayMetrics(self._payload)
-            self._begin(Gang(RayAgents(self._payload.job_id), self._payload.agent_configs()))
+            self._export = self._adapters.export_metrics(self._payload)
+            self._begin(Gang(self._adapters.agents(self._payload.job_id), self._payload.agent_configs()))
             self._started = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
         """One life after the other: a new one begins as a restarted supervisor would, whenever the nodes are others."""
-        await self._heartbeats.listen(ray.util.get_node_ip_address(), self._payload.ports)
+        await self._heartbeats.listen(self._adapters.address(), self._payload.ports)
         while (moved := await self._life.run()) is not None:
             left = self._gang.configs.keys() - {str(node["node_id"]) for node in moved.nodes} - moved.former.keys()
             await self._gang.kill(left)
@@ -137,7 +149,7 @@ class Supervisor:
 
     def _begin(self, gang: Gang) -> None:
         payload = self._payload
-        self._journal = Journal(self._records, payload.job_id, on_event=self._metrics.take)
+        self._journal = Journal(self._records, payload.job_id, on_event=self._export)
         self._intake = Intake(self._journal.boot_id)
         self._gang = gang
         log = GenerationLog(self._records, payload.job_id, payload.generations)

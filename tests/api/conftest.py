@@ -15,13 +15,13 @@ import uvicorn
 
 from regroup.api.app import create_app
 from regroup.api.client.client import Client
-from regroup.service.ports.cluster import SupervisorEvent
-from tests.support.fake_cluster import FakeCluster
+from regroup.service.domain.states import JobState, Reason, advance
 from regroup.service.operations.services import Services
+from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.settings import Settings
-from regroup.service.domain.states import (JobState, Reason, advance)
 from regroup.service.store.records import Lease
 from regroup.service.store.store import Store
+from tests.support.fake_cluster import FakeCluster
 
 
 class QuietServer(uvicorn.Server):

@@ -10,8 +10,8 @@ from benchmarks.fault_scenarios import row_of
 from benchmarks.fault_soak import short_of
 from benchmarks.faults import ROWS, summary
 from benchmarks.trial import Strike, Trial
-from regroup.service.chaos.fault_plan import (Blow, Plan, fault)
-from regroup.service.chaos.observation import (Fallen, Record)
+from regroup.service.chaos.fault_plan import Blow, Plan, fault
+from regroup.service.chaos.observation import Fallen, Record
 
 
 def row(step: int, time_s: float, generation: int = 1) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from regroup.service.domain.topology import (DEFAULT_LABELS, MACHINE_LABEL)
+from regroup.service.domain.topology import DEFAULT_LABELS, MACHINE_LABEL
 
 pytestmark = pytest.mark.kubernetes
 

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.support.probe_output import (end, said)
-from tests.support.prometheus import (PrometheusServer, QueryError)
 
-from regroup.service.policy.detection.node_quarantine import (Happening, NodeEvent, Rule)
-from regroup.service.cluster_state.probe_results import (FUNCTION, LABEL)
+from regroup.service.cluster_state.probe_results import FUNCTION, LABEL
+from regroup.service.domain.states import JobState, Reason, advance
 from regroup.service.observability.prometheus import Metrics
+from regroup.service.policy.detection.node_quarantine import Happening, NodeEvent, Rule
 from regroup.service.spec.job import parse_spec
-from regroup.service.domain.states import (JobState, Reason, advance)
 from regroup.service.store.records import NewJob, ProjectRow
 from regroup.service.store.store import Store
+from tests.support.probe_output import end, said
+from tests.support.prometheus import PrometheusServer, QueryError
 
 ROOT = Path(__file__).resolve().parents[2]
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "regroup.json").read_text())

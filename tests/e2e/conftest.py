@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.served import Served
 
 from regroup.api.client.client import ServerUnreachableError
 from regroup.api.schemas.jobs import Job
+from tests.support.served import Served
 
 LIVE = ("QUEUED", "PLACING", "STARTING", "RUNNING", "RECOVERING", "RESIZING", "DRAINING", "SUSPENDED")
 _SHARED = ("served", "three", "two")

@@ -7,10 +7,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.support.served import (Served, eventually)
 
 from regroup.api.schemas.jobs import Job
 from regroup.service.domain.layout import Layout
+from tests.support.served import Served, eventually
 
 pytestmark = pytest.mark.slow
 SPLIT = {"auto": {"ranks": 4}, "pp": 2}

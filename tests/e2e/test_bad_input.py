@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.served import Served
 
 from regroup.api.client.client import ApiError
+from tests.support.served import Served
 
 Spec = Callable[..., dict[str, Any]]
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from tests.support.chaos_command import chaos
 
 from regroup.service.chaos.scenarios import SCENARIOS
+from tests.support.chaos_command import chaos
 
 pytestmark = pytest.mark.slow
 

@@ -8,12 +8,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.support.step_gates import Gates
-from tests.support.served import (Served, assert_same_result, eventually)
 from safetensors import safe_open
 
 from regroup.api.client.client import ApiError
 from regroup.api.schemas.jobs import Job
+from tests.support.served import Served, assert_same_result, eventually
+from tests.support.step_gates import Gates
 
 Spec = Callable[..., dict[str, Any]]
 NO_MIRROR = {"mirror": "off"}

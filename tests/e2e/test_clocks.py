@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.wall_clock import Clock
-from tests.support.step_gates import Gates
-from tests.support.invariant_checks import judged
-from tests.support.served import (Served, eventually)
 
 from regroup.service.chaos.invariants import Expected
 from regroup.service.local import ray_cluster
 from regroup.service.settings import Settings
+from tests.support.invariant_checks import judged
+from tests.support.served import Served, eventually
+from tests.support.step_gates import Gates
+from tests.support.wall_clock import Clock
 
 Spec = Callable[..., dict[str, Any]]
 pytestmark = [pytest.mark.slow, pytest.mark.compiler]

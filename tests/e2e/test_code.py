@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.served import (Served, eventually)
 
 from regroup.api.schemas.jobs import Job
+from tests.support.served import Served, eventually
 
 Spec = Callable[..., dict[str, Any]]
 

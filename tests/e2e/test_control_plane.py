@@ -9,11 +9,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.support.step_gates import Gates
-from tests.support.served import (Served, assert_same_result, end, eventually)
 
 from regroup.api.schemas.jobs import Job
 from regroup.service.local.leftovers import processes_naming
+from tests.support.served import Served, assert_same_result, end, eventually
+from tests.support.step_gates import Gates
 
 Spec = Callable[..., dict[str, Any]]
 RANKS = {0, 1, 2, 3}

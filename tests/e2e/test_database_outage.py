@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.step_gates import Gates
-from tests.support.invariant_checks import judged
-from tests.support.postgres import PostgresServer
-from tests.support.tcp_proxy import (Proxy, proxied)
-from tests.support.served import (Served, eventually)
 
-from regroup.api.client.client import (ApiError, Client, ServerUnreachableError)
+from regroup.api.client.client import ApiError, Client, ServerUnreachableError
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
+from tests.support.invariant_checks import judged
+from tests.support.postgres import PostgresServer
+from tests.support.served import Served, eventually
+from tests.support.step_gates import Gates
+from tests.support.tcp_proxy import Proxy, proxied
 
 Spec = Callable[..., dict[str, Any]]
 SILENT_S = 60.0

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.invariant_checks import judged
-from tests.support.served import Served
 
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
+from tests.support.invariant_checks import judged
+from tests.support.served import Served
 
 Spec = Callable[..., dict[str, Any]]
 _DEVICE = frozenset({"device_error"})

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.step_gates import Gates
-from tests.support.invariant_checks import judged
-from tests.support.served import (Served, eventually)
 
-from regroup.api.schemas.drains import Drain
-from regroup.api.schemas.jobs import (Generation, Incident, Job)
-from regroup.service.chaos.invariants import Expected
 from regroup.api.chaos.local_faults import LocalStrikes
+from regroup.api.schemas.drains import Drain
+from regroup.api.schemas.jobs import Generation, Incident, Job
+from regroup.service.chaos.invariants import Expected
+from tests.support.invariant_checks import judged
+from tests.support.served import Served, eventually
+from tests.support.step_gates import Gates
 
 Spec = Callable[..., dict[str, Any]]
 STEPS = 140

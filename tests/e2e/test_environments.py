@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.served import (Served, assert_same_result, called, eventually)
-from tests.support.tiny_packages import (flavours, never_built)
+
+from tests.support.served import Served, assert_same_result, called, eventually
+from tests.support.tiny_packages import flavours, never_built
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PRINTS = """

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.served import (Served, called, eventually)
 
-from regroup.api.schemas.exec import (ExecExit, ExecOutput, ExecStarted)
+from regroup.api.schemas.exec import ExecExit, ExecOutput, ExecStarted
 from regroup.api.schemas.jobs import Job
+from tests.support.served import Served, called, eventually
 
 STANDS = """
 import os, sys, time

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.served import (Served, end, eventually)
 
-from regroup.api.schemas.exec import (ExecExit, ExecOutput)
+from regroup.api.schemas.exec import ExecExit, ExecOutput
 from regroup.api.schemas.jobs import Job
+from tests.support.served import Served, end, eventually
 
 BREAKS = """
 import os, pathlib, time

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.step_gates import Gates
-from tests.support.job_leaks import nothing_left_by_jobs
-from tests.support.served import (Served, assert_same_result, called, eventually, parent)
 
 from regroup.api.schemas.jobs import Job
+from tests.support.job_leaks import nothing_left_by_jobs
+from tests.support.served import Served, assert_same_result, called, eventually, parent
+from tests.support.step_gates import Gates
 
 Spec = Callable[..., dict[str, Any]]
 NO_MIRROR = {"mirror": "off"}

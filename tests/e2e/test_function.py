@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.served import (Served, assert_same_result)
 
 from regroup.api.schemas.jobs import Job
+from tests.support.served import Served, assert_same_result
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 STEPS = 24

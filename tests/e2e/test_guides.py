@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.leaks import nothing_runs_on
-from tests.support.script_jobs import digest
-from tests.support.served import eventually
-from tests.support.shell_commands import (TIME, Block, Shell, blocks, own_state)
-from tests.support.wheel import ROOT
-from tests.support.tiny_packages import flavours
 
 from regroup.api.client.client import Client
 from regroup.api.schemas.jobs import Job
+from tests.support.leaks import nothing_runs_on
+from tests.support.script_jobs import digest
+from tests.support.served import eventually
+from tests.support.shell_commands import TIME, Block, Shell, blocks, own_state
+from tests.support.tiny_packages import flavours
+from tests.support.wheel import ROOT
 
 EXAMPLES = "examples/README.md"
 GUIDES = [EXAMPLES, *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/guides").glob("*.md"))]

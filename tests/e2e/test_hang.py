@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.invariant_checks import judged
-from tests.support.served import (Served, assert_same_result, eventually)
 
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
+from tests.support.invariant_checks import judged
+from tests.support.served import Served, assert_same_result, eventually
 
 Spec = Callable[..., dict[str, Any]]
 STOPPED = {"at": {"rank": 2, "step": 13, "phase": "backward"}, "do": "sigstop"}

@@ -3,12 +3,11 @@
 import hashlib
 from pathlib import Path
 
-from tests.support.script_jobs import (digest, output, torchrun)
-from tests.support.served import Served
-from tests.support.wheel import ROOT
-
 from regroup.api.cli.spec_input.spec_file import read_spec
 from regroup.api.schemas.jobs import Job
+from tests.support.script_jobs import digest, output, torchrun
+from tests.support.served import Served
+from tests.support.wheel import ROOT
 
 BACK_WITHIN_S = 3.0
 """From a kill to the first new step, with the example's `preload`."""

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.prometheus import PrometheusServer
-from tests.support.served import (Served, eventually)
 from prometheus_client.parser import text_string_to_metric_families
 
 from regroup.api.schemas.jobs import Job
+from tests.support.prometheus import PrometheusServer
+from tests.support.served import Served, eventually
 
 Spec = Callable[..., dict[str, Any]]
 Samples = dict[str, list[tuple[dict[str, str], float]]]

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.small_disk import (needs_root, small_disk)
-from tests.support.job_leaks import nothing_named_by_jobs
-from tests.support.served import (Served, called, eventually)
 
 from regroup.api.schemas.jobs import Job
+from tests.support.job_leaks import nothing_named_by_jobs
+from tests.support.served import Served, called, eventually
+from tests.support.small_disk import needs_root, small_disk
 
 GROWTH_KIB = 90 * 1024
 """Less than the output. An actor that Ray has just started grows by some 60 MiB while it imports."""

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.namespaces import (TRAINING, Cluster, cluster)
+
+from tests.support.namespaces import TRAINING, Cluster, cluster
 
 pytestmark = pytest.mark.namespaces
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.support.invariant_checks import judged
-from tests.support.served import (Served, eventually, parent)
 
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
+from tests.support.invariant_checks import judged
+from tests.support.served import Served, eventually, parent
 
 pytestmark = pytest.mark.slow
 FLAPPED = Expected(

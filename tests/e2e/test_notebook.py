@@ -6,11 +6,11 @@ from typing import Any
 
 import nbformat
 import pytest
-from tests.support.served import Served
 from nbclient import NotebookClient
 
 import regroup
 from regroup.api.client.job import JobNotSucceededError
+from tests.support.served import Served
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "examples" / "notebook.ipynb"
 CELL = """

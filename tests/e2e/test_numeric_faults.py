@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.support.served import (Served, assert_same_result)
 
 from regroup.api.schemas.jobs import Job
+from tests.support.served import Served, assert_same_result
 
 Spec = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.slow

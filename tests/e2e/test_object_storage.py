@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.s3 import ObjectStorage
-from tests.support.served import Served
 
 from regroup.workers.storage import fsspec_storage
+from tests.support.s3 import ObjectStorage
+from tests.support.served import Served
 
 Spec = Callable[..., dict[str, Any]]
 

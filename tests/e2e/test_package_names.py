@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.support.served import Served
-from tests.support.wheel import (PACKAGES, run)
+from tests.support.wheel import PACKAGES, run
 
 # Imported by the zygote: what it sees is what every rank sees.
 LOOK = """

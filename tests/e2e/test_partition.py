@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.step_gates import Gates
-from tests.support.invariant_checks import judged
-from tests.support.leaks import nothing_runs_on
-from tests.support.namespaces import (SPARES, TRAINING, Cluster, Machine, cluster)
-from tests.support.served import eventually
 
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 from regroup.service.local import processes
+from tests.support.invariant_checks import judged
+from tests.support.leaks import nothing_runs_on
+from tests.support.namespaces import SPARES, TRAINING, Cluster, Machine, cluster
+from tests.support.served import eventually
+from tests.support.step_gates import Gates
 
 Spec = Callable[..., dict[str, Any]]
 pytestmark = [pytest.mark.wires, pytest.mark.slow]

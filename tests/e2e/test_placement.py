@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.support.served import (Served, assert_same_result, eventually)
+
+from tests.support.served import Served, assert_same_result, eventually
 
 Spec = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.slow

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.job_leaks import naming
-from tests.support.served import (Served, assert_same_result, eventually)
 
 from regroup.api.cli.spec_input.spec_file import read_spec
+from tests.support.job_leaks import naming
+from tests.support.served import Served, assert_same_result, eventually
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 STEPS = 40

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.served import Served, assert_same_result, eventually
 from tests.support.step_gates import Gates
-from tests.support.served import (Served, assert_same_result, eventually)
 
 Spec = Callable[..., dict[str, Any]]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.invariant_checks import judged
-from tests.support.served import (Served, eventually)
 
 from regroup.service.chaos.invariants import Expected
 from regroup.service.local import ray_cluster
+from tests.support.invariant_checks import judged
+from tests.support.served import Served, eventually
 
 Spec = Callable[..., dict[str, Any]]
 

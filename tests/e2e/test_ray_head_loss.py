@@ -1,5 +1,6 @@
 """The process that holds Ray's records dies and comes back, with the records kept in a Redis: jobs train on meanwhile,
-and are where they were; what fails afterwards is mended. Without a Redis the cluster is lost: test_ray_cluster_loss.py."""
+and are where they were; what fails afterwards is mended. Without a Redis the cluster is lost:
+test_ray_cluster_loss.py."""
 
 import os
 import signal
@@ -10,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.step_gates import Gates
-from tests.support.invariant_checks import judged
-from tests.support.served import (Served, eventually)
 
 from regroup.service.chaos.invariants import Expected
-from regroup.service.local import (ray_cluster, processes)
+from regroup.service.local import processes, ray_cluster
 from regroup.service.local.processes import Process
+from tests.support.invariant_checks import judged
+from tests.support.served import Served, eventually
+from tests.support.step_gates import Gates
 
 Spec = Callable[..., dict[str, Any]]
 pytestmark = [pytest.mark.redis, pytest.mark.slow]

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.served import Served
 
 from regroup.api.schemas.jobs import Job
+from tests.support.served import Served
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ray_train_digits.py"
 EPOCHS, STEPS_OF_AN_EPOCH = 8, 8

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.shell_commands import (TIME, Shell, blocks, commands, own_state)
-from tests.support.wheel import ROOT
 
 from regroup.api.cli.spec_input.spec_file import read_spec
+from tests.support.shell_commands import TIME, Shell, blocks, commands, own_state
+from tests.support.wheel import ROOT
 
 README, SCRIPTS = "README.md", "docs/guides/torchrun.md"
 SETUP = "make setup && . .venv/bin/activate"

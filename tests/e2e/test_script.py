@@ -7,8 +7,9 @@ import uuid
 from pathlib import Path
 
 import pytest
-from tests.support.script_jobs import (digest, output, script, torchrun)
-from tests.support.served import (Served, called, eventually)
+
+from tests.support.script_jobs import digest, output, script, torchrun
+from tests.support.served import Served, called, eventually
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "torchrun_ddp.py"
 STEPS = 24

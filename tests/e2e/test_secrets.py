@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.served import Served
 
 from regroup.service.local import ray_cluster
+from tests.support.served import Served
 
 Spec = Callable[..., dict[str, Any]]
 VALUE = "hunter2-4f1d09c6"

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.served import (Served, eventually)
+from tests.support.served import Served, eventually
 
 Spec = Callable[..., dict[str, Any]]
 

@@ -11,16 +11,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.support.step_gates import Gates
-from tests.support.invariant_checks import judged
-from tests.support.tcp_proxy import (Proxy, proxied)
-from tests.support.s3 import ObjectStorage
-from tests.support.served import (Served, eventually)
 from s3fs import S3FileSystem
 
 from regroup.api.chaos.checkpoint_check import loadable
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
+from tests.support.invariant_checks import judged
+from tests.support.s3 import ObjectStorage
+from tests.support.served import Served, eventually
+from tests.support.step_gates import Gates
+from tests.support.tcp_proxy import Proxy, proxied
 
 Spec = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.slow

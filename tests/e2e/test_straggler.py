@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tests.support.script_jobs import script
-from tests.support.served import (Served, eventually)
 
 from regroup.api.schemas.jobs import Job
+from tests.support.script_jobs import script
+from tests.support.served import Served, eventually
 
 UNEVEN = """
 import os, time

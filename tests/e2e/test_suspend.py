@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.step_gates import Gates
-from tests.support.served import (Served, assert_same_result, eventually)
 
 from regroup.api.schemas.jobs import Job
+from tests.support.served import Served, assert_same_result, eventually
+from tests.support.step_gates import Gates
 
 Spec = Callable[..., dict[str, Any]]
 

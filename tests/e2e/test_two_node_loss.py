@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.step_gates import Gates
-from tests.support.invariant_checks import judged
-from tests.support.served import (Served, end, eventually, parent)
 
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
-from regroup.service.policy.recovery.mirror_pairs import (Member, pair)
+from regroup.service.policy.recovery.mirror_pairs import Member, pair
+from tests.support.invariant_checks import judged
+from tests.support.served import Served, end, eventually, parent
+from tests.support.step_gates import Gates
 
 Spec = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.slow

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.support.postgres import PostgresServer
-from tests.support.served import (Served, eventually)
 
 from regroup.service.local import ray_cluster
+from tests.support.postgres import PostgresServer
+from tests.support.served import Served, eventually
 
 Spec = Callable[..., dict[str, Any]]
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from regroup.service.ports.cluster import Node
-from tests.support.fake_cluster import (FakeCluster, FakeSupervisor)
-from regroup.service.settings import Settings
 from regroup.service.domain.states import JobState
+from regroup.service.ports.cluster import Node
+from regroup.service.settings import Settings
 from regroup.service.store.store import Store
-from tests.service.controller.test_controller import (House, controlled, eventually)
+from tests.service.controller.test_controller import House, controlled, eventually
+from tests.support.fake_cluster import FakeCluster, FakeSupervisor
 
 SPLITTABLE = {"kind": "builtin", "model": {"vocab_size": 264}, "data": {"train": ["/data/*.txt"]}}
 

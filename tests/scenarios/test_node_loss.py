@@ -4,11 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.support.supervised_job import (STEPS, FakeNodes, Rig, place)
 
 from regroup.service.supervisor.journal import Journal
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import Exited
+from tests.support.supervised_job import STEPS, FakeNodes, Rig, place
 
 
 class Nodes(FakeNodes):

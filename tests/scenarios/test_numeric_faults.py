@@ -3,8 +3,8 @@
 from typing import Any
 
 from regroup.workers.contract.messages import Failed
-from regroup.workers.contract.rank_error import (ErrorClass, RankError)
-from tests.service.supervisor.test_lifecycle import (FakeNodes, run, told)
+from regroup.workers.contract.rank_error import ErrorClass, RankError
+from tests.service.supervisor.test_lifecycle import FakeNodes, run, told
 
 
 def said(error_class: ErrorClass, at: int, message: str, **details: Any) -> Failed:

@@ -7,21 +7,31 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.memory_records import Records
 
-from regroup.service.supervisor import lifecycle as lives
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.spec.job import parse_spec
+from regroup.service.supervisor import lifecycle as lives
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generations import GenerationLog
 from regroup.service.supervisor.incidents import Incident
+from regroup.service.supervisor.job_config import Payload
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.lifecycle import Life
-from regroup.service.supervisor.job_config import Payload
-from regroup.service.spec.job import parse_spec
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import (AgentReport, Done, Dwell, Exited, Failed, Joined, Message, Restored, StepRow)
-from regroup.workers.contract.rank_error import (ErrorClass, RankError)
+from regroup.workers.contract.messages import (
+    AgentReport,
+    Done,
+    Dwell,
+    Exited,
+    Failed,
+    Joined,
+    Message,
+    Restored,
+    StepRow,
+)
+from regroup.workers.contract.rank_error import ErrorClass, RankError
+from tests.support.memory_records import Records
 
 KILLED = Exited(1, 1, -9, 5.0)
 FAILED = Failed(1, 1, RankError(ErrorClass.USER, "SystemExit", "the script exited with code 3", "", 0, "", 5.0))

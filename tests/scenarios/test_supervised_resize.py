@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import pytest
-from tests.support.supervised_job import SPEC
 
-from regroup.workers.contract.messages import (Done, Exited, Joined, Restored, StepRow)
-from tests.service.supervisor.test_planned_move import (Nodes, Rig)
+from regroup.workers.contract.messages import Done, Exited, Joined, Restored, StepRow
+from tests.service.supervisor.test_planned_move import Nodes, Rig
+from tests.support.supervised_job import SPEC
 
 _STEP_S = 0.005
 ELASTIC = {**SPEC, "layout": {"dp": {"min": 1, "target": 2, "max": 4}}}

@@ -8,13 +8,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.support.memory_records import Records
-from tests.support.supervised_job import (STEPS, FakeNodes, life)
 
+from regroup.service.domain.states import TRANSITIONS, JobState
 from regroup.service.ports.cluster import SupervisorEvent
-from regroup.service.domain.states import (TRANSITIONS, JobState)
-from regroup.workers.contract.messages import (Exited, Failed, Message)
-from regroup.workers.contract.rank_error import (ErrorClass, RankError)
+from regroup.workers.contract.messages import Exited, Failed, Message
+from regroup.workers.contract.rank_error import ErrorClass, RankError
+from tests.support.memory_records import Records
+from tests.support.supervised_job import STEPS, FakeNodes, life
 
 Breaks = Mapping[tuple[int, int], Message | str]
 
@@ -116,7 +116,7 @@ async def lives(breaks: Breaks, records: Mortal) -> Outcome:
 
 @pytest.mark.parametrize("scene", SCENES)
 async def test_whenever_it_dies_the_job_ends_as_it_would_have(scene: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regroup.service.policy.recovery.classify._BACKOFF_CAP_S", 0.0)
+    monkeypatch.setattr("regroup.service.policy.recovery.budget._BACKOFF_CAP_S", 0.0)
     whole_records = Mortal()
     whole = await lives(SCENES[scene], whole_records)
     for at, key in enumerate(whole_records.writes):

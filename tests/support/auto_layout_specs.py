@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from regroup.service.domain.topology import (ACCELERATOR_LABEL, Node)
-from regroup.service.spec.job import (JobSpec, parse_spec)
+from regroup.service.domain.topology import ACCELERATOR_LABEL, Node
+from regroup.service.spec.job import JobSpec, parse_spec
 
 SMALL = {"dim": 64, "layers": 4, "heads": 4, "vocab_size": 264}
 LLAMA_7B = {"dim": 4096, "layers": 32, "heads": 32, "ffn_dim": 11008, "vocab_size": 32000}

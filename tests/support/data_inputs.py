@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import to_json
-from regroup.workers.data.prepare.preparation import (Plan, finish, plan)
+from regroup.workers.data.prepare.preparation import Plan, finish, plan
 from regroup.workers.data.prepare.task import make_unit
 
 DOCUMENTS = [f"document {number}: " + "word " * (number % 7) + "." for number in range(40)]

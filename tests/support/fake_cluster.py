@@ -9,7 +9,19 @@ from uuid import uuid4
 
 from regroup.service.domain.errors import NotFoundError
 from regroup.service.policy.scheduling.autoscaler_request import Bundle
-from regroup.service.ports.cluster import (ClusterUnavailableError, Grant, GrantRefusedError, LogChunk, Node, SupervisorEvent, SupervisorGoneError, SyncReply, SyncRequest, job_of, supervisor_name)
+from regroup.service.ports.cluster import (
+    ClusterUnavailableError,
+    Grant,
+    GrantRefusedError,
+    LogChunk,
+    Node,
+    SupervisorEvent,
+    SupervisorGoneError,
+    SyncReply,
+    SyncRequest,
+    job_of,
+    supervisor_name,
+)
 
 
 class FakeSupervisor:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Protocol
 
 from regroup.api.chaos.checkpoint_check import loadable
-from regroup.api.chaos.recorder import (LoadableCheckpoints, recorded)
-from regroup.api.client.client import (ApiError, Client, ServerUnreachableError)
+from regroup.api.chaos.recorder import LoadableCheckpoints, recorded
+from regroup.api.client.client import ApiError, Client, ServerUnreachableError
 from regroup.api.schemas.jobs import Job
+from regroup.service.chaos.fault_plan import Blow, Plan
 from regroup.service.chaos.invariants import Expected, judge
-from regroup.service.chaos.fault_plan import (Blow, Plan)
 from regroup.service.chaos.observation import Fallen
 from regroup.service.domain.states import JobState
 

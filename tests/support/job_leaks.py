@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.descriptors import (Descriptor, Snapshot)
+from regroup.service.local.leftovers import naming as naming_here
+from tests.support.descriptors import Descriptor, Snapshot
 from tests.support.leaks import held
 from tests.support.served import Served
-from regroup.service.local.leftovers import naming as naming_here
 
 _CLOSED_WITHIN_S = 60.0
 _STANDBY = "regroup-standby:"

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from regroup.api.live.job_view import (JobView, add_steps, fold, planned)
+from regroup.api.live.job_view import JobView, add_steps, fold, planned
 
 
 class Story:

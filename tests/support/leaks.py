@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from regroup.workers.os.proc_environ import (arguments, variables)
+from regroup.workers.os.proc_environ import arguments, variables
 
 SESSION_VARIABLE = "REGROUP_TEST_SESSION"
 SESSION = uuid.uuid4().hex

@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import regroup
-from tests.support.leaks import (SESSION, SESSION_VARIABLE)
-from tests.support.served import eventually
-from tests.support.port_forward import WayIn
-from tests.support.network_link import Wire
 from regroup.api.client.client import Client
 from regroup.api.schemas.jobs import Job
 from regroup.service.local import processes
-from regroup.service.local.ray_cluster import (ROLE_LABEL, ray_environment)
 from regroup.service.local.processes import Process
+from regroup.service.local.ray_cluster import ROLE_LABEL, ray_environment
+from tests.support.leaks import SESSION, SESSION_VARIABLE
+from tests.support.network_link import Wire
+from tests.support.port_forward import WayIn
+from tests.support.served import eventually
 
 CONTROL = "10.77.0.1"
 TRAINING = ("10.77.0.2", "10.77.0.3")

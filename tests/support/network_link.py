@@ -2,8 +2,8 @@
 hold TCP up, or part two machines only.
 
 Two tap devices and a process that carries frames from one to the other: no queueing discipline of the kernel is needed.
-Needs root and /dev/net/tun. As a program: `network_link.py SEED NETNS DEVICE NETNS DEVICE`, orders as lines of JSON on its
-standard input.
+Needs root and /dev/net/tun. As a program: `network_link.py SEED NETNS DEVICE NETNS DEVICE`, orders as lines of JSON
+on its standard input.
 """
 
 import ctypes

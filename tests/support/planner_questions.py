@@ -2,7 +2,7 @@
 
 from regroup.service.domain.hardware import find_device
 from regroup.service.planner.model_shape import PRESETS
-from regroup.service.planner.types import (Cluster, Work)
+from regroup.service.planner.types import Cluster, Work
 
 
 def cluster(name: str, gpus: int) -> Cluster:

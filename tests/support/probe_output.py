@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+from regroup.service.domain.states import JobState, Reason, advance
 from regroup.service.ports.cluster import SupervisorEvent
-from regroup.service.domain.states import (JobState, Reason, advance)
 from regroup.service.store.records import Allotment, Lease
 from regroup.service.store.store import Store
 

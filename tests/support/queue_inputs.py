@@ -1,8 +1,8 @@
 """Nodes, demands and sizes of jobs that a queue is tried with."""
 
 from regroup.service.domain.layout import Layout
+from regroup.service.domain.topology import ANY, IMAGE_LABEL, Kind, Node
 from regroup.service.policy.placement.place import Demand
-from regroup.service.domain.topology import (ANY, IMAGE_LABEL, Kind, Node)
 from regroup.service.policy.scheduling.entries import Size
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from torch.distributed import TCPStore
 
+from regroup.workers.contract.messages import Done, Failed, Join, Message, Restore, decode, encode
 from tests.support.forked_process import forking
-from regroup.workers.contract.messages import (Done, Failed, Join, Message, Restore, decode, encode)
 
 FORKS = """
 import json, os, selectors, socket, sys
 import regroup.workers.rank.ray_train.fit
 from regroup.workers.rank import rank
-from regroup.workers.rank.progress_page import new_page
+from regroup.workers.contract.progress_page import new_page
 
 assert len(os.listdir("/proc/self/task")) == 1, "a process with threads is not forked"
 for line in sys.stdin:

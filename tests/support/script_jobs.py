@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.served import Served
 from regroup.api.schemas.jobs import Job
+from tests.support.served import Served
 
 TORCHRUN_S = 240.0
 

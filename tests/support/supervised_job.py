@@ -5,16 +5,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tests.support.memory_records import Records
 from regroup.service.ports.agents import AgentLostError
+from regroup.service.spec.job import parse_spec
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generations import GenerationLog
+from regroup.service.supervisor.job_config import Payload
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.lifecycle import Life
-from regroup.service.supervisor.job_config import Payload
-from regroup.service.spec.job import parse_spec
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import (Done, Joined, Message, Restored, StepRow, to_json)
+from regroup.workers.contract.messages import Done, Joined, Message, Restored, StepRow, to_json
+from tests.support.memory_records import Records
 
 STEPS = 6
 SPEC = {

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.descriptors import Snapshot
-from tests.support.leaks import (SESSION_VARIABLE, held)
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from regroup.service.local.leftovers import processes_naming
+from tests.support.descriptors import Snapshot
+from tests.support.leaks import SESSION_VARIABLE, held
 
 pytest_plugins = ["pytester"]
 

@@ -3,10 +3,10 @@
 from parity_loop import batches, engine_of
 from torch import distributed as dist
 
+from regroup.workers.data.sampler import dealt
 from regroup.workers.parallel.collective_counter import Collectives
 from regroup.workers.parallel.mesh import local
 from regroup.workers.parallel.pipeline_parallel import Pipeline
-from regroup.workers.data.sampler import dealt
 
 
 def counted(context):

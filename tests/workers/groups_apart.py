@@ -13,4 +13,7 @@ def train(context: Any) -> None:
     for rank in range(context.world_size):
         dist.new_group([rank])
     dist.all_reduce(torch.ones(1))
-    context.result = {"first_ranks": sorted(set(flight_recorder._first_ranks().values())), "newest": flight_recorder.newest()}  # pyright: ignore[reportPrivateUsage]
+    context.result = {
+        "first_ranks": sorted(set(flight_recorder._first_ranks().values())),
+        "newest": flight_recorder.newest(),
+    }  # pyright: ignore[reportPrivateUsage]

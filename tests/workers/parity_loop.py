@@ -7,15 +7,15 @@ from torch import distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
+from regroup.workers.data.sampler import IGNORED, MicroBatch, dealt
 from regroup.workers.models import build_model
 from regroup.workers.models.batch_norm import batch_norms
 from regroup.workers.parallel import ddp as module
 from regroup.workers.parallel.engine import Engine
 from regroup.workers.parallel.mesh import local
-from regroup.workers.parallel.parameter_names import (buffers_of, parameters_of)
 from regroup.workers.parallel.parallelize import initialise
+from regroup.workers.parallel.parameter_names import buffers_of, parameters_of
 from regroup.workers.parallel.strategy import strategy_of
-from regroup.workers.data.sampler import (IGNORED, MicroBatch, dealt)
 
 VOCABULARY, SEQUENCE, IMAGE, MICRO_BATCH, COUNT, STEPS, SEED = 24, 16, (2, 6, 6), 2, 4, 5, 11
 COMPARED = (1, STEPS)

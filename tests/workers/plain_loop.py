@@ -6,14 +6,14 @@ import struct
 import torch
 from torch import nn
 
-from regroup.workers.train import trainer
 from regroup.workers.models import build_model, transformer
-from regroup.workers.parallel import (engine, loss_scale)
-from regroup.workers.parallel.parameter_digest import digests
+from regroup.workers.parallel import engine, loss_scale
 from regroup.workers.parallel.mesh import meshes_of
-from regroup.workers.parallel.parameter_names import parameters_of
 from regroup.workers.parallel.parallelize import initialise, parallelize
+from regroup.workers.parallel.parameter_digest import digests
+from regroup.workers.parallel.parameter_names import parameters_of
 from regroup.workers.parallel.strategy import strategy_of
+from regroup.workers.train import trainer
 
 
 def train(context, is_patient=False):

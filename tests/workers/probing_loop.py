@@ -2,7 +2,7 @@
 
 import os
 
-from regroup.workers.probe import (timing, collectives, matmul, run, training_steps)
+from regroup.workers.probe import collectives, matmul, run, timing, training_steps
 from regroup.workers.probe.collectives import _CASES
 
 

@@ -1,4 +1,6 @@
-"""The node agent: the Ray actor around a `Host`. With workers/data/prepare/ray_pipeline.py the only file of the nodes that imports ray.
+"""The node agent: the Ray actor around a `Host`.
+
+This file, `standby.py` and `workers/data/prepare/ray_pipeline.py` are the only ones of the nodes that import ray.
 
 It holds no devices, reports news at once and beats every second, and is found by name.
 """
@@ -11,25 +13,25 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import (FaultDue, Join, MirrorDue, Stop, Told, from_json, to_json)
-from regroup.workers.agent import (token_data, prepared_data)
-from regroup.workers.agent.ranks import logs
-from regroup.workers.os import procfs
-from regroup.workers.storage import (fsspec_storage, async_storage)
+from regroup.workers.agent import prepared_data, token_data
 from regroup.workers.agent.health import resource_pressure
-from regroup.workers.agent.environment.code_archive import CodeError
-from regroup.workers.agent.health.gpu_errors import DriverErrors
-from regroup.workers.agent.snapshots.shard_transfer import (ExchangeError, NoRoomError)
-from regroup.workers.agent.heartbeat_sender import Heartbeats
-from regroup.workers.agent.job_host import (Host, StaleGeneration)
-from regroup.workers.agent.health.preflight import Preflight
-from regroup.workers.os.node_facts import SecretMissing
-from regroup.workers.agent.environment.interpreter import PythonUnfit
 from regroup.workers.agent.health.clock_jump import WallClock
-from regroup.workers.zygote.client import (TaskFailed, ZygoteDied, ZygoteLink, ZygoteRefused)
-from regroup.workers.data.prepare.ray_pipeline import Pipeline
+from regroup.workers.agent.health.gpu_errors import DriverErrors
+from regroup.workers.agent.health.preflight import Preflight
+from regroup.workers.agent.heartbeat_sender import Heartbeats
+from regroup.workers.agent.job_host import Host, StaleGeneration
+from regroup.workers.agent.ranks import logs
+from regroup.workers.agent.snapshots.shard_transfer import ExchangeError, NoRoomError
+from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.error_classes import DataError
+from regroup.workers.contract.messages import FaultDue, Join, MirrorDue, Stop, Told, from_json, to_json
+from regroup.workers.data.prepare.ray_pipeline import Pipeline
+from regroup.workers.environment.code_archive import CodeError
+from regroup.workers.environment.interpreter import PythonUnfit
+from regroup.workers.os import procfs
+from regroup.workers.os.node_facts import SecretMissing
+from regroup.workers.storage import async_storage, fsspec_storage
+from regroup.workers.zygote.client import TaskFailed, ZygoteDied, ZygoteLink, ZygoteRefused
 
 BEAT_S = 1.0
 LOOK_S = 10.0
@@ -92,7 +94,9 @@ class NodeAgent:
 
     async def check_storage(self) -> dict[str, Any]:
         """Prove that durable storage can be written from this node. Error: `storage`."""
-        return await self._guarded(async_storage.answered(STORAGE_S, fsspec_storage.check_writable, self._config.storage_uri))
+        return await self._guarded(
+            async_storage.answered(STORAGE_S, fsspec_storage.check_writable, self._config.storage_uri)
+        )
 
     async def list_sources(self, sources: dict[str, Any]) -> dict[str, Any]:
         """What this node sees of the job's data, so that nodes can be compared. Error: `data`."""

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.agent.ranks import logs
-from regroup.workers.storage import (fsspec_storage, async_storage)
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
-from regroup.workers.zygote.client import (TaskDied, ZygoteLink)
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.storage import async_storage, fsspec_storage
+from regroup.workers.zygote.client import TaskDied, ZygoteLink
 
 _Result = TypeVar("_Result")
 MANIFEST = "manifest.json"
@@ -80,7 +80,9 @@ class Saving:
         try:
             files = json.loads(data)["files"]
         except (ValueError, KeyError, TypeError) as error:
-            raise fsspec_storage.StorageError(f"{uri}/{MANIFEST} is damaged: {type(error).__name__}: {error}") from error
+            raise fsspec_storage.StorageError(
+                f"{uri}/{MANIFEST} is damaged: {type(error).__name__}: {error}"
+            ) from error
         target = self._scratch / "restore" / uri.rstrip("/").rpartition("/")[2]
         fsspec_storage.download(uri, target, files)
         return target
@@ -163,7 +165,9 @@ class Saving:
             await asyncio.to_thread(fsspec_storage.remove_local, directory)
         whole = {**manifest, "files": [*manifest["files"], *files]}
         text = json.dumps(whole, indent=1).encode()
-        await self._written(manifest["step"], lambda: fsspec_storage.write_bytes(fsspec_storage.join(uri, MANIFEST), text))
+        await self._written(
+            manifest["step"], lambda: fsspec_storage.write_bytes(fsspec_storage.join(uri, MANIFEST), text)
+        )
         return whole
 
     async def _written(self, step: int, write: Callable[[], _Result]) -> _Result:

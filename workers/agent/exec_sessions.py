@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from regroup.workers.contract import rank_env
 from regroup.workers.contract.messages import Join
-from regroup.workers.zygote.client import (TaskFailed, ZygoteDied, ZygoteLink)
-from regroup.workers.rank import rank_env
+from regroup.workers.zygote.client import TaskFailed, ZygoteDied, ZygoteLink
 
 NICE = 10
 """Commands yield to ranks."""

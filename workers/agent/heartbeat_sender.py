@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from regroup.workers.contract.heartbeat import (EVERY_S, Listener)
+from regroup.workers.contract.heartbeat import EVERY_S, Listener
 
 
 class Heartbeats:

@@ -13,22 +13,35 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import (AgentReport, Exited, FaultDue, Join, Message, Note, Report, Restore, StepRow, Told, WantBuffers, to_json)
-from regroup.workers.agent.environment import code_archive as code
-from regroup.workers.agent.ranks import logs
-from regroup.workers.os import (node_facts, procfs, orphans, scratch_dir)
-from regroup.workers.agent.snapshots.buffer_pool import (BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool, Lent)
-from regroup.workers.agent.environment.process_env import rank_variables
-from regroup.workers.agent.diagnostics.evidence import (Evidence, last_words)
+from regroup.workers.agent.checkpoints import STRIKES, Saving
+from regroup.workers.agent.diagnostics.evidence import Evidence, last_words
 from regroup.workers.agent.exec_sessions import Executions
-from regroup.workers.agent.ranks.rank_group import Formation
-from regroup.workers.zygote.launch import Launch
-from regroup.workers.agent.snapshots.mirroring import Mirroring
 from regroup.workers.agent.outbox import Outbox
-from regroup.workers.agent.environment.interpreter import JobPython
-from regroup.workers.agent.checkpoints import (STRIKES, Saving)
-from regroup.workers.zygote.client import (ZygoteDied, ZygoteLink)
+from regroup.workers.agent.ranks import logs
+from regroup.workers.agent.ranks.rank_group import Formation
+from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool, Lent
+from regroup.workers.agent.snapshots.mirroring import Mirroring
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.messages import (
+    AgentReport,
+    Exited,
+    FaultDue,
+    Join,
+    Message,
+    Note,
+    Report,
+    Restore,
+    StepRow,
+    Told,
+    WantBuffers,
+    to_json,
+)
+from regroup.workers.environment import code_archive
+from regroup.workers.environment.interpreter import JobPython
+from regroup.workers.environment.process_env import rank_variables
+from regroup.workers.os import node_facts, orphans, procfs, scratch_dir
+from regroup.workers.zygote.client import ZygoteDied, ZygoteLink
+from regroup.workers.zygote.launch import Launch
 
 RANK_NICE = 5
 """Ranks yield to the agent: a recovery must not wait for a busy core."""
@@ -111,7 +124,11 @@ class Host:
         await self.python.made()
         if self.config.code:
             self._code = await asyncio.to_thread(
-                code.unpacked, self.config.code, self.config.blob_uri, code.node_cache(), self.scratch / code.DIRECTORY
+                code_archive.unpacked,
+                self.config.code,
+                self.config.blob_uri,
+                code_archive.node_cache(),
+                self.scratch / code_archive.DIRECTORY,
             )
         had_spare = self._spare is not None
         try:

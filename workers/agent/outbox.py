@@ -3,7 +3,7 @@
 import uuid
 from typing import Any
 
-from regroup.workers.contract.messages import (Message, to_json)
+from regroup.workers.contract.messages import Message, to_json
 
 _BATCH = 2000
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.storage import fsspec_storage
-from regroup.workers.agent.environment.code_archive import DIRECTORY
 from regroup.workers.data.prepare import preparation
 from regroup.workers.data.prepare.preparation import META
+from regroup.workers.environment.code_archive import DIRECTORY
+from regroup.workers.storage import fsspec_storage
 
 
 def list_sources(

@@ -13,12 +13,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from regroup.workers.agent.agent import NodeAgent
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import from_json
-from regroup.workers.os import (node_facts, orphans, scratch_dir)
-from regroup.workers.agent.agent import NodeAgent
-from regroup.workers.agent.environment.process_env import (is_same_environment, zygote_environment)
-from regroup.workers.zygote.client import (ZygoteDied, ZygoteLink)
+from regroup.workers.environment.process_env import is_same_environment, zygote_environment
+from regroup.workers.os import node_facts, orphans, scratch_dir
+from regroup.workers.zygote.client import ZygoteDied, ZygoteLink
 
 UNASKED_S = 600.0
 """Left alone for so long, it ends: the control plane that kept it is gone."""

@@ -50,7 +50,9 @@ async def prepare(
         uri = fsspec_storage.join(config.datasets_uri, result["fingerprint"])
         if await asyncio.to_thread(fsspec_storage.read_bytes, fsspec_storage.join(uri, "files.json")) is None:
             files = await asyncio.to_thread(fsspec_storage.upload, directory / result["fingerprint"], uri)
-            await asyncio.to_thread(fsspec_storage.write_bytes, fsspec_storage.join(uri, "files.json"), json.dumps(files).encode())
+            await asyncio.to_thread(
+                fsspec_storage.write_bytes, fsspec_storage.join(uri, "files.json"), json.dumps(files).encode()
+            )
     return result
 
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, get_args
 
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.codec import (build, plain)
+from regroup.workers.contract.codec import build, plain
 from regroup.workers.contract.rank_activity import Dwell
 from regroup.workers.contract.rank_error import RankError
 

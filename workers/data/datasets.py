@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from regroup.workers.contract.error_classes import DataError
-from regroup.workers.data.sampler import (IGNORED, Samples)
-from regroup.workers.data.record_files import (KIND, RecordFiles)
+from regroup.workers.data.record_files import KIND, RecordFiles
+from regroup.workers.data.sampler import IGNORED, Samples
 from regroup.workers.data.token_file import TokenFile
 
 

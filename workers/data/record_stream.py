@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from regroup.workers.contract.error_classes import DataError
-from regroup.workers.data.sampler import (SampleId, SampleStream)
+from regroup.workers.data.sampler import SampleId, SampleStream
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from regroup.workers.zygote.launch import progress
 from regroup.workers.contract.error_classes import DataError
-from regroup.workers.data.sources import (SourceFile, find, mark, split)
-from regroup.workers.data.token_file import (META, too_short)
-from regroup.workers.data.tokenizers import (Tokenizer, token_dtype, tokenizer_of)
+from regroup.workers.data.sources import SourceFile, find, mark, split
+from regroup.workers.data.token_file import META, too_short
+from regroup.workers.data.tokenizers import Tokenizer, token_dtype, tokenizer_of
+from regroup.workers.zygote.launch import progress
 
 
 def list_sources(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from regroup.workers.os.procfs import (descendants, descendants_by_scan, is_zombie)
+from regroup.workers.os.procfs import descendants, descendants_by_scan, is_zombie
 
 _JANITORS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
 """In the command lines of processes that remove named semaphores and shared memory when their users are gone."""

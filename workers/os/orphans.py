@@ -5,7 +5,7 @@ import os
 import time
 from pathlib import Path
 
-from regroup.workers.os import (kill_tree, procfs)
+from regroup.workers.os import kill_tree, procfs
 from regroup.workers.os.proc_environ import variables
 
 VARIABLE = "REGROUP_SCRATCH"

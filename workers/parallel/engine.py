@@ -8,23 +8,23 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
+from regroup.workers.data.sampler import MicroBatch
 from regroup.workers.models import Model, build_model
 from regroup.workers.models.batch_norm import batch_norms, forget, settle
-from regroup.workers.parallel.block_costs import (block_costs, step_flops)
-from regroup.workers.parallel.non_pipelined import (Direct, reshard)
-from regroup.workers.parallel.mesh import Meshes, alike_in, meshes_of
-from regroup.workers.parallel.parameter_names import Stages
-from regroup.workers.parallel.sharded_optimizers import make_optimizer
-from regroup.workers.parallel.parallelize import initialise, parallelize
-from regroup.workers.parallel.pipeline_parallel import Pipeline
-from regroup.workers.parallel.precision import stream_dtype
-from regroup.workers.parallel.zero1 import Rows
-from regroup.workers.parallel.loss_scale import LossScale
-from regroup.workers.parallel.pipeline_stages import (bubble, cut, idle_share, rank_of_last, stage_count, stages_of)
+from regroup.workers.parallel.block_costs import block_costs, step_flops
 from regroup.workers.parallel.device_timer import Stopwatch
+from regroup.workers.parallel.grad_norm import clip_factor, copies_of, scale, squared_norm
+from regroup.workers.parallel.loss_scale import LossScale
+from regroup.workers.parallel.mesh import Meshes, alike_in, meshes_of
+from regroup.workers.parallel.non_pipelined import Direct, reshard
+from regroup.workers.parallel.parallelize import initialise, parallelize
+from regroup.workers.parallel.parameter_names import Stages
+from regroup.workers.parallel.pipeline_parallel import Pipeline
+from regroup.workers.parallel.pipeline_stages import bubble, cut, idle_share, rank_of_last, stage_count, stages_of
+from regroup.workers.parallel.precision import stream_dtype
+from regroup.workers.parallel.sharded_optimizers import make_optimizer
 from regroup.workers.parallel.strategy import Strategy
-from regroup.workers.parallel.grad_norm import (clip_factor, copies_of, scale, squared_norm)
-from regroup.workers.data.sampler import MicroBatch
+from regroup.workers.parallel.zero1 import Rows
 
 
 class _Passes(Protocol):

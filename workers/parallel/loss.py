@@ -9,8 +9,8 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn import functional as F  # noqa: N812
 
-from regroup.workers.parallel.mesh import Meshes
 from regroup.workers.data.sampler import IGNORED
+from regroup.workers.parallel.mesh import Meshes
 
 
 @contextmanager

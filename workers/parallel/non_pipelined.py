@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from regroup.workers.contract.messages import Phase
+from regroup.workers.data.sampler import MicroBatch
 from regroup.workers.parallel.loss import label_loss, loss_scope, value_of
 from regroup.workers.parallel.mesh import Meshes
 from regroup.workers.parallel.parallelize import gradients
 from regroup.workers.parallel.precision import autocast
-from regroup.workers.data.sampler import MicroBatch
 
 
 class Direct:

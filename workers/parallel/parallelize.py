@@ -11,12 +11,12 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from regroup.workers.models import Model
-from regroup.workers.parallel.compile import compile_blocks
-from regroup.workers.parallel.mesh import Meshes, fill
-from regroup.workers.parallel.parameter_names import (buffers_of, parameters_of)
-from regroup.workers.parallel.precision import fsdp_policy, master_dtype
 from regroup.workers.parallel.activation_checkpoint import recompute
+from regroup.workers.parallel.compile import compile_blocks
 from regroup.workers.parallel.ddp import replicate
+from regroup.workers.parallel.mesh import Meshes, fill
+from regroup.workers.parallel.parameter_names import buffers_of, parameters_of
+from regroup.workers.parallel.precision import fsdp_policy, master_dtype
 from regroup.workers.parallel.strategy import Strategy
 from regroup.workers.parallel.tensor_parallel import apply_plan
 

@@ -14,12 +14,12 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, PipelineScheduleSingle, get_schedule_class
 
 from regroup.workers.contract.messages import Phase
+from regroup.workers.data.sampler import MicroBatch
 from regroup.workers.models import Model
+from regroup.workers.parallel.device_timer import Stopwatch
 from regroup.workers.parallel.loss import label_loss, loss_scope, value_of
 from regroup.workers.parallel.mesh import Meshes
-from regroup.workers.parallel.pipeline_stages import (rank_of_last, stage_count, stages_of)
-from regroup.workers.parallel.device_timer import Stopwatch
-from regroup.workers.data.sampler import MicroBatch
+from regroup.workers.parallel.pipeline_stages import rank_of_last, stage_count, stages_of
 
 _CLASSES = {
     "gpipe": "GPipe",

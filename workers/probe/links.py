@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import distributed as dist
 
-from regroup.workers.probe.timing import (Clock, gathered)
-from regroup.workers.probe.rank_map import (Ground, rounds)
+from regroup.workers.probe.rank_map import Ground, rounds
+from regroup.workers.probe.timing import Clock, gathered
 
 MOST_PAIRS = 2_000
 """Of nodes, that are measured: a cluster with more is measured in part, every node as often."""

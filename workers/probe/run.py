@@ -3,8 +3,8 @@
 The result is plain data under `probe`, which `service/policy/measurements/results.py` reads:
 
     device, kind, torch
-    nodes        node → its ranks, what is `inside` of it (`workers/agent/health/device_topology.py`), and of the slowest of its devices
-                 `flops` by dtype and `memory_bytes_s`
+    nodes        node → its ranks, what is `inside` of it (`workers/os/device_topology.py`), and of the
+                 slowest of its devices `flops` by dtype and `memory_bytes_s`
     products     [dtype, side, operations a second: the median of all ranks]
     collectives  [name, scope, ranks, bytes, seconds, ranks that got something else than they must]
     rings        scope → [ranks, bytes a second, seconds of a message]
@@ -30,10 +30,10 @@ import torch
 from torch import distributed as dist
 
 from regroup.workers.contract.messages import Phase
-from regroup.workers.agent.health import device_topology
-from regroup.workers.probe import (collectives, matmul, training_steps, links)
-from regroup.workers.probe.timing import (Clock, gathered)
+from regroup.workers.os import device_topology
+from regroup.workers.probe import collectives, links, matmul, training_steps
 from regroup.workers.probe.rank_map import Ground
+from regroup.workers.probe.timing import Clock, gathered
 from regroup.workers.rank.context import Context
 
 SIZES_BYTES = {"cpu": (4 << 10, 64 << 10, 1 << 20, 8 << 20), "cuda": (64 << 10, 1 << 20, 16 << 20, 256 << 20)}
@@ -160,7 +160,13 @@ class _Probe:
         if self._device.type == "cpu":
             found = training_steps.steps(self._run, self._clock, training_steps.LOADED, training_steps.LOADED_DEPTHS)
             self._found["loads"] = [
-                [each.kind, each.layers, each.micro_batches, list(astuple(training_steps.LOADED)), _digits(each.seconds)]
+                [
+                    each.kind,
+                    each.layers,
+                    each.micro_batches,
+                    list(astuple(training_steps.LOADED)),
+                    _digits(each.seconds),
+                ]
                 for each in found
             ]
 

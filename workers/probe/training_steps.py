@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regroup.workers.data.sampler import TrainingData, hash_limbs, samples_hash_of
 from regroup.workers.models.transformer import Block, rotary
 from regroup.workers.parallel.engine import Engine
 from regroup.workers.parallel.mesh import data_place
@@ -19,7 +20,6 @@ from regroup.workers.parallel.strategy import Strategy
 from regroup.workers.probe.timing import Clock
 from regroup.workers.rank.context import Context
 from regroup.workers.rank.malloc_tuning import give_back_freed_memory
-from regroup.workers.data.sampler import (TrainingData, hash_limbs, samples_hash_of)
 
 SHAPES: Sequence[tuple[int, int, int, int]] = ((1, 8, 32, 2), (16, 32, 64, 4), (1, 512, 64, 4), (2, 128, 256, 4))
 """Blocks: batch, sequence, width and heads. The first is all overhead, in the others norms, attention and products

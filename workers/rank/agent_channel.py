@@ -5,7 +5,7 @@ import socket
 from collections import deque
 from collections.abc import Sequence
 
-from regroup.workers.contract.messages import (Message, Told, decode, encode)
+from regroup.workers.contract.messages import Message, Told, decode, encode
 
 MAX_PACKET_BYTES = 160 * 1024
 """Below Linux's default send buffer, so that one packet always fits."""

@@ -34,22 +34,32 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from regroup.workers.contract.messages import (Buffers, Join, Note, Phase, Pinned, PinnedFor, Restored, StepRow, WantBuffers)
+from regroup.workers.contract.messages import (
+    Buffers,
+    Join,
+    Note,
+    Phase,
+    Pinned,
+    PinnedFor,
+    Restored,
+    StepRow,
+    WantBuffers,
+)
+from regroup.workers.data.record_files import RecordFiles, open_records
+from regroup.workers.data.record_stream import RecordBatch
 from regroup.workers.parallel.mesh import Place, alike_in, build_mesh, data_place, layout_hash
-from regroup.workers.rank.step_consensus import (MIRROR_PINS, Agreement, Asked, Wishes)
 from regroup.workers.rank.control_allreduce import control_sum
 from regroup.workers.rank.faults.faults import Faults
-from regroup.workers.rank.step_loop import StepLoop
-from regroup.workers.rank.ports import ChannelPort, ProgressPort
-from regroup.workers.rank.snapshots import Snapshots
-from regroup.workers.rank.snapshot_interval import SnapshotInterval
 from regroup.workers.rank.faults.numeric_faults import wrong_numbers
-from regroup.workers.state.shard_buffer import (Pin, ShardBuffer)
+from regroup.workers.rank.ports import ChannelPort, ProgressPort
+from regroup.workers.rank.snapshot_interval import SnapshotInterval
+from regroup.workers.rank.snapshots import Snapshots
+from regroup.workers.rank.step_consensus import MIRROR_PINS, Agreement, Asked, Wishes
+from regroup.workers.rank.step_loop import StepLoop
 from regroup.workers.state.checkpoint import CheckpointSource
-from regroup.workers.state.rng_state import (seed_of, seed_random)
-from regroup.workers.data.record_files import (RecordFiles, open_records)
-from regroup.workers.data.record_stream import RecordBatch
 from regroup.workers.state.replica_check import compared_by
+from regroup.workers.state.rng_state import seed_of, seed_random
+from regroup.workers.state.shard_buffer import Pin, ShardBuffer
 from regroup.workers.state.snapshot import ShardSource
 from regroup.workers.state.training_state import TrainingState
 

@@ -17,14 +17,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from regroup.workers.contract.messages import (Booted, Done, Failed, Join, Joined, Phase)
-from regroup.workers.contract.rank_error import (ErrorClass, RankError)
-from regroup.workers.rank import (flight_recorder, user_function, process_groups, rank_env, script)
-from regroup.workers.rank.agent_channel import (AgentGone, Channel)
+from regroup.workers.contract import rank_env
+from regroup.workers.contract.error_classes import LoopFailed, classify, details_of, is_from_collective
+from regroup.workers.contract.messages import Booted, Done, Failed, Join, Joined, Phase
+from regroup.workers.contract.progress_page import Progress
+from regroup.workers.contract.rank_error import ErrorClass, RankError
+from regroup.workers.rank import flight_recorder, process_groups, script, user_function
+from regroup.workers.rank.agent_channel import AgentGone, Channel
 from regroup.workers.rank.context import Context
-from regroup.workers.contract.error_classes import (LoopFailed, classify, details_of, is_from_collective)
 from regroup.workers.rank.malloc_tuning import keep_freed_memory
-from regroup.workers.rank.progress_page import Progress
 
 _TRACEBACK_CHARACTERS = 16_000
 _OUR_FILES = (__file__, user_function.__file__, script.__file__, "<frozen runpy>")

@@ -6,6 +6,7 @@ node; `LOCAL_RANK` picks one of them. Its steps are counted from outside (`step_
 
 import atexit
 import builtins
+import importlib
 import importlib.util
 import os
 import runpy
@@ -18,14 +19,17 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
-from regroup.workers.contract.messages import (Done, Failed, Join, Joined)
-from regroup.workers.contract.rank_error import (ErrorClass, RankError)
-from regroup.workers.rank import (process_groups, rank_env)
-from regroup.workers.rank.agent_channel import Channel
+from regroup.workers.contract import rank_env
 from regroup.workers.contract.error_classes import InputError
-from regroup.workers.rank.rank_env import (SCRIPT_FILE, SCRIPT_MODULE)
-from regroup.workers.rank.progress_page import Progress
+from regroup.workers.contract.messages import Done, Failed, Join, Joined
+from regroup.workers.contract.progress_page import Progress
+from regroup.workers.contract.rank_env import SCRIPT_FILE, SCRIPT_MODULE
+from regroup.workers.contract.rank_error import ErrorClass, RankError
+from regroup.workers.rank import process_groups
+from regroup.workers.rank.agent_channel import Channel
 from regroup.workers.rank.step_counter import StepCount
+
+_RAY_TRAIN_ADAPTER = "regroup.workers.rank.ray_train.fit"
 
 
 def run(join: Join, channel: Channel, progress: Progress) -> int:
@@ -46,9 +50,9 @@ def run(join: Join, channel: Channel, progress: Progress) -> int:
     program = _program(join, asked.get("args") or [])
     try:
         if asked.get("kind") == "ray_train":
-            from regroup.workers.rank.ray_train import fit  # ray is for such programs alone
-
-            fit.run(join, channel, progress, steps, program)
+            # Loaded by name: only such programs import ray, and `rank` does not depend on its adapter.
+            adapter = importlib.import_module(_RAY_TRAIN_ADAPTER)
+            adapter.run(join, channel, progress, steps, program)
         else:
             program()
     except SystemExit as error:

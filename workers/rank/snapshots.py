@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 
 from regroup.workers.parallel.parameter_digest import gathered
-from regroup.workers.state.shard_buffer import (Pin, ShardBuffer)
-from regroup.workers.state.replica_check import (Compared, error_of, find_odd)
 from regroup.workers.state.buffer_rotation import buffer_to_write
+from regroup.workers.state.replica_check import Compared, error_of, find_odd
+from regroup.workers.state.shard_buffer import Pin, ShardBuffer
 from regroup.workers.state.snapshot import Copier
 from regroup.workers.state.training_state import TrainingState
 

@@ -6,7 +6,7 @@ Each rank says what it wishes; the sums are the same everywhere, and so is what 
 from dataclasses import astuple, dataclass
 from typing import Any, Protocol
 
-from regroup.workers.contract.messages import (MirrorDue, Stop)
+from regroup.workers.contract.messages import MirrorDue, Stop
 
 MIRROR_PINS = 2
 """The newest set that a mirror holds whole, and the one that is on its way there."""

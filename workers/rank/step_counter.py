@@ -13,10 +13,10 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from regroup.workers.contract.messages import (Join, Phase, Restored, StepRow)
+from regroup.workers.contract.messages import Join, Phase, Restored, StepRow
+from regroup.workers.contract.progress_page import Progress
 from regroup.workers.rank.agent_channel import Channel
 from regroup.workers.rank.faults.faults import Faults
-from regroup.workers.rank.progress_page import Progress
 
 
 class StepCount:

@@ -10,11 +10,11 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
 from regroup.workers.contract.messages import Phase
-from regroup.workers.parallel.parameter_digest import (digest_of, digests)
-from regroup.workers.rank.non_finite import NonFinite
+from regroup.workers.data.record_stream import RecordBatch, RecordStream
+from regroup.workers.data.sampler import SampleId, hash_from_limbs, hash_limbs, samples_hash_of
+from regroup.workers.parallel.parameter_digest import digest_of, digests
 from regroup.workers.rank.loss_spikes import Spikes
-from regroup.workers.data.sampler import (SampleId, hash_from_limbs, hash_limbs, samples_hash_of)
-from regroup.workers.data.record_stream import (RecordBatch, RecordStream)
+from regroup.workers.rank.non_finite import NonFinite
 
 if TYPE_CHECKING:
     from regroup.workers.rank.context import Context

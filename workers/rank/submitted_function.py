@@ -1,4 +1,4 @@
-"""A function that `regroup.submit` sent: read back from the folder that it travelled in (`api/client/function_jobs.py` packs it).
+"""A function that `regroup.submit` sent, read back from its folder (`api/client/function_jobs.py` packs it).
 
 Needs neither torch nor any of ours; the cloudpickle that wrote the function came along, so that the job's interpreter
 need not have it.

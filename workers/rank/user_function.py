@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from regroup.workers.contract.error_classes import InputError
 from regroup.workers.contract.messages import Phase
 from regroup.workers.rank.context import Context
-from regroup.workers.contract.error_classes import InputError
 from regroup.workers.state.rng_state import seed_random
 
 

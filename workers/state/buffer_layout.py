@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from regroup.workers.state import checksum_regions
-from regroup.workers.state.checksum_regions import (Group, Region)
+from regroup.workers.state.checksum_regions import Group, Region
 
 HEADER_BYTES = 4096
 _ALIGN = 64

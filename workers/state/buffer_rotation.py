@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from regroup.workers.state.shard_buffer import (BufferState, ShardHeader)
+from regroup.workers.state.shard_buffer import BufferState, ShardHeader
 
 
 def buffer_to_write(headers: Sequence[ShardHeader], protected: int) -> int:

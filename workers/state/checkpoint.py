@@ -33,11 +33,11 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 
-from regroup.workers.state.shard_buffer import ShardBuffer
-from regroup.workers.state.tensor_names import may_differ
-from regroup.workers.state.state_tree import StateError
 from regroup.workers.state.buffer_layout import Entry
+from regroup.workers.state.shard_buffer import ShardBuffer
 from regroup.workers.state.snapshot import tensor_in
+from regroup.workers.state.state_tree import StateError
+from regroup.workers.state.tensor_names import may_differ
 
 _Row = tuple[str, str, Sequence[int], Sequence[int], Sequence[int], str, int, int]
 """A shard in a file: name, type, global shape, offset and shape of the box; file, and first byte and length there."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regroup.workers.contract.error_classes import ReplicasDifferError
 from regroup.workers.contract.messages import Join
 from regroup.workers.parallel.mesh import Alike, alike_in, holders_of
-from regroup.workers.contract.error_classes import ReplicasDifferError
-from regroup.workers.state.tensor_names import (is_parameter, may_differ)
 from regroup.workers.state.checksum_regions import Group
+from regroup.workers.state.tensor_names import is_parameter, may_differ
 
 _SUMMED_OVER = frozenset({"dp_replicate"})
 _TENSORS_NAMED = 5

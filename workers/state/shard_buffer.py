@@ -22,8 +22,8 @@ from enum import IntEnum, IntFlag
 from typing import Any
 
 from regroup.workers.state import checksum_regions
+from regroup.workers.state.buffer_layout import HEADER_BYTES, Entry, Plan, ShardIndex, aligned, data_start, entry_of
 from regroup.workers.state.checksum import checksum
-from regroup.workers.state.buffer_layout import (HEADER_BYTES, Entry, Plan, ShardIndex, aligned, data_start, entry_of)
 from regroup.workers.state.checksum_regions import Region
 
 _MAGIC = b"regroup\0"

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from regroup.workers.parallel.mesh import Alike, Box, box_of, local, shard
+from regroup.workers.state.buffer_layout import Entry, Plan
+from regroup.workers.state.replica_check import Compared
 from regroup.workers.state.shard_buffer import ShardBuffer
 from regroup.workers.state.state_tree import StateError
-from regroup.workers.state.buffer_layout import (Entry, Plan)
-from regroup.workers.state.replica_check import Compared
 
 
 class Source(Protocol):

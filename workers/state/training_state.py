@@ -19,11 +19,11 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from regroup.workers.parallel.mesh import Alike, zeros_like
-from regroup.workers.parallel.parameter_names import (buffers_of, parameters_of)
-from regroup.workers.state.tensor_names import (BUFFER, OPTIM, OTHER_OPTIM, STATE)
-from regroup.workers.state.state_tree import (Leaf, Lifted, StateError, leaves, lift, put_back)
-from regroup.workers.state.rng_state import (random_state, set_random_state)
+from regroup.workers.parallel.parameter_names import buffers_of, parameters_of
+from regroup.workers.state.rng_state import random_state, set_random_state
 from regroup.workers.state.snapshot import Source, plan_of
+from regroup.workers.state.state_tree import Leaf, Lifted, StateError, leaves, lift, put_back
+from regroup.workers.state.tensor_names import BUFFER, OPTIM, OTHER_OPTIM, STATE
 
 _MAIN_MODULE, _MAIN_OPTIMIZER = "model", "optimizer"
 _NOT_FOR_MODULES = ("buffer", "optim")

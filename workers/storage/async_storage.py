@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from regroup.workers.storage.fsspec_storage import (StorageError, StorageUnavailable)
+from regroup.workers.storage.fsspec_storage import StorageError, StorageUnavailable
 
 _Result = TypeVar("_Result")
 _THREADS = ThreadPoolExecutor(16, "storage")

@@ -14,19 +14,27 @@ import torch
 import torch._dynamo  # pyright: ignore[reportUnusedImport]
 
 from regroup.workers.contract.messages import Phase
+from regroup.workers.data.datasets import open_samples
+from regroup.workers.data.sampler import (
+    MicroBatch,
+    TrainingData,
+    dealt,
+    hash_from_limbs,
+    hash_limbs,
+    samples_hash_of,
+    validation_batches,
+)
 from regroup.workers.parallel.collective_counter import Collectives
-from regroup.workers.parallel.parameter_digest import (digest_of, digests)
 from regroup.workers.parallel.engine import Engine
-from regroup.workers.parallel.step_metrics import Meter
+from regroup.workers.parallel.parameter_digest import digest_of, digests
 from regroup.workers.parallel.parameter_names import parameters_of
 from regroup.workers.parallel.precision import stream_dtype
+from regroup.workers.parallel.step_metrics import Meter
 from regroup.workers.parallel.strategy import strategy_of
 from regroup.workers.rank.context import Context
-from regroup.workers.rank.non_finite import NonFinite
 from regroup.workers.rank.loss_spikes import Spikes
-from regroup.workers.train.schedule import (FOLLOWS, BatchSize, learning_rate)
-from regroup.workers.data.sampler import (MicroBatch, TrainingData, dealt, hash_from_limbs, hash_limbs, samples_hash_of, validation_batches)
-from regroup.workers.data.datasets import open_samples
+from regroup.workers.rank.non_finite import NonFinite
+from regroup.workers.train.schedule import FOLLOWS, BatchSize, learning_rate
 
 _VALIDATION_RECORDS = 256
 """Held-out samples of one validation, evenly spaced over the file; fewer if it has fewer."""

@@ -16,14 +16,14 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from regroup.workers.models import build_model, tiny_of
+from regroup.workers.parallel.grad_norm import copies_of, scale, squared_norm
 from regroup.workers.parallel.loss import label_loss, loss_scope
 from regroup.workers.parallel.mesh import Meshes
-from regroup.workers.parallel.sharded_optimizers import make_optimizer
 from regroup.workers.parallel.parallelize import gradients, initialise, parallelize
 from regroup.workers.parallel.precision import autocast
-from regroup.workers.parallel.zero1 import Rows
+from regroup.workers.parallel.sharded_optimizers import make_optimizer
 from regroup.workers.parallel.strategy import strategy_of
-from regroup.workers.parallel.grad_norm import (copies_of, scale, squared_norm)
+from regroup.workers.parallel.zero1 import Rows
 from regroup.workers.state.training_state import TrainingState
 
 _WORLD_SIZE = 2

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from regroup.workers.os import (kill_tree, procfs)
+from regroup.workers.os import kill_tree, procfs
 
 NOT_FOUND, NOT_EXECUTABLE, TIMED_OUT = 127, 126, 124
 """Exit codes as a shell and timeout(1) give them."""

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from regroup.workers.os import (procfs, stacks)
+from regroup.workers.os import procfs, stacks
 
 _LAUNCH_VARIABLE = "REGROUP_LAUNCH"
 _report: socket.socket | None = None

@@ -28,8 +28,8 @@ import time
 import traceback
 from typing import Any, NoReturn
 
-from regroup.workers.os import (kill_tree, procfs)
-from regroup.workers.zygote.launch import (Launch, start_child)
+from regroup.workers.os import kill_tree, procfs
+from regroup.workers.zygote.launch import Launch, start_child
 
 _LAST_THREADS_S = 0.2
 _REAPED_AFTER_S, _REAPED_AT_THE_END_AFTER_S = 0.5, 0.05

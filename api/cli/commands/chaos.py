@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from regroup.api.cli.common.options import AsJson
-from regroup.api.cli.common.output import (leave, print_json, print_table, say)
+from regroup.api.cli.common.output import leave, print_json, print_table, say
 from regroup.service.domain.detectors import Detector
-from regroup.service.domain.errors import (FieldIssue, SpecError)
+from regroup.service.domain.errors import FieldIssue, SpecError
 
 app = typer.Typer(
     help="Fail on purpose, on a local service that the command starts and ends, and check what must hold afterwards.",
@@ -70,7 +70,7 @@ def chaos_run(
 
     Only local nodes that this command starts itself are struck.
     """
-    from regroup.api.chaos.suite import (Case, run_cases)
+    from regroup.api.chaos.suite import Case, run_cases
     from regroup.service.chaos.scenarios import SCENARIOS, by_name, place
 
     wanted = list(SCENARIOS) if every else [by_name(name) for name in scenarios or ()]
@@ -94,7 +94,7 @@ def chaos_blind(detectors: Detectors = None, seed: Seed = 0, report: Report = No
 
     So it is seen that each is needed, and that a scenario can fail.
     """
-    from regroup.api.chaos.suite import (Case, run_cases)
+    from regroup.api.chaos.suite import Case, run_cases
     from regroup.service.chaos.detector_coverage import NEEDED_FOR
 
     _end_tidily()
@@ -114,7 +114,7 @@ def chaos_blind(detectors: Detectors = None, seed: Seed = 0, report: Report = No
 def chaos_soak(minutes: Minutes = 20.0, seed: Seed = 0, mix: Mix = None, report: Report = None) -> None:
     """One long job with a fault about every 20 s and a spare node; its control run comes first and takes as long."""
     from regroup.api.chaos.suite import run_soak
-    from regroup.service.chaos.fault_plan import (MIX, parse_mix, soak)
+    from regroup.service.chaos.fault_plan import MIX, parse_mix, soak
 
     try:
         shares = parse_mix(mix) if mix else MIX

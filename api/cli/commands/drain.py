@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from regroup.api.cli.common.options import (AsJson, Server)
-from regroup.api.cli.common.output import (print_json, say)
+from regroup.api.cli.common.options import AsJson, Server
+from regroup.api.cli.common.output import print_json, say
 
 Node = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, or its id.")]
 Deadline = Annotated[

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from regroup.api.cli.common.options import (AsJson, Job, Server)
+from regroup.api.cli.common.options import AsJson, Job, Server
 from regroup.api.cli.common.output import print_json
 
 Number = Annotated[

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from regroup.api.cli.common.options import (AsJson, Job, Server)
-from regroup.api.cli.common.output import (leave, print_json_lines, say)
+from regroup.api.cli.common.options import AsJson, Job, Server
+from regroup.api.cli.common.output import leave, print_json_lines, say
 
 Command = Annotated[list[str], typer.Argument(metavar="-- CMD [ARGS]...", help="What to run; no shell reads it.")]
 Rank = Annotated[int, typer.Option("--rank", "-r", metavar="N", min=0, help="In which rank's place.")]
@@ -30,7 +30,7 @@ def exec(
 ) -> None:
     """Run a command on the node of a rank, with its environment and in its folder; exits with the command's code."""
     from regroup.api.client.discovery import connect
-    from regroup.api.schemas.exec import (ExecExit, ExecOutput)
+    from regroup.api.schemas.exec import ExecExit, ExecOutput
 
     given = sys.stdin.buffer.read() if stdin else b""
     code = 1

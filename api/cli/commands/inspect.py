@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from regroup.api.cli.common.options import (AsJson, Job, Server)
-from regroup.api.cli.common.output import (plain, print_json, print_json_lines, print_table)
+from regroup.api.cli.common.options import AsJson, Job, Server
+from regroup.api.cli.common.output import plain, print_json, print_json_lines, print_table
 
 State = Annotated[str | None, typer.Option("--state", metavar="STATE", help="Only jobs in this state, e.g. RUNNING.")]
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only jobs of this name.")]
@@ -62,8 +62,8 @@ def ls(
 def get(job: Job, server: Server = None, as_json: AsJson = False) -> None:
     """Show one job."""
     from regroup.api.client.discovery import connect
-    from regroup.api.live.predictions import beside
     from regroup.api.live.formatting import layout_text
+    from regroup.api.live.predictions import beside
 
     with connect(server) as client:
         found = client.get(job)
@@ -86,8 +86,8 @@ def get(job: Job, server: Server = None, as_json: AsJson = False) -> None:
 
 def why(job: Job, server: Server = None, as_json: AsJson = False) -> None:
     """Explain a job that is pending, failed or slow."""
-    from regroup.api.client.discovery import connect
     from regroup.api.cli.render.why import explained
+    from regroup.api.client.discovery import connect
 
     with connect(server) as client:
         answer = client.why(job)
@@ -155,7 +155,7 @@ def events(job: Job, after: After = 0, server: Server = None, as_json: AsJson = 
 def checkpoints(job: Job, server: Server = None, as_json: AsJson = False) -> None:
     """List a job's checkpoints."""
     from regroup.api.client.discovery import connect
-    from regroup.api.live.formatting import (ago, size)
+    from regroup.api.live.formatting import ago, size
 
     with connect(server) as client:
         found = client.checkpoints(job)
@@ -174,7 +174,7 @@ def export(job: Checkpointed, path: Target, server: Server = None, as_json: AsJs
     """Write the parameters of a checkpoint as one safetensors file, checked against its manifest. Needs torch here."""
     from regroup.api.client.discovery import connect
     from regroup.api.live.formatting import size
-    from regroup.service.domain.errors import (NotFoundError, RegroupError)
+    from regroup.service.domain.errors import NotFoundError, RegroupError
 
     reference, _, step = job.partition("@")
     with connect(server) as client:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from regroup.api.live.predictions import (FIGURES, cells)
-from regroup.api.cli.common.options import (AsJson, Job, Server)
-from regroup.api.cli.common.output import (print_json, print_table)
+from regroup.api.cli.common.options import AsJson, Job, Server
+from regroup.api.cli.common.output import print_json, print_table
+from regroup.api.live.predictions import FIGURES, cells
 
 if TYPE_CHECKING:
     from regroup.api.schemas.job_plan import JobPlan
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 def planned(job: Job, server: Server = None, as_json: AsJson = False) -> None:
     """Show what the planner chose for a job and why, and what it predicted beside what was measured."""
-    from regroup.api.client.discovery import connect
     from regroup.api.cli.commands.plan import print_report
+    from regroup.api.client.discovery import connect
 
     with connect(server) as client:
         found = client.job_plan(job)

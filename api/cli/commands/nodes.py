@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from regroup.api.cli.common.options import (AsJson, Server)
-from regroup.api.cli.common.output import (print_json, print_table)
+from regroup.api.cli.common.options import AsJson, Server
+from regroup.api.cli.common.output import print_json, print_table
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, as `regroup nodes` shows it.")]
 Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Shown with the node, and with jobs that wait for it.")]

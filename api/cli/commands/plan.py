@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regroup.api.cli.common.options import (AsJson, Server)
-from regroup.api.cli.common.output import (print_json, print_table, say)
-from regroup.api.live.formatting import (duration, number)
+from regroup.api.cli.common.options import AsJson, Server
+from regroup.api.cli.common.output import print_json, print_table, say
+from regroup.api.live.formatting import duration, number
 
 if TYPE_CHECKING:
-    from regroup.api.schemas.plans import (Plan, PlanReport)
+    from regroup.api.schemas.plans import Plan, PlanReport
 
 ModelName = Annotated[
     str, typer.Argument(metavar="MODEL", help="A published model, e.g. llama3-70b; or a YAML file with its sizes.")
@@ -98,7 +98,7 @@ def _ask(question: dict[str, Any], server: str | None) -> "PlanReport":
 
     from regroup.api.client.discovery import connect
     from regroup.api.schemas.plans import PlanReport
-    from regroup.service.domain.errors import (FieldIssue, SpecError)
+    from regroup.service.domain.errors import FieldIssue, SpecError
     from regroup.service.operations.plans import PlanRequest
     from regroup.service.operations.plans import plan as answer
 

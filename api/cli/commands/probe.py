@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regroup.api.cli.common.options import (AsJson, Server)
-from regroup.api.cli.common.output import (print_json, print_table, say)
-from regroup.api.live.formatting import (duration, number, size)
+from regroup.api.cli.common.options import AsJson, Server
+from regroup.api.cli.common.output import print_json, print_table, say
+from regroup.api.live.formatting import duration, number, size
 
 if TYPE_CHECKING:
     from regroup.api.schemas.probes import Probe
@@ -35,11 +35,11 @@ def probe(
     """Measure the cluster with a job of its own: matrix products, collectives and their results, ways between nodes."""
     if context.invoked_subcommand is not None:
         return
-    from regroup.api.cli.common import exit_codes
-    from regroup.api.client.discovery import (connect, feed)
-    from regroup.api.live.follow import (display, follow)
-    from regroup.api.cli.common.output import leave
     from regroup.api.cli.commands.watch import first_view
+    from regroup.api.cli.common import exit_codes
+    from regroup.api.cli.common.output import leave
+    from regroup.api.client.discovery import connect, feed
+    from regroup.api.live.follow import display, follow
 
     asked: dict[str, Any] = {"device": device, "ranks": ranks, "cpus": cpus, "project": project}
     with connect(server, patient=True) as client:

@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from regroup.api.cli.common.options import (AsJson, Server)
-from regroup.api.cli.common.output import (print_json, print_table)
+from regroup.api.cli.common.options import AsJson, Server
+from regroup.api.cli.common.output import print_json, print_table
 
 app = typer.Typer(
     help="What projects may hold and ask for; see docs/guides/queue.md.", no_args_is_help=True, rich_markup_mode=None
@@ -55,8 +55,8 @@ def projects_get(project: Project, server: Server = None, as_json: AsJson = Fals
 
 def projects_set(project: Project, changes: Changes, server: Server = None, as_json: AsJson = False) -> None:
     """Set a project up, or change what is named of it; what runs runs on."""
-    from regroup.api.client.discovery import connect
     from regroup.api.cli.spec_input.spec_file import set_value
+    from regroup.api.client.discovery import connect
     from regroup.api.schemas.projects import ProjectSettings
 
     with connect(server) as client:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from regroup.api.cli.common.options import (AsJson, Job, Server)
+from regroup.api.cli.common.options import AsJson, Job, Server
 from regroup.api.cli.common.output import print_json
 
 DP = Annotated[
@@ -30,7 +30,7 @@ def resize(
 ) -> None:
     """Have a job go on with more, fewer or otherwise split ranks, from where it stands: no step is lost."""
     from regroup.api.client.discovery import connect
-    from regroup.api.schemas.resize import wanted_of
+    from regroup.api.client.resize import wanted_of
     from regroup.service.domain.errors import RegroupError
 
     with connect(server, patient=wait) as client:

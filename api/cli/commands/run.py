@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from regroup.api.cli.spec_input import (working_dir as code, requirements)
-from regroup.api.cli.common.options import (AsJson, Server, Settings)
+from regroup.api.cli.common.options import AsJson, Server, Settings
 from regroup.api.cli.common.output import say
-from regroup.api.cli.spec_input.torchrun_args import (Flags, job_name, script_spec)
+from regroup.api.cli.spec_input import requirements
+from regroup.api.cli.spec_input import working_dir as directory
+from regroup.api.cli.spec_input.torchrun_args import Flags, job_name, script_spec
 
 _SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 _DEFAULT = Flags()
@@ -66,7 +67,7 @@ def run(
     ray_train: RayTrain = False,
     name: Name = None,
     settings: Settings = None,
-    working_dir: code.WorkingDir = None,
+    working_dir: directory.WorkingDir = None,
     requirements_file: requirements.Requirements = None,
     server: Server = None,
     as_json: AsJson = False,
@@ -81,9 +82,9 @@ def run(
     standalone: IgnoredFlag = False,
 ) -> None:
     """Submit a job and watch it to its end. Takes a spec file, or a program with torchrun's flags."""
-    from regroup.api.client.discovery import connect
-    from regroup.api.cli.spec_input.spec_file import (read_spec, set_value)
     from regroup.api.cli.commands.watch import watch_to_the_end
+    from regroup.api.cli.spec_input.spec_file import read_spec, set_value
+    from regroup.api.client.discovery import connect
 
     given: dict[str, Any] = {
         "nnodes": nnodes,
@@ -94,7 +95,7 @@ def run(
     flags = Flags(**{flag: value for flag, value in given.items() if value is not None})
     if is_spec(what[0]) and not module and not ray_train:
         _refuse_beside_a_spec(what[1:], flags, name)
-        spec = code.named(read_spec(Path(what[0]), settings or ()), working_dir, Path(what[0]).parent)
+        spec = directory.named(read_spec(Path(what[0]), settings or ()), working_dir, Path(what[0]).parent)
         spec = requirements.listed(spec, requirements_file, Path(what[0]).parent)
     else:
         if no_python:
@@ -109,9 +110,9 @@ def run(
             spec = script_spec(what, flags, cwd=Path.cwd(), name=named)
         for setting in settings or ():
             set_value(spec, setting)
-        spec = requirements.listed(code.of_program(spec, working_dir, Path.cwd()), requirements_file, Path.cwd())
+        spec = requirements.listed(directory.of_program(spec, working_dir, Path.cwd()), requirements_file, Path.cwd())
     with connect(server, patient=True) as client:
-        watch_to_the_end(client, client.submit(code.uploaded(client, spec)), as_json=as_json)
+        watch_to_the_end(client, client.submit(directory.uploaded(client, spec)), as_json=as_json)
 
 
 def is_spec(word: str) -> bool:
@@ -122,7 +123,7 @@ def is_spec(word: str) -> bool:
 def _of_ray_train(
     what: list[str], flags: Flags, given: Mapping[str, Any], settings: Sequence[str], name: str
 ) -> dict[str, Any]:
-    from regroup.api.cli.spec_input.ray_train_source import (Wanted, ray_train_spec, wanted_by)
+    from regroup.api.cli.spec_input.ray_train_source import Wanted, ray_train_spec, wanted_by
 
     told = [setting.partition("=")[0] for setting in settings]
     if given["nnodes"] or given["nproc_per_node"]:

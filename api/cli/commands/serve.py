@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from regroup.api.cli.common.options import (AsJson, StateDir)
-from regroup.api.cli.common.output import (leave, print_json, say)
+from regroup.api.cli.common.options import AsJson, StateDir
+from regroup.api.cli.common.output import leave, print_json, say
 
 Host = Annotated[str | None, typer.Option("--host", help="Loopback address to bind.  [default: 127.0.0.1]")]
 Port = Annotated[
@@ -116,7 +116,7 @@ def _settings(**given: Any) -> Any:
     """
     from pydantic import ValidationError
 
-    from regroup.service.domain.errors import (FieldIssue, SpecError)
+    from regroup.service.domain.errors import FieldIssue, SpecError
     from regroup.service.settings import Settings
 
     try:

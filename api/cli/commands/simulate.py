@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from regroup.api.cli.common.options import AsJson
-from regroup.api.cli.common.output import (print_json, print_table, say)
+from regroup.api.cli.common.output import print_json, print_table, say
 
 Cluster = Annotated[Path, typer.Argument(metavar="CLUSTER", help="Nodes and projects, YAML; see docs/guides/queue.md.")]
 Jobs = Annotated[Path | None, typer.Option("--jobs", metavar="CSV", help="Jobs as they come; made up if absent.")]

@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 
 from regroup.api.cli.common import exit_codes
-from regroup.api.cli.spec_input.working_dir import (WorkingDir, addressed, named, uploaded)
-from regroup.api.cli.common.options import (AsJson, Job, Server, Settings, Spec)
-from regroup.api.cli.common.output import (leave, print_json, say)
-from regroup.api.cli.spec_input.requirements import (Requirements, listed)
+from regroup.api.cli.common.options import AsJson, Job, Server, Settings, Spec
+from regroup.api.cli.common.output import leave, print_json, say
+from regroup.api.cli.spec_input.requirements import Requirements, listed
+from regroup.api.cli.spec_input.working_dir import WorkingDir, addressed, named, uploaded
 
 Wait = Annotated[bool, typer.Option("--wait", help="Return when the job is over; exit 0 only if it SUCCEEDED.")]
 Key = Annotated[
@@ -30,8 +30,8 @@ def submit(
     as_json: AsJson = False,
 ) -> None:
     """Submit a job."""
-    from regroup.api.client.discovery import connect
     from regroup.api.cli.spec_input.spec_file import read_spec
+    from regroup.api.client.discovery import connect
 
     data = listed(named(read_spec(spec, settings or ()), working_dir, spec.parent), requirements, spec.parent)
     with connect(server, patient=wait) as client:
@@ -53,8 +53,8 @@ def submit(
 
 def validate(spec: Spec, settings: Settings = None, server: Server = None, as_json: AsJson = False) -> None:
     """Check a spec without submitting it; without a server, against the rules of this version alone."""
-    from regroup.api.client.discovery import (address, connect)
     from regroup.api.cli.spec_input.spec_file import read_spec
+    from regroup.api.client.discovery import address, connect
     from regroup.service.spec.job import parse_spec
 
     data = addressed(listed(named(read_spec(spec, settings or ()), None, spec.parent), None, spec.parent))

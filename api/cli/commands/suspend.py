@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from regroup.api.cli.common.options import (AsJson, Job, Server)
+from regroup.api.cli.common.options import AsJson, Job, Server
 from regroup.api.cli.common.output import print_json
 
 Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="For people: shown with the job.")]

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from regroup.api.cli.common.options import (AsJson, Server)
+from regroup.api.cli.common.options import AsJson, Server
 from regroup.api.cli.common.output import print_json
 
 if TYPE_CHECKING:
-    from regroup.api.schemas.topology import (Domain, Island)
+    from regroup.api.schemas.topology import Domain, Island
 
 
 def topology(server: Server = None, as_json: AsJson = False) -> None:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regroup.api.cli.common import exit_codes
-from regroup.api.cli.common.options import (AsJson, Job, Server)
-from regroup.api.cli.common.output import (leave, print_json, print_json_lines, say)
+from regroup.api.cli.common.options import AsJson, Job, Server
+from regroup.api.cli.common.output import leave, print_json, print_json_lines, say
 
 if TYPE_CHECKING:
-    from regroup.api.live.job_view import JobView
     from regroup.api.client.client import Client
+    from regroup.api.live.job_view import JobView
     from regroup.api.schemas.jobs import Job as JobModel
 
 Rank = Annotated[int, typer.Option("--rank", metavar="N", help="Which rank's log.")]
@@ -33,7 +33,7 @@ def watch(job: Job, server: Server = None, as_json: AsJson = False) -> None:
 def watch_to_the_end(client: "Client", job: "JobModel", *, as_json: bool) -> None:
     """Show `job` until it is over; exits 0 only if it SUCCEEDED. With `as_json`, prints the final job alone."""
     from regroup.api.client.discovery import feed
-    from regroup.api.live.follow import (display, follow)
+    from regroup.api.live.follow import display, follow
 
     if as_json:
         job = client.wait(job.id)

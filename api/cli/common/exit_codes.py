@@ -3,7 +3,16 @@
 import sys
 from collections.abc import Sequence
 
-from regroup.service.domain.errors import (ConflictError, FieldIssue, ForbiddenError, NotFoundError, PreconditionError, RegroupError, SpecError, UnavailableError)
+from regroup.service.domain.errors import (
+    ConflictError,
+    FieldIssue,
+    ForbiddenError,
+    NotFoundError,
+    PreconditionError,
+    RegroupError,
+    SpecError,
+    UnavailableError,
+)
 
 JOB_NOT_SUCCEEDED = 1
 USAGE = 2
@@ -37,7 +46,7 @@ MEANINGS = {
 
 def report(error: RegroupError) -> int:
     """Print `error` on standard error, a line per wrong field, and give its exit code."""
-    from regroup.api.client.client import (ApiError, ServerUnreachableError)
+    from regroup.api.client.client import ApiError, ServerUnreachableError
 
     kind: type[RegroupError] = type(error)
     issues: Sequence[FieldIssue] = ()

@@ -22,7 +22,7 @@ from regroup.service.local.marked_processes import (end_marked, environment_belo
 from regroup.api.live.job_view import (JobView, planned)
 from regroup.service.domain.errors import (RegroupError, UnavailableError)
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "pretrain-cpython.yaml"
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "pretrain-cpython.yaml"
 
 _NODES, _SLOTS = 2, 2
 _LOG = "demo-server.log"

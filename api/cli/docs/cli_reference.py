@@ -3,8 +3,8 @@
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from regroup.api.cli.main import (GROUPS, VERBS, app)
 from regroup.api.cli.common.exit_codes import MEANINGS
+from regroup.api.cli.main import GROUPS, VERBS, app
 
 _HEAD = """# Command line
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from regroup.service.spec.types import (AutoDuration, AutoOrOffDuration, Bytes, Duration)
 from regroup.service.spec.job import JobSpec
+from regroup.service.spec.types import AutoDuration, AutoOrOffDuration, Bytes, Duration
 
 _HEAD = """# Job spec, version 1
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from regroup.api.schemas.plans import (Plan, PlanReport)
+from regroup.api.schemas.plans import Plan, PlanReport
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.planner.pipeline_timeline import timeline
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from regroup.api.live.formatting import duration
-from regroup.api.live.job_view import (ended_text, steps_lost_text)
+from regroup.api.live.job_view import ended_text, steps_lost_text
 
 _TRACEBACK_LINES = 25
 _INCIDENTS_SHOWN = 5

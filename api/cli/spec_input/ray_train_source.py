@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from regroup.api.cli.spec_input.torchrun_args import (Flags, script_spec)
-from regroup.service.domain.errors import (FieldIssue, SpecError)
+from regroup.api.cli.spec_input.torchrun_args import Flags, script_spec
+from regroup.service.domain.errors import FieldIssue, SpecError
 
 WITHOUT_END = 1_000_000
 """Failures allowed where the program says -1, which is any number."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from regroup.service.domain.errors import (FieldIssue, SpecError)
+from regroup.service.domain.errors import FieldIssue, SpecError
 
 _FILE = "requirements_file"
 

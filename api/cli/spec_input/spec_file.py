@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import yaml
 
-from regroup.service.domain.errors import (FieldIssue, SpecError)
+from regroup.service.domain.errors import FieldIssue, SpecError
 
 _PLACEHOLDER = re.compile(r"\$(\$)?\{(\w+)\}")
 

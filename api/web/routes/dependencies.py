@@ -6,8 +6,8 @@ from fastapi import Depends, Path, Query, Request
 
 from regroup.api.web.http import PageTokens
 from regroup.service.operations.jobs import Jobs
-from regroup.service.spec.types import Name
 from regroup.service.operations.services import Services
+from regroup.service.spec.types import Name
 from regroup.service.store.records import JobRow
 
 ACTOR = "local"

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from regroup.api.schemas.drains import (Drain, DrainRequest)
+from regroup.api.schemas.drains import Drain, DrainRequest
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import (ACTOR, TheServices)
+from regroup.api.web.routes.dependencies import ACTOR, TheServices
 from regroup.service.operations import drains
 
 NodeReference = Annotated[str, Path(description="name or id of a node", max_length=256)]

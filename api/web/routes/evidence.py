@@ -6,8 +6,8 @@ from fastapi import APIRouter, Path
 from starlette.responses import StreamingResponse
 
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import (NamedJob, TheServices)
-from regroup.service.operations.evidence import (bundle, find_incident)
+from regroup.api.web.routes.dependencies import NamedJob, TheServices
+from regroup.service.operations.evidence import bundle, find_incident
 
 _FILE = {"schema": {"type": "string", "format": "binary"}}
 _FOUND: dict[int | str, dict[str, Any]] = {200: {"content": {"application/zip": _FILE}, "description": "A zip file"}}

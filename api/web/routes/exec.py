@@ -9,9 +9,9 @@ from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 
-from regroup.api.schemas.exec import (ExecExit, ExecOutput, ExecRequest, ExecStarted)
+from regroup.api.schemas.exec import ExecExit, ExecOutput, ExecRequest, ExecStarted
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import (ACTOR, NamedJob, TheServices)
+from regroup.api.web.routes.dependencies import ACTOR, NamedJob, TheServices
 from regroup.api.web.routes.streams import HEARTBEAT_S
 from regroup.service.operations import exec
 from regroup.service.ports.cluster import Cluster

@@ -4,7 +4,7 @@ from fastapi import APIRouter
 
 from regroup.api.schemas.job_plan import JobPlan
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import (NamedJob, TheJobs)
+from regroup.api.web.routes.dependencies import NamedJob, TheJobs
 
 router = APIRouter(prefix="/v1/jobs", tags=["plans"], responses=responses())
 

@@ -5,16 +5,26 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Query, Response
 from starlette.exceptions import HTTPException
 
+from regroup.api.schemas.jobs import (
+    Checkpoint,
+    CheckpointList,
+    Generation,
+    GenerationList,
+    IncidentList,
+    Job,
+    JobList,
+    Ledger,
+    Why,
+)
+from regroup.api.schemas.stacks import Stacks, rank_stack
 from regroup.api.web import presenters
-from regroup.api.web.http import (etag, expected_version)
+from regroup.api.web.http import etag, expected_version
+from regroup.api.web.presenters import summary, whole
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import (ACTOR, NamedJob, TheJobs, TheServices, TheTokens)
-from regroup.api.schemas.jobs import (Checkpoint, CheckpointList, Generation, GenerationList, IncidentList, Job, JobList, Ledger, Why)
-from regroup.api.web.presenters import (summary, whole)
-from regroup.api.schemas.stacks import (Stacks, rank_stack)
-from regroup.service.spec.types import Name
-from regroup.service.spec.job import JobSpec
+from regroup.api.web.routes.dependencies import ACTOR, NamedJob, TheJobs, TheServices, TheTokens
 from regroup.service.domain.states import JobState
+from regroup.service.spec.job import JobSpec
+from regroup.service.spec.types import Name
 from regroup.service.store.records import JobFilter
 
 CheckpointStep = Annotated[int, Path(ge=0, lt=2**53)]

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Path
 
-from regroup.api.schemas.nodes import (Node, NodeFault, NodeHealth, NodeJob, NodeList, NodeOrder)
+from regroup.api.schemas.nodes import Node, NodeFault, NodeHealth, NodeJob, NodeList, NodeOrder
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import (ACTOR, TheServices)
+from regroup.api.web.routes.dependencies import ACTOR, TheServices
 from regroup.service.operations.nodes import NodeState
 
 NodeName = Annotated[str, Path(description="its name, or Ray's name or id of now", max_length=253)]

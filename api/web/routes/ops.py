@@ -7,9 +7,9 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from regroup import __version__
+from regroup.api.schemas.jobs import Health, Version
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import TheServices
-from regroup.api.schemas.jobs import (Health, Version)
 from regroup.service.domain.errors import RegroupError
 from regroup.service.operations.services import Services
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from regroup.api.schemas.plans import PlanReport
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import TheServices
-from regroup.service.operations.plans import (PlanRequest, plan)
+from regroup.service.operations.plans import PlanRequest, plan
 
 router = APIRouter(prefix="/v1/plans", tags=["plans"], responses=responses("malformed_json", "body_too_large"))
 

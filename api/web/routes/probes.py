@@ -4,12 +4,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Header, Response
 
-from regroup.api.web.http import etag
-from regroup.api.schemas.probes import (Probe, ProbeList)
-from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import (ACTOR, TheServices)
 from regroup.api.schemas.jobs import Job
+from regroup.api.schemas.probes import Probe, ProbeList
+from regroup.api.web.http import etag
 from regroup.api.web.presenters import whole
+from regroup.api.web.problems import responses
+from regroup.api.web.routes.dependencies import ACTOR, TheServices
 from regroup.service.operations.probes import ProbeRequest
 
 router = APIRouter(prefix="/v1/probes", tags=["probes"], responses=responses())

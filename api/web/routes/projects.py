@@ -4,11 +4,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
+from regroup.api.schemas.projects import Project, ProjectList, ProjectSettings
 from regroup.api.web.problems import responses
-from regroup.api.schemas.projects import (Project, ProjectList, ProjectSettings)
 from regroup.api.web.routes.dependencies import TheServices
-from regroup.service.spec.project_limits import Admits
 from regroup.service.operations.projects import ProjectState
+from regroup.service.spec.project_limits import Admits
 from regroup.service.spec.types import Name
 from regroup.service.store.records import ProjectRow
 

@@ -2,12 +2,12 @@
 
 from fastapi import APIRouter
 
-from regroup.api.web.problems import responses
-from regroup.api.schemas.resize import ResizeRequest
-from regroup.api.web.routes.dependencies import (ACTOR, NamedJob, TheJobs, TheServices)
 from regroup.api.schemas.jobs import Job
+from regroup.api.schemas.resize import ResizeRequest
 from regroup.api.web.presenters import whole
-from regroup.service.operations import resize as resizing
+from regroup.api.web.problems import responses
+from regroup.api.web.routes.dependencies import ACTOR, NamedJob, TheJobs, TheServices
+from regroup.service.operations import resize as resize_operations
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -19,8 +19,8 @@ async def resize(job: NamedJob, wanted: ResizeRequest, jobs: TheJobs, services: 
     stays, and the condition `Resized` says what it waits for."""
     spec, now = job.parsed_spec(), services.clock()
     if wanted.dp is not None:
-        layout = resizing.layout_for(spec, resizing.Size(wanted.dp, wanted.tp, wanted.pp))
+        layout = resize_operations.layout_for(spec, resize_operations.Size(wanted.dp, wanted.tp, wanted.pp))
     else:
         layout = await services.planning.split(spec, wanted.ranks or 0)
-    told = await resizing.resize(services.store, job, layout, why=wanted.reason, now=now, actor=ACTOR)
+    told = await resize_operations.resize(services.store, job, layout, why=wanted.reason, now=now, actor=ACTOR)
     return whole(await jobs.detail(told))

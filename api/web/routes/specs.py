@@ -4,9 +4,9 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from regroup.api.schemas.jobs import ValidatedSpec
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import TheJobs
-from regroup.api.schemas.jobs import ValidatedSpec
 from regroup.service.spec.job import JobSpec
 
 router = APIRouter(prefix="/v1/spec", tags=["spec"], responses=responses("malformed_json", "body_too_large"))

@@ -13,10 +13,10 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
+from regroup.api.schemas.jobs import Event, EventList, LogPiece, Step, StepList
 from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import (After, Limit, NamedJob, TheJobs, TheServices)
-from regroup.api.schemas.jobs import (Event, EventList, LogPiece, Step, StepList)
-from regroup.service.operations.logs import (Place, read_log, read_piece)
+from regroup.api.web.routes.dependencies import After, Limit, NamedJob, TheJobs, TheServices
+from regroup.service.operations.logs import Place, read_log, read_piece
 from regroup.service.store import records
 
 HEARTBEAT_S = 15.0

@@ -2,11 +2,11 @@
 
 from fastapi import APIRouter
 
-from regroup.api.web.problems import responses
-from regroup.api.web.routes.dependencies import (ACTOR, NamedJob, TheJobs, TheServices)
 from regroup.api.schemas.jobs import Job
-from regroup.api.web.presenters import whole
 from regroup.api.schemas.suspend import SuspendRequest
+from regroup.api.web.presenters import whole
+from regroup.api.web.problems import responses
+from regroup.api.web.routes.dependencies import ACTOR, NamedJob, TheJobs, TheServices
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

@@ -2,9 +2,9 @@
 
 from fastapi import APIRouter
 
+from regroup.api.schemas.topology import Topology
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import TheServices
-from regroup.api.schemas.topology import Topology
 
 router = APIRouter(prefix="/v1/topology", tags=["topology"], responses=responses())
 

@@ -4,12 +4,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Request, Response
 
+from regroup.api.schemas.jobs import NewUpload, Upload, UploadLimits
 from regroup.api.web.http import MAX_PIECE_BYTES
-from regroup.api.web.problems import (problem, responses)
+from regroup.api.web.problems import problem, responses
 from regroup.api.web.routes.dependencies import services_of
-from regroup.api.schemas.jobs import (NewUpload, Upload, UploadLimits)
-from regroup.service.blobs import store as blobs
-from regroup.service.blobs.store import (Announced, Blobs, OffsetError)
+from regroup.service.blobs import store as blob_store
+from regroup.service.blobs.store import Announced, Blobs, OffsetError
 
 
 def blobs_of(request: Request) -> Blobs:
@@ -67,7 +67,7 @@ async def append(
         return refused
 
 
-def _wire(upload: blobs.Upload, response: Response) -> Upload:
+def _wire(upload: blob_store.Upload, response: Response) -> Upload:
     response.headers["Upload-Offset"] = str(upload.offset_bytes)
     return Upload(
         id=upload.announced.id,

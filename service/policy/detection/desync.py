@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from regroup.service.policy.recovery.classify import Cause
 from regroup.service.domain.states import Reason
+from regroup.service.policy.recovery.classify import Cause
 
 _ALIKE = frozenset({"all_reduce", "broadcast", "reduce", "_allgather_base", "_reduce_scatter_base"})
 """Collectives to which every rank of a group brings as many elements of one type."""

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from regroup.workers.contract.messages import (Dwell, Phase)
+from regroup.workers.contract.messages import Dwell, Phase
 
 _SETTLED_VISITS = 3
 """A phase that was left so often has a usual time."""

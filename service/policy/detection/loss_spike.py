@@ -4,7 +4,7 @@ all alike, before anything of the step is kept (workers/rank/loss_spikes.py)."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from regroup.service.policy.recovery.classify import (Charge, level_of)
+from regroup.service.policy.recovery.budget import Charge, level_of
 
 BUDGET = "loss_spike"
 

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from regroup.service.domain.states import Reason
 from regroup.service.policy.detection.node_quarantine import Happening
 from regroup.service.policy.recovery.classify import Cause
-from regroup.service.domain.states import Reason
 
 LINK = "link"
 """A finding about another node as well: who of the two is at fault is to be judged."""

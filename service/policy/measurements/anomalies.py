@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from regroup.service.policy.measurements.results import (MeasuredNode, Odd)
+from regroup.service.domain.topology import DOMAIN_LEVELS, Level
 from regroup.service.policy.measurements.outliers import slow
-from regroup.service.domain.topology import (DOMAIN_LEVELS, Level)
+from regroup.service.policy.measurements.results import MeasuredNode, Odd
 
 Pairs = Sequence[tuple[int, int, float, float]]
 """Of two nodes each, by their place in the list of nodes: bytes a second and seconds of a message between them."""

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from regroup.service.domain.hardware import (LINKS, Device, Link, find_device)
-from regroup.service.policy.placement.link_speeds import (Links, LinkSpeed)
-from regroup.service.policy.measurements.results import (Measured, MeasuredCollective, MeasuredLevel)
+from regroup.service.domain.hardware import LINKS, Device, Link, find_device
 from regroup.service.domain.topology import Level
+from regroup.service.policy.measurements.results import Measured, MeasuredCollective, MeasuredLevel
+from regroup.service.policy.placement.link_speeds import Links, LinkSpeed
 
 _TERA = 1e12
 _HALVES = {"all_gather": 1.0, "reduce_scatter": 1.0, "all_reduce": 2.0}

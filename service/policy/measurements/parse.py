@@ -8,10 +8,20 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from regroup.service.policy.topology.device_islands import (fabric, islands)
-from regroup.service.policy.measurements.results import (Measured, MeasuredBlock, MeasuredCollective, MeasuredLevel, MeasuredLoad, MeasuredNode, MeasuredProduct, MeasuredStep, Shape)
-from regroup.service.policy.measurements.anomalies import (Pairs, leaves, slow_links, slow_nodes, wrong_nodes)
-from regroup.service.domain.topology import (DOMAIN_LEVELS, Level)
+from regroup.service.domain.topology import DOMAIN_LEVELS, Level
+from regroup.service.policy.measurements.anomalies import Pairs, leaves, slow_links, slow_nodes, wrong_nodes
+from regroup.service.policy.measurements.results import (
+    Measured,
+    MeasuredBlock,
+    MeasuredCollective,
+    MeasuredLevel,
+    MeasuredLoad,
+    MeasuredNode,
+    MeasuredProduct,
+    MeasuredStep,
+    Shape,
+)
+from regroup.service.policy.topology.device_islands import fabric, islands
 
 
 def read(

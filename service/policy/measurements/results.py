@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from regroup.service.policy.topology.device_islands import Island
 from regroup.service.domain.topology import Level
+from regroup.service.policy.topology.device_islands import Island
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import log2
 
+from regroup.service.domain.topology import DOMAIN_LEVELS, Level
 from regroup.service.policy.placement.link_speeds import Links
-from regroup.service.domain.topology import (DOMAIN_LEVELS, Level)
 
 _UPWARD = tuple(reversed(DOMAIN_LEVELS))
 

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from regroup.service.policy.placement.communication_cost import (Axis, AxisCost)
-from regroup.service.domain.topology import (ANY, Kind, Level, Node)
+from regroup.service.domain.topology import ANY, Kind, Level, Node
+from regroup.service.policy.placement.communication_cost import Axis, AxisCost
 
 
 @dataclass(frozen=True)

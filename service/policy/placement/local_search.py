@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from regroup.service.policy.placement.candidate import (Judge, Seats, Way)
-from regroup.service.domain.topology import (DOMAIN_LEVELS, Level)
+from regroup.service.domain.topology import DOMAIN_LEVELS, Level
+from regroup.service.policy.placement.candidate import Judge, Seats, Way
 
 _WORK = 1200
 """Changes tried, times the seats of the job."""

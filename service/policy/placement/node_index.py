@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, groupby, pairwise
 
-from regroup.service.policy.placement.demand import (Demand, Placement)
-from regroup.service.domain.topology import (ANY, DOMAIN_LEVELS, Kind, Level, Node, domain_of)
+from regroup.service.domain.topology import ANY, DOMAIN_LEVELS, Kind, Level, Node, domain_of
+from regroup.service.policy.placement.demand import Demand, Placement
 
 _Shape = tuple[str, int, int, Kind]
 """Kind of device, cores and bytes of a rank, and what its node has to be: demands of one shape see the same room."""

@@ -3,14 +3,23 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from regroup.service.policy.placement.communication_cost import (Ground, costs)
-from regroup.service.policy.placement.demand import (Choice, Demand, NodeRoom, Placement, Rejected, Seat, Shortage, Unplaceable)
-from regroup.service.policy.placement.link_speeds import (Links, links_for)
-from regroup.service.policy.placement.search import (Search, Way)
-from regroup.service.policy.placement.node_index import (Site, totals)
+from regroup.service.domain.topology import DOMAIN_LEVELS, Level, Node
+from regroup.service.policy.placement.communication_cost import Ground, costs
+from regroup.service.policy.placement.demand import (
+    Choice,
+    Demand,
+    NodeRoom,
+    Placement,
+    Rejected,
+    Seat,
+    Shortage,
+    Unplaceable,
+)
+from regroup.service.policy.placement.link_speeds import Links, links_for
+from regroup.service.policy.placement.node_index import Site, totals
 from regroup.service.policy.placement.rank_order import numbers_of
-from regroup.service.policy.placement.unschedulable import (closed_ones, node_room, table, unplaceable)
-from regroup.service.domain.topology import (DOMAIN_LEVELS, Level, Node)
+from regroup.service.policy.placement.search import Search, Way
+from regroup.service.policy.placement.unschedulable import closed_ones, node_room, table, unplaceable
 
 __all__ = [
     "Choice",

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 
-from regroup.service.policy.placement.demand import (Demand, Seat)
-from regroup.service.policy.placement.link_speeds import (Links, links_for)
-from regroup.service.policy.placement.search import Search
+from regroup.service.policy.placement.candidate import Seats, Way
+from regroup.service.policy.placement.demand import Demand, Seat
+from regroup.service.policy.placement.link_speeds import Links, links_for
 from regroup.service.policy.placement.node_index import Site
-from regroup.service.policy.placement.candidate import (Seats, Way)
+from regroup.service.policy.placement.search import Search
 
 _WORK = 1200
 """Exchanges tried, times the seats of the job."""

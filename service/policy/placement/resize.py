@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from regroup.service.policy.placement.place import (Demand, Placement, Seat, Shortage, Unplaceable, place)
-from regroup.service.domain.topology import (DOMAIN_LEVELS, Level, Node, domain_of)
+from regroup.service.domain.topology import DOMAIN_LEVELS, Level, Node, domain_of
+from regroup.service.policy.placement.place import Demand, Placement, Seat, Shortage, Unplaceable, place
 
 
 def reseat(demand: Demand, seats: Sequence[tuple[str, int]], nodes: Sequence[Node]) -> tuple[Seat, ...] | Unplaceable:

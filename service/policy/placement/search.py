@@ -8,13 +8,13 @@ then improved by small changes, as far as the job's size leaves time for that.
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from regroup.service.policy.placement.communication_cost import (Axis, Ground, seconds)
+from regroup.service.domain.topology import DOMAIN_LEVELS, Level
+from regroup.service.policy.placement.candidate import Seats, Way
+from regroup.service.policy.placement.communication_cost import Axis, Ground, seconds
 from regroup.service.policy.placement.demand import Demand
 from regroup.service.policy.placement.link_speeds import Links
 from regroup.service.policy.placement.local_search import improve
-from regroup.service.policy.placement.node_index import (Site, totals)
-from regroup.service.policy.placement.candidate import (Seats, Way)
-from regroup.service.domain.topology import (DOMAIN_LEVELS, Level)
+from regroup.service.policy.placement.node_index import Site, totals
 
 BROKEN_COSTS = 0.1
 """What it counts when as many devices as the job has ranks are left over on nodes that it breaks up: so much more

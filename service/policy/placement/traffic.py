@@ -8,9 +8,9 @@ in backward (Shoeybi et al. 2019, section 3), as many bytes with sequence parall
 from dataclasses import dataclass, replace
 
 from regroup.service.domain.layout import Layout
-from regroup.service.spec.models import TransformerModel
 from regroup.service.policy.placement.communication_cost import Axis
 from regroup.service.spec.job import JobSpec
+from regroup.service.spec.models import TransformerModel
 from regroup.service.spec.training import Training
 from regroup.service.spec.workload import BuiltinWorkload
 

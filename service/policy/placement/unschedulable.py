@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from regroup.service.policy.placement.demand import (Demand, NodeRoom, Shortage, Unplaceable)
-from regroup.service.policy.placement.node_index import (Site, totals)
-from regroup.service.domain.topology import (ANY, DOMAIN_LEVELS, Level, Node)
+from regroup.service.domain.topology import ANY, DOMAIN_LEVELS, Level, Node
+from regroup.service.policy.placement.demand import Demand, NodeRoom, Shortage, Unplaceable
+from regroup.service.policy.placement.node_index import Site, totals
 
 _ROWS = 8
 _CLOSED = 4

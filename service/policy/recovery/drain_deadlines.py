@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from regroup.service.policy.recovery.classify import Cause
 from regroup.service.domain.states import Reason
+from regroup.service.policy.recovery.classify import Cause
 
 WINDOW_S = 2.0
 """Notices that come within so long of the first are answered by one change of the job."""

@@ -7,10 +7,10 @@ to fit on one node; where in the cluster they are is left to the autoscaler, and
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from regroup.service.policy.placement.demand import (Demand, Shortage)
+from regroup.service.domain.topology import ACCELERATOR_LABEL, ANY, IMAGE_LABEL, Kind, Level
+from regroup.service.policy.placement.demand import Demand, Shortage
+from regroup.service.policy.scheduling.entries import Running, Waiting
 from regroup.service.policy.scheduling.quota import Hold
-from regroup.service.domain.topology import (ACCELERATOR_LABEL, ANY, IMAGE_LABEL, Kind, Level)
-from regroup.service.policy.scheduling.entries import (Running, Waiting)
 
 MOST_BUNDLES = 2_000
 """A request is written whole each time; jobs that would make it longer wait for the next one."""

@@ -8,8 +8,8 @@ promised; if running jobs end later than expected, that alone does. Where the st
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from regroup.service.policy.placement.place import (Demand, Placement, place)
-from regroup.service.policy.scheduling.capacity import (Free, Freed, Rooms, minus, taken)
+from regroup.service.policy.placement.place import Demand, Placement, place
+from regroup.service.policy.scheduling.capacity import Free, Freed, Rooms, minus, taken
 from regroup.service.policy.scheduling.entries import Running
 
 

@@ -7,8 +7,8 @@ say, which is given the nodes that have room and no others.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from regroup.service.policy.placement.place import (Demand, Placement)
-from regroup.service.domain.topology import (Kind, Level, Node)
+from regroup.service.domain.topology import Kind, Level, Node
+from regroup.service.policy.placement.place import Demand, Placement
 
 Free = tuple[float, float, int]
 """Cores, CUDA devices and bytes of host memory."""

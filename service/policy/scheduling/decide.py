@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.scheduling.backfill import (Reservation, Spare, reserve)
-from regroup.service.policy.scheduling.fair_share import Turns
+from regroup.service.domain.topology import Kind, Node
 from regroup.service.policy.placement.link_speeds import Links
-from regroup.service.policy.placement.place import (Demand, Placement, Shortage, Unplaceable, fits_empty, place)
-from regroup.service.policy.scheduling.preemption import (Shrink, Suspend, is_coming, make_room)
-from regroup.service.policy.scheduling.quota import (Books, Held, Hold, Quota)
-from regroup.service.policy.scheduling.capacity import Rooms
-from regroup.service.domain.topology import (Kind, Node)
+from regroup.service.policy.placement.place import Demand, Placement, Shortage, Unplaceable, fits_empty, place
 from regroup.service.policy.placement.traffic import axes_of_spec
-from regroup.service.policy.scheduling.entries import (Preemptibility, Running, Size, Waiting, shrinking)
+from regroup.service.policy.scheduling.backfill import Reservation, Spare, reserve
+from regroup.service.policy.scheduling.capacity import Rooms
+from regroup.service.policy.scheduling.entries import Preemptibility, Running, Size, Waiting, shrinking
+from regroup.service.policy.scheduling.fair_share import Turns
+from regroup.service.policy.scheduling.preemption import Shrink, Suspend, is_coming, make_room
+from regroup.service.policy.scheduling.quota import Books, Held, Hold, Quota
 from regroup.service.spec.job import JobSpec
 
 _MOST_NODES_NAMED = 256

@@ -7,8 +7,8 @@ come later, whatever their class and project. Ageing orders the queue; it takes 
 import heapq
 from collections.abc import Iterator, Sequence
 
-from regroup.service.policy.scheduling.quota import Books
 from regroup.service.policy.scheduling.entries import Waiting
+from regroup.service.policy.scheduling.quota import Books
 
 _Key = tuple[bool, int, float, float, str]
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.placement.place import (Demand, Placement, place)
+from regroup.service.policy.placement.place import Demand, Placement, place
+from regroup.service.policy.scheduling.capacity import Freed, Rooms, Seats
+from regroup.service.policy.scheduling.entries import Preemptibility, Running, Size, Waiting
 from regroup.service.policy.scheduling.quota import Books
-from regroup.service.policy.scheduling.capacity import (Freed, Rooms, Seats)
-from regroup.service.policy.scheduling.entries import (Preemptibility, Running, Size, Waiting)
 
 _MOST_SPARED = 64
 """So many are looked at again whether they are needed after all."""

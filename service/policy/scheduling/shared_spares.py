@@ -7,8 +7,8 @@ the same answer, whoever asks.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from regroup.service.policy.scheduling.capacity import (Free, free_of, whole_of)
-from regroup.service.domain.topology import (Kind, Node)
+from regroup.service.domain.topology import Kind, Node
+from regroup.service.policy.scheduling.capacity import Free, free_of, whole_of
 
 
 @dataclass(frozen=True)

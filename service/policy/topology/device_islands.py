@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from regroup.service.domain.topology import (DOMAIN_LEVELS, Level, Node, domain_of)
+from regroup.service.domain.topology import DOMAIN_LEVELS, Level, Node, domain_of
 
 _FABRIC = DOMAIN_LEVELS.index(Level.GPU_DOMAIN)
 
@@ -25,7 +25,7 @@ class Island:
 
 
 def islands(inside: Mapping[str, Any]) -> tuple[Island, ...]:
-    """The islands of a node, by what it read of itself (`workers/agent/health/device_topology.py`).
+    """The islands of a node, by what it read of itself (`workers/os/device_topology.py`).
 
     GPUs are of one island if a chain of NVLinks leads from one to the other, all switches of a node being one; those
     without any are of that of their NUMA node.

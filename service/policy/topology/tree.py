@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from regroup.service.domain.topology import DEFAULT_LABELS, DOMAIN_LEVELS, Level, Node
 from regroup.service.policy.topology.device_islands import Island
-from regroup.service.domain.topology import (DEFAULT_LABELS, DOMAIN_LEVELS, Level, Node)
 from regroup.service.policy.topology.slurm_file import Places
 
 _TOLD = 3

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from regroup.api.chaos import local_faults
 from regroup.api.chaos.checkpoint_check import loadable
 from regroup.service.domain.errors import ConflictError
-from regroup.api.chaos import local_faults
 
 
 @pytest.fixture

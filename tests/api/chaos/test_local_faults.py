@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from regroup.service.domain.errors import NotFoundError
 from regroup.api.chaos.local_faults import LocalStrikes
+from regroup.service.domain.errors import NotFoundError
 
 SLEEPS = "import subprocess, sys, time; subprocess.Popen(['sleep', '60']); print('up', flush=True); time.sleep(60)"
 

@@ -17,13 +17,13 @@ import yaml
 
 from regroup.api.app import create_app
 from regroup.api.cli.main import main
-from regroup.service.ports.cluster import (Node, SupervisorEvent)
-from tests.support.fake_cluster import FakeCluster
+from regroup.service.domain.states import JobState, Reason, advance
 from regroup.service.operations.services import Services
+from regroup.service.ports.cluster import Node, SupervisorEvent
 from regroup.service.settings import Settings
-from regroup.service.domain.states import (JobState, Reason, advance)
 from regroup.service.store.records import Condition, Lease
 from regroup.service.store.store import Store
+from tests.support.fake_cluster import FakeCluster
 
 SPEC: dict[str, Any] = {
     "name": "gpt",

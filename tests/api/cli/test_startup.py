@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from regroup.api.cli.main import (VERBS, main)
 from regroup.api.cli.common import exit_codes
+from regroup.api.cli.main import VERBS, main
 from regroup.api.client.discovery import address
-from regroup.service.domain.errors import (FieldIssue, NotFoundError, SpecError)
+from regroup.service.domain.errors import FieldIssue, NotFoundError, SpecError
 
 HEAVY = ("torch", "ray", "numpy", "fastapi", "matplotlib")
 

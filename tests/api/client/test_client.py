@@ -8,7 +8,7 @@ import sys
 import httpx2
 import pytest
 
-from regroup.api.client.client import (ApiError, Client, JobTimeoutError, ServerUnreachableError)
+from regroup.api.client.client import ApiError, Client, JobTimeoutError, ServerUnreachableError
 from regroup.service.spec.job import parse_spec
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from regroup.api.client.code_archive import (ArchiveError, pack)
+from regroup.api.client.code_archive import ArchiveError, pack
 
 Pack = Callable[..., list[str]]
 

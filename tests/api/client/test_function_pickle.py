@@ -15,7 +15,7 @@ import torch
 
 from regroup.api.client import function_pickle
 from regroup.api.client.client import Client
-from regroup.api.client.function_pickle import (PickleError, pickled)
+from regroup.api.client.function_pickle import PickleError, pickled
 
 
 def in_a_cell(source: str, **names: Any) -> Callable[..., Any]:

@@ -6,8 +6,8 @@ from typing import Any
 import IPython.display
 import pytest
 
-from regroup.api.live.job_view import (Incident, JobView, Step)
-from regroup.api.client.notebook import (Cell, drawn, is_notebook)
+from regroup.api.client.notebook import Cell, drawn, is_notebook
+from regroup.api.live.job_view import Incident, JobView, Step
 
 VIEW = JobView(
     "j1", "spirals", 10, state="RUNNING", generation=1, steps=tuple(Step(n, 1, n, 1 / n, 8) for n in range(1, 6))

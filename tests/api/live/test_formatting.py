@@ -1,6 +1,6 @@
 import pytest
 
-from regroup.api.live.formatting import (ago, duration, layout_text, number, size)
+from regroup.api.live.formatting import ago, duration, layout_text, number, size
 
 
 @pytest.mark.parametrize(

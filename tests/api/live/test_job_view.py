@@ -1,6 +1,6 @@
 import pytest
 
-from regroup.api.live.job_view import (JobView, planned, with_job)
+from regroup.api.live.job_view import JobView, planned, with_job
 
 
 def board(view: JobView) -> list[tuple[str, str]]:

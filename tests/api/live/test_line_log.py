@@ -3,9 +3,9 @@ from typing import Any
 
 from rich.console import Console
 
+from regroup.api.live.job_view import JobView, add_steps, fold, steps_lost_text, with_job
 from regroup.api.live.line_log import changes
 from regroup.api.live.screen import screen
-from regroup.api.live.job_view import (JobView, add_steps, fold, steps_lost_text, with_job)
 
 
 def told(story, events: list[dict[str, Any]]) -> list[str]:

@@ -1,7 +1,7 @@
 from rich.console import Console
 
-from regroup.api.live.screen import screen
 from regroup.api.live.job_view import JobView
+from regroup.api.live.screen import screen
 
 
 def drawn(view: JobView, *, now_s: float = 115.3, width: int = 110) -> str:

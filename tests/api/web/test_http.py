@@ -114,7 +114,7 @@ async def test_spec_schema_and_validation(live, make_spec):
 
 
 def test_the_committed_description_is_the_apis():
-    committed = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())
+    committed = json.loads((Path(__file__).parents[3] / "docs" / "openapi.json").read_text())
     assert committed == json.loads(json.dumps(openapi())), "run make docs"
 
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.support.served import (Served, eventually)
 
 from regroup.api.schemas.jobs import Job
+from tests.support.served import Served, eventually
 
 _NODES = 3
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.step_gates import Gates
-from tests.support.invariant_checks import judged
-from tests.support.served import (Served, eventually)
 
+from regroup.api.chaos.local_faults import LocalStrikes
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
-from regroup.api.chaos.local_faults import LocalStrikes
+from tests.support.invariant_checks import judged
+from tests.support.served import Served, eventually
+from tests.support.step_gates import Gates
 
 Spec = Callable[..., dict[str, Any]]
 TOLERANCE = 1e-10

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.fake_clock import Clock
 from structlog.testing import capture_logs
 
-from regroup.service.blobs.store import (Announced, Blobs)
-from regroup.service.blobs.garbage_collection import (keep_swept, sweep)
+from regroup.service.blobs.garbage_collection import keep_swept, sweep
+from regroup.service.blobs.store import Announced, Blobs
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import NewJob
 from regroup.service.store.store import Store
+from tests.support.fake_clock import Clock
 
 KEPT_S = 3600.0
 

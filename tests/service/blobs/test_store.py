@@ -5,10 +5,10 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from tests.support.fake_clock import Clock
 
-from regroup.service.blobs.store import (Announced, Blobs, DamagedUploadError, OffsetError, TooLargeError)
+from regroup.service.blobs.store import Announced, Blobs, DamagedUploadError, OffsetError, TooLargeError
 from regroup.service.domain.errors import UnavailableError
+from tests.support.fake_clock import Clock
 
 DAY_S = 86400.0
 DATA = b"print('hello')\n" * 100

@@ -5,10 +5,10 @@ import uuid
 from pathlib import Path
 
 import pytest
-from tests.support.s3 import ObjectStorage
 
-from regroup.service.blobs.store import (Announced, Blobs, DamagedUploadError, OffsetError)
-from regroup.workers.agent.environment.code_archive import (CodeError, fetched)
+from regroup.service.blobs.store import Announced, Blobs, DamagedUploadError, OffsetError
+from regroup.workers.environment.code_archive import CodeError, fetched
+from tests.support.s3 import ObjectStorage
 
 DATA = bytes(range(256)) * 30_000
 DAY_S = 86400.0

@@ -2,9 +2,9 @@
 
 import pytest
 
-from regroup.service.chaos.invariants import MEANINGS, Finding
-from regroup.service.chaos.detector_coverage import (NEEDED_FOR, Need)
+from regroup.service.chaos.detector_coverage import NEEDED_FOR, Need
 from regroup.service.chaos.fault_plan import Plan
+from regroup.service.chaos.invariants import MEANINGS, Finding
 from regroup.service.chaos.observation import Record
 from regroup.service.chaos.report import Outcome
 from regroup.service.chaos.scenarios import SCENARIOS

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from regroup.service.chaos.fault_plan import (MIX, Blow, parse_mix, soak)
+from regroup.service.chaos.fault_plan import MIX, Blow, parse_mix, soak
 from regroup.service.chaos.scenarios import ELSEWHERE, RANKS, SCENARIOS, Scenario, by_name, place
 from regroup.service.spec.job import parse_spec
 

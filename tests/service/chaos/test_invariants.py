@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from regroup.service.chaos.fault_plan import Blow, Plan
 from regroup.service.chaos.invariants import Expected, judge
-from regroup.service.chaos.fault_plan import (Blow, Plan)
-from regroup.service.chaos.observation import (Fallen, Record)
+from regroup.service.chaos.observation import Fallen, Record
 from regroup.service.chaos.report import Outcome, page
 
 TOOK_UP_WHAT_WAS_OVERTAKEN = {

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from regroup.service.policy.detection.node_quarantine import (Happening, NodeEvent, Rule, key_of_silence)
-from regroup.service.domain.topology import MACHINE_LABEL
-from regroup.service.ports.cluster import (Node, SupervisorEvent, supervisor_name)
+from regroup.service.cluster_state.node_health import closed, faults_in
 from regroup.service.controller.controller import Controller
-from tests.support.fake_cluster import (FakeCluster, FakeSupervisor)
-from regroup.service.cluster_state.node_health import (closed, faults_in)
+from regroup.service.domain.states import JobState
+from regroup.service.domain.topology import MACHINE_LABEL
+from regroup.service.policy.detection.node_quarantine import Happening, NodeEvent, Rule, key_of_silence
+from regroup.service.ports.cluster import Node, SupervisorEvent, supervisor_name
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
-from regroup.service.domain.states import JobState
 from regroup.service.store.records import JobRow, NewJob
 from regroup.service.store.store import Store
+from tests.support.fake_cluster import FakeCluster, FakeSupervisor
 
 RULE = Rule(3600.0, 600.0)
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from regroup.service.domain.errors import SpecError
-from regroup.service.cluster_state.queue import waits_for_nodes
 from regroup.service.cluster_state.allocations import without_allotted
+from regroup.service.cluster_state.queue import waits_for_nodes
 from regroup.service.cluster_state.quota_headroom import Allowance
+from regroup.service.domain.errors import SpecError
 from regroup.service.store.records import Condition, ProjectRow
-from tests.service.controller.test_resize import (Running, node)
+from tests.service.controller.test_resize import Running, node
 from tests.service.controller.test_resize import house as house
 from tests.service.controller.test_resize import job as job
 

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from regroup.service.cluster_state.shared_spares import kept_nodes, without_kept
+from regroup.service.domain.states import JobState
+from regroup.service.observability.prometheus import Metrics
 from regroup.service.operations.nodes import Nodes
 from regroup.service.policy.detection.node_quarantine import Rule
 from regroup.service.ports.cluster import Node
-from tests.support.fake_cluster import (FakeCluster, FakeSupervisor)
-from regroup.service.cluster_state.shared_spares import (kept_nodes, without_kept)
-from regroup.service.observability.prometheus import Metrics
 from regroup.service.settings import Settings
-from regroup.service.domain.states import JobState
 from regroup.service.store.records import ProjectRow
 from regroup.service.store.store import Store
-from tests.service.controller.test_controller import (House, controlled, eventually)
+from tests.service.controller.test_controller import House, controlled, eventually
+from tests.support.fake_cluster import FakeCluster, FakeSupervisor
 
 
 def node(number: int) -> Node:

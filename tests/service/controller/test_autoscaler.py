@@ -4,18 +4,18 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-from tests.support.fake_clock import Clock
 
-from regroup.service.policy.detection.node_quarantine import Rule
-from regroup.service.policy.scheduling.autoscaler_request import (Bundle, NodeRequest)
 from regroup.service.controller.autoscaler import Asking
-from regroup.service.ports.cluster import (ClusterUnavailableError, Node)
-from tests.support.fake_cluster import FakeCluster
-from regroup.service.observability.prometheus import Metrics
-from regroup.service.settings import Settings
 from regroup.service.domain.states import JobState
+from regroup.service.observability.prometheus import Metrics
+from regroup.service.policy.detection.node_quarantine import Rule
+from regroup.service.policy.scheduling.autoscaler_request import Bundle, NodeRequest
+from regroup.service.ports.cluster import ClusterUnavailableError, Node
+from regroup.service.settings import Settings
 from regroup.service.store.store import Store
-from tests.service.controller.test_controller import (TWO_NODES, House, controlled, eventually)
+from tests.service.controller.test_controller import TWO_NODES, House, controlled, eventually
+from tests.support.fake_clock import Clock
+from tests.support.fake_cluster import FakeCluster
 
 ASKED = NodeRequest((Bundle(1), Bundle(1)), frozenset({"j"}))
 

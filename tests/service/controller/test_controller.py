@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from regroup.service.domain.errors import UnavailableError
-from regroup.service.controller import job_reconciler
-from regroup.service.ports.cluster import (Grant, Node, SyncReply, SyncRequest, job_of, supervisor_name)
-from regroup.service.controller.controller import Controller
-from tests.support.fake_cluster import (FakeCluster, FakeSupervisor)
-from regroup.service.observability.prometheus import Metrics
 from regroup.service.cluster_state.node_health import rule_of
+from regroup.service.controller import job_reconciler
+from regroup.service.controller.controller import Controller
+from regroup.service.domain.errors import UnavailableError
+from regroup.service.domain.states import JobState, Reason
+from regroup.service.observability.prometheus import Metrics
+from regroup.service.ports.cluster import Grant, Node, SyncReply, SyncRequest, job_of, supervisor_name
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
-from regroup.service.domain.states import (JobState, Reason)
 from regroup.service.store.records import JobRow, NewJob
 from regroup.service.store.store import Store
+from tests.support.fake_cluster import FakeCluster, FakeSupervisor
 
 TWO_NODES = [Node(id=f"{n}" * 40, name=f"local-{n}", address="10.0.0.1", cpus=2, free_cpus=2) for n in (1, 2)]
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
+from regroup.service.cluster_state.drain_notices import Notices
+from regroup.service.cluster_state.node_health import NodeHealth
+from regroup.service.controller.drain import Draining
+from regroup.service.domain.states import JobState
 from regroup.service.policy.detection.node_quarantine import Rule
 from regroup.service.ports.cluster import Node
-from regroup.service.controller.drain import Draining
-from tests.support.fake_cluster import (FakeCluster, FakeSupervisor)
-from regroup.service.cluster_state.node_health import NodeHealth
-from regroup.service.cluster_state.drain_notices import Notices
 from regroup.service.settings import Settings
-from regroup.service.domain.states import JobState
 from regroup.service.store.records import DrainRow, Lease
 from regroup.service.store.store import Store
-from tests.service.controller.test_controller import (TWO_NODES, House, controlled, eventually)
+from tests.service.controller.test_controller import TWO_NODES, House, controlled, eventually
+from tests.support.fake_cluster import FakeCluster, FakeSupervisor
 
 
 def node(number: int) -> Node:

@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.auto_layout_specs import auto_json
 
-from regroup.service.operations.job_plan import plan_of
-from regroup.service.domain.layout import Layout
-from regroup.service.policy.elasticity.layout_trials import (PATIENCE_S, TRIAL_STEPS)
-from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.controller.layout_trials import Refining
+from regroup.service.domain.layout import Layout
+from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.operations.job_plan import plan_of
+from regroup.service.policy.elasticity.layout_trials import PATIENCE_S, TRIAL_STEPS
+from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.spec.job import parse_spec
-from regroup.service.domain.states import (JobState, Reason, advance)
 from regroup.service.store.projects import RESIZE
 from regroup.service.store.records import Lease, NewJob
 from regroup.service.store.store import Store
+from tests.support.auto_layout_specs import auto_json
 
 A, B, C = Layout(dp_shard=4), Layout(dp_shard=2, tp=2), Layout(pp=4)
 ENOUGH = TRIAL_STEPS + 2

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from regroup.service.policy.detection.node_quarantine import Rule as HealthRule
-from regroup.service.policy.detection.low_utilization import Rule
-from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.controller.low_utilization import LowUse
+from regroup.service.domain.states import JobState, Reason, advance
 from regroup.service.observability.prometheus import Metrics
+from regroup.service.policy.detection.low_utilization import Rule
+from regroup.service.policy.detection.node_quarantine import Rule as HealthRule
+from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.spec.job import parse_spec
-from regroup.service.domain.states import (JobState, Reason, advance)
 from regroup.service.store.records import WELL_USED, JobRow, Lease, NewJob
 from regroup.service.store.store import Store
 

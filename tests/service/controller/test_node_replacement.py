@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from regroup.service.policy.detection.node_quarantine import (Happening, NodeEvent, Rule)
-from regroup.service.policy.scheduling.decide import (Turn, decide, sizes_of)
-from regroup.service.policy.scheduling.entries import Waiting
-from regroup.service.cluster_state.allocations import (allot, grant_of, take_all)
-from regroup.service.ports.cluster import Node
-from tests.support.fake_cluster import FakeCluster
+from regroup.service.cluster_state.allocations import allot, grant_of, take_all
 from regroup.service.cluster_state.node_health import NodeHealth
-from regroup.service.controller.node_replacement import (Replacing, replace_lost)
+from regroup.service.controller.node_replacement import Replacing, replace_lost
+from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.policy.detection.node_quarantine import Happening, NodeEvent, Rule
+from regroup.service.policy.scheduling.decide import Turn, decide, sizes_of
+from regroup.service.policy.scheduling.entries import Waiting
+from regroup.service.ports.cluster import Node
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
-from regroup.service.domain.states import (JobState, Reason, advance)
 from regroup.service.store.records import Lease, NewJob
 from regroup.service.store.store import Store
+from tests.support.fake_cluster import FakeCluster
 
 JOB = "j-gpt"
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.auto_layout_specs import (auto_json, cpu_nodes)
 
-from regroup.service.ports.cluster import SupervisorEvent
-from tests.support.fake_cluster import FakeCluster
 from regroup.service.controller.predictions import Predicting
+from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import Lease, NewJob
 from regroup.service.store.store import Store
+from tests.support.auto_layout_specs import auto_json, cpu_nodes
+from tests.support.fake_cluster import FakeCluster
 
 
 @dataclass

@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.fake_clock import Clock
 
-from regroup.service.ports.cluster import (Grant, Node)
-from tests.support.fake_cluster import FakeCluster
 from regroup.service.controller.prewarm import Warmth
+from regroup.service.ports.cluster import Grant, Node
 from regroup.service.settings import Settings
 from regroup.workers.agent.standby import UNASKED_S
+from tests.support.fake_clock import Clock
+from tests.support.fake_cluster import FakeCluster
 
 CONTROL = Node(id="c", name="control", address="10.0.0.1", cpus=0, free_cpus=0, is_control=True)
 ROOM = Node(id="r", name="room", address="10.0.0.2", cpus=2, free_cpus=2)

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from regroup.service.cluster_state.queue import (Specs, running)
-from regroup.service.operations.resize import (Size, layout_for, resize)
-from regroup.service.ports.cluster import Node
-from tests.support.fake_cluster import (FakeCluster, FakeSupervisor)
+from regroup.service.cluster_state.queue import Specs, running
 from regroup.service.controller.substitution import members
-from regroup.service.settings import Settings
 from regroup.service.domain.states import JobState
+from regroup.service.operations.resize import Size, layout_for, resize
+from regroup.service.ports.cluster import Node
+from regroup.service.settings import Settings
 from regroup.service.store.records import DrainRow, JobRow
 from regroup.service.store.store import Store
-from tests.service.controller.test_controller import (House, controlled, eventually)
+from tests.service.controller.test_controller import House, controlled, eventually
+from tests.support.fake_cluster import FakeCluster, FakeSupervisor
 
 ELASTIC = {"min": 1, "target": 4, "max": 8}
 TRAINING = {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 1000}

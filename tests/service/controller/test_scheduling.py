@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.probe_output import (end, said)
 
-from regroup.service.policy.detection.node_quarantine import Rule
-from regroup.service.domain.topology import (DEFAULT_LABELS, Level)
-from regroup.service.cluster_state.probe_results import (FUNCTION, LABEL)
-from regroup.service.ports.cluster import (Node, supervisor_name)
+from regroup.service.cluster_state.probe_results import FUNCTION, LABEL
 from regroup.service.controller.controller import Controller
-from tests.support.fake_cluster import (FakeCluster, FakeSupervisor)
+from regroup.service.domain.states import JobState, Reason
+from regroup.service.domain.topology import DEFAULT_LABELS, Level
 from regroup.service.observability.prometheus import Metrics
+from regroup.service.policy.detection.node_quarantine import Rule
+from regroup.service.ports.cluster import Node, supervisor_name
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
-from regroup.service.domain.states import (JobState, Reason)
 from regroup.service.store.records import JobRow, NewJob, ProjectRow
 from regroup.service.store.store import Store
+from tests.support.fake_cluster import FakeCluster, FakeSupervisor
+from tests.support.probe_output import end, said
 
 NODE = Node(id="1" * 40, name="local-1", address="10.0.0.1", cpus=4, free_cpus=4)
 

@@ -7,28 +7,28 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.support.supervised_job import (SPEC, FakeNodes, place)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regroup.service.policy.accounting import held_ready
-from regroup.service.policy.detection.node_quarantine import Rule
-from regroup.service.operations.projects import Projects
 from regroup.service.cluster_state.allocations import Member
 from regroup.service.controller.spare_promotion import enlist
-from tests.support.fake_cluster import (FakeCluster, FakeSupervisor)
-from regroup.service.supervisor.gang import Gang
-from regroup.service.controller.substitution import (members, take_heirs)
+from regroup.service.controller.substitution import members, take_heirs
+from regroup.service.domain.states import JobState
 from regroup.service.observability.prometheus import Metrics
-from regroup.service.supervisor.job_config import Payload
-from regroup.service.supervisor.spare_nodes import Spares
+from regroup.service.operations.projects import Projects
+from regroup.service.policy.accounting import held_ready
+from regroup.service.policy.detection.node_quarantine import Rule
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
-from regroup.service.domain.states import JobState
 from regroup.service.store.records import Allotment, DrainRow, JobRow, ProjectRow
 from regroup.service.store.store import Store
-from tests.service.controller.test_controller import (House, controlled, eventually)
+from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.spare_nodes import Spares
+from tests.service.controller.test_controller import House, controlled, eventually
 from tests.service.controller.test_resize import node
+from tests.support.fake_cluster import FakeCluster, FakeSupervisor
+from tests.support.supervised_job import SPEC, FakeNodes, place
 
 JOB = "j-gpt"
 

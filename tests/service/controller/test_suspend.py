@@ -4,9 +4,9 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from regroup.service.ports.cluster import (Grant, supervisor_name)
 from regroup.service.domain.states import JobState
-from tests.service.controller.test_controller import (House, controlled, eventually)
+from regroup.service.ports.cluster import Grant, supervisor_name
+from tests.service.controller.test_controller import House, controlled, eventually
 from tests.service.controller.test_controller import house as house
 from tests.service.supervisor.test_planned_move import Rig
 from tests.service.supervisor.test_planned_move import rig as rig

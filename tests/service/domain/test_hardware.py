@@ -2,7 +2,7 @@
 
 import pytest
 
-from regroup.service.domain.hardware import (DEVICES, LINKS, find_device, peak_flops)
+from regroup.service.domain.hardware import DEVICES, LINKS, find_device, peak_flops
 
 
 def test_half_precisions_have_one_peak_and_truth_has_its_own() -> None:

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from uuid import uuid4
 
-from regroup.service.local.marked_processes import (MARK, end_marked, marked)
+from regroup.service.local.marked_processes import MARK, end_marked, marked
 
 # A child that detaches a grandchild and ends: nothing but the inherited mark leads to the grandchild.
 DETACH = "import subprocess; subprocess.Popen(['sleep', '60'], start_new_session=True)"

@@ -1,13 +1,13 @@
 """Questions to the planner and their answers, whole."""
 
 import pytest
-from tests.support.probe_output import said
 
 from regroup.service.domain.errors import SpecError
+from regroup.service.operations.plans import ModelSizes, PlanRequest, plan
 from regroup.service.planner.explain import Report
-from regroup.service.operations.plans import (ModelSizes, PlanRequest, plan)
 from regroup.service.policy.measurements.parse import read
 from regroup.service.spec.job import parse_spec
+from tests.support.probe_output import said
 
 
 def asked(**changed: object) -> Report:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from regroup.service.domain.errors import (ConflictError, SpecError)
-from regroup.service.operations.resize import (Size, layout_for, resize)
-from regroup.service.spec.job import (JobSpec, parse_spec)
-from regroup.service.domain.states import (JobState, Reason, Transition)
+from regroup.service.domain.errors import ConflictError, SpecError
+from regroup.service.domain.states import JobState, Reason, Transition
+from regroup.service.operations.resize import Size, layout_for, resize
+from regroup.service.spec.job import JobSpec, parse_spec
 from regroup.service.store.records import NewJob
 from regroup.service.store.store import Store
 

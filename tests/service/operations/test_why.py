@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from regroup.service.policy.accounting import Mark, TimeClass, seconds_by_class
-from regroup.service.domain.states import (TERMINAL_BY_REASON, JobState, Reason)
-from regroup.service.store.records import Condition, Incident, JobRow, Step
-from regroup.service.operations.why import (_ADVICE_BY_REASON, Why)
+from regroup.service.domain.states import TERMINAL_BY_REASON, JobState, Reason
+from regroup.service.operations.why import _ADVICE_BY_REASON, Why
 from regroup.service.operations.why import explain as explain_whole
+from regroup.service.policy.accounting import Mark, TimeClass, seconds_by_class
+from regroup.service.store.records import Condition, Incident, JobRow, Step
 
 JOB = JobRow(
     id="job_1",

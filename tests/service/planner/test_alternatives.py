@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from tests.support.auto_layout_specs import (LLAMA_7B, auto_json, cpu_nodes, gpu_nodes)
 
+from regroup.service.planner.alternatives import splits
 from regroup.service.planner.auto_layout import choose
 from regroup.service.planner.capacity import room_of
-from regroup.service.planner.alternatives import splits
-from regroup.service.policy.placement.demand import Demand
 from regroup.service.policy.elasticity.layout_trials import MOST_CANDIDATES
+from regroup.service.policy.placement.demand import Demand
 from regroup.service.spec.job import parse_spec
+from tests.support.auto_layout_specs import LLAMA_7B, auto_json, cpu_nodes, gpu_nodes
 
 CPUS = room_of(Demand(1, 1, "cpu", 1), cpu_nodes(2, 2))
 

@@ -4,20 +4,20 @@ from itertools import product
 from typing import Any
 
 import pytest
-from tests.support.auto_layout_specs import (LLAMA_7B, SMALL, auto, cpu_nodes, gpu_nodes)
-from tests.support.probe_output import said
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.service.domain.errors import SpecError
 from regroup.service.planner.auto_layout import choose
+from regroup.service.planner.capacity import Room, room_of
 from regroup.service.planner.constants import FITTED
-from regroup.service.planner.from_spec import (kept_of, plan_of, work_of)
+from regroup.service.planner.from_spec import kept_of, plan_of, work_of
 from regroup.service.planner.memory_model import peak_bytes
-from regroup.service.planner.capacity import (Room, room_of)
 from regroup.service.planner.search import search
-from regroup.service.policy.placement.demand import Demand
 from regroup.service.policy.measurements.parse import read
+from regroup.service.policy.placement.demand import Demand
+from tests.support.auto_layout_specs import LLAMA_7B, SMALL, auto, cpu_nodes, gpu_nodes
+from tests.support.probe_output import said
 
 
 def room(*cores: int) -> Room:

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from tests.support.auto_layout_specs import (cpu_nodes, gpu_nodes)
-from tests.support.probe_output import said
 
 from regroup.service.domain.errors import SpecError
-from regroup.service.planner.capacity import (room_of, room_taken)
-from regroup.service.policy.placement.demand import Demand
+from regroup.service.planner.capacity import room_of, room_taken
 from regroup.service.policy.measurements.parse import read
+from regroup.service.policy.placement.demand import Demand
+from tests.support.auto_layout_specs import cpu_nodes, gpu_nodes
+from tests.support.probe_output import said
 
 CPU, GPU = Demand(1, 1, "cpu", 1), Demand(1, 1, "cuda", 4)
 

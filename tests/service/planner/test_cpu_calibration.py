@@ -4,20 +4,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.probe_output import said
 
 from regroup.service.domain.hardware import find_device
 from regroup.service.domain.layout import Layout
-from regroup.service.planner.cpu_calibration import (constants_of, costs_of, figures_of)
 from regroup.service.planner.constants import FITTED
+from regroup.service.planner.cpu_calibration import constants_of, costs_of, figures_of
 from regroup.service.planner.formulas import layer_activation_bytes
 from regroup.service.planner.model_shape import Model
-from regroup.service.planner.types import (Cluster, Plan, StepCost, Work)
 from regroup.service.planner.search import search
-from regroup.service.planner.time_model import (cost_of, step_time)
-from regroup.service.policy.measurements.results import Measured
-from regroup.service.policy.measurements.parse import read
+from regroup.service.planner.time_model import cost_of, step_time
+from regroup.service.planner.types import Cluster, Plan, StepCost, Work
 from regroup.service.policy.measurements.hardware_overlay import hardware
+from regroup.service.policy.measurements.parse import read
+from regroup.service.policy.measurements.results import Measured
+from tests.support.probe_output import said
 
 FLOPS, MEMORY, TILE, ATTENTION, PASSES, OVERHEAD_S = 5e10, 8e9, 0.5, 0.4, 6.0, 1e-3
 COSTS = {

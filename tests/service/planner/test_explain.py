@@ -1,12 +1,11 @@
 """The ladder of a plan has the sizes that it may move between."""
 
-from tests.support.planner_questions import (cluster, work)
-
 from regroup.service.domain.layout import Layout
 from regroup.service.planner.constants import FITTED
 from regroup.service.planner.explain import ladder
-from regroup.service.planner.types import Plan
 from regroup.service.planner.search import Limits
+from regroup.service.planner.types import Plan
+from tests.support.planner_questions import cluster, work
 
 ASKED = work("llama2-7b", 24, 2048)
 

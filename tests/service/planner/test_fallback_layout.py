@@ -1,10 +1,9 @@
 """Another split where nodes were lost."""
 
-from tests.support.auto_layout_specs import (SMALL, auto_json, cpu_nodes)
-
 from regroup.service.domain.layout import Layout
 from regroup.service.planner.fallback_layout import resplit
-from regroup.service.spec.job import (JobSpec, parse_spec)
+from regroup.service.spec.job import JobSpec, parse_spec
+from tests.support.auto_layout_specs import SMALL, auto_json, cpu_nodes
 
 
 def spec(dp: object = 1, model: dict[str, object] = SMALL, **layout: object) -> JobSpec:

@@ -12,7 +12,7 @@ from regroup.service.planner import fit as fitting
 from regroup.service.planner.constants import FITTED, RANGES, Constants, from_json
 from regroup.service.planner.evaluate import evaluate
 from regroup.service.planner.fit import fit
-from regroup.service.planner.measured_rows import (Row, read_row)
+from regroup.service.planner.measured_rows import Row, read_row
 from regroup.service.planner.time_model import step_time
 
 TRUTH = replace(Constants(), matmul=0.7, step_s=0.4)

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from tests.support.auto_layout_specs import auto_json
 
 from regroup.service.domain.errors import SpecError
-from regroup.service.planner.from_spec import (kept_of, plan_of, work_of)
-from regroup.service.spec.job import (JobSpec, parse_spec)
+from regroup.service.planner.from_spec import kept_of, plan_of, work_of
+from regroup.service.spec.job import JobSpec, parse_spec
+from tests.support.auto_layout_specs import auto_json
 
 
 def fixed(layout: dict[str, Any], model: dict[str, Any] | None = None, **training: Any) -> JobSpec:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regroup.service.planner.measured_rows import (RowError, read_row, stack_of)
+from regroup.service.planner.measured_rows import RowError, read_row, stack_of
 
 ROW = {
     "source": "somewhere 1.2", "model": "GPT", "params_b": "18.4", "layers": "40", "hidden": "6144", "heads": "48",

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from tests.support.planner_questions import work
 
 from regroup.service.domain.layout import Layout
 from regroup.service.planner.constants import Constants
-from regroup.service.planner.memory_model import (host_bytes, peak_bytes, stage_memory)
+from regroup.service.planner.memory_model import host_bytes, peak_bytes, stage_memory
 from regroup.service.planner.types import Plan
+from tests.support.planner_questions import work
 
 C = Constants()
 GPT3 = work("gpt3-175b", 1536, 2048)

@@ -4,14 +4,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from tests.support.auto_layout_specs import (auto_json, cpu_nodes, gpu_nodes)
 
 from regroup.service.domain.errors import SpecError
+from regroup.service.planner.capacity import Room, room_of
 from regroup.service.planner.constants import FITTED
-from regroup.service.planner.predictions import (Figures, measured, off, predicted)
-from regroup.service.planner.capacity import (Room, room_of)
+from regroup.service.planner.predictions import Figures, measured, off, predicted
 from regroup.service.policy.placement.demand import Demand
-from regroup.service.spec.job import (JobSpec, parse_spec)
+from regroup.service.spec.job import JobSpec, parse_spec
+from tests.support.auto_layout_specs import auto_json, cpu_nodes, gpu_nodes
 
 CPUS = room_of(Demand(1, 1, "cpu", 1), cpu_nodes(2, 2))
 

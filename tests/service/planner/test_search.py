@@ -4,14 +4,14 @@ import time
 from dataclasses import replace
 
 import pytest
-from tests.support.planner_questions import (cluster, work)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.service.domain.errors import SpecError
 from regroup.service.planner.constants import FITTED, Constants
-from regroup.service.planner.types import Plan
 from regroup.service.planner.search import Limits, kind, search
+from regroup.service.planner.types import Plan
+from tests.support.planner_questions import cluster, work
 
 
 @settings(max_examples=12, deadline=None)

@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from tests.support.planner_questions import (cluster, work)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.service.domain.layout import Layout
 from regroup.service.planner.constants import Constants
+from regroup.service.planner.time_model import StepTime, core_time, step_time
 from regroup.service.planner.types import Plan
-from regroup.service.planner.time_model import (StepTime, core_time, step_time)
+from tests.support.planner_questions import cluster, work
 
 PLAN = Plan(Layout(dp_shard=8), micro_batch=1)
 

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regroup.service.domain.states import JobState
 from regroup.service.policy.accounting import (
     CLASS_OF_STATE,
     Mark,
@@ -14,7 +15,6 @@ from regroup.service.policy.accounting import (
     seconds_until_dead,
     steps_lost,
 )
-from regroup.service.domain.states import JobState
 
 LIFE = [
     Mark(0, JobState.QUEUED),

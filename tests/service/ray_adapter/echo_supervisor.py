@@ -4,7 +4,7 @@ import asyncio
 import os
 from typing import Any
 
-from regroup.service.ports.cluster import (SupervisorEvent, SyncReply, SyncRequest)
+from regroup.service.ports.cluster import SupervisorEvent, SyncReply, SyncRequest
 
 
 class EchoSupervisor:

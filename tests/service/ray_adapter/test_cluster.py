@@ -21,10 +21,10 @@ from ray.autoscaler._private.constants import AUTOSCALER_RESOURCE_REQUEST_CHANNE
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
 from regroup.service.domain.errors import NotFoundError
+from regroup.service.local import processes, ray_cluster
 from regroup.service.policy.scheduling.autoscaler_request import Bundle
-from regroup.service.local import (ray_cluster, processes)
-from regroup.service.ray_adapter import standby as ray_standby
-from regroup.service.ports.cluster import (Grant, GrantRefusedError, Node, SupervisorGoneError, SyncRequest, agent_name)
+from regroup.service.ports.cluster import Grant, GrantRefusedError, Node, SupervisorGoneError, SyncRequest, agent_name
+from regroup.service.ray_adapter import standby as standby_agents
 from regroup.service.ray_adapter.agents import RayAgents
 from regroup.service.ray_adapter.cluster import RayCluster
 from regroup.service.settings import Settings
@@ -202,7 +202,7 @@ async def test_a_standby_becomes_the_agent_of_one_job(cluster: RayCluster, tmp_p
     node = (await training_nodes(cluster))[0]
     for _ in range(2):
         assert await cluster.stand_by(node, "", preflight=True) == ""
-    waiting = await asyncio.to_thread(ray_standby._free, node.id)
+    waiting = await asyncio.to_thread(standby_agents._free, node.id)
     assert len(waiting) == 1, "told twice, there once"
     assert await cluster.actors() == set(), "a standby is nobody's"
     assert await cluster.is_clear(node, "j4")
@@ -227,7 +227,7 @@ async def test_a_standby_becomes_the_agent_of_one_job(cluster: RayCluster, tmp_p
     assert third != standby, "a dead one is not found again"
     await cluster.kill_actor(agent_name("j4", node.id))
     await cluster.forget_job("j4")
-    assert ray_standby._records("standby/") == []
+    assert standby_agents._records("standby/") == []
 
 
 def agent_config(job_id: str, node: Node, folder: Path) -> AgentConfig:

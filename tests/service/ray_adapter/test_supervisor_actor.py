@@ -4,8 +4,8 @@ import inspect
 import subprocess
 import sys
 
-from regroup.service.supervisor.supervisor import Supervisor
 from regroup.service.ray_adapter.supervisor_actor import SupervisorActor
+from regroup.service.supervisor.supervisor import Supervisor
 
 
 def test_it_takes_the_calls_of_the_supervisor() -> None:

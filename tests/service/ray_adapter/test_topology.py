@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from regroup.service.cluster_state.topology import Topology
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.placement.place import (Demand, Placement, Shortage, Unplaceable, place)
-from regroup.service.domain.topology import (Level, Node)
-from regroup.service.policy.placement.traffic import (UNKNOWN_WORK, axes)
+from regroup.service.domain.topology import Level, Node
 from regroup.service.local import ray_cluster
+from regroup.service.policy.placement.place import Demand, Placement, Shortage, Unplaceable, place
+from regroup.service.policy.placement.traffic import UNKNOWN_WORK, axes
 from regroup.service.ports.cluster import Grant
 from regroup.service.ray_adapter.cluster import RayCluster
 from regroup.service.settings import Settings
-from regroup.service.operations.topology import Topology
 
 pytestmark = pytest.mark.slow
 LABELS = {

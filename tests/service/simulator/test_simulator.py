@@ -5,15 +5,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tests.support.queue_inputs import (node, sizes)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regroup.service.policy.scheduling.decide import Rule
-from regroup.service.policy.scheduling.quota import Quota
-from regroup.service.simulator.simulator import (Arrival, Costs, Outage, simulate)
 from regroup.service.domain.topology import Node
-from regroup.service.policy.scheduling.entries import (Preemptibility, Priority, Running, Waiting)
+from regroup.service.policy.scheduling.decide import Rule
+from regroup.service.policy.scheduling.entries import Preemptibility, Priority, Running, Waiting
+from regroup.service.policy.scheduling.quota import Quota
+from regroup.service.simulator.simulator import Arrival, Costs, Outage, simulate
+from tests.support.queue_inputs import node, sizes
 
 FREE = Costs(start_s=0.0, suspend_s=1.0, restart_s=10.0, lost_s=5.0)
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from regroup.service.domain.errors import SpecError
-from regroup.service.simulator.traces import (ClusterPart, nodes_of, read_cluster, read_jobs, read_outages)
+from regroup.service.simulator.traces import ClusterPart, nodes_of, read_cluster, read_jobs, read_outages
 
 HEAD = "at_s,name,ranks,work_s,least,after\n"
 

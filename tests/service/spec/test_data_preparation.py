@@ -6,8 +6,8 @@ import pytest
 
 from regroup.service.domain.errors import SpecError
 from regroup.service.spec.data_preparation import PreparedData
-from regroup.service.spec.job import (JobSpec, parse_spec)
-from regroup.service.spec.workload import (BuiltinWorkload, FunctionWorkload, TextData)
+from regroup.service.spec.job import JobSpec, parse_spec
+from regroup.service.spec.workload import BuiltinWorkload, FunctionWorkload, TextData
 
 PREPARE = {"format": "jsonl", "train": ["/data"]}
 

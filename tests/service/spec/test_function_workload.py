@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from regroup.service.domain.errors import SpecError
-from regroup.service.spec.job import (JobSpec, parse_spec)
+from regroup.service.spec.job import JobSpec, parse_spec
 
 BUILTIN = {"kind": "builtin", "data": {"train": ["/x"]}}
 FUNCTION = {"kind": "function", "function": "package.module:train"}

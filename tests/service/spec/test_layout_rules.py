@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from regroup.service.spec.layout_rules import (RULES, rules_doc)
 from regroup.service.domain.errors import SpecError
 from regroup.service.domain.layout import Layout
-from regroup.service.spec.job import (JobSpec, parse_spec)
+from regroup.service.spec.job import JobSpec, parse_spec
+from regroup.service.spec.layout_rules import RULES, rules_doc
 from regroup.workers.data.tokenizers import ByteTokenizer
 
 MODEL = {"dim": 48, "layers": 4, "heads": 6, "kv_heads": 6, "ffn_dim": 96, "vocab_size": 258}

@@ -3,8 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.service.domain.errors import SpecError
-from regroup.service.spec.nearest_sizes import nearest
 from regroup.service.spec.job import parse_spec
+from regroup.service.spec.nearest_sizes import nearest
 
 
 @settings(deadline=None)

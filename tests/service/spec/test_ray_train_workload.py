@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from regroup.service.domain.errors import SpecError
-from regroup.service.supervisor.job_config import Payload
 from regroup.service.spec.job import parse_spec
+from regroup.service.supervisor.job_config import Payload
 
 WORKLOAD = {"kind": "ray_train", "entrypoint": "/train.py"}
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from regroup.service.spec.job import (JobSpec, parse_spec)
-from regroup.service.domain.states import (JobState, Reason, advance)
+from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.spec.job import JobSpec, parse_spec
 from regroup.service.store.records import Lease, NewJob
 from regroup.service.store.store import Store
 

@@ -11,8 +11,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 
-from regroup.service.domain.errors import (ConflictError, PreconditionError, UnavailableError)
-from regroup.service.domain.states import (JobState, Reason, advance)
+from regroup.service.domain.errors import ConflictError, PreconditionError, UnavailableError
+from regroup.service.domain.states import JobState, Reason, advance
 from regroup.service.store.database import _MIGRATIONS, Database
 from regroup.service.store.records import Lease
 from regroup.service.store.store import Store

@@ -2,7 +2,7 @@
 
 import math
 
-from regroup.service.domain.states import (JobState, Reason, advance)
+from regroup.service.domain.states import JobState, Reason, advance
 from regroup.service.store.records import Allotment, Lease
 from regroup.service.store.store import Store
 

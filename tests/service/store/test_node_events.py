@@ -3,7 +3,7 @@
 import pytest
 
 from regroup.service.domain.errors import PreconditionError
-from regroup.service.policy.detection.node_quarantine import (Happening, NodeEvent)
+from regroup.service.policy.detection.node_quarantine import Happening, NodeEvent
 from regroup.service.store.records import Lease
 from regroup.service.store.store import Store
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
-from tests.support.postgres import PostgresServer
-from tests.support.tcp_proxy import (Proxy, proxied)
 
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.store.store import Store
+from tests.support.postgres import PostgresServer
+from tests.support.tcp_proxy import Proxy, proxied
 
 pytestmark = pytest.mark.postgres
 

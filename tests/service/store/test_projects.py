@@ -2,12 +2,12 @@
 
 import pytest
 
-from regroup.service.domain.errors import (ConflictError, NotFoundError)
-from regroup.service.domain.states import (JobState, Reason, advance)
+from regroup.service.domain.errors import ConflictError, NotFoundError
+from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.store.job_writer import SUSPEND
 from regroup.service.store.projects import MAKE_ROOM
 from regroup.service.store.records import Allotment, Lease, ProjectRow
 from regroup.service.store.store import Store
-from regroup.service.store.job_writer import SUSPEND
 
 
 async def test_a_project_is_kept_changed_and_forgotten_only_when_nobody_uses_it(store: Store, queue):

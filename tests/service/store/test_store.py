@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regroup.service.domain.errors import (ConflictError, IllegalTransitionError, NotFoundError, PreconditionError)
-from regroup.service.domain.states import (TERMINAL_BY_REASON, TRANSITIONS, JobState, Reason, advance)
+from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError, PreconditionError
+from regroup.service.domain.states import TERMINAL_BY_REASON, TRANSITIONS, JobState, Reason, advance
 from regroup.service.store.records import Allotment, Condition, JobFilter, Lease, NewJob
 from regroup.service.store.store import Store
 

@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.memory_records import Records
 
-from regroup.service.policy.recovery.classify import Source
+from regroup.service.policy.recovery.restore_source import Source
 from regroup.service.ports.agents import AgentLostError
+from regroup.service.spec.job import parse_spec
 from regroup.service.supervisor.checkpoints import Checkpoints
 from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generations import (Generation, GenerationLog)
-from regroup.service.supervisor.journal import Journal
+from regroup.service.supervisor.generations import Generation, GenerationLog
 from regroup.service.supervisor.job_config import Payload
-from regroup.service.spec.job import parse_spec
+from regroup.service.supervisor.journal import Journal
+from regroup.workers.agent.checkpoints import Saving
+from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.storage import fsspec_storage
-from regroup.workers.agent.snapshots.buffer_pool import BufferPool
-from regroup.workers.agent.checkpoints import Saving
+from tests.support.memory_records import Records
 
 SPEC = {
     "name": "t",

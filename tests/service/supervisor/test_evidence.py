@@ -4,21 +4,21 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.memory_records import Records
-
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.recovery.classify import (Cause, Source)
+from regroup.service.domain.states import Reason
+from regroup.service.policy.recovery.classify import Cause
+from regroup.service.policy.recovery.restore_source import Source
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.ports.cluster import SupervisorEvent
-from regroup.service.supervisor.evidence import (KEPT, Evidence)
+from regroup.service.supervisor.event_log import Telling
+from regroup.service.supervisor.evidence import KEPT, Evidence
 from regroup.service.supervisor.gang import Gang
+from regroup.service.supervisor.generation_monitor import Watch
 from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.incidents import Incident
 from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.event_log import Telling
-from regroup.service.supervisor.generation_monitor import Watch
-from regroup.service.domain.states import Reason
 from regroup.workers.contract.agent_config import AgentConfig
+from tests.support.memory_records import Records
 
 NAMES = {"n0": "alpha", "n1": "beta", "n2": "gamma"}
 

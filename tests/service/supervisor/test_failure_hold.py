@@ -4,18 +4,17 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.memory_records import Records
-
 from regroup.service.ports.agents import AgentLostError
+from regroup.service.spec.job import parse_spec
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generations import GenerationLog
+from regroup.service.supervisor.job_config import Payload
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.lifecycle import Life
-from regroup.service.supervisor.job_config import Payload
-from regroup.service.spec.job import parse_spec
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import (Exited, Failed, Joined, Message)
-from regroup.workers.contract.rank_error import (ErrorClass, RankError)
+from regroup.workers.contract.messages import Exited, Failed, Joined, Message
+from regroup.workers.contract.rank_error import ErrorClass, RankError
+from tests.support.memory_records import Records
 
 BAD = Failed(1, 1, RankError(ErrorClass.USER, "ValueError", "bad", "Traceback …", 3, "forward", 5.0))
 

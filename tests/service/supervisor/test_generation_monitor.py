@@ -4,11 +4,11 @@ import pytest
 
 from regroup.service.domain.detectors import Detector
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.recovery.classify import Source
-from regroup.service.supervisor.generations import (Generation, Place)
+from regroup.service.policy.recovery.restore_source import Source
 from regroup.service.supervisor.generation_monitor import Watch
-from regroup.workers.contract.messages import (Exited, Failed, Joined)
-from regroup.workers.contract.rank_error import (ErrorClass, RankError)
+from regroup.service.supervisor.generations import Generation, Place
+from regroup.workers.contract.messages import Exited, Failed, Joined
+from regroup.workers.contract.rank_error import ErrorClass, RankError
 
 ENDED = Exited(0, 1, -9, 0.0)
 RAISED = Failed(0, 1, RankError(ErrorClass.USER, "ValueError", "no", "", 1, "forward", 0.0))

@@ -1,17 +1,17 @@
 """When ranks are held to hang: what a supervisor that has restarted still knows of how long things take."""
 
 import pytest
-from tests.support.supervised_job import FakeNodes
 
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.detection.hang import rule_for
-from regroup.service.policy.recovery.classify import Source
+from regroup.service.policy.recovery.restore_source import Source
 from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generations import (Generation, Place)
-from regroup.service.supervisor.hang_detector import Standstill
 from regroup.service.supervisor.generation_monitor import Watch
+from regroup.service.supervisor.generations import Generation, Place
+from regroup.service.supervisor.hang_detector import Standstill
 from regroup.workers.contract.messages import AgentReport
 from regroup.workers.contract.rank_activity import Dwell
+from tests.support.supervised_job import FakeNodes
 
 
 @pytest.mark.parametrize(("known_s", "is_found"), [(0.0, False), (0.2, True)])

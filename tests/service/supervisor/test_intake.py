@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.service.supervisor.journal import Intake
-from regroup.workers.contract.messages import Note
 from regroup.workers.agent.outbox import Outbox
+from regroup.workers.contract.messages import Note
 
 
 class Line:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from regroup.service.domain.states import Reason
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.supervisor.intents import Intended
-from regroup.service.supervisor.outcomes import (Moved, shape_of)
+from regroup.service.supervisor.outcomes import Moved, shape_of
 from regroup.service.supervisor.recovery import Ended
-from regroup.service.domain.states import Reason
 
 LAYOUT = {"dp_shard": 2}
 OWN, OTHERS = ([{"node_id": node, "ranks": 1} for node in names] for names in ("ab", "ac"))

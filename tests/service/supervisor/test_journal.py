@@ -1,9 +1,8 @@
 """The journal tells a listener what is new in this life, once."""
 
-from tests.support.memory_records import Records
-
 from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.supervisor.journal import Journal
+from tests.support.memory_records import Records
 
 
 async def test_a_listener_hears_what_is_let_out_but_nothing_of_earlier_lives() -> None:

@@ -6,14 +6,14 @@ from itertools import count, pairwise
 from typing import Any
 
 import pytest
-from tests.support.memory_records import Records
-from tests.support.supervised_job import (FakeNodes, life, run, told)
 
 from regroup.service.supervisor import recovery
 from regroup.service.supervisor.generations import GenerationLog
 from regroup.service.supervisor.liveness import Pulse
-from regroup.workers.contract.messages import (Exited, Failed, StepRow, to_json)
-from regroup.workers.contract.rank_error import (ErrorClass, RankError)
+from regroup.workers.contract.messages import Exited, Failed, StepRow, to_json
+from regroup.workers.contract.rank_error import ErrorClass, RankError
+from tests.support.memory_records import Records
+from tests.support.supervised_job import FakeNodes, life, run, told
 
 
 async def test_an_undisturbed_job() -> None:

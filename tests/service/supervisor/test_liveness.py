@@ -1,6 +1,6 @@
 """Whose silence counts."""
 
-from regroup.service.supervisor.liveness import (LOST_S, UNREPORTED_S, Pulse)
+from regroup.service.supervisor.liveness import LOST_S, UNREPORTED_S, Pulse
 
 
 def test_only_those_that_are_expected_are_missed() -> None:

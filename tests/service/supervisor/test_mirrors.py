@@ -6,19 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.memory_records import Records
 
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.recovery import mirror_memory
-from regroup.service.policy.recovery.classify import Source
+from regroup.service.policy.recovery.restore_source import Source
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generations import (Generation, Place)
+from regroup.service.supervisor.generation_monitor import Watch
+from regroup.service.supervisor.generations import Generation, Place
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.mirrors import Mirrors
-from regroup.service.supervisor.generation_monitor import Watch
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import (Note, Pinned, PinnedFor, StepRow)
+from regroup.workers.contract.messages import Note, Pinned, PinnedFor, StepRow
+from tests.support.memory_records import Records
 
 PAIRS = {"a": "b", "b": "a"}
 

@@ -1,12 +1,12 @@
 """What a node says of its devices and its memory, as a watch takes it in."""
 
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.detection.node_quarantine import (Happening, fault_of)
-from regroup.service.policy.recovery.classify import Source
-from regroup.service.supervisor.generations import (Generation, Place)
-from regroup.service.supervisor.generation_monitor import Watch
 from regroup.service.domain.states import Reason
-from regroup.workers.contract.messages import (Exited, Note)
+from regroup.service.policy.detection.node_quarantine import Happening, fault_of
+from regroup.service.policy.recovery.restore_source import Source
+from regroup.service.supervisor.generation_monitor import Watch
+from regroup.service.supervisor.generations import Generation, Place
+from regroup.workers.contract.messages import Exited, Note
 
 
 def condition(what: str, message: str) -> Note:

@@ -7,17 +7,17 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import pytest
-from tests.support.memory_records import Records
-from tests.support.supervised_job import (SPEC, FakeNodes, place)
 
+from regroup.service.spec.job import parse_spec
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generations import GenerationLog
+from regroup.service.supervisor.job_config import Payload
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.lifecycle import Life
-from regroup.service.supervisor.job_config import Payload
-from regroup.service.spec.job import parse_spec
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import (Done, Exited, Joined, Restored, StepRow)
+from regroup.workers.contract.messages import Done, Exited, Joined, Restored, StepRow
+from tests.support.memory_records import Records
+from tests.support.supervised_job import SPEC, FakeNodes, place
 
 OLD, NEW = [place("node-0"), place("node-1")], [place("node-0"), place("node-2")]
 _STEP_S = 0.005

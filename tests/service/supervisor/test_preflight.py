@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from tests.support.supervised_job import (SPEC, FakeNodes, Rig)
 
+from regroup.service.cluster_state.node_health import faults_in
 from regroup.service.policy.detection.node_quarantine import Happening
 from regroup.service.ports.agents import AgentLostError
-from regroup.service.cluster_state.node_health import faults_in
-from regroup.workers.contract.messages import (Exited, Failed, Message)
-from regroup.workers.contract.rank_error import (ErrorClass, RankError)
+from regroup.workers.contract.messages import Exited, Failed, Message
+from regroup.workers.contract.rank_error import ErrorClass, RankError
+from tests.support.supervised_job import SPEC, FakeNodes, Rig
 
 LOST_PEER = Failed(0, 1, RankError(ErrorClass.COLLATERAL, "RuntimeError", "reset by peer", "", 3, "backward", 3.0))
 LIES = ("device", "core 3 multiplies wrongly")

@@ -1,14 +1,13 @@
 """Who straggles is told when it changes, and no oftener."""
 
-from tests.support.memory_records import Records
-
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.recovery.classify import Source
+from regroup.service.policy.recovery.restore_source import Source
 from regroup.service.ports.cluster import SupervisorEvent
-from regroup.service.supervisor.generations import (Generation, Place)
+from regroup.service.supervisor.generations import Generation, Place
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.straggler_monitor import Pacing
 from regroup.workers.contract.messages import Dwell
+from tests.support.memory_records import Records
 
 
 def generation(number: int) -> Generation:

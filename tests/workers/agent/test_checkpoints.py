@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.agent.checkpoints import Saving
-from regroup.workers.storage.fsspec_storage import (StorageError, StorageUnavailable)
+from regroup.workers.agent.snapshots.buffer_pool import BufferPool
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.storage.fsspec_storage import StorageError, StorageUnavailable
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.served import called
 
-from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import (Join, Restore)
 from regroup.workers.agent import exec_sessions
 from regroup.workers.agent.exec_sessions import ExecutionRefused
 from regroup.workers.agent.job_host import Host
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.messages import Join, Restore
+from tests.support.served import called
 
 LEAKS = """
 import subprocess, sys, time

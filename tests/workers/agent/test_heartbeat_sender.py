@@ -4,8 +4,8 @@ import asyncio
 import socket
 
 from regroup.service.supervisor.heartbeat_listener import Heartbeats as Heard
-from regroup.workers.contract.heartbeat import Listener
 from regroup.workers.agent.heartbeat_sender import Heartbeats
+from regroup.workers.contract.heartbeat import Listener
 
 HOST = "127.0.0.1"
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.small_disk import (needs_root, small_disk)
 
+from regroup.workers.agent.job_host import STORE_RANK, ZYGOTE_RANK, Host, StaleGeneration
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import (Done, Exited, Failed, FaultDue, Join, Message, Note, Restore, from_json)
-from regroup.workers.agent.job_host import (STORE_RANK, ZYGOTE_RANK, Host, StaleGeneration)
+from regroup.workers.contract.messages import Done, Exited, Failed, FaultDue, Join, Message, Note, Restore, from_json
 from regroup.workers.os.procfs import is_zombie
-from regroup.workers.zygote.client import (TaskDied, TaskFailed, ZygoteRefused)
+from regroup.workers.zygote.client import TaskDied, TaskFailed, ZygoteRefused
+from tests.support.small_disk import needs_root, small_disk
 
 JOB = uuid.uuid4().hex[:16]
 """Of these tests alone, however many run on this machine: its folders and processes are known by it."""

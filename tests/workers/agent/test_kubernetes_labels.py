@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 from ray._private.label_utils import parse_node_labels_from_yaml_file
 
 from regroup.workers.agent import kubernetes_labels
-from regroup.workers.agent.kubernetes_labels import (LabelsUnknown, node_labels, ray_labels)
+from regroup.workers.agent.kubernetes_labels import LabelsUnknown, node_labels, ray_labels
 
 LABELS = {"topology.kubernetes.io/zone": "z1", "example.com/rack": "r7", "example.com/empty": ""}
 WANTED = {"topology.kubernetes.io/zone": "ray.io/availability-zone", "example.com/rack": "regroup.io/rack",

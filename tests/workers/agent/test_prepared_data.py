@@ -4,15 +4,15 @@ import uuid
 from pathlib import Path
 
 import pytest
-from tests.support.data_inputs import (prepared, recipe, write)
-from tests.support.s3 import ObjectStorage
 
+from regroup.workers.agent.prepared_data import list_sources, localise
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.storage import fsspec_storage
-from regroup.workers.agent.prepared_data import (list_sources, localise)
-from regroup.workers.storage.fsspec_storage import StorageError
 from regroup.workers.data.prepare.preparation import summary
 from regroup.workers.data.record_files import RecordFiles
+from regroup.workers.storage import fsspec_storage
+from regroup.workers.storage.fsspec_storage import StorageError
+from tests.support.data_inputs import prepared, recipe, write
+from tests.support.s3 import ObjectStorage
 
 
 def agent(datasets_uri: str) -> AgentConfig:

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from ray._private import auto_init_hook
 
-from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import to_json
-from regroup.workers.os import (kill_tree, procfs, orphans, scratch_dir)
 from regroup.workers.agent.health import preflight
 from regroup.workers.agent.standby import StandbyAgent
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.messages import to_json
+from regroup.workers.os import kill_tree, orphans, procfs, scratch_dir
 
 
 @pytest.fixture(autouse=True)

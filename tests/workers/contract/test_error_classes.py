@@ -5,8 +5,8 @@ import errno
 import pytest
 import torch
 
-from regroup.workers.contract.rank_error import ErrorClass
 from regroup.workers.contract.error_classes import classify
+from regroup.workers.contract.rank_error import ErrorClass
 
 
 @pytest.mark.parametrize(

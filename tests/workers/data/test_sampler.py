@@ -10,8 +10,23 @@ from hypothesis import strategies as st
 
 from regroup.workers.contract.error_classes import DataError
 from regroup.workers.data import sampler_pure
-from regroup.workers.data.sampler import (IGNORED, MicroBatch, SampleId, Samples, TrainingData, chain, dealt, hash_from_limbs, hash_limbs, permute, record_numbers, sample_ids, samples_hash_of, validation_batches)
 from regroup.workers.data.datasets import open_samples
+from regroup.workers.data.sampler import (
+    IGNORED,
+    MicroBatch,
+    SampleId,
+    Samples,
+    TrainingData,
+    chain,
+    dealt,
+    hash_from_limbs,
+    hash_limbs,
+    permute,
+    record_numbers,
+    sample_ids,
+    samples_hash_of,
+    validation_batches,
+)
 
 SEQUENCE, GLOBAL, MICRO = 16, 16, 2
 ORDER_OF_SEED_42_EPOCH_1 = [7, 6, 4, 0, 2, 3, 1, 9, 5, 8]

@@ -11,7 +11,7 @@ import pytest
 from regroup.workers.contract.error_classes import DataError
 from regroup.workers.data.sources import find
 from regroup.workers.data.token_file import TokenFile
-from regroup.workers.data.tokenize import (list_sources, prepare)
+from regroup.workers.data.tokenize import list_sources, prepare
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from regroup.workers.contract.messages import Phase
+from regroup.workers.contract.progress_page import Progress, new_page
 from regroup.workers.os import cpu_time
-from regroup.workers.rank.progress_page import (Progress, new_page)
 
 
 def compute(seconds: float) -> None:

@@ -34,7 +34,9 @@ def test_a_secret_that_is_not_mounted_is_named_with_node_and_place(
     mounted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = {"from_kubernetes": {"name": "tracker", "key": "password"}}
-    with pytest.raises(node_facts.SecretMissing, match=rf"password of Secret tracker .* no {mounted}/password;") as said:
+    with pytest.raises(
+        node_facts.SecretMissing, match=rf"password of Secret tracker .* no {mounted}/password;"
+    ) as said:
         node_facts.secret("TOKEN", other)
     assert VALUE not in str(said.value)
     monkeypatch.delenv("REGROUP_SECRETS_DIR")

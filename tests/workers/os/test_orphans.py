@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from regroup.workers.os.orphans import (VARIABLE, end_remains)
+from regroup.workers.os.orphans import VARIABLE, end_remains
 
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(1000)"]
 

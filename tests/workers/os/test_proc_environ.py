@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from regroup.workers.os.proc_environ import (arguments, variables)
+from regroup.workers.os.proc_environ import arguments, variables
 
 
 def test_it_is_seen_while_the_program_still_comes_from_disk(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from torch import nn
 from torch.distributed._tools.mem_tracker import MemTracker
 
 from regroup.workers.models import build_model
-from regroup.workers.parallel.parallelize import initialise
 from regroup.workers.parallel.activation_checkpoint import recompute
+from regroup.workers.parallel.parallelize import initialise
 
 CONFIG = {
     "family": "transformer", "dim": 64, "layers": 9, "heads": 4, "kv_heads": 4, "ffn_dim": 256, "vocab_size": 32,

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from regroup.workers.parallel.sharded_optimizers import ShardAdamW
 from regroup.workers.parallel.grad_norm import clip_grad_norm_
+from regroup.workers.parallel.sharded_optimizers import ShardAdamW
 
 
 @pytest.mark.parametrize("option", ["amsgrad", "maximize", "foreach", "capturable", "differentiable"])

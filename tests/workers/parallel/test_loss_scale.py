@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from regroup.workers.parallel.loss_scale import (GROWTH_INTERVAL, INITIAL, LossScale)
+from regroup.workers.parallel.loss_scale import GROWTH_INTERVAL, INITIAL, LossScale
 
 LAYOUTS = {"ddp": {"dp_replicate": 2}, "fsdp": {"dp_shard": 2}, "tp": {"tp": 2}, "pp": {"pp": 2}}
 

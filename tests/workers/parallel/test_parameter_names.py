@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
-from regroup.workers.parallel.parameter_names import (buffers_of, canonical, parameters_of)
+from regroup.workers.parallel.parameter_names import buffers_of, canonical, parameters_of
 
 
 def wrapped() -> nn.Module:

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from regroup.workers.parallel.pipeline_stages import (bubble, cut, idle_share, rank_of_last, stage_count, stages_of)
+from regroup.workers.parallel.pipeline_stages import bubble, cut, idle_share, rank_of_last, stage_count, stages_of
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved_1f1b", "interleaved_zero_bubble", "zbv")
 

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from regroup.workers.probe.rank_map import (Ground, rounds)
+from regroup.workers.probe.rank_map import Ground, rounds
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 7, 12])

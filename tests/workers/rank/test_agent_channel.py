@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from regroup.workers.contract.messages import (FaultDue, FaultGranted, MirrorDue, Stop, encode)
+from regroup.workers.contract.messages import FaultDue, FaultGranted, MirrorDue, Stop, encode
 from regroup.workers.rank.agent_channel import Channel
 
 

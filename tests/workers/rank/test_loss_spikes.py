@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regroup.workers.contract.error_classes import LossSpikeError, classify
 from regroup.workers.contract.rank_error import ErrorClass
-from regroup.workers.contract.error_classes import (LossSpikeError, classify)
-from regroup.workers.rank.loss_spikes import (LOSS, NORM, Spikes, limit_of_losses, limit_of_norms)
+from regroup.workers.rank.loss_spikes import LOSS, NORM, Spikes, limit_of_losses, limit_of_norms
 
 EVEN = [2.0 + 0.01 * (step % 5) for step in range(30)]
 

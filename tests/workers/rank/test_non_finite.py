@@ -2,8 +2,8 @@
 
 import pytest
 
+from regroup.workers.contract.error_classes import NonFiniteError, classify
 from regroup.workers.contract.rank_error import ErrorClass
-from regroup.workers.contract.error_classes import (NonFiniteError, classify)
 from regroup.workers.rank.non_finite import NonFinite
 
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from regroup.workers.rank.reported_metrics import (MOST, numbers)
+from regroup.workers.rank.reported_metrics import MOST, numbers
 
 
 def test_numbers_are_kept_with_the_path_to_them() -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.forked_process import forking
 
-from regroup.workers.contract.messages import (Done, Failed, Join, Joined, Message, Restore, decode, encode)
+from regroup.workers.contract.messages import Done, Failed, Join, Joined, Message, Restore, decode, encode
+from tests.support.forked_process import forking
 
 FORKS = """
 import json, os, socket, sys
 from regroup.workers.rank import rank
-from regroup.workers.rank.progress_page import new_page
+from regroup.workers.contract.progress_page import new_page
 
 for line in sys.stdin:
     asked = json.loads(line)

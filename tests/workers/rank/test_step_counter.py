@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer, optimizer
 
-from regroup.workers.contract.messages import (FaultDue, FaultGranted, Join, Message, Phase, Restore, Restored, StepRow)
+from regroup.workers.contract.messages import FaultDue, FaultGranted, Join, Message, Phase, Restore, Restored, StepRow
+from regroup.workers.contract.progress_page import Progress, new_page
 from regroup.workers.rank.agent_channel import Channel
-from regroup.workers.rank.progress_page import (Progress, new_page)
 from regroup.workers.rank.step_counter import StepCount
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.distributed import TCPStore
 
-from regroup.workers.contract.messages import (Join, Restore)
+from regroup.workers.contract.messages import Join, Restore
 from regroup.workers.rank.store_collectives import Meeting
 
 

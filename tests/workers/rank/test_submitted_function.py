@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from regroup.api.client.function_jobs import (MODULE, write)
+from regroup.api.client.function_jobs import MODULE, write
 from regroup.api.client.function_pickle import pickled
-from regroup.workers.rank.submitted_function import (ABOUT, WrongPythonError, load)
+from regroup.workers.rank.submitted_function import ABOUT, WrongPythonError, load
 
 SCRIPT = """
 import linecache, sys

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from regroup.workers.state.shard_buffer import (BufferState, Pin, ShardHeader)
 from regroup.workers.state.buffer_rotation import buffer_to_write
+from regroup.workers.state.shard_buffer import BufferState, Pin, ShardHeader
 
 EMPTY = ShardHeader(BufferState.EMPTY)
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from regroup.workers.state import checksum_regions
+from regroup.workers.state.buffer_layout import HEADER_BYTES, Entry, Plan
+from regroup.workers.state.checksum_regions import MOST, Group, Region
 from regroup.workers.state.shard_buffer import ShardBuffer
-from regroup.workers.state.buffer_layout import (HEADER_BYTES, Entry, Plan)
-from regroup.workers.state.checksum_regions import (MOST, Group, Region)
 
 SHARED = "00" * 7 + "aa"
 HALF = "00" * 7 + "bb"

@@ -9,11 +9,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from regroup.workers.contract.messages import (Join, Restore)
+from regroup.workers.contract.error_classes import classify
+from regroup.workers.contract.messages import Join, Restore
 from regroup.workers.contract.rank_error import ErrorClass
 from regroup.workers.parallel.mesh import Alike, alike_in, holders_of
-from regroup.workers.contract.error_classes import classify
-from regroup.workers.state.replica_check import (Compared, Odd, compared_by, error_of, find_odd)
+from regroup.workers.state.replica_check import Compared, Odd, compared_by, error_of, find_odd
 
 LAYOUT = {"pp": 2, "dp_replicate": 2, "dp_shard": 2, "tp": 2}
 RANK = 13  # stage 1, replica 0, shard 1 ... of sixteen ranks: 1·8 + 1·4 + 0·2 + 1

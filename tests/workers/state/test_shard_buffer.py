@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from regroup.workers.state.shard_buffer import (BufferState, Pin, ShardBuffer, ShardError)
-from regroup.workers.state.buffer_layout import (HEADER_BYTES, Entry, Plan)
+from regroup.workers.state.buffer_layout import HEADER_BYTES, Entry, Plan
+from regroup.workers.state.shard_buffer import BufferState, Pin, ShardBuffer, ShardError
 
 ENTRIES = (
     Entry("a.weight", "uint8", (4, 6), (2, 0), (2, 6), 12),

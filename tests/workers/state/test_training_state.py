@@ -11,11 +11,11 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, MultiStepLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from regroup.workers.state import rng_state
+from regroup.workers.state.rng_state import random_state, seed_random, set_random_state
 from regroup.workers.state.shard_buffer import ShardBuffer
-from regroup.workers.state.tensor_names import is_parameter
-from regroup.workers.state.state_tree import (StateError, lift, put_back)
-from regroup.workers.state.rng_state import (random_state, seed_random, set_random_state)
 from regroup.workers.state.snapshot import Copier, ShardSource
+from regroup.workers.state.state_tree import StateError, lift, put_back
+from regroup.workers.state.tensor_names import is_parameter
 from regroup.workers.state.training_state import TrainingState
 
 CPU = torch.device("cpu")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from regroup.workers.storage import async_storage
-from regroup.workers.storage.fsspec_storage import (StorageError, StorageUnavailable)
+from regroup.workers.storage.fsspec_storage import StorageError, StorageUnavailable
 
 
 @pytest.fixture(autouse=True)

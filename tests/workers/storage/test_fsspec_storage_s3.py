@@ -6,10 +6,10 @@ from typing import Any
 
 import fsspec
 import pytest
-from tests.support.s3 import ObjectStorage
 
+from regroup.workers.environment.process_env import scrubbed_environment
 from regroup.workers.storage import fsspec_storage
-from regroup.workers.agent.environment.process_env import scrubbed_environment
+from tests.support.s3 import ObjectStorage
 
 
 @pytest.fixture
@@ -54,7 +54,9 @@ def test_what_is_damaged_or_missing_is_refused_by_name(
         fs.rm(path)
     else:
         fs.pipe_file(path, content)
-    with pytest.raises(fsspec_storage.StorageError, match=r"__0_0\.distcp is (damaged|named in the manifest but missing)"):
+    with pytest.raises(
+        fsspec_storage.StorageError, match=r"__0_0\.distcp is (damaged|named in the manifest but missing)"
+    ):
         fsspec_storage.download(root, tmp_path / "back", files)
 
 

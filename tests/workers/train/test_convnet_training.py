@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.data_inputs import (prepared, recipe)
 
 from regroup.workers.data.prepare.preparation import summary
+from tests.support.data_inputs import prepared, recipe
 
 Config = dict[str, Any]
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 LAYOUTS: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
     "ddp": ("ddp", {"dp_replicate": 2}, {}),
     "fsdp": ("fsdp", {"dp_shard": 4}, {}),

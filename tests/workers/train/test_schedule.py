@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from regroup.workers.train.schedule import (BatchSize, learning_rate)
+from regroup.workers.train.schedule import BatchSize, learning_rate
 
 Config = dict[str, Any]
 FOLLOWING = {"global_batch": 16, "batch": "follows_world", "dp_target": 4, "lr_ramp_steps": 0}

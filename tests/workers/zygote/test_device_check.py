@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regroup.workers.zygote import device_check
-from regroup.workers.zygote.device_check import (check, wrong_cores, wrong_gpus)
+from regroup.workers.zygote.device_check import check, wrong_cores, wrong_gpus
 
 
 def lying(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regroup.workers.agent.diagnostics import flight_recorder, process_stats
+from regroup.workers.agent.ranks.rank_group import Formation, stacks_path
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.codec import plain
-from regroup.workers.contract.messages import (Failed, Message)
-from regroup.workers.agent.diagnostics import (flight_recorder, process_stats)
+from regroup.workers.contract.messages import Failed, Message
 from regroup.workers.os import stacks
 from regroup.workers.storage import fsspec_storage
-from regroup.workers.agent.ranks.rank_group import (Formation, stacks_path)
 
 FOLDER = "evidence"
 """Below a job's storage: a folder for each incident, with a file for each node."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from regroup.workers.agent.health.resource_pressure import Readings
-from regroup.workers.agent.health.xid import (Xid, XidWatch)
+from regroup.workers.agent.health.xid import Xid, XidWatch
 
 _WAIT_S = 1.0
 

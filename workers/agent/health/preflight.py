@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from regroup.workers.agent.snapshots import shard_transfer
-from regroup.workers.agent.health import nvml
-from regroup.workers.os import node_facts
-from regroup.workers.agent.snapshots.shard_transfer import (Address, ExchangeError)
-from regroup.workers.zygote.client import (TaskFailed, ZygoteDied, ZygoteLink)
+from regroup.workers.agent.snapshots.shard_transfer import Address, ExchangeError
+from regroup.workers.os import node_facts, nvml
+from regroup.workers.zygote.client import TaskFailed, ZygoteDied, ZygoteLink
 
 TARGET = "regroup.workers.zygote.device_check:check"
 SCRATCH_BYTES = 64 << 20

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from regroup.workers.agent.health import nvml
-from regroup.workers.os import node_facts
 from regroup.workers.agent.health.preflight import SCRATCH_BYTES
+from regroup.workers.os import node_facts, nvml
 
 _LOW_MEMORY = 0.03
 """Of the host's: below, the kernel soon kills."""

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from regroup.workers.contract.progress_page import Progress
 from regroup.workers.contract.rank_activity import Dwell
 from regroup.workers.os import procfs
-from regroup.workers.rank.progress_page import Progress
 
 _ASLEEP_S = 5.0
 """Looks come every second. After a longer pause this node itself was stopped or starved, and so were its ranks."""

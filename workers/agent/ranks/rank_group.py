@@ -9,15 +9,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from regroup.workers.contract.messages import (Booted, Buffers, Done, FaultDue, FaultGranted, Join, Message, Phase, Report, StepRow, Told, WantBuffers, decode, encode)
-from regroup.workers.contract.rank_activity import Dwell
+from regroup.workers.agent.ranks.activity import Dwelling, Standing
 from regroup.workers.agent.snapshots.buffer_pool import Lent
-from regroup.workers.agent.ranks.activity import (Dwelling, Standing)
 from regroup.workers.agent.snapshots.shard_transfer import ExchangeError
-from regroup.workers.zygote.launch import Launch
+from regroup.workers.contract.messages import (
+    Booted,
+    Buffers,
+    Done,
+    FaultDue,
+    FaultGranted,
+    Join,
+    Message,
+    Phase,
+    Report,
+    StepRow,
+    Told,
+    WantBuffers,
+    decode,
+    encode,
+)
+from regroup.workers.contract.progress_page import Progress, new_page
+from regroup.workers.contract.rank_activity import Dwell
+from regroup.workers.contract.rank_env import is_script
 from regroup.workers.zygote.client import ZygoteLink
-from regroup.workers.rank.rank_env import is_script
-from regroup.workers.rank.progress_page import (Progress, new_page)
+from regroup.workers.zygote.launch import Launch
 
 _PACKET_BYTES = 160 * 1024
 RANK_TARGET = "regroup.workers.rank.main:main"

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from regroup.workers.contract.messages import (Holding, Restore, WantBuffers)
-from regroup.workers.agent.snapshots.reshard_source import (SetAside, header_of, is_of)
-from regroup.workers.state.shard_buffer import (BufferState, Pin, ShardBuffer, ShardHeader)
+from regroup.workers.agent.snapshots.reshard_source import SetAside, header_of, is_of
+from regroup.workers.contract.messages import Holding, Restore, WantBuffers
+from regroup.workers.state.shard_buffer import BufferState, Pin, ShardBuffer, ShardHeader
 
 BUFFERS_PER_RANK = 3
 """Newest complete, being written, and one held by a checkpoint."""

@@ -5,10 +5,10 @@ import errno
 import os
 from dataclasses import dataclass
 
+from regroup.workers.agent.snapshots.buffer_pool import BufferPool, holding_in, new_buffer
+from regroup.workers.agent.snapshots.shard_transfer import ShardKey
 from regroup.workers.contract.messages import Holding
 from regroup.workers.os import node_facts
-from regroup.workers.agent.snapshots.buffer_pool import (BufferPool, holding_in, new_buffer)
-from regroup.workers.agent.snapshots.shard_transfer import ShardKey
 from regroup.workers.state.shard_buffer import ShardBuffer
 
 _LEFT_FREE = 0.05

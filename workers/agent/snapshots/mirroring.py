@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from regroup.workers.agent.snapshots import shard_transfer
+from regroup.workers.agent.snapshots.buffer_pool import BufferPool
+from regroup.workers.agent.snapshots.mirror_store import Mirrored
+from regroup.workers.agent.snapshots.shard_transfer import Address, Exchange, ExchangeError, ShardKey
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import Restore
-from regroup.workers.agent.snapshots import shard_transfer
 from regroup.workers.os import node_facts
-from regroup.workers.agent.snapshots.buffer_pool import BufferPool
-from regroup.workers.agent.snapshots.shard_transfer import (Address, Exchange, ExchangeError, ShardKey)
-from regroup.workers.agent.snapshots.mirror_store import Mirrored
 from regroup.workers.state.shard_buffer import Pin
 
 

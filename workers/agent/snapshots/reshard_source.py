@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Collection, Iterator
 
-from regroup.workers.state.shard_buffer import (BufferState, ShardBuffer, ShardHeader)
+from regroup.workers.state.shard_buffer import BufferState, ShardBuffer, ShardHeader
 
 Set = tuple[int, int]
 """Generation and step."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from fsspec.core import url_to_fs
 
-from regroup.workers.data.prepare.readers import row_groups
 from regroup.workers.contract.error_classes import DataError
+from regroup.workers.data.prepare.readers import row_groups
 from regroup.workers.data.sources import SourceFile
 
 SMALLEST_UNIT_BYTES = 8 << 20

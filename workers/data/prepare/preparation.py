@@ -12,14 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from regroup.workers.storage import fsspec_storage
-from regroup.workers.data.prepare.partitioning import (SMALLEST_UNIT_BYTES, Piece, size_bytes, units)
+from regroup.workers.contract.error_classes import DataError
+from regroup.workers.data.prepare.partitioning import SMALLEST_UNIT_BYTES, Piece, size_bytes, units
 from regroup.workers.data.prepare.recipe import Recipe
 from regroup.workers.data.prepare.record_format import described
-from regroup.workers.data.prepare.task import (LABEL, LABELS, TOKENS)
-from regroup.workers.contract.error_classes import DataError
-from regroup.workers.data.sources import (SourceFile, find, mark)
+from regroup.workers.data.prepare.task import LABEL, LABELS, TOKENS
+from regroup.workers.data.sources import SourceFile, find, mark
 from regroup.workers.data.tokenizers import tokenizer_of
+from regroup.workers.storage import fsspec_storage
 
 META = "meta.json"
 Said = dict[str, Any]

@@ -17,12 +17,12 @@ from ray.exceptions import RayError
 from ray.util.placement_group import get_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from regroup.workers.contract.error_classes import DataError
+from regroup.workers.data.prepare import preparation
+from regroup.workers.data.prepare.task import make_unit
+from regroup.workers.data.prepare.user_function import FunctionFailed
 from regroup.workers.os.node_facts import SecretMissing
 from regroup.workers.storage.fsspec_storage import StorageError
-from regroup.workers.data.prepare import preparation
-from regroup.workers.data.prepare.user_function import FunctionFailed
-from regroup.workers.data.prepare.task import make_unit
-from regroup.workers.contract.error_classes import DataError
 
 ATTEMPTS = 3
 """Times that a driver or its workers may die without a word. What was made until then is not made again."""

@@ -13,7 +13,7 @@ from typing import Any, cast
 from fsspec.core import url_to_fs
 
 from regroup.workers.contract.error_classes import DataError
-from regroup.workers.data.sources import (TEXT_SUFFIXES, SourceFile, find)
+from regroup.workers.data.sources import TEXT_SUFFIXES, SourceFile, find
 
 SUFFIXES = {
     "text": TEXT_SUFFIXES,

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from regroup.workers.data.prepare import readers
-from regroup.workers.data.prepare.readers import (SUFFIXES, TEXT_FIELDS)
 from regroup.workers.contract.error_classes import DataError
-from regroup.workers.data.sources import (SourceFile, split)
+from regroup.workers.data.prepare import readers
+from regroup.workers.data.prepare.readers import SUFFIXES, TEXT_FIELDS
+from regroup.workers.data.sources import SourceFile, split
 
 _VERSION = 1
 """Raised when the same recipe makes other records than before."""

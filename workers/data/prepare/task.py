@@ -13,19 +13,19 @@ from typing import Any, cast
 import numpy as np
 
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.error_classes import DataError
 from regroup.workers.contract.messages import from_json
-from regroup.workers.storage import fsspec_storage
-from regroup.workers.agent.environment.process_env import data_function_environment
-from regroup.workers.agent.environment.interpreter import activated
 from regroup.workers.data.prepare import readers
-from regroup.workers.data.prepare.user_function import (Batch, DataFunction)
 from regroup.workers.data.prepare.packing import Packer
 from regroup.workers.data.prepare.partitioning import Piece
 from regroup.workers.data.prepare.recipe import Recipe
-from regroup.workers.data.prepare.record_format import (Arrays, RecordFile, WrongRecord)
-from regroup.workers.contract.error_classes import DataError
+from regroup.workers.data.prepare.record_format import Arrays, RecordFile, WrongRecord
+from regroup.workers.data.prepare.user_function import Batch, DataFunction
 from regroup.workers.data.sources import SourceFile
-from regroup.workers.data.tokenizers import (token_dtype, tokenizer_of)
+from regroup.workers.data.tokenizers import token_dtype, tokenizer_of
+from regroup.workers.environment.interpreter import activated
+from regroup.workers.environment.process_env import data_function_environment
+from regroup.workers.storage import fsspec_storage
 
 TOKENS, LABELS = "tokens", "labels"
 IMAGE, LABEL = "image", "label"

@@ -15,9 +15,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from regroup.workers.data.prepare.readers import Row
-from regroup.workers.data.prepare.function_worker import LENGTH
 from regroup.workers.contract.error_classes import DataError
+from regroup.workers.data.prepare.function_worker import LENGTH
+from regroup.workers.data.prepare.readers import Row
 
 _END_S = 5.0
 _NUMBER = re.compile(r"[<>=|][iuf][1248]")

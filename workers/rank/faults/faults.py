@@ -5,8 +5,8 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from regroup.workers.contract.messages import (FaultDue, FaultGranted, Join, Message, Phase)
-from regroup.workers.rank.faults import (process_faults, network_faults)
+from regroup.workers.contract.messages import FaultDue, FaultGranted, Join, Message, Phase
+from regroup.workers.rank.faults import network_faults, process_faults
 
 _NOT_EVERY_STEP = (Phase.SNAPSHOT, Phase.CHECKPOINT)
 

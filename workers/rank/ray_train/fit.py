@@ -29,15 +29,15 @@ from ray.train.v2._internal.constants import is_v2_enabled
 from ray.train.v2._internal.execution.train_fn_utils import set_train_fn_utils
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
+from regroup.workers.contract.error_classes import InputError, LoopFailed
 from regroup.workers.contract.messages import Join
+from regroup.workers.contract.progress_page import Progress
 from regroup.workers.rank.agent_channel import Channel
-from regroup.workers.contract.error_classes import (InputError, LoopFailed)
-from regroup.workers.rank.store_collectives import Meeting
-from regroup.workers.rank.progress_page import Progress
-from regroup.workers.rank.ray_train.options import (Asked, of_budgets, refusal)
-from regroup.workers.rank.ray_train.checkpoint_manager import (Committed, write_whole)
-from regroup.workers.rank.ray_train.session import (Functions, Worker)
+from regroup.workers.rank.ray_train.checkpoint_manager import Committed, write_whole
+from regroup.workers.rank.ray_train.options import Asked, of_budgets, refusal
+from regroup.workers.rank.ray_train.session import Functions, Worker
 from regroup.workers.rank.step_counter import StepCount
+from regroup.workers.rank.store_collectives import Meeting
 
 UNSERVED = (
     "get", "put", "wait", "cancel", "kill", "get_actor", "nodes", "cluster_resources", "available_resources",

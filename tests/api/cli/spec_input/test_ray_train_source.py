@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from regroup.api.cli.main import main
-from regroup.api.cli.spec_input.ray_train_source import (WITHOUT_END, Wanted, ray_train_spec, wanted_by)
+from regroup.api.cli.spec_input.ray_train_source import WITHOUT_END, Wanted, ray_train_spec, wanted_by
 from regroup.api.cli.spec_input.torchrun_args import Flags
 from regroup.service.domain.errors import SpecError
 from regroup.service.spec.job import parse_spec

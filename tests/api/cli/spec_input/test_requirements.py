@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from regroup.api.cli.spec_input.requirements import (listed, read)
+from regroup.api.cli.spec_input.requirements import listed, read
 from regroup.service.domain.errors import SpecError
 
 

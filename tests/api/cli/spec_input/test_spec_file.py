@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from regroup.api.cli.spec_input.spec_file import (fill_in, read_spec, set_value)
+from regroup.api.cli.spec_input.spec_file import fill_in, read_spec, set_value
 from regroup.service.domain.errors import SpecError
 
 

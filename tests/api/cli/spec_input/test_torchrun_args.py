@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from regroup.api.cli.main import main
-from regroup.api.cli.spec_input.torchrun_args import (Flags, job_name, script_spec)
+from regroup.api.cli.spec_input.torchrun_args import Flags, job_name, script_spec
 from regroup.service.domain.errors import SpecError
 from regroup.service.spec.job import parse_spec
 

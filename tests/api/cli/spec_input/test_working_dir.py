@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from regroup.api.cli.spec_input import working_dir as code
 from regroup.api.cli.main import main
-from regroup.api.cli.spec_input.working_dir import (named, of_program)
+from regroup.api.cli.spec_input import working_dir as directory
+from regroup.api.cli.spec_input.working_dir import named, of_program
 from regroup.service.domain.errors import SpecError
 
 Cli = Callable[..., Awaitable[tuple[int, str, str]]]
@@ -113,8 +113,8 @@ async def test_validate_packs_and_sends_nothing(live: Any, cli: Cli, spec: Calla
 async def test_a_long_upload_shows_how_far_it_is(
     cli: Cli, spec: Callable[..., Path], project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(code, "_QUIET_S", 0.0)
-    monkeypatch.setattr(code, "_LINE_S", 0.0)
+    monkeypatch.setattr(directory, "_QUIET_S", 0.0)
+    monkeypatch.setattr(directory, "_LINE_S", 0.0)
     (project / "weights.bin").write_bytes(random.Random(0).randbytes(6 * 2**20))
     done, _, err = await cli("submit", spec(), "--working-dir", project)
     assert done == 0 and err.splitlines()[:2] == ["code: 4.0 MiB of 6.0 MiB", "code: 6.0 MiB of 6.0 MiB"]

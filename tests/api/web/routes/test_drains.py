@@ -5,8 +5,8 @@ import time
 from typing import Any
 
 from regroup.api.cli.main import main
+from regroup.service.domain.states import JobState, Reason, advance
 from regroup.service.domain.topology import Node
-from regroup.service.domain.states import (JobState, Reason, advance)
 from regroup.service.store.records import Allotment
 
 NODE = Node(id="a1" * 20, name="local-1", address="h", cpus=2, free_cpus=2)

@@ -6,7 +6,7 @@ import base64
 import pytest
 
 from regroup.api.client.client import ApiError
-from regroup.api.schemas.exec import (ExecExit, ExecOutput, ExecStarted)
+from regroup.api.schemas.exec import ExecExit, ExecOutput, ExecStarted
 from regroup.service.domain.errors import UnavailableError
 
 

@@ -5,9 +5,9 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.auto_layout_specs import (LLAMA_7B, auto, auto_json, cpu_nodes, gpu_nodes)
 
 from regroup.api.cli.main import main
+from tests.support.auto_layout_specs import LLAMA_7B, auto, auto_json, cpu_nodes, gpu_nodes
 
 AUTO: dict[str, Any] = auto_json({"auto": {"ranks": 4}})
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from regroup.api.client.client import ApiError
-from regroup.service.policy.detection.node_quarantine import (Happening, NodeEvent)
+from regroup.service.domain.states import JobState, Reason, advance
 from regroup.service.domain.topology import MACHINE_LABEL
+from regroup.service.policy.detection.node_quarantine import Happening, NodeEvent
 from regroup.service.ports.cluster import Node
-from regroup.service.domain.states import (JobState, Reason, advance)
 from regroup.service.store.records import Allotment
 
 

@@ -3,17 +3,17 @@
 from typing import Any
 
 import pytest
-from tests.support.probe_output import (end, said)
 
 from regroup.api.cli.commands.probe import lines
-from regroup.api.cli.commands.topology import (ranges, tree_lines)
+from regroup.api.cli.commands.topology import ranges, tree_lines
 from regroup.api.client.client import ApiError
-from regroup.service.domain.topology import (DEFAULT_LABELS, Level)
-from regroup.service.cluster_state.probe_results import FUNCTION
-from regroup.service.ports.cluster import Node
-from regroup.service.observability.prometheus import Metrics
 from regroup.service.cluster_state.node_health import rule_of
+from regroup.service.cluster_state.probe_results import FUNCTION
 from regroup.service.domain.states import JobState
+from regroup.service.domain.topology import DEFAULT_LABELS, Level
+from regroup.service.observability.prometheus import Metrics
+from regroup.service.ports.cluster import Node
+from tests.support.probe_output import end, said
 
 
 def node(name: str, gpus: float = 0) -> Node:

@@ -6,7 +6,7 @@ import pytest
 
 from regroup.api.client.client import ApiError
 from regroup.api.schemas.projects import ProjectSettings
-from regroup.service.domain.states import (JobState, Reason, advance)
+from regroup.service.domain.states import JobState, Reason, advance
 
 
 async def test_a_project_is_set_up_shown_changed_and_forgotten(live: Any) -> None:

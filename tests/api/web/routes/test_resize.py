@@ -4,14 +4,13 @@ import asyncio
 import contextlib
 from typing import Any
 
-from tests.support.auto_layout_specs import (auto_json, cpu_nodes)
-
 from regroup.api.cli.main import main
 from regroup.service.domain.layout import Layout
-from regroup.service.planner.capacity import room_of
 from regroup.service.planner.alternatives import splits
+from regroup.service.planner.capacity import room_of
 from regroup.service.policy.placement.demand import Demand
 from regroup.service.spec.job import parse_spec
+from tests.support.auto_layout_specs import auto_json, cpu_nodes
 
 ELASTIC = {"dp": {"min": 1, "target": 1, "max": 4}}
 

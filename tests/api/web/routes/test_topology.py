@@ -7,14 +7,14 @@ import pytest
 
 from regroup.api.cli.commands.topology import tree_lines
 from regroup.api.cli.render.why import explained
-from regroup.service.policy.placement.place import (Demand, Placement, place)
-from regroup.service.domain.topology import (DEFAULT_LABELS, Level)
+from regroup.service.cluster_state.topology import Topology
+from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.domain.topology import DEFAULT_LABELS, Level
+from regroup.service.policy.placement.place import Demand, Placement, place
 from regroup.service.policy.topology.slurm_file import TopologyError
 from regroup.service.ports.cluster import Node
 from regroup.service.settings import Settings
-from regroup.service.domain.states import (JobState, Reason, advance)
 from regroup.service.store.records import Allotment
-from regroup.service.operations.topology import Topology
 
 
 def node(name: str, rack: str = "", gpus: float = 4) -> Node:

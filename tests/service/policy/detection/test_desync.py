@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from regroup.service.policy.detection.desync import (desynced, entered_by, find_awaited, find_desync, newest_of)
-from regroup.service.policy.recovery.classify import (Exit, Failure, classify)
 from regroup.service.domain.states import Reason
+from regroup.service.policy.detection.desync import desynced, entered_by, find_awaited, find_desync, newest_of
+from regroup.service.policy.recovery.classify import Exit, Failure, classify
 
 
 def entry(sequence: int, name: str, count: int = 8, kind: str = "Float", **fields: Any) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from regroup.service.policy.detection.hang import (Hang, find_hang, hang_summary, odd_ones_out, rule_for)
-from regroup.workers.contract.messages import (Dwell, Phase)
+from regroup.service.policy.detection.hang import Hang, find_hang, hang_summary, odd_ones_out, rule_for
+from regroup.workers.contract.messages import Dwell, Phase
 
 BUILTIN, FUNCTION, SCRIPT = (rule_for(kind, None, None) for kind in ("builtin", "function", "script"))
 

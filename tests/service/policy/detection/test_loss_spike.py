@@ -1,8 +1,9 @@
 """How often ranks may go back because a loss stands out."""
 
-from regroup.service.policy.detection.loss_spike import rule_for_ranks
-from regroup.service.policy.recovery.classify import (Cause, Charge, judge)
 from regroup.service.domain.states import Reason
+from regroup.service.policy.detection.loss_spike import rule_for_ranks
+from regroup.service.policy.recovery.budget import Charge, judge
+from regroup.service.policy.recovery.classify import Cause
 
 
 def rule(charges: list[Charge], do: str = "rollback", most: int = 2, step: int = 100) -> str:

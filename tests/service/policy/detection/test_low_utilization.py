@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regroup.service.policy.detection.low_utilization import (WELL, Look, Rule, judged, recent)
+from regroup.service.policy.detection.low_utilization import WELL, Look, Rule, judged, recent
 
 RULE = Rule(below=0.05, after_s=600.0, suspend_after_s=1800.0)
 

@@ -7,8 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regroup.service.policy.detection.node_quarantine import (QUARANTINE_AT, WEIGHTS, Happening, Health, NodeEvent, Rule, fault_of, fell_silent_as, judge, judge_all, key_of_proof, key_of_silence)
 from regroup.service.domain.states import Reason
+from regroup.service.policy.detection.node_quarantine import (
+    QUARANTINE_AT,
+    WEIGHTS,
+    Happening,
+    Health,
+    NodeEvent,
+    Rule,
+    fault_of,
+    fell_silent_as,
+    judge,
+    judge_all,
+    key_of_proof,
+    key_of_silence,
+)
 
 HOUR = 3600.0
 RULE = Rule(half_life_s=HOUR, quarantine_s=600.0)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from regroup.service.policy.detection.node_quarantine import Happening
-from regroup.service.policy.detection.preflight import (Finding, Unfit, judge, may_be_a_link, peers_of)
-from regroup.service.policy.recovery.classify import (Cause, Failure)
 from regroup.service.domain.states import Reason
+from regroup.service.policy.detection.node_quarantine import Happening
+from regroup.service.policy.detection.preflight import Finding, Unfit, judge, may_be_a_link, peers_of
+from regroup.service.policy.recovery.classify import Cause, Failure
 
 LINK, PREFLIGHT = Happening.LINK, Happening.PREFLIGHT
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pytest import approx
 
-from regroup.service.policy.detection.straggler import (Straggler, find_stragglers, lasting)
+from regroup.service.policy.detection.straggler import Straggler, find_stragglers, lasting
 from regroup.workers.contract.messages import Dwell
 
 FOUR = range(4)

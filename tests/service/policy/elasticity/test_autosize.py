@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regroup.service.policy.elasticity.autosize import (HOLD_S, SETTLED_S, Running, expected_rate, grown, shrunk)
+from regroup.service.policy.elasticity.autosize import HOLD_S, SETTLED_S, Running, expected_rate, grown, shrunk
 
 JOB = Running(degree=4, rates={4: 2.0}, steps_left=1000, prices_s=(1.0,), held_s=HOLD_S, settled_s=SETTLED_S)
 LADDER = (1, 2, 4, 6, 8)

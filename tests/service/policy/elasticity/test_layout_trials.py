@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.elasticity.layout_trials import (TRIAL_STEPS, fastest, following, is_worth_it)
+from regroup.service.policy.elasticity.layout_trials import TRIAL_STEPS, fastest, following, is_worth_it
 
 A, B, C = Layout(dp_shard=4), Layout(dp_shard=2, tp=2), Layout(pp=4)
 

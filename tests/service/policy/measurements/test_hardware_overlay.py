@@ -4,15 +4,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.probe_output import said
 
-from regroup.service.domain.hardware import (LINKS, Device, find_device)
-from regroup.service.planner.formulas import ring_all_reduce_s, ring_half_s
-from regroup.service.policy.placement.link_speeds import (CPU_LINKS, LinkSpeed)
-from regroup.service.policy.measurements.results import (Measured, MeasuredCollective)
-from regroup.service.policy.measurements.parse import read
-from regroup.service.policy.measurements.hardware_overlay import (hardware, is_of, links, ring_of)
+from regroup.service.domain.hardware import LINKS, Device, find_device
 from regroup.service.domain.topology import Level
+from regroup.service.planner.formulas import ring_all_reduce_s, ring_half_s
+from regroup.service.policy.measurements.hardware_overlay import hardware, is_of, links, ring_of
+from regroup.service.policy.measurements.parse import read
+from regroup.service.policy.measurements.results import Measured, MeasuredCollective
+from regroup.service.policy.placement.link_speeds import CPU_LINKS, LinkSpeed
+from tests.support.probe_output import said
 
 
 def probed(racks: str = "ab", **options: Any) -> Measured:

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regroup.service.policy.measurements.outliers import (LEAST, slow)
+from regroup.service.policy.measurements.outliers import LEAST, slow
 
 
 def test_the_slow_one_is_named_with_its_share_of_the_usual() -> None:

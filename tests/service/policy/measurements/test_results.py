@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from tests.support.probe_output import (LINK, said)
 
-from regroup.service.policy.measurements.results import Measured
+from regroup.service.domain.topology import Level
 from regroup.service.policy.measurements.anomalies import leaves
 from regroup.service.policy.measurements.parse import read
-from regroup.service.domain.topology import Level
+from regroup.service.policy.measurements.results import Measured
+from tests.support.probe_output import LINK, said
 
 Domains = tuple[str, ...]
 NOWHERE: Domains = ("", "", "", "")

@@ -4,11 +4,20 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regroup.service.policy.placement.place import (Demand, Placement, Shortage, Unplaceable, fits_empty, occupy, place, place_instead)
-from regroup.service.policy.scheduling.decide import (Turn, Wait, decide, sizes_of)
-from regroup.service.domain.topology import (Kind, Node)
+from regroup.service.domain.topology import Kind, Node
+from regroup.service.policy.placement.place import (
+    Demand,
+    Placement,
+    Shortage,
+    Unplaceable,
+    fits_empty,
+    occupy,
+    place,
+    place_instead,
+)
+from regroup.service.policy.scheduling.decide import Turn, Wait, decide, sizes_of
 from regroup.service.policy.scheduling.entries import Waiting
-from regroup.service.spec.job import (JobSpec, parse_spec)
+from regroup.service.spec.job import JobSpec, parse_spec
 
 
 def node(name: str, cpus: float = 4, free: float | None = None, gpus: float = 0, **fields: object) -> Node:

@@ -10,11 +10,21 @@ from hypothesis import strategies as st
 
 from benchmarks.placement_model import Spot, spelled_out
 from regroup.service.domain.layout import Layout
+from regroup.service.domain.topology import DOMAIN_LEVELS, Level, Node
 from regroup.service.policy.placement.communication_cost import Axis
 from regroup.service.policy.placement.link_speeds import GPU_LINKS
-from regroup.service.policy.placement.place import (Choice, Demand, Placement, Shortage, Site, Unplaceable, fits_empty, place, place_instead)
-from regroup.service.domain.topology import (DOMAIN_LEVELS, Level, Node)
-from regroup.service.policy.placement.traffic import (UNKNOWN_WORK, axes)
+from regroup.service.policy.placement.place import (
+    Choice,
+    Demand,
+    Placement,
+    Shortage,
+    Site,
+    Unplaceable,
+    fits_empty,
+    place,
+    place_instead,
+)
+from regroup.service.policy.placement.traffic import UNKNOWN_WORK, axes
 
 
 def node(name: str, free: int = 8, where: tuple[str, ...] = (), gpus: int = 8, **fields: object) -> Node:

@@ -5,11 +5,11 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regroup.service.policy.placement.communication_cost import (Axis, Ground, seconds)
-from regroup.service.policy.placement.demand import (Demand, Seat)
+from regroup.service.domain.topology import Node, domain_of
+from regroup.service.policy.placement.communication_cost import Axis, Ground, seconds
+from regroup.service.policy.placement.demand import Demand, Seat
 from regroup.service.policy.placement.link_speeds import CPU_LINKS
 from regroup.service.policy.placement.rank_order import in_order
-from regroup.service.domain.topology import (Node, domain_of)
 
 SHARD = Axis("dp_shard", 8, 1e9)
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.service.domain.layout import Layout
+from regroup.service.domain.topology import DOMAIN_LEVELS, Level, Node
 from regroup.service.policy.placement.communication_cost import Axis
-from regroup.service.policy.placement.place import (Demand, Unplaceable)
-from regroup.service.policy.scheduling.preemption import given_up
+from regroup.service.policy.placement.place import Demand, Unplaceable
 from regroup.service.policy.placement.resize import reseat
-from regroup.service.domain.topology import (DOMAIN_LEVELS, Level, Node)
 from regroup.service.policy.scheduling.entries import Size
+from regroup.service.policy.scheduling.preemption import given_up
 
 Seats = list[tuple[str, int]]
 

@@ -1,6 +1,6 @@
 import pytest
 
-from regroup.service.policy.recovery.checkpoint_retention import (Kept, Unfinished, surplus, torn)
+from regroup.service.policy.recovery.checkpoint_retention import Kept, Unfinished, surplus, torn
 
 
 def kept(step: int, loss: float | None = None, pinned: bool = False) -> Kept:

@@ -2,9 +2,18 @@
 
 import pytest
 
-from regroup.service.policy.recovery.drain_deadlines import (Notice, change_due_s, deadline_of, excused, leave_by_s, merged, pace)
-from regroup.service.policy.recovery.classify import (Cause, judge)
 from regroup.service.domain.states import Reason
+from regroup.service.policy.recovery.budget import judge
+from regroup.service.policy.recovery.classify import Cause
+from regroup.service.policy.recovery.drain_deadlines import (
+    Notice,
+    change_due_s,
+    deadline_of,
+    excused,
+    leave_by_s,
+    merged,
+    pace,
+)
 
 FOR_EVER = float("inf")
 

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regroup.service.policy.recovery.mirror_memory import (Allowed, Level, judged, lowered)
+from regroup.service.policy.recovery.mirror_memory import Allowed, Level, judged, lowered
 
 
 def test_a_refusal_takes_one_level_and_time_gives_it_back() -> None:

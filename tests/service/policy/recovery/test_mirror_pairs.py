@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from regroup.service.policy.recovery.mirror_pairs import (Member, pair, rest_s)
+from regroup.service.policy.recovery.mirror_pairs import Member, pair, rest_s
 
 
 def members(*domains: tuple[str, ...]) -> list[Member]:

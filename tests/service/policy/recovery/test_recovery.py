@@ -5,10 +5,29 @@ from dataclasses import replace
 
 import pytest
 
-from regroup.service.policy.detection.node_quarantine import (Happening, fault_of)
-from regroup.service.policy.recovery.classify import (MOST_SHARDS, STORE_RANK, ZYGOTE_RANK, Cause, Charge, Exit, Failure, Loss, Saved, Shard, Source, by_its_device, choose_source, classify, differing, judge, rung_of)
-from regroup.service.supervisor.incidents import Incident
 from regroup.service.domain.states import Reason
+from regroup.service.policy.detection.node_quarantine import Happening, fault_of
+from regroup.service.policy.recovery.budget import Charge, judge
+from regroup.service.policy.recovery.classify import (
+    STORE_RANK,
+    ZYGOTE_RANK,
+    Cause,
+    Exit,
+    Failure,
+    Loss,
+    by_its_device,
+    classify,
+)
+from regroup.service.policy.recovery.restore_source import (
+    MOST_SHARDS,
+    Saved,
+    Shard,
+    Source,
+    choose_source,
+    differing,
+    rung_of,
+)
+from regroup.service.supervisor.incidents import Incident
 
 BUDGETS = {"rank_exit": 3, "node_loss": 1, "hang": 1, "io_error": 2}
 

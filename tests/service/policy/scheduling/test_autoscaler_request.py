@@ -6,11 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.placement.demand import (Demand, Shortage)
-from regroup.service.policy.scheduling.autoscaler_request import (MOST_BUNDLES, NODES_HELP, Bundle, NodeRequest, bundles_of, request)
+from regroup.service.domain.topology import Kind, Level
+from regroup.service.policy.placement.demand import Demand, Shortage
+from regroup.service.policy.scheduling.autoscaler_request import (
+    MOST_BUNDLES,
+    NODES_HELP,
+    Bundle,
+    NodeRequest,
+    bundles_of,
+    request,
+)
+from regroup.service.policy.scheduling.entries import Running, Size, Waiting
 from regroup.service.policy.scheduling.quota import Hold
-from regroup.service.domain.topology import (Kind, Level)
-from regroup.service.policy.scheduling.entries import (Running, Size, Waiting)
 
 PAIRS = Demand(8, 2, "cuda", 4, 2**30)
 ONES = Demand(3, 1, "cpu", 2)

@@ -3,16 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tests.support.queue_inputs import (demand, node, sizes)
-
-from regroup.service.policy.scheduling.fair_share import (Turns, level)
-from regroup.service.policy.placement.link_speeds import (GPU_LINKS, LinkSpeed)
+from regroup.service.domain.topology import Level, Node
+from regroup.service.policy.placement.link_speeds import GPU_LINKS, LinkSpeed
 from regroup.service.policy.placement.place import Shortage
-from regroup.service.policy.scheduling.preemption import (Shrink, Suspend)
-from regroup.service.policy.scheduling.decide import (Decision, Rule, Turn, Wait, decide, position)
-from regroup.service.policy.scheduling.quota import (Books, Hold, Quota)
-from regroup.service.domain.topology import (Level, Node)
-from regroup.service.policy.scheduling.entries import (Preemptibility, Priority, Running, Waiting)
+from regroup.service.policy.scheduling.decide import Decision, Rule, Turn, Wait, decide, position
+from regroup.service.policy.scheduling.entries import Preemptibility, Priority, Running, Waiting
+from regroup.service.policy.scheduling.fair_share import Turns, level
+from regroup.service.policy.scheduling.preemption import Shrink, Suspend
+from regroup.service.policy.scheduling.quota import Books, Hold, Quota
+from tests.support.queue_inputs import demand, node, sizes
 
 AGEING_S = 3600.0
 RULE = Rule(ageing_s=AGEING_S, least_run_s=60.0, can_resize=True)

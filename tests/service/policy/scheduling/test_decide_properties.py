@@ -3,19 +3,19 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tests.support.queue_inputs import (demand, node, sizes)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regroup.service.domain.topology import ANY, Kind, Node
+from regroup.service.policy.placement.place import Demand, Placement, Shortage, place
 from regroup.service.policy.scheduling.backfill import reserve
+from regroup.service.policy.scheduling.capacity import Rooms, room_on, whole_of
+from regroup.service.policy.scheduling.decide import Decision, Rule, Turn, Wait, decide
+from regroup.service.policy.scheduling.entries import Preemptibility, Priority, Running, Waiting
 from regroup.service.policy.scheduling.fair_share import Turns
-from regroup.service.policy.placement.place import (Demand, Placement, Shortage, place)
-from regroup.service.policy.scheduling.preemption import (Shrink, Suspend)
-from regroup.service.policy.scheduling.decide import (Decision, Rule, Turn, Wait, decide)
-from regroup.service.policy.scheduling.quota import (Books, Quota)
-from regroup.service.policy.scheduling.capacity import (Rooms, room_on, whole_of)
-from regroup.service.domain.topology import (ANY, Kind, Node)
-from regroup.service.policy.scheduling.entries import (Preemptibility, Priority, Running, Waiting)
+from regroup.service.policy.scheduling.preemption import Shrink, Suspend
+from regroup.service.policy.scheduling.quota import Books, Quota
+from tests.support.queue_inputs import demand, node, sizes
 
 AGEING_S = 3600.0
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regroup.service.policy.scheduling.shared_spares import (Keeper, Part, kept)
-from regroup.service.domain.topology import (ANY, Kind, Node)
+from regroup.service.domain.topology import ANY, Kind, Node
+from regroup.service.policy.scheduling.shared_spares import Keeper, Part, kept
 
 PART = Part(2, (2.0, 0.0, 0), ANY)
 

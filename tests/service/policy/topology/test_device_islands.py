@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from regroup.service.policy.topology.device_islands import (Island, islands, with_fabrics)
-from regroup.service.domain.topology import (DEFAULT_LABELS, MACHINE_LABEL, Level, Node)
+from regroup.service.domain.topology import DEFAULT_LABELS, MACHINE_LABEL, Level, Node
+from regroup.service.policy.topology.device_islands import Island, islands, with_fabrics
 
 NUMA = [[0, "0-55,112-167"], [1, "56-111,168-223"]]
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.service.domain.topology import Level
-from regroup.service.policy.topology.slurm_file import (TopologyError, hostlist, parse)
+from regroup.service.policy.topology.slurm_file import TopologyError, hostlist, parse
 
 CONF = """
 # leaves first

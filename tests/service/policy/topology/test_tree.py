@@ -1,5 +1,5 @@
-from regroup.service.domain.topology import (DEFAULT_LABELS, Level, Node, domain_of)
-from regroup.service.policy.topology.tree import (located, problems, tree)
+from regroup.service.domain.topology import DEFAULT_LABELS, Level, Node, domain_of
+from regroup.service.policy.topology.tree import located, problems, tree
 
 RACK, ZONE = DEFAULT_LABELS[Level.RACK], DEFAULT_LABELS[Level.ZONE]
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import (FaultDue, Join, Restore)
 from regroup.workers.agent.job_host import Host
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.messages import FaultDue, Join, Restore
 
 SCRIPT = """
 import os, sys

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from regroup.workers.os import procfs
 from regroup.workers.agent.health.clock_jump import WallClock
+from regroup.workers.os import procfs
 
 
 @pytest.mark.parametrize("hours", [1, -1])

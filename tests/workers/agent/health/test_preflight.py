@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.small_disk import (needs_root, small_disk)
 
-from regroup.workers.agent.snapshots import shard_transfer
-from regroup.workers.agent.health import (nvml, preflight)
-from regroup.workers.os import node_facts
-from regroup.workers.agent.snapshots.buffer_pool import BufferPool
-from regroup.workers.agent.environment.process_env import zygote_environment
-from regroup.workers.agent.snapshots.shard_transfer import (Address, Exchange, ExchangeError)
-from regroup.workers.agent.snapshots.mirror_store import Mirrored
+from regroup.workers.agent.health import preflight
 from regroup.workers.agent.health.preflight import Preflight
+from regroup.workers.agent.snapshots import shard_transfer
+from regroup.workers.agent.snapshots.buffer_pool import BufferPool
+from regroup.workers.agent.snapshots.mirror_store import Mirrored
+from regroup.workers.agent.snapshots.shard_transfer import Address, Exchange, ExchangeError
+from regroup.workers.environment.process_env import zygote_environment
+from regroup.workers.os import node_facts, nvml
 from regroup.workers.os.node_facts import bind_listener
 from regroup.workers.zygote.client import ZygoteLink
+from tests.support.small_disk import needs_root, small_disk
 from tests.workers.agent.test_job_host import config
 
 LYING = """

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from regroup.workers.agent.health.resource_pressure import (Readings, Wellness, read)
+from regroup.workers.agent.health.resource_pressure import Readings, Wellness, read
 
 GIB, MIB = 2**30, 2**20
 

@@ -15,7 +15,7 @@ import pytest
 from regroup.workers.agent.health import gpu_errors
 from regroup.workers.agent.health.gpu_errors import DriverErrors
 from regroup.workers.agent.health.resource_pressure import Readings
-from regroup.workers.agent.health.xid import (Xid, XidWatch)
+from regroup.workers.agent.health.xid import Xid, XidWatch
 
 TIMEOUT, LOST, UNSUPPORTED = 10, 15, 3
 Reading = tuple[int, int, int, int]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from regroup.workers.agent.ranks.activity import Dwelling, Standing
 from regroup.workers.contract.messages import Phase
-from regroup.workers.agent.ranks.activity import (Dwelling, Standing)
-from regroup.workers.rank.progress_page import (Progress, new_page)
+from regroup.workers.contract.progress_page import Progress, new_page
 
 SLEEPS = "import time; time.sleep(1000)"
 CHILD_COMPUTES = "import os, time\nif os.fork() == 0:\n    while True: pass\ntime.sleep(1000)"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from regroup.workers.contract.messages import (Buffers, Joined, StepRow, WantBuffers, decode, to_json)
+from regroup.workers.agent.ranks.rank_group import Formation, LocalRank
 from regroup.workers.agent.snapshots.buffer_pool import Lent
 from regroup.workers.agent.snapshots.shard_transfer import ExchangeError
-from regroup.workers.agent.ranks.rank_group import (Formation, LocalRank)
-from regroup.workers.rank.progress_page import (Progress, new_page)
+from regroup.workers.contract.messages import Buffers, Joined, StepRow, WantBuffers, decode, to_json
+from regroup.workers.contract.progress_page import Progress, new_page
 
 
 def row(step: int) -> StepRow:

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from regroup.workers.contract.messages import (Restore, WantBuffers)
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
-from regroup.workers.state.shard_buffer import ShardBuffer
-from regroup.workers.state.buffer_layout import (Entry, Plan)
+from regroup.workers.contract.messages import Restore, WantBuffers
+from regroup.workers.state.buffer_layout import Entry, Plan
 from regroup.workers.state.checksum_regions import Group
+from regroup.workers.state.shard_buffer import ShardBuffer
 from tests.workers.agent.open_descriptors import memory_files
 
 ALIKE = "00" * 7 + "aa"

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import (Restore, WantBuffers)
-from regroup.workers.os import node_facts
-from regroup.workers.agent.snapshots.buffer_pool import (BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool)
-from regroup.workers.agent.snapshots.shard_transfer import (ExchangeError, NoRoomError)
+from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool
 from regroup.workers.agent.snapshots.mirroring import Mirroring
-from regroup.workers.state.shard_buffer import (Pin, ShardBuffer)
-from regroup.workers.state.buffer_layout import (Entry, Plan)
+from regroup.workers.agent.snapshots.shard_transfer import ExchangeError, NoRoomError
+from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.messages import Restore, WantBuffers
+from regroup.workers.os import node_facts
+from regroup.workers.state.buffer_layout import Entry, Plan
+from regroup.workers.state.shard_buffer import Pin, ShardBuffer
 from tests.workers.agent.open_descriptors import descriptors
 
 PLAN = Plan((Entry("weight", "uint8", (1000,), (0,), (1000,), 1000),))

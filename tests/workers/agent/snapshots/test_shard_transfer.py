@@ -13,11 +13,11 @@ import pytest
 
 from regroup.workers.agent.snapshots import shard_transfer
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
-from regroup.workers.agent.snapshots.shard_transfer import (Exchange, ExchangeError, ShardKey, get, put)
 from regroup.workers.agent.snapshots.mirror_store import Mirrored
+from regroup.workers.agent.snapshots.shard_transfer import Exchange, ExchangeError, ShardKey, get, put
 from regroup.workers.os.node_facts import bind_listener
-from regroup.workers.state.shard_buffer import (Pin, ShardBuffer)
-from regroup.workers.state.buffer_layout import (HEADER_BYTES, Entry, Plan)
+from regroup.workers.state.buffer_layout import HEADER_BYTES, Entry, Plan
+from regroup.workers.state.shard_buffer import Pin, ShardBuffer
 from tests.workers.agent.open_descriptors import descriptors
 
 BYTES = 3 * shard_transfer.CHUNK_BYTES + 17

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import ray
-from tests.support.data_inputs import (DOCUMENTS, planned, prepared, recipe, write)
 from ray.util.placement_group import placement_group
 
 from regroup.service.local import ray_cluster
@@ -22,6 +21,7 @@ from regroup.service.settings import Settings
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import to_json
 from regroup.workers.data.prepare.ray_pipeline import Pipeline
+from tests.support.data_inputs import DOCUMENTS, planned, prepared, recipe, write
 
 GRANTS = ("grant-0", "grant-1")
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.data_inputs import (prepared, recipe)
 
-from regroup.workers.data.prepare.preparation import summary
 from regroup.workers.contract.error_classes import DataError
+from regroup.workers.data.prepare.preparation import summary
 from regroup.workers.data.record_files import RecordFiles
 from regroup.workers.data.record_stream import RecordStream
+from tests.support.data_inputs import prepared, recipe
 
 FUNCTION = "regroup.workers.rank.user_function:train"
 

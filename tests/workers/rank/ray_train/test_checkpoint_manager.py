@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from tests.support.ray_train_ranks import (Start, fit, well)
-
-from regroup.workers.contract.messages import (Report, Restore, Restored, StepRow)
+from regroup.workers.contract.messages import Report, Restore, Restored, StepRow
+from tests.support.ray_train_ranks import Start, fit, well
 
 CHECKPOINTS = """
 def loop():

@@ -1,10 +1,10 @@
 """Programs that call Ray Train, as ranks in processes of their own: what they find."""
 
 import pytest
-from tests.support.ray_train_ranks import (Start, fit, well)
 
-from regroup.workers.contract.messages import (Done, Failed)
+from regroup.workers.contract.messages import Done, Failed
 from regroup.workers.contract.rank_error import ErrorClass
+from tests.support.ray_train_ranks import Start, fit, well
 
 PLACES = """
 ray.init(num_cpus=4)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from regroup.workers.rank.ray_train.options import (Asked, of_budgets, refusal)
+from regroup.workers.rank.ray_train.options import Asked, of_budgets, refusal
 
 
 def test_a_trainer_that_fits_is_not_refused() -> None:

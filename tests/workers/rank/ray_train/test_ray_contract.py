@@ -25,7 +25,7 @@ from ray.train.v2.api.context import TrainContext
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 import regroup.workers.rank.ray_train.fit as adapter
-from regroup.workers.rank.ray_train import (checkpoint_manager, session)
+from regroup.workers.rank.ray_train import checkpoint_manager, session
 
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 SERVED = {

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.agent.environment.tracker_env import tracker_variables
+from regroup.workers.environment.tracker_env import tracker_variables
 
 
 def config(storage_uri: str = "file:///shared/a%20b/jobs/job_01") -> AgentConfig:

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import unquote, urlsplit
 
+from regroup.workers.environment.venvs import Stopped, canonical
 from regroup.workers.os import kill_tree
-from regroup.workers.agent.environment.venvs import (Stopped, canonical)
 
 TIMEOUT_S = 3600.0
 _LAST_LINES = 30

@@ -1,6 +1,7 @@
 """What is inside of a node: its NUMA nodes, and which GPUs reach each other over NVLink. Read from /sys and from NVML.
 
-Only read here, as plain data; what follows from it the control plane decides (`service/policy/topology/device_islands.py`):
+Only read here, as plain data. The control plane decides what follows from it
+(`service/policy/topology/device_islands.py`):
 
     numa      [NUMA node, its cores as the kernel lists them, e.g. "0-15,32-47"]
     gpus      {index, bus, numa (-1: not known), links (bus of each GPU at the other end), switches (links to a switch)}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from regroup.workers.agent.health import device_topology
+from regroup.workers.os import device_topology
 
 BUS = "0000:1b:00.0"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.agent.environment.process_env import (is_same_environment, zygote_environment)
+from regroup.workers.environment.process_env import is_same_environment, zygote_environment
 from regroup.workers.os.node_facts import SecretMissing
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import structlog
 
-from regroup.service.policy.topology.device_islands import with_fabrics
-from regroup.service.policy.placement.link_speeds import (LinkSpeed, links_for)
-from regroup.service.policy.measurements.results import (Measured, fabrics_of)
+from regroup.service.domain.topology import DEFAULT_LABELS, DOMAIN_LEVELS, Level, Node
 from regroup.service.policy.measurements.hardware_overlay import links
-from regroup.service.domain.topology import (DEFAULT_LABELS, DOMAIN_LEVELS, Level, Node)
-from regroup.service.policy.topology.slurm_file import (Places, TopologyError, parse)
-from regroup.service.policy.topology.tree import (Domain, located, problems, tree)
+from regroup.service.policy.measurements.results import Measured, fabrics_of
+from regroup.service.policy.placement.link_speeds import LinkSpeed, links_for
+from regroup.service.policy.topology.device_islands import with_fabrics
+from regroup.service.policy.topology.slurm_file import Places, TopologyError, parse
+from regroup.service.policy.topology.tree import Domain, located, problems, tree
 from regroup.service.settings import Settings
 
 _log = structlog.get_logger(__name__)

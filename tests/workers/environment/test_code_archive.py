@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from regroup.api.client.code_archive import pack
-from regroup.workers.agent.environment import code_archive
-from regroup.workers.agent.environment.code_archive import (CodeError, fetched, unpacked)
+from regroup.workers.environment import code_archive
+from regroup.workers.environment.code_archive import CodeError, fetched, unpacked
 
 Member = tuple[str, bytes, str]
 """Name, tar's type, target of a link."""
@@ -181,7 +181,10 @@ def test_what_is_no_archive_is_refused(blobs: Blobs, tmp_path: Path) -> None:
 
 def test_the_cache_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert code_archive.node_cache() == code_archive.node_cache() and code_archive.node_cache().stat().st_mode & 0o777 == 0o700
+    assert (
+        code_archive.node_cache() == code_archive.node_cache()
+        and code_archive.node_cache().stat().st_mode & 0o777 == 0o700
+    )
     code_archive.node_cache().rename(tmp_path / "elsewhere")
     (tmp_path / f"regroup-code-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CodeError, match="belongs to somebody else"):

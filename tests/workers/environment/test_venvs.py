@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.served import eventually
 
-from regroup.workers.agent.environment import venvs
+from regroup.workers.environment import venvs
+from tests.support.served import eventually
 
 
 def made(path: Path) -> None:

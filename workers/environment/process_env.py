@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.os import (node_facts, orphans)
-from regroup.workers.agent.environment.tracker_env import tracker_variables
+from regroup.workers.environment.tracker_env import tracker_variables
+from regroup.workers.os import node_facts, orphans
 
 _COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 _HIDDEN = ("RAY_", "AWS_", "GOOGLE_", "AZURE_", "REGROUP_DATABASE", "CUDA_VISIBLE_DEVICES", "PG")

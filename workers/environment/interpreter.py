@@ -18,9 +18,9 @@ from typing import Any
 
 import regroup
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.agent.environment import venvs
-from regroup.workers.agent.environment.process_env import zygote_environment
-from regroup.workers.agent.environment.pip_install import (Installer, InstallFailed, hider)
+from regroup.workers.environment import venvs
+from regroup.workers.environment.pip_install import Installer, InstallFailed, hider
+from regroup.workers.environment.process_env import zygote_environment
 from regroup.workers.os.node_facts import secret_values
 
 OLDEST = (3, 11)

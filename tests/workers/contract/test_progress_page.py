@@ -5,7 +5,7 @@ import time
 import pytest
 
 from regroup.workers.contract.messages import Phase
-from regroup.workers.rank.progress_page import (Progress, new_page)
+from regroup.workers.contract.progress_page import Progress, new_page
 
 
 @pytest.fixture

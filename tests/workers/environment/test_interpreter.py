@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.tiny_packages import flavours
 
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.agent.environment.interpreter import (JobPython, PythonUnfit)
+from regroup.workers.environment.interpreter import JobPython, PythonUnfit
+from tests.support.tiny_packages import flavours
 
 UNDERNEATH = os.path.realpath(sys.executable)
 """The Python that this environment was made from: it has nothing installed."""

@@ -7,11 +7,11 @@ import uuid
 from pathlib import Path
 
 import pytest
-from tests.support.served import (called, eventually)
-from tests.support.tiny_packages import (flavours, never_built, wheel)
 
-from regroup.workers.agent.environment.pip_install import (Installer, InstallFailed, PipLines, hider)
-from regroup.workers.agent.environment.venvs import Stopped
+from regroup.workers.environment.pip_install import Installer, InstallFailed, PipLines, hider
+from regroup.workers.environment.venvs import Stopped
+from tests.support.served import called, eventually
+from tests.support.tiny_packages import flavours, never_built, wheel
 
 
 def installer(tmp_path: Path, wheels: Path, said: list[str] | None = None, **options: object) -> Installer:
