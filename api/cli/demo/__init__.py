@@ -1,0 +1,1 @@
+"""`regroup demo`: train, kill a rank, compare with an undisturbed run."""
