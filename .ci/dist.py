@@ -1,0 +1,220 @@
+"""Build the distributions of regroup, and try them in clean environments.
+
+`python .ci/dist.py build` writes the sdist and the wheel to `dist/`. `python .ci/dist.py check` installs them, too.
+The check needs a package index, the packages `build` and `uv`, and about 500 MiB of temporary disk space.
+"""
+
+import argparse
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import urllib.request
+import venv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+DIST = ROOT / "dist"
+CONSTRAINTS = ROOT / "constraints.txt"
+PYTHONS = ("3.11", "3.12", "3.13")
+"""Versions that the classifiers of `pyproject.toml` name. The check tries those that this machine has."""
+NOT_INSTALLED = ("torch", "tokenizers", "pyarrow", "matplotlib", "pytest")
+"""Packages of the extras: the base installation must not install any of them."""
+_IGNORED = (".*", "__pycache__", "*.egg-info", "build", "dist", "demo")
+
+_UV = (sys.executable, "-m", "uv", "--no-python-downloads", "--no-config")
+
+_IMPORTS = f"""
+import importlib.util, sys
+import regroup, regroup.api.client, regroup.api.cli, regroup.service.spec
+regroup.Job, regroup.submit
+loaded = [name for name in ("ray", "numpy", *{NOT_INSTALLED!r}) if name in sys.modules]
+found = [name for name in {NOT_INSTALLED!r} if importlib.util.find_spec(name)]
+assert not loaded, f"the client imports {{loaded}}"
+assert not found, f"the base installation installs {{found}}"
+assert importlib.util.find_spec("regroup").origin.startswith(sys.prefix), regroup.__file__
+"""
+
+
+def build(folder: Path) -> tuple[Path, Path]:
+    """Build the sdist, and the wheel out of that sdist, from a copy of this tree; return both files.
+
+    The copy keeps files of earlier builds out of the distributions. The times in them are that of the last commit,
+    so that equal sources give equal files.
+    """
+    with tempfile.TemporaryDirectory(prefix="regroup-dist-") as scratch:
+        source = Path(scratch) / "source"
+        shutil.copytree(ROOT, source, symlinks=True, ignore=shutil.ignore_patterns(*_IGNORED))
+        _build(source, folder, "--sdist")
+        (sdist,) = folder.glob("regroup-*.tar.gz")
+        _build(_unpacked(sdist, Path(scratch)), folder, "--wheel")
+    (wheel,) = folder.glob("regroup-*.whl")
+    return sdist, wheel
+
+
+def build_wheel_of_tree(folder: Path) -> Path:
+    """Build the wheel without the detour by an sdist; return its file."""
+    with tempfile.TemporaryDirectory(prefix="regroup-dist-") as scratch:
+        source = Path(scratch) / "source"
+        shutil.copytree(ROOT, source, symlinks=True, ignore=shutil.ignore_patterns(*_IGNORED))
+        _build(source, folder, "--wheel")
+    (wheel,) = folder.glob("regroup-*.whl")
+    return wheel
+
+
+def check(sdist: Path, wheel: Path) -> None:
+    """Install the wheel with pip, and with uv on each supported Python of this machine; try the command line.
+
+    Raises:
+        SystemExit: an installation or a command failed; its output is on the terminal.
+    """
+    with tempfile.TemporaryDirectory(prefix="regroup-dist-") as scratch:
+        folder = Path(scratch)
+        direct = build_wheel_of_tree(folder)
+        if direct.read_bytes() != wheel.read_bytes():
+            sys.exit(f"dist: the wheel of {sdist.name} differs from the wheel of this tree")
+        with _stage("pip install"):
+            environment = folder / "pip"
+            venv.create(environment, with_pip=True)
+            python = environment / "bin" / "python"
+            _run(python, "-m", "pip", "install", "-qq", "--constraint", CONSTRAINTS, wheel)
+            _run(python, "-m", "pip", "check")
+            _try(environment)
+        for version, interpreter in _interpreters():
+            with _stage(f"uv pip install, Python {version}"):
+                environment = folder / f"uv-{version}"
+                _uv("venv", "--quiet", "--python", interpreter, environment)
+                target = ("--python", environment / "bin" / "python")
+                _uv("pip", "install", "--quiet", *target, "--constraint", CONSTRAINTS, wheel)
+                _uv("pip", "check", "--quiet", *target)
+                _try(environment)
+        with _stage("regroup serve"):
+            _serve(folder / "pip", folder / "state")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Build, and check if asked to."""
+    parser = argparse.ArgumentParser(description="Build the distributions of regroup, and try them.")
+    parser.add_argument("command", choices=("build", "check"))
+    command = parser.parse_args(arguments).command
+    shutil.rmtree(DIST, ignore_errors=True)
+    DIST.mkdir()
+    with _stage("build"):
+        sdist, wheel = build(DIST)
+    for path in (sdist, wheel):
+        print(f"dist: {path.relative_to(ROOT)}, {path.stat().st_size / 1e6:.2f} MB")
+    if command == "check":
+        check(sdist, wheel)
+
+
+def _build(source: Path, folder: Path, kind: str) -> None:
+    os.environ.setdefault("SOURCE_DATE_EPOCH", _commit_time())
+    _run(sys.executable, "-m", "build", "--no-isolation", kind, "--outdir", folder, source, is_quiet=True)
+
+
+def _commit_time() -> str:
+    """Return the time of the last commit in seconds since 1970; a fixed one if there is no history."""
+    command = ["git", "log", "-1", "--format=%ct"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else "1767225600"
+
+
+def _unpacked(sdist: Path, folder: Path) -> Path:
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / sdist.name.removesuffix(".tar.gz")
+
+
+def _try(environment: Path) -> None:
+    """Run the command line and import the client, outside of this tree."""
+    binaries = environment / "bin"
+    _run(binaries / "python", "-c", _IMPORTS, cwd=environment)
+    _run(binaries / "regroup", "--help", cwd=environment, is_quiet=True)
+    shown = _run(binaries / "regroup", "--version", cwd=environment, is_quiet=True)
+    print(f"dist: {environment.name}: regroup {shown.strip()}")
+
+
+def _serve(environment: Path, state_dir: Path) -> None:
+    """Start a server with its local Ray, ask for its readiness, and end both."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    regroup = environment / "bin" / "regroup"
+    where = ("--state-dir", state_dir)
+    # Without nodes for training: they need the worker extra.
+    command = [regroup, "serve", *where, "--port", str(port), "--local-nodes", "0"]
+    server = subprocess.Popen(command, cwd=environment, env=_environment())
+    try:
+        deadline_s = time.monotonic() + 120
+        while not _is_ready(f"http://127.0.0.1:{port}/readyz"):
+            if time.monotonic() > deadline_s or server.poll() is not None:
+                sys.exit(f"dist: regroup serve was not ready within 120 s (exit code {server.poll()})")
+            time.sleep(0.2)
+    finally:
+        server.terminate()
+        server.wait(30)
+        _run(regroup, "down", *where, cwd=environment)
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+def _interpreters() -> Iterator[tuple[str, str]]:
+    """Yield version and path of each supported Python that this machine has."""
+    for version in PYTHONS:
+        if found := _interpreter(version):
+            yield version, found
+        else:
+            print(f"dist: Python {version} is not on this machine; not tried")
+
+
+def _interpreter(version: str) -> str | None:
+    command = [*_UV, "python", "find", "--no-project", version]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    if found.returncode == 0:
+        return found.stdout.strip()
+    # uv does not search the versions of pyenv.
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    return next((str(path) for path in sorted(pyenv.glob(f"{version}.*/bin/python"))), None)
+
+
+def _uv(*arguments: str | Path) -> None:
+    _run(*_UV, *arguments)
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment without the paths of this tree and of an active virtual environment."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+
+
+def _run(*command: str | Path, cwd: Path = ROOT, is_quiet: bool = False) -> str:
+    """Run a command to its end and return its output; print the output unless `is_quiet`, or if it fails."""
+    to_text = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    done = subprocess.run(command, cwd=cwd, env=_environment(), check=False, **to_text)
+    if done.returncode != 0 or not is_quiet:
+        print(done.stdout, end="", flush=True)
+    if done.returncode != 0:
+        sys.exit(f"dist: failed with exit code {done.returncode}: {' '.join(map(str, command))[:200]}")
+    return done.stdout
+
+
+@contextlib.contextmanager
+def _stage(name: str) -> Iterator[None]:
+    started_s = time.monotonic()
+    yield
+    print(f"dist: {name} took {time.monotonic() - started_s:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
