@@ -1,14 +1,14 @@
-# Every target does its own set-up. `make demo` and `make test` are all that a bare Linux machine needs.
+# Every target runs the set-up first. A bare Linux machine needs only `make demo` and `make test`.
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help setup demo test test-all check format docs bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-resize bench-prediction clean
+.PHONY: help setup demo test test-all check format docs dist dist-check bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-resize bench-prediction clean
 
-help: ## this list
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 
-setup: $(STAMP) ## make .venv; done again when constraints.txt or pyproject.toml changed or it was interrupted
+setup: $(STAMP) ## create .venv; again after a change of constraints.txt or pyproject.toml, or an interruption
 
 $(STAMP): constraints.txt pyproject.toml .ci/setup
 	@.ci/setup $(STAMP)
@@ -16,54 +16,63 @@ $(STAMP): constraints.txt pyproject.toml .ci/setup
 demo: $(STAMP) ## train on text, kill a rank half-way, compare with an undisturbed run (3 minutes)
 	@$(BIN)/python -m regroup.api.cli demo
 
-test: $(STAMP) ## everything but the tests marked slow
+test: $(STAMP) ## run the tests that are not marked slow
 	@$(BIN)/python -m pytest -m "not slow"
 
-# Tests that strike whole clusters look at the whole machine, and have it to themselves; the others run three at a time,
-# which saves five and a half minutes.
-test-all: $(STAMP) ## every test but soaks, which bench-faults judges at full length
-	@$(BIN)/python -m pytest -m "not soak" -n 3 --ignore tests/e2e
+# End-to-end tests inspect the whole machine and need it for themselves. The others run three at a time, and their
+# coverage is measured: the percentage is printed, and build/coverage/index.html shows every line.
+test-all: $(STAMP) ## run all tests except soaks (bench-faults runs those at full length); report coverage
+	@$(BIN)/python -m pytest -m "not soak" -n 3 --ignore tests/e2e --cov --cov-report=html
+	@echo "coverage of the test processes, without tests/e2e: $$($(BIN)/coverage report --format=total) % of lines"
 	@$(BIN)/python -m pytest -m "not soak" tests/e2e
 
-check: $(STAMP) ## style, types, import rules
+check: $(STAMP) ## check style, types, import rules, spelling and phrases
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports
+	@$(BIN)/codespell
+	@$(BIN)/python -m tests.support.language
 
-format: $(STAMP) ## rewrite to the house style
+format: $(STAMP) ## reformat the code and apply automatic fixes
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-docs: $(STAMP) ## write again what is generated: states, commands, spec, API, dashboard
+docs: $(STAMP) ## regenerate the generated pages: states, commands, spec, API, dashboard
 	@$(BIN)/python docs/generate.py
 
-bench-recovery: $(STAMP) ## kill to first new step, beside Ray Train
+dist: $(STAMP) ## build the sdist and the wheel in dist/
+	@$(BIN)/python .ci/dist.py build
+
+dist-check: $(STAMP) ## build both and install the wheel in clean environments, with pip and uv (1 minute)
+	@$(BIN)/python .ci/dist.py check
+
+bench-recovery: $(STAMP) ## time from a kill to the next step, compared with Ray Train
 	@$(BIN)/python -m benchmarks.recovery --json benchmarks/results/recovery.json
 
-bench-overhead: $(STAMP) ## a supervised step beside a bare torch loop
+bench-overhead: $(STAMP) ## cost of a supervised step, compared with a bare torch loop
 	@$(BIN)/python -m benchmarks.overhead --json benchmarks/results/overhead.json
 
-bench-functions: $(STAMP) ## recovery of a training function beside the built-in trainer's
+bench-functions: $(STAMP) ## recovery of a training function, compared with the built-in trainer
 	@$(BIN)/python -m benchmarks.functions --json benchmarks/results/functions.json
 
-bench-parallel: $(STAMP) ## the trainer's layouts beside hand-written torch loops of the same layouts
+bench-parallel: $(STAMP) ## throughput of each layout, compared with hand-written torch loops
 	@$(BIN)/python -m benchmarks.parallel --json benchmarks/results/parallel.json
 
-bench-scheduler: $(STAMP) ## a look at the queue of 10,000 nodes, and a week of 16,384 GPUs
+bench-scheduler: $(STAMP) ## one scheduling pass over 10,000 nodes, and a simulated week of 16,384 GPUs
 	@$(BIN)/python -m benchmarks.scheduler --json benchmarks/results/scheduler.json
 
-bench-resize: $(STAMP) ## the gap when a job changes its size, beside Ray Train
+bench-resize: $(STAMP) ## pause while a job is resized, compared with Ray Train
 	@$(BIN)/python -m benchmarks.resize --json benchmarks/results/resize.json
 
-bench-faults: $(STAMP) ## what each kind of failure costs, twenty of each
+bench-faults: $(STAMP) ## cost of each kind of failure, twenty trials each
 	@$(BIN)/python -m benchmarks.faults --json benchmarks/results/faults.json
 
-bench-prediction: $(STAMP) ## steps that the planner predicts after a probe, beside real ones
+bench-prediction: $(STAMP) ## step times that the planner predicts after a probe, compared with real ones
 	@$(BIN)/python -m benchmarks.prediction --json benchmarks/results/prediction.json
 
-bench-planner: $(STAMP) ## the planner's predictions beside what others measured; DATA=measured-configurations.csv
+bench-planner: $(STAMP) ## the planner's predictions, compared with published runs; DATA=measured-configurations.csv
 	@$(BIN)/python -m benchmarks.planner --json benchmarks/results/planner.json $(if $(DATA),--data $(DATA))
 
-clean: ## remove what was built here
-	rm -rf $(VENV) build dist demo *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+clean: ## remove all build products
+	rm -rf $(VENV) build dist demo *.egg-info .coverage* .pytest_cache .ruff_cache .hypothesis .import_linter_cache

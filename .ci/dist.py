@@ -14,19 +14,20 @@ import sys
 import tarfile
 import tempfile
 import time
+import tomllib
 import urllib.request
 import venv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-DIST = ROOT / "dist"
 CONSTRAINTS = ROOT / "constraints.txt"
 PYTHONS = ("3.11", "3.12", "3.13")
 """Versions that the classifiers of `pyproject.toml` name. The check tries those that this machine has."""
 NOT_INSTALLED = ("torch", "tokenizers", "pyarrow", "matplotlib", "pytest")
 """Packages of the extras: the base installation must not install any of them."""
-_IGNORED = (".*", "__pycache__", "*.egg-info", "build", "dist", "demo")
+SOURCES = ("api", "service", "workers", "regroup")
+PAGES = ("pyproject.toml", "MANIFEST.in", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 
 _UV = (sys.executable, "-m", "uv", "--no-python-downloads", "--no-config")
 
@@ -45,30 +46,28 @@ assert importlib.util.find_spec("regroup").origin.startswith(sys.prefix), regrou
 def build(folder: Path) -> tuple[Path, Path]:
     """Build the sdist, and the wheel out of that sdist, from a copy of this tree; return both files.
 
-    The copy keeps files of earlier builds out of the distributions. The times in them are that of the last commit,
+    The copy keeps files of earlier builds out of the distributions. Their timestamps are the time of the last commit,
     so that equal sources give equal files.
     """
     with tempfile.TemporaryDirectory(prefix="regroup-dist-") as scratch:
-        source = Path(scratch) / "source"
-        shutil.copytree(ROOT, source, symlinks=True, ignore=shutil.ignore_patterns(*_IGNORED))
-        _build(source, folder, "--sdist")
+        _build(_copy(Path(scratch)), folder, "--sdist")
         (sdist,) = folder.glob("regroup-*.tar.gz")
-        _build(_unpacked(sdist, Path(scratch)), folder, "--wheel")
+        with tarfile.open(sdist) as archive:
+            archive.extractall(scratch, filter="data")
+        _build(Path(scratch) / sdist.name.removesuffix(".tar.gz"), folder, "--wheel")
     (wheel,) = folder.glob("regroup-*.whl")
     return sdist, wheel
 
 
 def build_wheel_of_tree(folder: Path) -> Path:
-    """Build the wheel without the detour by an sdist; return its file."""
+    """Build the wheel from a copy of this tree, not from an sdist; return its file."""
     with tempfile.TemporaryDirectory(prefix="regroup-dist-") as scratch:
-        source = Path(scratch) / "source"
-        shutil.copytree(ROOT, source, symlinks=True, ignore=shutil.ignore_patterns(*_IGNORED))
-        _build(source, folder, "--wheel")
+        _build(_copy(Path(scratch)), folder, "--wheel")
     (wheel,) = folder.glob("regroup-*.whl")
     return wheel
 
 
-def check(sdist: Path, wheel: Path) -> None:
+def check(wheel: Path) -> None:
     """Install the wheel with pip, and with uv on each supported Python of this machine; try the command line.
 
     Raises:
@@ -76,9 +75,6 @@ def check(sdist: Path, wheel: Path) -> None:
     """
     with tempfile.TemporaryDirectory(prefix="regroup-dist-") as scratch:
         folder = Path(scratch)
-        direct = build_wheel_of_tree(folder)
-        if direct.read_bytes() != wheel.read_bytes():
-            sys.exit(f"dist: the wheel of {sdist.name} differs from the wheel of this tree")
         with _stage("pip install"):
             environment = folder / "pip"
             venv.create(environment, with_pip=True)
@@ -94,23 +90,44 @@ def check(sdist: Path, wheel: Path) -> None:
                 _uv("pip", "install", "--quiet", *target, "--constraint", CONSTRAINTS, wheel)
                 _uv("pip", "check", "--quiet", *target)
                 _try(environment)
+        with _stage("resolution of the extras"):
+            for extra in _extras():
+                target = ("--python", folder / "pip" / "bin" / "python", "--constraint", CONSTRAINTS)
+                _uv("pip", "install", "--quiet", "--dry-run", *target, f"regroup[{extra}] @ {wheel.as_uri()}")
         with _stage("regroup serve"):
             _serve(folder / "pip", folder / "state")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Build, and check if asked to."""
+    """Build, and check if `check` is given."""
     parser = argparse.ArgumentParser(description="Build the distributions of regroup, and try them.")
     parser.add_argument("command", choices=("build", "check"))
-    command = parser.parse_args(arguments).command
-    shutil.rmtree(DIST, ignore_errors=True)
-    DIST.mkdir()
+    parser.add_argument("--directory", type=Path, default=ROOT / "dist", help="folder of the files; emptied first")
+    options = parser.parse_args(arguments)
+    shutil.rmtree(options.directory, ignore_errors=True)
+    options.directory.mkdir(parents=True)
     with _stage("build"):
-        sdist, wheel = build(DIST)
+        sdist, wheel = build(options.directory)
     for path in (sdist, wheel):
-        print(f"dist: {path.relative_to(ROOT)}, {path.stat().st_size / 1e6:.2f} MB")
-    if command == "check":
-        check(sdist, wheel)
+        print(f"dist: {path}, {path.stat().st_size / 1e6:.2f} MB")
+    if options.command == "check":
+        check(wheel)
+
+
+def _copy(folder: Path) -> Path:
+    """Copy the sources of the distributions below `folder`, links as links; return the copy."""
+    source = folder / "source"
+    source.mkdir()
+    for name in SOURCES:
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in PAGES:
+        shutil.copy(ROOT / name, source / name)
+    return source
+
+
+def _extras() -> list[str]:
+    """Return the names of all extras."""
+    return list(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 
 
 def _build(source: Path, folder: Path, kind: str) -> None:
@@ -123,12 +140,6 @@ def _commit_time() -> str:
     command = ["git", "log", "-1", "--format=%ct"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else "1767225600"
-
-
-def _unpacked(sdist: Path, folder: Path) -> Path:
-    with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
-    return folder / sdist.name.removesuffix(".tar.gz")
 
 
 def _try(environment: Path) -> None:

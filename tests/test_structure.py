@@ -1,4 +1,4 @@
-"""The house keeps its rules: links, arrows, sizes, words, and what the installed wheel holds and needs."""
+"""The house keeps its rules: links, arrows, sizes, words, and the set-up."""
 
 import ast
 import os
@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from zipfile import ZipFile
 
 import pytest
 
@@ -128,69 +127,3 @@ def test_set_up_is_done_again_after_a_change_or_an_interruption(tmp_path: Path) 
         assert not up_to_date(), name
         os.utime(stamp, (later + 10, later + 10))
         assert up_to_date()
-
-
-# ------------------------------------------------------------------------------------------------ the wheel
-
-
-def test_the_wheel_holds_every_module_and_migration_and_nothing_at_the_top(wheel: Path) -> None:
-    names = set(ZipFile(wheel).namelist())
-    modules = {
-        f"regroup/{path.relative_to(ROOT)}"
-        for name in PACKAGES
-        for path in (ROOT / name).rglob("*")
-        if path.suffix in (".py", ".mako", ".ini") and "__pycache__" not in path.parts
-    }
-    assert modules - names == set()
-    assert {name.split("/")[0] for name in names} == {"regroup", f"{wheel.name.split('-py3')[0]}.dist-info"}
-
-
-def test_a_project_with_packages_of_the_same_names_is_undisturbed(installed: Path, neighbour: Path) -> None:
-    source = """
-        import api, service, workers
-        import regroup.api, regroup.service.spec.job, regroup.workers.contract.messages
-        assert {api.OWNER, service.OWNER, workers.OWNER} == {"the user"}
-        assert regroup.service is not service
-    """
-    script = neighbour / "train.py"
-    script.write_text("\n".join(line.strip() for line in source.splitlines()))
-    run(installed / "bin" / "python", script, cwd=neighbour, PYTHONPATH=str(neighbour))
-
-
-def test_the_command_line_works_beside_packages_of_the_same_names(installed: Path, neighbour: Path) -> None:
-    shown = run(installed / "bin" / "regroup", "--help", cwd=neighbour, PYTHONPATH=str(neighbour))
-    assert "submit" in shown.stdout
-
-
-# ------------------------------------------------------------------------------------------------ what each side needs
-
-IMPORT_ALL = """
-import importlib, pkgutil, sys
-absent, skipped, *packages = [part.split(",") for part in sys.argv[1:]]
-for name in absent:
-    sys.modules[name] = None  # importing it raises ImportError
-for package in packages[0]:
-    module = importlib.import_module(package)
-    for found in pkgutil.walk_packages(getattr(module, "__path__", []), package + "."):
-        if not found.name.startswith(tuple(skipped)) and not found.name.endswith(".__main__"):
-            importlib.import_module(found.name)
-            print(found.name)
-"""
-
-
-def test_the_control_plane_imports_without_what_only_workers_have(installed: Path) -> None:
-    absent = "torch,tokenizers,safetensors"
-    skipped = "regroup.service.store.migrations"  # run by Alembic, not imported
-    imported = run(
-        installed / "bin" / "python", "-c", IMPORT_ALL, absent, skipped, "regroup.api,regroup.service", cwd=installed
-    )
-    assert "regroup.service.spec.job" in imported.stdout
-
-
-def test_the_ranks_import_without_what_only_the_control_plane_has(installed: Path) -> None:
-    absent = "ray,fastapi,pydantic,sqlalchemy,alembic,structlog,typer,httpx2,uvicorn"
-    # The Ray actors of the workers, the adapter to Ray Train, and what drives Ray Data.
-    actors = "regroup.workers.agent.agent,regroup.workers.agent.standby"
-    skipped = f"{actors},regroup.workers.rank.ray_train.,regroup.workers.data.prepare.ray_pipeline"
-    imported = run(installed / "bin" / "python", "-c", IMPORT_ALL, absent, skipped, "regroup.workers", cwd=installed)
-    assert "regroup.workers.contract.messages" in imported.stdout

@@ -14,9 +14,9 @@ Spec = Callable[..., dict[str, Any]]
 
 def test_an_unknown_field_is_refused_with_its_path(served: Served, spec: Spec) -> None:
     with pytest.raises(ApiError) as refused:
-        served.client.submit({**spec("x"), "trainig": {}})
+        served.client.submit({**spec("x"), "trainig": {}})  # codespell:ignore trainig
     assert refused.value.problem.status == 422
-    assert "trainig" in str(refused.value)
+    assert "trainig" in str(refused.value)  # codespell:ignore trainig
 
 
 def test_an_impossible_layout_is_refused(served: Served, spec: Spec) -> None:

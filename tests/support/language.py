@@ -26,7 +26,7 @@ from .language_texts import Text, texts_of
 ROOT = Path(__file__).resolve().parents[2]
 RULES_FILE = Path(__file__).with_name("phrases.toml")
 CLEAN_FILE = Path(__file__).with_name("clean_paths.txt")
-_EXEMPT = ("tests/support/phrases.toml",)  # its comments and examples show what to avoid
+_EXEMPT = ("tests/support/phrases.toml", "tests/test_language.py")  # they quote the phrases to avoid
 _SENTENCE = re.compile(r"\S.*?(?:[.?!:](?=\s|$)|$)")
 _PARTICIPLE = re.compile(r"(ing|ed)$")
 _IMPERATIVE_RULE = "D401"  # ruff knows verbs that are not in the imperative: Returns, Returning, Returned
@@ -194,10 +194,12 @@ def _moods(paths: Sequence[Path]) -> Iterator[Violation]:
     """Yield docstrings that start with a verb which is not in the imperative, as ruff finds them."""
     if not paths:
         return
-    convention = 'lint.pydocstyle.convention="google"'
+    # A fixture is a value for its tests, like a property.
+    settings = ('lint.pydocstyle.convention="google"', 'lint.pydocstyle.property-decorators=["pytest.fixture"]')
+    options = [text for setting in settings for text in ("--config", setting)]
     ruff = Path(sys.executable).with_name("ruff")
-    select = ("--isolated", "--no-cache", "--select", _IMPERATIVE_RULE, "--config", convention)
-    command = [str(ruff), "check", *select, "--output-format", "json", "--", *map(str, paths)]
+    command = [str(ruff), "check", "--isolated", "--no-cache", "--select", _IMPERATIVE_RULE, *options]
+    command += ["--output-format", "json", "--", *map(str, paths)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     for item in json.loads(done.stdout):
         path = str(Path(item["filename"]).relative_to(ROOT))

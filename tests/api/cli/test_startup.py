@@ -62,7 +62,7 @@ def test_the_verbs_are_these() -> None:
 
 def test_a_wrong_command_line_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("submit") == exit_codes.USAGE
-    assert run("sumbit", "x") == exit_codes.USAGE
+    assert run("sumbit", "x") == exit_codes.USAGE  # codespell:ignore sumbit
     assert capsys.readouterr().out == ""
 
 
@@ -73,7 +73,7 @@ def test_a_refused_spec_is_a_line_a_field_on_standard_error(tmp_path: Path, caps
     out, err = capsys.readouterr()
     assert out == ""
     lines = err.splitlines()
-    assert "error: traning: unknown field (got {})" in lines
+    assert "error: traning: unknown field (got {})" in lines  # codespell:ignore traning
     assert any(line.startswith("error: name:") and "'Bad'" in line for line in lines)
     assert any(line.startswith("error: training: ") for line in lines)
     assert any(line.startswith("error: layout.dp.min:") for line in lines)

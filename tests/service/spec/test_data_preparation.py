@@ -60,7 +60,7 @@ def test_a_recipe_has_the_trainers_sequence_and_the_functions_code() -> None:
     ("prepare", "path", "words"),
     [
         ({"format": "csv"}, "workload.data.prepare.format", "'jsonl'"),
-        ({"trian": []}, "workload.data.prepare.trian", "unknown field"),
+        ({"trian": []}, "workload.data.prepare.trian", "unknown field"),  # codespell:ignore trian
         ({"train": []}, "workload.data.prepare.train", "at least 1"),
         ({"function": "make"}, "workload.data.prepare.function", "pattern"),
         ({"function": "a:b", "field": "body"}, "workload.data.prepare", "field is a matter of packing"),

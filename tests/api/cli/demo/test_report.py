@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from regroup.api.cli.demo.runner import (EXAMPLE, plan)
-from regroup.api.cli.demo.report import (Run, judge, matching, summary, unigram_entropy, write)
+from regroup.api.cli.demo.report import Run, judge, matching, summary, unigram_entropy, write
+from regroup.api.cli.demo.runner import EXAMPLE, plan
 from regroup.service.spec.job import parse_spec
 
 DIGEST = {"parameters": "ab", "samples": "cd"}
