@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from regroup.api.live.job_view import (Incident, JobView)
+from regroup.api.live.job_view import Incident, JobView
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from regroup.api.client.discovery import (connect, feed)
-from regroup.api.cli.demo.report import (Run, summary, unigram_entropy, write)
-from regroup.api.live.follow import (Lines, Screen, display, follow)
+from regroup.api.cli.demo.report import Run, summary, unigram_entropy, write
 from regroup.api.cli.spec_input.spec_file import read_spec
-from regroup.service.local.marked_processes import (end_marked, environment_below)
-from regroup.api.live.job_view import (JobView, planned)
-from regroup.service.domain.errors import (RegroupError, UnavailableError)
+from regroup.api.client.discovery import connect, feed
+from regroup.api.live.follow import Lines, Screen, display, follow
+from regroup.api.live.job_view import JobView, planned
+from regroup.service.domain.errors import RegroupError, UnavailableError
+from regroup.service.local.marked_processes import end_marked, environment_below
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "pretrain-cpython.yaml"
 
