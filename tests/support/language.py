@@ -155,7 +155,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("paths", nargs="*", help="files, folders or globs; the enforced paths when left out")
     parser.add_argument("--report", action="store_true", help="print every violation (the default)")
     parser.add_argument("--summary", action="store_true", help="print the number of violations of each file and hint")
+    parser.add_argument("--message", type=Path, metavar="FILE", help="check the subject of the commit message in FILE")
     options = parser.parse_args(arguments)
+    if options.message:
+        problems = list(check_subject(options.message.read_text().partition("\n")[0]))
+        print(*(f"commit subject: {problem}" for problem in problems), sep="\n", end="\n" if problems else "")
+        return 1 if problems else 0
     found = check_files(project_files([_relative(path) for path in options.paths]) if options.paths else clean_files())
     if options.summary:
         for heading, key in (("file", "path"), ("hint", "hint")):
