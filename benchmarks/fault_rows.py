@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks import stats
 from benchmarks.peers.workload import RANKS
-from regroup.service.chaos.fault_plan import LOSES_A_NODE, Blow, Plan, fault, spaced
+from regroup.service.chaos.fault_plan import LOSES_A_NODE, Plan, PlannedFault, fault, spaced
 from regroup.service.chaos.observation import Fallen, Record
 
 _PHASES = ("forward", "backward", "optimizer")
@@ -28,10 +28,10 @@ def plan_of(row: str, injections: int, seed: int) -> Plan:
             faults = tuple(fault(do, draw.randrange(RANKS), step, draw.choice(_PHASES)) for step in at)
             return Plan(row, seed, steps, faults)
         case "supervisor":
-            return Plan(row, seed, steps, (), tuple(Blow("kill_supervisor", step) for step in at))
+            return Plan(row, seed, steps, (), tuple(PlannedFault("kill_supervisor", step) for step in at))
         case _:
             kinds = [sorted(LOSES_A_NODE)[number % 2] for number in range(injections)]
-            blows = tuple(Blow(do, step, draw.randrange(2)) for do, step in zip(kinds, at, strict=True))
+            blows = tuple(PlannedFault(do, step, draw.randrange(2)) for do, step in zip(kinds, at, strict=True))
             return Plan(row, seed, steps, (), blows, {"snapshot": OFTEN_MIRRORED})
 
 

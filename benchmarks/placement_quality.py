@@ -20,7 +20,7 @@ from benchmarks.placement_optimum import gaps
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import Level, Node
 from regroup.service.policy.placement.link_speeds import GPU_LINKS, Links, LinkSpeed
-from regroup.service.policy.placement.place import Demand, Placement, Site, place
+from regroup.service.policy.placement.place import Demand, NodeIndex, Placement, place
 from regroup.service.policy.placement.traffic import Work, axes
 
 SEED = 20261122
@@ -152,7 +152,7 @@ def _ours(nodes: Sequence[Node], spots: Sequence[Spot], links: Links) -> Arm:
     domains = [node.domains for node in nodes]
 
     def placing(demand: Demand, free: Sequence[int], chance: random.Random) -> list[Spot] | None:
-        site = Site(replace(node, free_gpus=each) for node, each in zip(nodes, free, strict=True))
+        site = NodeIndex(replace(node, free_gpus=each) for node, each in zip(nodes, free, strict=True))
         placed = place(demand, site, links)
         return spots_of(placed, index, domains) if isinstance(placed, Placement) else None
 

@@ -24,8 +24,8 @@ from benchmarks.output import arguments, write_result
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import Node
 from regroup.service.policy.placement.place import Demand, Placement, place
-from regroup.service.policy.scheduling.decide import Turn, decide
-from regroup.service.policy.scheduling.entries import Priority, Running, Size, Waiting
+from regroup.service.policy.scheduling.decide import Admission, decide
+from regroup.service.policy.scheduling.entries import Priority, RunningJob, Size, WaitingJob
 from regroup.service.policy.scheduling.quota import Quota
 from regroup.service.simulator.simulator import simulate
 from regroup.service.simulator.traces import ClusterPart, failures, jobs, nodes_of
@@ -41,7 +41,7 @@ _WEEK_S = 7 * 86400.0
 _REPAIR_S = 4 * 3600.0
 _QUALITY = "benchmarks.placement_quality"
 
-Scene = tuple[list[Waiting], list[Node], list[Running], dict[str, Quota]]
+Scene = tuple[list[WaitingJob], list[Node], list[RunningJob], dict[str, Quota]]
 
 
 def scene(nodes: int, waiting: int, load: float = LOAD, seed: int = SEED) -> Scene:
@@ -49,7 +49,7 @@ def scene(nodes: int, waiting: int, load: float = LOAD, seed: int = SEED) -> Sce
     rng = random.Random(seed)
     cluster = {node.id: node for node in nodes_of(ClusterPart(nodes=nodes, nodes_per_domain=8, nodes_per_zone=256))}
     free = dict.fromkeys(cluster, _DEVICES)
-    running: list[Running] = []
+    running: list[RunningJob] = []
     left, order = int(load * nodes * _DEVICES), iter(cluster)
     at = next(order)
     while left > 0:
@@ -62,7 +62,7 @@ def scene(nodes: int, waiting: int, load: float = LOAD, seed: int = SEED) -> Sce
             missing -= seats[-1][1]
         name = f"r{len(running)}"
         running.append(
-            Running(
+            RunningJob(
                 name, name, _demand(ranks), tuple(seats), project=_project(rng), priority=rng.choice(list(Priority)),
                 since_s=-rng.uniform(0, 1e5), ends_s=rng.uniform(0, 1e5),
             )
@@ -80,7 +80,7 @@ def look_s(nodes: int, waiting: int, trials: int) -> Mapping[str, Any]:
     for seed in range(SEED, SEED + SCENES):
         shown = scene(nodes, waiting, seed=seed)
         decisions, seconds = timed(lambda shown=shown: decide(*shown, now_s=0.0), trials)
-        turns = sum(isinstance(each, Turn) for each in decisions)
+        turns = sum(isinstance(each, Admission) for each in decisions)
         looks.append({"seed": seed, "running": len(shown[2]), "turns": turns, "s": seconds})
     mean_s = statistics.mean(look["s"] for look in looks)
     return {"nodes": nodes, "waiting": waiting, "s": mean_s, "scenes": looks}
@@ -140,10 +140,10 @@ def _demand(ranks: int) -> Demand:
     return Demand(ranks, 1, "cuda", 4)
 
 
-def _waiting(name: str, rng: random.Random) -> Waiting:
+def _waiting(name: str, rng: random.Random) -> WaitingJob:
     ranks = _ranks(rng)
     size = Size(Layout(dp_shard=ranks), _demand(ranks))
-    return Waiting(
+    return WaitingJob(
         name, name, (size,), project=_project(rng), priority=rng.choice(list(Priority)),
         queued_s=-rng.uniform(0, 5e4), longest_s=rng.choice([None, rng.uniform(10, 1e5)]),
     )  # fmt: skip

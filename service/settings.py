@@ -70,7 +70,7 @@ class Settings(BaseSettings):
     """Ports that ranks, stores and supervisors (datagrams) listen on, e.g. `20000-29999`; any free ones if absent."""
 
     gang_timeout_s: float = Field(60.0, gt=0)
-    """All grants of a job, and the supervisor's first word, are there within this, or all are given back."""
+    """All reservations of a job, and the supervisor's first word, are there within this, or all are given back."""
     spare_wait_s: float = Field(30.0, gt=0)
     """A job that lost a node holds the others for so long while none can take its place; then it queues again."""
     node_half_life_s: float = Field(3600.0, gt=0)
@@ -94,7 +94,7 @@ class Settings(BaseSettings):
     lease_s: float = Field(15.0, gt=1)
     """How long a leader leads without renewing."""
     reap_every_s: float = Field(30.0, gt=0)
-    """Time between searches for actors and grants that no live job owns."""
+    """Time between searches for actors and reservations that no live job owns."""
 
     @field_validator("topology_labels")
     @classmethod

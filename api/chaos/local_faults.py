@@ -38,7 +38,7 @@ class Struck:
     """Processes that were stopped and wait to be thawed."""
 
 
-class LocalStrikes:
+class LocalFaults:
     """What can be done to the platform of one state directory."""
 
     def __init__(self, state_dir: Path) -> None:

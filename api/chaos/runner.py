@@ -13,7 +13,7 @@ from regroup.api.chaos.recorder import LoadableCheckpoints, recorded
 from regroup.api.chaos.server_process import LocalService
 from regroup.api.client.client import ApiError, Client
 from regroup.api.schemas.jobs import Job
-from regroup.service.chaos.fault_plan import LOSES_A_NODE, Blow, Plan
+from regroup.service.chaos.fault_plan import LOSES_A_NODE, Plan, PlannedFault
 from regroup.service.chaos.observation import Fallen, Record
 from regroup.service.domain.states import JobState
 
@@ -83,7 +83,7 @@ class _Course:
             for stack in self.client.stacks(self.job_id):
                 self.tell(f"  rank {stack.rank}: {stack.model_dump()}")
 
-    def _has_come(self, blow: Blow, job: Job) -> bool:
+    def _has_come(self, blow: PlannedFault, job: Job) -> bool:
         if job.step < blow.after_step:
             return False
         if blow.while_recovering:
@@ -95,7 +95,7 @@ class _Course:
         is_back = back and job.state == JobState.RUNNING and not self._open
         return is_back and (is_mirrored or blow.do not in (*LOSES_A_NODE, "kill_agent"))
 
-    def _fall(self, blow: Blow, job: Job) -> None:
+    def _fall(self, blow: PlannedFault, job: Job) -> None:
         struck = self._strike(blow, job)
         self.tell(f"step {job.step}: {struck.what}")
         self.fallen.append(Fallen(blow.do, struck.what, struck.time_s, job.step, job.generation))
@@ -106,7 +106,7 @@ class _Course:
         if blow.do == "kill_supervisor":
             self._see_again_soon()
 
-    def _strike(self, blow: Blow, job: Job) -> Struck:
+    def _strike(self, blow: PlannedFault, job: Job) -> Struck:
         strikes = self.service.strikes
         match blow.do:
             case "kill_server":

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from regroup.api.chaos.local_faults import LocalStrikes
+from regroup.api.chaos.local_faults import LocalFaults
 from regroup.api.client.client import Client
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.local import marked_processes, ray_cluster
@@ -33,7 +33,7 @@ class LocalService:
         """Serve from `folder`/state. `environment`: settings, REGROUP_*."""
         self.state_dir = folder / "state"
         self.slots = slots
-        self.strikes = LocalStrikes(self.state_dir)
+        self.strikes = LocalFaults(self.state_dir)
         self.late: Mapping[int, str] = {}
         """What did not end by itself and was killed on leaving: pid → command."""
         self._nodes, self._log = nodes, folder / "server.log"

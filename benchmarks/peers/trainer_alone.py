@@ -19,7 +19,7 @@ import torch.distributed as dist
 from benchmarks import gated_trainer
 from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_PER_RANK
 from regroup.workers.contract.messages import Buffers, Join, Message, Restore, StepRow, WantBuffers
-from regroup.workers.contract.progress_page import PAGE_BYTES, Progress
+from regroup.workers.contract.progress_page import PAGE_BYTES, ProgressPage
 from regroup.workers.rank.context import Context
 from regroup.workers.rank.malloc_tuning import keep_freed_memory
 from regroup.workers.train import trainer
@@ -84,7 +84,7 @@ def main() -> None:
     page = os.memfd_create("progress")
     os.ftruncate(page, PAGE_BYTES)
     agent = _Agent()
-    trainer.train(Context(join, agent, torch.device("cpu"), Progress(page)))
+    trainer.train(Context(join, agent, torch.device("cpu"), ProgressPage(page)))
     if rank == 0:
         Path(settings.losses).write_text(json.dumps(agent.losses))
     dist.destroy_process_group()

@@ -23,7 +23,7 @@ STRIKES_THE_JOB = LOSES_A_NODE | {"kill_agent"}
 
 
 @dataclass(frozen=True)
-class Blow:
+class PlannedFault:
     """One strike from outside. Blows fall in order, each once the job has come back from the one before."""
 
     do: str
@@ -51,7 +51,7 @@ class Plan:
     """Of the job."""
     faults: tuple[Mapping[str, Any], ...] = ()
     """As its spec has them."""
-    blows: tuple[Blow, ...] = ()
+    blows: tuple[PlannedFault, ...] = ()
     parts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further fields of its spec, beside those of the control run."""
 
@@ -87,7 +87,7 @@ def soak(seed: int, *, steps: int, every: int, ranks: int, nodes: int, mix: Mapp
         raise ValueError(f"the shares of a mix are numbers above 0: {dict(mix)}")
     draw = Random(f"soak {seed}")
     faults: list[Mapping[str, Any]] = []
-    blows: list[Blow] = []
+    blows: list[PlannedFault] = []
     for at in spaced(every, every, max(0, steps // every - 1), draw):
         cause = draw.choices(list(mix), list(mix.values()))[0]
         rank, phase, node, silent = draw.randrange(ranks), draw.choice(_PHASES), draw.randrange(nodes), draw.random()
@@ -97,11 +97,11 @@ def soak(seed: int, *, steps: int, every: int, ranks: int, nodes: int, mix: Mapp
             case "hang":
                 faults.append(fault("sigstop", rank, at, phase))
             case "node":
-                blows.append(Blow("freeze_node" if silent < 0.5 else "kill_node", at, node))
+                blows.append(PlannedFault("freeze_node" if silent < 0.5 else "kill_node", at, node))
             case "supervisor":
-                blows.append(Blow("kill_supervisor", at))
+                blows.append(PlannedFault("kill_supervisor", at))
             case _:
-                blows.append(Blow("kill_server", at))
+                blows.append(PlannedFault("kill_server", at))
     return Plan("soak", seed, steps, tuple(faults), tuple(blows))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from regroup.service.chaos.fault_plan import Blow, Plan, fault
+from regroup.service.chaos.fault_plan import Plan, PlannedFault, fault
 from regroup.service.chaos.invariants import Expected
 
 RANKS, NODES = 4, 2
@@ -28,7 +28,7 @@ _HUNG_S, _BACK_S = 12.0, 15.0
 _HELD_UP_S = 5.0
 """Less than what counts as a hang."""
 
-Draw = Callable[[Random], tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]]
+Draw = Callable[[Random], tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Elsewhere:
 def _one(do: str, *, rank: int | None = None, phase: str | None = None, **more: Any) -> Draw:
     """One fault of a rank; where it is not fixed, rank, step and phase are drawn."""
 
-    def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
+    def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
         drawn, step, where = random.randrange(RANKS), random.randint(*_MID), random.choice(_PHASES)
         return [fault(do, drawn if rank is None else rank, step, where if phase is None else phase, **more)], []
 
@@ -82,8 +82,8 @@ def _one(do: str, *, rank: int | None = None, phase: str | None = None, **more: 
 
 
 def _outside(do: str, *, after: int = 30, also: Sequence[Mapping[str, Any]] = ()) -> Draw:
-    def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
-        return list(also), [Blow(do, after + random.randrange(5), random.randrange(NODES))]
+    def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
+        return list(also), [PlannedFault(do, after + random.randrange(5), random.randrange(NODES))]
 
     return draw
 
@@ -91,9 +91,9 @@ def _outside(do: str, *, after: int = 30, also: Sequence[Mapping[str, Any]] = ()
 def _while_recovering(do: str) -> Draw:
     """A rank is killed, and while the job recovers from it something else strikes."""
 
-    def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
+    def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
         kill = fault("sigkill", random.randrange(RANKS), 30, random.choice(_PHASES))
-        return [kill], [Blow(do, 1, while_recovering=True)]
+        return [kill], [PlannedFault(do, 1, while_recovering=True)]
 
     return draw
 
@@ -101,15 +101,17 @@ def _while_recovering(do: str) -> Draw:
 def _damage_then_lose_memory(do: str) -> Draw:
     """The job is held up in a step until the damage is done; then it needs what was damaged."""
 
-    def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
+    def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
         step, rank = 2 * CHECKPOINT_EVERY + 3, random.randrange(RANKS)
         held_up = fault("sleep", rank, step, duration=_HELD_UP_S)
-        return [held_up, fault("kill_agent", rank, step + 1)], [Blow(do, step - 1, saved_step=2 * CHECKPOINT_EVERY)]
+        return [held_up, fault("kill_agent", rank, step + 1)], [
+            PlannedFault(do, step - 1, saved_step=2 * CHECKPOINT_EVERY)
+        ]
 
     return draw
 
 
-def _two_agents(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
+def _two_agents(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
     step = 2 * CHECKPOINT_EVERY - random.randint(1, 3)
     return [fault("kill_agent", 0, step), fault("kill_agent", 2, step)], []
 
@@ -117,13 +119,13 @@ def _two_agents(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[B
 def _spike(do: str) -> Draw:
     """Once there are enough steps before it to hold it against."""
 
-    def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
+    def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
         return [fault(do, random.randrange(RANKS), random.randint(40, 60))], []
 
     return draw
 
 
-def _twenty(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
+def _twenty(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
     kinds = ("sigkill", "segfault", "abort", "kill_store", "kill_zygote")
     return [
         fault(random.choice(kinds), random.randrange(RANKS), 8 + 8 * number, random.choice(_PHASES))
@@ -131,7 +133,7 @@ def _twenty(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]
     ], []
 
 
-def _flip_then_kill(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
+def _flip_then_kill(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
     rank, step = random.randrange(RANKS), random.randint(*_MID)
     return [fault("flip_snapshot", rank, step), fault("sigkill", (rank + 1) % RANKS, step, "backward")], []
 
@@ -139,7 +141,7 @@ def _flip_then_kill(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequen
 def _over_and_over(count: int, step: int) -> Draw:
     """Each new generation loses the same rank in the same step."""
 
-    def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[Blow]]:
+    def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
         rank = random.randrange(RANKS)
         return [fault("sigkill", rank, step) for _ in range(count)], []
 

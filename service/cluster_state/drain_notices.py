@@ -13,7 +13,7 @@ from regroup.service.store.store import Store
 RAY = "Ray says that it leaves"
 
 
-class Notices:
+class DrainNotices:
     """As far as the last look has shown."""
 
     def __init__(self, store: Store, cluster: Cluster, clock: Callable[[], float] = time.time) -> None:

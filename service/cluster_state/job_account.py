@@ -22,7 +22,7 @@ _WHY_REFUSED = {"snapshot_damaged": "checksum", "snapshot_refused": "replicas"}
 
 
 @dataclass
-class Account:
+class JobAccount:
     """One job, up to event `number`. Kept between readings: each takes in only what is new."""
 
     job: JobRow

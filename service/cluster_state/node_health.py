@@ -22,7 +22,7 @@ from regroup.service.policy.detection.node_quarantine import (
 )
 from regroup.service.ports.cluster import Cluster, SupervisorEvent
 from regroup.service.settings import Settings
-from regroup.service.store.records import Allotment, JobRow, Lease
+from regroup.service.store.records import Allocation, JobRow, Lease
 from regroup.service.store.store import Store
 
 _log = structlog.get_logger(__name__)
@@ -53,11 +53,11 @@ class NodeHealth:
         """Note what a supervisor's events say against nodes. What a job rehearses (`faults`) is no node's fault."""
         speaking = ("note",) if job.spec.get("faults") else ("incident", "note")
         if told := [event for event in reported if event.type in speaking]:
-            rows = await self._store.live_allotments(job.id)
+            rows = await self._store.live_allocations(job.id)
             await self._note(faults_in(job.id, told, _machines(rows), now), now)
 
-    async def lost(self, job: JobRow, gone: Iterable[Allotment], now: float) -> None:
-        """Note that the cluster has lost nodes on which the job held these grants."""
+    async def lost(self, job: JobRow, gone: Iterable[Allocation], now: float) -> None:
+        """Note that the cluster has lost nodes on which the job held these reservations."""
         message = f"the cluster lost it while job {job.name} ran there"
         await self._note(
             [
@@ -67,7 +67,7 @@ class NodeHealth:
             now,
         )
 
-    async def silent(self, job: JobRow, given_up: Iterable[Allotment], now: float) -> None:
+    async def silent(self, job: JobRow, given_up: Iterable[Allocation], now: float) -> None:
         """Note that nodes which the cluster has still were given up: what the job ran there was not proven dead."""
         message = f"it fell silent while job {job.name} ran there"
         await self._note(
@@ -155,10 +155,10 @@ def faults_in(
     return found
 
 
-def _machines(rows: Iterable[Allotment]) -> dict[str, str]:
-    grants = [row for row in rows if row.kind == "grant"]
-    return {name: _machine(row) for row in grants for name in (row.node_id, row.data["name"])}
+def _machines(rows: Iterable[Allocation]) -> dict[str, str]:
+    reservations = [row for row in rows if row.kind == "reservation"]
+    return {name: _machine(row) for row in reservations for name in (row.node_id, row.data["name"])}
 
 
-def _machine(row: Allotment) -> str:
+def _machine(row: Allocation) -> str:
     return row.data.get("machine") or row.data["name"]

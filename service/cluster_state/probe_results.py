@@ -19,7 +19,7 @@ _LOOKED_AT = 5
 _log = structlog.get_logger(__name__)
 
 
-class Results:
+class ProbeResults:
     """Kept by who asks again and again: the result of a job that has ended does not change."""
 
     def __init__(self) -> None:
@@ -48,11 +48,11 @@ class Results:
 
 async def _read(store: Store, job: JobRow) -> Measured | None:
     """With nodes as they were called, and where they were, when the job was placed."""
-    generations, grants = await store.generations(job.id), await store.queue.grants_of(job.id)
+    generations, reservations = await store.generations(job.id), await store.queue.reservations_of(job.id)
     try:
         found = (job.result or {})["probe"]
         node_of = {int(place["rank"]): str(place["node_id"]) for place in generations[-1].ranks}
-        held = {row.node_id: row.data for row in grants}
+        held = {row.node_id: row.data for row in reservations}
         places = [held[node_of[int(node["ranks"][0])]] for node in found["nodes"]]
         nodes = [
             (str(place.get("machine") or place["name"]), tuple(place.get("domain") or ("",) * len(DOMAIN_LEVELS)))

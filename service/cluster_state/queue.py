@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from regroup.service.domain.states import JobState
 from regroup.service.policy.placement.place import Demand, Shortage
 from regroup.service.policy.scheduling.decide import Rule, demand_of, position, sizes_of
-from regroup.service.policy.scheduling.entries import Preemptibility, Priority, Running, Size, Waiting, shrinking
+from regroup.service.policy.scheduling.entries import Preemptibility, Priority, RunningJob, Size, WaitingJob, shrinking
 from regroup.service.policy.scheduling.preemption import given_up
 from regroup.service.policy.scheduling.quota import Hold, Quota
 from regroup.service.settings import Settings
 from regroup.service.spec.job import JobSpec
 from regroup.service.store.projects import RESIZE, gives_all_up
-from regroup.service.store.records import Allotment, JobRow, ProjectRow
+from regroup.service.store.records import Allocation, JobRow, ProjectRow
 from regroup.service.store.store import Store
 
 _ENDING_S = 120.0
@@ -65,11 +65,11 @@ def quotas_of(projects: Iterable[ProjectRow]) -> dict[str, Quota]:
     return {row.name: Quota(row.guaranteed, row.borrowable, row.limit, row.weight) for row in projects}
 
 
-def waiting(job: JobRow, specs: Specs, *, after: Sequence[str], now: float, start_s: float) -> Waiting:
+def waiting(job: JobRow, specs: Specs, *, after: Sequence[str], now: float, start_s: float) -> WaitingJob:
     """A queued job. `after`: names of jobs that it still waits for; `start_s`: what starting may take."""
     known = specs.of(job)
     spec = known.spec
-    return Waiting(
+    return WaitingJob(
         job.id,
         job.name,
         sizes_of(spec),
@@ -82,22 +82,22 @@ def waiting(job: JobRow, specs: Specs, *, after: Sequence[str], now: float, star
     )
 
 
-def running(job: JobRow, grants: Sequence[Allotment], specs: Specs, *, now: float) -> list[Running]:
-    """A job that holds these grants; one that is to be smaller as two: what stays, and what comes free."""
-    whole, wanted = _whole(job, grants, specs, now), job.intents.get(RESIZE)
+def running(job: JobRow, reservations: Sequence[Allocation], specs: Specs, *, now: float) -> list[RunningJob]:
+    """A job that holds these reservations; one that is to be smaller as two: what stays, and what comes free."""
+    whole, wanted = _whole(job, reservations, specs, now), job.intents.get(RESIZE)
     smaller = [size for size in whole.smaller if wanted and size.layout.to_json() == wanted["layout"]]
     return shrinking(whole, given_up(whole.seats, whole.demand, smaller[0]), now) if smaller else [whole]
 
 
-def _whole(job: JobRow, grants: Sequence[Allotment], specs: Specs, now: float) -> Running:
+def _whole(job: JobRow, reservations: Sequence[Allocation], specs: Specs, now: float) -> RunningJob:
     known = specs.of(job)
     spec, seats = known.spec, Counter[str]()
-    for row in grants:  # a node may have given several
+    for row in reservations:  # a node may have given several
         seats[row.node_id] += int(row.data["ranks"])
     ranks = seats.total()
     each = known.sizes[0].demand
     is_leaving = bool(gives_all_up(job) or job.intents.get("cancel") or job.state is JobState.DRAINING)
-    return Running(
+    return RunningJob(
         job.id,
         job.name,
         Demand(ranks, each.segment, each.device, each.cpus, each.memory_bytes, kind=each.kind),
@@ -107,21 +107,21 @@ def _whole(job: JobRow, grants: Sequence[Allotment], specs: Specs, now: float) -
         priority=Priority[spec.priority],
         preemptibility=Preemptibility(spec.gives),
         # One that is still starting has nothing to save yet: it counts as if it began now.
-        since_s=min((row.created_at for row in grants), default=now) if job.state in _SETTLED else now,
+        since_s=min((row.created_at for row in reservations), default=now) if job.state in _SETTLED else now,
         ends_s=None if job.is_held else _ends_s(job, spec, now),
         is_leaving=is_leaving and not job.is_held,
     )
 
 
-def held(jobs: Iterable[JobRow], rows: Iterable[Allotment], specs: Specs, *, now: float) -> list[Running]:
+def held(jobs: Iterable[JobRow], rows: Iterable[Allocation], specs: Specs, *, now: float) -> list[RunningJob]:
     """All that hold devices."""
-    grants: dict[str, list[Allotment]] = {}
+    reservations: dict[str, list[Allocation]] = {}
     for row in rows:
-        if row.kind == "grant":
-            grants.setdefault(row.job_id, []).append(row)
-    parts = list[Running]()
+        if row.kind == "reservation":
+            reservations.setdefault(row.job_id, []).append(row)
+    parts = list[RunningJob]()
     for job in jobs:
-        mine = grants.get(job.id, ())
+        mine = reservations.get(job.id, ())
         if seats := [row for row in mine if row.is_seat]:
             parts += running(job, seats, specs, now=now)
         if ready := [row for row in mine if row.is_spare]:
@@ -161,7 +161,7 @@ async def jobs_ahead(store: Store, job: JobRow, *, now: float, ageing_s: float) 
         return None
     specs, rule = Specs(), Rule(ageing_s)
     queue = [waiting(each, specs, after=(), now=now, start_s=0.0) for each in await store.queued_jobs()]
-    there = held(await store.live_jobs(), await store.live_allotments(), specs, now=now)
+    there = held(await store.live_jobs(), await store.live_allocations(), specs, now=now)
     quotas = quotas_of(await store.queue.projects())
     return position(job.id, queue, there, quotas, now_s=now, rule=rule)
 

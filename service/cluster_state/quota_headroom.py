@@ -7,7 +7,7 @@ from regroup.service.cluster_state import queue as shown
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import Node
 from regroup.service.policy.placement.demand import Demand
-from regroup.service.policy.scheduling.capacity import Rooms
+from regroup.service.policy.scheduling.capacity import Capacity
 from regroup.service.policy.scheduling.decide import books_of, demand_of
 from regroup.service.policy.scheduling.entries import Preemptibility, firm
 from regroup.service.policy.scheduling.quota import Books, Held
@@ -15,7 +15,7 @@ from regroup.service.store.records import JobRow
 from regroup.service.store.store import Store
 
 
-class Allowance:
+class QuotaHeadroom:
     """One for all jobs of a leader: specs are not read twice."""
 
     def __init__(self, store: Store) -> None:
@@ -42,7 +42,7 @@ class Allowance:
 
     async def refuses_spare(self, job: JobRow, demand: Demand, nodes: Sequence[Node], now: float) -> str:
         """Why the job may not hold a node ready, with room for so many ranks; empty if it may."""
-        books, rooms = await self._books(now), Rooms(nodes)
+        books, rooms = await self._books(now), Capacity(nodes)
         if books is None:
             return ""
         free, capacity = rooms.free(demand), rooms.all(demand)
@@ -53,7 +53,7 @@ class Allowance:
         """None where nobody has set up a project."""
         if not (quotas := shown.quotas_of(await self._store.queue.projects())):
             return None
-        live, rows = await self._store.live_jobs(), await self._store.live_allotments()
+        live, rows = await self._store.live_jobs(), await self._store.live_allocations()
         self._specs.keep(live)
         return books_of(shown.held(live, rows, self._specs, now=now), quotas)
 
@@ -62,8 +62,8 @@ class Allowance:
     ) -> list[Held | None]:
         if (books := await self._books(now)) is None:
             return [None] * len(layouts)
-        spec, rooms = job.parsed_spec(), Rooms(nodes)
-        rows = await self._store.live_allotments(job.id)
+        spec, rooms = job.parsed_spec(), Capacity(nodes)
+        rows = await self._store.live_allocations(job.id)
         has = sum(row.data["ranks"] for row in rows if row.is_seat)
         least, gives = spec.ladder[0].world_size, Preemptibility(spec.gives)
         found = list[Held | None]()

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from regroup.service.cluster_state.allocations import without_allotted
+from regroup.service.cluster_state.allocations import without_allocated
 from regroup.service.domain.topology import Kind, Node
 from regroup.service.policy.scheduling.shared_spares import Keeper, Part, kept, why_kept
-from regroup.service.store.records import Allotment, JobRow, ProjectRow
+from regroup.service.store.records import Allocation, JobRow, ProjectRow
 from regroup.service.store.store import Store
 
 
@@ -20,8 +20,8 @@ async def kept_nodes(store: Store, nodes: Sequence[Node]) -> dict[str, str]:
     projects = [row for row in await store.queue.projects() if row.spares]
     if not projects:
         return {}
-    jobs, rows = {job.id: job for job in await store.live_jobs()}, await store.live_allotments()
-    return kept([_keeper(project, jobs, rows) for project in projects], without_allotted(nodes, rows))
+    jobs, rows = {job.id: job for job in await store.live_jobs()}, await store.live_allocations()
+    return kept([_keeper(project, jobs, rows) for project in projects], without_allocated(nodes, rows))
 
 
 async def without_kept(store: Store, nodes: Sequence[Node], project: str | None = None) -> list[Node]:
@@ -31,23 +31,26 @@ async def without_kept(store: Store, nodes: Sequence[Node], project: str | None 
     return [replace(node, closed=closed[node.id]) if node.id in closed else node for node in nodes]
 
 
-def _keeper(project: ProjectRow, jobs: Mapping[str, JobRow], rows: Sequence[Allotment]) -> Keeper:
+def _keeper(project: ProjectRow, jobs: Mapping[str, JobRow], rows: Sequence[Allocation]) -> Keeper:
     names = {job.id for job in jobs.values() if job.project == project.name}
-    mine = [row for row in rows if row.kind == "grant" and row.job_id in names]
-    parts: dict[tuple[str, str], list[Allotment]] = {}
+    mine = [row for row in rows if row.kind == "reservation" and row.job_id in names]
+    parts: dict[tuple[str, str], list[Allocation]] = {}
     for row in mine:
         if row.is_seat:
             parts.setdefault((row.job_id, row.node_id), []).append(row)
     held = sum(int(row.data["ranks"]) for row in mine)
     left = None if project.limit is None else max(0, project.limit - held)
     return Keeper(
-        project.name, project.spares, [_part(jobs[job_id], grants) for (job_id, _), grants in parts.items()], left
+        project.name,
+        project.spares,
+        [_part(jobs[job_id], reservations) for (job_id, _), reservations in parts.items()],
+        left,
     )
 
 
-def _part(job: JobRow, grants: Sequence[Allotment]) -> Part:
+def _part(job: JobRow, reservations: Sequence[Allocation]) -> Part:
     sums = Counter[str]()
-    for row in grants:
+    for row in reservations:
         sums.update(
             ranks=row.data["ranks"], cpus=row.data["cpus"], memory=row.data["memory_bytes"],
             gpus=row.data["ranks"] if row.data["device_kind"] == "cuda" else 0,

@@ -13,7 +13,7 @@ _AGAIN_S = 15.0
 _log = structlog.get_logger(__name__)
 
 
-class Asking:
+class AutoscalerRequests:
     """What was asked for last, by this control plane."""
 
     def __init__(self, cluster: Cluster, clock: Callable[[], float] = time.monotonic) -> None:

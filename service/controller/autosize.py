@@ -12,7 +12,7 @@ _SEEN_STEPS = 20
 """Committed steps at a size before its rate is believed: the first are slower, and the average has a memory."""
 
 
-class Unasked:
+class Autosizer:
     """As far as this control plane has seen the job; one that comes anew sees it anew."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The loop that orders the queue and allots nodes. One controller leads, by lease; its writes are void without it."""
+"""The loop that orders the queue and allocates nodes. One controller leads, by lease; its writes are void without it."""
 
 import asyncio
 import contextlib
@@ -10,19 +10,19 @@ from uuid import uuid4
 
 import structlog
 
-from regroup.service.cluster_state.allocations import allot
-from regroup.service.cluster_state.drain_notices import Notices
-from regroup.service.cluster_state.quota_headroom import Allowance
+from regroup.service.cluster_state.allocations import allocate
+from regroup.service.cluster_state.drain_notices import DrainNotices
+from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
 from regroup.service.controller import fences
-from regroup.service.controller.autoscaler import Asking
+from regroup.service.controller.autoscaler import AutoscalerRequests
 from regroup.service.controller.job_reconciler import Leading, clean, say_unwell, tend
 from regroup.service.controller.preemption import make_room
-from regroup.service.controller.prewarm import Warmth
-from regroup.service.controller.scheduling import PLACEABLE, Ordering
+from regroup.service.controller.prewarm import Prewarmer
+from regroup.service.controller.scheduling import PLACEABLE, Scheduler
 from regroup.service.domain.errors import IllegalTransitionError, NotFoundError, PreconditionError, UnavailableError
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.scheduling.autoscaler_request import NodeRequest
-from regroup.service.policy.scheduling.decide import Turn, Wait
+from regroup.service.policy.scheduling.decide import Admission, Wait
 from regroup.service.policy.scheduling.preemption import Shrink, Suspend
 from regroup.service.ports.cluster import Cluster, ClusterUnavailableError, job_of
 from regroup.service.settings import Settings
@@ -54,12 +54,12 @@ class Controller:
         self._trouble = "it has not looked yet"
         self._looked_s = -float("inf")
         self._reaped_s = -float("inf")
-        self._ordering = Ordering()
-        self._asking = Asking(cluster)
-        self._warmth = Warmth(cluster, settings, time.monotonic)
+        self._ordering = Scheduler()
+        self._asking = AutoscalerRequests(cluster)
+        self._warmth = Prewarmer(cluster, settings, time.monotonic)
         self._warming: asyncio.Task[None] | None = None
         self._warmed_s = -float("inf")
-        self._notices = Notices(store, cluster, clock)
+        self._notices = DrainNotices(store, cluster, clock)
         self._noticing: asyncio.Task[None] | None = None
         self._noticed_s = -float("inf")
         self._lifting: asyncio.Task[None] | None = None
@@ -95,7 +95,7 @@ class Controller:
 
     async def _lead(self, lease: Lease) -> None:
         """Until the lease is lost."""
-        allowance = Allowance(self._store)
+        allowance = QuotaHeadroom(self._store)
         leading = Leading(lease, self._store, self._cluster, self._settings, self._clock, self._notices, allowance)
         _log.info("leading", holder=self._holder)
         self._reaped_s = -float("inf")
@@ -224,18 +224,18 @@ class Controller:
             match decision:
                 case Wait():
                     await self._say(leading, rows[decision.job_id], self._ordering.conditions(decision))
-                case Turn():
+                case Admission():
                     await self._give_turn(leading, tasks, rows[decision.job_id], decision)
                 case Shrink() | Suspend():
                     await make_room(self._store, leading.lease, decision, now=self._clock())
 
-    async def _give_turn(self, leading: Leading, tasks: asyncio.TaskGroup, job: JobRow, turn: Turn) -> None:
+    async def _give_turn(self, leading: Leading, tasks: asyncio.TaskGroup, job: JobRow, turn: Admission) -> None:
         if job.version > 1:
             # It ran before: nothing of that life may meet the next one.
             await clean(leading, job.id)
         names = " + ".join(f"{seat.node.name} ({seat.ranks})" for seat in turn.placement.seats)
         try:
-            await leading.move(job, JobState.PLACING, Reason.PLACED, f"on {names}", allot=allot(job, turn))
+            await leading.move(job, JobState.PLACING, Reason.PLACED, f"on {names}", allocate=allocate(job, turn))
         except IllegalTransitionError:
             return  # cancelled meanwhile
         self._warmth.used(seat.node.id for seat in turn.placement.seats)
@@ -248,8 +248,8 @@ class Controller:
 
     async def _reap(self, leading: Leading) -> None:
         """End what no live row names. The cluster is listed before the rows are read: rows come first."""
-        found = await self._cluster.actors() | await self._cluster.grants()
-        rows = await self._store.live_allotments()
+        found = await self._cluster.actors() | await self._cluster.reservations()
+        rows = await self._store.live_allocations()
         holding = {row.job_id for row in rows}
         for name in sorted(found - {row.name for row in rows}):
             job_id = job_of(name)
@@ -262,7 +262,7 @@ class Controller:
                 continue
             _log.info("reaping what a job left", name=name)
             if job_id in holding:
-                await self._cluster.release_grant(name)
+                await self._cluster.release_reservation(name)
                 await self._cluster.kill_actor(name)
             else:
                 await clean(leading, job_id)

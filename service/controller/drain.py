@@ -6,20 +6,20 @@ from typing import Any
 
 import structlog
 
-from regroup.service.cluster_state.drain_notices import Notices
+from regroup.service.cluster_state.drain_notices import DrainNotices
 from regroup.service.cluster_state.node_health import NodeHealth
 from regroup.service.controller.substitution import give_back, members, plan_of, take_heirs
 from regroup.service.domain.states import JobState
 from regroup.service.policy.recovery.drain_deadlines import Notice, change_due_s, deadline_of, leave_by_s
 from regroup.service.ports.cluster import Cluster
-from regroup.service.store.records import Allotment, JobRow, Lease
+from regroup.service.store.records import Allocation, JobRow, Lease
 from regroup.service.store.store import Store
 
 _MOVES_IN = frozenset({JobState.STARTING, JobState.RUNNING, JobState.RECOVERING, JobState.RESIZING})
 _log = structlog.get_logger(__name__)
 
 
-class Draining:
+class DrainReconciler:
     """What is done between two words with a supervisor about nodes of its job that are about to leave."""
 
     def __init__(
@@ -28,7 +28,7 @@ class Draining:
         store: Store,
         cluster: Cluster,
         health: NodeHealth,
-        notices: Notices,
+        notices: DrainNotices,
         shrink: Callable[[JobRow, str, float], Awaitable[bool]] | None = None,
     ) -> None:
         """`shrink`: has a job go on without the nodes that leave and without others, for a reason; whether it can."""
@@ -39,11 +39,11 @@ class Draining:
         """Nodes that could not be made ready for the job."""
         self._gives_up: Mapping[str, Any] | None = None
 
-    def concerns(self, rows: Sequence[Allotment]) -> bool:
+    def concerns(self, rows: Sequence[Allocation]) -> bool:
         """Whether a job that owns these has a node that is about to leave."""
-        return any(row.kind == "grant" and row.node_id in self._notices.by_node for row in rows)
+        return any(row.kind == "reservation" and row.node_id in self._notices.by_node for row in rows)
 
-    def intents(self, rows: Sequence[Allotment], job_id: str) -> dict[str, Any]:
+    def intents(self, rows: Sequence[Allocation], job_id: str) -> dict[str, Any]:
         """What the supervisor is told of it."""
         under_way = plan_of(rows, job_id).get("drain")
         if under_way is None or not self._notices.alive.intersection(under_way["leaving"]):
@@ -59,7 +59,7 @@ class Draining:
         Raises:
             UnavailableError: cluster or database does not answer.
         """
-        rows = await self._store.live_allotments(job.id)
+        rows = await self._store.live_allocations(job.id)
         if job.state not in _MOVES_IN or not rows or "resize" in plan_of(rows, job.id):
             return  # one change at a time
         if under_way := plan_of(rows, job.id).get("drain"):
@@ -82,7 +82,7 @@ class Draining:
         """What is known of the leaving of these."""
         return [found for node in nodes if (found := self._notices.by_node.get(node))]
 
-    async def _move(self, job: JobRow, rows: Sequence[Allotment], noticed: Sequence[Notice], now: float) -> str:
+    async def _move(self, job: JobRow, rows: Sequence[Allocation], noticed: Sequence[Notice], now: float) -> str:
         """Take other nodes; returns why there are none."""
         by_id = {notice.node_id: notice for notice in noticed}
         leaving = [member for member in members(rows, job.id) if member.node_id in by_id]
@@ -91,15 +91,15 @@ class Draining:
         if isinstance(found, str):
             return found
         plan = plan_of(rows, job.id)
-        come = {row.node_id: row.data["name"] for row in found.taken if row.kind == "grant"}
+        come = {row.node_id: row.data["name"] for row in found.taken if row.kind == "reservation"}
         drain = {**_said(noticed, "", gives_up=False), "come": come, "before": plan.get("nodes")}
         plan = {**plan, "nodes": list(found.nodes), "drain": drain}
-        await self._store.reallot(self._lease, job.id, plan=plan, now=now)
+        await self._store.reallocate(self._lease, job.id, plan=plan, now=now)
         _log.info("a job moves off nodes that are about to leave", job=job.id, **drain)
         return ""
 
     async def _bring_on(
-        self, job: JobRow, rows: Sequence[Allotment], drain: Mapping[str, Any], status: Mapping[str, Any], now: float
+        self, job: JobRow, rows: Sequence[Allocation], drain: Mapping[str, Any], status: Mapping[str, Any], now: float
     ) -> None:
         plan = plan_of(rows, job.id)
         target = {str(node["node_id"]) for node in plan["nodes"]}
@@ -115,7 +115,7 @@ class Draining:
     async def _end(
         self,
         job: JobRow,
-        rows: Sequence[Allotment],
+        rows: Sequence[Allocation],
         out: Mapping[str, str],
         nodes: Sequence[Mapping[str, Any]] | None,
         history: Mapping[str, Any],

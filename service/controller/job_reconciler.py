@@ -9,19 +9,19 @@ from typing import Any
 
 import structlog
 
-from regroup.service.cluster_state.allocations import grant_of, members_of, node_of, take_all
-from regroup.service.cluster_state.drain_notices import Notices
-from regroup.service.cluster_state.job_account import Account
+from regroup.service.cluster_state.allocations import members_of, node_of, reservation_of, take_all
+from regroup.service.cluster_state.drain_notices import DrainNotices
+from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.cluster_state.node_health import NodeHealth, rule_of
-from regroup.service.cluster_state.quota_headroom import Allowance
-from regroup.service.controller.drain import Draining
-from regroup.service.controller.layout_trials import Refining
-from regroup.service.controller.low_utilization import LowUse, low_use_rule
-from regroup.service.controller.node_replacement import Replacing
-from regroup.service.controller.predictions import Predicting
+from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
+from regroup.service.controller.drain import DrainReconciler
+from regroup.service.controller.layout_trials import LayoutTrialReconciler
+from regroup.service.controller.low_utilization import LowUtilizationReconciler, low_use_rule
+from regroup.service.controller.node_replacement import ReplacementReconciler
+from regroup.service.controller.predictions import PredictionReconciler
 from regroup.service.controller.preemption import room_intent
-from regroup.service.controller.resize import Resizing
-from regroup.service.controller.spares import Sparing
+from regroup.service.controller.resize import ResizeReconciler
+from regroup.service.controller.spares import SpareReconciler
 from regroup.service.controller.substitution import plan_of
 from regroup.service.domain.errors import IllegalTransitionError, NotFoundError, UnavailableError
 from regroup.service.domain.states import JobState, Reason, advance
@@ -29,7 +29,7 @@ from regroup.service.policy.accounting import goodput
 from regroup.service.ports.cluster import (
     Cluster,
     ClusterUnavailableError,
-    GrantRefusedError,
+    ReservationRefusedError,
     SupervisorGoneError,
     SyncReply,
     SyncRequest,
@@ -39,7 +39,7 @@ from regroup.service.ports.cluster import (
 from regroup.service.settings import Settings
 from regroup.service.store.job_writer import SUSPEND
 from regroup.service.store.projects import RESIZE
-from regroup.service.store.records import Allotment, Condition, JobRow, Lease
+from regroup.service.store.records import Allocation, Condition, JobRow, Lease
 from regroup.service.store.store import Store
 
 _RETRY_S = 0.5
@@ -65,9 +65,9 @@ class Leading:
     settings: Settings
     clock: Callable[[], float]
     """Unix seconds, for what is stored."""
-    notices: Notices
+    notices: DrainNotices
     """Which nodes are about to leave."""
-    allowance: Allowance
+    allowance: QuotaHeadroom
     """How much more jobs may hold."""
 
     @property
@@ -104,10 +104,10 @@ async def clean(leading: Leading, job_id: str) -> None:
                     await cluster.kill_actor(name)
             if (await leading.store.job(job_id)).state.is_terminal:
                 await cluster.forget_job(job_id)
-            # Last, so that whoever finds grants of a dead job knows that this was not finished.
-            for name in await cluster.grants():
+            # Last, so that whoever finds reservations of a dead job knows that this was not finished.
+            for name in await cluster.reservations():
                 if job_of(name) == job_id:
-                    await cluster.release_grant(name)
+                    await cluster.release_reservation(name)
             return
         except UnavailableError as error:
             _log.warning("cleaning up is delayed", job=job_id, error=str(error))
@@ -118,15 +118,15 @@ async def clean(leading: Leading, job_id: str) -> None:
 
 
 async def _form_gang(leading: Leading, job_id: str) -> None:
-    """All grants, then the supervisor; or nothing, and back into the queue."""
-    rows = await leading.store.live_allotments(job_id)
+    """All reservations, then the supervisor; or nothing, and back into the queue."""
+    rows = await leading.store.live_allocations(job_id)
     try:
         async with asyncio.timeout(leading.settings.gang_timeout_s):
             job = await leading.store.job(job_id)
-            # Agents hold no devices: they come up while grants are taken, and go with them if one is refused.
+            # Agents hold no devices: they come up while reservations are taken, and go with them if one is refused.
             _, devices = await asyncio.gather(
                 leading.cluster.start_agents(_payload(leading.settings, job, rows, {})),
-                take_all(leading.cluster, [grant_of(row) for row in rows if row.kind == "grant"]),
+                take_all(leading.cluster, [reservation_of(row) for row in rows if row.kind == "reservation"]),
             )
             job = await leading.store.job(job_id)
             if job.intents.get("cancel"):
@@ -138,16 +138,16 @@ async def _form_gang(leading: Leading, job_id: str) -> None:
                 await leading.move(job, JobState.QUEUED, Reason.RELEASED, "suspended before it started")
                 return
             await _start_supervisor(leading, job, rows, devices)
-    except (GrantRefusedError, ClusterUnavailableError, TimeoutError) as error:
+    except (ReservationRefusedError, ClusterUnavailableError, TimeoutError) as error:
         why = str(error) or f"not all devices were there within {leading.settings.gang_timeout_s:.0f} s"
         await clean(leading, job_id)
         await leading.move(await leading.store.job(job_id), JobState.QUEUED, Reason.RELEASED, why)
         return
-    await leading.move(await leading.store.job(job_id), JobState.STARTING, Reason.GRANTED)
+    await leading.move(await leading.store.job(job_id), JobState.STARTING, Reason.RESERVED)
 
 
 async def _start_supervisor(
-    leading: Leading, job: JobRow, rows: Sequence[Allotment], devices: Mapping[str, Sequence[int]]
+    leading: Leading, job: JobRow, rows: Sequence[Allocation], devices: Mapping[str, Sequence[int]]
 ) -> None:
     """With what the database knows of the job's generations: a cluster that was started anew knows none."""
     known = [(generation.number, generation.start_step) for generation in await leading.store.generations(job.id)]
@@ -156,7 +156,7 @@ async def _start_supervisor(
 
 
 def _payload(
-    settings: Settings, job: JobRow, rows: Iterable[Allotment], devices: Mapping[str, Sequence[int]]
+    settings: Settings, job: JobRow, rows: Iterable[Allocation], devices: Mapping[str, Sequence[int]]
 ) -> dict[str, Any]:
     """What the supervisor is born with."""
     rows = list(rows)
@@ -180,7 +180,7 @@ def _payload(
 
 
 def _nodes_at_birth(
-    plan: Mapping[str, Any], rows: Sequence[Allotment], devices: Mapping[str, Sequence[int]]
+    plan: Mapping[str, Any], rows: Sequence[Allocation], devices: Mapping[str, Sequence[int]]
 ) -> Sequence[Mapping[str, Any]]:
     """Where a job's ranks are: nodes that it moves to are told to the supervisor when it lives."""
     moving: Mapping[str, Any] = plan.get("resize") or plan.get("drain") or {}
@@ -204,14 +204,14 @@ async def _follow(leading: Leading, job_id: str) -> None:
     """Long-poll the supervisor and store what it says, until the job holds nothing."""
     heard_s = accounted_s = time.monotonic()
     parts = (leading.lease, leading.store, leading.cluster, leading.health)
-    replacing = Replacing(*parts, leading.settings.spare_wait_s)
-    resizing = Resizing(*parts, leading.notices, leading.allowance)
-    draining = Draining(*parts, leading.notices, resizing.shrink_off)
-    sparing = Sparing(*parts, leading.notices, leading.allowance)
-    low_use = LowUse(leading.lease, leading.store, low_use_rule(leading.settings))
-    account = Account(await leading.store.job(job_id))
-    predicting = Predicting(leading.lease, leading.store, leading.cluster)
-    refining = Refining(leading.lease, leading.store)
+    replacing = ReplacementReconciler(*parts, leading.settings.spare_wait_s)
+    resizing = ResizeReconciler(*parts, leading.notices, leading.allowance)
+    draining = DrainReconciler(*parts, leading.notices, resizing.shrink_off)
+    sparing = SpareReconciler(*parts, leading.notices, leading.allowance)
+    low_use = LowUtilizationReconciler(leading.lease, leading.store, low_use_rule(leading.settings))
+    account = JobAccount(await leading.store.job(job_id))
+    predicting = PredictionReconciler(leading.lease, leading.store, leading.cluster)
+    refining = LayoutTrialReconciler(leading.lease, leading.store)
     while (job := await leading.store.job(job_id)).state.holds_devices:
         try:
             reply = await _exchange(leading, job, replacing, draining, resizing, sparing)
@@ -251,10 +251,15 @@ async def _follow(leading: Leading, job_id: str) -> None:
 
 
 async def _exchange(
-    leading: Leading, job: JobRow, replacing: Replacing, draining: Draining, resizing: Resizing, sparing: Sparing
+    leading: Leading,
+    job: JobRow,
+    replacing: ReplacementReconciler,
+    draining: DrainReconciler,
+    resizing: ResizeReconciler,
+    sparing: SpareReconciler,
 ) -> SyncReply:
     """One long poll. An intent that comes meanwhile is sent beside it, which makes the supervisor speak."""
-    rows = await leading.store.live_allotments(job.id)
+    rows = await leading.store.live_allocations(job.id)
     plan = plan_of(rows, job.id)
     more = {"nodes": plan["nodes"], "layout": plan["layout"]} if "nodes" in plan else dict[str, Any]()
     more |= resizing.intents(rows, job.id) or draining.intents(rows, job.id)
@@ -293,10 +298,10 @@ def _intents(job: JobRow, now: float) -> dict[str, Any]:
 
 async def _revive(leading: Leading, job: JobRow) -> None:
     """The supervisor's actor is gone although it restarts for ever: someone killed it, or Ray was started anew."""
-    rows = await leading.store.live_allotments(job.id)
-    grants = [grant_of(row) for row in rows if row.is_seat]
-    if {grant.name for grant in grants} <= await leading.cluster.grants():
-        devices = await take_all(leading.cluster, grants)
+    rows = await leading.store.live_allocations(job.id)
+    reservations = [reservation_of(row) for row in rows if row.is_seat]
+    if {reservation.name for reservation in reservations} <= await leading.cluster.reservations():
+        devices = await take_all(leading.cluster, reservations)
         await _start_supervisor(leading, job, rows, devices)
         return
     await clean(leading, job.id)

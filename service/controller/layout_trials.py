@@ -13,7 +13,7 @@ from regroup.service.store.records import Event, JobRow, Lease
 from regroup.service.store.store import Store
 
 
-class Refining:
+class LayoutTrialReconciler:
     """Of one job, between two words with its supervisor."""
 
     def __init__(self, lease: Lease, store: Store) -> None:

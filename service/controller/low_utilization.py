@@ -23,7 +23,7 @@ def low_use_rule(settings: Settings) -> Rule:
     return Rule(settings.low_use, settings.low_use_after_s, settings.low_use_suspend_s)
 
 
-class LowUse:
+class LowUtilizationReconciler:
     """What was seen of one job since it has its size. A control plane that comes anew sees it anew; what was said of
     the job stands on its row."""
 

@@ -16,7 +16,7 @@ _RETURNS_S = 1.0
 _log = structlog.get_logger(__name__)
 
 
-class Replacing:
+class ReplacementReconciler:
     """What is done between two words with a supervisor about the nodes that it waits for."""
 
     def __init__(self, lease: Lease, store: Store, cluster: Cluster, health: NodeHealth, wait_s: float) -> None:
@@ -73,14 +73,14 @@ async def replace_lost(
     """
     nodes = await health.nodes(now, losing=job)
     alive = {node.id for node in nodes if node.alive}
-    rows = await store.live_allotments(job.id)
+    rows = await store.live_allocations(job.id)
     mine = members(rows, job.id)
     gone = [member for member in mine if member.node_id in lost and (is_overdue or member.node_id not in alive)]
     if not gone:
         return ""
     if not is_announced:
-        await health.lost(job, [member.grants[0] for member in gone if member.node_id not in alive], now)
-    await health.silent(job, [member.grants[0] for member in gone if member.node_id in alive], now)
+        await health.lost(job, [member.reservations[0] for member in gone if member.node_id not in alive], now)
+    await health.silent(job, [member.reservations[0] for member in gone if member.node_id in alive], now)
     found = await take_heirs(lease, store, cluster, job, gone, nodes, now)
     if isinstance(found, str):
         return found
@@ -88,6 +88,6 @@ async def replace_lost(
     names = [row.name for row in rows if row.node_id in left]
     history = {"lost": [member.name for member in gone], "taken": found.names}
     plan = {**plan_of(rows, job.id), "nodes": list(found.nodes)}
-    await store.reallot(lease, job.id, release=names, plan=plan, history=history, now=now)
+    await store.reallocate(lease, job.id, release=names, plan=plan, history=history, now=now)
     _log.info("nodes of a job were replaced", job=job.id, **history)
     return ""

@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from regroup.service.cluster_state.probe_results import Results
+from regroup.service.cluster_state.probe_results import ProbeResults
 from regroup.service.domain.errors import SpecError, UnavailableError
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import Node
@@ -25,7 +25,7 @@ from regroup.service.store.store import Store
 _log = structlog.get_logger(__name__)
 
 
-class Predicting:
+class PredictionReconciler:
     """Of one job, between two words with its supervisor."""
 
     def __init__(self, lease: Lease, store: Store, cluster: Cluster) -> None:
@@ -33,7 +33,7 @@ class Predicting:
         self._seen = 0
         """Newest generation that was looked at."""
         self._spec: JobSpec | None = None
-        self._probes = Results()
+        self._probes = ProbeResults()
 
     async def look(self, job: JobRow) -> None:
         """Predict those that have come. Whatever keeps it from that keeps nobody from training.

@@ -23,7 +23,7 @@ _FIRST_LOOK_S = 15.0
 _log = structlog.get_logger(__name__)
 
 
-class Warmth:
+class Prewarmer:
     """Which nodes are warm, as far as is known."""
 
     def __init__(self, cluster: Cluster, settings: Settings, clock: Callable[[], float]) -> None:

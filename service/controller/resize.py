@@ -8,13 +8,13 @@ from typing import Any
 
 import structlog
 
-from regroup.service.cluster_state.allocations import Member, node_of, reseated, without_allotted
-from regroup.service.cluster_state.drain_notices import Notices
+from regroup.service.cluster_state.allocations import Member, node_of, reseated, without_allocated
+from regroup.service.cluster_state.drain_notices import DrainNotices
 from regroup.service.cluster_state.node_health import NodeHealth
-from regroup.service.cluster_state.probe_results import Results
+from regroup.service.cluster_state.probe_results import ProbeResults
 from regroup.service.cluster_state.queue import waits_for_nodes
-from regroup.service.cluster_state.quota_headroom import Allowance
-from regroup.service.controller.autosize import Unasked
+from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
+from regroup.service.controller.autosize import Autosizer
 from regroup.service.controller.substitution import give_back, members, plan_of, take
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState
@@ -28,14 +28,14 @@ from regroup.service.policy.recovery.drain_deadlines import deadline_of
 from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.ports.cluster import Cluster
 from regroup.service.store.projects import RESIZE, gives_all_up
-from regroup.service.store.records import Allotment, Condition, JobRow, Lease
+from regroup.service.store.records import Allocation, Condition, JobRow, Lease
 from regroup.service.store.store import Store
 
 CONDITION = "Resized"
 _log = structlog.get_logger(__name__)
 
 
-class Resizing:
+class ResizeReconciler:
     """What is done between two words with a supervisor about the size of its job."""
 
     def __init__(
@@ -44,20 +44,20 @@ class Resizing:
         store: Store,
         cluster: Cluster,
         health: NodeHealth,
-        notices: Notices,
-        allowance: Allowance,
+        notices: DrainNotices,
+        allowance: QuotaHeadroom,
     ) -> None:
         self._lease, self._store, self._cluster = lease, store, cluster
         self._health, self._notices, self._allowance = health, notices, allowance
         self._unfit: set[str] = set()
         """Nodes that could not be made ready for the job."""
-        self._unasked, self._probes = Unasked(), Results()
+        self._unasked, self._probes = Autosizer(), ProbeResults()
 
-    def concerns(self, job: JobRow, rows: Sequence[Allotment]) -> bool:
+    def concerns(self, job: JobRow, rows: Sequence[Allocation]) -> bool:
         """Whether something of it is under way, or wanted."""
         return bool(job.intents.get(RESIZE)) or "resize" in plan_of(rows, job.id)
 
-    def intents(self, rows: Sequence[Allotment], job_id: str) -> dict[str, Any]:
+    def intents(self, rows: Sequence[Allocation], job_id: str) -> dict[str, Any]:
         """What the supervisor is told of it, beside its nodes and their layout."""
         under_way = plan_of(rows, job_id).get("resize")
         return {} if under_way is None else {"resize": under_way["told"]}
@@ -68,7 +68,7 @@ class Resizing:
         Raises:
             UnavailableError: cluster or database does not answer.
         """
-        rows = await self._store.live_allotments(job.id)
+        rows = await self._store.live_allocations(job.id)
         plan = plan_of(rows, job.id)
         if not job.state.holds_devices or not rows or "drain" in plan:
             return  # one change at a time
@@ -98,7 +98,7 @@ class Resizing:
         Raises:
             UnavailableError: cluster or database does not answer.
         """
-        rows = await self._store.live_allotments(job.id)
+        rows = await self._store.live_allocations(job.id)
         plan = plan_of(rows, job.id)
         if not job.state.holds_devices or not rows or "resize" in plan or "drain" in plan:
             return False
@@ -109,7 +109,7 @@ class Resizing:
         return not await self._begin(job, rows, layout, wanted, now, lost)
 
     async def _without(
-        self, job: JobRow, rows: Sequence[Allotment], layout: Layout, lost: Collection[str], now: float
+        self, job: JobRow, rows: Sequence[Allocation], layout: Layout, lost: Collection[str], now: float
     ) -> Layout | None:
         """The layout to go on at without these nodes: the same over more nodes, else a smaller one of this split, else
         another split."""
@@ -125,7 +125,7 @@ class Resizing:
         probes = await self._probes.newest(self._store)
         return await asyncio.to_thread(resplit, spec, layout.world_size, seats, nodes, probes)
 
-    async def _grow(self, job: JobRow, rows: Sequence[Allotment], now: float) -> None:
+    async def _grow(self, job: JobRow, rows: Sequence[Allocation], now: float) -> None:
         """Take room that nobody waits for, if that is worth it. A size that a person has asked for is kept."""
         plan, spec = plan_of(rows, job.id), job.parsed_spec()
         layout = Layout(**plan["layout"])
@@ -151,7 +151,7 @@ class Resizing:
             wanted = {"why": f"there is room for {ladder[degree].world_size} ranks", "asked_s": now}
             await self._begin(job, rows, ladder[degree], wanted, now)
 
-    async def _return(self, job: JobRow, rows: Sequence[Allotment], layout: Layout, now: float) -> None:
+    async def _return(self, job: JobRow, rows: Sequence[Allocation], layout: Layout, now: float) -> None:
         """From a split that the loss of nodes has left, back to that of the spec where no rank is given up for it."""
         if not self._unasked.is_due_to_return(job, now):
             return
@@ -164,7 +164,7 @@ class Resizing:
             await self._begin(job, rows, ladder[room], wanted, now)
 
     async def _room(
-        self, job: JobRow, rows: Sequence[Allotment], layouts: Sequence[Layout], lost: Collection[str], now: float
+        self, job: JobRow, rows: Sequence[Allocation], layouts: Sequence[Layout], lost: Collection[str], now: float
     ) -> int:
         """The largest data-parallel degree of these that there are nodes for; 0 if none."""
         found, (seats, nodes) = 0, await self._left(job, rows, lost, now)
@@ -174,33 +174,33 @@ class Resizing:
         return found
 
     async def _left(
-        self, job: JobRow, rows: Sequence[Allotment], lost: Collection[str], now: float
+        self, job: JobRow, rows: Sequence[Allocation], lost: Collection[str], now: float
     ) -> tuple[list[tuple[str, int]], list[Node]]:
         """What the job has and may keep, node by node, and the nodes that it may be on."""
         gone = {*lost, *self._notices.by_node}
-        seats = [(each.node_id, each.ranks) for each in _as_granted(rows, job.id) if each.node_id not in gone]
+        seats = [(each.node_id, each.ranks) for each in _as_reserved(rows, job.id) if each.node_id not in gone]
         return seats, await self._usable(job, rows, gone, now, is_loss=bool(lost))
 
     async def _usable(
-        self, job: JobRow, rows: Sequence[Allotment], gone: Collection[str], now: float, *, is_loss: bool
+        self, job: JobRow, rows: Sequence[Allocation], gone: Collection[str], now: float, *, is_loss: bool
     ) -> list[Node]:
         """Nodes that the job may be on, with what is free there beside all jobs."""
         nodes = await self._health.nodes(now, losing=job if is_loss else None)
         unusable = {*self._unfit, *gone, *_ready(rows)}
-        everyone = await self._store.live_allotments()
-        return [node for node in without_allotted(nodes, everyone) if node.id not in unusable]
+        everyone = await self._store.live_allocations()
+        return [node for node in without_allocated(nodes, everyone) if node.id not in unusable]
 
     async def _begin(
         self,
         job: JobRow,
-        rows: Sequence[Allotment],
+        rows: Sequence[Allocation],
         layout: Layout,
         wanted: Mapping[str, Any],
         now: float,
         lost: Collection[str] = (),
     ) -> str:
         """Take the seats; returns why there are none."""
-        plan, mine = plan_of(rows, job.id), _as_granted(rows, job.id)
+        plan, mine = plan_of(rows, job.id), _as_reserved(rows, job.id)
         await self._notices.look()  # so that one change does for both
         leaving = [notice for each in mine if (notice := self._notices.by_node.get(each.node_id))]
         gone = {notice.node_id for notice in leaving} | set(lost)
@@ -210,12 +210,12 @@ class Resizing:
         if isinstance(seats, Unplaceable):
             return seats.message
         added, seated = reseated(job, demand, in_order(demand, seats), mine)
-        grants = [row for member, _ in seated for row in member.grants]
+        reservations = [row for member, _ in seated for row in member.reservations]
         is_larger = layout.world_size > Layout(**plan["layout"]).world_size
         async with self._allowance.turn if is_larger else contextlib.nullcontext():
             if is_larger and (why := await self._allowance.refuses(job, layout, nodes, now)):
                 return why
-            devices = await take(self._lease, self._store, self._cluster, job, added, grants, now)
+            devices = await take(self._lease, self._store, self._cluster, job, added, reservations, now)
         if isinstance(devices, str):
             return devices
         why = wanted["why"] + "".join(f"; {notice.why}" for notice in leaving)
@@ -234,18 +234,18 @@ class Resizing:
             **plan, "nodes": [{**node_of(member, devices, ranks), "numbers": []} for member, ranks in seated],
             "layout": layout.to_json(), "resize": under_way, **asked,
         }  # fmt: skip
-        await self._store.reallot(self._lease, job.id, plan=plan, now=now)
+        await self._store.reallocate(self._lease, job.id, plan=plan, now=now)
         _log.info("a job changes its size", job=job.id, before=under_way["layout_before"], after=plan["layout"])
         return ""
 
     async def _bring_on(
-        self, job: JobRow, rows: Sequence[Allotment], plan: Mapping[str, Any], status: Mapping[str, Any], now: float
+        self, job: JobRow, rows: Sequence[Allocation], plan: Mapping[str, Any], status: Mapping[str, Any], now: float
     ) -> None:
         under_way, target = plan["resize"], {str(node["node_id"]): int(node["ranks"]) for node in plan["nodes"]}
         is_there = status.get("seats") == target and status.get("layout") == plan["layout"]
         unready = status.get("unready") or {}
         if is_there and not status.get("former"):
-            kept = {name for node in plan["nodes"] for name in node["grants"]}
+            kept = {name for node in plan["nodes"] for name in node["reservations"]}
             left = [row for row in rows if _is_left(row, kept, {*target, *_ready(rows)})]
             history = {"resized": under_way["told"]["sizes"], "why": under_way["told"]["why"]}
             await self._end(job, left, plan, history, now)
@@ -257,7 +257,7 @@ class Resizing:
             await self._end(job, left, before, {"refused": under_way["told"]["sizes"], "why": unready["why"]}, now)
 
     async def _end(
-        self, job: JobRow, left: Sequence[Allotment], plan: Mapping[str, Any], history: Mapping[str, Any], now: float
+        self, job: JobRow, left: Sequence[Allocation], plan: Mapping[str, Any], history: Mapping[str, Any], now: float
     ) -> None:
         plan = {key: value for key, value in plan.items() if key != "resize"}
         await give_back(self._lease, self._store, self._cluster, job, left, now, plan=plan, history=history)
@@ -279,18 +279,18 @@ class Resizing:
         await self._store.set_conditions(self._lease, job.id, (*others, *told), now=now)
 
 
-def _ready(rows: Sequence[Allotment]) -> set[str]:
+def _ready(rows: Sequence[Allocation]) -> set[str]:
     """Nodes that are held ready for the job."""
     return {row.node_id for row in rows if row.is_spare}
 
 
-def _as_granted(rows: Sequence[Allotment], job_id: str) -> list[Member]:
+def _as_reserved(rows: Sequence[Allocation], job_id: str) -> list[Member]:
     """What the job has, in the order in which it was given: so the queue, too, reckons what it would give up."""
     place = {row.name: number for number, row in enumerate(rows)}
-    return sorted(members(rows, job_id), key=lambda member: min(place[row.name] for row in member.grants))
+    return sorted(members(rows, job_id), key=lambda member: min(place[row.name] for row in member.reservations))
 
 
-def _is_left(row: Allotment, kept: Collection[str], nodes: Collection[str]) -> bool:
-    if row.kind == "grant":
+def _is_left(row: Allocation, kept: Collection[str], nodes: Collection[str]) -> bool:
+    if row.kind == "reservation":
         return row.is_seat and row.name not in kept
     return row.kind == "agent" and row.node_id not in nodes

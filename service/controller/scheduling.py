@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from regroup.service.cluster_state import queue as shown
-from regroup.service.cluster_state.allocations import without_allotted
-from regroup.service.cluster_state.probe_results import Results
+from regroup.service.cluster_state.allocations import without_allocated
+from regroup.service.cluster_state.probe_results import ProbeResults
 from regroup.service.controller.job_reconciler import Leading
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.measurements.hardware_overlay import links
@@ -22,12 +22,12 @@ PLACEABLE = "Placeable"
 """Condition of a job that waits: false, and why."""
 
 
-class Ordering:
+class Scheduler:
     """Reads what a look at the queue needs. Kept between looks, because specs are not read twice."""
 
     def __init__(self) -> None:
         self._specs = shown.Specs()
-        self._probes = Results()
+        self._probes = ProbeResults()
         self.request = NodeRequest()
         """What nodes the newest look would have: none if nobody waits for any."""
 
@@ -38,9 +38,9 @@ class Ordering:
             UnavailableError: the cluster or the database does not answer.
         """
         store, settings, now = leading.store, leading.settings, leading.clock()
-        live, rows = await store.live_jobs(), await store.live_allotments()
+        live, rows = await store.live_jobs(), await store.live_allocations()
         probes = await self._probes.newest(store)
-        nodes = without_allotted(with_fabrics(await leading.health.nodes(now), fabrics_of(probes)), rows)
+        nodes = without_allocated(with_fabrics(await leading.health.nodes(now), fabrics_of(probes)), rows)
         self._specs.keep([*queue, *live])
         waiting = [
             shown.waiting(job, self._specs, after=after, now=now, start_s=settings.gang_timeout_s)

@@ -17,7 +17,7 @@ class JobState(StrEnum):
     QUEUED = "QUEUED"
     """Accepted; holds nothing; its conditions say why it waits."""
     PLACING = "PLACING"
-    """Nodes are allotted in the database; grants are being taken."""
+    """Nodes are allocated in the database; reservations are being taken."""
     STARTING = "STARTING"
     """Devices are held; agents and zygotes come up, the first generation forms."""
     RUNNING = "RUNNING"
@@ -41,7 +41,7 @@ class JobState(StrEnum):
 
     @property
     def holds_devices(self) -> bool:
-        """Allotments of a job in this state are live."""
+        """Allocations of a job in this state are live."""
         return not self.is_terminal and self not in (JobState.QUEUED, JobState.SUSPENDED)
 
 
@@ -67,7 +67,7 @@ class Reason(StrEnum):
 
     SUBMITTED = "submitted"
     PLACED = "placed"
-    GRANTED = "granted"
+    RESERVED = "reserved"
     FIRST_STEP = "first_step"
     BEGUN = "begun"
     """A script runs on every rank; whether it takes steps is its own affair."""
@@ -157,7 +157,7 @@ PROGRESS_REASONS = frozenset(
     {
         Reason.SUBMITTED,
         Reason.PLACED,
-        Reason.GRANTED,
+        Reason.RESERVED,
         Reason.FIRST_STEP,
         Reason.BEGUN,
         Reason.RELEASED,

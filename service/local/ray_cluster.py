@@ -249,7 +249,7 @@ _NOT_INHERITED = frozenset(
 _DAEMON_ENVIRONMENT = {
     # Ray's memory monitor would kill an agent for the memory of its ranks; the kernel takes a rank first.
     "RAY_memory_monitor_refresh_ms": "0",
-    # Agents hold no devices themselves, yet their ranks must see those of their grants.
+    # Agents hold no devices themselves, yet their ranks must see those of their reservations.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 

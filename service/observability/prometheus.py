@@ -18,9 +18,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as Family
 
 from regroup import __version__
-from regroup.service.cluster_state.job_account import Account
+from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.cluster_state.node_health import closed
-from regroup.service.cluster_state.probe_results import Results
+from regroup.service.cluster_state.probe_results import ProbeResults
 from regroup.service.cluster_state.shared_spares import kept_nodes
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.domain.states import JobState, Reason
@@ -53,8 +53,8 @@ class Metrics:
         self._store, self._cluster = store, cluster
         self._rule = rule
         self._clock = clock
-        self._accounts: dict[str, Account] = {}
-        self._probes = Results()
+        self._accounts: dict[str, JobAccount] = {}
+        self._probes = ProbeResults()
         self._one_at_a_time = asyncio.Lock()
 
     async def render(self) -> bytes:
@@ -92,14 +92,14 @@ class Metrics:
         while True:
             page = await self._store.page(JobFilter(), after, _PAGE)
             for job in page.jobs:
-                account = self._accounts.setdefault(job.id, Account(job))
+                account = self._accounts.setdefault(job.id, JobAccount(job))
                 await account.catch_up(self._store, job)
             after = page.next_after
             if after is None:
                 return
 
 
-def _families(totals: Totals, accounts: Sequence[Account], now: float) -> Iterable[Family]:
+def _families(totals: Totals, accounts: Sequence[JobAccount], now: float) -> Iterable[Family]:
     incidents = [incident for account in accounts for incident in account.incidents.values()]
     yield _gauge(names.BUILD_INFO, [((__version__,), 1.0)])
     yield _gauge(names.JOBS, [((state.value,), count) for state, count in totals.jobs.items()])
@@ -138,7 +138,7 @@ _NOTES_COUNTED: Sequence[tuple[Metric, str]] = (
     (names.STALE_CALLS, "stale"),
 )
 """Notes of which the number is what matters."""
-_OF_A_JOB: Sequence[tuple[Metric, Callable[[Account, float], float | None]]] = (
+_OF_A_JOB: Sequence[tuple[Metric, Callable[[JobAccount, float], float | None]]] = (
     (names.JOB_STEP, lambda account, _: account.job.step),
     (names.JOB_STEPS, lambda account, _: account.job.steps),
     (names.JOB_LOSS, lambda account, _: account.job.loss),
@@ -204,7 +204,7 @@ def _of_probes(probes: Sequence[Measured]) -> Iterable[Family]:
 _ODD = ("node", "link")
 
 
-def _of_projects(accounts: Sequence[Account], projects: Sequence[ProjectRow]) -> Iterable[Family]:
+def _of_projects(accounts: Sequence[JobAccount], projects: Sequence[ProjectRow]) -> Iterable[Family]:
     waiting, held = Counter[tuple[str, str]](), Counter[str]()
     for account in accounts:
         job = account.job
@@ -234,7 +234,7 @@ def _phases(incidents: Iterable[dict[str, Any]]) -> dict[Sequence[str], list[flo
     return observed
 
 
-def _device_seconds(accounts: Iterable[Account], now: float) -> list[Sample]:
+def _device_seconds(accounts: Iterable[JobAccount], now: float) -> list[Sample]:
     sums: dict[tuple[str, str], float] = {}
     for account in accounts:
         device = str(account.job.spec["resources"]["device"])

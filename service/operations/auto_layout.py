@@ -7,7 +7,7 @@ from typing import Any
 
 from regroup.service.cluster_state.drain_notices import nodes_to_use
 from regroup.service.cluster_state.node_health import closed
-from regroup.service.cluster_state.probe_results import Results
+from regroup.service.cluster_state.probe_results import ProbeResults
 from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.domain.layout import Layout
 from regroup.service.planner.alternatives import splits
@@ -34,7 +34,7 @@ class Planning:
 
     def __init__(self, store: Store, cluster: Cluster, rule: Rule, clock: Callable[[], float]) -> None:
         self._store, self._cluster, self._rule, self._clock = store, cluster, rule, clock
-        self._probes = Results()
+        self._probes = ProbeResults()
 
     async def plan(self, spec: JobSpec, most: int | None = None) -> Planned:
         """The layout of a spec with `layout.auto`.

@@ -86,8 +86,8 @@ async def _row(store: Store, node: Node) -> DrainRow | None:
 
 
 async def _shown(store: Store, node: Node, row: DrainRow | None) -> Drained:
-    held = await store.live_allotments()
-    jobs = tuple(sorted({each.job_id for each in held if each.kind == "grant" and each.node_id == node.id}))
+    held = await store.live_allocations()
+    jobs = tuple(sorted({each.job_id for each in held if each.kind == "reservation" and each.node_id == node.id}))
     if row is None:
         return Drained(node.id, node.name, "ray", "", None, node.drain_deadline_s, jobs)
     return Drained(node.id, node.name, "request", row.reason, row.requested_at, row.deadline_at, jobs)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from regroup.service.blobs.store import Blobs
-from regroup.service.cluster_state.job_account import Account
+from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.cluster_state.queue import jobs_ahead
 from regroup.service.domain.errors import ConflictError, FieldIssue, ForbiddenError, NotFoundError, SpecError
 from regroup.service.domain.states import JobState
@@ -237,15 +237,15 @@ class Jobs:
     async def why(self, job: JobRow) -> Why:
         """Why the job waits, failed or is slow, and what to do."""
         recent = await self._store.committed_steps(job.id, max(0, job.step - _RECENT_STEPS))
-        account, now = Account(job), self._clock()
+        account, now = JobAccount(job), self._clock()
         ahead = await jobs_ahead(self._store, job, now=now, ageing_s=self._ageing_s)
         await account.catch_up(self._store, job)
         incidents, choice = await self._store.incidents(job.id), await self._choice(job)
         return explain(job, incidents, recent, ahead, account.seconds(now), now, choice)
 
     async def _choice(self, job: JobRow) -> Choice | None:
-        """Why the job's nodes are these, from what it was allotted with."""
-        rows = await self._store.live_allotments(job.id)
+        """Why the job's nodes are these, from what it was allocated with."""
+        rows = await self._store.live_allocations(job.id)
         chosen = next((row.data.get("choice") for row in rows if row.kind == "supervisor"), None)
         return Choice.from_json(chosen) if chosen else None
 

@@ -6,13 +6,13 @@ from typing import Literal
 
 import structlog
 
-from regroup.service.cluster_state.allocations import without_allotted
+from regroup.service.cluster_state.allocations import without_allocated
 from regroup.service.cluster_state.shared_spares import kept_nodes
 from regroup.service.domain.errors import NotFoundError
 from regroup.service.domain.topology import Node
 from regroup.service.policy.detection.node_quarantine import Happening, Health, NodeEvent, Rule, judge_all
 from regroup.service.ports.cluster import Cluster
-from regroup.service.store.records import Allotment
+from regroup.service.store.records import Allocation
 from regroup.service.store.store import Store
 
 _log = structlog.get_logger(__name__)
@@ -62,8 +62,8 @@ class Nodes:
         Raises:
             UnavailableError: the cluster or the database does not answer.
         """
-        rows = await self._store.live_allotments()
-        present = without_allotted(await self._cluster.nodes(), rows)
+        rows = await self._store.live_allocations()
+        present = without_allocated(await self._cluster.nodes(), rows)
         healths = judge_all(await self._store.node_events(), self._clock(), self._rule)
         jobs = await self._jobs(rows)
         closed = [replace(node, closed=healths.get(node.machine, Health()).why_closed) for node in present]
@@ -117,11 +117,11 @@ class Nodes:
         there = ", ".join(state.name for state in states) or "none"
         raise NotFoundError(f"no node {name!r}; there are: {there}")
 
-    async def _jobs(self, rows: Sequence[Allotment]) -> dict[str, list[JobHere]]:
+    async def _jobs(self, rows: Sequence[Allocation]) -> dict[str, list[JobHere]]:
         names = {job.id: job.name for job in await self._store.live_jobs()}
         found: dict[str, dict[str, int]] = {}
         for row in rows:
-            if row.kind == "grant":
+            if row.kind == "reservation":
                 here = found.setdefault(row.node_id, {})
                 here[row.job_id] = here.get(row.job_id, 0) + row.data["ranks"]
         return {

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from regroup.service.cluster_state.probe_results import FUNCTION, LABEL, Results
+from regroup.service.cluster_state.probe_results import FUNCTION, LABEL, ProbeResults
 from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.operations.jobs import Jobs, Submitted
 from regroup.service.operations.nodes import Nodes, NodeState
@@ -61,7 +61,7 @@ class Probes:
 
     async def newest(self) -> list[Measured]:
         """The newest result of each kind of device; none where nothing was measured."""
-        return await Results().newest(self._store)
+        return await ProbeResults().newest(self._store)
 
 
 def _slots(state: NodeState, device: str, cpus: int) -> int:

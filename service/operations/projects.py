@@ -51,8 +51,8 @@ class Projects:
         live = {job.id: job.project for job in await self._store.live_jobs()}
         for job in await self._store.queued_jobs():
             use.setdefault(job.project, _Use()).queued += 1
-        for row in await self._store.live_allotments():
-            if row.kind == "grant" and row.job_id in live:
+        for row in await self._store.live_allocations():
+            if row.kind == "reservation" and row.job_id in live:
                 mine = use.setdefault(live[row.job_id], _Use())
                 mine.held += int(row.data["ranks"])
                 mine.running.add(row.job_id)

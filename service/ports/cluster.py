@@ -13,8 +13,20 @@ from regroup.service.domain.topology import Node
 from regroup.service.policy.scheduling.autoscaler_request import Bundle
 
 __all__ = [
-    "NAMESPACE", "Cluster", "ClusterUnavailableError", "Grant", "GrantRefusedError", "LogChunk", "Node",
-    "SupervisorEvent", "SupervisorGoneError", "SyncReply", "SyncRequest", "agent_name", "grant_name", "job_of",
+    "NAMESPACE",
+    "Cluster",
+    "ClusterUnavailableError",
+    "LogChunk",
+    "Node",
+    "Reservation",
+    "ReservationRefusedError",
+    "SupervisorEvent",
+    "SupervisorGoneError",
+    "SyncReply",
+    "SyncRequest",
+    "agent_name",
+    "job_of",
+    "reservation_name",
     "supervisor_name",
 ]  # fmt: skip
 
@@ -28,7 +40,7 @@ class ClusterUnavailableError(UnavailableError):
     """The cluster does not answer; what was asked may or may not have happened."""
 
 
-class GrantRefusedError(RegroupError):
+class ReservationRefusedError(RegroupError):
     """The node did not give the devices in time; nothing is held."""
 
 
@@ -46,19 +58,19 @@ def agent_name(job_id: str, node_id: str) -> str:
     return f"regroup-agent:{job_id}:{node_id[:8]}"
 
 
-def grant_name(job_id: str, node_id: str, attempt: int) -> str:
-    """Name of the grant that holds devices of one node for the `attempt`-th start of a job."""
-    return f"regroup-grant:{job_id}:{node_id[:8]}:{attempt}"
+def reservation_name(job_id: str, node_id: str, attempt: int) -> str:
+    """Name of the reservation that holds devices of one node for the `attempt`-th start of a job."""
+    return f"regroup-reservation:{job_id}:{node_id[:8]}:{attempt}"
 
 
 def job_of(name: str) -> str:
-    """The job that a supervisor, agent or grant name belongs to."""
+    """The job that a supervisor, agent or reservation name belongs to."""
     return name.split(":")[1] if name.startswith("regroup-") and ":" in name else ""
 
 
 @dataclass(frozen=True)
-class Grant:
-    """Devices of one node, held for one job from `take_grant` to `release_grant`."""
+class Reservation:
+    """Devices of one node, held for one job from `create_reservation` to `release_reservation`."""
 
     name: str
     job_id: str
@@ -196,23 +208,23 @@ class Cluster(Protocol):
         """An agent in waiting on a node says that nothing of a job lives there; False where none is or answers."""
         ...
 
-    async def take_grant(self, grant: Grant) -> Sequence[int]:
-        """Hold devices; the same grant again is the same hold.
+    async def create_reservation(self, reservation: Reservation) -> Sequence[int]:
+        """Hold devices; the same reservation again is the same hold.
 
         Returns:
             Indexes of the CUDA devices held; none for `cpu`.
 
         Raises:
-            GrantRefusedError: the node is gone or full; nothing is held.
+            ReservationRefusedError: the node is gone or full; nothing is held.
         """
         ...
 
-    async def release_grant(self, name: str) -> None:
-        """Give devices back; a grant that is not held is no error."""
+    async def release_reservation(self, name: str) -> None:
+        """Give devices back; a reservation that is not held is no error."""
         ...
 
-    async def grants(self) -> set[str]:
-        """Names of all grants held."""
+    async def reservations(self) -> set[str]:
+        """Names of all reservations held."""
         ...
 
     async def actors(self) -> set[str]:

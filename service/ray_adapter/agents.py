@@ -16,7 +16,7 @@ from ray.experimental import internal_kv
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.ports.cluster import NAMESPACE, agent_name
 from regroup.service.ray_adapter import standby
-from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.job_config import JobConfig
 from regroup.workers.agent.agent import NodeAgent
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import to_json
@@ -50,7 +50,7 @@ def _read(prefix: str) -> dict[str, bytes]:
     return {key.decode(): internal_kv._internal_kv_get(key, namespace=_KV) for key in keys}
 
 
-def hasten(payload: Payload) -> None:
+def hasten(payload: JobConfig) -> None:
     """Begin to bring a job's agents up before its supervisor asks for them. Blocking."""
     agents = RayAgents(payload.job_id)
     for config in payload.agent_configs().values():

@@ -1,4 +1,4 @@
-"""The cluster port on Ray 2.60: grants, supervisors, inventory. With `ray_agents`, all of Ray that we touch.
+"""The cluster port on Ray 2.60: reservations, supervisors, inventory. With `ray_agents`, all of Ray that we touch.
 
 Nothing here blocks the event loop: Ray's blocking calls run in threads of their own, and every call has a limit.
 """
@@ -30,10 +30,10 @@ from regroup.service.policy.scheduling.autoscaler_request import Bundle
 from regroup.service.ports.cluster import (
     NAMESPACE,
     ClusterUnavailableError,
-    Grant,
-    GrantRefusedError,
     LogChunk,
     Node,
+    Reservation,
+    ReservationRefusedError,
     SupervisorGoneError,
     SyncReply,
     SyncRequest,
@@ -45,7 +45,7 @@ from regroup.service.ray_adapter import standby
 from regroup.service.ray_adapter.agents import hasten
 from regroup.service.ray_adapter.autoscaler import request_nodes
 from regroup.service.ray_adapter.prestart import prestart_worker
-from regroup.service.supervisor.job_config import Payload, standby_config
+from regroup.service.supervisor.job_config import JobConfig, standby_config
 
 _CALL_S = 15.0
 _READY_S = 20.0
@@ -114,16 +114,16 @@ class RayCluster:
     async def is_clear(self, node: Node, job_id: str) -> bool:
         return await self._blocking(lambda: standby.is_clear(node.id, job_id))
 
-    # ------------------------------------------------------------ grants
+    # ------------------------------------------------------------ reservations
 
-    async def take_grant(self, grant: Grant) -> Sequence[int]:
-        return await self._blocking(lambda: _take(grant), limit_s=_READY_S + 3 * _CALL_S)
+    async def create_reservation(self, reservation: Reservation) -> Sequence[int]:
+        return await self._blocking(lambda: _take(reservation), limit_s=_READY_S + 3 * _CALL_S)
 
-    async def release_grant(self, name: str) -> None:
+    async def release_reservation(self, name: str) -> None:
         await self._blocking(lambda: _release(name))
 
-    async def grants(self) -> set[str]:
-        return await self._blocking(_grants)
+    async def reservations(self) -> set[str]:
+        return await self._blocking(_reservations)
 
     # ------------------------------------------------------------ supervisors
 
@@ -135,7 +135,7 @@ class RayCluster:
 
     async def start_agents(self, payload: Mapping[str, Any]) -> None:
         """Create the agents and let their zygotes import, without waiting for either."""
-        await self._blocking(lambda: hasten(Payload.from_json(payload)))
+        await self._blocking(lambda: hasten(JobConfig.from_json(payload)))
 
     async def sync(self, job_id: str, request: SyncRequest) -> SyncReply:
         reply = await self._call(
@@ -293,20 +293,20 @@ def _node(item: Mapping[str, Any], free: Mapping[str, float], draining: Mapping[
     )
 
 
-def _take(grant: Grant) -> Sequence[int]:
+def _take(reservation: Reservation) -> Sequence[int]:
     """A detached placement group of one bundle: holds devices without a process, its device ids are fixed."""
-    gpus = grant.devices if grant.device_kind == "cuda" else 0
-    wanted = {"CPU": float(grant.cpus), "GPU": float(gpus), "memory": float(grant.memory_bytes)}
-    group = _find_group(grant.name) or placement_group(
+    gpus = reservation.devices if reservation.device_kind == "cuda" else 0
+    wanted = {"CPU": float(reservation.cpus), "GPU": float(gpus), "memory": float(reservation.memory_bytes)}
+    group = _find_group(reservation.name) or placement_group(
         [{name: amount for name, amount in wanted.items() if amount}],
-        name=grant.name,
+        name=reservation.name,
         lifetime="detached",
-        bundle_label_selector=[{_NODE_ID_LABEL: grant.node_id}],
+        bundle_label_selector=[{_NODE_ID_LABEL: reservation.node_id}],
     )
     if not group.wait(_READY_S):
         remove_placement_group(group)
-        raise GrantRefusedError(
-            f"node {grant.node_id[:8]} did not give {wanted} within {_READY_S:.0f} s: it is gone, or taken by others"
+        raise ReservationRefusedError(
+            f"node {reservation.node_id[:8]} did not give {wanted} within {_READY_S:.0f} s: it is gone, or taken by others"
         )
     return _device_ids(group, gpus) if gpus else ()
 
@@ -335,12 +335,12 @@ def _release(name: str) -> None:
         remove_placement_group(group)
 
 
-def _grants() -> set[str]:
+def _reservations() -> set[str]:
     table: Mapping[str, Mapping[str, Any]] = placement_group_table()
     return {
         group["name"]
         for group in table.values()
-        if group["name"].startswith("regroup-grant:") and group["state"] != "REMOVED"
+        if group["name"].startswith("regroup-reservation:") and group["state"] != "REMOVED"
     }
 
 

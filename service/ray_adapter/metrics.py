@@ -11,7 +11,7 @@ from ray.util.metrics import Counter, Gauge, Histogram
 from regroup.service.observability import metric_names as names
 from regroup.service.observability.metric_names import Metric
 from regroup.service.ports.cluster import SupervisorEvent
-from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.job_config import JobConfig
 
 _JOB = names.JOB_STEP.labels
 
@@ -19,7 +19,7 @@ _JOB = names.JOB_STEP.labels
 class RayMetrics:
     """Takes a supervisor's events as they are let out."""
 
-    def __init__(self, payload: Payload) -> None:
+    def __init__(self, payload: JobConfig) -> None:
         spec = payload.spec
         self._job = dict(zip(_JOB, (payload.job_id, spec.name, spec.project), strict=True))
         self._gauges = {metric.name: self._tagged(Gauge, metric) for metric in (*_OF_A_STEP, names.JOB_GENERATION)}

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from regroup.service.domain.topology import Node
-from regroup.service.policy.scheduling.entries import Priority, Waiting
+from regroup.service.policy.scheduling.entries import Priority, WaitingJob
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Tally:
             partly += left if left < whole else 0.0
         self._fragments = partly / free if free else 0.0
 
-    def report(self, jobs: int, finished: int, waiting: Sequence[tuple[Waiting, float]]) -> Report:
+    def report(self, jobs: int, finished: int, waiting: Sequence[tuple[WaitingJob, float]]) -> Report:
         """The sums. `waiting`: who still does, and since when."""
         devices = int(sum(node.gpus or node.cpus for node in self.nodes))
         groups: dict[str, list[float]] = {"all": []}

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from regroup.service.domain.topology import Node
 from regroup.service.policy.placement.place import Demand, Placement, place_instead
 from regroup.service.policy.scheduling.capacity import Seats, free_of, minus, taken
-from regroup.service.policy.scheduling.decide import Rule, Turn, decide
-from regroup.service.policy.scheduling.entries import Running, Size, Waiting
+from regroup.service.policy.scheduling.decide import Admission, Rule, decide
+from regroup.service.policy.scheduling.entries import RunningJob, Size, WaitingJob
 from regroup.service.policy.scheduling.preemption import Shrink, Suspend
 from regroup.service.policy.scheduling.quota import Quota
 from regroup.service.simulator.report import Report, Tally, Wait
@@ -24,7 +24,7 @@ class Arrival:
     """A job of the trace."""
 
     at_s: float
-    job: Waiting
+    job: WaitingJob
     """With `queued_s`, `after` as ids."""
     work_s: float
     """How long it trains at its wanted size."""
@@ -63,7 +63,7 @@ class _Live:
     """A job that holds devices."""
 
     arrival: Arrival
-    shown: Running
+    shown: RunningJob
     trains_from_s: float
     left_s: float
     """Of its work at the wanted size, as of `trains_from_s`."""
@@ -79,7 +79,7 @@ class _Live:
 
 
 _RULE = Rule()
-Watch = Callable[[float, Sequence[Node], Sequence[Running]], None]
+Watch = Callable[[float, Sequence[Node], Sequence[RunningJob]], None]
 
 
 def simulate(
@@ -127,7 +127,7 @@ class _Run:
     until_s: float
     nodes: dict[str, Node] = field(init=False)
     events: list[_Event] = field(init=False)
-    queue: dict[str, Waiting] = field(default_factory=dict[str, Waiting])
+    queue: dict[str, WaitingJob] = field(default_factory=dict[str, WaitingJob])
     live: dict[str, _Live] = field(default_factory=dict[str, _Live])
     _left_s: dict[str, float] = field(default_factory=dict[str, float])
     _over: set[str] = field(default_factory=set[str])
@@ -165,7 +165,7 @@ class _Run:
         running = [replace(live.shown, ends_s=live.leaves_s or live.ends_s) for live in self.live.values()]
         for decision in decide(waiting, list(self.nodes.values()), running, self.quotas, now_s=now_s, rule=self.rule):
             match decision:
-                case Turn():
+                case Admission():
                     self._start(decision, now_s)
                 case Suspend():
                     live = self.live[decision.job_id]
@@ -230,12 +230,12 @@ class _Run:
 
     # ------------------------------------------------------------ what is done
 
-    def _start(self, turn: Turn, now_s: float) -> None:
+    def _start(self, turn: Admission, now_s: float) -> None:
         job, arrival = self.queue.pop(turn.job_id), self._by_id[turn.job_id]
         seats = tuple((seat.node.id, seat.ranks) for seat in turn.placement.seats)
         self._take(turn.demand, seats)
         smaller = tuple(size for size in job.sizes if size.ranks < turn.demand.ranks)
-        shown = Running(
+        shown = RunningJob(
             job.job_id, job.name, turn.demand, seats, smaller, job.project, job.priority, job.preemptibility, now_s
         )
         left_s = self._left_s.pop(turn.job_id, arrival.work_s)
@@ -275,7 +275,7 @@ class _Run:
         live.version = self._lives[job_id]
         self._at(live.ends_s, "ends", job_id, live.version)
 
-    def _unmet(self, job: Waiting) -> list[str]:
+    def _unmet(self, job: WaitingJob) -> list[str]:
         return [job_id for job_id in job.after if job_id not in self._over]
 
     def _take(self, demand: Demand, seats: Seats) -> None:

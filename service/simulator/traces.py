@@ -13,7 +13,7 @@ from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import Node
 from regroup.service.policy.placement.place import Demand
-from regroup.service.policy.scheduling.entries import Preemptibility, Priority, Size, Waiting
+from regroup.service.policy.scheduling.entries import Preemptibility, Priority, Size, WaitingJob
 from regroup.service.policy.scheduling.quota import Quota
 from regroup.service.simulator.simulator import Arrival, Outage
 from regroup.service.spec.types import Name, Part, Positive
@@ -143,7 +143,7 @@ def arrival(part: JobPart) -> Arrival:
         )
         for ranks in sizes
     )
-    job = Waiting(
+    job = WaitingJob(
         part.name, part.name, legal, part.project, Priority[part.priority], Preemptibility(part.preemptibility),
         part.at_s, part.longest_s, tuple(part.after.split()),
     )  # fmt: skip

@@ -181,8 +181,8 @@ async def _state(writer: JobWriter, event: Reported) -> None:
     if is_old or target is writer.job.state:  # the controller said so before; a supervisor that restarts says it again
         return
     if writer.job.state is JobState.PLACING and target not in (JobState.STARTING, JobState.QUEUED):
-        # A supervisor that speaks proves the grants; the controller died before it could write so.
-        await writer.move(JobState.STARTING, Reason.GRANTED, **options)
+        # A supervisor that speaks proves the reservations; the controller died before it could write so.
+        await writer.move(JobState.STARTING, Reason.RESERVED, **options)
     await writer.move(target, reason, str(data.get("message", "")), key=event.key, error=data.get("error"), **options)
 
 

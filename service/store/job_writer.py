@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError, PreconditionError
 from regroup.service.domain.states import JobState, Reason, Transition, advance
 from regroup.service.store.json_values import plain
-from regroup.service.store.records import NODE_WELL, Allotment, Condition, JobRow
-from regroup.service.store.tables import allotments, events, jobs
+from regroup.service.store.records import NODE_WELL, Allocation, Condition, JobRow
+from regroup.service.store.tables import allocations, events, jobs
 
 
 def job_row(row: Mapping[str, Any]) -> JobRow:
@@ -101,17 +101,17 @@ class JobWriter:
         actor: str,
         key: str | None = None,
         error: Mapping[str, Any] | None = None,
-        allot: tuple[Allotment, ...] = (),
+        allocate: tuple[Allocation, ...] = (),
     ) -> None:
-        """The one way a job changes state: checked, with its event, allotments written or released beside it.
+        """The one way a job changes state: checked, with its event, allocations written or released beside it.
 
         Args:
             transition: from `states.advance`; checked again against the locked row.
-            allot: what the job may own from now on; written before any of it is made.
+            allocate: what the job may own from now on; written before any of it is made.
 
         Raises:
             IllegalTransitionError: the job has moved on meanwhile, or the table has no such arrow.
-            ConflictError: one of the names in `allot` is live already.
+            ConflictError: one of the names in `allocate` is live already.
         """
         job, target = self.job, transition.target
         if transition.source is not job.state:
@@ -141,28 +141,28 @@ class JobWriter:
         await self.record("state", data, time_s=now, actor=actor, key=key, changes=changes)
         if not target.holds_devices:
             await self._release(now)
-        await self._allot(allot, now)
+        await self._allocate(allocate, now)
         if target is JobState.QUEUED and (wish := self.job.intents.get(SUSPEND)) is not None:
             # Whatever brought it here, it waits for nothing: in one breath, so that nobody gives it a turn meanwhile.
             await self.move(JobState.SUSPENDED, Reason.SUSPENDED, str(wish["why"]), now=now, actor=actor)
 
-    async def reallot(
+    async def reallocate(
         self,
-        allot: tuple[Allotment, ...],
+        allocate: tuple[Allocation, ...],
         release: Sequence[str],
         plan: Mapping[str, Any] | None,
         history: Mapping[str, Any] | None,
         now: float,
     ) -> None:
-        """Other things for a live job to own; see `Store.reallot`."""
-        live = sa.and_(allotments.c.job_id == self.job.id, allotments.c.released_at.is_(None))
+        """Other things for a live job to own; see `Store.reallocate`."""
+        live = sa.and_(allocations.c.job_id == self.job.id, allocations.c.released_at.is_(None))
         if release:
-            named = sa.and_(live, allotments.c.name.in_(release))
-            await self.connection.execute(allotments.update().where(named).values(released_at=now))
-        await self._allot(allot, now)
+            named = sa.and_(live, allocations.c.name.in_(release))
+            await self.connection.execute(allocations.update().where(named).values(released_at=now))
+        await self._allocate(allocate, now)
         if plan is not None:
-            supervisor = sa.and_(live, allotments.c.kind == "supervisor")
-            await self.connection.execute(allotments.update().where(supervisor).values(data=plain(plan)))
+            supervisor = sa.and_(live, allocations.c.kind == "supervisor")
+            await self.connection.execute(allocations.update().where(supervisor).values(data=plain(plan)))
         if history is not None:
             lost = tuple(f"node {name}: " for name in history.get("lost", ()))
             kept = [each for each in self.job.conditions if each.type != NODE_WELL or not each.message.startswith(lost)]
@@ -180,15 +180,15 @@ class JobWriter:
         self.job = dataclasses.replace(self.job, **changes)
 
     async def _release(self, now: float) -> None:
-        held = allotments.update().where(allotments.c.job_id == self.job.id, allotments.c.released_at.is_(None))
+        held = allocations.update().where(allocations.c.job_id == self.job.id, allocations.c.released_at.is_(None))
         await self.connection.execute(held.values(released_at=now))
 
-    async def _allot(self, allot: tuple[Allotment, ...], now: float) -> None:
-        if not allot:
+    async def _allocate(self, allocate: tuple[Allocation, ...], now: float) -> None:
+        if not allocate:
             return
-        values = [{**dataclasses.asdict(item), "data": plain(item.data), "created_at": now} for item in allot]
+        values = [{**dataclasses.asdict(item), "data": plain(item.data), "created_at": now} for item in allocate]
         try:
-            await self.connection.execute(allotments.insert(), values)
+            await self.connection.execute(allocations.insert(), values)
         except exc.IntegrityError as error:
-            names = ", ".join(item.name for item in allot)
+            names = ", ".join(item.name for item in allocate)
             raise ConflictError(f"one of these names is live already: {names}; release it first") from error

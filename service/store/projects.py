@@ -13,8 +13,8 @@ from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.job_writer import SUSPEND, JobWriter, job_row
 from regroup.service.store.json_values import plain
-from regroup.service.store.records import Allotment, JobRow, Lease, ProjectRow
-from regroup.service.store.tables import allotments, jobs, projects
+from regroup.service.store.records import Allocation, JobRow, Lease, ProjectRow
+from regroup.service.store.tables import allocations, jobs, projects
 
 RESIZE = "resize"
 """Intent of a job that is to be of another size: `{layout, why, asked_s}`, until it has come about; `is_asked` is false
@@ -76,15 +76,15 @@ class QueueStore:
                 )
         self._changes.announce("")
 
-    async def grants_of(self, job_id: str) -> list[Allotment]:
+    async def reservations_of(self, job_id: str) -> list[Allocation]:
         """What a job has held of nodes, the oldest first, whether it holds it still or not."""
-        names = [field.name for field in dataclasses.fields(Allotment)]
-        query = sa.select(*(allotments.c[name] for name in names)).where(
-            allotments.c.job_id == job_id, allotments.c.kind == "grant"
+        names = [field.name for field in dataclasses.fields(Allocation)]
+        query = sa.select(*(allocations.c[name] for name in names)).where(
+            allocations.c.job_id == job_id, allocations.c.kind == "reservation"
         )
         async with self._database.read() as connection:
-            rows = (await connection.execute(query.order_by(allotments.c.id))).mappings()
-            return [Allotment(**row) for row in rows]
+            rows = (await connection.execute(query.order_by(allocations.c.id))).mappings()
+            return [Allocation(**row) for row in rows]
 
     async def make_room(self, lease: Lease, job_id: str, intent: Mapping[str, Any], *, now: float) -> None:
         """Write an intent, by its name, by which a job makes room for another: `MAKE_ROOM` or `RESIZE` with `why`.

@@ -213,27 +213,27 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Allotment:
+class Allocation:
     """A named Ray object that a job may own. Written before the object is made."""
 
     job_id: str
-    kind: Literal["supervisor", "agent", "grant"]
+    kind: Literal["supervisor", "agent", "reservation"]
     name: str
     node_id: str = ""
     data: dict[str, Any] = field(default_factory=dict[str, Any])
-    """For a grant: what it holds."""
+    """For a reservation: what it holds."""
     created_at: float = field(default=0.0, compare=False)
-    """When it was allotted; the store fills it."""
+    """When it was allocated; the store fills it."""
 
     @property
     def is_seat(self) -> bool:
-        """A grant that ranks sit in, or may."""
-        return self.kind == "grant" and not self.is_spare
+        """A reservation that ranks sit in, or may."""
+        return self.kind == "reservation" and not self.is_spare
 
     @property
     def is_spare(self) -> bool:
-        """A grant that is only held ready for ranks of a node that is lost or leaves."""
-        return self.kind == "grant" and bool(self.data.get("spare"))
+        """A reservation that is only held ready for ranks of a node that is lost or leaves."""
+        return self.kind == "reservation" and bool(self.data.get("spare"))
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ For the controller (all writes under its `Lease`; a lost lease raises `Precondit
     store = await Store.open("sqlite:////var/lib/regroup/regroup.db")
     lease = await store.acquire_lease(holder, ttl_s)         None while another leads; then renew_lease
     await store.queued_jobs(), await store.live_jobs()       those that wait, in order; those that hold devices
-    await store.apply(lease, advance(...), now=..., allot=(Allotment(...), ...))
+    await store.apply(lease, advance(...), now=..., allocate=(Allocation(...), ...))
     await store.ingest(lease, job_id, boot_id, events, status)     -> JobRow with acked_seq
     await store.set_conditions(lease, job_id, (Condition(...),), now=...)
-    await store.live_allotments()                            what may exist; reap every other named actor and grant
+    await store.live_allocations()                            what may exist; reap every other named actor and reservation
 
-`apply` to a state that holds no devices releases the job's allotments in the same transaction; so does an ingested
+`apply` to a state that holds no devices releases the job's allocations in the same transaction; so does an ingested
 `state` event. A job's `intents` are what the supervisor is to be told: `cancel`, `pins`.
 """
 
@@ -33,7 +33,7 @@ from regroup.service.store.job_writer import Intending, JobWriter
 from regroup.service.store.predictions import PredictionStore
 from regroup.service.store.projects import QueueStore
 from regroup.service.store.records import (
-    Allotment,
+    Allocation,
     Checkpoint,
     Condition,
     DrainRow,
@@ -50,7 +50,7 @@ from regroup.service.store.records import (
     Step,
     Totals,
 )
-from regroup.service.store.tables import allotments, checkpoints
+from regroup.service.store.tables import allocations, checkpoints
 from regroup.service.store.totals import totals
 
 _CONTROLLER = "controller"
@@ -107,19 +107,19 @@ class Store:
         now: float,
         actor: str = _CONTROLLER,
         error: Mapping[str, Any] | None = None,
-        allot: Sequence[Allotment] = (),
+        allocate: Sequence[Allocation] = (),
     ) -> JobRow:
-        """Write a checked state change with its event and allotments. See `JobWriter.apply` for what it raises."""
+        """Write a checked state change with its event and allocations. See `JobWriter.apply` for what it raises."""
         async with self._job(transition.job_id, lease) as writer:
-            await writer.apply(transition, now=now, actor=actor, error=error, allot=tuple(allot))
+            await writer.apply(transition, now=now, actor=actor, error=error, allocate=tuple(allocate))
         return writer.job
 
-    async def reallot(
+    async def reallocate(
         self,
         lease: Lease,
         job_id: str,
         *,
-        allot: Sequence[Allotment] = (),
+        allocate: Sequence[Allocation] = (),
         release: Sequence[str] = (),
         plan: Mapping[str, Any] | None = None,
         history: Mapping[str, Any] | None = None,
@@ -133,13 +133,13 @@ class Store:
             history: written as an event `nodes`.
 
         Raises:
-            ConflictError: one of the names in `allot` is live already.
+            ConflictError: one of the names in `allocate` is live already.
             IllegalTransitionError: the job holds nothing any more.
         """
         async with self._job(job_id, lease) as writer:
             if not writer.job.state.holds_devices:
                 raise IllegalTransitionError(f"job {job_id} is {writer.job.state}: it holds nothing to be changed")
-            await writer.reallot(tuple(allot), release, plan, history, now)
+            await writer.reallocate(tuple(allocate), release, plan, history, now)
 
     async def ingest(
         self, lease: Lease, job_id: str, boot_id: str, reported: Sequence[Reported], status: Mapping[str, Any]
@@ -323,15 +323,15 @@ class Store:
         async with self._database.read() as connection:
             return await jobs.in_states(connection, [state for state in JobState if state.holds_devices])
 
-    async def live_allotments(self, job_id: str | None = None) -> list[Allotment]:
+    async def live_allocations(self, job_id: str | None = None) -> list[Allocation]:
         """Everything that may exist in the cluster, of one job or all."""
-        names = [field.name for field in dataclasses.fields(Allotment)]
-        query = sa.select(*(allotments.c[name] for name in names)).where(allotments.c.released_at.is_(None))
+        names = [field.name for field in dataclasses.fields(Allocation)]
+        query = sa.select(*(allocations.c[name] for name in names)).where(allocations.c.released_at.is_(None))
         if job_id is not None:
-            query = query.where(allotments.c.job_id == job_id)
+            query = query.where(allocations.c.job_id == job_id)
         async with self._database.read() as connection:
-            rows = (await connection.execute(query.order_by(allotments.c.id))).mappings()
-            return [Allotment(**row) for row in rows]
+            rows = (await connection.execute(query.order_by(allocations.c.id))).mappings()
+            return [Allocation(**row) for row in rows]
 
     async def node_events(self) -> list[NodeEvent]:
         """What happened to nodes, as far as it is kept."""

@@ -195,8 +195,8 @@ checkpoints = sa.Table(
     sa.Column("pinned", sa.Boolean, nullable=False),
 )
 
-allotments = sa.Table(
-    "allotments",
+allocations = sa.Table(
+    "allocations",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True),
     _job_id(),
@@ -206,8 +206,8 @@ allotments = sa.Table(
     sa.Column("data", sa.JSON, nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("released_at", sa.Double),
-    sa.CheckConstraint("kind IN ('supervisor', 'agent', 'grant')", name="kind"),
-    sa.Index("uq_allotments_live_name", "name", unique=True, sqlite_where=_HELD, postgresql_where=_HELD),
+    sa.CheckConstraint("kind IN ('supervisor', 'agent', 'reservation')", name="kind"),
+    sa.Index("uq_allocations_live_name", "name", unique=True, sqlite_where=_HELD, postgresql_where=_HELD),
     sa.Index(None, "job_id"),
 )
 

@@ -4,19 +4,19 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from regroup.service.supervisor.generation_monitor import Watch
+from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation
 from regroup.workers.contract.messages import from_json
 
 
-def found(last: Generation, statuses: Mapping[str, Mapping[str, Any]]) -> tuple[Watch, bool]:
+def found(last: Generation, statuses: Mapping[str, Mapping[str, Any]]) -> tuple[GenerationMonitor, bool]:
     """All that its agents heard of it, and whether it is alive and whole, or broken with evidence. What is neither was
     never formed.
 
     Args:
         statuses: node → what its agent says of itself.
     """
-    watch = Watch(last, step=last.start_step)
+    watch = GenerationMonitor(last, step=last.start_step)
     is_whole = True
     for node, status in statuses.items():
         for message in map(from_json, status["said"]):

@@ -10,7 +10,7 @@ from regroup.service.policy.recovery.restore_source import Saved
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generations import Generation, GenerationLog
-from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.journal import Journal
 from regroup.workers.contract.messages import StepRow
 
@@ -18,7 +18,7 @@ from regroup.workers.contract.messages import StepRow
 class Checkpoints:
     """Saves in the background, one set at a time."""
 
-    def __init__(self, payload: Payload, gang: Gang, journal: Journal) -> None:
+    def __init__(self, payload: JobConfig, gang: Gang, journal: Journal) -> None:
         self.scanned = False
         """Whether durable storage was looked through in this supervisor's life."""
         self.pinned: frozenset[tuple[int, int]] = frozenset()

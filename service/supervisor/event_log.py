@@ -8,15 +8,15 @@ from typing import Any
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.recovery.restore_source import Source
 from regroup.service.ports.cluster import SupervisorEvent
-from regroup.service.supervisor.generation_monitor import Watch
+from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.incidents import Incident
 from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.outcomes import Moved
+from regroup.service.supervisor.outcomes import Relocated
 from regroup.workers.contract.messages import Note, Report, Restored, StepRow, to_json
 
 
-class Telling:
+class EventLog:
     """Writes events under keys that are unique in the job's life, however often a supervisor restarts."""
 
     def __init__(self, journal: Journal, attempt: int, *, keeps_state: bool) -> None:
@@ -82,7 +82,7 @@ class Telling:
             key = f"note:{node_id[:8]}:node:{found.get('boot_id')}"
             self._journal.pass_on(key, "note", 0, time.time(), {"kind": "node", **found})
 
-    async def trains(self, watch: Watch) -> None:
+    async def trains(self, watch: GenerationMonitor) -> None:
         """The generation has committed its first step (once)."""
         if watch.first_step_s is None:
             return
@@ -100,7 +100,7 @@ class Telling:
             self.incident = None
             self.calm.set()
 
-    async def runs(self, watch: Watch) -> None:
+    async def runs(self, watch: GenerationMonitor) -> None:
         """The generation's script runs on every rank (once); it need not ever take a step."""
         number = watch.generation.number
         if self.state is not JobState.RUNNING and len(watch.joined) == len(watch.generation.ranks):
@@ -116,7 +116,7 @@ class Telling:
         if incident is not None and incident.next_generation == number and restored.is_known:
             incident.steps_lost = max(0, incident.at_step - restored.step)
 
-    def follow(self, watch: Watch) -> None:
+    def follow(self, watch: GenerationMonitor) -> None:
         """Note in the open incident how far its next generation is."""
         incident, world = self._of(watch), len(watch.generation.ranks)
         if incident is None:
@@ -153,7 +153,7 @@ class Telling:
         key = f"leaving:{self._journal.boot_id[:8]}:{generation}:{message}"
         self._journal.pass_on(key, "note", generation, time.time(), {"kind": "leaving", "message": message})
 
-    async def moved(self, moved: Moved) -> None:
+    async def moved(self, moved: Relocated) -> None:
         """The job has other nodes from now on. On record before it goes there: a supervisor that restarts is born with
         those of the beginning."""
         if moved.is_known:
@@ -181,11 +181,11 @@ class Telling:
         if newest is not None and "first_step_s" not in newest["times"] and not self.state.is_terminal:
             self.incident = Incident.from_json(newest)
 
-    def _of(self, watch: Watch) -> Incident | None:
+    def _of(self, watch: GenerationMonitor) -> Incident | None:
         incident = self.incident
         return incident if incident and incident.next_generation == watch.generation.number else None
 
 
-def _phases_heard(watch: Watch) -> tuple[tuple[str, Mapping[int, float]], ...]:
+def _phases_heard(watch: GenerationMonitor) -> tuple[tuple[str, Mapping[int, float]], ...]:
     """Phase of a recovery → which ranks have passed it, and when."""
     return ("formed_s", watch.joined), ("restored_s", watch.restored)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.ports.cluster import SupervisorEvent
-from regroup.service.supervisor.event_log import Telling
+from regroup.service.supervisor.event_log import EventLog
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.incidents import Incident
 
@@ -25,7 +25,7 @@ _LAST_S = 10.0
 class Evidence:
     """What is still to be left, and what was. Found again in the journal by a supervisor that restarts."""
 
-    def __init__(self, gang: Gang, telling: Telling, nodes_of: Callable[[int], dict[str, str]]) -> None:
+    def __init__(self, gang: Gang, telling: EventLog, nodes_of: Callable[[int], dict[str, str]]) -> None:
         """`nodes_of`: generation → its nodes, id → name."""
         self._gang, self._telling, self._nodes_of = gang, telling, nodes_of
         self._incidents: list[Incident] = []

@@ -15,14 +15,14 @@ from regroup.service.domain.states import TERMINAL_BY_REASON, JobState, Reason
 from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.recovery import Ended
+from regroup.service.supervisor.recovery import Finished
 
 _KEY = "held"
 _STACK_CHARACTERS = 6_000
 _STACKS_OF_RANKS = 16
 
 
-class Holding:
+class FailureHold:
     """At most one hold in a job's life."""
 
     def __init__(
@@ -35,13 +35,13 @@ class Holding:
         self.stacks: dict[str, Any] = {}
         """Rank → where it was before it was ended."""
 
-    def recall(self, past: Sequence[SupervisorEvent]) -> Ended | None:
+    def recall(self, past: Sequence[SupervisorEvent]) -> Finished | None:
         """Take up a hold that an earlier life of this supervisor began; returns the end that it delays."""
         held = next((event.data for event in past if event.type == "held"), None)
         if held is None:
             return None
         self._until_s, self.stacks = float(held["until_s"]), dict(held["stacks"])
-        return Ended(Reason(held["reason"]), held["message"], held["error"])
+        return Finished(Reason(held["reason"]), held["message"], held["error"])
 
     def let_go(self) -> None:
         """Hold no longer; nothing will be held from now on."""
@@ -55,7 +55,7 @@ class Holding:
             shown = {key: place[key] for key in ("node", "pid", "place")}
             self.stacks[str(rank)] = {**shown, "text": place["text"][:_STACK_CHARACTERS]}
 
-    async def begin(self, end: Ended, generation: int) -> str:
+    async def begin(self, end: Finished, generation: int) -> str:
         """Write down that the job is held, if it is to be; returns until when, for people, or nothing."""
         if self._let_go.is_set() or not self._is_worth_a_look(end, generation):
             return ""
@@ -76,7 +76,7 @@ class Holding:
                 async with asyncio.timeout(max(0.0, self._until_s - self._clock())):
                     await self._let_go.wait()
 
-    def _is_worth_a_look(self, end: Ended, generation: int) -> bool:
+    def _is_worth_a_look(self, end: Finished, generation: int) -> bool:
         """A job that never formed ranks has nothing to look at, and one that ran out of time did not go wrong."""
         is_failure = TERMINAL_BY_REASON[end.reason] is JobState.FAILED and end.reason is not Reason.MAX_DURATION
         return self._hold_s is not None and generation > 0 and is_failure

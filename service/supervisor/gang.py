@@ -9,7 +9,7 @@ from typing import Any
 from regroup.service.policy.recovery.restore_source import Shard, is_alike
 from regroup.service.ports.agents import AgentError, AgentLostError, Agents
 from regroup.service.supervisor.generations import Generation
-from regroup.service.supervisor.node_facts import Known
+from regroup.service.supervisor.node_facts import NodeFacts
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import Join, Restore, to_json
 
@@ -36,7 +36,7 @@ class Gang:
     """Node id → its agent's config."""
     on_phase: Callable[[str, float | None, str], None] = lambda phase, fraction, message: None
     """Hears how far starting is."""
-    known: Known = field(default_factory=Known)
+    known: NodeFacts = field(default_factory=NodeFacts)
     """What was found out of these nodes and of others that the job may come to."""
     missing: set[str] = field(default_factory=set[str])
     """Nodes whose agents have not answered since they were last to come up."""
@@ -338,9 +338,9 @@ class Gang:
                 )
         self.on_phase("data", None, "preparing data")
         order = dict(sources)
-        if grants := sources.get("grants"):
+        if reservations := sources.get("reservations"):
             places = zip(nodes, listings, strict=True)
-            order["places"] = {node: {**listing["place"], **grants[node]} for node, listing in places}
+            order["places"] = {node: {**listing["place"], **reservations[node]} for node, listing in places}
         return await self.ask(nodes[0], "prepare_data", order, timeout_s=24 * 3600)
 
     @property

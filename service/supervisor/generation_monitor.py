@@ -24,7 +24,7 @@ from regroup.workers.contract.messages import (
 
 
 @dataclass
-class Watch:
+class GenerationMonitor:
     """Collects evidence; `changed` is set with every message that may matter."""
 
     generation: Generation

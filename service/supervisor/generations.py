@@ -26,7 +26,7 @@ class Records(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlace:
     """Where one rank runs."""
 
     rank: int
@@ -44,7 +44,7 @@ class Generation:
 
     number: int
     layout: Layout
-    ranks: tuple[Place, ...]
+    ranks: tuple[RankPlace, ...]
     source: Source
     cause: str
     """Why it was formed: `start` or the reason that ended the one before."""
@@ -59,7 +59,7 @@ class Generation:
         """Its nodes in rank order."""
         return tuple(dict.fromkeys(place.node_id for place in self.ranks))
 
-    def on(self, node_id: str) -> tuple[Place, ...]:
+    def on(self, node_id: str) -> tuple[RankPlace, ...]:
         """Its ranks on one node."""
         return tuple(place for place in self.ranks if place.node_id == node_id)
 
@@ -75,7 +75,7 @@ class Generation:
         return cls(
             data["number"],
             Layout(**data["layout"]),
-            tuple(Place(**place) for place in data["ranks"]),
+            tuple(RankPlace(**place) for place in data["ranks"]),
             replace(Source(**source), fetch=fetch),
             data["cause"],
         )

@@ -9,22 +9,22 @@ from regroup.service.policy.detection.desync import entered_by, find_awaited, fi
 from regroup.service.policy.detection.hang import Hang, Rule, find_hang, hang_summary, odd_ones_out
 from regroup.service.policy.recovery.classify import Cause
 from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generation_monitor import Watch
+from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.rank_inspection import look
-from regroup.workers.contract.messages import AgentReport, Dwell
+from regroup.workers.contract.messages import AgentReport, RankActivity
 
 _STACK_CHARACTERS = 4_000
 _STACKS_CHARACTERS = 24_000
 """Of all ranks together, those that stand out first: an incident is kept in the database, and shown with its job."""
 
 
-class Standstill:
+class HangDetector:
     """How long each rank has been where it is, in the running generation."""
 
     def __init__(self, gang: Gang, rule: Rule | None) -> None:
         """`rule` None: hangs are not looked for."""
         self._gang, self._rule = gang, rule
-        self._dwells: dict[int, dict[int, Dwell]] = {}
+        self._dwells: dict[int, dict[int, RankActivity]] = {}
         """Generation → rank → as its agent last said."""
         self._firsts: dict[int, dict[str, float]] = {}
         """Generation → phase → the longest that it took for the first time."""
@@ -40,11 +40,11 @@ class Standstill:
         for phase, first_s in report.firsts.items():
             firsts[phase] = max(first_s, firsts.get(phase, 0.0))
 
-    def dwells(self, generation: int) -> Mapping[int, Dwell]:
+    def dwells(self, generation: int) -> Mapping[int, RankActivity]:
         """Rank → how long it has been where it is, as its agent last said."""
         return self._dwells.get(generation, {})
 
-    async def look(self, watch: Watch) -> Cause | None:
+    async def look(self, watch: GenerationMonitor) -> Cause | None:
         """The hang of this generation, with its evidence; None if there is none, or it went on meanwhile."""
         if self._find(watch) is None:
             return None
@@ -74,7 +74,7 @@ class Standstill:
             evidence=_evidence(hang, dwells, odd, places),
         )
 
-    def _find(self, watch: Watch) -> Hang | None:
+    def _find(self, watch: GenerationMonitor) -> Hang | None:
         number = watch.generation.number
         if self._rule is None or number not in self._dwells:
             return None
@@ -90,7 +90,7 @@ class Standstill:
 
 
 def _evidence(
-    hang: Hang, dwells: Mapping[int, Dwell], odd: tuple[int, ...], places: Mapping[int, Any]
+    hang: Hang, dwells: Mapping[int, RankActivity], odd: tuple[int, ...], places: Mapping[int, Any]
 ) -> dict[str, Any]:
     left, ranks = _STACKS_CHARACTERS, dict[str, Any]()
     for rank in [*odd, *(rank for rank in sorted(dwells) if rank not in odd)]:

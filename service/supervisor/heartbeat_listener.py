@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from regroup.workers.contract.heartbeat import Listener
 
 
-class Heartbeats(asyncio.DatagramProtocol):
+class HeartbeatListener(asyncio.DatagramProtocol):
     """Calls `on_sign(node_id)` for each that says the word which this supervisor's replies tell its agents."""
 
     def __init__(self, on_sign: Callable[[str], None]) -> None:

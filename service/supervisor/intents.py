@@ -8,8 +8,8 @@ from typing import Any
 
 from regroup.service.domain.states import Reason
 from regroup.service.ports.agents import AgentLostError
-from regroup.service.supervisor.outcomes import Moved, Shape, shape_of
-from regroup.service.supervisor.recovery import Ended
+from regroup.service.supervisor.outcomes import Relocated, Shape, shape_of
+from regroup.service.supervisor.recovery import Finished
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Change:
         return {"nodes": nodes, "noticed_s": self.noticed_s, "deadline_s": self.deadline_s, **self.sizes}
 
 
-class Intended:
+class Intents:
     """Taken at any time; acted upon where the job's life looks or waits."""
 
     def __init__(self, names: Mapping[str, str], shape: Shape) -> None:
@@ -48,7 +48,7 @@ class Intended:
         self.announced: dict[str, str] = {}
         """Node id → what was said of its leaving, in this life."""
         self._names, self._shape = names, shape
-        self._end: Ended | None = None
+        self._end: Finished | None = None
         self._moved: Sequence[Mapping[str, Any]] | None = None
         self._layout: Mapping[str, int] = dict(shape[1])
         self._no_spare = ""
@@ -60,9 +60,9 @@ class Intended:
         none can take a lost one's place); returns whether anything is to be done.
         """
         if self._end is None and intents.get("cancel"):
-            self._end = Ended(Reason.CANCELLED_BY_USER, "cancelled on request")
+            self._end = Finished(Reason.CANCELLED_BY_USER, "cancelled on request")
         elif self._end is None and (end := intents.get("end")):
-            self._end = Ended(Reason(end["reason"]), end.get("message", ""))
+            self._end = Finished(Reason(end["reason"]), end.get("message", ""))
         self.ends = self._end is not None
         nodes = intents.get("nodes") or ()
         self._layout = intents.get("layout") or dict(self._shape[1])
@@ -77,7 +77,7 @@ class Intended:
         return self.stop() is not None or self.change is not None
 
     @property
-    def planned(self) -> Moved | None:
+    def planned(self) -> Relocated | None:
         """Other nodes or another size, for which there is time: what the job leaves is still there, and so is all
         else."""
         return self._elsewhere if self.change is not None and not self.lost else None
@@ -111,7 +111,7 @@ class Intended:
         raise stop
 
     @property
-    def _elsewhere(self) -> Moved | None:
+    def _elsewhere(self) -> Relocated | None:
         if self._moved is None:
             return None
         leaving = self.change.leaving if self.change is not None else {}
@@ -119,7 +119,7 @@ class Intended:
             leaving = self._names  # whatever it has no seat on any more still holds its state
         left = self._names.keys() - {str(node["node_id"]) for node in self._moved}
         stay = {node: name for node, name in leaving.items() if node in left and node not in self.lost}
-        return Moved(self._moved, self._layout, stay)
+        return Relocated(self._moved, self._layout, stay)
 
 
 def _drained(told: Mapping[str, Any]) -> Change:

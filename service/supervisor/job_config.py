@@ -14,7 +14,7 @@ from regroup.service.spec.data_preparation import PreparedData
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.models import TransformerModel
 from regroup.service.spec.workload import BuiltinWorkload, FunctionWorkload, ProgramWorkload, RayTrainWorkload
-from regroup.service.supervisor.generations import Place
+from regroup.service.supervisor.generations import RankPlace
 from regroup.service.supervisor.outcomes import Shape
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import Join, Restore
@@ -51,7 +51,7 @@ def standby_config(node: Node, ifname: str, *, preflight: bool) -> AgentConfig:
 
 
 @dataclass(frozen=True)
-class Allotted:
+class NodeAssignment:
     """One node of the job."""
 
     node_id: str
@@ -59,8 +59,8 @@ class Allotted:
     address: str
     ranks: int
     devices: tuple[int, ...]
-    grants: Mapping[str, int]
-    """Name of each grant that holds them → ranks that fit in it."""
+    reservations: Mapping[str, int]
+    """Name of each reservation that holds them → ranks that fit in it."""
     domain: tuple[str, ...] = ()
     """The failure domains it is in, the largest first."""
     numbers: tuple[int, ...] = ()
@@ -68,12 +68,12 @@ class Allotted:
 
 
 @dataclass(frozen=True)
-class Payload:
+class JobConfig:
     """A job as its supervisor knows it."""
 
     job_id: str
     spec: JobSpec
-    nodes: tuple[Allotted, ...]
+    nodes: tuple[NodeAssignment, ...]
     layout: Layout
     storage_uri: str
     datasets_uri: str
@@ -96,9 +96,9 @@ class Payload:
         return range(self.port_first, self.port_last + 1) if self.port_last else (0,)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Payload":
+    def from_json(cls, data: Mapping[str, Any]) -> "JobConfig":
         """Read what the controller sent."""
-        nodes = _allotted(data["nodes"])
+        nodes = _allocated(data["nodes"])
         ports = data.get("port_range") or (0, 0)
         resume = data.get("resume")
         return cls(
@@ -119,13 +119,13 @@ class Payload:
             {int(number): int(start) for number, start in data.get("generations") or ()},
         )
 
-    def on(self, nodes: Sequence[Mapping[str, Any]], layout: Mapping[str, int]) -> "Payload":
+    def on(self, nodes: Sequence[Mapping[str, Any]], layout: Mapping[str, int]) -> "JobConfig":
         """The same job on other nodes, or of another size."""
-        return replace(self, nodes=_allotted(nodes), layout=Layout(**layout))
+        return replace(self, nodes=_allocated(nodes), layout=Layout(**layout))
 
-    def beside(self, node: Mapping[str, Any]) -> "Payload":
+    def beside(self, node: Mapping[str, Any]) -> "JobConfig":
         """The same job with one node more, for what every node of it needs."""
-        return replace(self, nodes=(*self.nodes, *_allotted([node])))
+        return replace(self, nodes=(*self.nodes, *_allocated([node])))
 
     @property
     def seats(self) -> Mapping[str, int]:
@@ -141,7 +141,7 @@ class Payload:
         """What makes its life another one."""
         return frozenset(self.seats.items()), tuple(sorted(self.layout.to_json().items()))
 
-    def is_as(self, other: "Payload") -> bool:
+    def is_as(self, other: "JobConfig") -> bool:
         """Each rank of both is in the same place: the same nodes in another order are not."""
         return (self.layout, self.places()) == (other.layout, other.places())
 
@@ -204,8 +204,8 @@ class Payload:
                     python=self.spec.environment.model_dump_json(),
                     reads=workload.reads if isinstance(workload, BuiltinWorkload) else "",
                 ),
-                "grants": {
-                    node.node_id: {"grants": {name: cpus * ranks for name, ranks in node.grants.items()}}
+                "reservations": {
+                    node.node_id: {"reservations": {name: cpus * ranks for name, ranks in node.reservations.items()}}
                     for node in self.nodes
                 },
             }
@@ -216,7 +216,7 @@ class Payload:
             "sequence": training.sequence,
         }
 
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[RankPlace, ...]:
         """Rank → node and device: as they were placed, else ranks fill nodes in order; a TP group stays on its node."""
         seats = [(node, local_rank) for node in self.nodes for local_rank in range(node.ranks)]
         numbers = [number for node in self.nodes for number in node.numbers]
@@ -224,7 +224,7 @@ class Payload:
             numbers = list(range(len(seats)))  # none were given, or for another size
         assert len(seats) == self.layout.world_size, f"{len(seats)} places for {self.layout.world_size} ranks"
         places = [
-            Place(rank, node.node_id, node.name, node.address, local_rank, node.devices[local_rank])
+            RankPlace(rank, node.node_id, node.name, node.address, local_rank, node.devices[local_rank])
             for rank, (node, local_rank) in zip(numbers, seats, strict=True)
         ]
         return tuple(sorted(places, key=lambda place: place.rank))
@@ -329,15 +329,15 @@ class Payload:
         return {"target": "regroup.workers.train.warmup:rehearse", "args": args}
 
 
-def _allotted(nodes: Sequence[Mapping[str, Any]]) -> tuple[Allotted, ...]:
+def _allocated(nodes: Sequence[Mapping[str, Any]]) -> tuple[NodeAssignment, ...]:
     return tuple(
-        Allotted(
+        NodeAssignment(
             node["node_id"],
             node["name"],
             node["address"],
             node["ranks"],
             tuple(node.get("devices") or range(node["ranks"])),
-            node.get("grants") or {node.get("grant", ""): node["ranks"]},
+            node.get("reservations") or {node.get("reservation", ""): node["ranks"]},
             tuple(node.get("domain") or ()),
             tuple(node.get("numbers") or ()),
         )

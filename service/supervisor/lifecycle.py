@@ -21,23 +21,23 @@ from regroup.service.policy.recovery.restore_source import Source, rung_of
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.supervisor.adoption import found
 from regroup.service.supervisor.checkpoints import Checkpoints
-from regroup.service.supervisor.event_log import Telling
-from regroup.service.supervisor.failure_hold import Holding
+from regroup.service.supervisor.event_log import EventLog
+from regroup.service.supervisor.failure_hold import FailureHold
 from regroup.service.supervisor.gang import STORAGE_UNAVAILABLE, Gang
-from regroup.service.supervisor.generation_monitor import Watch
+from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation, GenerationLog, SupersededError
-from regroup.service.supervisor.hang_detector import Standstill
+from regroup.service.supervisor.hang_detector import HangDetector
 from regroup.service.supervisor.incidents import Incident
-from regroup.service.supervisor.intents import Intended
-from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.intents import Intents
+from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.liveness import Pulse
+from regroup.service.supervisor.liveness import Liveness
 from regroup.service.supervisor.mirrors import Mirrors
-from regroup.service.supervisor.outcomes import Leave, Moved
-from regroup.service.supervisor.planned_move import Leaving
+from regroup.service.supervisor.outcomes import Relocated, Requeued
+from regroup.service.supervisor.planned_move import PlannedMove
 from regroup.service.supervisor.preflight import Preflight
-from regroup.service.supervisor.recovery import Ended, Recovering, failure_of, input_error, unread
-from regroup.service.supervisor.straggler_monitor import Pacing
+from regroup.service.supervisor.recovery import Finished, RecoveryRun, failure_of, input_error, unread
+from regroup.service.supervisor.straggler_monitor import StragglerMonitor
 from regroup.workers.contract.messages import AgentReport, Exited, Message, Note, Report, Restored, StepRow
 
 GANG_TIMEOUT_S = 120.0
@@ -56,35 +56,35 @@ _INPUT_KINDS = frozenset({"code", "preload", "secret", "environment", "data", "D
 """Errors of agents that a person has to mend: retrying does not help."""
 
 
-class Life:
+class Lifecycle:
     """Runs a job from its first generation to its end. `hear` and `intend` may be called at any time."""
 
-    def __init__(self, payload: Payload, gang: Gang, generations: GenerationLog, journal: Journal) -> None:
+    def __init__(self, payload: JobConfig, gang: Gang, generations: GenerationLog, journal: Journal) -> None:
         self.payload, self.gang, self.journal = payload, gang, journal
         self.phases: dict[str, tuple[int, str]] = {}
         """Rank → (step, phase), as the agents last saw it."""
         self._generations = generations
-        self._watch: Watch | None = None
-        self._intended = Intended({node.node_id: node.name for node in payload.nodes}, payload.shape)
+        self._watch: GenerationMonitor | None = None
+        self._intended = Intents({node.node_id: node.name for node in payload.nodes}, payload.shape)
         self._bringing_up_s: float | None = None
-        self._telling = Telling(journal, payload.attempt, keeps_state=payload.script is not None)
-        self.pulse = Pulse(is_deaf=Detector.SILENCE in payload.spec.blind_to)
-        self._standstill = Standstill(gang, payload.hang_rule)
-        self._pacing = Pacing(journal, is_off=Detector.STRAGGLER in payload.spec.blind_to)
-        self.holding = Holding(payload.spec.hold_on_failure, gang, journal)
+        self._telling = EventLog(journal, payload.attempt, keeps_state=payload.script is not None)
+        self.pulse = Liveness(is_deaf=Detector.SILENCE in payload.spec.blind_to)
+        self._standstill = HangDetector(gang, payload.hang_rule)
+        self._pacing = StragglerMonitor(journal, is_off=Detector.STRAGGLER in payload.spec.blind_to)
+        self.holding = FailureHold(payload.spec.hold_on_failure, gang, journal)
         self._checkpoints = Checkpoints(payload, gang, journal)
         snapshot = payload.spec.snapshot
         self._mirrors = Mirrors(payload.pairs, snapshot.mirror_share, snapshot.mirror_bandwidth, gang, journal)
-        self._recovering = Recovering(payload, gang, generations, self._checkpoints, self._telling)
+        self._recovering = RecoveryRun(payload, gang, generations, self._checkpoints, self._telling)
         self._recovering.announced = self._intended.announced
         self._preflight = Preflight(payload, gang, self._telling, self._intended)
-        self._leaving = Leaving(payload, gang, self._intended, self._telling)
+        self._leaving = PlannedMove(payload, gang, self._intended, self._telling)
         gang.on_phase = self._telling.enter
 
     # ------------------------------------------------------------ what comes in
 
     def intend(self, intents: Mapping[str, Any]) -> None:
-        """Take the controller's intents: `pins: [{step, …}]`, `release`, and those of `Intended`."""
+        """Take the controller's intents: `pins: [{step, …}]`, `release`, and those of `Intents`."""
         self._checkpoints.pinned = frozenset((pin["step"], pin["generation"]) for pin in intents.get("pins", ()))
         if intents.get("cancel") or intents.get("release"):
             self.holding.let_go()
@@ -139,28 +139,28 @@ class Life:
 
     # ------------------------------------------------------------ the path
 
-    async def run(self) -> Moved | None:
+    async def run(self) -> Relocated | None:
         """Live until the job has ended or queues again (None), or other nodes are given. Never raises."""
         try:
             await self._live()
         except SupersededError:
             return None
-        except Moved as moved:
+        except Relocated as moved:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_SETTLE_S):
                     await self._checkpoints.settle()
             await self._telling.moved(moved)
             return moved
-        except Leave as left:
+        except Requeued as left:
             await self._release(str(left), left.reason)
-        except Ended as end:
+        except Finished as end:
             await self._finish(end)
         except AgentLostError as error:
             await self._release(f"the gang could not be held: {error}", Reason.RELEASED)
         except Exception as error:
             trace = {"kind": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()}
             message = f"{type(error).__name__}: {error}; please report this"
-            await self._finish(Ended(Reason.PLATFORM_ERROR, message, trace))
+            await self._finish(Finished(Reason.PLATFORM_ERROR, message, trace))
         finally:
             self._recovering.evidence.stop()
         return None
@@ -172,13 +172,13 @@ class Life:
             return  # it ended; the controller has yet to hear so
         self._telling.recall(past)
         begun = self._recovering.recall(past)
-        moved = Moved.recall(past, self.payload.attempt, self.payload.layout.to_json())
+        moved = Relocated.recall(past, self.payload.attempt, self.payload.layout.to_json())
         if moved is not None and not self.payload.is_as(self.payload.on(moved.nodes, moved.layout)):
             raise moved  # this supervisor was born with the nodes of the beginning
         if (end := self.holding.recall(past) or begun) is not None:
             raise end
         if not self._generations.past:
-            await self._telling.change(JobState.STARTING, Reason.GRANTED, "devices are held")
+            await self._telling.change(JobState.STARTING, Reason.RESERVED, "devices are held")
         await self._gang_up()
         watch = await self._adopt(self._generations.past[-1]) if self._generations.past else None
         if watch is not None:
@@ -189,7 +189,7 @@ class Life:
         while not await self._watch_over(watch):
             watch = await self._recover(watch)
 
-    async def _begin_or_go_on(self) -> Watch:
+    async def _begin_or_go_on(self) -> GenerationMonitor:
         """The first generation, or the one after what an earlier life of this supervisor has left."""
         starts, incident = self._generations.starts, self._telling.incident
         if incident is not None:
@@ -236,13 +236,13 @@ class Life:
             await self._prepare_data()
         self.pulse.expect(self.gang.configs)
 
-    async def _next_generation(self, cause: str, source: Source) -> Watch:
+    async def _next_generation(self, cause: str, source: Source) -> GenerationMonitor:
         """Write the record of the next generation, then fork its ranks."""
         generation = await self._generations.create(
             Generation(0, self.payload.layout, self.payload.places(), source, cause)
         )
         self._telling.enter("forming", None, "forming ranks", generation.number)
-        watch = self._watch = Watch(generation, step=source.step, blind_to=self.payload.spec.blind_to)
+        watch = self._watch = GenerationMonitor(generation, step=source.step, blind_to=self.payload.spec.blind_to)
         if (incident := self._telling.incident) is not None:
             incident.next_generation = generation.number
         await self.journal.write(f"generation:{generation.number}", "generation", generation.number, {
@@ -269,7 +269,7 @@ class Life:
                 watch.hear(error.node_id, Exited(ZYGOTE_RANK, generation.number, -9, time.time()))
         return watch
 
-    async def _watch_over(self, watch: Watch) -> bool:
+    async def _watch_over(self, watch: GenerationMonitor) -> bool:
         """Wait until the generation is broken (False); the job's end is raised."""
         while True:
             watch.changed.clear()
@@ -297,15 +297,15 @@ class Life:
                 async with asyncio.timeout(_LOOK_S):  # not wait_for: Python 3.11's may swallow a cancel
                     await watch.changed.wait()
 
-    async def _complete(self, watch: Watch) -> None:
+    async def _complete(self, watch: GenerationMonitor) -> None:
         number = watch.generation.number
         await self.gang.end(number, ())
         await self.journal.write("result", "result", number, {"step": watch.step, **watch.result()})
         script = self.payload.script
         done = f"all {watch.step} steps committed" if script is None else "the script ended with code 0 on every rank"
-        raise Ended(Reason.COMPLETED, done)
+        raise Finished(Reason.COMPLETED, done)
 
-    async def _recover(self, watch: Watch) -> Watch:
+    async def _recover(self, watch: GenerationMonitor) -> GenerationMonitor:
         """The path from a broken generation to the next one."""
         if await self._recovering.gives_up(watch):
             self.holding.keep(watch.places)
@@ -329,7 +329,7 @@ class Life:
     async def _abide(self, incident: Incident, verdict: Verdict) -> None:
         """End the job, go where it was to go, or wait, as it was judged."""
         if not verdict.recover:
-            raise Ended(verdict.reason, verdict.message, failure_of(incident))
+            raise Finished(verdict.reason, verdict.message, failure_of(incident))
         if (way_on := self._leaving.way_on()) is not None:
             raise way_on
         wait_s = verdict.backoff_s - max(0.0, time.time() - incident.times["seen_s"])  # a clock may be set back
@@ -347,7 +347,7 @@ class Life:
             try:
                 await self._gang_up()
                 self._intended.lost = ()
-            except (AgentLostError, Moved):
+            except (AgentLostError, Relocated):
                 passed_s = time.monotonic() - since_s
                 if self._intended.stop() is None and passed_s < GANG_TIMEOUT_S:
                     await asyncio.sleep(_LOOK_S)  # Ray may not have lost the node yet, or an agent died once more
@@ -359,7 +359,7 @@ class Life:
                     await self._intended.unless(asyncio.sleep(FENCE_S - passed_s), moved=False)
                 raise
 
-    async def _adopt(self, last: Generation) -> Watch | None:
+    async def _adopt(self, last: Generation) -> GenerationMonitor | None:
         """Take up a generation that is alive and whole, or broken with evidence; None if it was never formed, or the
         incident that ended it is on record."""
         statuses = await self.gang.call_all("status", timeout_s=30)
@@ -373,7 +373,7 @@ class Life:
         await self.gang.end(last.number, ())
         return None
 
-    async def _finish(self, end: Ended) -> None:
+    async def _finish(self, end: Finished) -> None:
         number = self._generations.past[-1].number if self._generations.past else 0
         target = TERMINAL_BY_REASON[end.reason]
         if (incident := self._telling.incident) is not None and incident.rung != "fail":

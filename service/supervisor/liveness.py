@@ -17,7 +17,7 @@ _LOOK_S = 0.5
 T = TypeVar("T")
 
 
-class Pulse:
+class Liveness:
     """Tells silent agents from a listener that was itself asleep (stopped, or starved of CPU)."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, is_deaf: bool = False) -> None:

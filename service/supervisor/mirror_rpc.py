@@ -8,7 +8,7 @@ from regroup.service.supervisor.generations import Generation
 MIRROR_TIMEOUT_S = 3600.0
 
 
-class MirrorCalls:
+class MirrorRpc:
     """To the agents of one gang."""
 
     def __init__(self, gang: Gang) -> None:

@@ -12,10 +12,10 @@ from regroup.service.policy.recovery.mirror_memory import Allowed, Level, judged
 from regroup.service.policy.recovery.mirror_pairs import rest_s
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generation_monitor import Watch
+from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.mirror_rpc import MirrorCalls
+from regroup.service.supervisor.mirror_rpc import MirrorRpc
 
 _UNKNOWN = -1
 _NO_SET = (0, 0)
@@ -33,7 +33,7 @@ class Mirrors:
         self.step: int | None = None
         """Committed steps in the set that all mirrors hold, as far as this life knows."""
         self._pairs, self._share, self._bytes_per_s = pairs, share, bytes_per_s
-        self._gang, self._calls, self._journal = gang, MirrorCalls(gang), journal
+        self._gang, self._calls, self._journal = gang, MirrorRpc(gang), journal
         self._kept: tuple[int, int] | None = None
         """Generation and step of that set; (0, 0): none. None: not known in this life."""
         self._generation = 0
@@ -45,7 +45,7 @@ class Mirrors:
         self._failing = False
         self._work: asyncio.Task[None] | None = None
 
-    def look(self, watch: Watch) -> None:
+    def look(self, watch: GenerationMonitor) -> None:
         """Begin what is due. Call it whenever something was heard, and now and then."""
         if not self._pairs or (self._work is not None and not self._work.done()):
             return
@@ -69,7 +69,7 @@ class Mirrors:
             self._work.cancel()  # Ray may let a call to what ran there wait for long
         self._tell(None)
 
-    def _heed(self, watch: Watch) -> None:
+    def _heed(self, watch: GenerationMonitor) -> None:
         """Take less memory where nodes are short of it, and more again later."""
         self._short.update(watch.short_of_memory)
         watch.short_of_memory.clear()

@@ -6,7 +6,7 @@ from typing import Any
 
 
 @dataclass
-class Known:
+class NodeFacts:
     """Of nodes whose agents answered when they were last asked."""
 
     prepared: dict[str, Any] | None = None

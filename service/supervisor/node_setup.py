@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 from regroup.service.ports.agents import AgentError
 from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.preflight import check
 from regroup.workers.contract.messages import Note
 
 READY_TIMEOUT_S = 120.0
 
 
-async def make_ready(payload: Payload, gang: Gang, note: Callable[[str, Note], None]) -> None:
+async def make_ready(payload: JobConfig, gang: Gang, note: Callable[[str, Note], None]) -> None:
     """Do for the nodes of `gang`, which are new to the job, what would else be done before its next generation. What
     comes of it is known to the job's own gang, too.
 

@@ -16,7 +16,7 @@ def shape_of(nodes: Iterable[Mapping[str, Any]], layout: Mapping[str, int]) -> S
     return seats, tuple(sorted(layout.items()))
 
 
-class Moved(Exception):
+class Relocated(Exception):
     """The job was given other nodes, or another size: carried to whoever makes its next life, which begins so."""
 
     def __init__(
@@ -32,7 +32,7 @@ class Moved(Exception):
         self.nodes, self.layout, self.former, self.is_known = nodes, layout, former, is_known
 
     @classmethod
-    def recall(cls, past: Sequence[SupervisorEvent], attempt: int, layout: Mapping[str, int]) -> "Moved | None":
+    def recall(cls, past: Sequence[SupervisorEvent], attempt: int, layout: Mapping[str, int]) -> "Relocated | None":
         """The last that is on record since the job was placed; None if there is none. `layout`: that of the job, for a
         record of a supervisor that knew no other."""
         moves = [event.data for event in past if event.type == "moved" and event.data["attempt"] == attempt]
@@ -52,7 +52,7 @@ class Moved(Exception):
         return frozenset(str(node["node_id"]) for node in self.nodes)
 
 
-class Leave(Exception):
+class Requeued(Exception):
     """The job gives its nodes up and queues again, with its last step saved."""
 
     def __init__(self, why: str, reason: Reason = Reason.DRAINED) -> None:

@@ -9,13 +9,13 @@ from regroup.service.domain.states import Reason
 from regroup.service.policy.recovery.classify import Cause
 from regroup.service.policy.recovery.drain_deadlines import Pace, pace
 from regroup.service.ports.agents import AgentError, AgentLostError
-from regroup.service.supervisor.event_log import Telling
+from regroup.service.supervisor.event_log import EventLog
 from regroup.service.supervisor.gang import CALL_TIMEOUT_S, Gang
-from regroup.service.supervisor.generation_monitor import Watch
-from regroup.service.supervisor.intents import Change, Intended
-from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.generation_monitor import GenerationMonitor
+from regroup.service.supervisor.intents import Change, Intents
+from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.node_setup import make_ready
-from regroup.service.supervisor.outcomes import Leave, Moved, Shape
+from regroup.service.supervisor.outcomes import Relocated, Requeued, Shape
 
 _TOLD_TIMEOUT_S = 60.0
 """A database that is away for longer is not waited for: the node has to go."""
@@ -23,10 +23,10 @@ _POLL_S = 0.2
 _LET_GO = "let go"
 
 
-class Leaving:
+class PlannedMove:
     """What is under way of a planned change. A life that follows another begins anew, and finds the agents there."""
 
-    def __init__(self, payload: Payload, gang: Gang, intended: Intended, telling: Telling) -> None:
+    def __init__(self, payload: JobConfig, gang: Gang, intended: Intents, telling: EventLog) -> None:
         self.unready: dict[str, Any] = {}
         """`nodes` that are to be the job's, and `why` those of them that are new cannot, for others to be found."""
         self._payload, self._gang, self._intended, self._telling = payload, gang, intended, telling
@@ -36,7 +36,7 @@ class Leaving:
         """What the job is to be, where the nodes of it that are new to the job are ready."""
         self._is_ended = False
 
-    def look(self, watch: Watch, *, is_saving: bool) -> Cause | None:
+    def look(self, watch: GenerationMonitor, *, is_saving: bool) -> Cause | None:
         """Bring it on; returns why the generation ends, once it is to be ended."""
         if self._gang.former and self._needs_nothing(watch):
             self._once(_LET_GO, self._let_go())
@@ -64,14 +64,14 @@ class Leaving:
         """How the job goes on after a generation that has ended, by plan or not; None: where it is."""
         change = self._intended.change
         if self._is_ended and change is not None and change.gives_up:
-            return Leave(change.why, change.reason)
+            return Requeued(change.why, change.reason)
         return self._intended.planned if self._is_ended or self._is_ready else None
 
-    def _needs_nothing(self, watch: Watch) -> bool:
+    def _needs_nothing(self, watch: GenerationMonitor) -> bool:
         """Of what the job has left: its first step elsewhere proves that, or its end; a script has its state itself."""
         return watch.first_step_s is not None or watch.complete or self._payload.script is not None
 
-    def _has_own_set(self, watch: Watch) -> bool:
+    def _has_own_set(self, watch: GenerationMonitor) -> bool:
         """The step after the first that was kept in memory was agreed on: what ranks were restored from is needed by
         nobody any more. It lies apart from their own where other ranks wrote it."""
         generation, every = watch.generation, self._payload.spec.snapshot.every_steps
@@ -84,13 +84,13 @@ class Leaving:
         moved = self._intended.planned
         return moved is not None and moved.shape == self._ready
 
-    def _may_stop(self, watch: Watch, now_s: float, times: Pace, is_saving: bool) -> bool:
+    def _may_stop(self, watch: GenerationMonitor, now_s: float, times: Pace, is_saving: bool) -> bool:
         """A checkpoint that is being saved is waited for; so is a first step, before which ranks do not listen. Scripts
         never do."""
         listens = self._payload.script is None and watch.first_step_s is not None
         return listens and (not is_saving or now_s > times.stop_s)
 
-    def _has_ended(self, watch: Watch, now_s: float, times: Pace, is_saving: bool) -> bool:
+    def _has_ended(self, watch: GenerationMonitor, now_s: float, times: Pace, is_saving: bool) -> bool:
         change = self._intended.change
         assert change is not None, "it is asked only where there is one"
         if self._payload.script is not None:  # its steps and its state are its own: it has none to agree on
@@ -110,7 +110,7 @@ class Leaving:
             self._work.pop(name).cancel()
         self._ready, self.unready = None, {}
 
-    async def _make_ready(self, moved: Moved) -> None:
+    async def _make_ready(self, moved: Relocated) -> None:
         """Agents, zygotes and data on the nodes that come, and nothing that speaks against their use."""
         self._ready, self.unready = None, {}
         payload = self._payload.on(moved.nodes, moved.layout)
@@ -123,7 +123,7 @@ class Leaving:
         except Exception as error:  # else it would be waited for
             self._cannot(moved, f"{type(error).__name__}: {error}; please report this")
 
-    def _cannot(self, moved: Moved, why: str) -> None:
+    def _cannot(self, moved: Relocated, why: str) -> None:
         self.unready = {"nodes": sorted(str(node["node_id"]) for node in moved.nodes), "why": why}
 
     async def _let_go(self) -> None:
@@ -143,7 +143,7 @@ class Leaving:
         finally:
             self._gang.former = {}
 
-    async def _stop(self, watch: Watch, change: Change) -> None:
+    async def _stop(self, watch: GenerationMonitor, change: Change) -> None:
         with contextlib.suppress(AgentError, AgentLostError):  # its end is noticed elsewhere
             await self._gang.stop(watch.generation, change.why, save=change.gives_up)
             self._telling.leaves(watch.generation.number, f"ranks are told to end at their next step: {change.why}")

@@ -14,11 +14,11 @@ from typing import Any
 from regroup.service.policy.detection.node_quarantine import fault_of
 from regroup.service.policy.detection.preflight import LINK, MOST_PEERS, Finding, Unfit, judge, may_be_a_link, peers_of
 from regroup.service.ports.agents import AgentError, AgentLostError
-from regroup.service.supervisor.event_log import Telling
+from regroup.service.supervisor.event_log import EventLog
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.incidents import Incident
-from regroup.service.supervisor.intents import Intended
-from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.intents import Intents
+from regroup.service.supervisor.job_config import JobConfig
 from regroup.workers.contract.messages import Note
 
 _CHECK_S = 30.0
@@ -30,7 +30,7 @@ _REPLACE_S = 120.0
 class Preflight:
     """Of one life of the job."""
 
-    def __init__(self, payload: Payload, gang: Gang, telling: Telling, intended: Intended) -> None:
+    def __init__(self, payload: JobConfig, gang: Gang, telling: EventLog, intended: Intents) -> None:
         self._payload, self._gang, self._telling, self._intended = payload, gang, telling, intended
         self._doubts_links = False
 
@@ -50,7 +50,7 @@ class Preflight:
         """What `work` returns, once all nodes have passed as well.
 
         Raises:
-            Moved: the job was given another node for one that is unfit; whatever ends `Intended.unless`.
+            Moved: the job was given another node for one that is unfit; whatever ends `Intents.unless`.
             AgentLostError: a node is unfit, and nothing was done about it.
         """
         working = asyncio.ensure_future(work)
@@ -85,7 +85,7 @@ class Preflight:
 
 
 async def check(
-    payload: Payload, gang: Gang, note: Callable[[str, Note], None], is_every_link_doubted: bool = False
+    payload: JobConfig, gang: Gang, note: Callable[[str, Note], None], is_every_link_doubted: bool = False
 ) -> Sequence[Unfit]:
     """Check the nodes that have not passed, and that others reach them. Nodes that do not answer are left to who misses
     them.
@@ -134,7 +134,7 @@ async def check(
     return unfit
 
 
-def _needs(payload: Payload, node: str, doubted: Collection[str]) -> dict[str, Any]:
+def _needs(payload: JobConfig, node: str, doubted: Collection[str]) -> dict[str, Any]:
     """What the job's ranks on a node need; one that has passed is only asked whether it reaches its peers."""
     resources, devices = payload.spec.resources, payload.devices_on(node)
     if node not in doubted:

@@ -17,13 +17,13 @@ from regroup.service.policy.recovery.restore_source import Shard, Source, choose
 from regroup.service.ports.agents import AgentError
 from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.supervisor.checkpoints import Checkpoints
-from regroup.service.supervisor.event_log import Telling
+from regroup.service.supervisor.event_log import EventLog
 from regroup.service.supervisor.evidence import Evidence
 from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generation_monitor import Watch
+from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation, GenerationLog
 from regroup.service.supervisor.incidents import Incident
-from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.rank_inspection import look
 from regroup.workers.contract.messages import Failed, Join, Note, StepRow, from_json
 from regroup.workers.contract.rank_error import ErrorClass, RankError
@@ -32,7 +32,7 @@ _SCAN_SOON_S = 3.0
 """Storage that takes longer is waited for only if memory holds no whole set."""
 
 
-class Ended(Exception):
+class Finished(Exception):
     """The job is over: carried to the one place that says so."""
 
     def __init__(self, reason: Reason, message: str, error: Mapping[str, Any] | None = None) -> None:
@@ -40,11 +40,11 @@ class Ended(Exception):
         self.reason, self.message, self.error = reason, message, error
 
 
-class Recovering:
+class RecoveryRun:
     """Holds the job's charges; acts through the gang, tells as it goes."""
 
     def __init__(
-        self, payload: Payload, gang: Gang, generations: GenerationLog, checkpoints: Checkpoints, telling: Telling
+        self, payload: JobConfig, gang: Gang, generations: GenerationLog, checkpoints: Checkpoints, telling: EventLog
     ) -> None:
         self._payload, self._gang, self._generations = payload, gang, generations
         self._checkpoints, self._telling = checkpoints, telling
@@ -56,7 +56,7 @@ class Recovering:
         self._spikes: dict[int, tuple[str, float]] = {}
         """Step that is done again because its loss stood out → the largest that would not have."""
 
-    def recall(self, past: Sequence[SupervisorEvent]) -> Ended | None:
+    def recall(self, past: Sequence[SupervisorEvent]) -> Finished | None:
         """Charges of earlier lives of this supervisor, so that a restart forgives nothing, and evidence not left yet;
         returns the end that the last one had begun. Call it when the open incident has been recalled."""
         self.evidence.recall(past)
@@ -68,9 +68,9 @@ class Recovering:
         last = next((event.data for event in reversed(past) if event.type == "state"), None)
         if last is None or last["state"] != JobState.DRAINING.value:
             return None
-        return Ended(Reason(last["reason"]), last["message"], last.get("error"))
+        return Finished(Reason(last["reason"]), last["message"], last.get("error"))
 
-    async def gives_up(self, watch: Watch) -> bool:
+    async def gives_up(self, watch: GenerationMonitor) -> bool:
         """Whether the job will not go on after this generation, as far as is known before its ranks are ended. If so,
         nobody waits for a recovery: those that still live are asked where they are."""
         watch.seen_s = time.time()
@@ -81,7 +81,7 @@ class Recovering:
             watch.places = await look(self._gang, without=watch.losses)
         return True
 
-    async def end(self, watch: Watch) -> tuple[Incident, Verdict, Sequence[str]]:
+    async def end(self, watch: GenerationMonitor) -> tuple[Incident, Verdict, Sequence[str]]:
         """Open the incident of a broken generation, on record before anything is done about it, and end the generation
         with proof; returns the lost nodes beside the verdict."""
         seen_s = watch.seen_s
@@ -169,7 +169,7 @@ class Recovering:
         resume = self._payload.resume
         if resume is not None and source.kind == "none":  # starting anew would be another job than was asked for
             why = self._checkpoints.why_distrusted(resume.uri)
-            raise Ended(Reason.INVALID_INPUT, f"cannot go on from what `resume_from` names: {why}")
+            raise Finished(Reason.INVALID_INPUT, f"cannot go on from what `resume_from` names: {why}")
         return source
 
     def _newest(self, shards: Sequence[Shard]) -> Source:
@@ -191,7 +191,7 @@ class Recovering:
         cause = Cause(Reason.IO_ERROR, str(error), now_s, None, error.node_id)
         verdict = self._judge(cause, now_s, step, self._charges.values())
         if not verdict.recover:
-            raise Ended(verdict.reason, verdict.message)
+            raise Finished(verdict.reason, verdict.message)
         self._charges[f"storage at {now_s}"] = Charge("io_error", now_s, step)
         self._telling.enter("storage", None, f"asking storage again in {verdict.backoff_s:.1f} s: {error}")
         await asyncio.sleep(verdict.backoff_s)
@@ -251,7 +251,7 @@ def failure_of(incident: Incident) -> Mapping[str, Any] | None:
     return asdict(incident.cause.failure) if incident.cause.failure else None
 
 
-def _last_words(watch: Watch, node: str, proof: Mapping[str, Any]) -> None:
+def _last_words(watch: GenerationMonitor, node: str, proof: Mapping[str, Any]) -> None:
     """What the ranks still said before they were killed; step rows come again with the agent's next report."""
     for _, item in proof["report"]["messages"] if "report" in proof else ():
         message = from_json(item)
@@ -272,7 +272,7 @@ def unread(error: AgentError, generation: Generation) -> Failed:
     return Failed(rank, generation.number, said)
 
 
-def input_error(error: AgentError) -> Ended:
+def input_error(error: AgentError) -> Finished:
     """What an agent found wrong that a person has to mend: the end of the job."""
     trace = {"kind": error.kind, "message": str(error), "traceback": error.traceback}
-    return Ended(Reason.INVALID_INPUT, str(error), trace)
+    return Finished(Reason.INVALID_INPUT, str(error), trace)

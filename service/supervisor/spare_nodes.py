@@ -8,7 +8,7 @@ from typing import Any
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.ports.cluster import READY
 from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.node_setup import make_ready
 from regroup.workers.contract.messages import Note
 
@@ -16,7 +16,7 @@ _LOOK_EVERY_S, _ANSWERS_WITHIN_S = 2.0, 10.0
 """Its node trains nothing that would show its end, and Ray may believe in it for half a minute."""
 
 
-class Spares:
+class SpareNodes:
     """Of one supervisor, over all lives of its job."""
 
     def __init__(self, note: Callable[[str, Note], None]) -> None:
@@ -26,7 +26,7 @@ class Spares:
         """Node id → `ready`, empty while it is made so, or why it cannot be."""
         self._work: dict[str, asyncio.Task[None]] = {}
 
-    def want(self, nodes: Sequence[Mapping[str, Any]], payload: Payload, gang: Gang) -> None:
+    def want(self, nodes: Sequence[Mapping[str, Any]], payload: JobConfig, gang: Gang) -> None:
         """These nodes are to be ready, and no others. One that takes ranks over is left as it is, and one that is given
         back is the controller's to end."""
         wanted = {str(node["node_id"]): node for node in nodes}
@@ -47,7 +47,7 @@ class Spares:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def _keep_ready(self, node_id: str, payload: Payload, gang: Gang) -> None:
+    async def _keep_ready(self, node_id: str, payload: JobConfig, gang: Gang) -> None:
         alone = gang.on({node_id: payload.agent_configs()[node_id]})
         try:
             await make_ready(payload, alone, self._note)

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from regroup.service.policy.detection.straggler import Straggler, find_stragglers, lasting
 from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.journal import Journal
-from regroup.workers.contract.messages import Dwell
+from regroup.workers.contract.messages import RankActivity
 
 
-class Pacing:
+class StragglerMonitor:
     """What was told last. A supervisor that restarts does not know, and tells again."""
 
     def __init__(self, journal: Journal, *, is_off: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
@@ -22,7 +22,7 @@ class Pacing:
         """Since when ranks wait for a processor."""
         self._told = 0
 
-    def look(self, generation: Generation, dwells: Mapping[int, Dwell]) -> None:
+    def look(self, generation: Generation, dwells: Mapping[int, RankActivity]) -> None:
         """Decide anew from what agents say of the ranks, and tell a change."""
         if generation.number != self._generation:
             self._generation = generation.number

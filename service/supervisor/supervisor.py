@@ -16,12 +16,12 @@ from regroup.service.ports.agents import AgentLostError, Agents
 from regroup.service.ports.cluster import LogChunk, SupervisorEvent, SyncReply, SyncRequest
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generations import GenerationLog, Records
-from regroup.service.supervisor.heartbeat_listener import Heartbeats
-from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.heartbeat_listener import HeartbeatListener
+from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.journal import Intake, Journal
-from regroup.service.supervisor.lifecycle import Life
+from regroup.service.supervisor.lifecycle import Lifecycle
 from regroup.service.supervisor.rank_inspection import look
-from regroup.service.supervisor.spare_nodes import Spares
+from regroup.service.supervisor.spare_nodes import SpareNodes
 from regroup.workers.contract.messages import AgentReport, from_json
 
 
@@ -32,7 +32,7 @@ class Adapters:
     agents: Callable[[str], Agents]
     """Job id → its agents."""
     records: Records
-    export_metrics: Callable[[Payload], Callable[[SupervisorEvent], None]]
+    export_metrics: Callable[[JobConfig], Callable[[SupervisorEvent], None]]
     """Return what exports each event of the job as metrics of the cluster."""
     address: Callable[[], str]
     """Return the IP address of this node."""
@@ -42,12 +42,12 @@ class Supervisor:
     """One life of a job after the other, for agents and the controller to call."""
 
     def __init__(self, payload: dict[str, Any], adapters: Adapters) -> None:
-        self._payload = Payload.from_json(payload)
+        self._payload = JobConfig.from_json(payload)
         self._adapters = adapters
         self._started: asyncio.Task[None] | None = None
         self._records = adapters.records
-        self._spares = Spares(lambda node_id, note: self._life.note(node_id, note))
-        self._heartbeats = Heartbeats(lambda node_id: self._life.pulse.sign(node_id))
+        self._spares = SpareNodes(lambda node_id, note: self._life.note(node_id, note))
+        self._heartbeats = HeartbeatListener(lambda node_id: self._life.pulse.sign(node_id))
 
     def __repr__(self) -> str:
         return f"regroup supervisor {self._payload.spec.name}"
@@ -153,4 +153,4 @@ class Supervisor:
         self._intake = Intake(self._journal.boot_id)
         self._gang = gang
         log = GenerationLog(self._records, payload.job_id, payload.generations)
-        self._life = Life(payload, self._gang, log, self._journal)
+        self._life = Lifecycle(payload, self._gang, log, self._journal)

@@ -73,7 +73,7 @@ class Live:
         """Take a queued job to RUNNING at step 1."""
         for source, target, reason in (
             (JobState.QUEUED, JobState.PLACING, Reason.PLACED),
-            (JobState.PLACING, JobState.STARTING, Reason.GRANTED),
+            (JobState.PLACING, JobState.STARTING, Reason.RESERVED),
         ):
             await self.store.apply(self.lease, advance(job_id, source, target, reason), now=500.0)
         await self.report(job_id, formed(1, 0), step(1, 1), state("RUNNING", "first_step"))

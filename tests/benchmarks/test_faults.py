@@ -10,7 +10,7 @@ from benchmarks.fault_scenarios import row_of
 from benchmarks.fault_soak import short_of
 from benchmarks.faults import ROWS, summary
 from benchmarks.trial import Strike, Trial
-from regroup.service.chaos.fault_plan import Blow, Plan, fault
+from regroup.service.chaos.fault_plan import Plan, PlannedFault, fault
 from regroup.service.chaos.observation import Fallen, Record
 
 
@@ -115,7 +115,9 @@ def test_a_scenario_is_summed_up_over_its_runs() -> None:
 
 
 def test_a_soak_in_which_something_did_not_strike_says_so() -> None:
-    plan = Plan("soak", 0, 99, (fault("sigkill", 1, 5),), (Blow("kill_node", 9), Blow("kill_server", 20)))
+    plan = Plan(
+        "soak", 0, 99, (fault("sigkill", 1, 5),), (PlannedFault("kill_node", 9), PlannedFault("kill_server", 20))
+    )
     fallen = [Fallen(blow.do, "", 1.0, blow.after_step, 1) for blow in plan.blows]
     seen = [incident(5, 1.0, 1.1, 2.0), incident(9, 3.0, 3.1, 4.0)]
     assert short_of(plan, record(incidents=seen, fallen=fallen)) == []

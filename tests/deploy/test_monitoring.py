@@ -91,7 +91,7 @@ async def exposition(folder: Path) -> bytes:
     lease = await store.acquire_lease("controller", 30.0)
     assert lease is not None
     await store.apply(lease, advance("job_1", JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=995.0)
-    await store.apply(lease, advance("job_1", JobState.PLACING, JobState.STARTING, Reason.GRANTED), now=996.0)
+    await store.apply(lease, advance("job_1", JobState.PLACING, JobState.STARTING, Reason.RESERVED), now=996.0)
     await store.ingest(lease, "job_1", "boot-1", life_of_a_job(), {})
     probe = {
         "name": "probe", "labels": {LABEL: "cpu"}, "workload": {"kind": "function", "function": FUNCTION},

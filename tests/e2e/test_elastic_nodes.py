@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from regroup.api.chaos.local_faults import LocalStrikes
+from regroup.api.chaos.local_faults import LocalFaults
 from regroup.api.schemas.drains import Drain
 from regroup.api.schemas.jobs import Generation, Incident, Job
 from regroup.service.chaos.invariants import Expected
@@ -119,7 +119,7 @@ def _nodes_come_and_go(two: Served, job: Job, came: str, fell: Callable[[str], N
 
     eventually(mirrored, 60)
     fell("kill_node")
-    LocalStrikes(two.state).kill_node(came)
+    LocalFaults(two.state).kill_node(came)
     shrunk = of_size(two, job, 4, 120)
     assert came not in nodes_of(shrunk).values() and shrunk.restore["kind"] == "memory"
 
@@ -196,7 +196,7 @@ def test_two_jobs_never_hold_a_half_each(two: Served, spec: Spec, tmp_path: Path
     assert two.client.get(second.id).state == "QUEUED"
     with judged(two, first, WITHOUT_ROOM, calm) as fell, judged(two, second, Expected(), calm):
         fell("kill_node")
-        LocalStrikes(two.state).kill_node(two.client.generations(first.id)[0].ranks[0].node_name)
+        LocalFaults(two.state).kill_node(two.client.generations(first.id)[0].ranks[0].node_name)
         gates.open(5)
 
         def states() -> set[str]:

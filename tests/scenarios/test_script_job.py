@@ -15,18 +15,18 @@ from regroup.service.supervisor import lifecycle as lives
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generations import GenerationLog
 from regroup.service.supervisor.incidents import Incident
-from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.lifecycle import Life
+from regroup.service.supervisor.lifecycle import Lifecycle
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import (
     AgentReport,
     Done,
-    Dwell,
     Exited,
     Failed,
     Joined,
     Message,
+    RankActivity,
     Restored,
     StepRow,
 )
@@ -42,7 +42,7 @@ class Nodes:
 
     def __init__(self, says: Mapping[int, list[Message]]) -> None:
         self.says = says
-        self.life: Life | None = None
+        self.life: Lifecycle | None = None
         self.calls: list[str] = []
         self.joins: list[dict[str, Any]] = []
         self.stacks: dict[str, Any] = {}
@@ -92,14 +92,14 @@ def ended(generation: int, step: int) -> list[Message]:
 
 async def run(nodes: Nodes, **fields: Any) -> list[SupervisorEvent]:
     spec = {"name": "t", "workload": {"kind": "script", "entrypoint": "/x.py"}, "layout": {"dp": 2}, **fields}
-    payload = Payload.from_json({
+    payload = JobConfig.from_json({
         "job_id": "j", "spec": parse_spec(spec).model_dump(mode="json"), "layout": {"dp_shard": 2},
         "nodes": [{"node_id": f"node-{n}", "name": f"n{n}", "address": "h", "ranks": 1} for n in range(2)],
         "storage_uri": "file:///s", "datasets_uri": "file:///d",
     })  # fmt: skip
     records = Records()
     journal = Journal(records, "j")
-    nodes.life = Life(payload, Gang(nodes, payload.agent_configs()), GenerationLog(records, "j"), journal)
+    nodes.life = Lifecycle(payload, Gang(nodes, payload.agent_configs()), GenerationLog(records, "j"), journal)
     await asyncio.wait_for(nodes.life.run(), 20)
     return await journal.since("", 0, 0)
 
@@ -111,7 +111,7 @@ def states(events: list[SupervisorEvent]) -> list[tuple[str, str]]:
 async def test_a_script_that_never_steps_runs_and_succeeds() -> None:
     nodes = Nodes({1: ended(1, 0)})
     events = await run(nodes)
-    assert states(events) == [("STARTING", "granted"), ("RUNNING", "begun"), ("SUCCEEDED", "completed")]
+    assert states(events) == [("STARTING", "reserved"), ("RUNNING", "begun"), ("SUCCEEDED", "completed")]
     assert set(nodes.calls) == {"status", "prepare", "check_storage", "open_store", "form", "end"}
     assert {join["entry"] for join in nodes.joins} == {"script:/x.py"}
     assert {join["node_name"] for join in nodes.joins} == {"n0", "n1"}
@@ -156,7 +156,7 @@ async def test_an_error_is_tried_again_only_if_it_may_be() -> None:
     assert [event.data["cause"] for event in again if event.type == "generation"] == ["start", "user_error"]
 
 
-def stands(node: str, generation: int, **seen: Dwell) -> AgentReport:
+def stands(node: str, generation: int, **seen: RankActivity) -> AgentReport:
     return AgentReport(
         node, "boot", generation, (0,), (), {}, {rank.removeprefix("r"): each for rank, each in seen.items()}
     )
@@ -172,7 +172,7 @@ async def test_ranks_that_stand_still_are_looked_at_and_then_started_anew() -> N
     running = asyncio.create_task(run(nodes, recovery={"hang": {"after": "5s"}}))
     while nodes.life is None or nodes.life.status()["step"] != 1:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
-    moving, stuck = Dwell(2, "forward", 4.0, 4.0, 1, 0.0), Dwell(1, "optimizer", 30.0, 30.0, 1, 0.0)
+    moving, stuck = RankActivity(2, "forward", 4.0, 4.0, 1, 0.0), RankActivity(1, "optimizer", 30.0, 30.0, 1, 0.0)
     nodes.life.see(stands("node-0", 1, r0=moving))
     nodes.life.see(stands("node-1", 1, r1=stuck))
     await asyncio.sleep(1)
@@ -205,7 +205,7 @@ async def test_ranks_in_different_collectives_are_an_error_of_the_script_and_not
     running = asyncio.create_task(run(nodes, recovery={"hang": {"after": "5s"}}))
     while nodes.life is None or nodes.life.status()["step"] != 1:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
-    stuck = Dwell(2, "forward", 30.0, 30.0, 1, 0.0)
+    stuck = RankActivity(2, "forward", 30.0, 30.0, 1, 0.0)
     nodes.life.see(stands("node-0", 1, r0=stuck))
     nodes.life.see(stands("node-1", 1, r1=stuck))
     events = await running

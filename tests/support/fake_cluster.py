@@ -11,10 +11,10 @@ from regroup.service.domain.errors import NotFoundError
 from regroup.service.policy.scheduling.autoscaler_request import Bundle
 from regroup.service.ports.cluster import (
     ClusterUnavailableError,
-    Grant,
-    GrantRefusedError,
     LogChunk,
     Node,
+    Reservation,
+    ReservationRefusedError,
     SupervisorEvent,
     SupervisorGoneError,
     SyncReply,
@@ -84,9 +84,9 @@ class FakeCluster:
 
     def __init__(self, nodes: Sequence[Node] = (), on_start: Callable[[FakeSupervisor], None] | None = None) -> None:
         self.reachable = True
-        self.held: dict[str, Grant] = {}
+        self.held: dict[str, Reservation] = {}
         self.refuse: set[str] = set()
-        """Ids of nodes that refuse every grant."""
+        """Ids of nodes that refuse every reservation."""
         self.supervisors: dict[str, FakeSupervisor] = {}
         self.agents: set[str] = set()
         self.forgotten: list[str] = []
@@ -117,7 +117,7 @@ class FakeCluster:
     def remove_node(self, node_id: str) -> None:
         """A node is gone, with what was held on it."""
         del self._nodes[node_id]
-        self.held = {name: grant for name, grant in self.held.items() if grant.node_id != node_id}
+        self.held = {name: reservation for name, reservation in self.held.items() if reservation.node_id != node_id}
 
     def drain_node(self, node_id: str, deadline_s: float | None) -> None:
         """A node is about to leave, as the cluster itself knows."""
@@ -144,25 +144,32 @@ class FakeCluster:
         self._reach()
         return (node.id, job_id) in self.clear
 
-    async def take_grant(self, grant: Grant) -> Sequence[int]:
+    async def create_reservation(self, reservation: Reservation) -> Sequence[int]:
         self._reach()
-        if grant.name in self.held:
-            return self._devices(grant)
-        node = self._nodes.get(grant.node_id)
+        if reservation.name in self.held:
+            return self._devices(reservation)
+        node = self._nodes.get(reservation.node_id)
         free = self._with_free(node) if node else None
-        gpus = grant.devices if grant.device_kind == "cuda" else 0
-        if free is None or grant.node_id in self.refuse or free.free_cpus < grant.cpus or free.free_gpus < gpus:
-            raise GrantRefusedError(f"node {grant.node_id} does not hold {grant.devices} {grant.device_kind} free")
-        self.calls.append(f"take {grant.name}")
-        self.held[grant.name] = grant
-        return self._devices(grant)
+        gpus = reservation.devices if reservation.device_kind == "cuda" else 0
+        if (
+            free is None
+            or reservation.node_id in self.refuse
+            or free.free_cpus < reservation.cpus
+            or free.free_gpus < gpus
+        ):
+            raise ReservationRefusedError(
+                f"node {reservation.node_id} does not hold {reservation.devices} {reservation.device_kind} free"
+            )
+        self.calls.append(f"take {reservation.name}")
+        self.held[reservation.name] = reservation
+        return self._devices(reservation)
 
-    async def release_grant(self, name: str) -> None:
+    async def release_reservation(self, name: str) -> None:
         self._reach()
         if self.held.pop(name, None):
             self.calls.append(f"release {name}")
 
-    async def grants(self) -> set[str]:
+    async def reservations(self) -> set[str]:
         self._reach()
         return set(self.held)
 
@@ -248,16 +255,18 @@ class FakeCluster:
             raise ClusterUnavailableError("the cluster does not answer")
 
     def _with_free(self, node: Node) -> Node:
-        here = [grant for grant in self.held.values() if grant.node_id == node.id]
+        here = [reservation for reservation in self.held.values() if reservation.node_id == node.id]
         return replace(
             node,
-            free_cpus=node.cpus - sum(grant.cpus for grant in here),
-            free_gpus=node.gpus - sum(grant.devices for grant in here if grant.device_kind == "cuda"),
-            free_memory_bytes=node.memory_bytes - sum(grant.memory_bytes for grant in here),
+            free_cpus=node.cpus - sum(reservation.cpus for reservation in here),
+            free_gpus=node.gpus - sum(reservation.devices for reservation in here if reservation.device_kind == "cuda"),
+            free_memory_bytes=node.memory_bytes - sum(reservation.memory_bytes for reservation in here),
         )
 
-    def _devices(self, grant: Grant) -> Sequence[int]:
-        if grant.device_kind != "cuda":
+    def _devices(self, reservation: Reservation) -> Sequence[int]:
+        if reservation.device_kind != "cuda":
             return ()
-        first = sum(g.devices for g in self.held.values() if g.node_id == grant.node_id and g.name < grant.name)
-        return tuple(range(first, first + grant.devices))
+        first = sum(
+            g.devices for g in self.held.values() if g.node_id == reservation.node_id and g.name < reservation.name
+        )
+        return tuple(range(first, first + reservation.devices))

@@ -10,7 +10,7 @@ from regroup.api.chaos.checkpoint_check import loadable
 from regroup.api.chaos.recorder import LoadableCheckpoints, recorded
 from regroup.api.client.client import ApiError, Client, ServerUnreachableError
 from regroup.api.schemas.jobs import Job
-from regroup.service.chaos.fault_plan import Blow, Plan
+from regroup.service.chaos.fault_plan import Plan, PlannedFault
 from regroup.service.chaos.invariants import Expected, judge
 from regroup.service.chaos.observation import Fallen
 from regroup.service.domain.states import JobState
@@ -64,7 +64,7 @@ def judged(
         is_over.set()
         looking.join()
     done = server.client.get(job.id)
-    plan = Plan(job.name, seed=0, steps=0, blows=tuple(Blow(each.do, each.at_step) for each in fallen))
+    plan = Plan(job.name, seed=0, steps=0, blows=tuple(PlannedFault(each.do, each.at_step) for each in fallen))
     assert JobState(done.state).is_terminal, f"the block ended before the job, which is {done.state}"
     checkpoints.look(done)
     record = recorded(server.client, job.id, plan, fallen=fallen, fewest_loadable=checkpoints.fewest)

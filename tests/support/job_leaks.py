@@ -1,6 +1,6 @@
 """What jobs leave behind in a cluster that goes on without them.
 
-Nothing may be there that names an ended job: process, Ray actor, grant, scratch folder. The processes that outlive
+Nothing may be there that names an ended job: process, Ray actor, reservation, scratch folder. The processes that outlive
 every job (server, GCS, raylets) may hold no more than before: descriptors, listening ports, memory files. Processes
 that the platform keeps idle in readiness name no job, and connections to them do not count.
 """
@@ -103,8 +103,8 @@ def naming(served: Served, jobs: Sequence[str]) -> list[str]:
     actors = [f"Ray actor {item['name']}" for item in alive]
     # What became a job's agent keeps the name it had in waiting; of those in waiting a node has one.
     standbys = Counter(item["name"].split(":")[1] for item in alive if item["name"].startswith(_STANDBY))
-    grants = [f"grant {item['name']}" for item in _of_ray(served, "placement_groups", "REMOVED")]
-    found = [line for line in (*actors, *grants) if any(job in line for job in jobs)]
+    reservations = [f"reservation {item['name']}" for item in _of_ray(served, "placement_groups", "REMOVED")]
+    found = [line for line in (*actors, *reservations) if any(job in line for job in jobs)]
     surplus = [f"{count} standbys on node {node}" for node, count in standbys.items() if count > 1]
     return [*found, *surplus, *naming_here(jobs)]
 

@@ -46,7 +46,7 @@ class Story:
     @property
     def until_the_kill(self) -> list[dict[str, Any]]:
         return [
-            self.state("STARTING", "granted"),
+            self.state("STARTING", "reserved"),
             {"type": "phase", "data": {"phase": "data", "fraction": 0.4, "message": "12 files"}},
             self.generation(1),
             self.state("RUNNING", "first_step"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from regroup.service.domain.states import JobState, Reason, advance
 from regroup.service.ports.cluster import SupervisorEvent
-from regroup.service.store.records import Allotment, Lease
+from regroup.service.store.records import Allocation, Lease
 from regroup.service.store.store import Store
 
 LINK = (1e9, 1e-4)
@@ -59,9 +59,9 @@ async def end(store: Store, lease: Lease, job_id: str, result: dict[str, Any], n
     """Take a queued probe to its end with this result, on nodes of these names, each in a rack that is called
     by its last letter."""
     seats = [(f"{name}-id", name, each["ranks"]) for name, each in zip(nodes, result["nodes"], strict=True)]
-    grants = [
-        Allotment(
-            job_id, "grant", f"regroup-grant:{job_id}:{name}", node_id,
+    reservations = [
+        Allocation(
+            job_id, "reservation", f"regroup-reservation:{job_id}:{name}", node_id,
             {
                 "ranks": len(ranks), "device_kind": "cpu", "cpus": len(ranks), "memory_bytes": 0, "name": name,
                 "domain": ["", "", f"rack-{name[-1]}", ""],
@@ -70,8 +70,8 @@ async def end(store: Store, lease: Lease, job_id: str, result: dict[str, Any], n
         for node_id, name, ranks in seats
     ]  # fmt: skip
     placed = advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
-    await store.apply(lease, placed, now=500.0, allot=grants)
-    await store.apply(lease, advance(job_id, JobState.PLACING, JobState.STARTING, Reason.GRANTED), now=501.0)
+    await store.apply(lease, placed, now=500.0, allocate=reservations)
+    await store.apply(lease, advance(job_id, JobState.PLACING, JobState.STARTING, Reason.RESERVED), now=501.0)
     places = [{"rank": rank, "node_id": node_id, "node_name": name} for node_id, name, ranks in seats for rank in ranks]
     formed = {"number": 1, "layout": {}, "world_size": len(places), "ranks": places, "start_step": 0, "cause": "start"}
     said: list[tuple[str, dict[str, Any]]] = [

@@ -16,7 +16,7 @@ from tests.support.forked_process import forking
 FORKS = """
 import json, os, selectors, socket, sys
 import regroup.workers.rank.ray_train.fit
-from regroup.workers.rank import rank
+from regroup.workers.rank import main
 from regroup.workers.contract.progress_page import new_page
 
 assert len(os.listdir("/proc/self/task")) == 1, "a process with threads is not forked"
@@ -32,7 +32,7 @@ for line in sys.stdin:
                 for other in selector.get_map().values():
                     other.fileobj.close()
                 ours.close()
-                code = rank.main([theirs.fileno(), new_page(), os.open(os.devnull, os.O_RDONLY)])
+                code = main.main([theirs.fileno(), new_page(), os.open(os.devnull, os.O_RDONLY)])
                 sys.stdout.flush()
                 os._exit(code)
             theirs.close()

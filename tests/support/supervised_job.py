@@ -9,9 +9,9 @@ from regroup.service.ports.agents import AgentLostError
 from regroup.service.spec.job import parse_spec
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generations import GenerationLog
-from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.lifecycle import Life
+from regroup.service.supervisor.lifecycle import Lifecycle
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import Done, Joined, Message, Restored, StepRow, to_json
 from tests.support.memory_records import Records
@@ -32,7 +32,7 @@ class FakeNodes:
 
     def __init__(self, breaks: Mapping[tuple[int, int], Message | str]) -> None:
         self.breaks = dict(breaks)
-        self.life: Life | None = None
+        self.life: Lifecycle | None = None
         self.calls: list[tuple[str, str]] = []
         self.held: dict[str, dict[str, Any]] = {}
         self.generation: dict[str, int] = {}
@@ -155,14 +155,14 @@ class FakeNodes:
         self._say(node, Done(rank, generation, STEPS, False, {"parameters": "p"} if rank == 0 else {}))
 
 
-def life(nodes: FakeNodes, records: Records, resume: Mapping[str, Any] | None = None) -> tuple[Life, Journal]:
-    payload = Payload.from_json({
+def life(nodes: FakeNodes, records: Records, resume: Mapping[str, Any] | None = None) -> tuple[Lifecycle, Journal]:
+    payload = JobConfig.from_json({
         "job_id": "j", "spec": parse_spec(SPEC).model_dump(mode="json"), "layout": {"dp_shard": 2},
         "nodes": [{"node_id": f"node-{n}", "name": f"n{n}", "address": "h", "ranks": 1} for n in range(2)],
         "storage_uri": "file:///s", "datasets_uri": "file:///d", "resume": resume,
     })  # fmt: skip
     journal = Journal(records, "j")
-    nodes.life = Life(payload, Gang(nodes, payload.agent_configs()), GenerationLog(records, "j"), journal)
+    nodes.life = Lifecycle(payload, Gang(nodes, payload.agent_configs()), GenerationLog(records, "j"), journal)
     return nodes.life, journal
 
 
@@ -174,7 +174,7 @@ async def told(journal: Journal) -> list[tuple[str, Any]]:
 
 async def run(
     nodes: FakeNodes, records: Records | None = None, resume: Mapping[str, Any] | None = None
-) -> tuple[Life, Journal]:
+) -> tuple[Lifecycle, Journal]:
     made, journal = life(nodes, records or Records(), resume)
     await asyncio.wait_for(made.run(), 20)
     return made, journal
@@ -190,7 +190,7 @@ class Rig:
 
     def __init__(self, nodes: FakeNodes, spec: Mapping[str, Any] = SPEC, /, **payload: Any) -> None:
         self.nodes, self.records = nodes, Records()
-        self.payload = Payload.from_json({
+        self.payload = JobConfig.from_json({
             "job_id": "j", "spec": parse_spec(spec).model_dump(mode="json"), "layout": {"dp_shard": 2},
             "nodes": [place(f"node-{n}") for n in range(2)], "storage_uri": "file:///s", "datasets_uri": "file:///d",
             **payload,
@@ -201,7 +201,7 @@ class Rig:
         """The next life."""
         self.journal = Journal(self.records, "j")
         gang = Gang(self.nodes, self.payload.agent_configs())
-        self.life = self.nodes.life = Life(self.payload, gang, GenerationLog(self.records, "j"), self.journal)
+        self.life = self.nodes.life = Lifecycle(self.payload, gang, GenerationLog(self.records, "j"), self.journal)
         self.running = asyncio.create_task(self.life.run())
 
     async def until_lost(self, *nodes: str) -> None:

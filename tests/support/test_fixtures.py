@@ -19,7 +19,7 @@ from tests.support.leaks import SESSION_VARIABLE, held
 
 pytest_plugins = ["pytester"]
 
-HOUSE = Path(__file__).parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -27,8 +27,8 @@ def house(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callabl
     """Run a test file under the house's conftest in a process of its own."""
     for name in ("REGROUP_TEST_SESSION", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
         monkeypatch.delenv(name, raising=False)
-    pytester.makeconftest((HOUSE / "conftest.py").read_text())
-    pytester.makeini(f"[pytest]\naddopts = -W ignore\npythonpath = {HOUSE / 'fixtures'}")
+    pytester.makeconftest((ROOT / "tests" / "conftest.py").read_text())
+    pytester.makeini(f"[pytest]\naddopts = -W ignore\npythonpath = {ROOT}")
 
     def run(source: str, *typed: str) -> pytest.RunResult:
         pytester.makepyfile(source)

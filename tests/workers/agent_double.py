@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-from regroup.workers.contract import messages
+from regroup.workers.contract import messages as contract
 from regroup.workers.contract.error_classes import classify
 from regroup.workers.contract.messages import (
     Buffers,
@@ -88,8 +88,8 @@ def run(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dic
                 continue
             if error:
                 continue  # said before the channels were shut: nobody is there to be answered
-            message = messages.decode(data)
-            messages.append(messages.to_json(message))
+            message = contract.decode(data)
+            messages.append(contract.to_json(message))
             try:
                 answer(message, rank, ours, request, held, source_world)
             except LookupError as missing:
@@ -99,13 +99,13 @@ def run(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dic
                     other.shutdown(socket.SHUT_RDWR)
             if isinstance(message, StepRow) and message.step == request.get("stop_at"):
                 for other in socks:
-                    other.send(messages.encode(Stop("test", request.get("save", False))))
+                    other.send(contract.encode(Stop("test", request.get("save", False))))
             if isinstance(message, Pinned) and message.purpose is PinnedFor.MIRROR:
                 mirrored.append(message.step)
             is_held = len(mirrored) == asked * request["world_size"]
             if isinstance(message, StepRow) and is_held and asked < request.get("mirrors", 0):
                 asked += 1  # the one before is held by all
-                socks[0].send(messages.encode(MirrorDue()))
+                socks[0].send(contract.encode(MirrorDue()))
     codes = [os.waitstatus_to_exitcode(os.waitpid(pids[rank], 0)[1]) for rank in sorted(pids)]
     for ours in socks:
         ours.close()
@@ -121,7 +121,7 @@ def answer(
     held: dict[int, list[int]],
     source_world: int,
 ) -> None:
-    if isinstance(message, messages.WantBuffers):
+    if isinstance(message, contract.WantBuffers):
         fds = held.setdefault(rank, [os.memfd_create(f"test-{rank}") for _ in range(request.get("buffers", 3))])
         source, others = -1, []
         restore = request["restore"]
@@ -129,9 +129,9 @@ def answer(
             source = find(held, rank, restore) if rank < source_world else -1
             if source_world != request["world_size"]:
                 others = [held[r][find(held, r, restore)] for r in range(source_world) if r != rank]
-        socket.send_fds(ours, [messages.encode(Buffers(len(fds), source))], [*fds, *others])
+        socket.send_fds(ours, [contract.encode(Buffers(len(fds), source))], [*fds, *others])
     elif isinstance(message, FaultDue):
-        ours.send(messages.encode(FaultGranted(message.index, True)))
+        ours.send(contract.encode(FaultGranted(message.index, True)))
     elif isinstance(message, Pinned) and message.purpose is PinnedFor.MIRROR:
         pass  # nobody takes them: they stay held
     elif isinstance(message, Pinned) and str(message.step) not in request.get("release_after", {}):
@@ -202,7 +202,7 @@ def rank_life(rank: int, request: dict[str, Any], sock: socket.socket, store: st
             device="cpu",
             store_host="",
             store_port=0,
-            restore=messages.Restore(**request["restore"]),
+            restore=contract.Restore(**request["restore"]),
             entry=request["entry"],
             config=request["config"],
             dataset=request["dataset"],
@@ -222,11 +222,11 @@ def rank_life(rank: int, request: dict[str, Any], sock: socket.socket, store: st
         if request.get("show_errors", True):
             traceback.print_exc()
         channel.send(
-            messages.Failed(
+            contract.Failed(
                 rank,
                 request["generation"],
-                messages.RankError(
-                    classify(error) if isinstance(error, Exception) else messages.ErrorClass.USER,
+                contract.RankError(
+                    classify(error) if isinstance(error, Exception) else contract.ErrorClass.USER,
                     type(error).__name__,
                     str(error),
                     "",

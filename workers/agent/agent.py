@@ -1,4 +1,4 @@
-"""The node agent: the Ray actor around a `Host`.
+"""The node agent: the Ray actor around a `JobHost`.
 
 This file, `standby.py` and `workers/data/prepare/ray_pipeline.py` are the only ones of the nodes that import ray.
 
@@ -16,12 +16,12 @@ from ray.exceptions import RayError
 from regroup.workers.agent import prepared_data, token_data
 from regroup.workers.agent.health import resource_pressure
 from regroup.workers.agent.health.clock_jump import WallClock
-from regroup.workers.agent.health.gpu_errors import DriverErrors
+from regroup.workers.agent.health.gpu_errors import GpuErrors
 from regroup.workers.agent.health.preflight import Preflight
-from regroup.workers.agent.heartbeat_sender import Heartbeats
-from regroup.workers.agent.job_host import Host, StaleGeneration
+from regroup.workers.agent.heartbeat_sender import HeartbeatSender
+from regroup.workers.agent.job_host import JobHost, StaleGeneration
 from regroup.workers.agent.ranks import logs
-from regroup.workers.agent.snapshots.shard_transfer import ExchangeError, NoRoomError
+from regroup.workers.agent.snapshots.shard_transfer import NoRoomError, TransferError
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.error_classes import DataError
 from regroup.workers.contract.messages import FaultDue, Join, MirrorDue, Stop, Told, from_json, to_json
@@ -51,12 +51,12 @@ class NodeAgent:
         known = from_json(config)
         assert isinstance(known, AgentConfig)
         self._config = known
-        self._host: Host | None = None
+        self._host: JobHost | None = None
         self._pipeline = Pipeline()
         self._preflight = Preflight()
-        self._driver_errors = DriverErrors()
+        self._driver_errors = GpuErrors()
         self._supervisor: Any = None
-        self._heartbeats = Heartbeats()
+        self._heartbeats = HeartbeatSender()
         self._heard_s = procfs.boottime_s()
         self._news = asyncio.Event()
         self._reported = asyncio.Event()
@@ -288,10 +288,10 @@ class NodeAgent:
 
     # ------------------------------------------------------------ inside
 
-    def _started(self) -> Host:
+    def _started(self) -> JobHost:
         if self._host is None:
             procfs.prefer_for_oom(0)
-            self._host = Host(self._config, self._grant_fault, self._news.set, self._spare_zygote())
+            self._host = JobHost(self._config, self._grant_fault, self._news.set, self._spare_zygote())
             loop = asyncio.get_running_loop()
             self._tasks = [loop.create_task(work) for work in (self._beat(), self._look(), self._heartbeats.send())]
         return self._host
@@ -312,7 +312,12 @@ class NodeAgent:
 
     async def _look(self) -> None:
         """Apart from the beat: a disk or a driver that hangs must not make the node a lost one."""
-        host, well, clock, errors = self._started(), resource_pressure.Wellness(), WallClock(), self._driver_errors
+        host, well, clock, errors = (
+            self._started(),
+            resource_pressure.ResourcePressure(),
+            WallClock(),
+            self._driver_errors,
+        )
         while True:
             await errors.pause(LOOK_S)
             if jumped_s := clock.jumped_s():
@@ -326,7 +331,7 @@ class NodeAgent:
                 for what, message in well.changes(errors.added_to(seen)):
                     host.note("condition", {"node": self._config.node_name, "what": what, "message": message})
 
-    async def _report(self, host: Host) -> None:
+    async def _report(self, host: JobHost) -> None:
         report = host.report()
         try:
             supervisor = self._supervisor or ray.get_actor(self._config.supervisor, namespace=NAMESPACE)
@@ -383,7 +388,7 @@ class NodeAgent:
             return {"error": {"kind": "data", "message": str(error), "traceback": ""}}
         except fsspec_storage.StorageError as error:
             return {"error": {"kind": "storage", "message": str(error), "traceback": ""}}
-        except ExchangeError as error:
+        except TransferError as error:
             kind = "no_room" if isinstance(error, NoRoomError) else "exchange"
             return {"error": {"kind": kind, "message": str(error), "traceback": ""}}
         except TaskFailed as error:

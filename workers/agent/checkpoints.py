@@ -31,7 +31,7 @@ _SAVERS = 3
 """How many may die over one checkpoint: what kills as many would kill the next as well."""
 
 
-class Saving:
+class CheckpointSaver:
     """What this node reads from and writes to durable storage."""
 
     def __init__(

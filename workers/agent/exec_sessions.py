@@ -30,11 +30,11 @@ _LAST_WORDS_S = 1.0
 _CLOSE_S = 8.0
 
 
-class ExecutionRefused(LookupError):
+class ExecRefused(LookupError):
     """The command was not started, or there is no such command."""
 
 
-class Executions:
+class ExecSessions:
     """The commands of one node, by the key that whoever asked gave each."""
 
     def __init__(self) -> None:
@@ -54,11 +54,11 @@ class Executions:
             ZygoteDied: there is no zygote to fork from.
         """
         if at is None:
-            raise ExecutionRefused(f"this node has not formed rank {order['rank']} so far")
+            raise ExecRefused(f"this node has not formed rank {order['rank']} so far")
         self._known = {key: known for key, known in self._known.items() if not known.is_left}
         if order["key"] not in self._known:
             if len(self._known) >= MOST:
-                raise ExecutionRefused(f"{MOST} commands run on this node already; end one of them first")
+                raise ExecRefused(f"{MOST} commands run on this node already; end one of them first")
             await zygote.ready()
             self._known[order["key"]] = await _Execution.begin(zygote, order, *at)
         return {"generation": at[0].generation}
@@ -72,7 +72,7 @@ class Executions:
         """
         execution = self._known.get(key)
         if execution is None:
-            raise ExecutionRefused(f"no command {key} runs here")
+            raise ExecRefused(f"no command {key} runs here")
         found = await execution.read(limit_bytes, wait_s)
         if found["ended"] is not None:
             self._known.pop(key, None)
@@ -142,7 +142,7 @@ class _Execution:
         return self._watching.done() and time.monotonic() - self._read_s > UNREAD_S
 
     async def read(self, limit_bytes: int, wait_s: float) -> dict[str, Any]:
-        """See `Executions.read`."""
+        """See `ExecSessions.read`."""
         self._read_s = time.monotonic()
         if limit_bytes <= 0:
             return {"pieces": [], "ended": None}

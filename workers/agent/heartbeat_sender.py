@@ -9,7 +9,7 @@ from typing import Any
 from regroup.workers.contract.heartbeat import EVERY_S, Listener
 
 
-class Heartbeats:
+class HeartbeatSender:
     """One datagram every `EVERY_S`, from the loop that does the agent's work: one that hangs sends none."""
 
     def __init__(self) -> None:

@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regroup.workers.agent.checkpoints import STRIKES, Saving
+from regroup.workers.agent.checkpoints import STRIKES, CheckpointSaver
 from regroup.workers.agent.diagnostics.evidence import Evidence, last_words
-from regroup.workers.agent.exec_sessions import Executions
+from regroup.workers.agent.exec_sessions import ExecSessions
 from regroup.workers.agent.outbox import Outbox
 from regroup.workers.agent.ranks import logs
-from regroup.workers.agent.ranks.rank_group import Formation
+from regroup.workers.agent.ranks.rank_group import RankGroup
 from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool, Lent
 from regroup.workers.agent.snapshots.mirroring import Mirroring
 from regroup.workers.contract.agent_config import AgentConfig
@@ -54,7 +54,7 @@ class StaleGeneration(Exception):
     """The caller acts for a generation that has been overtaken."""
 
 
-class Host:
+class JobHost:
     """Holds processes and memory of one job on one node; speaks only through `wake` and what its calls return."""
 
     def __init__(
@@ -77,9 +77,9 @@ class Host:
         """An agent was here before, and did not end as it should."""
         self._hold = scratch_dir.make(self.scratch)
         self.log_dir = Path(config.log_dir) if config.log_dir else node_facts.session_log_dir() or self.scratch
-        self.saving = Saving(config, self.scratch, self.buffers, self.note)
+        self.saving = CheckpointSaver(config, self.scratch, self.buffers, self.note)
         self.evidence = Evidence(config, self.scratch)
-        self.executions = Executions()
+        self.executions = ExecSessions()
         """Commands that people run beside the ranks."""
         self.places: dict[int, tuple[Join, dict[str, str]]] = {}
         """Rank → its place in the newest generation here, and the variables it began with; kept when that has ended."""
@@ -89,7 +89,7 @@ class Host:
         """Children that this process had before: they are no job's."""
         self._grant_fault, self._wake = grant_fault, wake
         self._zygote: ZygoteLink | None = None
-        self._formation: Formation | None = None
+        self._formation: RankGroup | None = None
         self._learned: dict[str, float] = {}
         self._store: int | None = None
         self._stepped = 0
@@ -176,7 +176,7 @@ class Host:
         if self._restore.source == "checkpoint":
             directory = await asyncio.to_thread(self.saving.fetch, self._restore.uri)
             joins = [replace(join, checkpoint_dir=str(directory)) for join in joins]
-        formation = self._formation = Formation(generation, zygote, self._tell, self._lend, self._grant, self._learned)
+        formation = self._formation = RankGroup(generation, zygote, self._tell, self._lend, self._grant, self._learned)
         self.places = {
             join.rank: (join, rank_variables(self.config, join.rank, device, self.scratch))
             for join, device in zip(joins, devices, strict=True)

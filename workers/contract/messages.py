@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.codec import build, plain
-from regroup.workers.contract.rank_activity import Dwell
+from regroup.workers.contract.rank_activity import RankActivity
 from regroup.workers.contract.rank_error import RankError
 
 CONTRACT_VERSION = 2
@@ -306,7 +306,7 @@ class AgentReport:
     """(sequence number, encoded message), resent until acknowledged."""
     phases: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])
     """Rank → (step, phase) as last written to shared memory."""
-    dwells: dict[str, Dwell] = field(default_factory=dict[str, Dwell])
+    dwells: dict[str, RankActivity] = field(default_factory=dict[str, RankActivity])
     """Rank → how long it has been there; of ranks alive now."""
     firsts: dict[str, float] = field(default_factory=dict[str, float])
     """Phase → the longest that a rank here took the first time it was in it."""

@@ -23,7 +23,7 @@ _PHASES = tuple(Phase)
 _NUMBER = {phase.value: number for number, phase in enumerate(_PHASES)}
 
 
-class Progress:
+class ProgressPage:
     """Step, phase, the monotonic time of the last change, and how long each phase took before."""
 
     def __init__(self, fd: int) -> None:
@@ -77,7 +77,7 @@ class Progress:
 
 
 def new_page() -> int:
-    """A memory file for one `Progress`."""
+    """A memory file for one `ProgressPage`."""
     fd = os.memfd_create("regroup-progress", os.MFD_CLOEXEC)
     os.truncate(fd, PAGE_BYTES)
     return fd

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Dwell:
+class RankActivity:
     """One rank now. All times are of its node's monotonic clock, so that no clock is compared with another node's."""
 
     step: int

@@ -61,7 +61,7 @@ def data_function_environment(config: AgentConfig) -> dict[str, str]:
     """
     return scrubbed_environment(
         {
-            "OMP_NUM_THREADS": "1",  # as many of them run as the grant has processors
+            "OMP_NUM_THREADS": "1",  # as many of them run as the reservation has processors
             "MKL_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "PYTHONUNBUFFERED": "1",

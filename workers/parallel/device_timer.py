@@ -6,7 +6,7 @@ from types import TracebackType
 import torch
 
 
-class Stopwatch:
+class DeviceTimer:
     """Sums the time between entering and leaving it: of the process on a CPU, of the stream on a GPU."""
 
     def __init__(self, device: torch.device) -> None:

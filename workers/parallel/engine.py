@@ -12,11 +12,11 @@ from regroup.workers.data.sampler import MicroBatch
 from regroup.workers.models import Model, build_model
 from regroup.workers.models.batch_norm import batch_norms, forget, settle
 from regroup.workers.parallel.block_costs import block_costs, step_flops
-from regroup.workers.parallel.device_timer import Stopwatch
+from regroup.workers.parallel.device_timer import DeviceTimer
 from regroup.workers.parallel.grad_norm import clip_factor, copies_of, scale, squared_norm
 from regroup.workers.parallel.loss_scale import LossScale
 from regroup.workers.parallel.mesh import Meshes, alike_in, meshes_of
-from regroup.workers.parallel.non_pipelined import Direct, reshard
+from regroup.workers.parallel.non_pipelined import NonPipelined, reshard
 from regroup.workers.parallel.parallelize import initialise, parallelize
 from regroup.workers.parallel.parameter_names import Stages
 from regroup.workers.parallel.pipeline_parallel import Pipeline
@@ -24,7 +24,7 @@ from regroup.workers.parallel.pipeline_stages import bubble, cut, idle_share, ra
 from regroup.workers.parallel.precision import stream_dtype
 from regroup.workers.parallel.sharded_optimizers import make_optimizer
 from regroup.workers.parallel.strategy import Strategy
-from regroup.workers.parallel.zero1 import Rows
+from regroup.workers.parallel.zero1 import RowPartition
 
 
 class _Passes(Protocol):
@@ -74,7 +74,7 @@ class Engine:
 
         if meshes.pipeline is None:
             self.model = parallelize(self._build(), meshes, device, strategy)
-            self.passes = Direct(self.model, meshes, device, strategy.precision, scale=scaled, phase=phase)
+            self.passes = NonPipelined(self.model, meshes, device, strategy.precision, scale=scaled, phase=phase)
         else:
             self.model = _stages(self._build, example, meshes, device, strategy)
             self.passes = Pipeline(
@@ -88,12 +88,12 @@ class Engine:
                 scale=scaled,
                 phase=phase,
             )
-        rows = Rows(meshes.data) if strategy.data_parallel == "zero1" else None
+        rows = RowPartition(meshes.data) if strategy.data_parallel == "zero1" else None
         self.optimizer = make_optimizer(self.model, optimizer, rows)
         self._clip_norm = optimizer["clip_norm"]
         self._schedule, self._micro_batches = strategy.schedule, micro_batches
         self._stages = stage_count(strategy.schedule, layout.get("pp", 1))
-        self._stopwatch = Stopwatch(device)
+        self._stopwatch = DeviceTimer(device)
         self._trained = list(self.model.parameters())
         alike = alike_in(layout, dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else None
         self._copies = copies_of(self._trained, alike)

@@ -15,7 +15,7 @@ from regroup.workers.parallel.parallelize import gradients
 from regroup.workers.parallel.precision import autocast
 
 
-class Direct:
+class NonPipelined:
     """Micro-batches one after the other; gradients are summed over ranks at the last."""
 
     def __init__(

@@ -16,7 +16,7 @@ from torch.distributed.pipelining.schedules import PipelineScheduleMulti, Pipeli
 from regroup.workers.contract.messages import Phase
 from regroup.workers.data.sampler import MicroBatch
 from regroup.workers.models import Model
-from regroup.workers.parallel.device_timer import Stopwatch
+from regroup.workers.parallel.device_timer import DeviceTimer
 from regroup.workers.parallel.loss import label_loss, loss_scope, value_of
 from regroup.workers.parallel.mesh import Meshes
 from regroup.workers.parallel.pipeline_stages import rank_of_last, stage_count, stages_of
@@ -166,7 +166,7 @@ class _Stage(PipelineStage):
     ) -> None:
         # Shapes are known: to find them out would cost every generation a forward and messages between stages.
         super().__init__(module, index, count, device, input_args=takes, output_args=gives, group=group)
-        self._phase, self._stopwatch = phase, Stopwatch(device)
+        self._phase, self._stopwatch = phase, DeviceTimer(device)
         self._live = self.peak_live = 0
 
     def begin(self) -> None:

@@ -9,12 +9,14 @@ from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.adamw import adamw
 
 from regroup.workers.parallel.mesh import local, zeros_like
-from regroup.workers.parallel.zero1 import Rows
+from regroup.workers.parallel.zero1 import RowPartition
 
 _NOT_OF_SHARDS = frozenset({"amsgrad", "maximize", "foreach", "capturable", "differentiable"})
 
 
-def make_optimizer(model: nn.Module, config: Mapping[str, Any], rows: Rows | None = None) -> "ShardAdamW | ShardSGD":
+def make_optimizer(
+    model: nn.Module, config: Mapping[str, Any], rows: RowPartition | None = None
+) -> "ShardAdamW | ShardSGD":
     """The optimizer as the spec has it; norms and other vectors are not decayed. With `rows` its state is of some rows
     of each parameter alone."""
     parameters = list(model.parameters())
@@ -30,7 +32,7 @@ def make_optimizer(model: nn.Module, config: Mapping[str, Any], rows: Rows | Non
 class _OnShards:
     """What is updated of a parameter on this rank."""
 
-    rows: Rows | None
+    rows: RowPartition | None
 
     def part(self, tensor: Tensor) -> Tensor:
         """This rank's shard, or its rows of what all ranks have."""
@@ -53,7 +55,7 @@ class ShardAdamW(_OnShards, AdamW):
         ValueError: an option that it has not.
     """
 
-    def __init__(self, params: Any, *, rows: Rows | None = None, **options: Any) -> None:
+    def __init__(self, params: Any, *, rows: RowPartition | None = None, **options: Any) -> None:
         if odd := sorted(name for name in options.keys() & _NOT_OF_SHARDS if options[name]):
             raise ValueError(f"{odd[0]}={options[odd[0]]!r} is not offered here: use torch.optim.AdamW for that")
         options["fused"] = True
@@ -99,7 +101,7 @@ class ShardSGD(_OnShards, SGD):
     The momentum begins at zero, so that it is there, and kept, from the first step on.
     """
 
-    def __init__(self, params: Any, *, lr: float, momentum: float, rows: Rows | None = None) -> None:
+    def __init__(self, params: Any, *, lr: float, momentum: float, rows: RowPartition | None = None) -> None:
         self.rows = rows
         super().__init__(params, lr=lr, momentum=momentum, foreach=False)
 

@@ -16,7 +16,7 @@ _PRODUCT = 256
 _MEASURED_S = 0.02
 
 
-class Meter:
+class StepMeter:
     """Of one rank. What it measures is summed over all ranks, and `facts` reads the sums."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype, rank: int, world_size: int) -> None:

@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
 
-class Rows:
+class RowPartition:
     """Divides tensors by their first dimension over a mesh of one axis, as `torch.chunk` does: late parts may be
     smaller, or empty."""
 

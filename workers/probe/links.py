@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import distributed as dist
 
-from regroup.workers.probe.rank_map import Ground, rounds
+from regroup.workers.probe.rank_map import RankMap, rounds
 from regroup.workers.probe.timing import Clock, gathered
 
 MOST_PAIRS = 2_000
@@ -13,7 +13,7 @@ MOST_PAIRS = 2_000
 _BURSTS = 3
 
 
-def pairs(clock: Clock, device: torch.device, ground: Ground, size_bytes: int) -> list[list[float]]:
+def pairs(clock: Clock, device: torch.device, ground: RankMap, size_bytes: int) -> list[list[float]]:
     """`[node, node, bytes/s of a device one way, seconds of a message]` of pairs of nodes.
 
     Pairs that have nothing to do with each other exchange at the same time, all their devices at once: what counts is
@@ -34,7 +34,7 @@ def pairs(clock: Clock, device: torch.device, ground: Ground, size_bytes: int) -
     return found
 
 
-def ring(clock: Clock, device: torch.device, ground: Ground, size_bytes: int, *, inside: bool) -> tuple[float, float]:
+def ring(clock: Clock, device: torch.device, ground: RankMap, size_bytes: int, *, inside: bool) -> tuple[float, float]:
     """Bytes a second that every rank passes on at the same time in the ring of all, or of its node, and seconds of a
     message; of the slowest rank."""
     place = ground.ring(dist.get_rank(), inside=inside)

@@ -16,7 +16,7 @@ _BURSTS = 3
 
 
 @dataclass(frozen=True)
-class Product:
+class Matmul:
     """Square matrices multiplied by this rank."""
 
     dtype: str
@@ -26,15 +26,15 @@ class Product:
     """Operations a second."""
 
 
-def products(clock: Clock, device: torch.device) -> list[Product]:
+def products(clock: Clock, device: torch.device) -> list[Matmul]:
     """Products of square matrices of all sizes and types that training uses."""
-    found: list[Product] = []
+    found: list[Matmul] = []
     for dtype, kind in _DTYPES[device.type].items():
         for side in _SIDES[device.type]:
             left, right = (torch.ones(side, side, dtype=kind, device=device) for _ in range(2))
             out = torch.empty_like(left)
             seconds = clock.own_s(lambda a=left, b=right, c=out: torch.mm(a, b, out=c), _BURSTS)
-            found.append(Product(dtype, side, 2 * side**3 / seconds))
+            found.append(Matmul(dtype, side, 2 * side**3 / seconds))
     return found
 
 

@@ -6,13 +6,13 @@ from itertools import pairwise
 
 
 @dataclass(frozen=True)
-class Ground:
+class RankMap:
     """Ranks by node, in the order of nodes."""
 
     nodes: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, node_of_rank: Sequence[int]) -> "Ground":
+    def of(cls, node_of_rank: Sequence[int]) -> "RankMap":
         """From the number of each rank's node."""
         ranks: dict[int, list[int]] = {}
         for rank, node in enumerate(node_of_rank):

@@ -32,7 +32,7 @@ from torch import distributed as dist
 from regroup.workers.contract.messages import Phase
 from regroup.workers.os import device_topology
 from regroup.workers.probe import collectives, links, matmul, training_steps
-from regroup.workers.probe.rank_map import Ground
+from regroup.workers.probe.rank_map import RankMap
 from regroup.workers.probe.timing import Clock, gathered
 from regroup.workers.rank.context import Context
 
@@ -71,7 +71,7 @@ class _Probe:
         self.measured = _Measured()
         self._run, self._device = run, run.device
         self._clock = Clock(run.device)
-        self._ground = Ground.of([int(cast(int, node)) for node in gathered(int(os.environ.get("GROUP_RANK", "0")))])
+        self._ground = RankMap.of([int(cast(int, node)) for node in gathered(int(os.environ.get("GROUP_RANK", "0")))])
         name = torch.cuda.get_device_name(run.device) if run.device.type == "cuda" else platform.machine()
         names = sorted({str(each) for each in gathered(name)})
         inside = gathered(device_topology.read())
@@ -102,7 +102,7 @@ class _Probe:
     def _products(self) -> None:
         own = matmul.products(self._clock, self._device)
         memory = matmul.memory_bytes_s(self._clock, self._device)
-        every = cast(list[tuple[list[matmul.Product], float]], gathered((own, memory)))
+        every = cast(list[tuple[list[matmul.Matmul], float]], gathered((own, memory)))
         self._found["products"] = [
             [each.dtype, each.side, _digits(median(theirs[at].flops for theirs, _ in every))]
             for at, each in enumerate(own)

@@ -15,7 +15,7 @@ from regroup.workers.data.sampler import TrainingData, hash_limbs, samples_hash_
 from regroup.workers.models.transformer import Block, rotary
 from regroup.workers.parallel.engine import Engine
 from regroup.workers.parallel.mesh import data_place
-from regroup.workers.parallel.step_metrics import Meter
+from regroup.workers.parallel.step_metrics import StepMeter
 from regroup.workers.parallel.strategy import Strategy
 from regroup.workers.probe.timing import Clock
 from regroup.workers.rank.context import Context
@@ -119,7 +119,7 @@ def rank_bytes(run: Context, clock: Clock) -> float:
     del step
     gc.collect()
     give_back_freed_memory()
-    meter = Meter(run.device, torch.float32, run.rank, run.world_size)
+    meter = StepMeter(run.device, torch.float32, run.rank, run.world_size)
     meter.begin()
     return clock.slowest([meter.own()[f"peak {run.rank}"]])[0]
 
@@ -168,7 +168,7 @@ def _step(
     place, samples = data_place(layout, run.rank), _Sequences(shape.sequence)
     batch = count * place.degree * shape.batch
     data = TrainingData(samples, global_batch=batch, micro_batch=shape.batch, seed=0)
-    meter = Meter(run.device, torch.float32, run.rank, run.world_size)
+    meter = StepMeter(run.device, torch.float32, run.rank, run.world_size)
     engine = Engine(
         model, shape.vocabulary, layout, run.device, Strategy(data_parallel, "fp32", "none"), _ADAM,
         micro_batches=count, example=samples.blank(shape.batch)[0].to("meta"), loss_scale=1.0, phase=run.phase,

@@ -54,7 +54,7 @@ from regroup.workers.rank.faults.numeric_faults import wrong_numbers
 from regroup.workers.rank.ports import ChannelPort, ProgressPort
 from regroup.workers.rank.snapshot_interval import SnapshotInterval
 from regroup.workers.rank.snapshots import Snapshots
-from regroup.workers.rank.step_consensus import MIRROR_PINS, Agreement, Asked, Wishes
+from regroup.workers.rank.step_consensus import MIRROR_PINS, Asked, StepConsensus, Wishes
 from regroup.workers.rank.step_loop import StepLoop
 from regroup.workers.state.checkpoint import CheckpointSource
 from regroup.workers.state.replica_check import compared_by
@@ -96,7 +96,7 @@ class Context:
         self._state: TrainingState | None = None
         self._snapshots = Snapshots(device, compared_by(join, device))
         self._faults = Faults(join, wrong_numbers(lambda: self.tracked(nn.Module), self._snapshots.newest))
-        self._agreement = Agreement()
+        self._agreement = StepConsensus()
         self._asked = Asked()
         self._last_checkpoint = join.restore.step
         self._checkpoint_clock = self._step_clock = time.monotonic()
@@ -271,7 +271,7 @@ class Context:
         total = Wishes(*totals[len(values) :])
         if total.skew:
             self._snapshots.look_for_odd()
-        self._agreement = Agreement.on(total)
+        self._agreement = StepConsensus.on(total)
         if self._interval.learn(total.step_s, total.stall_s, total.before_s):
             self.note("snapshot_interval", {"every_steps": self._interval.every_steps})
         # Every rank came here after its last copy: that set is whole on all of them.
@@ -330,7 +330,7 @@ class Context:
             )
         self._timed_s = (now - self._step_clock, self._stall_s)
         self._step_clock, self._stall_s = now, 0.0
-        agreed, self._agreement = self._agreement, Agreement()
+        agreed, self._agreement = self._agreement, StepConsensus()
         last = self._is_last(step) or agreed.save
         pin = Pin.CHECKPOINT if last or agreed.checkpoint else Pin.NONE
         if agreed.mirror:

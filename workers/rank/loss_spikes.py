@@ -51,7 +51,7 @@ def limit_of_norms(norms: Sequence[float]) -> float | None:
     return _TIMES * sorted(norms)[int(_HIGH * (len(norms) - 1))] if len(norms) >= _LEAST else None
 
 
-class Spikes:
+class LossSpikes:
     """The spec's `recovery.loss_spike`, and losses and gradient norms of this generation's newest steps."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from regroup.workers.contract import rank_env
 from regroup.workers.contract.error_classes import LoopFailed, classify, details_of, is_from_collective
 from regroup.workers.contract.messages import Booted, Done, Failed, Join, Joined, Phase
-from regroup.workers.contract.progress_page import Progress
+from regroup.workers.contract.progress_page import ProgressPage
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from regroup.workers.rank import flight_recorder, process_groups, script, user_function
 from regroup.workers.rank.agent_channel import AgentGone, Channel
@@ -37,7 +37,7 @@ def main(fds: list[int]) -> int:
     """Target of the launcher: `fds` are the agent's socket, the shared page of this rank's progress, and the socket on
     which its agent asks for its collectives."""
     channel = Channel(socket.socket(fileno=fds[0]))
-    progress = Progress(fds[1])
+    progress = ProgressPage(fds[1])
     try:
         channel.send(Booted(os.getpid()))
         join = channel.receive()
@@ -49,7 +49,7 @@ def main(fds: list[int]) -> int:
         return EXIT_ORPHANED
 
 
-def _run(join: Join, channel: Channel, progress: Progress) -> int:
+def _run(join: Join, channel: Channel, progress: ProgressPage) -> int:
     try:
         progress.set(join.restore.step, Phase.JOIN)
         os.environ.update(rank_env.variables(join))
@@ -115,7 +115,7 @@ def _load(entry: str) -> Callable[[Context], Any]:
     return getattr(importlib.import_module(module), name)
 
 
-def _report(error: BaseException, progress: Progress) -> RankError:
+def _report(error: BaseException, progress: ProgressPage) -> RankError:
     text = "".join(traceback.format_exception(_without_our_frames(error)))
     step, phase = progress.read()
     return RankError(

@@ -22,17 +22,17 @@ from typing import Any
 from regroup.workers.contract import rank_env
 from regroup.workers.contract.error_classes import InputError
 from regroup.workers.contract.messages import Done, Failed, Join, Joined
-from regroup.workers.contract.progress_page import Progress
+from regroup.workers.contract.progress_page import ProgressPage
 from regroup.workers.contract.rank_env import SCRIPT_FILE, SCRIPT_MODULE
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from regroup.workers.rank import process_groups
 from regroup.workers.rank.agent_channel import Channel
-from regroup.workers.rank.step_counter import StepCount
+from regroup.workers.rank.step_counter import StepCounter
 
 _RAY_TRAIN_ADAPTER = "regroup.workers.rank.ray_train.fit"
 
 
-def run(join: Join, channel: Channel, progress: Progress) -> int:
+def run(join: Join, channel: Channel, progress: ProgressPage) -> int:
     """Run the program as `__main__` to its end; returns its exit code, as `python` would.
 
     Raises:
@@ -44,7 +44,7 @@ def run(join: Join, channel: Channel, progress: Progress) -> int:
     asked: dict[str, Any] = join.config.get("script") or {}
     _enter(rank_env.folder(join), join)
     channel.send(Joined(join.rank, join.generation, time.time()))
-    steps = StepCount(join, channel, progress)
+    steps = StepCounter(join, channel, progress)
     steps.begin()
     process_groups.keep_what_is_destroyed()
     program = _program(join, asked.get("args") or [])
@@ -136,7 +136,7 @@ def _exit_code(error: SystemExit) -> int:
     return 1
 
 
-def _left(error: SystemExit, code: int, progress: Progress) -> RankError:
+def _left(error: SystemExit, code: int, progress: ProgressPage) -> RankError:
     said = f": {error.code}" if isinstance(error.code, str) else ""
     step, phase = progress.read()
     return RankError(

@@ -11,7 +11,7 @@ import torch
 
 from regroup.workers.parallel.parameter_digest import gathered
 from regroup.workers.state.buffer_rotation import buffer_to_write
-from regroup.workers.state.replica_check import Compared, error_of, find_odd
+from regroup.workers.state.replica_check import ReplicaComparison, error_of, find_odd
 from regroup.workers.state.shard_buffer import Pin, ShardBuffer
 from regroup.workers.state.snapshot import Copier
 from regroup.workers.state.training_state import TrainingState
@@ -31,7 +31,7 @@ class Taken:
 class Snapshots:
     """Takes snapshots into buffers that the agent owns."""
 
-    def __init__(self, device: torch.device, compared: Compared | None = None) -> None:
+    def __init__(self, device: torch.device, compared: ReplicaComparison | None = None) -> None:
         """`compared`: what of them is to be held alike by other ranks."""
         self._compared = compared
         self._copier = Copier(device)

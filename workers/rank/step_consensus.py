@@ -65,7 +65,7 @@ class Wishes:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class StepConsensus:
     """What is done with the step that is being taken."""
 
     stop: bool = False
@@ -75,7 +75,7 @@ class Agreement:
     mirror: bool = False
 
     @classmethod
-    def on(cls, total: Wishes) -> "Agreement":
+    def on(cls, total: Wishes) -> "StepConsensus":
         """What follows from the wishes of all ranks."""
         return cls(
             total.stop > 0,

@@ -14,15 +14,15 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from regroup.workers.contract.messages import Join, Phase, Restored, StepRow
-from regroup.workers.contract.progress_page import Progress
+from regroup.workers.contract.progress_page import ProgressPage
 from regroup.workers.rank.agent_channel import Channel
 from regroup.workers.rank.faults.faults import Faults
 
 
-class StepCount:
+class StepCounter:
     """Writes progress on every rank and reports each step from rank 0."""
 
-    def __init__(self, join: Join, channel: Channel, progress: Progress) -> None:
+    def __init__(self, join: Join, channel: Channel, progress: ProgressPage) -> None:
         self.step = join.restore.step
         """Steps taken."""
         self._join, self._channel, self._progress = join, channel, progress

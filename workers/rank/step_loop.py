@@ -13,7 +13,7 @@ from regroup.workers.contract.messages import Phase
 from regroup.workers.data.record_stream import RecordBatch, RecordStream
 from regroup.workers.data.sampler import SampleId, hash_from_limbs, hash_limbs, samples_hash_of
 from regroup.workers.parallel.parameter_digest import digest_of, digests
-from regroup.workers.rank.loss_spikes import Spikes
+from regroup.workers.rank.loss_spikes import LossSpikes
 from regroup.workers.rank.non_finite import NonFinite
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class StepLoop:
     def __init__(self, context: "Context") -> None:
         self._context = context
         self._non_finite = NonFinite(context.config, "Lower the learning rate, or look at the data of this step")
-        self._spikes = Spikes(context.config)
+        self._spikes = LossSpikes(context.config)
         training = context.config["training"]
         self._steps: int | None = training.get("steps")
         self._stream: RecordStream | None = None

@@ -14,7 +14,7 @@ _AS_LONG_AS_IT_TAKES = datetime.timedelta(days=365)
 """A peer that never comes has died or hangs, and that ends the generation from outside."""
 
 
-class Meeting:
+class StoreCollectives:
     """What ranks need to agree on something: everybody hears rank 0, rank 0 hears everybody."""
 
     def __init__(self, join: Join, name: str) -> None:

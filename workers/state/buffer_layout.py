@@ -28,7 +28,7 @@ class Entry:
     """Extent of the box."""
     nbytes: int
     start: int = 0
-    """Bytes from the beginning of the data; given by `Plan`."""
+    """Bytes from the beginning of the data; given by `BufferLayout`."""
     copy: int = 0
     """Several ranks may hold the same box: which of the `copies` this one is."""
     copies: int = 1
@@ -42,7 +42,7 @@ class ShardIndex:
     extra: Mapping[str, Any]
 
 
-class Plan:
+class BufferLayout:
     """Where the shards of every set of this rank lie; made once, because it is the same at every step."""
 
     def __init__(self, entries: Sequence[Entry], groups: Mapping[str, Group] | None = None) -> None:

@@ -20,7 +20,7 @@ _TENSORS_NAMED = 5
 
 
 @dataclass(frozen=True)
-class Compared:
+class ReplicaComparison:
     """Which parts of a state are compared with those of other ranks."""
 
     rank: int
@@ -45,7 +45,7 @@ class Compared:
         return found
 
 
-def compared_by(join: Join, device: torch.device) -> Compared | None:
+def compared_by(join: Join, device: torch.device) -> ReplicaComparison | None:
     """What a rank of this job compares; None if it is alone, or is not to.
 
     Ranks that compute the same from the same input are alike to the last bit only where operations are deterministic;
@@ -55,11 +55,11 @@ def compared_by(join: Join, device: torch.device) -> Compared | None:
         return None
     is_deterministic = device.type == "cpu" or join.config["determinism"] == "strict"
     alike = alike_in(join.layout, join.rank, join.world_size)
-    return Compared(join.rank, alike, None if is_deterministic else _SUMMED_OVER)
+    return ReplicaComparison(join.rank, alike, None if is_deterministic else _SUMMED_OVER)
 
 
 @dataclass(frozen=True)
-class Odd:
+class ReplicaOutlier:
     """Ranks that differ in what they should hold alike."""
 
     ranks: tuple[int, ...]
@@ -75,7 +75,7 @@ class Odd:
         return len(self.ranks) < len(self.of)
 
 
-def find_odd(held: Mapping[int, Mapping[str, int]]) -> Odd | None:
+def find_odd(held: Mapping[int, Mapping[str, int]]) -> ReplicaOutlier | None:
     """Who differs in anything, by rank → name → digest; None if nobody does."""
     ranks, of, keys = set[int](), set[int](), list[str]()
     for key in sorted({key for digests in held.values() for key in digests}):
@@ -86,10 +86,10 @@ def find_odd(held: Mapping[int, Mapping[str, int]]) -> Odd | None:
         keys.append(key)
         of |= values.keys()
         ranks |= {rank for rank in values if values[rank] != value} if 2 * count > len(values) else values.keys()
-    return Odd(tuple(sorted(ranks)), tuple(sorted(of)), tuple(keys)) if keys else None
+    return ReplicaOutlier(tuple(sorted(ranks)), tuple(sorted(of)), tuple(keys)) if keys else None
 
 
-def error_of(step: int, odd: Odd, tensors: Sequence[str]) -> ReplicasDifferError:
+def error_of(step: int, odd: ReplicaOutlier, tensors: Sequence[str]) -> ReplicasDifferError:
     """Says so of the state after `step`; `tensors`: in which of them."""
     named = ", ".join(tensors[:_TENSORS_NAMED]) + (", …" if len(tensors) > _TENSORS_NAMED else "")
     what = f"{len(tensors)} tensor{'' if len(tensors) == 1 else 's'} that ranks {_listed(odd.of)} hold alike ({named})"

@@ -22,7 +22,15 @@ from enum import IntEnum, IntFlag
 from typing import Any
 
 from regroup.workers.state import checksum_regions
-from regroup.workers.state.buffer_layout import HEADER_BYTES, Entry, Plan, ShardIndex, aligned, data_start, entry_of
+from regroup.workers.state.buffer_layout import (
+    HEADER_BYTES,
+    BufferLayout,
+    Entry,
+    ShardIndex,
+    aligned,
+    data_start,
+    entry_of,
+)
 from regroup.workers.state.checksum import checksum
 from regroup.workers.state.checksum_regions import Region
 
@@ -85,7 +93,7 @@ class ShardBuffer:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._memory: mmap.mmap | None = None
-        self._blank_between: Plan | None = None
+        self._blank_between: BufferLayout | None = None
         """Of this plan's data, what lies between tensors is zeros."""
 
     def header(self) -> ShardHeader:
@@ -166,7 +174,7 @@ class ShardBuffer:
 
     def begin(
         self,
-        plan: Plan,
+        plan: BufferLayout,
         extra: Mapping[str, Any],
         *,
         generation: int,
@@ -287,7 +295,7 @@ class ShardBuffer:
             ]
             return found, checksum_regions.whole(of(HEADER_BYTES, start), found)
 
-    def _blank(self, plan: Plan, data_start: int) -> None:
+    def _blank(self, plan: BufferLayout, data_start: int) -> None:
         """Ranks compare their checksums: what an older plan left between the tensors of this one must not count."""
         memory = self._mapped()
         for entry in plan.entries:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from regroup.workers.parallel.mesh import Alike, Box, box_of, local, shard
-from regroup.workers.state.buffer_layout import Entry, Plan
-from regroup.workers.state.replica_check import Compared
+from regroup.workers.state.buffer_layout import BufferLayout, Entry
+from regroup.workers.state.replica_check import ReplicaComparison
 from regroup.workers.state.shard_buffer import ShardBuffer
 from regroup.workers.state.state_tree import StateError
 
@@ -39,10 +39,10 @@ class Copier:
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._plan: Plan | None = None
+        self._plan: BufferLayout | None = None
         self._sources: list[Tensor] = []
         """What is being copied: a tensor made for this copy alone must not be freed under it."""
-        self._targets: dict[int, tuple[Plan, tuple[int, int], list[_Target]]] = {}
+        self._targets: dict[int, tuple[BufferLayout, tuple[int, int], list[_Target]]] = {}
         """Buffer → its memory by tensor: made again only if the data lies elsewhere."""
         self._shape: tuple[tuple[str, torch.Size], ...] = ()
 
@@ -51,7 +51,9 @@ class Copier:
         """A copy goes on while training does; otherwise it is whole when `copy` returns."""
         return self._stream is not None
 
-    def plan(self, tensors: Mapping[str, Tensor], alike: Alike | None = None, compared: Compared | None = None) -> Plan:
+    def plan(
+        self, tensors: Mapping[str, Tensor], alike: Alike | None = None, compared: ReplicaComparison | None = None
+    ) -> BufferLayout:
         """Where these tensors go, made again only if there are other ones than last time."""
         shape = tuple((name, tensor.shape) for name, tensor in tensors.items())
         if self._plan is None or shape != self._shape:
@@ -59,12 +61,12 @@ class Copier:
         return self._plan
 
     @property
-    def known_plan(self) -> Plan:
+    def known_plan(self) -> BufferLayout:
         """The newest plan."""
         assert self._plan is not None, "nothing was copied yet"
         return self._plan
 
-    def copy(self, buffer: ShardBuffer, plan: Plan, tensors: Mapping[str, Tensor]) -> None:
+    def copy(self, buffer: ShardBuffer, plan: BufferLayout, tensors: Mapping[str, Tensor]) -> None:
         """Start copying into a buffer that was begun with this plan."""
         targets = self._memory_of(buffer, plan)
         if self._stream is None:
@@ -77,7 +79,7 @@ class Copier:
             for target, value in zip(targets, sources, strict=True):
                 target.tensor.copy_(value, non_blocking=True)
 
-    def _memory_of(self, buffer: ShardBuffer, plan: Plan) -> list["_Target"]:
+    def _memory_of(self, buffer: ShardBuffer, plan: BufferLayout) -> list["_Target"]:
         place = buffer.data_place()
         known = self._targets.get(id(buffer))
         if known is None or known[0] is not plan or known[1] != place:
@@ -176,7 +178,9 @@ def intersect(
     return common if all(start < stop for start, stop in common) else None
 
 
-def plan_of(tensors: Mapping[str, Tensor], alike: Alike | None = None, compared: Compared | None = None) -> Plan:
+def plan_of(
+    tensors: Mapping[str, Tensor], alike: Alike | None = None, compared: ReplicaComparison | None = None
+) -> BufferLayout:
     """One entry a tensor: the box of it that this rank holds; what is not sharded, like the ranks `alike`."""
     entries: list[Entry] = []
     for name, tensor in tensors.items():
@@ -193,7 +197,7 @@ def plan_of(tensors: Mapping[str, Tensor], alike: Alike | None = None, compared:
                 copies=box.copies,
             )
         )
-    return Plan(entries, compared.groups(tensors) if compared is not None else {})
+    return BufferLayout(entries, compared.groups(tensors) if compared is not None else {})
 
 
 def tensor_in(buffer: ShardBuffer, entry: Entry) -> Tensor:

@@ -29,10 +29,10 @@ from regroup.workers.parallel.engine import Engine
 from regroup.workers.parallel.parameter_digest import digest_of, digests
 from regroup.workers.parallel.parameter_names import parameters_of
 from regroup.workers.parallel.precision import stream_dtype
-from regroup.workers.parallel.step_metrics import Meter
+from regroup.workers.parallel.step_metrics import StepMeter
 from regroup.workers.parallel.strategy import strategy_of
 from regroup.workers.rank.context import Context
-from regroup.workers.rank.loss_spikes import Spikes
+from regroup.workers.rank.loss_spikes import LossSpikes
 from regroup.workers.rank.non_finite import NonFinite
 from regroup.workers.train.schedule import FOLLOWS, BatchSize, learning_rate
 
@@ -58,7 +58,7 @@ class _Training:
             config,
             "Lower training.optimizer.lr, lengthen training.schedule.warmup_steps, or look at the data of this step",
         )
-        self._spikes = Spikes(config)
+        self._spikes = LossSpikes(config)
         place, micro_batch = context.data_place, int(training["micro_batch"])
         self._batch = BatchSize(training, place.degree)
         self._nominal_labels = self._batch.samples * samples.labels_each
@@ -82,7 +82,7 @@ class _Training:
         # A block that was compiled is not run as such where somebody listens to its operations: that step would have
         # other last bits, and which step it is depends on failures.
         self._may_count = training.get("compile", "off") == "off"
-        self._meter = Meter(context.device, precision, context.rank, context.world_size)
+        self._meter = StepMeter(context.device, precision, context.rank, context.world_size)
         self._begun = self._flops = 0
 
     def run(self) -> None:

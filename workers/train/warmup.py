@@ -23,7 +23,7 @@ from regroup.workers.parallel.parallelize import gradients, initialise, parallel
 from regroup.workers.parallel.precision import autocast
 from regroup.workers.parallel.sharded_optimizers import make_optimizer
 from regroup.workers.parallel.strategy import strategy_of
-from regroup.workers.parallel.zero1 import Rows
+from regroup.workers.parallel.zero1 import RowPartition
 from regroup.workers.state.training_state import TrainingState
 
 _WORLD_SIZE = 2
@@ -51,7 +51,7 @@ def _step(config: dict[str, Any]) -> None:
     strategy, meshes = replace(strategy_of(config), compile="off"), _meshes(config)
     tiny = tiny_of(config["model"])
     model = parallelize(build_model({**config["model"], **tiny.config}, tiny.symbols), meshes, device, strategy)
-    rows = Rows(meshes.data) if strategy.data_parallel == "zero1" else None
+    rows = RowPartition(meshes.data) if strategy.data_parallel == "zero1" else None
     optimizer = make_optimizer(model, training["optimizer"], rows)
     initialise(model, 0)
     with gradients(model, summed=True), loss_scope(meshes), autocast(strategy.precision, meshes, device.type):

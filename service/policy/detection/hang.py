@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from regroup.workers.contract.messages import Dwell, Phase
+from regroup.workers.contract.messages import Phase, RankActivity
 
 _SETTLED_VISITS = 3
 """A phase that was left so often has a usual time."""
@@ -77,7 +77,7 @@ class Hang:
 
 
 def find_hang(
-    dwells: Mapping[int, Dwell], ranks: Collection[int], rule: Rule, firsts: Mapping[str, float]
+    dwells: Mapping[int, RankActivity], ranks: Collection[int], rule: Rule, firsts: Mapping[str, float]
 ) -> Hang | None:
     """Whether the ranks hang.
 
@@ -99,7 +99,7 @@ def find_hang(
     return Hang(standing[last].quiet_s, bounds[last], standing[last].phase)
 
 
-def _exceeded(dwell: Dwell, rule: Rule, firsts: Mapping[str, float]) -> float | None:
+def _exceeded(dwell: RankActivity, rule: Rule, firsts: Mapping[str, float]) -> float | None:
     """The bound that a rank has passed, or None."""
     is_patient = dwell.phase in _PATIENT
     if rule.after_s is not None and dwell.visits and not is_patient:
@@ -120,7 +120,10 @@ def _first_bound_s(phase: str, rule: Rule, firsts: Mapping[str, float]) -> float
 
 
 def odd_ones_out(
-    dwells: Mapping[int, Dwell], stacks: Mapping[int, str], done: Collection[int] = (), missing: Collection[int] = ()
+    dwells: Mapping[int, RankActivity],
+    stacks: Mapping[int, str],
+    done: Collection[int] = (),
+    missing: Collection[int] = (),
 ) -> tuple[int, ...]:
     """The ranks that the others seem to wait for, by the strongest sign that tells some from the rest; else nobody.
 
@@ -149,7 +152,9 @@ def _in_collective(stack: str) -> bool:
     return any(part in frame for frame in frames[:4] for part in _WAITS_IN)
 
 
-def hang_summary(hang: Hang, dwells: Mapping[int, Dwell], odd: Collection[int], stacks: Mapping[int, str]) -> str:
+def hang_summary(
+    hang: Hang, dwells: Mapping[int, RankActivity], odd: Collection[int], stacks: Mapping[int, str]
+) -> str:
     """One sentence for people: how long, where, and who stands out."""
     text = f"no rank moved on for {hang.quiet_s:.0f} s, more than the {hang.bound_s:.3g} s allowed in {hang.phase}"
     if not odd:

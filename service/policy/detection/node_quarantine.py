@@ -173,9 +173,9 @@ def unproven(events: Iterable[NodeEvent], now_s: float, since_s: float = -float(
     return [event for event in silent if now_s < event.time_s + FENCE_S and key_of_proof(event) not in cleared]
 
 
-def key_of_silence(node_id: str, grant: str) -> str:
+def key_of_silence(node_id: str, reservation: str) -> str:
     """Of the event that a node of the cluster fell silent to a job, with what the job held there."""
-    return f"silent:{node_id}:{grant}"
+    return f"silent:{node_id}:{reservation}"
 
 
 def fell_silent_as(silent: NodeEvent, node_id: str) -> bool:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from regroup.workers.contract.messages import Dwell
+from regroup.workers.contract.messages import RankActivity
 
 _MEASURED = 10
 """Steps that every rank has to have behind it in this generation: the first ones compile and connect."""
@@ -32,7 +32,7 @@ class Straggler:
 
 
 def find_stragglers(
-    dwells: Mapping[int, Dwell], ranks: Collection[int], named: Collection[int], stages: int = 1
+    dwells: Mapping[int, RankActivity], ranks: Collection[int], named: Collection[int], stages: int = 1
 ) -> tuple[Straggler, ...] | None:
     """The ranks that straggle now; None while it is too early to say.
 

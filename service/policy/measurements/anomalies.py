@@ -6,7 +6,7 @@ from typing import Any
 
 from regroup.service.domain.topology import DOMAIN_LEVELS, Level
 from regroup.service.policy.measurements.outliers import slow
-from regroup.service.policy.measurements.results import MeasuredNode, Odd
+from regroup.service.policy.measurements.results import Anomaly, MeasuredNode
 
 Pairs = Sequence[tuple[int, int, float, float]]
 """Of two nodes each, by their place in the list of nodes: bytes a second and seconds of a message between them."""
@@ -14,7 +14,7 @@ _GIGA, _TERA = 1e9, 1e12
 _WAYS = ("bandwidth", "latency")
 
 
-def wrong_nodes(found: Mapping[str, Any], nodes: Sequence[MeasuredNode]) -> list[Odd]:
+def wrong_nodes(found: Mapping[str, Any], nodes: Sequence[MeasuredNode]) -> list[Anomaly]:
     """Ranks that collectives brought something else than they must."""
     node_of = {rank: at for at, each in enumerate(found["nodes"]) for rank in each["ranks"]}
     wrong: dict[tuple[int, str], list[int]] = {}
@@ -22,44 +22,44 @@ def wrong_nodes(found: Mapping[str, Any], nodes: Sequence[MeasuredNode]) -> list
         for rank in ranks:
             wrong.setdefault((node_of[int(rank)], str(name)), []).append(int(size))
     return [
-        Odd("node", (nodes[at].name,), "result", f"{name} of {min(sizes)} bytes gave a wrong result there")
+        Anomaly("node", (nodes[at].name,), "result", f"{name} of {min(sizes)} bytes gave a wrong result there")
         for (at, name), sizes in sorted(wrong.items())
     ]
 
 
-def slow_nodes(nodes: Sequence[MeasuredNode], pairs: Pairs) -> list[Odd]:
+def slow_nodes(nodes: Sequence[MeasuredNode], pairs: Pairs) -> list[Anomaly]:
     """Whose devices compute or copy slowly, or whose best link is slow."""
-    told: list[Odd] = []
+    told: list[Anomaly] = []
     for dtype in sorted({dtype for node in nodes for dtype in node.flops}):
         flops = {at: node.flops[dtype] for at, node in enumerate(nodes) if dtype in node.flops}
         told += [
-            Odd("node", (nodes[at].name,), dtype, f"its slowest device multiplies {dtype} at {flops[at] / _TERA:.3g}"
+            Anomaly("node", (nodes[at].name,), dtype, f"its slowest device multiplies {dtype} at {flops[at] / _TERA:.3g}"
                 f" TFLOP/s, {share:.0%} of the usual")
             for at, share in slow(flops).items()
         ]  # fmt: skip
     copied = {at: node.memory_bytes_s for at, node in enumerate(nodes)}
     told += [
-        Odd("node", (nodes[at].name,), "memory", f"its slowest device copies {copied[at] / _GIGA:.3g} GB/s,"
+        Anomaly("node", (nodes[at].name,), "memory", f"its slowest device copies {copied[at] / _GIGA:.3g} GB/s,"
             f" {share:.0%} of the usual")
         for at, share in slow(copied).items()
     ]  # fmt: skip
     for measure in _WAYS:
         told += [
-            Odd("node", (nodes[at].name,), measure, f"{measure} of its best link is {share:.0%} of the usual")
+            Anomaly("node", (nodes[at].name,), measure, f"{measure} of its best link is {share:.0%} of the usual")
             for at, share in slow(_best(_relative(nodes, pairs, measure))).items()
         ]
     return told
 
 
-def slow_links(nodes: Sequence[MeasuredNode], pairs: Pairs) -> list[Odd]:
+def slow_links(nodes: Sequence[MeasuredNode], pairs: Pairs) -> list[Anomaly]:
     """Pairs that are slower than what the slower one of the two does with others."""
-    told: list[Odd] = []
+    told: list[Anomaly] = []
     for measure in _WAYS:
         relative = _relative(nodes, pairs, measure)
         best = _best(relative)
         excused = {(a, b): speed / min(best[a], best[b], 1.0) for (a, b), speed in relative.items()}
         told += [
-            Odd("link", (nodes[a].name, nodes[b].name), measure,
+            Anomaly("link", (nodes[a].name, nodes[b].name), measure,
                 f"{measure} of this link is {share:.0%} of what its nodes have with others")
             for (a, b), share in slow(excused).items()
         ]  # fmt: skip

@@ -110,7 +110,7 @@ class MeasuredLoad:
 
 
 @dataclass(frozen=True)
-class Odd:
+class Anomaly:
     """A node or a link that is not like the others."""
 
     kind: str
@@ -138,7 +138,7 @@ class Measured:
     """The innermost first; only those that were measured."""
     collectives: tuple[MeasuredCollective, ...]
     products: tuple[MeasuredProduct, ...]
-    odd: tuple[Odd, ...]
+    odd: tuple[Anomaly, ...]
     blocks: tuple[MeasuredBlock, ...] = ()
     """Of CPUs, like all that follow."""
     steps: tuple[MeasuredStep, ...] = ()

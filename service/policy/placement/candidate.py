@@ -6,14 +6,14 @@ from typing import Protocol
 
 from regroup.service.policy.placement.communication_cost import Axis
 from regroup.service.policy.placement.demand import Demand
-from regroup.service.policy.placement.node_index import Site
+from regroup.service.policy.placement.node_index import NodeIndex
 
 Seats = tuple[tuple[int, int], ...]
 """(Index of the node, its ranks), in the order of positions."""
 
 
 @dataclass(frozen=True)
-class Way:
+class Candidate:
     """One way to place the job."""
 
     seats: Seats
@@ -29,11 +29,11 @@ class Judge(Protocol):
     """What a change of a way is judged by."""
 
     demand: Demand
-    site: Site
+    site: NodeIndex
     caps: Sequence[int]
     """Ranks that each node may be given."""
 
-    def way(self, seats: Seats, *, every_order: bool = False) -> Way:
+    def way(self, seats: Seats, *, every_order: bool = False) -> Candidate:
         """What these seats come to; in the order of the layout's axes, or the least costly one."""
         ...
 

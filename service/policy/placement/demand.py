@@ -52,7 +52,7 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class Seat:
+class RankSlot:
     """A number of ranks on one node."""
 
     node: Node
@@ -102,7 +102,7 @@ class Choice:
 class Placement:
     """Every rank has a device. Ranks are numbered through the seats in order, unless seats say otherwise."""
 
-    seats: tuple[Seat, ...]
+    seats: tuple[RankSlot, ...]
     choice: Choice | None = None
     """None where there was none: single nodes were replaced."""
 
@@ -123,7 +123,7 @@ class Shortage(StrEnum):
 
 
 @dataclass(frozen=True)
-class NodeRoom:
+class NodeCapacity:
     """What one node could give: a line of the table that `why` shows."""
 
     name: str
@@ -139,4 +139,4 @@ class Unplaceable:
 
     reason: Shortage
     message: str
-    nodes: tuple[NodeRoom, ...] = ()
+    nodes: tuple[NodeCapacity, ...] = ()

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from regroup.service.domain.topology import DOMAIN_LEVELS, Level
-from regroup.service.policy.placement.candidate import Judge, Seats, Way
+from regroup.service.policy.placement.candidate import Candidate, Judge, Seats
 
 _WORK = 1200
 """Changes tried, times the seats of the job."""
@@ -12,7 +12,7 @@ _POOL, _NEAR = 24, 10
 _ENOUGH = 1e-6
 
 
-def improve(judge: Judge, way: Way, starts: int = 1) -> Way:
+def improve(judge: Judge, way: Candidate, starts: int = 1) -> Candidate:
     """The best way that changes lead to, each of them the first that costs less. `starts`: the work is shared by."""
     tries = _WORK // len(way.seats) // starts
     pool = _pool(judge, way.seats)

@@ -15,7 +15,7 @@ _Shape = tuple[str, int, int, Kind]
 """Kind of device, cores and bytes of a rank, and what its node has to be: demands of one shape see the same room."""
 
 
-class Site:
+class NodeIndex:
     """What is free on nodes that may take ranks. It changes by `take` and `give` alone."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -131,7 +131,7 @@ class Site:
 
 
 def totals(demand: Demand, caps: Sequence[int], starts: Sequence[Sequence[int]], level: int) -> list[int]:
-    """As `Site.sums`, of any column."""
+    """As `NodeIndex.sums`, of any column."""
     segment = demand.segment
     if segment > 1 and demand.segment_within is Level.NODE:
         caps = [cap // segment * segment for cap in caps]

@@ -8,28 +8,28 @@ from regroup.service.policy.placement.communication_cost import Ground, costs
 from regroup.service.policy.placement.demand import (
     Choice,
     Demand,
-    NodeRoom,
+    NodeCapacity,
     Placement,
+    RankSlot,
     Rejected,
-    Seat,
     Shortage,
     Unplaceable,
 )
 from regroup.service.policy.placement.link_speeds import Links, links_for
-from regroup.service.policy.placement.node_index import Site, totals
+from regroup.service.policy.placement.node_index import NodeIndex, totals
 from regroup.service.policy.placement.rank_order import numbers_of
-from regroup.service.policy.placement.search import Search, Way
+from regroup.service.policy.placement.search import Candidate, Search
 from regroup.service.policy.placement.unschedulable import closed_ones, node_room, table, unplaceable
 
 __all__ = [
     "Choice",
     "Demand",
-    "NodeRoom",
+    "NodeCapacity",
+    "NodeIndex",
     "Placement",
+    "RankSlot",
     "Rejected",
-    "Seat",
     "Shortage",
-    "Site",
     "Unplaceable",
     "fits_empty",
     "occupy",
@@ -45,10 +45,10 @@ def place(demand: Demand, nodes: Iterable[Node], links: Links | None = None) -> 
     """Nodes for all ranks, or what is missing.
 
     Args:
-        nodes: a `Site` is taken as it is; whoever asks for several jobs makes one and takes from it.
+        nodes: a `NodeIndex` is taken as it is; whoever asks for several jobs makes one and takes from it.
         links: how fast they are connected; as `links_for` has it if absent.
     """
-    site = nodes if isinstance(nodes, Site) else Site(nodes)
+    site = nodes if isinstance(nodes, NodeIndex) else NodeIndex(nodes)
     links = links or links_for(demand.device)
     if _largest(demand, site) < demand.ranks:
         return unplaceable(demand, site)
@@ -68,7 +68,7 @@ def place_instead(
     Args:
         beside: domains of the nodes that stay, as `domain_of` has them.
     """
-    site = Site(nodes)
+    site = NodeIndex(nodes)
     free = site.free(demand)
     grain = demand.segment if demand.segment_within is Level.NODE else 1
     left, found = set(range(len(site.nodes))), dict[int, Node]()
@@ -82,12 +82,12 @@ def place_instead(
         best = min(enough, key=lambda at: (_distance(site, at, beside), free[at], site.nodes[at].name, at))
         found[seat] = site.nodes[best]
         left.discard(best)
-    return Placement(tuple(Seat(found[seat], wanted) for seat, wanted in enumerate(ranks)))
+    return Placement(tuple(RankSlot(found[seat], wanted) for seat, wanted in enumerate(ranks)))
 
 
 def fits_empty(demand: Demand, nodes: Iterable[Node]) -> bool:
     """Whether it would fit if nothing else ran."""
-    site = nodes if isinstance(nodes, Site) else Site(nodes)
+    site = nodes if isinstance(nodes, NodeIndex) else NodeIndex(nodes)
     if not site.knows(demand.required):
         return False
     level = -1 if demand.required not in DOMAIN_LEVELS else DOMAIN_LEVELS.index(demand.required)
@@ -112,7 +112,7 @@ def occupy(nodes: Sequence[Node], demand: Demand, placement: Placement) -> list[
     ]
 
 
-def _largest(demand: Demand, site: Site) -> int:
+def _largest(demand: Demand, site: NodeIndex) -> int:
     """Ranks that fit where all of them may be together."""
     if not site.knows(demand.required):
         return 0
@@ -122,9 +122,11 @@ def _largest(demand: Demand, site: Site) -> int:
     return max(site.sums(demand, level), default=0)
 
 
-def _placement(search: Search, best: Way, others: Sequence[Way]) -> Placement:
+def _placement(search: Search, best: Candidate, others: Sequence[Candidate]) -> Placement:
     site, numbers = search.site, numbers_of(search, best)
-    seats = tuple(Seat(site.nodes[at], count, which) for (at, count), which in zip(best.seats, numbers, strict=True))
+    seats = tuple(
+        RankSlot(site.nodes[at], count, which) for (at, count), which in zip(best.seats, numbers, strict=True)
+    )
     found = costs(best.axes, _ground(search, best), search.links)
     choice = Choice(
         _inside(site, best), best.communication_s, tuple(found), best.broken, _rejected(search, best, others)
@@ -132,13 +134,13 @@ def _placement(search: Search, best: Way, others: Sequence[Way]) -> Placement:
     return Placement(seats, choice)
 
 
-def _ground(search: Search, way: Way) -> Ground:
+def _ground(search: Search, way: Candidate) -> Ground:
     numbers = search.site.numbers
     domains = tuple(tuple(level[at] for level in numbers) for at, _ in way.seats)
     return Ground(tuple(count for _, count in way.seats), domains)
 
 
-def _inside(site: Site, way: Way) -> str:
+def _inside(site: NodeIndex, way: Candidate) -> str:
     """The smallest domain that has all seats; one that nothing is known of is not told."""
     first = way.seats[0][0]
     if len(way.seats) == 1:
@@ -150,7 +152,7 @@ def _inside(site: Site, way: Way) -> str:
     return "the cluster"
 
 
-def _rejected(search: Search, best: Way, others: Sequence[Way]) -> tuple[Rejected, ...]:
+def _rejected(search: Search, best: Candidate, others: Sequence[Candidate]) -> tuple[Rejected, ...]:
     """Smaller domains that do not hold it, and other nodes that would."""
     demand, site = search.demand, search.site
     told = list[Rejected]()
@@ -169,7 +171,7 @@ def _rejected(search: Search, best: Way, others: Sequence[Way]) -> tuple[Rejecte
     return tuple(told)
 
 
-def _against(best: Way, way: Way) -> str:
+def _against(best: Candidate, way: Candidate) -> str:
     more = way.communication_s / best.communication_s - 1 if best.communication_s else 0.0
     reasons = [f"{more:.0%} more communication"] if more >= 0.005 else []
     if way.broken > best.broken:
@@ -179,7 +181,7 @@ def _against(best: Way, way: Way) -> str:
     return ", ".join(reasons) or "no better"
 
 
-def _may_be_at(demand: Demand, site: Site, at: int, beside: Sequence[Sequence[str]]) -> bool:
+def _may_be_at(demand: Demand, site: NodeIndex, at: int, beside: Sequence[Sequence[str]]) -> bool:
     """Whether what the whole job requires still holds with this node. Those of which nothing is known are apart."""
     if demand.required not in DOMAIN_LEVELS:
         return True
@@ -188,7 +190,7 @@ def _may_be_at(demand: Demand, site: Site, at: int, beside: Sequence[Sequence[st
     return not theirs or (mine[-1] != "" and all(each == mine for each in theirs))
 
 
-def _distance(site: Site, at: int, beside: Sequence[Sequence[str]]) -> float:
+def _distance(site: NodeIndex, at: int, beside: Sequence[Sequence[str]]) -> float:
     """Levels that a way to the others has to leave, on average."""
     if not beside:
         return 0.0

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 
-from regroup.service.policy.placement.candidate import Seats, Way
-from regroup.service.policy.placement.demand import Demand, Seat
+from regroup.service.policy.placement.candidate import Candidate, Seats
+from regroup.service.policy.placement.demand import Demand, RankSlot
 from regroup.service.policy.placement.link_speeds import Links, links_for
-from regroup.service.policy.placement.node_index import Site
+from regroup.service.policy.placement.node_index import NodeIndex
 from regroup.service.policy.placement.search import Search
 
 _WORK = 1200
@@ -16,7 +16,7 @@ _WORK = 1200
 _ENOUGH = 1e-6
 
 
-def in_order(demand: Demand, seats: Sequence[Seat], links: Links | None = None) -> tuple[Seat, ...]:
+def in_order(demand: Demand, seats: Sequence[RankSlot], links: Links | None = None) -> tuple[RankSlot, ...]:
     """The same seats in the order of their ranks, which they name where axes are numbered otherwise than the layout has
     it. Of orders that cost the same, the given one.
 
@@ -27,7 +27,7 @@ def in_order(demand: Demand, seats: Sequence[Seat], links: Links | None = None) 
     if len(seats) < 2 or any(seat.ranks % demand.segment for seat in seats):
         return tuple(replace(seat, numbers=()) for seat in seats)
     # Nodes that take nothing new keep what they have, and their place among the others.
-    site = Site(replace(seat.node, alive=True, is_draining=False, is_control=False, closed="") for seat in seats)
+    site = NodeIndex(replace(seat.node, alive=True, is_draining=False, is_control=False, closed="") for seat in seats)
     at = {node.id: index for index, node in enumerate(site.nodes)}
     search = Search(demand, site, links or links_for(demand.device))
     given = tuple((at[seat.node.id], seat.ranks) for seat in seats)
@@ -37,10 +37,12 @@ def in_order(demand: Demand, seats: Sequence[Seat], links: Links | None = None) 
     best = _best_of_all(search, best, given) if _can_try_all(len(given)) else _exchanged(search, best)
     by_node = {at[seat.node.id]: seat.node for seat in seats}
     numbers = numbers_of(search, best)
-    return tuple(Seat(by_node[index], count, which) for (index, count), which in zip(best.seats, numbers, strict=True))
+    return tuple(
+        RankSlot(by_node[index], count, which) for (index, count), which in zip(best.seats, numbers, strict=True)
+    )
 
 
-def numbers_of(search: Search, way: Way) -> list[tuple[int, ...]]:
+def numbers_of(search: Search, way: Candidate) -> list[tuple[int, ...]]:
     """Ranks of each seat where positions are not numbered as ranks are; nothing where they are."""
     if way.axes == search.axes:
         return [()] * len(way.seats)
@@ -58,7 +60,7 @@ def numbers_of(search: Search, way: Way) -> list[tuple[int, ...]]:
     return found
 
 
-def _better(one: Way, other: Way) -> Way:
+def _better(one: Candidate, other: Candidate) -> Candidate:
     return other if other.communication_s < one.communication_s * (1 - _ENOUGH) else one
 
 
@@ -66,13 +68,13 @@ def _can_try_all(seats: int) -> bool:
     return math.factorial(seats) * seats <= _WORK
 
 
-def _best_of_all(search: Search, way: Way, given: Seats) -> Way:
+def _best_of_all(search: Search, way: Candidate, given: Seats) -> Candidate:
     for seats in permutations(given):
         way = _better(way, search.way(seats, every_order=True))
     return way
 
 
-def _exchanged(search: Search, way: Way) -> Way:
+def _exchanged(search: Search, way: Candidate) -> Candidate:
     """The best way that exchanges of two seats lead to, each of them the first that costs less."""
     tries = _WORK // len(way.seats)
     while tries > 0:

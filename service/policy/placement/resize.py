@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from regroup.service.domain.topology import DOMAIN_LEVELS, Level, Node, domain_of
-from regroup.service.policy.placement.place import Demand, Placement, Seat, Shortage, Unplaceable, place
+from regroup.service.policy.placement.place import Demand, Placement, RankSlot, Shortage, Unplaceable, place
 
 
-def reseat(demand: Demand, seats: Sequence[tuple[str, int]], nodes: Sequence[Node]) -> tuple[Seat, ...] | Unplaceable:
+def reseat(
+    demand: Demand, seats: Sequence[tuple[str, int]], nodes: Sequence[Node]
+) -> tuple[RankSlot, ...] | Unplaceable:
     """Seats for `demand.ranks`, in the order of the ranks.
 
     Ranks are given up where a node has fewest, so that nodes become whole again for others. More are taken first on
@@ -27,7 +29,7 @@ def reseat(demand: Demand, seats: Sequence[tuple[str, int]], nodes: Sequence[Nod
     for node_id in whole:
         missing = demand.ranks - sum(whole.values())
         whole[node_id] += min(missing, _room(demand, by_id[node_id]))
-    kept = [Seat(by_id[node_id], ranks) for node_id, ranks in whole.items() if ranks]
+    kept = [RankSlot(by_id[node_id], ranks) for node_id, ranks in whole.items() if ranks]
     if not (missing := demand.ranks - sum(whole.values())):
         return tuple(kept)
     inside = {_domain(seat.node, demand.required) for seat in kept if demand.required}
@@ -42,7 +44,7 @@ def reseat(demand: Demand, seats: Sequence[tuple[str, int]], nodes: Sequence[Nod
     return (*kept, *(replace(seat, numbers=()) for seat in found.seats))
 
 
-def _beside(kept: Sequence[Seat], demand: Demand, others: Sequence[Node]) -> Placement | Unplaceable:
+def _beside(kept: Sequence[RankSlot], demand: Demand, others: Sequence[Node]) -> Placement | Unplaceable:
     """Nodes for what is missing: whichever, else none where most of those are that stay, else such as are spread by
     themselves; the first that leaves the whole job spread as it is to be."""
     level = demand.spread

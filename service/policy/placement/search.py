@@ -9,12 +9,12 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from regroup.service.domain.topology import DOMAIN_LEVELS, Level
-from regroup.service.policy.placement.candidate import Seats, Way
+from regroup.service.policy.placement.candidate import Candidate, Seats
 from regroup.service.policy.placement.communication_cost import Axis, Ground, seconds
 from regroup.service.policy.placement.demand import Demand
 from regroup.service.policy.placement.link_speeds import Links
 from regroup.service.policy.placement.local_search import improve
-from regroup.service.policy.placement.node_index import Site, totals
+from regroup.service.policy.placement.node_index import NodeIndex, totals
 
 BROKEN_COSTS = 0.1
 """What it counts when as many devices as the job has ranks are left over on nodes that it breaks up: so much more
@@ -32,7 +32,7 @@ _MANY_SEATS = 64
 class Search:
     """All that is known while one job is placed."""
 
-    def __init__(self, demand: Demand, site: Site, links: Links) -> None:
+    def __init__(self, demand: Demand, site: NodeIndex, links: Links) -> None:
         self.demand, self.site, self.links = demand, site, links
         self.axes = axes_of(demand)
         self.half = demand.ranks // 2 // demand.segment * demand.segment if demand.spread else demand.ranks
@@ -47,11 +47,11 @@ class Search:
         self._sums: dict[int, list[int]] = {}
         self._orders = list(dict.fromkeys([self.axes, _by_bytes(self.axes)]))
 
-    def best(self) -> tuple[Way | None, list[Way]]:
+    def best(self) -> tuple[Candidate | None, list[Candidate]]:
         """The way to go, and those that were tried and cost more, of other nodes."""
         if (single := self._single()) is not None:
             return self.way(((single, self.demand.ranks),)), []
-        ways: dict[Seats, Way] = {}
+        ways: dict[Seats, Candidate] = {}
         for seats in self._tried():
             if seats not in ways and self.is_spread(seats):
                 ways[seats] = self.way(seats)
@@ -68,7 +68,7 @@ class Search:
         others = [way for way in ways.values() if {at for at, _ in way.seats} != nodes]
         return best, sorted(others, key=lambda way: way.cost)
 
-    def way(self, seats: Seats, *, every_order: bool = False) -> Way:
+    def way(self, seats: Seats, *, every_order: bool = False) -> Candidate:
         """What it comes to; in the order of the layout's axes, or the least costly one."""
         numbers = self.site.numbers
         ground = Ground(
@@ -80,7 +80,7 @@ class Search:
         broken, nodes = self.broken(seats)
         preferred = self._domains(seats, self.demand.preferred) if self.demand.preferred else 0
         factor = 1 + BROKEN_COSTS * broken / self.demand.ranks + BROKEN_NODE_COSTS * nodes
-        return Way(seats, axes, spent_s, broken, (preferred, max(0, nodes - 1), spent_s * factor))
+        return Candidate(seats, axes, spent_s, broken, (preferred, max(0, nodes - 1), spent_s * factor))
 
     def broken(self, seats: Seats) -> tuple[int, int]:
         """Devices more than before that are free on nodes which others use, too; and whole nodes that are broken up."""
@@ -232,7 +232,7 @@ class Search:
 
     # ------------------------------------------------------------ what a way is like
 
-    def _is_perfect(self, way: Way) -> bool:
+    def _is_perfect(self, way: Candidate) -> bool:
         """Nothing can be better: equal shares next to each other, nothing broken up."""
         site, first = self.site, way.seats[0]
         if way.broken > 0 or any(count != first[1] for _, count in way.seats):

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from regroup.service.domain.topology import ANY, DOMAIN_LEVELS, Level, Node
-from regroup.service.policy.placement.demand import Demand, NodeRoom, Shortage, Unplaceable
-from regroup.service.policy.placement.node_index import Site, totals
+from regroup.service.policy.placement.demand import Demand, NodeCapacity, Shortage, Unplaceable
+from regroup.service.policy.placement.node_index import NodeIndex, totals
 
 _ROWS = 8
 _CLOSED = 4
 
 
-def unplaceable(demand: Demand, site: Site) -> Unplaceable:
+def unplaceable(demand: Demand, site: NodeIndex) -> Unplaceable:
     """What is missing for a job that has no room now."""
     count = len(site.nodes)
     if not count and not site.closed:
@@ -29,7 +29,9 @@ def unplaceable(demand: Demand, site: Site) -> Unplaceable:
     return _not_together(demand, site, free, rooms, details)
 
 
-def _not_together(demand: Demand, site: Site, free: int, rooms: tuple[NodeRoom, ...], details: str) -> Unplaceable:
+def _not_together(
+    demand: Demand, site: NodeIndex, free: int, rooms: tuple[NodeCapacity, ...], details: str
+) -> Unplaceable:
     """There is room for all, but not where they have to be."""
     level = demand.required
     if level is None:
@@ -51,11 +53,13 @@ def _not_together(demand: Demand, site: Site, free: int, rooms: tuple[NodeRoom, 
     return Unplaceable(Shortage.BUSY, f"{message}{details}", rooms)
 
 
-def node_room(demand: Demand, site: Site, at: int) -> NodeRoom:
+def node_room(demand: Demand, site: NodeIndex, at: int) -> NodeCapacity:
     """What one node could give, in whole segments if these stay on nodes."""
     node, (cpus, gpus, memory) = site.nodes[at], site.left(at)
     if not node.kind.has(demand.kind):
-        return NodeRoom(node.name, 0, 0, f"has {node.kind}" if node.kind != ANY else "its labels do not say what it is")
+        return NodeCapacity(
+            node.name, 0, 0, f"has {node.kind}" if node.kind != ANY else "its labels do not say what it is"
+        )
     needs = [_Need("CPU", demand.cpus, cpus, node.cpus)]
     if demand.device == "cuda":
         needs.append(_Need("CUDA devices", 1, gpus, node.gpus))
@@ -66,10 +70,10 @@ def node_room(demand: Demand, site: Site, at: int) -> NodeRoom:
     grain = demand.segment if demand.segment_within is Level.NODE else 1
     limit = f"{scarce.what}: {scarce.free:g} of {scarce.all:g} free"
     free, everything = site.free(demand)[at], site.all(demand)[at]
-    return NodeRoom(node.name, free // grain * grain, everything // grain * grain, limit)
+    return NodeCapacity(node.name, free // grain * grain, everything // grain * grain, limit)
 
 
-def table(rooms: Sequence[NodeRoom], count: int) -> str:
+def table(rooms: Sequence[NodeCapacity], count: int) -> str:
     """The first of so many nodes, one by one."""
     lines = [f"{room.name} holds {room.free_ranks} ({room.limit})" for room in rooms[:_ROWS]]
     return (": " if lines else "") + _listed(lines, count - _ROWS)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from regroup.service.domain.topology import ACCELERATOR_LABEL, ANY, IMAGE_LABEL, Kind, Level
 from regroup.service.policy.placement.demand import Demand, Shortage
-from regroup.service.policy.scheduling.entries import Running, Waiting
+from regroup.service.policy.scheduling.entries import RunningJob, WaitingJob
 from regroup.service.policy.scheduling.quota import Hold
 
 MOST_BUNDLES = 2_000
@@ -48,8 +48,8 @@ class NodeRequest:
 
 
 def request(
-    waits: Sequence[tuple[Waiting, Shortage | Hold]],
-    running: Sequence[Running],
+    waits: Sequence[tuple[WaitingJob, Shortage | Hold]],
+    running: Sequence[RunningJob],
     *,
     now_s: float,
     after_s: float,

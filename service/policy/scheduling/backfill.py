@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from regroup.service.policy.placement.place import Demand, Placement, place
-from regroup.service.policy.scheduling.capacity import Free, Freed, Rooms, minus, taken
-from regroup.service.policy.scheduling.entries import Running
+from regroup.service.policy.scheduling.capacity import Capacity, Free, Freed, minus, taken
+from regroup.service.policy.scheduling.entries import RunningJob
 
 
 @dataclass(frozen=True)
-class Reservation:
+class BackfillReservation:
     """The start that a job is promised."""
 
     job_id: str
@@ -28,8 +28,13 @@ class Reservation:
 
 
 def reserve(
-    job_id: str, name: str, demand: Demand, rooms: Rooms, running: Iterable[Running], before: Sequence[Reservation]
-) -> Reservation:
+    job_id: str,
+    name: str,
+    demand: Demand,
+    rooms: Capacity,
+    running: Iterable[RunningJob],
+    before: Sequence[BackfillReservation],
+) -> BackfillReservation:
     """The earliest start of a job that does not fit now; `before` are promises that it must not break."""
     ends = _by_end(running)
 
@@ -44,7 +49,7 @@ def reserve(
 
     first = _first_enough(freed_by(0), ends)
     if first is None:
-        return Reservation(job_id, name, None, demand)
+        return BackfillReservation(job_id, name, None, demand)
     tries: dict[int, Placement | None] = {}
 
     def fits(count: int) -> bool:
@@ -56,21 +61,21 @@ def reserve(
     count = _least(first, len(ends), fits)
     placement = tries[count] if count is not None else None
     if count is None or placement is None:
-        return Reservation(job_id, name, None, demand)
+        return BackfillReservation(job_id, name, None, demand)
     return _reservation(job_id, name, demand, ends[count - 1][0], placement, freed_by(count))
 
 
 class Spare:
     """What may be taken now by jobs that came later than those with a promise."""
 
-    def __init__(self, rooms: Rooms) -> None:
+    def __init__(self, rooms: Capacity) -> None:
         self.now = rooms
         """For jobs that surely end before the first promised start."""
         self.beside = rooms
         """For all others; the same as long as nobody was promised anything."""
-        self.promises: list[Reservation] = []
+        self.promises: list[BackfillReservation] = []
 
-    def promise(self, reservation: Reservation) -> None:
+    def promise(self, reservation: BackfillReservation) -> None:
         """Nobody takes from now on what the promise needs."""
         if self.beside is self.now:
             self.beside = self.now.copy()
@@ -81,13 +86,13 @@ class Spare:
                 self.beside.lower(node_id, left)
         self.promises.append(reservation)
 
-    def rooms_for(self, ends_s: float | None) -> Rooms:
+    def rooms_for(self, ends_s: float | None) -> Capacity:
         """Where a job may go that surely ends at `ends_s`, if it goes now."""
         starts = [promise.start_s for promise in self.promises]
         is_in_time = ends_s is not None and all(start is not None and ends_s <= start for start in starts)
         return self.now if is_in_time else self.beside
 
-    def take(self, demand: Demand, placement: Placement, rooms: Rooms) -> None:
+    def take(self, demand: Demand, placement: Placement, rooms: Capacity) -> None:
         """The placement, which was made in `rooms`, is taken."""
         self.now.take(demand, placement)
         if self.beside is self.now:
@@ -101,7 +106,7 @@ class Spare:
                 self.beside.lower(seat.node.id, (now.free_cpus, now.free_gpus, now.free_memory_bytes))
 
 
-def _first_enough(freed: Freed, ends: Sequence[tuple[float, Sequence[Running]]]) -> int | None:
+def _first_enough(freed: Freed, ends: Sequence[tuple[float, Sequence[RunningJob]]]) -> int | None:
     """How many of the ends have to come, at least, for so many ranks to be free: a count need not be a placement."""
     for number, (_, jobs) in enumerate(ends):
         for job in jobs:
@@ -125,8 +130,8 @@ def _least(low: int, high: int, holds: Callable[[int], bool]) -> int | None:
     return found
 
 
-def _by_end(running: Iterable[Running]) -> list[tuple[float, list[Running]]]:
-    found: dict[float, list[Running]] = {}
+def _by_end(running: Iterable[RunningJob]) -> list[tuple[float, list[RunningJob]]]:
+    found: dict[float, list[RunningJob]] = {}
     for job in running:
         if job.ends_s is not None:
             found.setdefault(job.ends_s, []).append(job)
@@ -135,8 +140,8 @@ def _by_end(running: Iterable[Running]) -> list[tuple[float, list[Running]]]:
 
 def _reservation(
     job_id: str, name: str, demand: Demand, start_s: float, placement: Placement, freed: Freed
-) -> Reservation:
+) -> BackfillReservation:
     seats = tuple((seat.node.id, seat.ranks) for seat in placement.seats)
     after = {node_id: freed.free_on(node_id) for node_id, _ in seats}
     left = tuple((node_id, minus(after[node_id], taken(demand, ranks))) for node_id, ranks in seats)
-    return Reservation(job_id, name, start_s, demand, seats, left)
+    return BackfillReservation(job_id, name, start_s, demand, seats, left)

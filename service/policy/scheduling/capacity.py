@@ -43,7 +43,7 @@ def taken(demand: Demand, ranks: int) -> Free:
     return ranks * demand.cpus, ranks if demand.device == "cuda" else 0, ranks * demand.memory_bytes
 
 
-class Rooms:
+class Capacity:
     """Open nodes that take ranks, with what they have free; what is taken in a look is taken from it."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -115,23 +115,23 @@ class Rooms:
         self._alike.setdefault(after, {})[node_id] = None
         self._nodes[node_id] = replace(node, free_cpus=new[0], free_gpus=new[1], free_memory_bytes=new[2])
 
-    def copy(self) -> "Rooms":
+    def copy(self) -> "Capacity":
         """One that is taken from by itself."""
-        other = Rooms(())
+        other = Capacity(())
         other._nodes, other._empty, other._counted_empty = dict(self._nodes), self._empty, self._counted_empty
         other._alike = {each: dict(nodes) for each, nodes in self._alike.items()}
         return other
 
-    def without(self, demand: Demand) -> "Rooms":
+    def without(self, demand: Demand) -> "Capacity":
         """Only the nodes that could never hold a rank of this demand."""
         others = (node for node in self._nodes.values() if not room_on(demand, node, whole_of(node)))
-        return Rooms(others)
+        return Capacity(others)
 
 
 class Freed:
     """The nodes as they are once some jobs have let go of theirs, for one demand."""
 
-    def __init__(self, rooms: Rooms, demand: Demand) -> None:
+    def __init__(self, rooms: Capacity, demand: Demand) -> None:
         self.demand, self.ranks = demand, rooms.free(demand)
         """`ranks`: so many fit."""
         self._rooms = rooms

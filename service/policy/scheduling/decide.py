@@ -12,9 +12,9 @@ from regroup.service.domain.topology import Kind, Node
 from regroup.service.policy.placement.link_speeds import Links
 from regroup.service.policy.placement.place import Demand, Placement, Shortage, Unplaceable, fits_empty, place
 from regroup.service.policy.placement.traffic import axes_of_spec
-from regroup.service.policy.scheduling.backfill import Reservation, Spare, reserve
-from regroup.service.policy.scheduling.capacity import Rooms
-from regroup.service.policy.scheduling.entries import Preemptibility, Running, Size, Waiting, shrinking
+from regroup.service.policy.scheduling.backfill import BackfillReservation, Spare, reserve
+from regroup.service.policy.scheduling.capacity import Capacity
+from regroup.service.policy.scheduling.entries import Preemptibility, RunningJob, Size, WaitingJob, shrinking
 from regroup.service.policy.scheduling.fair_share import Turns
 from regroup.service.policy.scheduling.preemption import Shrink, Suspend, is_coming, make_room
 from regroup.service.policy.scheduling.quota import Books, Held, Hold, Quota
@@ -43,7 +43,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Turn:
+class Admission:
     """The job takes these nodes now."""
 
     job_id: str
@@ -70,13 +70,13 @@ class Wait:
     """When it is expected to start, Unix seconds; None if that cannot be told."""
 
 
-Decision = Turn | Wait | Shrink | Suspend
+Decision = Admission | Wait | Shrink | Suspend
 
 
 def decide(
-    queue: Sequence[Waiting],
+    queue: Sequence[WaitingJob],
     nodes: Sequence[Node],
-    running: Sequence[Running] = (),
+    running: Sequence[RunningJob] = (),
     quotas: Mapping[str, Quota] | None = None,
     *,
     now_s: float = 0.0,
@@ -93,8 +93,8 @@ def decide(
 
 def position(
     job_id: str,
-    queue: Sequence[Waiting],
-    running: Sequence[Running],
+    queue: Sequence[WaitingJob],
+    running: Sequence[RunningJob],
     quotas: Mapping[str, Quota],
     *,
     now_s: float,
@@ -128,21 +128,26 @@ class _Look:
     """One look at the queue. What has been decided is taken for done."""
 
     def __init__(
-        self, nodes: Sequence[Node], running: Sequence[Running], quotas: Mapping[str, Quota], now_s: float, rule: Rule
+        self,
+        nodes: Sequence[Node],
+        running: Sequence[RunningJob],
+        quotas: Mapping[str, Quota],
+        now_s: float,
+        rule: Rule,
     ) -> None:
         self.decisions: list[Decision] = []
         self.books = books_of(running, quotas)
         self.weighed = 0
         self._nodes, self._now_s, self._rule = nodes, now_s, rule
         self._running = [replace(job, ends_s=now_s) if job.is_leaving else job for job in running]
-        self._spare = Spare(Rooms(nodes))
+        self._spare = Spare(Capacity(nodes))
         self._too_many: dict[tuple[int, Demand], int] = {}
         """Of rooms and a demand without its ranks: so many did not fit, so more will not."""
         self._ever: dict[Demand, bool] = {}
         self._held_by: dict[str, str] = {}
         """Projects whose quota is used up, and the job that waits for it."""
 
-    def at(self, job: Waiting) -> None:
+    def at(self, job: WaitingJob) -> None:
         """Decide about the next one."""
         if job.after:
             names = ", ".join(job.after)
@@ -178,7 +183,7 @@ class _Look:
         elif possible[-1] is tries[-1] or not self._starts(job, possible[-1]):
             self._stand_in_line(job, possible[-1])
 
-    def _ahead(self, demand: Demand) -> Reservation | None:
+    def _ahead(self, demand: Demand) -> BackfillReservation | None:
         """The promise to one of its kind that came before."""
         promises = self._spare.promises
         return next((promise for promise in promises if promise.demand.device == demand.device), None)
@@ -189,15 +194,15 @@ class _Look:
             self._ever[demand] = fits_empty(demand, self._nodes)
         return self._ever[demand]
 
-    def _is_barred(self, job: Waiting, size: Size, capacity: int) -> bool:
+    def _is_barred(self, job: WaitingJob, size: Size, capacity: int) -> bool:
         held = self._held(job, size, capacity)
         return held is not None and held.is_for_ever
 
-    def _held(self, job: Waiting, size: Size, capacity: int) -> Held | None:
+    def _held(self, job: WaitingJob, size: Size, capacity: int) -> Held | None:
         free = self._spare.now.free(size.demand)
         return self.books.held(job.project, size.ranks, job.firm(size.ranks), free=free, capacity=capacity)
 
-    def _starts(self, job: Waiting, size: Size) -> bool:
+    def _starts(self, job: WaitingJob, size: Size) -> bool:
         ends_s = None if job.longest_s is None else self._now_s + job.longest_s
         rooms = self._spare.rooms_for(ends_s)
         placement = self._place(size.demand, rooms)
@@ -207,15 +212,15 @@ class _Look:
         self.books.enter(job.project, size.ranks, job.firm(size.ranks))
         seats = tuple((seat.node.id, seat.ranks) for seat in placement.seats)
         self._running.append(
-            Running(
+            RunningJob(
                 job.job_id, job.name, size.demand, seats, project=job.project, priority=job.priority,
                 preemptibility=Preemptibility.none, since_s=self._now_s, ends_s=ends_s,
             )
         )  # fmt: skip
-        self.decisions.append(Turn(job.job_id, size.layout, size.demand, placement))
+        self.decisions.append(Admission(job.job_id, size.layout, size.demand, placement))
         return True
 
-    def _place(self, demand: Demand, rooms: Rooms) -> Placement | None:
+    def _place(self, demand: Demand, rooms: Capacity) -> Placement | None:
         """Rooms only shrink in a look: what did not fit will not, nor will more of the same."""
         like = (id(rooms), replace(demand, ranks=demand.segment))
         if demand.ranks >= self._too_many.get(like, demand.ranks + 1) or rooms.free(demand) < demand.ranks:
@@ -228,7 +233,7 @@ class _Look:
         self._too_many[like] = demand.ranks
         return None
 
-    def _stand_in_line(self, job: Waiting, size: Size) -> None:
+    def _stand_in_line(self, job: WaitingJob, size: Size) -> None:
         """It does not fit now, and is the first of its kind: it is promised a start."""
         demand = size.demand
         makers: list[Shrink | Suspend] = []
@@ -248,15 +253,15 @@ class _Look:
         else:
             self._wait_for_nodes(job, demand, promise)
 
-    def _wait_for_nodes(self, job: Waiting, demand: Demand, promise: Reservation | None = None) -> None:
+    def _wait_for_nodes(self, job: WaitingJob, demand: Demand, promise: BackfillReservation | None = None) -> None:
         why = _why_not(demand, self._nodes, self._spare.now, is_possible=promise is not None)
         self._wait(job, why.reason, why.message, promise.start_s if promise else None)
 
-    def _wait(self, job: Waiting, reason: Shortage | Hold, message: str, start_s: float | None = None) -> None:
+    def _wait(self, job: WaitingJob, reason: Shortage | Hold, message: str, start_s: float | None = None) -> None:
         self.decisions.append(Wait(job.job_id, Why(reason, message), start_s))
 
 
-def books_of(running: Sequence[Running], quotas: Mapping[str, Quota]) -> Books:
+def books_of(running: Sequence[RunningJob], quotas: Mapping[str, Quota]) -> Books:
     """What projects hold with these jobs."""
     books = Books(quotas)
     for job in running:
@@ -264,10 +269,10 @@ def books_of(running: Sequence[Running], quotas: Mapping[str, Quota]) -> Books:
     return books
 
 
-def _told(running: Sequence[Running], makers: Sequence[Shrink | Suspend], now_s: float) -> list[Running]:
+def _told(running: Sequence[RunningJob], makers: Sequence[Shrink | Suspend], now_s: float) -> list[RunningJob]:
     """The jobs once they were told: what they let go of comes free."""
     told = {maker.job_id: maker for maker in makers}
-    after: list[Running] = []
+    after: list[RunningJob] = []
     for job in running:
         match told.get(job.job_id):
             case None:
@@ -281,7 +286,7 @@ def _told(running: Sequence[Running], makers: Sequence[Shrink | Suspend], now_s:
     return after
 
 
-def _why_not(demand: Demand, nodes: Sequence[Node], rooms: Rooms, *, is_possible: bool) -> Why:
+def _why_not(demand: Demand, nodes: Sequence[Node], rooms: Capacity, *, is_possible: bool) -> Why:
     """What is missing for it to start now: in a small cluster node by node."""
     if len(nodes) <= _MOST_NODES_NAMED:
         outcome = place(demand, [rooms.get(node) for node in nodes])
@@ -291,7 +296,7 @@ def _why_not(demand: Demand, nodes: Sequence[Node], rooms: Rooms, *, is_possible
     free, everything = rooms.free(demand), rooms.all(demand)
     if is_possible:
         return Why(Shortage.BUSY, f"needs {demand}; {free} of {everything} are free now")
-    with_closed = Rooms(replace(node, closed="") for node in nodes).all(demand)
+    with_closed = Capacity(replace(node, closed="") for node in nodes).all(demand)
     reason = Shortage.NODES_CLOSED if with_closed >= demand.ranks else Shortage.TOO_LARGE
     return Why(reason, f"needs {demand}; the nodes that are open hold {everything} when nothing else runs")
 

@@ -42,7 +42,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingJob:
     """A queued job."""
 
     job_id: str
@@ -70,7 +70,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningJob:
     """A job that holds devices."""
 
     job_id: str
@@ -97,7 +97,7 @@ class Running:
         return firm(self.preemptibility, self.demand.ranks, min((size.ranks for size in self.smaller), default=None))
 
 
-def shrinking(job: Running, gives: Sequence[tuple[str, int]], now_s: float) -> list[Running]:
+def shrinking(job: RunningJob, gives: Sequence[tuple[str, int]], now_s: float) -> list[RunningJob]:
     """A job that was told to give up so much, as two: what stays, and what comes free."""
     lost = dict(gives)
     stay = tuple((node_id, ranks - lost.get(node_id, 0)) for node_id, ranks in job.seats)

@@ -7,7 +7,7 @@ come later, whatever their class and project. Ageing orders the queue; it takes 
 import heapq
 from collections.abc import Iterator, Sequence
 
-from regroup.service.policy.scheduling.entries import Waiting
+from regroup.service.policy.scheduling.entries import WaitingJob
 from regroup.service.policy.scheduling.quota import Books
 
 _Key = tuple[bool, int, float, float, str]
@@ -16,9 +16,9 @@ _Key = tuple[bool, int, float, float, str]
 class Turns:
     """The jobs in order. What is entered in the books meanwhile counts for those that are still to come."""
 
-    def __init__(self, queue: Sequence[Waiting], books: Books, *, now_s: float, ageing_s: float) -> None:
+    def __init__(self, queue: Sequence[WaitingJob], books: Books, *, now_s: float, ageing_s: float) -> None:
         self._books = books
-        lines: dict[tuple[str, int], list[Waiting]] = {}
+        lines: dict[tuple[str, int], list[WaitingJob]] = {}
         for job in queue:
             lines.setdefault((job.project, level(job, now_s=now_s, ageing_s=ageing_s)), []).append(job)
         self._lines = {
@@ -28,7 +28,7 @@ class Turns:
         self._heap = [(self._key(place), place) for place in self._lines]
         heapq.heapify(self._heap)
 
-    def __iter__(self) -> Iterator[Waiting]:
+    def __iter__(self) -> Iterator[WaitingJob]:
         while self._heap:
             key, place = self._heap[0]
             if (now := self._key(place)) != key:  # its project was given something since: keys only grow
@@ -48,6 +48,6 @@ class Turns:
         return borrows, -class_now, self._books.share(project), first.queued_s, first.job_id
 
 
-def level(job: Waiting, *, now_s: float, ageing_s: float) -> int:
+def level(job: WaitingJob, *, now_s: float, ageing_s: float) -> int:
     """The class of a job, with what waiting has added."""
     return int(job.priority) + int(max(0.0, now_s - job.queued_s) // ageing_s)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.placement.place import Demand, Placement, place
-from regroup.service.policy.scheduling.capacity import Freed, Rooms, Seats
-from regroup.service.policy.scheduling.entries import Preemptibility, Running, Size, Waiting
+from regroup.service.policy.scheduling.capacity import Capacity, Freed, Seats
+from regroup.service.policy.scheduling.entries import Preemptibility, RunningJob, Size, WaitingJob
 from regroup.service.policy.scheduling.quota import Books
 
 _MOST_SPARED = 64
@@ -39,7 +39,7 @@ class Suspend:
 
 @dataclass(frozen=True)
 class _Offer:
-    job: Running
+    job: RunningJob
     size: Size | None
     """What it shrinks to; None: it is suspended."""
 
@@ -49,10 +49,10 @@ class _Offer:
 
 
 def make_room(
-    job: Waiting,
+    job: WaitingJob,
     size: Size,
-    rooms: Rooms,
-    running: Sequence[Running],
+    rooms: Capacity,
+    running: Sequence[RunningJob],
     books: Books,
     *,
     now_s: float,
@@ -92,7 +92,7 @@ def given_up(seats: Seats, demand: Demand, size: Size) -> Seats:
     return gone
 
 
-def _may_ask(job: Waiting, size: Size, other: Running, books: Books) -> bool:
+def _may_ask(job: WaitingJob, size: Size, other: RunningJob, books: Books) -> bool:
     """Whether the job may have what the other holds."""
     if other.is_leaving or other.preemptibility is Preemptibility.none:
         return False
@@ -103,7 +103,12 @@ def _may_ask(job: Waiting, size: Size, other: Running, books: Books) -> bool:
 
 
 def _enough(
-    offers: Sequence[_Offer], job: Waiting, demand: Demand, rooms: Rooms, running: Sequence[Running], books: Books
+    offers: Sequence[_Offer],
+    job: WaitingJob,
+    demand: Demand,
+    rooms: Capacity,
+    running: Sequence[RunningJob],
+    books: Books,
 ) -> list[_Offer]:
     """The first offers that are enough, without those of them that turn out not to be needed."""
     taken: dict[str, _Offer] = {}
@@ -125,7 +130,7 @@ def _enough(
     return []
 
 
-def _spare(offers: list[_Offer], demand: Demand, rooms: Rooms, running: Sequence[Running]) -> list[_Offer]:
+def _spare(offers: list[_Offer], demand: Demand, rooms: Capacity, running: Sequence[RunningJob]) -> list[_Offer]:
     """Without those that are not needed, the dearest first; each gives up no more than it must."""
     for offer in offers[-_MOST_SPARED:][::-1]:
         others = [each for each in offers if each is not offer]
@@ -141,19 +146,19 @@ def _spare(offers: list[_Offer], demand: Demand, rooms: Rooms, running: Sequence
     return offers
 
 
-def _fits(demand: Demand, offers: Iterable[_Offer], rooms: Rooms, running: Sequence[Running]) -> bool:
+def _fits(demand: Demand, offers: Iterable[_Offer], rooms: Capacity, running: Sequence[RunningJob]) -> bool:
     freed = _leaving(rooms, demand, running)
     for offer in offers:
         freed.release(offer.job.demand, offer.gives)
     return freed.ranks >= demand.ranks and isinstance(place(demand, freed.with_room()), Placement)
 
 
-def is_coming(demand: Demand, rooms: Rooms, running: Sequence[Running]) -> bool:
+def is_coming(demand: Demand, rooms: Capacity, running: Sequence[RunningJob]) -> bool:
     """Whether it fits once those have gone that were told to, or are about to end."""
     return _fits(demand, (), rooms, running)
 
 
-def _leaving(rooms: Rooms, demand: Demand, running: Sequence[Running]) -> Freed:
+def _leaving(rooms: Capacity, demand: Demand, running: Sequence[RunningJob]) -> Freed:
     freed = Freed(rooms, demand)
     for job in running:
         if job.is_leaving:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from regroup.api.chaos.local_faults import LocalStrikes
+from regroup.api.chaos.local_faults import LocalFaults
 from regroup.service.domain.errors import NotFoundError
 
 SLEEPS = "import subprocess, sys, time; subprocess.Popen(['sleep', '60']); print('up', flush=True); time.sleep(60)"
@@ -77,7 +77,7 @@ def test_a_frozen_node_stands_still_with_all_below_it_and_goes_on(state: Path, r
     struck, spared, foreign = raylet(1), raylet(2), raylet(1, "another-cluster")
     children = below(struck.pid)
     assert len(children) == 1
-    strikes = LocalStrikes(state)
+    strikes = LocalFaults(state)
     frozen = strikes.freeze_node("local-1")
     assert {process.pid for process in frozen.frozen} == {struck.pid, *children}
     for pid in (struck.pid, *children):
@@ -91,16 +91,16 @@ def test_a_frozen_node_stands_still_with_all_below_it_and_goes_on(state: Path, r
 def test_a_killed_node_is_gone_with_all_below_it(state: Path, raylet) -> None:
     struck, spared = raylet(2), raylet(1)
     (child,) = below(struck.pid)
-    LocalStrikes(state).kill_node("local-2")
+    LocalFaults(state).kill_node("local-2")
     becomes(struck.pid, "Z")
     becomes(child, "Z", "gone")
     assert state_of(spared.pid) == "S"
     with pytest.raises(NotFoundError, match="no node local-2"):
-        LocalStrikes(state).kill_node("local-2")
+        LocalFaults(state).kill_node("local-2")
 
 
 def test_without_a_local_cluster_nothing_is_struck(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="regroup serve --local-nodes"):
-        LocalStrikes(tmp_path).kill_node("local-1")
+        LocalFaults(tmp_path).kill_node("local-1")
     with pytest.raises(NotFoundError, match="no server runs"):
-        LocalStrikes(tmp_path).kill_server()
+        LocalFaults(tmp_path).kill_server()

@@ -71,7 +71,7 @@ class Serving:
 
     def start_job(self, job_id: str) -> None:
         for source, target, reason in (
-            (JobState.QUEUED, JobState.PLACING, Reason.PLACED), (JobState.PLACING, JobState.STARTING, Reason.GRANTED),
+            (JobState.QUEUED, JobState.PLACING, Reason.PLACED), (JobState.PLACING, JobState.STARTING, Reason.RESERVED),
         ):  # fmt: skip
             self.do(self.store.apply(self.lease, advance(job_id, source, target, reason), now=1000.0))
 

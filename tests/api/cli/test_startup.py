@@ -18,7 +18,7 @@ HEAVY = ("torch", "ray", "numpy", "fastapi", "matplotlib")
 def test_starting_imports_nothing_heavy_and_pydantic_waits_for_a_verb() -> None:
     code = f"""
 import sys
-from regroup.api.cli import main
+from regroup.api.cli.main import main
 try:
     main(["--help"])
 except SystemExit:
@@ -32,7 +32,7 @@ assert not loaded, loaded
 def test_a_verb_of_the_client_imports_nothing_heavy_either(tmp_path: Path) -> None:
     code = f"""
 import sys
-from regroup.api.cli import main
+from regroup.api.cli.main import main
 try:
     main(["get", "some-job", "--server", "http://127.0.0.1:1"])
 except SystemExit as end:

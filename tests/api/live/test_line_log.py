@@ -21,7 +21,7 @@ def test_a_life_is_told_in_order_each_thing_once(story) -> None:
     events = [*story.until_the_kill, *story.the_return, story.state("SUCCEEDED", "completed")]
     lines = told(story, events)
     assert lines[:4] == [
-        "state STARTING (granted)",
+        "state STARTING (reserved)",
         "starting: 12 files 40%",
         "generation 1 · dp_shard=4 · node-1: ranks 0, 1; node-2: ranks 2, 3",
         "state RUNNING (first_step)",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from regroup.api.chaos.local_faults import LocalStrikes
+from regroup.api.chaos.local_faults import LocalFaults
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 from tests.support.invariant_checks import judged
@@ -140,7 +140,7 @@ def test_ranks_that_no_node_holds_together_any_more(three: Served, spec: Spec, t
     eventually(lambda: len(others.ranks_at(1)) == 2, 120)
     (before,) = three.client.generations(job.id)
     (node,) = {rank.node_name for rank in before.ranks}
-    LocalStrikes(three.state).kill_node(node)
+    LocalFaults(three.state).kill_node(node)
     gates.open(STRUCK_AT)
     done = three.client.wait(job.id, timeout_s=240)
     others.open(1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regroup.api.chaos.local_faults import LocalStrikes
+from regroup.api.chaos.local_faults import LocalFaults
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 from tests.support.invariant_checks import judged
@@ -39,7 +39,7 @@ def test_a_node_that_was_held_ready_takes_the_place_of_a_lost_one(
     eventually(lambda: len(gates.ranks_at(3)) == 4, 120)
     with judged(three, job, TOOK_OVER, undisturbed):
         idle = eventually(lambda: ready(three, job), 90)
-        LocalStrikes(three.state).kill_node(idle)
+        LocalFaults(three.state).kill_node(idle)
         eventually(lambda: not ready(three, job), 60)
         came = three.join()
         assert eventually(lambda: ready(three, job), 90) == came

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from regroup.service.chaos.fault_plan import MIX, Blow, parse_mix, soak
+from regroup.service.chaos.fault_plan import MIX, PlannedFault, parse_mix, soak
 from regroup.service.chaos.scenarios import ELSEWHERE, RANKS, SCENARIOS, Scenario, by_name, place
 from regroup.service.spec.job import parse_spec
 
@@ -77,7 +77,7 @@ def test_wrong_mixes_and_strikes_are_refused() -> None:
         with pytest.raises(ValueError, match=r"no cause|above 0"):
             soak(0, steps=100, every=10, ranks=4, nodes=2, mix=mix)
     with pytest.raises(ValueError, match="no strike from outside"):
-        Blow("kill_moon", 3)
+        PlannedFault("kill_moon", 3)
     assert sum(MIX.values()) == pytest.approx(1)
 
 

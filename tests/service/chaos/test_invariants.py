@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from regroup.service.chaos.fault_plan import Blow, Plan
+from regroup.service.chaos.fault_plan import Plan, PlannedFault
 from regroup.service.chaos.invariants import Expected, judge
 from regroup.service.chaos.observation import Fallen, Record
 from regroup.service.chaos.report import Outcome, page
@@ -114,7 +114,7 @@ def test_what_was_overtaken_may_lie_there_as_long_as_nobody_takes_it_up() -> Non
 
 
 def test_a_strike_that_never_fell_proves_nothing() -> None:
-    plan = Plan("x", 0, 4, blows=(Blow("kill_server", 2),))
+    plan = Plan("x", 0, 4, blows=(PlannedFault("kill_server", 2),))
     assert broken(record(plan=plan)) == {"I5"}
     fallen = (Fallen("kill_server", "killed the server", 8.0, 2, 1),)
     assert broken(replace(record(plan=plan), fallen=fallen)) == set()

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from regroup.service.cluster_state.job_account import Account
+from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.store.records import Event
 
 
 def test_notes_are_counted_by_their_kind_and_some_are_more_than_that() -> None:
-    account = Account(None)  # type: ignore[arg-type]  # its row has no part in this
+    account = JobAccount(None)  # type: ignore[arg-type]  # its row has no part in this
     kinds: list[dict[str, Any]] = [
         {"kind": "loss_spike"}, {"kind": "stale"}, {"kind": "loss_spike"}, {"kind": "snapshot_damaged"},
         {"kind": "environment", "installed": True, "seconds": 3.0},

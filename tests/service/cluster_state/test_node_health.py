@@ -190,7 +190,7 @@ async def test_a_spare_that_finds_itself_bad_is_closed_before_it_is_needed(house
 async def test_a_node_that_fell_silent_is_open_as_soon_as_nothing_of_the_job_is_left(house: House) -> None:
     now = time.time()
     silent = [
-        NodeEvent(f"local-{n}", Happening.SILENT, now, key_of_silence(node_id, "grant"), job)
+        NodeEvent(f"local-{n}", Happening.SILENT, now, key_of_silence(node_id, "reservation"), job)
         for n, node_id, job in (
             (1, node(1).id, "j-gone"),
             (2, node(2).id, "j-other"),

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from regroup.service.cluster_state.allocations import without_allotted
+from regroup.service.cluster_state.allocations import without_allocated
 from regroup.service.cluster_state.queue import waits_for_nodes
-from regroup.service.cluster_state.quota_headroom import Allowance
+from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
 from regroup.service.domain.errors import SpecError
 from regroup.service.store.records import Condition, ProjectRow
 from tests.service.controller.test_resize import Running, node
@@ -18,10 +18,10 @@ from tests.service.controller.test_resize import job as job
 async def allowed(job: Running, at_most: int = 8) -> int:
     """The largest degree that it may have beside a node of four slots more."""
     store = job.house.store
-    nodes = without_allotted([node(1), node(2), node(3, cpus=4)], await store.live_allotments())
+    nodes = without_allocated([node(1), node(2), node(3, cpus=4)], await store.live_allocations())
     row = await store.job("j-gpt")
     ladder = row.parsed_spec().ladder
-    return await Allowance(store).largest(row, ladder, nodes, time.time(), at_most=at_most)
+    return await QuotaHeadroom(store).largest(row, ladder, nodes, time.time(), at_most=at_most)
 
 
 async def test_it_may_be_as_large_as_its_project_may_hold(job: Running) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from regroup.service.controller.autoscaler import Asking
+from regroup.service.controller.autoscaler import AutoscalerRequests
 from regroup.service.domain.states import JobState
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.policy.detection.node_quarantine import Rule
@@ -22,7 +22,7 @@ ASKED = NodeRequest((Bundle(1), Bundle(1)), frozenset({"j"}))
 
 async def test_it_is_said_again_while_it_holds_and_taken_back_once() -> None:
     cluster, clock = FakeCluster(), Clock()
-    asking = Asking(cluster, clock)
+    asking = AutoscalerRequests(cluster, clock)
     await asking.ask(NodeRequest())
     assert cluster.requested == [()], "what a control plane before may have asked for is wanted no longer"
     for now_s in (1.0, 2.0, 14.0, 17.0):

@@ -17,7 +17,7 @@ from regroup.service.controller.controller import Controller
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.observability.prometheus import Metrics
-from regroup.service.ports.cluster import Grant, Node, SyncReply, SyncRequest, job_of, supervisor_name
+from regroup.service.ports.cluster import Node, Reservation, SyncReply, SyncRequest, job_of, supervisor_name
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import JobRow, NewJob
@@ -95,9 +95,11 @@ async def test_a_job_takes_its_gang_runs_and_gives_everything_back(house: House)
         payload = supervisor.payload
         assert [(node["name"], node["ranks"]) for node in payload["nodes"]] == [("local-1", 2), ("local-2", 2)]
         assert payload["layout"]["dp_shard"] == 4 and payload["datasets_uri"] == "file:///s/datasets"
-        assert {name for node in payload["nodes"] for name in node["grants"]} == await house.cluster.grants()
-        rows = await house.store.live_allotments(job_id)
-        assert sorted(row.kind for row in rows) == ["agent", "agent", "grant", "grant", "supervisor"]
+        assert {
+            name for node in payload["nodes"] for name in node["reservations"]
+        } == await house.cluster.reservations()
+        rows = await house.store.live_allocations(job_id)
+        assert sorted(row.kind for row in rows) == ["agent", "agent", "reservation", "reservation", "supervisor"]
 
         await supervisor.state("RUNNING", "first_step")
         await house.until_state(job_id, JobState.RUNNING)
@@ -107,7 +109,7 @@ async def test_a_job_takes_its_gang_runs_and_gives_everything_back(house: House)
         assert house.cluster.forgotten == [job_id]
         order = [call.split()[0] for call in house.cluster.calls]
         assert order == ["take", "take", "start", "stop", "release", "release"]
-        assert await house.store.live_allotments() == []
+        assert await house.store.live_allocations() == []
         ended = await house.store.job(job_id)
         assert ended.goodput is not None and 0 < ended.goodput < 1
 
@@ -122,7 +124,7 @@ async def test_nothing_is_kept_when_one_node_refuses(house: House) -> None:
         house.cluster.refuse = set()
         await house.supervisor(job_id)
         assert len(house.cluster.held) == 2
-        assert len({name.rpartition(":")[2] for name in house.cluster.held}) == 1, "both grants of one attempt"
+        assert len({name.rpartition(":")[2] for name in house.cluster.held}) == 1, "both reservations of one attempt"
 
 
 async def test_a_job_that_can_never_fit_blocks_nobody_and_says_what_is_missing(house: House) -> None:
@@ -193,7 +195,9 @@ async def test_what_a_dead_controller_began_is_finished_or_reaped(house: House) 
         ended = await house.submit("ended", dp=1)
         await house.supervisor(ended)
     house.cluster.agents = {f"regroup-agent:{ended}:11111111", "regroup-agent:j-other:11111111"}
-    await house.cluster.take_grant(Grant("regroup-grant:j-ended:11111111:99", ended, TWO_NODES[0].id, 1, "cpu", 1))
+    await house.cluster.create_reservation(
+        Reservation("regroup-reservation:j-ended:11111111:99", ended, TWO_NODES[0].id, 1, "cpu", 1)
+    )
     supervisor = house.cluster.supervisors[supervisor_name(ended)]
     await supervisor.state("RUNNING", "first_step")
     await supervisor.state("SUCCEEDED", "completed")
@@ -208,8 +212,8 @@ async def test_leftovers_of_a_live_job_are_reaped_by_name(house: House) -> None:
         job_id = await house.submit(dp=1)
         await house.supervisor(job_id)
     mine = set(house.cluster.held)
-    stray = Grant(f"regroup-grant:{job_id}:22222222:99", job_id, TWO_NODES[1].id, 1, "cpu", 1)
-    await house.cluster.take_grant(stray)
+    stray = Reservation(f"regroup-reservation:{job_id}:22222222:99", job_id, TWO_NODES[1].id, 1, "cpu", 1)
+    await house.cluster.create_reservation(stray)
     async with controlled(house):
         await eventually(lambda: set(house.cluster.held) == mine)
 

@@ -1,4 +1,4 @@
-"""Nodes of live jobs that are about to leave, from the notice to the grant given back, as the controller does it."""
+"""Nodes of live jobs that are about to leave, from the notice to the reservation given back, as the controller does it."""
 
 import asyncio
 import time
@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from regroup.service.cluster_state.drain_notices import Notices
+from regroup.service.cluster_state.drain_notices import DrainNotices
 from regroup.service.cluster_state.node_health import NodeHealth
-from regroup.service.controller.drain import Draining
+from regroup.service.controller.drain import DrainReconciler
 from regroup.service.domain.states import JobState
 from regroup.service.policy.detection.node_quarantine import Rule
 from regroup.service.ports.cluster import Node
@@ -32,8 +32,8 @@ async def drain(house: House, number: int, within_s: float = 60.0) -> None:
 
 
 async def names(house: House, job_id: str) -> list[str]:
-    rows = await house.store.live_allotments(job_id)
-    return sorted(row.data["name"] for row in rows if row.kind == "grant")
+    rows = await house.store.live_allocations(job_id)
+    return sorted(row.data["name"] for row in rows if row.kind == "reservation")
 
 
 async def history(house: House, job_id: str) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ async def test_what_is_left_is_given_back_when_the_job_is_elsewhere_and_not_befo
     await eventually(is_left)
     (found,) = await history(house, "j-gpt")
     assert (found["drained"], found["taken"]) == (["local-1"], ["local-3"]) and "disks" in found["why"]
-    plan = next(row.data for row in await house.store.live_allotments("j-gpt") if row.kind == "supervisor")
+    plan = next(row.data for row in await house.store.live_allocations("j-gpt") if row.kind == "supervisor")
     assert "drain" not in plan and [each["name"] for each in plan["nodes"]] == ["local-3", "local-2"]
 
 
@@ -99,9 +99,9 @@ class ByHand:
     four."""
 
     def __init__(self, house: House, lease: Lease) -> None:
-        self.notices = Notices(house.store, house.cluster)
+        self.notices = DrainNotices(house.store, house.cluster)
         health = NodeHealth(lease, house.store, house.cluster, Rule(3600.0, 600.0))
-        self._draining = Draining(lease, house.store, house.cluster, health, self.notices)
+        self._draining = DrainReconciler(lease, house.store, house.cluster, health, self.notices)
         self._store = house.store
 
     async def wish(self, number: int, requested_s: float, deadline_s: float) -> None:
@@ -112,7 +112,7 @@ class ByHand:
     async def told(self, now: float) -> Any:
         """What the supervisor is told after a look."""
         await self._draining.look(await self._store.job("j-gpt"), {}, 0.0, now)
-        return self._draining.intents(await self._store.live_allotments("j-gpt"), "j-gpt").get("drain")
+        return self._draining.intents(await self._store.live_allocations("j-gpt"), "j-gpt").get("drain")
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ async def test_notices_that_come_together_are_one_change(house: House, by_hand: 
     found = await by_hand.told(103.1)
     assert sorted(found["leaving"].values()) == ["local-1", "local-2"]
     assert found["why"] == "node local-1 is drained: disks 1; node local-2 is drained: disks 2"
-    plan = next(row.data for row in await house.store.live_allotments("j-gpt") if row.kind == "supervisor")
+    plan = next(row.data for row in await house.store.live_allocations("j-gpt") if row.kind == "supervisor")
     assert [each["name"] for each in plan["nodes"]] == ["local-3", "local-4"]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from regroup.service.controller.layout_trials import Refining
+from regroup.service.controller.layout_trials import LayoutTrialReconciler
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState, Reason, advance
 from regroup.service.operations.job_plan import plan_of
@@ -29,7 +29,7 @@ class Trained:
 
     store: Store
     lease: Lease
-    refining: Refining
+    refining: LayoutTrialReconciler
     heard: int = 0
     generation: int = 0
     step: int = 0
@@ -76,11 +76,11 @@ async def trained(tmp_path: Path) -> AsyncGenerator[Any]:
         await store.submit(NewJob("job_1", spec, "file:///s", plan=plan), now=1.0, actor="test")
         for source, target, reason in (
             (JobState.QUEUED, JobState.PLACING, Reason.PLACED),
-            (JobState.PLACING, JobState.STARTING, Reason.GRANTED),
+            (JobState.PLACING, JobState.STARTING, Reason.RESERVED),
             (JobState.STARTING, JobState.RUNNING, Reason.FIRST_STEP),
         ):
             await store.apply(lease, advance("job_1", source, target, reason), now=2.0)
-        return Trained(store, lease, Refining(lease, store))
+        return Trained(store, lease, LayoutTrialReconciler(lease, store))
 
     yield make
     for store in opened:
@@ -138,7 +138,7 @@ async def test_another_leader_goes_on_with_it(trained: Any) -> None:
     await job.forms(A)
     await job.trains(ENOUGH, 0.5)
     await job.look()
-    job.refining = Refining(job.lease, job.store)
+    job.refining = LayoutTrialReconciler(job.lease, job.store)
     wanted = await job.look()
     assert wanted is not None and wanted["layout"] == B.to_json()
     assert len(await job.journal()) == 1
@@ -187,11 +187,11 @@ async def test_one_that_queued_since_goes_to_what_was_found(trained: Any) -> Non
     for source, target, reason in (
         (JobState.RUNNING, JobState.QUEUED, Reason.RELEASED),
         (JobState.QUEUED, JobState.PLACING, Reason.PLACED),
-        (JobState.PLACING, JobState.STARTING, Reason.GRANTED),
+        (JobState.PLACING, JobState.STARTING, Reason.RESERVED),
         (JobState.STARTING, JobState.RUNNING, Reason.FIRST_STEP),
     ):
         await job.store.apply(job.lease, advance("job_1", source, target, reason), now=200.0)
-    job.refining = Refining(job.lease, job.store)
+    job.refining = LayoutTrialReconciler(job.lease, job.store)
     await job.forms(A)
     await job.trains(1, 0.5)
     wanted = await job.look(now=201.0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from regroup.service.controller.low_utilization import LowUse
+from regroup.service.controller.low_utilization import LowUtilizationReconciler
 from regroup.service.domain.states import JobState, Reason, advance
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.policy.detection.low_utilization import Rule
@@ -36,7 +36,7 @@ class Job:
         event = SupervisorEvent(self._seq, f"{kind}:{self._seq}", kind, 1, self.now, data)
         return await self.store.ingest(self.lease, "j-gpt", "boot", [event], {})
 
-    async def passes(self, seconds: float, low_use: LowUse, mfu: float) -> JobRow:
+    async def passes(self, seconds: float, low_use: LowUtilizationReconciler, mfu: float) -> JobRow:
         """Steps of a second each, looked at every 10 s."""
         for _ in range(int(seconds // 10)):
             self.now, self.step = self.now + 10, self.step + 10
@@ -75,7 +75,7 @@ async def told(store: Store) -> list[bool]:
 
 async def test_it_is_said_taken_back_and_said_again(store: Store) -> None:
     job = await running(store)
-    low_use = LowUse(job.lease, store, Rule(0.05, 300.0))
+    low_use = LowUtilizationReconciler(job.lease, store, Rule(0.05, 300.0))
     assert not (await job.passes(290, low_use, 0.01)).conditions, "not measured for long enough"
     found = await job.passes(100, low_use, 0.01)
     assert [(each.type, each.status, each.reason) for each in found.conditions] == [(WELL_USED, False, "low_use")]
@@ -89,9 +89,9 @@ async def test_it_is_said_taken_back_and_said_again(store: Store) -> None:
 
 async def test_it_is_suspended_in_the_end_also_by_a_control_plane_that_came_meanwhile(store: Store) -> None:
     job = await running(store)
-    found = await job.passes(400, LowUse(job.lease, store, RULE), 0.01)
+    found = await job.passes(400, LowUtilizationReconciler(job.lease, store, RULE), 0.01)
     (said,) = found.conditions
-    found = await job.passes(800, LowUse(job.lease, store, RULE), 0.01)
+    found = await job.passes(800, LowUtilizationReconciler(job.lease, store, RULE), 0.01)
     wish = found.intents["suspend"]
     assert "1.0% of what its devices could do" in wish["why"]
     assert 600 <= wish["asked_s"] - said.last_transition_time <= 640
@@ -101,5 +101,5 @@ async def test_it_is_suspended_in_the_end_also_by_a_control_plane_that_came_mean
 
 async def test_who_keeps_what_it_has_is_only_told_of(store: Store) -> None:
     job = await running(store, preemptibility="semi")
-    found = await job.passes(2000, LowUse(job.lease, store, RULE), 0.01)
+    found = await job.passes(2000, LowUtilizationReconciler(job.lease, store, RULE), 0.01)
     assert found.intents == {} and [each.type for each in found.conditions] == [WELL_USED]

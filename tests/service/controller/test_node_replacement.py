@@ -1,4 +1,4 @@
-"""Lost nodes of a live job and who takes their place: rows first, grants then, and nothing held when it cannot be."""
+"""Lost nodes of a live job and who takes their place: rows first, reservations then, and nothing held when it cannot be."""
 
 import time
 from collections.abc import AsyncGenerator
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from regroup.service.cluster_state.allocations import allot, grant_of, take_all
+from regroup.service.cluster_state.allocations import allocate, reservation_of, take_all
 from regroup.service.cluster_state.node_health import NodeHealth
-from regroup.service.controller.node_replacement import Replacing, replace_lost
+from regroup.service.controller.node_replacement import ReplacementReconciler, replace_lost
 from regroup.service.domain.states import JobState, Reason, advance
 from regroup.service.policy.detection.node_quarantine import Happening, NodeEvent, Rule
-from regroup.service.policy.scheduling.decide import Turn, decide, sizes_of
-from regroup.service.policy.scheduling.entries import Waiting
+from regroup.service.policy.scheduling.decide import Admission, decide, sizes_of
+from regroup.service.policy.scheduling.entries import WaitingJob
 from regroup.service.ports.cluster import Node
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
@@ -44,15 +44,15 @@ class Rig:
         spec = parse_spec({"name": "gpt", "workload": workload, "training": training, "layout": layout or {"dp": 4},
                            "resources": resources})  # fmt: skip
         await self.store.submit(NewJob(JOB, spec, f"file:///s/jobs/{JOB}"), now=1.0, actor="test")
-        (turn,) = decide([Waiting(JOB, "gpt", sizes_of(spec))], await self.cluster.nodes())
-        assert isinstance(turn, Turn)
+        (turn,) = decide([WaitingJob(JOB, "gpt", sizes_of(spec))], await self.cluster.nodes())
+        assert isinstance(turn, Admission)
         placed = advance(JOB, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
         job = await self.store.job(JOB)
-        await self.store.apply(self.lease, placed, now=2.0, allot=allot(job, turn))
-        await take_all(self.cluster, [grant_of(row) for row in await self.rows("grant")])
+        await self.store.apply(self.lease, placed, now=2.0, allocate=allocate(job, turn))
+        await take_all(self.cluster, [reservation_of(row) for row in await self.rows("reservation")])
 
     async def rows(self, kind: str) -> list:
-        return [row for row in await self.store.live_allotments(JOB) if row.kind == kind]
+        return [row for row in await self.store.live_allocations(JOB) if row.kind == kind]
 
     async def replace(self, *lost: Node) -> str:
         job = await self.store.job(JOB)
@@ -64,7 +64,7 @@ class Rig:
         return self.lease, self.store, self.cluster, health
 
     async def names(self) -> list[str]:
-        return [row.data["name"] for row in await self.rows("grant")]
+        return [row.data["name"] for row in await self.rows("reservation")]
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ async def rig(tmp_path: Path) -> AsyncGenerator[Rig]:
 
 async def test_whoever_takes_a_place_takes_the_ranks_that_it_had(rig: Rig) -> None:
     await rig.run(layout={"dp": 2, "pp": 2, "data_parallel": "ddp"}, sequence=4096)
-    before = [row.data["numbers"] for row in await rig.rows("grant")]
+    before = [row.data["numbers"] for row in await rig.rows("reservation")]
     assert before == [[0, 2], [1, 3]], "stages of one pipeline share a node"
     rig.cluster.add_node(node(3))
     rig.cluster.remove_node(node(1).id)
@@ -89,7 +89,7 @@ async def test_whoever_takes_a_place_takes_the_ranks_that_it_had(rig: Rig) -> No
 
 async def test_another_node_takes_the_lost_ones_place_in_rank_order(rig: Rig) -> None:
     await rig.run()
-    before = {row.node_id: row.name for row in await rig.rows("grant")}
+    before = {row.node_id: row.name for row in await rig.rows("reservation")}
     rig.cluster.add_node(node(3))
     rig.cluster.remove_node(node(1).id)
     assert await rig.replace(node(1)) == ""
@@ -97,8 +97,8 @@ async def test_another_node_takes_the_lost_ones_place_in_rank_order(rig: Rig) ->
     (supervisor,) = await rig.rows("supervisor")
     told = supervisor.data["nodes"]
     assert [(each["name"], each["ranks"]) for each in told] == [("local-3", 2), ("local-2", 2)], "the first is the heir"
-    assert list(told[1]["grants"]) == [before[node(2).id]] and supervisor.data["layout"]["dp_shard"] == 4
-    assert {name for each in told for name in each["grants"]} == set(rig.cluster.held)
+    assert list(told[1]["reservations"]) == [before[node(2).id]] and supervisor.data["layout"]["dp_shard"] == 4
+    assert {name for each in told for name in each["reservations"]} == set(rig.cluster.held)
     assert [row.node_id for row in await rig.rows("agent")] == [node(2).id, node(3).id]
     event = (await rig.store.events(JOB))[-1]
     assert (event.type, event.data) == ("nodes", {"lost": ["local-1"], "taken": ["local-3"]})
@@ -129,7 +129,7 @@ async def test_a_node_that_is_there_may_come_back_by_itself(rig: Rig) -> None:
 async def test_a_node_that_is_there_but_brings_no_agent_up_is_replaced_too(rig: Rig) -> None:
     await rig.run()
     rig.cluster.add_node(node(3))
-    replacing = Replacing(*rig.parts, 30.0)
+    replacing = ReplacementReconciler(*rig.parts, 30.0)
     await replacing.look(await rig.store.job(JOB), [node(1).id], 3.0)
     assert replacing.is_waiting and sorted(await rig.names()) == ["local-1", "local-2"]
     replacing._since_s = time.monotonic() - 2.0  # pyright: ignore[reportPrivateUsage]
@@ -142,7 +142,7 @@ async def test_a_node_that_is_there_but_brings_no_agent_up_is_replaced_too(rig: 
 async def test_that_there_is_none_is_said_after_a_while(rig: Rig) -> None:
     await rig.run()
     rig.cluster.remove_node(node(1).id)
-    patient, impatient = (Replacing(*rig.parts, wait_s) for wait_s in (30.0, -1.0))
+    patient, impatient = (ReplacementReconciler(*rig.parts, wait_s) for wait_s in (30.0, -1.0))
     for replacing, said in ((patient, False), (impatient, True)):
         await replacing.look(await rig.store.job(JOB), [node(1).id], 3.0)
         assert bool(replacing.no_spare) is said
@@ -171,16 +171,16 @@ async def test_a_node_that_refuses_leaves_all_as_it_was(rig: Rig) -> None:
 
 
 async def test_room_that_another_job_was_given_is_not_free(rig: Rig) -> None:
-    """The book counts as well: the cluster may not know yet of what was allotted."""
+    """The book counts as well: the cluster may not know yet of what was allocated."""
     await rig.run()
     rig.cluster.add_node(node(3))
     spec = parse_spec({"name": "other", "workload": {"kind": "builtin", "data": {"train": ["/d"]}},
                        "training": {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 10}})  # fmt: skip
     await rig.store.submit(NewJob("j-other", spec, "file:///s/jobs/j-other"), now=1.0, actor="test")
-    (turn,) = decide([Waiting("j-other", "other", sizes_of(spec))], [node(3)])
-    assert isinstance(turn, Turn)
+    (turn,) = decide([WaitingJob("j-other", "other", sizes_of(spec))], [node(3)])
+    assert isinstance(turn, Admission)
     placed = advance("j-other", JobState.QUEUED, JobState.PLACING, Reason.PLACED)
-    await rig.store.apply(rig.lease, placed, now=2.0, allot=allot(await rig.store.job("j-other"), turn))
+    await rig.store.apply(rig.lease, placed, now=2.0, allocate=allocate(await rig.store.job("j-other"), turn))
     rig.cluster.remove_node(node(1).id)
     assert "no other node has room" in await rig.replace(node(1))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from regroup.service.controller.predictions import Predicting
+from regroup.service.controller.predictions import PredictionReconciler
 from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import Lease, NewJob
@@ -21,7 +21,7 @@ class Stage:
     store: Store
     cluster: FakeCluster
     lease: Lease
-    predicting: Predicting
+    predicting: PredictionReconciler
     heard: int = 0
 
     async def submit(self, **changed: Any) -> None:
@@ -49,7 +49,7 @@ async def stage(tmp_path: Path) -> AsyncGenerator[Stage]:
     lease = await store.acquire_lease("test", 60.0)
     assert lease is not None
     cluster = FakeCluster(cpu_nodes(4, 4))
-    yield Stage(store, cluster, lease, Predicting(lease, store, cluster))
+    yield Stage(store, cluster, lease, PredictionReconciler(lease, store, cluster))
     await store.close()
 
 

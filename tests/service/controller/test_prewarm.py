@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from regroup.service.controller.prewarm import Warmth
-from regroup.service.ports.cluster import Grant, Node
+from regroup.service.controller.prewarm import Prewarmer
+from regroup.service.ports.cluster import Node, Reservation
 from regroup.service.settings import Settings
 from regroup.workers.agent.standby import UNASKED_S
 from tests.support.fake_clock import Clock
@@ -22,13 +22,13 @@ def clock() -> Clock:
     return Clock()
 
 
-def warmth(cluster: FakeCluster, clock: Clock, folder: Path, *, standby: bool = True) -> Warmth:
-    return Warmth(cluster, Settings(state_dir=folder, standby=standby), clock)
+def warmth(cluster: FakeCluster, clock: Clock, folder: Path, *, standby: bool = True) -> Prewarmer:
+    return Prewarmer(cluster, Settings(state_dir=folder, standby=standby), clock)
 
 
 async def test_a_process_on_control_nodes_a_standby_where_there_is_room(clock: Clock, tmp_path: Path) -> None:
     cluster = FakeCluster([CONTROL, ROOM, FULL, replace(ROOM, id="d", is_draining=True)])
-    await cluster.take_grant(Grant("regroup-grant:j:f:1", "j", "f", 2, "cpu", 2))
+    await cluster.create_reservation(Reservation("regroup-reservation:j:f:1", "j", "f", 2, "cpu", 2))
     kept = warmth(cluster, clock, tmp_path)
     await kept.keep()
     await kept.keep()
@@ -47,7 +47,7 @@ async def test_a_new_standby_is_soon_asked_what_it_has_found_and_the_bad_node_is
     assert [(node.id, why) for node, why in await kept.keep()] == [("r", "core 3 multiplies wrongly")]
     clock.now_s += 20
     assert await kept.keep() == [], "from then on when it is reminded"
-    unchecked = Warmth(cluster, Settings(state_dir=tmp_path, preflight=False), clock)
+    unchecked = Prewarmer(cluster, Settings(state_dir=tmp_path, preflight=False), clock)
     assert await unchecked.keep() == []
 
 
@@ -76,6 +76,6 @@ async def test_what_a_job_took_is_replaced_and_the_control_node_waits_until_it_h
 
 async def test_without_standbys_every_node_keeps_a_process(clock: Clock, tmp_path: Path) -> None:
     cluster = FakeCluster([CONTROL, ROOM, FULL])
-    await cluster.take_grant(Grant("regroup-grant:j:f:1", "j", "f", 2, "cpu", 2))
+    await cluster.create_reservation(Reservation("regroup-reservation:j:f:1", "j", "f", 2, "cpu", 2))
     await warmth(cluster, clock, tmp_path, standby=False).keep()
     assert cluster.warmed == ["prestart c", "prestart r", "prestart f"]

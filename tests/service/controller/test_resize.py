@@ -58,7 +58,7 @@ class Running:
 
     async def held(self) -> dict[str, int]:
         """Ranks that fit in what the job holds, by node; empty while the cluster has given more or less."""
-        rows = [row for row in await self.house.store.live_allotments("j-gpt") if row.kind == "grant"]
+        rows = [row for row in await self.house.store.live_allocations("j-gpt") if row.kind == "reservation"]
         if {row.name for row in rows} != set(self.house.cluster.held):
             return {}
         found: dict[str, int] = {}
@@ -68,8 +68,8 @@ class Running:
 
     async def seen(self) -> list[tuple[int, dict[str, int]]]:
         """The job as the queue sees it: ranks, and how many of them on which node."""
-        row, rows = await self.house.store.job("j-gpt"), await self.house.store.live_allotments("j-gpt")
-        parts = running(row, [each for each in rows if each.kind == "grant"], Specs(), now=time.time())
+        row, rows = await self.house.store.job("j-gpt"), await self.house.store.live_allocations("j-gpt")
+        parts = running(row, [each for each in rows if each.kind == "reservation"], Specs(), now=time.time())
         return [(part.demand.ranks, {node_id[0]: ranks for node_id, ranks in part.seats}) for part in parts]
 
     async def until_held(self, **expected: int) -> None:
@@ -113,7 +113,7 @@ async def test_a_job_gives_up_what_it_has_above_its_least_for_one_of_a_higher_cl
     job.goes()
     await job.until_over()
     await job.house.until_state("j-urgent", JobState.STARTING)
-    plan = next(row.data for row in await job.house.store.live_allotments("j-gpt") if row.kind == "supervisor")
+    plan = next(row.data for row in await job.house.store.live_allocations("j-gpt") if row.kind == "supervisor")
     assert not plan.get("is_asked"), "nobody wants it to be small: it may grow again"
 
 
@@ -126,7 +126,7 @@ async def test_a_job_grows_onto_a_node_that_came(job: Running) -> None:
     await job.until_over()
     (found,) = await job.history()
     assert found["resized"]["before"]["dp_shard"] == 4 and found["resized"]["after"]["dp_shard"] == 6
-    plan = next(row.data for row in await job.house.store.live_allotments("j-gpt") if row.kind == "supervisor")
+    plan = next(row.data for row in await job.house.store.live_allocations("j-gpt") if row.kind == "supervisor")
     assert "resize" not in plan and plan["layout"]["dp_shard"] == 6
 
 
@@ -141,7 +141,7 @@ async def test_ranks_are_in_the_order_of_the_topology_again(job: Running) -> Non
     assert sum(one != other for one, other in zip(ring, ring[1:] + ring[:1], strict=True)) == 2, names
     assert [each["numbers"] for each in job.supervisor.intents["nodes"]] == [[]] * 4
     # Whoever takes a node's place later takes the ranks that it has now.
-    rows = await job.house.store.live_allotments("j-gpt")
+    rows = await job.house.store.live_allocations("j-gpt")
     assert [each.name for each in members(rows, "j-gpt")] == names
 
 
@@ -167,7 +167,7 @@ async def test_it_gives_one_device_of_a_node_back_and_takes_it_again(job: Runnin
     assert await job.held() == {"local-1": 2, "local-2": 2}, "its ranks may still run there"
     job.goes()
     await job.until_held(local_1=2, local_2=1)
-    agents = [row for row in await job.house.store.live_allotments("j-gpt") if row.kind == "agent"]
+    agents = [row for row in await job.house.store.live_allocations("j-gpt") if row.kind == "agent"]
     assert len(agents) == 2 and not [call for call in job.house.cluster.calls if call.startswith("kill")]
     other = await job.house.supervisor(await job.house.submit("other", dp=1))
     assert [each["name"] for each in other.payload["nodes"]] == ["local-2"], "another job has it now"

@@ -141,10 +141,10 @@ async def test_jobs_are_placed_by_what_a_probe_has_measured(tmp_path: Path) -> N
     controlling = asyncio.create_task(Controller(store, cluster, settings).run())
     house = House(store, cluster)
     await house.until(await house.submit("wide", 8), JobState.STARTING)
-    rows = await store.live_allotments("j-wide")
+    rows = await store.live_allocations("j-wide")
     (choice,) = [row.data["choice"] for row in rows if row.kind == "supervisor"]
     assert choice["communication_s"] > 1.0, "a message takes a second"
-    assert {row.data["domain"][-1] for row in rows if row.kind == "grant"} == {"f.1"}
+    assert {row.data["domain"][-1] for row in rows if row.kind == "reservation"} == {"f.1"}
     controlling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await controlling

@@ -20,11 +20,11 @@ from regroup.service.policy.accounting import held_ready
 from regroup.service.policy.detection.node_quarantine import Rule
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
-from regroup.service.store.records import Allotment, DrainRow, JobRow, ProjectRow
+from regroup.service.store.records import Allocation, DrainRow, JobRow, ProjectRow
 from regroup.service.store.store import Store
 from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.job_config import Payload
-from regroup.service.supervisor.spare_nodes import Spares
+from regroup.service.supervisor.job_config import JobConfig
+from regroup.service.supervisor.spare_nodes import SpareNodes
 from tests.service.controller.test_controller import House, controlled, eventually
 from tests.service.controller.test_resize import node
 from tests.support.fake_cluster import FakeCluster, FakeSupervisor
@@ -53,8 +53,8 @@ async def running(house: House) -> AsyncGenerator[FakeSupervisor]:
         yield supervisor
 
 
-async def rows(house: House) -> list[Allotment]:
-    return [row for row in await house.store.live_allotments(JOB) if row.kind == "grant"]
+async def rows(house: House) -> list[Allocation]:
+    return [row for row in await house.store.live_allocations(JOB) if row.kind == "reservation"]
 
 
 async def until_spares(house: House, *names: str) -> None:
@@ -140,14 +140,14 @@ async def test_a_spare_whose_turn_fails_is_given_back_with_its_agent(house: Hous
         assert lease is not None
         house.cluster.refuse.add(node(3).id)
         house.cluster.held = {name: held for name, held in house.cluster.held.items() if held.node_id != node(3).id}
-        leaving = [each for each in members(await house.store.live_allotments(JOB), JOB) if each.name == "local-2"]
+        leaving = [each for each in members(await house.store.live_allocations(JOB), JOB) if each.name == "local-2"]
         job = await house.store.job(JOB)
         found = await take_heirs(
             lease, house.store, house.cluster, job, leaving, await house.cluster.nodes(), time.time()
         )
         assert isinstance(found, str) and "does not hold" in found
-        left = [(row.kind, row.node_id[:1]) for row in await house.store.live_allotments(JOB)]
-        assert ("agent", "3") not in left and ("grant", "3") not in left and ("grant", "2") in left
+        left = [(row.kind, row.node_id[:1]) for row in await house.store.live_allocations(JOB)]
+        assert ("agent", "3") not in left and ("reservation", "3") not in left and ("reservation", "2") in left
 
 
 async def test_who_waits_goes_first_and_a_quota_holds(house: House) -> None:
@@ -163,23 +163,23 @@ async def test_who_waits_goes_first_and_a_quota_holds(house: House) -> None:
         await until_spares(house, "local-3")
 
 
-def grant(name: str, ranks: int, where: str, *, spare: bool = False) -> Allotment:
+def reservation(name: str, ranks: int, where: str, *, spare: bool = False) -> Allocation:
     data = {"ranks": ranks, "name": where, "numbers": [], **({"spare": True} if spare else {})}
-    return Allotment(JOB, "grant", name, where, data)
+    return Allocation(JOB, "reservation", name, where, data)
 
 
 def test_a_spare_gives_as_much_as_is_missing() -> None:
-    spares = [grant(f"{where}{number}", 1, where, spare=True) for where in ("c", "d") for number in (1, 2, 3)]
-    leaving = [Member((grant("a", 1, "a"),), (5,)), Member((grant("b", 3, "b"),))]
+    spares = [reservation(f"{where}{number}", 1, where, spare=True) for where in ("c", "d") for number in (1, 2, 3)]
+    leaving = [Member((reservation("a", 1, "a"),), (5,)), Member((reservation("b", 3, "b"),))]
     nodes = [node(1), *(type(node(1))(id=name, name=name, address="x") for name in "cd")]
     found = enlist(spares, leaving, nodes)
-    assert {left: [row.name for row in heir.grants] for left, heir in found.heirs.items()} == {
+    assert {left: [row.name for row in heir.reservations] for left, heir in found.heirs.items()} == {
         "b": ["c1", "c2", "c3"], "a": ["d1"],
     }  # fmt: skip
     assert found.heirs["a"].numbers == [5] and all(row.is_seat for row in found.turned)
     assert found.released - {row.name for row in found.turned} == {"d2", "d3"}
     assert enlist(spares, leaving, [node(1)]).heirs == {}, "their nodes are gone"
-    assert enlist(spares, [Member((grant("b", 4, "b"),))], nodes).heirs == {}, "none has the room"
+    assert enlist(spares, [Member((reservation("b", 4, "b"),))], nodes).heirs == {}, "none has the room"
 
 
 @settings(max_examples=50, deadline=None)
@@ -194,8 +194,8 @@ def test_device_seconds_of_spares_are_never_negative_nor_more_than_were_held(
     assert held_ready([(10.0, 2), (20.0, 0), (30.0, 4)], 35.0) == 40.0
 
 
-def payload_of_two() -> Payload:
-    return Payload.from_json(
+def payload_of_two() -> JobConfig:
+    return JobConfig.from_json(
         {"job_id": "j1", "spec": parse_spec(SPEC).model_dump(mode="json"), "nodes": [place("node-0"), place("node-1")],
          "layout": {"dp_replicate": 1, "dp_shard": 2, "cp": 1, "tp": 1, "pp": 1}, "storage_uri": "file:///s",
          "datasets_uri": "file:///d", "preflight": True}
@@ -204,7 +204,7 @@ def payload_of_two() -> Payload:
 
 async def test_the_supervisor_makes_agent_and_data_ready_and_says_what_it_cannot() -> None:
     nodes, payload = FakeNodes({}), payload_of_two()
-    spares, gang = Spares(lambda *_: None), Gang(nodes, payload.agent_configs())
+    spares, gang = SpareNodes(lambda *_: None), Gang(nodes, payload.agent_configs())
     spares.want([place("node-2")], payload, gang)
     await eventually(lambda: spares.state == {"node-2": "ready"})
     done = [method for where, method in nodes.calls if where == "node-2"]
@@ -223,7 +223,7 @@ async def test_one_that_dies_before_it_is_needed_is_found_by_looking(monkeypatch
     """Ray says so half a minute later: until then it would be no spare, and its node the next to be taken."""
     monkeypatch.setattr("regroup.service.supervisor.spare_nodes._LOOK_EVERY_S", 0.01)
     nodes, payload = FakeNodes({}), payload_of_two()
-    spares, gang = Spares(lambda *_: None), Gang(nodes, payload.agent_configs())
+    spares, gang = SpareNodes(lambda *_: None), Gang(nodes, payload.agent_configs())
     spares.want([place("node-2")], payload, gang)
     await eventually(lambda: spares.state == {"node-2": "ready"})
     await eventually(lambda: ("node-2", "status") in nodes.calls)

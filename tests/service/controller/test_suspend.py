@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 
 from regroup.service.domain.states import JobState
-from regroup.service.ports.cluster import Grant, supervisor_name
+from regroup.service.ports.cluster import Reservation, supervisor_name
 from tests.service.controller.test_controller import House, controlled, eventually
 from tests.service.controller.test_controller import house as house
 from tests.service.supervisor.test_planned_move import Rig
@@ -38,14 +38,14 @@ async def test_it_gives_all_up_and_goes_on_when_it_is_resumed(house: House) -> N
 
 async def test_one_that_is_being_placed_does_not_start(house: House) -> None:
     job_id = await house.submit()
-    taken = house.cluster.take_grant
+    taken = house.cluster.create_reservation
 
-    async def slowly(grant: Grant) -> Sequence[int]:  # the wish comes while grants are taken
-        devices = await taken(grant)
+    async def slowly(reservation: Reservation) -> Sequence[int]:  # the wish comes while reservations are taken
+        devices = await taken(reservation)
         await suspend(house, job_id)
         return devices
 
-    house.cluster.take_grant = slowly  # type: ignore[method-assign]
+    house.cluster.create_reservation = slowly  # type: ignore[method-assign]
     async with controlled(house):
         await house.until_state(job_id, JobState.SUSPENDED)
         await eventually(lambda: house.cluster.held == {})

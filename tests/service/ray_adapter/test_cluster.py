@@ -23,7 +23,14 @@ from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 from regroup.service.domain.errors import NotFoundError
 from regroup.service.local import processes, ray_cluster
 from regroup.service.policy.scheduling.autoscaler_request import Bundle
-from regroup.service.ports.cluster import Grant, GrantRefusedError, Node, SupervisorGoneError, SyncRequest, agent_name
+from regroup.service.ports.cluster import (
+    Node,
+    Reservation,
+    ReservationRefusedError,
+    SupervisorGoneError,
+    SyncRequest,
+    agent_name,
+)
 from regroup.service.ray_adapter import standby as standby_agents
 from regroup.service.ray_adapter.agents import RayAgents
 from regroup.service.ray_adapter.cluster import RayCluster
@@ -101,32 +108,32 @@ async def test_the_token_is_private_and_needed(settings: Settings, local: ray_cl
     assert "InvalidAuthToken" in tried.stderr, tried.stderr
 
 
-async def test_grants_hold_disjoint_devices_of_their_node(cluster: RayCluster) -> None:
+async def test_reservations_hold_disjoint_devices_of_their_node(cluster: RayCluster) -> None:
     node = (await training_nodes(cluster))[0]
-    first = Grant("regroup-grant:a:1:0", "a", node.id, 2, "cuda", 2)
-    second = Grant("regroup-grant:b:1:0", "b", node.id, 2, "cuda", 2)
-    devices, others = await asyncio.gather(cluster.take_grant(first), cluster.take_grant(second))
+    first = Reservation("regroup-reservation:a:1:0", "a", node.id, 2, "cuda", 2)
+    second = Reservation("regroup-reservation:b:1:0", "b", node.id, 2, "cuda", 2)
+    devices, others = await asyncio.gather(cluster.create_reservation(first), cluster.create_reservation(second))
     assert len(devices) == len(others) == 2 and not set(devices) & set(others)
-    assert await cluster.grants() == {first.name, second.name}
+    assert await cluster.reservations() == {first.name, second.name}
     await free_gpus(cluster, node, 0)
-    assert await cluster.take_grant(first) == devices, "the same grant is the same hold"
-    for grant in (first, second):
-        await cluster.release_grant(grant.name)
-    await cluster.release_grant(first.name)
-    assert await cluster.grants() == set()
+    assert await cluster.create_reservation(first) == devices, "the same reservation is the same hold"
+    for reservation in (first, second):
+        await cluster.release_reservation(reservation.name)
+    await cluster.release_reservation(first.name)
+    assert await cluster.reservations() == set()
     await free_gpus(cluster, node, 4)
-    assert set(await cluster.take_grant(first)) <= {0, 1, 2, 3}, "a name can be used again"
-    await cluster.release_grant(first.name)
+    assert set(await cluster.create_reservation(first)) <= {0, 1, 2, 3}, "a name can be used again"
+    await cluster.release_reservation(first.name)
 
 
 async def test_a_full_node_refuses_and_keeps_nothing(cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regroup.service.ray_adapter.cluster._READY_S", 0.5)
     node = (await training_nodes(cluster))[0]
-    with pytest.raises(GrantRefusedError, match="did not give"):
-        await cluster.take_grant(Grant("regroup-grant:c:1:0", "c", node.id, 5, "cpu", 5))
-    with pytest.raises(GrantRefusedError):
-        await cluster.take_grant(Grant("regroup-grant:c:2:0", "c", "0" * 56, 1, "cpu", 1))
-    assert await cluster.grants() == set()
+    with pytest.raises(ReservationRefusedError, match="did not give"):
+        await cluster.create_reservation(Reservation("regroup-reservation:c:1:0", "c", node.id, 5, "cpu", 5))
+    with pytest.raises(ReservationRefusedError):
+        await cluster.create_reservation(Reservation("regroup-reservation:c:2:0", "c", "0" * 56, 1, "cpu", 1))
+    assert await cluster.reservations() == set()
 
 
 async def test_a_supervisor_lives_until_it_is_stopped(cluster: RayCluster, settings: Settings) -> None:

@@ -17,7 +17,7 @@ from regroup.service.domain.topology import Level, Node
 from regroup.service.local import ray_cluster
 from regroup.service.policy.placement.place import Demand, Placement, Shortage, Unplaceable, place
 from regroup.service.policy.placement.traffic import UNKNOWN_WORK, axes
-from regroup.service.ports.cluster import Grant
+from regroup.service.ports.cluster import Reservation
 from regroup.service.ray_adapter.cluster import RayCluster
 from regroup.service.settings import Settings
 
@@ -89,11 +89,11 @@ async def _two_gangs_do_not_share(cluster: RayCluster, nodes: list[Node]) -> Non
     first = place(demand(Layout(tp=4), segment_within=Level.GPU_DOMAIN), nodes)
     assert isinstance(first, Placement)
     assert {seat.node.name for seat in first.seats} == {"local-2", "local-3"}, "the other domain contradicts itself"
-    grants = [
-        Grant(f"regroup-grant:a:{seat.node.id[:8]}:0", "a", seat.node.id, seat.ranks, "cuda", seat.ranks)
+    reservations = [
+        Reservation(f"regroup-reservation:a:{seat.node.id[:8]}:0", "a", seat.node.id, seat.ranks, "cuda", seat.ranks)
         for seat in first.seats
     ]
-    devices = await asyncio.gather(*(cluster.take_grant(grant) for grant in grants))
+    devices = await asyncio.gather(*(cluster.create_reservation(reservation) for reservation in reservations))
     assert [sorted(each) for each in devices] == [[0, 1], [0, 1]]
     left: list[Node] = []
     async with asyncio.timeout(10):

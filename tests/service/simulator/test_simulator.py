@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from regroup.service.domain.topology import Node
 from regroup.service.policy.scheduling.decide import Rule
-from regroup.service.policy.scheduling.entries import Preemptibility, Priority, Running, Waiting
+from regroup.service.policy.scheduling.entries import Preemptibility, Priority, RunningJob, WaitingJob
 from regroup.service.policy.scheduling.quota import Quota
 from regroup.service.simulator.simulator import Arrival, Costs, Outage, simulate
 from tests.support.queue_inputs import node, sizes
@@ -19,7 +19,7 @@ FREE = Costs(start_s=0.0, suspend_s=1.0, restart_s=10.0, lost_s=5.0)
 
 
 def comes(name: str, at_s: float, work_s: float, *ranks: int, **fields: object) -> Arrival:
-    job = Waiting(name, name, sizes(*ranks), queued_s=at_s, longest_s=work_s)
+    job = WaitingJob(name, name, sizes(*ranks), queued_s=at_s, longest_s=work_s)
     return Arrival(at_s, replace(job, **fields), work_s)
 
 
@@ -85,7 +85,7 @@ def test_at_every_moment_no_device_is_twice_taken_gangs_are_whole_and_quotas_are
     quotas = {"a": Quota(guaranteed=4, limit=16), "b": Quota(limit=20)}
     legal = {arrival.job.job_id: {size.ranks for size in arrival.job.sizes} for arrival in arrivals}
 
-    def holds(now_s: float, there: Sequence[Node], running: Sequence[Running]) -> None:
+    def holds(now_s: float, there: Sequence[Node], running: Sequence[RunningJob]) -> None:
         used, use = Counter[str](), Counter[str]()
         for job in running:
             assert sum(ranks for _, ranks in job.seats) == job.demand.ranks in legal[job.job_id], "the gang is whole"
@@ -104,7 +104,7 @@ def test_at_every_moment_no_device_is_twice_taken_gangs_are_whole_and_quotas_are
     assert 0.0 <= report.goodput <= 1.0 + 1e-9 and report.utilisation <= 1.0
 
 
-def _ever(job: Waiting, devices: int, quotas: dict[str, Quota]) -> bool:
+def _ever(job: WaitingJob, devices: int, quotas: dict[str, Quota]) -> bool:
     quota = quotas[job.project]
     unpromised = max(0, devices - sum(each.guaranteed for each in quotas.values()))
     return any(

@@ -6,15 +6,15 @@ import pytest
 
 from regroup.service.domain.errors import SpecError
 from regroup.service.spec.job import parse_spec
-from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.job_config import JobConfig
 
 WORKLOAD = {"kind": "ray_train", "entrypoint": "/train.py"}
 
 
-def payload(workload: Any) -> Payload:
+def payload(workload: Any) -> JobConfig:
     node = {"node_id": "a", "name": "a", "address": "10.0.0.1", "ranks": 1}
     spec = parse_spec({"name": "x", "workload": workload, "preload": ["mine"]})
-    return Payload.from_json({
+    return JobConfig.from_json({
         "job_id": "j", "spec": spec.model_dump(mode="json"), "nodes": [node], "layout": {"dp_shard": 1},
         "storage_uri": "file:///s/jobs/j", "datasets_uri": "file:///s/datasets",
     })  # fmt: skip

@@ -112,7 +112,7 @@ def walk(store: Store, lease: Lease) -> Callable[..., Any]:
     async def run(job_id: str, life: Life) -> None:
         for source, target, reason in (
             (JobState.QUEUED, JobState.PLACING, Reason.PLACED),
-            (JobState.PLACING, JobState.STARTING, Reason.GRANTED),
+            (JobState.PLACING, JobState.STARTING, Reason.RESERVED),
         ):
             await store.apply(lease, advance(job_id, source, target, reason), now=500.0)
         first = [life.generation(1, 0), life.step(1, 1), life.state(JobState.RUNNING, Reason.FIRST_STEP)]

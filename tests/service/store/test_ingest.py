@@ -3,7 +3,7 @@
 import math
 
 from regroup.service.domain.states import JobState, Reason, advance
-from regroup.service.store.records import Allotment, Lease
+from regroup.service.store.records import Allocation, Lease
 from regroup.service.store.store import Store
 
 
@@ -57,7 +57,7 @@ async def test_that_a_job_starts_is_no_news_of_one_that_runs(store: Store, lease
         lease,
         job_id,
         again.boot_id,
-        [again.report("state", "state:0:0:STARTING", 0, state="STARTING", reason="granted")],
+        [again.report("state", "state:0:0:STARTING", 0, state="STARTING", reason="reserved")],
         {},
     )
     assert (later.state, later.version) == (JobState.RUNNING, before.version)
@@ -135,7 +135,7 @@ async def test_what_the_table_forbids_is_shown_and_not_followed(store: Store, le
     assert [event.type for event in await store.events(job_id)][-4:] == ["rejected"] * 3 + ["state"]
 
 
-async def test_a_supervisor_that_speaks_proves_the_grants(store: Store, lease: Lease, queue, life):
+async def test_a_supervisor_that_speaks_proves_the_reservations(store: Store, lease: Lease, queue, life):
     job_id = await queue()
     await store.apply(lease, advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=1.0)
     reports = [life.generation(1, 0), life.step(1, 1), life.state(JobState.RUNNING, Reason.FIRST_STEP)]
@@ -159,7 +159,7 @@ async def test_odd_values_are_stored_as_plain_data(store: Store, lease: Lease, q
 async def test_phases_are_progress_of_starting(store: Store, lease: Lease, queue, life):
     job_id = await queue()
     await store.apply(lease, advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=1.0)
-    await store.apply(lease, advance(job_id, JobState.PLACING, JobState.STARTING, Reason.GRANTED), now=2.0)
+    await store.apply(lease, advance(job_id, JobState.PLACING, JobState.STARTING, Reason.RESERVED), now=2.0)
     reports = [
         life.report("phase", f"phase:{number}", 0, phase="data", fraction=number / 4, message="") for number in range(4)
     ]
@@ -173,14 +173,14 @@ async def test_phases_are_progress_of_starting(store: Store, lease: Lease, queue
 async def test_a_gang_that_was_released_queues_again_and_holds_nothing(store: Store, lease: Lease, queue, life):
     job_id = await queue()
     placed = advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
-    allot = [Allotment(job_id, "supervisor", "s"), Allotment(job_id, "grant", "g", "n0", {"cpus": 1})]
-    await store.apply(lease, placed, now=1.0, allot=allot)
-    assert await store.live_allotments() == allot
+    allocate = [Allocation(job_id, "supervisor", "s"), Allocation(job_id, "reservation", "g", "n0", {"cpus": 1})]
+    await store.apply(lease, placed, now=1.0, allocate=allocate)
+    assert await store.live_allocations() == allocate
     job = await store.ingest(lease, job_id, life.boot_id, [life.state(JobState.QUEUED, Reason.RELEASED)], {})
     assert job.state is JobState.QUEUED
-    assert await store.live_allotments(job_id) == []
-    await store.apply(lease, placed, now=2.0, allot=allot)
-    assert len(await store.live_allotments(job_id)) == 2
+    assert await store.live_allocations(job_id) == []
+    await store.apply(lease, placed, now=2.0, allocate=allocate)
+    assert len(await store.live_allocations(job_id)) == 2
 
 
 async def test_removed_checkpoints_leave_the_list(store: Store, lease: Lease, queue, walk, life):

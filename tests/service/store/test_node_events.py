@@ -67,6 +67,6 @@ async def test_what_goes_short_on_a_node_is_a_condition_of_its_job_while_it_last
     assert await tell("3", "local-1", "disk", "") == both[1:]
     assert await tell("4", "local-1", "disk", "3 MiB are free for /tmp") == both[::-1]
     given_up = {"lost": ["local-1"], "taken": ["local-3"]}
-    await store.reallot(lease, job_id, history=given_up, now=2000.0)
+    await store.reallocate(lease, job_id, history=given_up, now=2000.0)
     assert [each.reason for each in (await store.job(job_id)).conditions] == ["memory"]
     assert [event.type for event in await store.events(job_id)][-5:] == ["note"] * 4 + ["nodes"]

@@ -6,7 +6,7 @@ from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.states import JobState, Reason, advance
 from regroup.service.store.job_writer import SUSPEND
 from regroup.service.store.projects import MAKE_ROOM
-from regroup.service.store.records import Allotment, Lease, ProjectRow
+from regroup.service.store.records import Allocation, Lease, ProjectRow
 from regroup.service.store.store import Store
 
 
@@ -29,14 +29,14 @@ async def test_a_job_is_asked_once_to_make_room_and_is_not_when_it_queues_again(
     job_id = await queue()
     await store.queue.make_room(lease, job_id, {MAKE_ROOM: {"why": "for another", "asked_s": 1.0}}, now=1.0)
     assert (await store.job(job_id)).intents == {}, "it holds nothing"
-    allot = [Allotment(job_id, "grant", "g", "n0", {"ranks": 1})]
+    allocate = [Allocation(job_id, "reservation", "g", "n0", {"ranks": 1})]
     placed = advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
-    await store.apply(lease, placed, now=2.0, allot=allot)
+    await store.apply(lease, placed, now=2.0, allocate=allocate)
     for now in (3.0, 4.0):
         await store.queue.make_room(lease, job_id, {MAKE_ROOM: {"why": "for another", "asked_s": now}}, now=now)
     job = await store.job(job_id)
     assert job.intents == {MAKE_ROOM: {"why": "for another", "asked_s": 3.0}}
-    assert [row.created_at for row in await store.live_allotments()] == [2.0]
+    assert [row.created_at for row in await store.live_allocations()] == [2.0]
     await store.apply(lease, advance(job_id, JobState.PLACING, JobState.QUEUED, Reason.RELEASED), now=5.0)
     assert MAKE_ROOM not in (await store.job(job_id)).intents
 
@@ -53,7 +53,7 @@ async def test_a_job_that_is_to_be_suspended_never_queues(store: Store, lease: L
         job = await store.ingest(lease, job_id, life.boot_id, [preempted], {})
         assert (job.state, job.reason, job.message) == (JobState.SUSPENDED, Reason.SUSPENDED, "for the night")
     assert [each.id for each in await store.queue.suspended()] == [job_id]
-    assert await store.live_allotments() == [] and await store.queued_jobs() == []
+    assert await store.live_allocations() == [] and await store.queued_jobs() == []
     told = [each.data["to"] for each in await store.events(job_id) if each.type == "state"]
     assert told[-2:] == ["QUEUED", "SUSPENDED"]
     job = await store.queue.resume(job_id, now=700.0, actor="someone")

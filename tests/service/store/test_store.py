@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError, PreconditionError
 from regroup.service.domain.states import TERMINAL_BY_REASON, TRANSITIONS, JobState, Reason, advance
-from regroup.service.store.records import Allotment, Condition, JobFilter, Lease, NewJob
+from regroup.service.store.records import Allocation, Condition, JobFilter, Lease, NewJob
 from regroup.service.store.store import Store
 
 
@@ -85,12 +85,12 @@ async def test_a_live_name_in_the_cluster_belongs_to_one_job(store: Store, lease
     first, second = await queue("a"), await queue("b")
     for job_id, refused in ((first, False), (second, True)):
         placed = advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
-        allot = [Allotment(job_id, "grant", "grant-1", "n0")]
+        allocate = [Allocation(job_id, "reservation", "reservation-1", "n0")]
         if refused:
-            with pytest.raises(ConflictError, match="grant-1"):
-                await store.apply(lease, placed, now=1.0, allot=allot)
+            with pytest.raises(ConflictError, match="reservation-1"):
+                await store.apply(lease, placed, now=1.0, allocate=allocate)
         else:
-            await store.apply(lease, placed, now=1.0, allot=allot)
+            await store.apply(lease, placed, now=1.0, allocate=allocate)
     assert [job.id for job in await store.queued_jobs()] == [second]
     assert [job.id for job in await store.live_jobs()] == [first]
 
@@ -149,7 +149,9 @@ _REASON_BY_TERMINAL = {state: reason for reason, state in TERMINAL_BY_REASON.ite
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
-async def test_any_walk_leaves_gapless_events_and_no_allotment_behind(store: Store, lease: Lease, make_spec, seed: int):
+async def test_any_walk_leaves_gapless_events_and_no_allocation_behind(
+    store: Store, lease: Lease, make_spec, seed: int
+):
     chooser = random.Random(seed)
     serial = next(_serial)
     job_id = f"job_{serial}"
@@ -160,9 +162,9 @@ async def test_any_walk_leaves_gapless_events_and_no_allotment_behind(store: Sto
             break
         target = chooser.choice(sorted(TRANSITIONS[job.state]))
         reason = _REASON_BY_TERMINAL.get(target, Reason.PLACED)
-        taken = [Allotment(job_id, "grant", f"{job_id}:{step}", "n0")] if target.holds_devices else []
-        await store.apply(lease, advance(job_id, job.state, target, reason), now=float(step), allot=taken)
-        assert target.holds_devices or await store.live_allotments(job_id) == []
+        taken = [Allocation(job_id, "reservation", f"{job_id}:{step}", "n0")] if target.holds_devices else []
+        await store.apply(lease, advance(job_id, job.state, target, reason), now=float(step), allocate=taken)
+        assert target.holds_devices or await store.live_allocations(job_id) == []
         illegal = sorted(set(JobState) - TRANSITIONS[target])[0]
         with pytest.raises(IllegalTransitionError):
             advance(job_id, target, illegal, Reason.PLACED)

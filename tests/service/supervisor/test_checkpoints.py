@@ -14,9 +14,9 @@ from regroup.service.spec.job import parse_spec
 from regroup.service.supervisor.checkpoints import Checkpoints
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generations import Generation, GenerationLog
-from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.journal import Journal
-from regroup.workers.agent.checkpoints import Saving
+from regroup.workers.agent.checkpoints import CheckpointSaver
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.storage import fsspec_storage
@@ -39,7 +39,9 @@ class Nodes:
     """Agents that write and scan a real folder as real ones do, but without a zygote."""
 
     def __init__(self, configs: Mapping[str, AgentConfig], scratch: Path) -> None:
-        self.saving = {node: Saving(config, scratch / node, BufferPool(), no_note) for node, config in configs.items()}
+        self.saving = {
+            node: CheckpointSaver(config, scratch / node, BufferPool(), no_note) for node, config in configs.items()
+        }
         self.fails: set[tuple[str, str]] = set()
         """(node, method) that fail from now on."""
         self.lost: set[str] = set()
@@ -86,7 +88,7 @@ class House:
     """One job of two nodes, and its folder of checkpoints."""
 
     def __init__(self, folder: Path) -> None:
-        self.payload = Payload.from_json({
+        self.payload = JobConfig.from_json({
             "job_id": "j", "spec": parse_spec(SPEC).model_dump(mode="json"), "layout": {"dp_shard": 2},
             "nodes": [{"node_id": f"node-{n}", "name": f"n{n}", "address": "h", "ranks": 1} for n in range(2)],
             "storage_uri": f"file://{folder}/s", "datasets_uri": f"file://{folder}/d", "resume": None,

@@ -10,10 +10,10 @@ from regroup.service.policy.recovery.classify import Cause
 from regroup.service.policy.recovery.restore_source import Source
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.ports.cluster import SupervisorEvent
-from regroup.service.supervisor.event_log import Telling
+from regroup.service.supervisor.event_log import EventLog
 from regroup.service.supervisor.evidence import KEPT, Evidence
 from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generation_monitor import Watch
+from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.incidents import Incident
 from regroup.service.supervisor.journal import Journal
@@ -52,7 +52,7 @@ class Rig:
         places = ("h", "s", "file:///s", "file:///d")
         configs = {node: AgentConfig("j", "t", node, NAMES[node], *places) for node in answers}
         self.journal = Journal(records, "j")
-        self.telling = Telling(self.journal, 1, keeps_state=False)
+        self.telling = EventLog(self.journal, 1, keeps_state=False)
         self.evidence = Evidence(Gang(self.nodes, configs), self.telling, lambda generation: NAMES)
 
     async def incident(self, number: int) -> Incident:
@@ -69,7 +69,7 @@ class Rig:
         """The generation after an incident commits its first step."""
         incident.next_generation = incident.generation + 1
         formed = Generation(incident.next_generation, Layout(), (), Source("none"), "rank_exit")
-        await self.telling.trains(Watch(formed, first_step_s=9.0))
+        await self.telling.trains(GenerationMonitor(formed, first_step_s=9.0))
 
     async def told(self) -> list[SupervisorEvent]:
         return [event for event in await self.journal.since("", 0, 0) if event.type == "incident"]

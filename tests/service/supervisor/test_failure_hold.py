@@ -8,9 +8,9 @@ from regroup.service.ports.agents import AgentLostError
 from regroup.service.spec.job import parse_spec
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generations import GenerationLog
-from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.lifecycle import Life
+from regroup.service.supervisor.lifecycle import Lifecycle
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import Exited, Failed, Joined, Message
 from regroup.workers.contract.rank_error import ErrorClass, RankError
@@ -24,7 +24,7 @@ class Nodes:
 
     def __init__(self, says: Message) -> None:
         self.says = says
-        self.life: Life | None = None
+        self.life: Lifecycle | None = None
         self.calls: list[str] = []
         self.gone = False
 
@@ -51,18 +51,18 @@ class Nodes:
         return {"stuck": []} if method == "end" else {}
 
 
-def life(nodes: Nodes, records: Records, hold: str | None = "10m") -> tuple[Life, Journal]:
+def life(nodes: Nodes, records: Records, hold: str | None = "10m") -> tuple[Lifecycle, Journal]:
     spec = parse_spec({
         "name": "t", "workload": {"kind": "script", "entrypoint": "/train.py"}, "layout": {"dp": 2},
         "recovery": {"budgets": {"rank_exit": 0}}, "hold_on_failure": hold,
     })  # fmt: skip
-    payload = Payload.from_json({
+    payload = JobConfig.from_json({
         "job_id": "j", "spec": spec.model_dump(mode="json"), "layout": {"dp_shard": 2},
         "nodes": [{"node_id": f"node-{n}", "name": f"n{n}", "address": "h", "ranks": 1} for n in range(2)],
         "storage_uri": "file:///s", "datasets_uri": "file:///d",
     })  # fmt: skip
     journal = Journal(records, "j")
-    nodes.life = Life(payload, Gang(nodes, payload.agent_configs()), GenerationLog(records, "j"), journal)
+    nodes.life = Lifecycle(payload, Gang(nodes, payload.agent_configs()), GenerationLog(records, "j"), journal)
     return nodes.life, journal
 
 
@@ -70,7 +70,7 @@ async def told(journal: Journal, kind: str = "state") -> list[Mapping[str, Any]]
     return [event.data for event in await journal.since("", 0, 0) if event.type == kind]
 
 
-async def held(made: Life) -> "asyncio.Task[None]":
+async def held(made: Lifecycle) -> "asyncio.Task[None]":
     """Run until the job is held."""
     running = asyncio.ensure_future(made.run())
     async with asyncio.timeout(10):

@@ -7,19 +7,19 @@ import pytest
 
 from regroup.service.domain.states import Reason
 from regroup.service.ports.agents import AgentLostError
-from regroup.service.supervisor.intents import Intended
-from regroup.service.supervisor.outcomes import Moved, shape_of
-from regroup.service.supervisor.recovery import Ended
+from regroup.service.supervisor.intents import Intents
+from regroup.service.supervisor.outcomes import Relocated, shape_of
+from regroup.service.supervisor.recovery import Finished
 
 LAYOUT = {"dp_shard": 2}
 OWN, OTHERS = ([{"node_id": node, "ranks": 1} for node in names] for names in ("ab", "ac"))
 
 
-def intended() -> Intended:
-    return Intended({"a": "a", "b": "b"}, shape_of(OWN, LAYOUT))
+def intended() -> Intents:
+    return Intents({"a": "a", "b": "b"}, shape_of(OWN, LAYOUT))
 
 
-async def waits(wanted: Intended, **options: bool) -> tuple["asyncio.Task[Any]", asyncio.Event]:
+async def waits(wanted: Intents, **options: bool) -> tuple["asyncio.Task[Any]", asyncio.Event]:
     """A task that waits for work that does not end by itself, and what tells that the work was given up."""
     given_up = asyncio.Event()
 
@@ -54,7 +54,7 @@ async def test_a_job_that_is_to_end_waits_for_nothing(intents: dict[str, Any], r
     wanted = intended()
     waiting, given_up = await waits(wanted)
     assert wanted.take(intents)
-    with pytest.raises(Ended) as ended:
+    with pytest.raises(Finished) as ended:
         await waiting
     assert ended.value.reason is reason and given_up.is_set()
 
@@ -65,13 +65,13 @@ async def test_other_nodes_end_a_wait_unless_it_is_needed_before_one_goes_there(
     free, _ = await waits(wanted)
     needed, given_up = await waits(wanted, moved=False)
     assert wanted.take({"nodes": OTHERS})
-    with pytest.raises(Moved) as moved:
+    with pytest.raises(Relocated) as moved:
         await free
     assert moved.value.nodes == OTHERS
     await asyncio.sleep(0.01)
     assert not needed.done()
     wanted.take({"nodes": OTHERS, "cancel": True})
-    with pytest.raises(Ended):
+    with pytest.raises(Finished):
         await needed
     assert given_up.is_set()
 
@@ -86,4 +86,4 @@ async def test_that_there_is_no_spare_matters_only_while_a_node_is_lost() -> Non
         await waiting
     assert lost.value.node_id == "b"
     wanted.take({"no_spare": "all are busy", "nodes": OTHERS})
-    assert isinstance(wanted.stop(), Moved), "a node has come after all"
+    assert isinstance(wanted.stop(), Relocated), "a node has come after all"

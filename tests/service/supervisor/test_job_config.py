@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from regroup.service.domain.detectors import Detector
-from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.job_config import JobConfig
 
 BUILTIN = {"workload": {"kind": "builtin", "data": {"train": ["/data"]}},
            "training": {"global_batch": 2, "micro_batch": 1, "sequence": 8, "steps": 2}}  # fmt: skip
@@ -15,9 +15,9 @@ FUNCTION = {"workload": {"kind": "function", "function": "mine:train"},
             "training": {"global_batch": 2, "micro_batch": 1, "steps": 2}}  # fmt: skip
 
 
-def payload(spec: dict[str, Any], **more: Any) -> Payload:
+def payload(spec: dict[str, Any], **more: Any) -> JobConfig:
     """Of a job on one node."""
-    return Payload.from_json(
+    return JobConfig.from_json(
         {
             "job_id": "job",
             "spec": {"name": "job", **spec},

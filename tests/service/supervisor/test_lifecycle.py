@@ -9,7 +9,7 @@ import pytest
 
 from regroup.service.supervisor import recovery
 from regroup.service.supervisor.generations import GenerationLog
-from regroup.service.supervisor.liveness import Pulse
+from regroup.service.supervisor.liveness import Liveness
 from regroup.workers.contract.messages import Exited, Failed, StepRow, to_json
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from tests.support.memory_records import Records
@@ -166,7 +166,7 @@ async def test_a_node_silent_while_data_is_prepared_is_not_waited_for(monkeypatc
     nodes.stuck = "prepare_data"  # its tasks wait for a node that is gone
     made, journal = life(nodes, Records())
     monkeypatch.setattr("regroup.service.supervisor.liveness._LOOK_S", 0.001)
-    made._pulse = Pulse(count().__next__)  # a second passes at every look
+    made._pulse = Liveness(count().__next__)  # a second passes at every look
     await asyncio.wait_for(made.run(), 20)
     last = (await journal.since("", 0, 0))[-1]
     assert (last.data["state"], last.data["reason"]) == ("QUEUED", "released")

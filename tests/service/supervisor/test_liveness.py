@@ -1,11 +1,11 @@
 """Whose silence counts."""
 
-from regroup.service.supervisor.liveness import LOST_S, UNREPORTED_S, Pulse
+from regroup.service.supervisor.liveness import LOST_S, UNREPORTED_S, Liveness
 
 
 def test_only_those_that_are_expected_are_missed() -> None:
     now = [0.0]
-    pulse = Pulse(lambda: now[0])
+    pulse = Liveness(lambda: now[0])
     pulse.expect(["a", "b"])
     pulse.report("comes")  # it is made ready for a job that is not there yet
     found: list[str] = []
@@ -18,7 +18,7 @@ def test_only_those_that_are_expected_are_missed() -> None:
 
 def test_in_a_rehearsal_silence_may_go_unnoticed() -> None:
     now = [0.0]
-    pulse = Pulse(lambda: now[0], is_deaf=True)
+    pulse = Liveness(lambda: now[0], is_deaf=True)
     pulse.expect(["a"])
     now[0] = LOST_S + 1
     assert pulse.silent() == pulse.silent() == []
@@ -26,7 +26,7 @@ def test_in_a_rehearsal_silence_may_go_unnoticed() -> None:
 
 def test_signs_of_life_stand_in_for_reports_for_a_while() -> None:
     now = [0.0]
-    pulse = Pulse(lambda: now[0])
+    pulse = Liveness(lambda: now[0])
     pulse.expect(["late", "mute"])
     silent_s: dict[str, float] = {}
     while len(silent_s) < 2:
@@ -41,7 +41,7 @@ def test_signs_of_life_stand_in_for_reports_for_a_while() -> None:
 
 def test_whoever_was_asleep_hears_signs_and_reports_first() -> None:
     now = [0.0]
-    pulse = Pulse(lambda: now[0])
+    pulse = Liveness(lambda: now[0])
     pulse.expect(["a", "b"])
     now[0] = 3 * UNREPORTED_S
     assert pulse.silent() == []

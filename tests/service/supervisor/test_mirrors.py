@@ -12,8 +12,8 @@ from regroup.service.policy.recovery import mirror_memory
 from regroup.service.policy.recovery.restore_source import Source
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.supervisor.gang import Gang
-from regroup.service.supervisor.generation_monitor import Watch
-from regroup.service.supervisor.generations import Generation, Place
+from regroup.service.supervisor.generation_monitor import GenerationMonitor
+from regroup.service.supervisor.generations import Generation, RankPlace
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.mirrors import Mirrors
 from regroup.workers.contract.agent_config import AgentConfig
@@ -83,9 +83,9 @@ class Rig:
         self.mirrors = Mirrors(PAIRS, share, None, Gang(self.nodes, configs), self.journal)
         self.watch = self.generation(1)
 
-    def generation(self, number: int) -> Watch:
-        places = tuple(Place(rank, node, node, "h", 0, 0) for rank, node in enumerate(PAIRS))
-        return Watch(Generation(number, Layout(dp_shard=2), places, Source("none"), "start"))
+    def generation(self, number: int) -> GenerationMonitor:
+        places = tuple(RankPlace(rank, node, node, "h", 0, 0) for rank, node in enumerate(PAIRS))
+        return GenerationMonitor(Generation(number, Layout(dp_shard=2), places, Source("none"), "start"))
 
     def trains(self) -> None:
         number = self.watch.generation.number

@@ -4,8 +4,8 @@ from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import Reason
 from regroup.service.policy.detection.node_quarantine import Happening, fault_of
 from regroup.service.policy.recovery.restore_source import Source
-from regroup.service.supervisor.generation_monitor import Watch
-from regroup.service.supervisor.generations import Generation, Place
+from regroup.service.supervisor.generation_monitor import GenerationMonitor
+from regroup.service.supervisor.generations import Generation, RankPlace
 from regroup.workers.contract.messages import Exited, Note
 
 
@@ -13,9 +13,9 @@ def condition(what: str, message: str) -> Note:
     return Note(1, "condition", {"node": "n", "what": what, "message": message}, 1.0)
 
 
-def watch() -> Watch:
-    places = tuple(Place(rank, node, node, "h", 0, 0) for rank, node in enumerate("ab"))
-    return Watch(Generation(1, Layout(dp_shard=2), places, Source("none"), "start"))
+def watch() -> GenerationMonitor:
+    places = tuple(RankPlace(rank, node, node, "h", 0, 0) for rank, node in enumerate("ab"))
+    return GenerationMonitor(Generation(1, Layout(dp_shard=2), places, Source("none"), "start"))
 
 
 def test_a_rank_dies_of_the_device_that_its_nodes_driver_has_given_up() -> None:

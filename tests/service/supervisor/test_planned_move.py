@@ -11,9 +11,9 @@ import pytest
 from regroup.service.spec.job import parse_spec
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generations import GenerationLog
-from regroup.service.supervisor.job_config import Payload
+from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.lifecycle import Life
+from regroup.service.supervisor.lifecycle import Lifecycle
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import Done, Exited, Joined, Restored, StepRow
 from tests.support.memory_records import Records
@@ -115,7 +115,7 @@ class Rig:
 
     def __init__(self, spec: Mapping[str, Any] = SPEC, /, **payload: Any) -> None:
         self.nodes, self.records = Nodes(), Records()
-        self.payload = Payload.from_json({
+        self.payload = JobConfig.from_json({
             "job_id": "j", "spec": parse_spec(spec).model_dump(mode="json"), "layout": {"dp_shard": 2},
             "nodes": OLD, "storage_uri": "file:///s", "datasets_uri": "file:///d", **payload,
         })  # fmt: skip
@@ -124,7 +124,7 @@ class Rig:
     def begin(self, gang: Gang | None = None) -> None:
         """`gang`: of the life before, on the nodes of this one; without, its supervisor is another one."""
         self.gang, self.journal = gang or Gang(self.nodes, self.payload.agent_configs()), Journal(self.records, "j")
-        self.life = self.nodes.life = Life(self.payload, self.gang, GenerationLog(self.records, "j"), self.journal)
+        self.life = self.nodes.life = Lifecycle(self.payload, self.gang, GenerationLog(self.records, "j"), self.journal)
         self.running = asyncio.create_task(self.life.run())
 
     async def until(self, look: Any) -> Any:

@@ -3,30 +3,30 @@
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.recovery.restore_source import Source
 from regroup.service.ports.cluster import SupervisorEvent
-from regroup.service.supervisor.generations import Generation, Place
+from regroup.service.supervisor.generations import Generation, RankPlace
 from regroup.service.supervisor.journal import Journal
-from regroup.service.supervisor.straggler_monitor import Pacing
-from regroup.workers.contract.messages import Dwell
+from regroup.service.supervisor.straggler_monitor import StragglerMonitor
+from regroup.workers.contract.messages import RankActivity
 from tests.support.memory_records import Records
 
 
 def generation(number: int) -> Generation:
-    places = tuple(Place(rank, f"id-{rank}", f"node-{rank}", "10.0.0.1", 0, 0) for rank in range(3))
+    places = tuple(RankPlace(rank, f"id-{rank}", f"node-{rank}", "10.0.0.1", 0, 0) for rank in range(3))
     return Generation(number, Layout(dp_shard=3), places, Source("none"), "start")
 
 
-def works(*seconds: float, ready_s: float = 0.0) -> dict[int, Dwell]:
+def works(*seconds: float, ready_s: float = 0.0) -> dict[int, RankActivity]:
     """`ready_s`: of the last one."""
     last = len(seconds) - 1
     return {
-        rank: Dwell(20, "forward", 0.0, 0.0, 9, 0.1, 12, work_s, ready_s * (rank == last))
+        rank: RankActivity(20, "forward", 0.0, 0.0, 9, 0.1, 12, work_s, ready_s * (rank == last))
         for rank, work_s in enumerate(seconds)
     }
 
 
 def test_a_change_is_told_once_and_another_generation_begins_without_blame() -> None:
     told: list[SupervisorEvent] = []
-    pacing = Pacing(Journal(Records(), "j", on_event=told.append))
+    pacing = StragglerMonitor(Journal(Records(), "j", on_event=told.append))
     slow, even = works(0.1, 0.1, 0.3), works(0.1, 0.1, 0.1)
     for seen in ({}, slow, slow, even, even, slow):
         pacing.look(generation(1), seen)
@@ -40,14 +40,16 @@ def test_a_change_is_told_once_and_another_generation_begins_without_blame() -> 
 
 def test_in_a_rehearsal_nobody_may_be_named() -> None:
     told: list[SupervisorEvent] = []
-    Pacing(Journal(Records(), "j", on_event=told.append), is_off=True).look(generation(1), works(0.1, 0.1, 0.3))
+    StragglerMonitor(Journal(Records(), "j", on_event=told.append), is_off=True).look(
+        generation(1), works(0.1, 0.1, 0.3)
+    )
     assert told == []
 
 
 def test_a_node_that_is_crowded_for_a_while_is_not_worth_a_word() -> None:
     told: list[SupervisorEvent] = []
     now_s = iter(range(0, 1000, 20))
-    pacing = Pacing(Journal(Records(), "j", on_event=told.append), clock=lambda: float(next(now_s)))
+    pacing = StragglerMonitor(Journal(Records(), "j", on_event=told.append), clock=lambda: float(next(now_s)))
     crowded, even = works(0.1, 0.1, 0.1, ready_s=0.2), works(0.1, 0.1, 0.1)
     for seen in (even, crowded, crowded, even, crowded, crowded):
         pacing.look(generation(1), seen)

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from regroup.workers.agent.checkpoints import Saving
+from regroup.workers.agent.checkpoints import CheckpointSaver
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.storage.fsspec_storage import StorageError, StorageUnavailable
 
 
 @pytest.fixture
-def saving(tmp_path: Path) -> Saving:
+def saving(tmp_path: Path) -> CheckpointSaver:
     storage = f"file://{tmp_path}/storage"
     config = AgentConfig("job", "t", "n", "n", "127.0.0.1", "s", storage, f"{storage}/datasets")
-    return Saving(config, tmp_path / "scratch", BufferPool(), lambda kind, data: None)
+    return CheckpointSaver(config, tmp_path / "scratch", BufferPool(), lambda kind, data: None)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def checkpoint(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_checkpoint_is_fetched_whole(saving: Saving, checkpoint: Path) -> None:
+def test_a_checkpoint_is_fetched_whole(saving: CheckpointSaver, checkpoint: Path) -> None:
     assert (saving.fetch(str(checkpoint)) / "shard").read_bytes() == b"state"
 
 
@@ -44,7 +44,7 @@ def test_a_checkpoint_is_fetched_whole(saving: Saving, checkpoint: Path) -> None
     ],
 )
 def test_a_damaged_checkpoint_is_refused_by_name(
-    saving: Saving, checkpoint: Path, file: str, content: bytes | None, words: str
+    saving: CheckpointSaver, checkpoint: Path, file: str, content: bytes | None, words: str
 ) -> None:
     if content is None:
         (checkpoint / file).unlink()
@@ -54,7 +54,7 @@ def test_a_damaged_checkpoint_is_refused_by_name(
         saving.fetch(str(checkpoint))
 
 
-def test_storage_that_is_away_says_nothing_against_a_checkpoint(saving: Saving, checkpoint: Path) -> None:
+def test_storage_that_is_away_says_nothing_against_a_checkpoint(saving: CheckpointSaver, checkpoint: Path) -> None:
     uri, folder = str(checkpoint), checkpoint.parent
     away = folder.rename(folder.with_name("away"))
     with pytest.raises(StorageUnavailable, match=uri):
@@ -67,7 +67,7 @@ def test_storage_that_is_away_says_nothing_against_a_checkpoint(saving: Saving, 
     assert (saving.fetch(uri) / "shard").read_bytes() == b"state"
 
 
-def test_a_scan_of_storage_that_is_away_is_not_empty(saving: Saving, checkpoint: Path) -> None:
+def test_a_scan_of_storage_that_is_away_is_not_empty(saving: CheckpointSaver, checkpoint: Path) -> None:
     storage = checkpoint.parent.parent
     assert [item["uri"] for item in saving.manifests()] == [f"file://{checkpoint}"]
     away = storage.rename(storage.with_name("away"))
@@ -79,7 +79,7 @@ def test_a_scan_of_storage_that_is_away_is_not_empty(saving: Saving, checkpoint:
     away.rename(storage)
 
 
-def test_logs_of_this_job_alone_are_archived(saving: Saving, tmp_path: Path) -> None:
+def test_logs_of_this_job_alone_are_archived(saving: CheckpointSaver, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
     for name in ("regroup-t-job-g1-rank0.out", "regroup-t-other-g2-rank0.out"):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from regroup.workers.agent import exec_sessions
-from regroup.workers.agent.exec_sessions import ExecutionRefused
-from regroup.workers.agent.job_host import Host
+from regroup.workers.agent.exec_sessions import ExecRefused
+from regroup.workers.agent.job_host import JobHost
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import Join, Restore
 from tests.support.served import called
@@ -29,7 +29,7 @@ if sys.argv[2] == "stay":
 
 
 @pytest.fixture
-async def host(tmp_path: Path) -> AsyncIterator[Host]:
+async def host(tmp_path: Path) -> AsyncIterator[JobHost]:
     """A node on which ranks 2 and 3 of a script were formed."""
 
     async def never(due: Any) -> bool:
@@ -40,7 +40,7 @@ async def host(tmp_path: Path) -> AsyncIterator[Host]:
         storage_uri=f"file://{tmp_path}/storage", datasets_uri=f"file://{tmp_path}/datasets", log_dir=str(tmp_path),
         env={"MINE": "1", "PATH": "/usr/bin:/bin"},
     )  # fmt: skip
-    host = Host(config, never, lambda: None)
+    host = JobHost(config, never, lambda: None)
     await host.prepare()
     for local in range(2):
         join = Join(
@@ -52,14 +52,14 @@ async def host(tmp_path: Path) -> AsyncIterator[Host]:
     await host.close()
 
 
-async def begin(host: Host, *command: str, rank: int = 3, timeout_s: float | None = None, stdin: bytes = b"") -> str:
+async def begin(host: JobHost, *command: str, rank: int = 3, timeout_s: float | None = None, stdin: bytes = b"") -> str:
     key = uuid.uuid4().hex
     order = {"key": key, "rank": rank, "command": list(command), "timeout_s": timeout_s, "stdin": stdin}
     await host.executions.start(host.zygote(), order, host.places.get(rank))
     return key
 
 
-async def read(host: Host, key: str) -> tuple[dict[str, bytes], dict[str, Any]]:
+async def read(host: JobHost, key: str) -> tuple[dict[str, bytes], dict[str, Any]]:
     """All that a command writes, by stream, and how it ended."""
     found = {"stdout": b"", "stderr": b""}
     while True:
@@ -70,7 +70,7 @@ async def read(host: Host, key: str) -> tuple[dict[str, bytes], dict[str, Any]]:
             return found, reply["ended"]
 
 
-async def run(host: Host, *command: str, **options: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
+async def run(host: JobHost, *command: str, **options: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
     return await asyncio.wait_for(read(host, await begin(host, *command, **options)), 30)
 
 
@@ -82,7 +82,7 @@ async def gone(title: str) -> None:
         await asyncio.sleep(0.02)
 
 
-async def started(host: Host, key: str) -> None:
+async def started(host: JobHost, key: str) -> None:
     heard = b""
     while heard != b"started\n":
         reply = await host.executions.read(key, 100, 10.0)
@@ -90,7 +90,7 @@ async def started(host: Host, key: str) -> None:
         assert reply["ended"] is None
 
 
-async def test_a_command_runs_where_the_rank_runs_and_says_how_it_ended(host: Host, tmp_path: Path) -> None:
+async def test_a_command_runs_where_the_rank_runs_and_says_how_it_ended(host: JobHost, tmp_path: Path) -> None:
     told = "import os, sys; print(sys.executable, os.getcwd(), *(os.environ[name] for name in sys.argv[1:]));"
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "REGROUP_GENERATION", "REGROUP_DEVICE_INDEX", "MINE")
     found, ended = await run(host, "python", "-c", told + "sys.stderr.write('bad'); sys.exit(3)", *names)
@@ -103,25 +103,25 @@ async def test_a_command_runs_where_the_rank_runs_and_says_how_it_ended(host: Ho
     assert ended["code"] == -15
 
 
-async def test_bytes_go_in_and_come_out_as_they_are(host: Host) -> None:
+async def test_bytes_go_in_and_come_out_as_they_are(host: JobHost) -> None:
     data = bytes(range(256)) * 1000
     found, ended = await run(host, "cat", stdin=data)
     assert found["stdout"] == data and ended["code"] == 0
     assert (await run(host, "cat"))[0]["stdout"] == b""
 
 
-async def test_what_cannot_run_is_told_as_by_a_shell(host: Host, tmp_path: Path) -> None:
+async def test_what_cannot_run_is_told_as_by_a_shell(host: JobHost, tmp_path: Path) -> None:
     found, ended = await run(host, "no-such-command")
     assert ended["code"] == 127 and b"cannot run 'no-such-command' on this node: No such file" in found["stderr"]
     assert (await run(host, str(tmp_path)))[1]["code"] == 126
-    with pytest.raises(ExecutionRefused, match="rank 0"):
+    with pytest.raises(ExecRefused, match="rank 0"):
         await begin(host, "true", rank=0)
-    with pytest.raises(ExecutionRefused, match="no command"):
+    with pytest.raises(ExecRefused, match="no command"):
         await host.executions.read("unknown", 1, 0)
 
 
 @pytest.mark.parametrize("how", ["exit", "timeout", "end", "close"])
-async def test_all_it_started_ends_with_it_however_it_detached(host: Host, how: str) -> None:
+async def test_all_it_started_ends_with_it_however_it_detached(host: JobHost, how: str) -> None:
     title = f"left-{uuid.uuid4().hex}"
     stay = "leave" if how == "exit" else "stay"
     key = await begin(host, "python", "-c", LEAKS, title, stay, timeout_s=2.0 if how == "timeout" else None)
@@ -139,7 +139,7 @@ async def test_all_it_started_ends_with_it_however_it_detached(host: Host, how: 
     await gone(title)
 
 
-async def test_a_kill_of_ranks_meets_neither_it_nor_what_it_forks(host: Host) -> None:
+async def test_a_kill_of_ranks_meets_neither_it_nor_what_it_forks(host: JobHost) -> None:
     forks = "i=0; while [ $i -lt 400 ]; do (exec /bin/true) || echo lost; i=$((i+1)); done; echo done"
     key = await begin(host, "sh", "-c", forks)
     reading = asyncio.ensure_future(read(host, key))
@@ -154,7 +154,7 @@ async def test_a_kill_of_ranks_meets_neither_it_nor_what_it_forks(host: Host) ->
     assert kills > 10
 
 
-async def test_output_that_nobody_reads_waits_in_the_command(host: Host) -> None:
+async def test_output_that_nobody_reads_waits_in_the_command(host: JobHost) -> None:
     size = 100_000_000
     key = await begin(host, "head", "-c", str(size), "/dev/zero")
     (execution,) = host.executions._known.values()
@@ -171,7 +171,7 @@ async def test_output_that_nobody_reads_waits_in_the_command(host: Host) -> None
     assert total + sum(len(data) for _, data in reply["pieces"]) == size and reply["ended"]["code"] == 0
 
 
-async def test_without_a_reader_it_ends(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_reader_it_ends(host: JobHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exec_sessions, "UNREAD_S", 0.3)
     title = f"left-{uuid.uuid4().hex}"
     key = await begin(host, "python", "-c", LEAKS, title, "stay")
@@ -179,7 +179,7 @@ async def test_without_a_reader_it_ends(host: Host, monkeypatch: pytest.MonkeyPa
     await gone(title)
 
 
-async def test_what_its_zygote_leaves_is_ended_with_the_ranks(host: Host) -> None:
+async def test_what_its_zygote_leaves_is_ended_with_the_ranks(host: JobHost) -> None:
     title = f"left-{uuid.uuid4().hex}"
     key = await begin(host, "python", "-c", LEAKS, title, "stay")
     await started(host, key)
@@ -193,7 +193,7 @@ async def test_what_its_zygote_leaves_is_ended_with_the_ranks(host: Host) -> Non
     assert (await run(host, "true"))[1]["code"] == 0, "on the next zygote"
 
 
-async def test_commands_that_were_left_take_nobodys_place(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_commands_that_were_left_take_nobodys_place(host: JobHost, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(exec_sessions.MOST):
         await begin(host, "true")
     monkeypatch.setattr(exec_sessions, "UNREAD_S", 0.1)
@@ -203,9 +203,9 @@ async def test_commands_that_were_left_take_nobodys_place(host: Host, monkeypatc
     assert (await run(host, "echo", "a"))[0]["stdout"] == b"a\n"
 
 
-async def test_no_more_run_at_once_than_a_node_bears(host: Host) -> None:
+async def test_no_more_run_at_once_than_a_node_bears(host: JobHost) -> None:
     keys = [await begin(host, "sleep", "100") for _ in range(exec_sessions.MOST)]
-    with pytest.raises(ExecutionRefused, match="8 commands"):
+    with pytest.raises(ExecRefused, match="8 commands"):
         await begin(host, "true")
     host.executions.end(keys[0])
     assert (await run(host, "true"))[1]["code"] == 0

@@ -3,8 +3,8 @@
 import asyncio
 import socket
 
-from regroup.service.supervisor.heartbeat_listener import Heartbeats as Heard
-from regroup.workers.agent.heartbeat_sender import Heartbeats
+from regroup.service.supervisor.heartbeat_listener import HeartbeatListener as Heard
+from regroup.workers.agent.heartbeat_sender import HeartbeatSender
 from regroup.workers.contract.heartbeat import Listener
 
 HOST = "127.0.0.1"
@@ -34,7 +34,7 @@ async def test_signs_arrive_until_the_aim_is_another() -> None:
     await first.listen(HOST)
     await second.listen(HOST)
     assert first.listener is not None and second.listener is not None
-    sender = Heartbeats()
+    sender = HeartbeatSender()
     sending = asyncio.create_task(sender.send())
     try:
         sender.aim("node a", None)
@@ -96,7 +96,7 @@ async def test_a_supervisor_that_comes_back_where_nobody_was_is_heard() -> None:
     left = listens.listener
     assert left is not None
     listens.close()
-    sender = Heartbeats()
+    sender = HeartbeatSender()
     sender.aim("a", left.to_json())
     sending = asyncio.create_task(sender.send())
     await asyncio.sleep(0)  # the first is sent, and refused

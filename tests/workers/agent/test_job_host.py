@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from regroup.workers.agent.job_host import STORE_RANK, ZYGOTE_RANK, Host, StaleGeneration
+from regroup.workers.agent.job_host import STORE_RANK, ZYGOTE_RANK, JobHost, StaleGeneration
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import Done, Exited, Failed, FaultDue, Join, Message, Note, Restore, from_json
 from regroup.workers.os.procfs import is_zombie
@@ -42,7 +42,7 @@ class Node:
 
     def __init__(self, config: AgentConfig) -> None:
         self.messages: list[Message] = []
-        self.host = Host(config, self._grant, self._take)
+        self.host = JobHost(config, self._grant, self._take)
 
     async def _grant(self, due: FaultDue) -> bool:
         return True

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from regroup.workers.contract.messages import Phase
-from regroup.workers.contract.progress_page import Progress, new_page
+from regroup.workers.contract.progress_page import ProgressPage, new_page
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_the_longest_of_late_is_usual_but_not_the_first_time(clock: list[float]) -> None:
     page = new_page()
-    rank, agent = Progress(page), Progress(page)
+    rank, agent = ProgressPage(page), ProgressPage(page)
     for took_s in (60.0, 2.0, 1.0):
         rank.set(1, Phase.FORWARD)
         clock[0] += took_s
@@ -31,7 +31,7 @@ def test_the_longest_of_late_is_usual_but_not_the_first_time(clock: list[float])
 
 
 def test_one_slow_time_is_forgotten(clock: list[float]) -> None:
-    rank = Progress(new_page())
+    rank = ProgressPage(new_page())
     for step, took_s in enumerate([1.0, 100.0, *[1.0] * 500]):
         rank.set(step, Phase.FORWARD)
         clock[0] += took_s

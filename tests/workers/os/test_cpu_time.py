@@ -9,7 +9,7 @@ import time
 import pytest
 
 from regroup.workers.contract.messages import Phase
-from regroup.workers.contract.progress_page import Progress, new_page
+from regroup.workers.contract.progress_page import ProgressPage, new_page
 from regroup.workers.os import cpu_time
 
 
@@ -21,7 +21,7 @@ def compute(seconds: float) -> None:
 
 def test_computing_is_work_and_waiting_is_not() -> None:
     page = new_page()
-    rank, agent = Progress(page), Progress(page)
+    rank, agent = ProgressPage(page), ProgressPage(page)
     for step in range(1, 8):
         rank.set(step, Phase.FORWARD)
         compute(0.03)
@@ -35,7 +35,7 @@ def test_computing_is_work_and_waiting_is_not() -> None:
 def test_waiting_for_a_processor_is_told_apart_from_work() -> None:
     """This process and its rivals are kept to one processor: each has a part of it."""
     allowed = os.sched_getaffinity(0)
-    rank, rivals = Progress(new_page()), list[subprocess.Popen[bytes]]()
+    rank, rivals = ProgressPage(new_page()), list[subprocess.Popen[bytes]]()
     try:
         os.sched_setaffinity(0, {min(allowed)})
         rivals += [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
@@ -52,7 +52,7 @@ def test_waiting_for_a_processor_is_told_apart_from_work() -> None:
 
 
 def test_only_the_newest_steps_count() -> None:
-    rank = Progress(new_page())
+    rank = ProgressPage(new_page())
     for step in range(1, 40):
         rank.set(step, Phase.FORWARD)
         compute(0.02 if step < 20 else 0.0)
@@ -61,7 +61,7 @@ def test_only_the_newest_steps_count() -> None:
 
 
 def test_a_step_that_another_thread_ends_is_left_out() -> None:
-    rank = Progress(new_page())
+    rank = ProgressPage(new_page())
     for step in (1, 2):
         compute(0.01)
         rank.set(step, Phase.FORWARD)
@@ -74,7 +74,7 @@ def test_a_step_that_another_thread_ends_is_left_out() -> None:
 def test_a_thread_that_worked_more_and_waited_less_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     accounts = iter([(1.0, 1.0), (1.2, 1.1), (5.0, 0.3)])
     monkeypatch.setattr(cpu_time, "spent_s", lambda: next(accounts))
-    rank = Progress(new_page())
+    rank = ProgressPage(new_page())
     for step in (1, 2, 3):
         rank.set(step, Phase.FORWARD)
     assert rank.pace.read() == (1, pytest.approx(0.2), pytest.approx(0.1))

@@ -24,11 +24,11 @@ time.sleep(1000)
 """
 ROOT = """
 import subprocess, sys
-from regroup.workers.agent import killing, processes
-processes.become_subreaper()
+from regroup.workers.os import kill_tree, procfs
+procfs.become_subreaper()
 subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]])
 sys.stdin.readline()
-print(killing.kill_subtree(__import__("os").getpid(), frozenset(), 5.0), flush=True)
+print(kill_tree.kill_subtree(__import__("os").getpid(), frozenset(), 5.0), flush=True)
 sys.stdin.readline()
 """
 
@@ -46,21 +46,21 @@ while True:
 """
 LOOKS_ONLY = """
 import os, subprocess, sys, time
-from regroup.workers.agent import killing, processes
-processes.become_subreaper()
+from regroup.workers.os import kill_tree, procfs
+procfs.become_subreaper()
 subprocess.Popen([sys.executable, "-c", sys.argv[1]])
-while len(processes.descendants(os.getpid())) < 20:
+while len(procfs.descendants(os.getpid())) < 20:
     time.sleep(0.01)
 
 def living():
     while True:
-        children = processes.children(os.getpid())
-        found = [pid for pid in children if processes.exit_code(pid) is None]
-        if found or children == processes.children(os.getpid()):
+        children = procfs.children(os.getpid())
+        found = [pid for pid in children if procfs.exit_code(pid) is None]
+        if found or children == procfs.children(os.getpid()):
             return found
 
-print(killing.kill_subtree(os.getpid(), frozenset(), 5.0, living), living())
-print({processes.is_zombie(pid) for pid in processes.descendants_by_scan(os.getpid())})
+print(kill_tree.kill_subtree(os.getpid(), frozenset(), 5.0, living), living())
+print({procfs.is_zombie(pid) for pid in procfs.descendants_by_scan(os.getpid())})
 """
 
 

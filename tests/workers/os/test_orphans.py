@@ -40,8 +40,8 @@ def test_all_that_a_dead_agent_left_on_this_node_is_ended(
     others: dict[str, subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
     # A successor has none of these below itself: it asks from a process of its own.
-    asks = "import sys; from pathlib import Path; from regroup.workers.agent import remains; "
-    asks += "print(remains.end_remains(Path(sys.argv[1])))"
+    asks = "import sys; from pathlib import Path; from regroup.workers.os import orphans; "
+    asks += "print(orphans.end_remains(Path(sys.argv[1])))"
     command = [sys.executable, "-c", asks, str(tmp_path / "regroup-j-node1")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"

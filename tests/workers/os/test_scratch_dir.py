@@ -54,7 +54,7 @@ def test_a_folder_that_was_made_anew_while_it_was_looked_at_stays(old: Path, mon
         held.append(scratch_dir.make(folder))
         return False
 
-    monkeypatch.setattr(scratch_dir.remains, "in_use", meanwhile)
+    monkeypatch.setattr(scratch_dir.orphans, "in_use", meanwhile)
     assert scratch_dir.sweep(old.parent) == [] and old.exists()
     assert list(old.iterdir()) == []
     os.close(held[0])

@@ -14,7 +14,7 @@ from regroup.workers.os import stacks
 PROGRAM = """
 import ctypes, sys, threading, time
 from pathlib import Path
-from regroup.workers.agent import stacks
+from regroup.workers.os import stacks
 
 first_ready = threading.Event()
 

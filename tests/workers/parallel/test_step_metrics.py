@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from regroup.workers.parallel.block_costs import step_flops
-from regroup.workers.parallel.step_metrics import Meter
+from regroup.workers.parallel.step_metrics import StepMeter
 
 CPU = torch.device("cpu")
 
 
-def meter(rank: int = 0, world_size: int = 1) -> Meter:
-    return Meter(CPU, torch.float32, rank, world_size)
+def meter(rank: int = 0, world_size: int = 1) -> StepMeter:
+    return StepMeter(CPU, torch.float32, rank, world_size)
 
 
 def work(seconds: float) -> None:
@@ -41,9 +41,9 @@ def test_waiting_is_what_was_not_work() -> None:
 
 _PEAKS = """
 import torch
-from regroup.workers.parallel.step_metrics import Meter
+from regroup.workers.parallel.step_metrics import StepMeter
 
-one, size = Meter(torch.device("cpu"), torch.float32, 0, 1), 128 << 20
+one, size = StepMeter(torch.device("cpu"), torch.float32, 0, 1), 128 << 20
 
 def peak(held_bytes):
     one.begin()

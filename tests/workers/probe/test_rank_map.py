@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from regroup.workers.probe.rank_map import Ground, rounds
+from regroup.workers.probe.rank_map import RankMap, rounds
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 7, 12])
@@ -28,12 +28,12 @@ def test_one_node_meets_nobody() -> None:
 
 
 def test_devices_meet_those_at_the_same_place_of_the_other_node() -> None:
-    ground = Ground.of([0, 0, 0, 1, 1, 2, 2, 2])
+    ground = RankMap.of([0, 0, 0, 1, 1, 2, 2, 2])
     assert ground.nodes == ((0, 1, 2), (3, 4), (5, 6, 7)) and ground.lanes == 2
     assert [ground.partner(rank, [(0, 2)]) for rank in range(8)] == [5, 6, None, None, None, 0, 1, None]
 
 
 def test_rings_go_through_all_ranks_or_those_of_a_node() -> None:
-    ground = Ground.of([0, 1, 0, 2])
+    ground = RankMap.of([0, 1, 0, 2])
     assert [ground.ring(rank, inside=False) for rank in range(4)] == [(3, 2), (2, 3), (0, 1), (1, 0)]
     assert [ground.ring(rank, inside=True) for rank in range(4)] == [(2, 2), None, (0, 0), None]

@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 
 from regroup.workers.contract.error_classes import LossSpikeError, classify
 from regroup.workers.contract.rank_error import ErrorClass
-from regroup.workers.rank.loss_spikes import LOSS, NORM, Spikes, limit_of_losses, limit_of_norms
+from regroup.workers.rank.loss_spikes import LOSS, NORM, LossSpikes, limit_of_losses, limit_of_norms
 
 EVEN = [2.0 + 0.01 * (step % 5) for step in range(30)]
 
 
-def after(losses: list[float], do: str = "warn", norms: list[float] | None = None) -> Spikes:
-    spikes = Spikes({"loss_spike": {"do": do}})
+def after(losses: list[float], do: str = "warn", norms: list[float] | None = None) -> LossSpikes:
+    spikes = LossSpikes({"loss_spike": {"do": do}})
     for number, loss in enumerate(losses):
         assert spikes.look(number + 1, loss, norms[number] if norms else None) == []
     return spikes
 
 
-def messages(spikes: Spikes, step: int, loss: float | None, norm: float | None = None) -> list[str]:
+def messages(spikes: LossSpikes, step: int, loss: float | None, norm: float | None = None) -> list[str]:
     return [told["message"] for told in spikes.look(step, loss, norm)]
 
 
@@ -75,17 +75,17 @@ def test_the_step_is_to_be_done_once_more_and_goes_on_as_it_comes_out(do: str) -
     assert classify(told.value) is ErrorClass.LOSS_SPIKE
     assert told.value.details == {"step": 31, "of": LOSS, "value": 9.0, "limit": 2.525}
     known = {"loss_spike": {"do": do, "known": [(31, LOSS, 2.525)]}}
-    assert messages(Spikes(known), 31, 2.02) == []
-    again = Spikes(known)
+    assert messages(LossSpikes(known), 31, 2.02) == []
+    again = LossSpikes(known)
     (said,) = messages(again, 31, 9.0)
     assert "It came out so again, from the same state" in said
     assert messages(again, 32, 8.0) == []
 
 
 def test_switched_off_nobody_looks() -> None:
-    spikes = Spikes({"loss_spike": {"do": "off"}})
+    spikes = LossSpikes({"loss_spike": {"do": "off"}})
     assert [messages(spikes, step, loss, 1.0) for step, loss in enumerate([*EVEN, 9.0])] == [[]] * 31
-    assert messages(Spikes({}), 1, 9.0) == []
+    assert messages(LossSpikes({}), 1, 9.0) == []
 
 
 @settings(max_examples=25, deadline=None)

@@ -15,7 +15,7 @@ from tests.support.forked_process import forking
 
 FORKS = """
 import json, os, socket, sys
-from regroup.workers.rank import rank
+from regroup.workers.rank import main
 from regroup.workers.contract.progress_page import new_page
 
 for line in sys.stdin:
@@ -25,7 +25,7 @@ for line in sys.stdin:
         ours.close()
         for number, path in ((1, "out"), (2, "err")):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-        code = rank.main([theirs.fileno(), new_page(), os.open(os.devnull, os.O_RDONLY)])
+        code = main.main([theirs.fileno(), new_page(), os.open(os.devnull, os.O_RDONLY)])
         sys.stdout.flush()
         os._exit(code)
     theirs.close()

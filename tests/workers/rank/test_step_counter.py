@@ -10,13 +10,13 @@ from torch import nn
 from torch.optim import Optimizer, optimizer
 
 from regroup.workers.contract.messages import FaultDue, FaultGranted, Join, Message, Phase, Restore, Restored, StepRow
-from regroup.workers.contract.progress_page import Progress, new_page
+from regroup.workers.contract.progress_page import ProgressPage, new_page
 from regroup.workers.rank.agent_channel import Channel
-from regroup.workers.rank.step_counter import StepCount
+from regroup.workers.rank.step_counter import StepCounter
 
 
 class Agent:
-    """What is said to the agent; grants no fault."""
+    """What is said to the agent; reservations no fault."""
 
     def __init__(self) -> None:
         self.heard: list[Message] = []
@@ -40,12 +40,12 @@ def no_hooks_left() -> Iterator[None]:
         hooks.clear()
 
 
-def counting(*, rank: int = 0, reached: int = 0, faults: Any = ()) -> tuple[StepCount, Agent, Progress]:
-    agent, progress = Agent(), Progress(new_page())
+def counting(*, rank: int = 0, reached: int = 0, faults: Any = ()) -> tuple[StepCounter, Agent, ProgressPage]:
+    agent, progress = Agent(), ProgressPage(new_page())
     join = Join(
         "j", 2, rank, 2, rank, 2, 0, 1, {}, "cpu", "h", 1, Restore("none", reached), "script:x", {"faults": faults}
     )
-    count = StepCount(join, cast(Channel, agent), progress)
+    count = StepCounter(join, cast(Channel, agent), progress)
     count.begin()
     return count, agent, progress
 

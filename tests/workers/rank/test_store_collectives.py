@@ -7,10 +7,10 @@ from typing import Any
 from torch.distributed import TCPStore
 
 from regroup.workers.contract.messages import Join, Restore
-from regroup.workers.rank.store_collectives import Meeting
+from regroup.workers.rank.store_collectives import StoreCollectives
 
 
-def together(work: Callable[[Meeting, int], Any], *, ranks: int = 3) -> tuple[list[Any], int]:
+def together(work: Callable[[StoreCollectives, int], Any], *, ranks: int = 3) -> tuple[list[Any], int]:
     """What each rank returns, and how many keys are in the store then."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
@@ -18,14 +18,14 @@ def together(work: Callable[[Meeting, int], Any], *, ranks: int = 3) -> tuple[li
         join = Join(
             "j", 1, rank, ranks, rank, ranks, 0, 1, {}, "cpu", "127.0.0.1", store.port, Restore("none"), "", {}
         )  # fmt: skip
-        return work(Meeting(join, "test"), rank)
+        return work(StoreCollectives(join, "test"), rank)
 
     with ThreadPoolExecutor(ranks) as pool:
         return list(pool.map(one, range(ranks))), store.num_keys()
 
 
 def test_everybody_hears_rank_0_and_rank_0_hears_everybody() -> None:
-    def work(meeting: Meeting, rank: int) -> Any:
+    def work(meeting: StoreCollectives, rank: int) -> Any:
         return meeting.hear(b"%d" % rank), meeting.gather(b"%d" % rank), meeting.hear(b"" if rank == 0 else b"x")
 
     (zero, *others), _ = together(work)
@@ -36,7 +36,7 @@ def test_everybody_hears_rank_0_and_rank_0_hears_everybody() -> None:
 def test_nobody_goes_on_before_the_last_has_come_and_nothing_piles_up() -> None:
     come: list[int] = []
 
-    def work(meeting: Meeting, rank: int) -> list[int]:
+    def work(meeting: StoreCollectives, rank: int) -> list[int]:
         seen: list[int] = []
         for _ in range(50):
             come.append(rank)
@@ -51,7 +51,7 @@ def test_nobody_goes_on_before_the_last_has_come_and_nothing_piles_up() -> None:
 
 
 def test_one_rank_alone_needs_nobody() -> None:
-    def work(meeting: Meeting, rank: int) -> Any:
+    def work(meeting: StoreCollectives, rank: int) -> Any:
         meeting.wait()
         return meeting.hear(b"a"), meeting.gather(b"b")
 

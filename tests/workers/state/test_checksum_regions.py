@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from regroup.workers.state import checksum_regions
-from regroup.workers.state.buffer_layout import HEADER_BYTES, Entry, Plan
+from regroup.workers.state.buffer_layout import HEADER_BYTES, BufferLayout, Entry
 from regroup.workers.state.checksum_regions import MOST, Group, Region
 from regroup.workers.state.shard_buffer import ShardBuffer
 
@@ -14,17 +14,17 @@ SHARED = "00" * 7 + "aa"
 HALF = "00" * 7 + "bb"
 
 
-def plan_of(rank: int, sizes: Sequence[int] = (40, 7, 100, 64)) -> Plan:
+def plan_of(rank: int, sizes: Sequence[int] = (40, 7, 100, 64)) -> BufferLayout:
     """`w` and `b` are held by three ranks, `n` by ranks 0 and 1, `own` by each alone."""
     entries = [
         Entry(name, "uint8", (size,), (0,), (size,), size)
         for name, size in zip(("w", "own", "n", "b"), sizes, strict=True)
     ]
     groups = {name: Group(SHARED, rank, 3) for name in ("w", "b")}
-    return Plan(entries, groups if rank == 2 else {**groups, "n": Group(HALF, rank, 2)})
+    return BufferLayout(entries, groups if rank == 2 else {**groups, "n": Group(HALF, rank, 2)})
 
 
-def written(plan: Plan, own: int, *, buffer: ShardBuffer | None = None, wrong: str = "") -> ShardBuffer:
+def written(plan: BufferLayout, own: int, *, buffer: ShardBuffer | None = None, wrong: str = "") -> ShardBuffer:
     buffer = buffer or ShardBuffer(os.memfd_create("region"))
     buffer.begin(plan, {"rank": own}, generation=1, step=own, rank=own, world_size=3, layout_hash="x")
     for entry in plan.entries:

@@ -13,7 +13,7 @@ from regroup.workers.contract.error_classes import classify
 from regroup.workers.contract.messages import Join, Restore
 from regroup.workers.contract.rank_error import ErrorClass
 from regroup.workers.parallel.mesh import Alike, alike_in, holders_of
-from regroup.workers.state.replica_check import Compared, Odd, compared_by, error_of, find_odd
+from regroup.workers.state.replica_check import ReplicaComparison, ReplicaOutlier, compared_by, error_of, find_odd
 
 LAYOUT = {"pp": 2, "dp_replicate": 2, "dp_shard": 2, "tp": 2}
 RANK = 13  # stage 1, replica 0, shard 1 ... of sixteen ranks: 1·8 + 1·4 + 0·2 + 1
@@ -45,7 +45,7 @@ def test_holders_are_those_that_differ_in_no_split_axis(stage: object) -> None:
 
 
 def test_groups_tell_parameters_from_optimizer_state_and_leave_out_what_may_differ(stage: object) -> None:
-    compared = Compared(RANK, alike_in(LAYOUT, RANK, 16), None)
+    compared = ReplicaComparison(RANK, alike_in(LAYOUT, RANK, 16), None)
     split = spread(stage, Replicate(), Shard(0), Shard(1))
     groups = compared.groups({
         "a.weight": split,
@@ -62,7 +62,7 @@ def test_groups_tell_parameters_from_optimizer_state_and_leave_out_what_may_diff
 
 
 def test_ranks_that_hold_other_tensors_are_in_other_groups() -> None:
-    compared = Compared(0, Alike(0, 2), None)
+    compared = ReplicaComparison(0, Alike(0, 2), None)
     one = compared.groups({"w": torch.zeros(3), "optim.w.step": torch.zeros(())})
     other = compared.groups({"w": torch.zeros(3), "optim.v.step": torch.zeros(())})
     assert one["w"] == other["w"]
@@ -79,9 +79,9 @@ def join(world_size: int, determinism: str, **config: object) -> Join:
 def test_on_devices_whose_last_bits_may_differ_only_what_one_sum_made_alike_is_compared() -> None:
     on = {"verify_replicas": True}
     cuda, cpu = torch.device("cuda"), torch.device("cpu")
-    assert compared_by(join(2, "default", **on), cpu) == Compared(0, Alike(0, 2), None)
-    assert compared_by(join(2, "strict", **on), cuda) == Compared(0, Alike(0, 2), None)
-    assert compared_by(join(2, "default", **on), cuda) == Compared(0, Alike(0, 2), frozenset({"dp_replicate"}))
+    assert compared_by(join(2, "default", **on), cpu) == ReplicaComparison(0, Alike(0, 2), None)
+    assert compared_by(join(2, "strict", **on), cuda) == ReplicaComparison(0, Alike(0, 2), None)
+    assert compared_by(join(2, "default", **on), cuda) == ReplicaComparison(0, Alike(0, 2), frozenset({"dp_replicate"}))
     assert compared_by(join(1, "default", **on), cpu) is None
     assert compared_by(join(2, "default"), cpu) is None
 
@@ -90,25 +90,27 @@ def test_on_devices_whose_last_bits_may_differ_only_what_one_sum_made_alike_is_c
     ("held", "odd"),
     [
         ({0: {"w": 1}, 1: {"w": 1}}, None),
-        ({0: {"w": 1}, 1: {"w": 2}, 2: {"w": 1}}, Odd((1,), (0, 1, 2), ("w",))),
-        ({0: {"w": 1}, 1: {"w": 2}}, Odd((0, 1), (0, 1), ("w",))),
-        ({0: {"w": 1}, 1: {"w": 2}, 2: {"w": 3}}, Odd((0, 1, 2), (0, 1, 2), ("w",))),
-        ({0: {"a": 1, "b": 7}, 1: {"a": 1, "b": 8}, 2: {"a": 1}, 3: {"b": 7}}, Odd((1,), (0, 1, 3), ("b",))),
+        ({0: {"w": 1}, 1: {"w": 2}, 2: {"w": 1}}, ReplicaOutlier((1,), (0, 1, 2), ("w",))),
+        ({0: {"w": 1}, 1: {"w": 2}}, ReplicaOutlier((0, 1), (0, 1), ("w",))),
+        ({0: {"w": 1}, 1: {"w": 2}, 2: {"w": 3}}, ReplicaOutlier((0, 1, 2), (0, 1, 2), ("w",))),
+        ({0: {"a": 1, "b": 7}, 1: {"a": 1, "b": 8}, 2: {"a": 1}, 3: {"b": 7}}, ReplicaOutlier((1,), (0, 1, 3), ("b",))),
         ({0: {"a": 1}, 1: {"b": 2}}, None),
     ],
 )
-def test_the_majority_is_right_where_there_is_one(held: Mapping[int, Mapping[str, int]], odd: Odd | None) -> None:
+def test_the_majority_is_right_where_there_is_one(
+    held: Mapping[int, Mapping[str, int]], odd: ReplicaOutlier | None
+) -> None:
     assert find_odd(held) == odd
 
 
 def test_the_error_names_who_and_what_or_says_that_nothing_tells() -> None:
-    error = error_of(7, Odd((1,), (0, 1, 2), ("x",)), [f"layer.{number}" for number in range(7)])
+    error = error_of(7, ReplicaOutlier((1,), (0, 1, 2), ("x",)), [f"layer.{number}" for number in range(7)])
     assert str(error) == (
         "after step 7, rank 1 had other values than the rest of 7 tensors that ranks 0, 1 and 2 hold alike "
         "(layer.0, layer.1, layer.2, layer.3, layer.4, …)"
     )
     assert error.details["odd_ranks"] == [1] and error.details["is_certain"] and len(error.details["tensors"]) == 7
-    pair = error_of(7, Odd((0, 1), (0, 1), ("x",)), ["w"])
+    pair = error_of(7, ReplicaOutlier((0, 1), (0, 1), ("x",)), ["w"])
     assert "which of them is wrong cannot be told" in str(pair) and "1 tensor that ranks 0 and 1 hold alike" in str(
         pair
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from regroup.workers.state.buffer_layout import HEADER_BYTES, Entry, Plan
+from regroup.workers.state.buffer_layout import HEADER_BYTES, BufferLayout, Entry
 from regroup.workers.state.shard_buffer import BufferState, Pin, ShardBuffer, ShardError
 
 ENTRIES = (
@@ -15,7 +15,7 @@ ENTRIES = (
     Entry("b", "uint8", (100,), (0,), (100,), 100),
     Entry("empty", "uint8", (3, 5), (3, 0), (0, 5), 0),
 )
-PLAN = Plan(ENTRIES)
+PLAN = BufferLayout(ENTRIES)
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_no_room_is_an_error_and_not_a_signal() -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
             big = Entry("big", "uint8", (1 << 20,), (0,), (1 << 20,), 1 << 20)
             buffer = ShardBuffer(os.memfd_create("small"))
-            buffer.begin(Plan([big]), {}, generation=1, step=1, rank=0, world_size=1, layout_hash="x")
+            buffer.begin(BufferLayout([big]), {}, generation=1, step=1, rank=0, world_size=1, layout_hash="x")
         except ShardError as error:
             code = 0 if "no host memory" in str(error) else 2
         finally:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.workers.parallel.mesh import Box
-from regroup.workers.state.buffer_layout import Entry, Plan
+from regroup.workers.state.buffer_layout import BufferLayout, Entry
 from regroup.workers.state.shard_buffer import ShardBuffer
 from regroup.workers.state.snapshot import assemble, intersect, tensor_in
 from regroup.workers.state.state_tree import StateError
@@ -21,7 +21,9 @@ def shards_of(whole: torch.Tensor, cuts: list[int]) -> list[tuple[ShardBuffer, E
     held: list[tuple[ShardBuffer, Entry]] = []
     for start, stop in itertools.pairwise(edges):
         part = whole[start:stop].contiguous()
-        plan = Plan([Entry("w", "float32", tuple(whole.shape), (start, 0), tuple(part.shape), part.numel() * 4)])
+        plan = BufferLayout(
+            [Entry("w", "float32", tuple(whole.shape), (start, 0), tuple(part.shape), part.numel() * 4)]
+        )
         buffer = ShardBuffer(os.memfd_create("shard"))
         buffer.begin(plan, {}, generation=1, step=1, rank=0, world_size=1, layout_hash="x")
         tensor_in(buffer, plan.entries[0]).copy_(part)

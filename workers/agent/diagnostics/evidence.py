@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from regroup.workers.agent.diagnostics import flight_recorder, process_stats
-from regroup.workers.agent.ranks.rank_group import Formation, stacks_path
+from regroup.workers.agent.ranks.rank_group import RankGroup, stacks_path
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import Failed, Message
@@ -65,7 +65,7 @@ class Evidence:
         self._left: dict[int, int] = {}
         """Generation → bytes that were left of it: who asks again is told so."""
 
-    async def places(self, formation: Formation | None, pids: Mapping[int, int | None]) -> dict[str, Any]:
+    async def places(self, formation: RankGroup | None, pids: Mapping[int, int | None]) -> dict[str, Any]:
         """Rank → where it is now: `node`, `pid`, `place` (step, phase), `text` (every thread). Of living ranks; for one
         that does not answer, two seconds are waited."""
         living = _living(formation, pids)
@@ -78,7 +78,7 @@ class Evidence:
             for (rank, pid), text in zip(living.items(), texts, strict=True)
         }
 
-    async def look(self, formation: Formation | None, pids: Mapping[int, int | None]) -> dict[str, Any]:
+    async def look(self, formation: RankGroup | None, pids: Mapping[int, int | None]) -> dict[str, Any]:
         """Likewise, with the `collectives` that each rank entered last (None: it does not answer), kept as evidence."""
         if formation is None:
             return {}
@@ -93,7 +93,7 @@ class Evidence:
         self._looked = _Looked(formation.generation, time.monotonic(), places, gpus)
         return places
 
-    def note(self, formation: Formation | None, pids: Mapping[int, int | None]) -> None:
+    def note(self, formation: RankGroup | None, pids: Mapping[int, int | None]) -> None:
         """Keep what costs nothing to read: call it before the ranks of a generation are killed."""
         if formation is None:
             return
@@ -160,7 +160,7 @@ class Evidence:
         return looked.places, looked.gpus
 
 
-def _living(formation: Formation | None, pids: Mapping[int, int | None]) -> dict[int, int]:
+def _living(formation: RankGroup | None, pids: Mapping[int, int | None]) -> dict[int, int]:
     ranks = formation.running() if formation is not None else ()
     return {rank: pid for rank in ranks if (pid := pids.get(rank)) is not None}
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from regroup.workers.agent.health.resource_pressure import Readings
-from regroup.workers.agent.health.xid import Xid, XidWatch
+from regroup.workers.agent.health.xid import Xid, XidMonitor
 
 _WAIT_S = 1.0
 
 
-class DriverErrors:
+class GpuErrors:
     """Nothing is opened before a job has GPUs here."""
 
-    def __init__(self, listen: Callable[[Sequence[int]], XidWatch | None] = XidWatch.open) -> None:
+    def __init__(self, listen: Callable[[Sequence[int]], XidMonitor | None] = XidMonitor.open) -> None:
         self._listen = listen
         self._gpus: tuple[int, ...] = ()
         self._listening: asyncio.Task[None] | None = None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from regroup.workers.agent.snapshots import shard_transfer
-from regroup.workers.agent.snapshots.shard_transfer import Address, ExchangeError
+from regroup.workers.agent.snapshots.shard_transfer import Address, TransferError
 from regroup.workers.os import node_facts, nvml
 from regroup.workers.zygote.client import TaskFailed, ZygoteDied, ZygoteLink
 
@@ -132,7 +132,7 @@ async def _check_link(peer: Mapping[str, Any]) -> Findings:
         try:
             await shard_transfer.echo(Address(peer["host"], peer["port"], peer["token"]))
             break
-        except ExchangeError as error:
+        except TransferError as error:
             said = str(error)
     else:
         findings.unreached.append((peer["node_id"], f"it does not reach {peer['name']}: {said}"))

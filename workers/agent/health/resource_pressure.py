@@ -24,7 +24,7 @@ class Readings:
     broken_gpus: tuple[str, ...] = ()
 
 
-class Wellness:
+class ResourcePressure:
     """One agent's view of its node."""
 
     def __init__(self) -> None:

@@ -65,7 +65,7 @@ class _Event(ctypes.Structure):
     )
 
 
-class XidWatch:
+class XidMonitor:
     """Hears the errors of some GPUs. Calls block; `wait` may be called from a thread."""
 
     def __init__(self, library: Any, events: ctypes.c_void_p, gpus: Mapping[int, int]) -> None:

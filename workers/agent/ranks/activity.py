@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from regroup.workers.contract.progress_page import Progress
-from regroup.workers.contract.rank_activity import Dwell
+from regroup.workers.contract.progress_page import ProgressPage
+from regroup.workers.contract.rank_activity import RankActivity
 from regroup.workers.os import procfs
 
 _ASLEEP_S = 5.0
@@ -23,7 +23,7 @@ class Standing:
 
     rank: int
     pid: int | None
-    progress: Progress
+    progress: ProgressPage
     logs: Sequence[Path] = ()
     """Files that its output goes to."""
 
@@ -35,7 +35,7 @@ class _Sample:
     written: int
 
 
-class Dwelling:
+class ActivityMonitor:
     """Looks at the ranks of one generation, again and again."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -45,7 +45,7 @@ class Dwelling:
         self._lively_s: dict[int, float] = {}
         """Rank → when it was last seen to compute or write."""
 
-    def look(self, ranks: Sequence[Standing]) -> Mapping[int, Dwell]:
+    def look(self, ranks: Sequence[Standing]) -> Mapping[int, RankActivity]:
         """Rank → how long it has been where it is."""
         now_s = self._clock()
         if now_s - self._looked_s > _ASLEEP_S:
@@ -55,11 +55,11 @@ class Dwelling:
         self._sample([each for each in ranks if quiet[each.rank] >= _MOVING_S], now_s)
         return {each.rank: self._dwell(each, quiet[each.rank], now_s) for each in ranks}
 
-    def _dwell(self, standing: Standing, quiet_s: float, now_s: float) -> Dwell:
+    def _dwell(self, standing: Standing, quiet_s: float, now_s: float) -> RankActivity:
         step, phase = standing.progress.read()
         visits, usual_s = standing.progress.usual()
         idle_s = min(quiet_s, now_s - self._lively_s.get(standing.rank, self._awake_s))
-        return Dwell(step, phase, quiet_s, idle_s, visits, usual_s, *standing.progress.pace.read())
+        return RankActivity(step, phase, quiet_s, idle_s, visits, usual_s, *standing.progress.pace.read())
 
     def _sample(self, standing: Sequence[Standing], now_s: float) -> None:
         """What those have done who have not moved on for a while; nothing is kept of others."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from regroup.workers.agent.ranks.activity import Dwelling, Standing
+from regroup.workers.agent.ranks.activity import ActivityMonitor, Standing
 from regroup.workers.agent.snapshots.buffer_pool import Lent
-from regroup.workers.agent.snapshots.shard_transfer import ExchangeError
+from regroup.workers.agent.snapshots.shard_transfer import TransferError
 from regroup.workers.contract.messages import (
     Booted,
     Buffers,
@@ -28,8 +28,8 @@ from regroup.workers.contract.messages import (
     decode,
     encode,
 )
-from regroup.workers.contract.progress_page import Progress, new_page
-from regroup.workers.contract.rank_activity import Dwell
+from regroup.workers.contract.progress_page import ProgressPage, new_page
+from regroup.workers.contract.rank_activity import RankActivity
 from regroup.workers.contract.rank_env import is_script
 from regroup.workers.zygote.client import ZygoteLink
 from regroup.workers.zygote.launch import Launch
@@ -48,7 +48,7 @@ class LocalRank:
     sock: socket.socket
     asking: socket.socket
     """Where it tells of its collectives."""
-    progress: Progress
+    progress: ProgressPage
     log: Path
     """Path stem of its output."""
     is_program: bool
@@ -56,11 +56,11 @@ class LocalRank:
     exit_code: int | None = None
 
 
-class Formation:
+class RankGroup:
     """Forks a generation's ranks and speaks with them until all are dead.
 
     `on_message(message)` gets what concerns others; buffers and faults are answered through `lend(want)` and
-    `grant(due)`.
+    `reservation(due)`.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Formation:
         self._on_message, self._lend, self._grant = on_message, lend, grant
         self._loop = asyncio.get_running_loop()
         self._answers: set[asyncio.Task[None]] = set()
-        self._dwelling = Dwelling()
+        self._dwelling = ActivityMonitor()
 
     def launch(
         self, join: Join, device_index: int, log: Path, scratch: Path, env: Mapping[str, str], nice: int
@@ -108,7 +108,7 @@ class Formation:
         child = self._zygote.fork(launch)
         theirs.close()
         answering.close()
-        local = LocalRank(join.rank, child, ours, asking, Progress(page), log, is_script(join.entry))
+        local = LocalRank(join.rank, child, ours, asking, ProgressPage(page), log, is_script(join.entry))
         local.progress.set(join.restore.step, Phase.BOOT)
         os.close(page)
         self.ranks[join.rank] = local
@@ -148,7 +148,7 @@ class Formation:
         """Rank → (step, phase) as last written."""
         return {str(rank): local.progress.read() for rank, local in sorted(self.ranks.items())}
 
-    def dwells(self) -> dict[str, Dwell]:
+    def dwells(self) -> dict[str, RankActivity]:
         """Rank → how long it has been where it is; of ranks alive now. Call it every second."""
         found = self._dwelling.look([
             Standing(
@@ -234,7 +234,7 @@ class Formation:
 
     async def _hand_buffers(self, local: LocalRank, want: WantBuffers) -> None:
         # Of a rank whose state cannot be had, the generation ends; or it died while it waited.
-        with contextlib.suppress(ExchangeError, OSError):
+        with contextlib.suppress(TransferError, OSError):
             fds, source, others = await self._lend(want)
             socket.send_fds(local.sock, [encode(Buffers(len(fds), source))], [*fds, *others])
 

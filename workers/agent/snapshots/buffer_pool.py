@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from regroup.workers.agent.snapshots.reshard_source import SetAside, header_of, is_of
+from regroup.workers.agent.snapshots.reshard_source import ReshardSource, header_of, is_of
 from regroup.workers.contract.messages import Holding, Restore, WantBuffers
 from regroup.workers.state.shard_buffer import BufferState, Pin, ShardBuffer, ShardHeader
 
@@ -32,7 +32,7 @@ class BufferPool:
         """`count`: buffers of each rank."""
         self._count = count
         self._ranks: dict[int, _RankBuffers] = {}
-        self._aside = SetAside()
+        self._aside = ReshardSource()
         self.mirrored: tuple[int, int] | None = None
         """Generation and step of the set that mirrors hold whole: it is kept until they hold a newer one."""
         self.damaged: list[ShardHeader] = []

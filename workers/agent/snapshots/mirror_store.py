@@ -21,7 +21,7 @@ class _Held:
     size_bytes: int
 
 
-class Mirrored:
+class MirrorStore:
     """The shelf of this node's exchange: takes others' shards, finds those and the node's own."""
 
     def __init__(self, own: BufferPool) -> None:

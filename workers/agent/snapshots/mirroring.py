@@ -8,8 +8,8 @@ from typing import Any
 
 from regroup.workers.agent.snapshots import shard_transfer
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
-from regroup.workers.agent.snapshots.mirror_store import Mirrored
-from regroup.workers.agent.snapshots.shard_transfer import Address, Exchange, ExchangeError, ShardKey
+from regroup.workers.agent.snapshots.mirror_store import MirrorStore
+from regroup.workers.agent.snapshots.shard_transfer import Address, ShardKey, ShardTransfer, TransferError
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import Restore
 from regroup.workers.os import node_facts
@@ -20,9 +20,9 @@ class Mirroring:
     """Nothing here is opened before the supervisor asks for the address, which it does if the job has mirrors."""
 
     def __init__(self, config: AgentConfig, own: BufferPool) -> None:
-        self.held = Mirrored(own)
+        self.held = MirrorStore(own)
         self._config, self._own = config, own
-        self._exchange: Exchange | None = None
+        self._exchange: ShardTransfer | None = None
         self._opening = asyncio.Lock()
 
     async def address(self) -> dict[str, Any]:
@@ -35,7 +35,7 @@ class Mirroring:
             if self._exchange is None:
                 first, last = self._config.port_first, self._config.port_last
                 listener = node_facts.bind_listener(self._config.address, range(first, last + 1) if last else None)
-                self._exchange = Exchange(self._config.address, listener, self.held)
+                self._exchange = ShardTransfer(self._config.address, listener, self.held)
         return asdict(self._exchange.address)
 
     async def send(
@@ -97,7 +97,7 @@ class Mirroring:
             for key in keys:
                 if self._own.find(key.rank, key.generation, key.step) is None:
                     gone = f"rank {key.rank} of generation {key.generation}, step {key.step}"
-                    raise ExchangeError(f"no shard of {gone} is here any more")
+                    raise TransferError(f"no shard of {gone} is here any more")
 
     def keep(self, generation: int, step: int) -> None:
         """All mirrors hold this set: it is kept, here and for others, and every other one given up."""

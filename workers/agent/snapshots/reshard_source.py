@@ -10,7 +10,7 @@ Set = tuple[int, int]
 """Generation and step."""
 
 
-class SetAside:
+class ReshardSource:
     """Memory files by the rank that wrote them. Nobody writes to them any more."""
 
     def __init__(self) -> None:

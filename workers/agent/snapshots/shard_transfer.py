@@ -35,11 +35,11 @@ _IDLE_TIMEOUT_S = 30.0
 """A peer that takes or gives nothing for so long is gone."""
 
 
-class ExchangeError(Exception):
+class TransferError(Exception):
     """A shard could not be sent or fetched."""
 
 
-class NoRoomError(ExchangeError):
+class NoRoomError(TransferError):
     """The other node has no memory for a shard."""
 
 
@@ -81,7 +81,7 @@ class Shelf(Protocol):
         ...
 
 
-class Exchange:
+class ShardTransfer:
     """One agent's end: serves its shelf."""
 
     def __init__(self, host: str, listener: socket.socket, shelf: Shelf) -> None:
@@ -128,7 +128,7 @@ class Exchange:
                     await line.give(await line.take(ECHO_BYTES))
                 else:
                     await self._give(line, request)
-            except (ExchangeError, KeyError, OSError) as error:
+            except (TransferError, KeyError, OSError) as error:
                 no_room = isinstance(error, NoRoomError)
                 await line.say({"error": f"{type(error).__name__}: {error}", "no_room": no_room})
 
@@ -151,7 +151,7 @@ class Exchange:
     async def _give(self, line: "_Line", request: Mapping[str, Any]) -> None:
         key = ShardKey(**request["key"])
         if (found := self._shelf.find(key)) is None:
-            raise ExchangeError(f"no shard of rank {key.rank}, generation {key.generation}, step {key.step} here")
+            raise TransferError(f"no shard of rank {key.rank}, generation {key.generation}, step {key.step} here")
         fd, size_bytes = found
         fd = os.dup(fd)  # the shelf may drop it meanwhile
         try:
@@ -178,7 +178,7 @@ async def put(
         for answer in ("go", "ok"):
             reply = await line.hear()
             if "error" in reply:
-                refused = NoRoomError if reply.get("no_room") else ExchangeError
+                refused = NoRoomError if reply.get("no_room") else TransferError
                 raise refused(f"{address.host}:{address.port} refused a shard: {reply['error']}")
             if answer == "go":
                 await line.send(fd, file_bytes, bytes_per_s)
@@ -194,7 +194,7 @@ async def get(address: Address, key: ShardKey, room: Callable[[int, int], int]) 
     async with _called(address, {"op": "get", "key": asdict(key)}) as line:
         head = await line.hear()
         if "error" in head:
-            raise ExchangeError(f"{address.host}:{address.port} gave no shard: {head['error']}")
+            raise TransferError(f"{address.host}:{address.port} gave no shard: {head['error']}")
         fd = room(key.rank, head["file_bytes"])
         try:
             await line.receive(fd, head["file_bytes"])
@@ -215,12 +215,12 @@ async def echo(address: Address) -> None:
     try:
         async with asyncio.timeout(_ECHO_TIMEOUT_S), _called(address, {"op": "echo"}) as line:
             if "error" in (reply := await line.hear()):
-                raise ExchangeError(f"{address.host}:{address.port} gave no echo: {reply['error']}")
+                raise TransferError(f"{address.host}:{address.port} gave no echo: {reply['error']}")
             await line.give(sent)
             if await line.take(ECHO_BYTES) != sent:
-                raise ExchangeError(f"{address.host}:{address.port} gave back other bytes than it was sent")
+                raise TransferError(f"{address.host}:{address.port} gave back other bytes than it was sent")
     except TimeoutError as error:
-        raise ExchangeError(f"no echo from {address.host}:{address.port} in {_ECHO_TIMEOUT_S:.0f} s") from error
+        raise TransferError(f"no echo from {address.host}:{address.port} in {_ECHO_TIMEOUT_S:.0f} s") from error
 
 
 @contextlib.asynccontextmanager
@@ -236,7 +236,7 @@ async def _called(address: Address, request: Mapping[str, Any]) -> AsyncGenerato
         yield line
     except (OSError, TimeoutError, ValueError, KeyError) as error:
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise ExchangeError(f"exchange with {address.host}:{address.port} broke: {what}") from error
+        raise TransferError(f"exchange with {address.host}:{address.port} broke: {what}") from error
     finally:
         line.close()
 
@@ -318,9 +318,9 @@ async def _check(fd: int, key: ShardKey) -> None:
     with contextlib.closing(ShardBuffer(os.dup(fd))) as buffer:
         header = buffer.header()
         if (header.rank, header.generation, header.step) != (key.rank, key.generation, key.step):
-            raise ExchangeError(f"what came is rank {header.rank}, generation {header.generation}, step {header.step}")
+            raise TransferError(f"what came is rank {header.rank}, generation {header.generation}, step {header.step}")
         if not await asyncio.to_thread(buffer.verify):
-            raise ExchangeError("its checksum is wrong: it was changed while it was sent, or on the way")
+            raise TransferError("its checksum is wrong: it was changed while it was sent, or on the way")
 
 
 def _proof(token: str, nonce: str, request: Mapping[str, Any]) -> str:

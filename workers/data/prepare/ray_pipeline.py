@@ -1,8 +1,8 @@
-"""The preparation as a Ray Data pipeline in the job's own grants. The only file of this folder that imports ray.
+"""The preparation as a Ray Data pipeline in the job's own reservations. The only file of this folder that imports ray.
 
 A task drives it, so that neither an agent nor a rank ever imports Ray Data; what it does is below `drive`. All tasks
 run inside the placement groups that hold the job's devices: a cluster without a free processor does not keep them
-waiting, no other job pays for them, and they end when the grant does. Records never pass through the object store: a
+waiting, no other job pays for them, and they end when the reservation does. Records never pass through the object store: a
 task writes its unit to durable storage and returns some hundred bytes about it.
 """
 
@@ -44,7 +44,7 @@ class Pipeline:
 
         Args:
             order: `data` (a `Recipe` as plain data), `datasets_uri`, `agent` (`AgentConfig` as plain data), and
-                `places`: node id → `grants` (name → its CPUs), `scratch`, `code`, `python`.
+                `places`: node id → `reservations` (name → its CPUs), `scratch`, `code`, `python`.
             note: hears `progress`.
 
         Returns:
@@ -65,7 +65,7 @@ class Pipeline:
 
 
 async def _prepare(order: Mapping[str, Any], note: Callable[[str, dict[str, Any]], None]) -> Said:
-    first = next(iter(next(iter(order["places"].values()))["grants"]))
+    first = next(iter(next(iter(order["places"].values()))["reservations"]))
     for attempt in range(1, ATTEMPTS + 1):
         driver = ray.remote(drive).options(
             num_cpus=0, num_returns="streaming", max_retries=0, scheduling_strategy=_inside(first)
@@ -119,13 +119,13 @@ def _units(order: Mapping[str, Any], plan: preparation.Plan) -> Generator[dict[s
     from ray.data._internal.execution.backpressure_policy import ConcurrencyCapBackpressurePolicy
 
     places: Mapping[str, Mapping[str, Any]] = order["places"]
-    held = [grant for place in places.values() for grant in place["grants"].items()]
-    grants = [_inside(name) for name, cpus in held for _ in range(cpus)]
-    turns = itertools.cycle(grants)
+    held = [reservation for place in places.values() for reservation in place["reservations"].items()]
+    reservations = [_inside(name) for name, cpus in held for _ in range(cpus)]
+    turns = itertools.cycle(reservations)
     context = ray_data.DataContext.get_current()
     context.enable_progress_bars = context.print_on_execution_start = False
-    context.scheduling_strategy = context.scheduling_strategy_large_args = grants[0]
-    # What tasks return is tiny, and the budgets that Ray Data makes of a grant would let one task run at a time.
+    context.scheduling_strategy = context.scheduling_strategy_large_args = reservations[0]
+    # What tasks return is tiny, and the budgets that Ray Data makes of a reservation would let one task run at a time.
     context.set_config("backpressure_policies.enabled", [ConcurrencyCapBackpressurePolicy])
     common = {
         "recipe": order["data"],
@@ -143,19 +143,19 @@ def _units(order: Mapping[str, Any], plan: preparation.Plan) -> Generator[dict[s
 
     units = ray_data.from_items([{"unit": name} for name in plan.units], override_num_blocks=len(plan.units))
     # Ray Data deals out processors of the whole cluster, which are all taken: it is told that a task needs none, and
-    # the grant, which has some, is asked for one.
+    # the reservation, which has some, is asked for one.
     made = units.map(
         one,
         num_cpus=0,
-        compute=ray_data.TaskPoolStrategy(len(grants)),
+        compute=ray_data.TaskPoolStrategy(len(reservations)),
         ray_remote_args_fn=lambda: {"num_cpus": 1, "scheduling_strategy": next(turns)},
     )
     for row in made.iter_rows():
         yield row["made"]
 
 
-def _inside(grant: str) -> PlacementGroupSchedulingStrategy:
-    return PlacementGroupSchedulingStrategy(get_placement_group(grant), placement_group_bundle_index=0)
+def _inside(reservation: str) -> PlacementGroupSchedulingStrategy:
+    return PlacementGroupSchedulingStrategy(get_placement_group(reservation), placement_group_bundle_index=0)
 
 
 def _told(error: Exception) -> Said:

@@ -86,7 +86,7 @@ class Faults:
                 except LookupError as error:
                     raise PlannedFaultError(f"{where}: {error}") from error
             case _:
-                pass  # what strikes another process is carried out by the agent when it grants
+                pass  # what strikes another process is carried out by the agent when it reservations
 
 
 def _if_possible(where: str, act: Callable[[], None]) -> None:

@@ -31,13 +31,13 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from regroup.workers.contract.error_classes import InputError, LoopFailed
 from regroup.workers.contract.messages import Join
-from regroup.workers.contract.progress_page import Progress
+from regroup.workers.contract.progress_page import ProgressPage
 from regroup.workers.rank.agent_channel import Channel
-from regroup.workers.rank.ray_train.checkpoint_manager import Committed, write_whole
+from regroup.workers.rank.ray_train.checkpoints import Committed, write_whole
 from regroup.workers.rank.ray_train.options import Asked, of_budgets, refusal
 from regroup.workers.rank.ray_train.session import Functions, Worker
-from regroup.workers.rank.step_counter import StepCount
-from regroup.workers.rank.store_collectives import Meeting
+from regroup.workers.rank.step_counter import StepCounter
+from regroup.workers.rank.store_collectives import StoreCollectives
 
 UNSERVED = (
     "get", "put", "wait", "cancel", "kill", "get_actor", "nodes", "cluster_resources", "available_resources",
@@ -46,7 +46,7 @@ UNSERVED = (
 _BACKENDS = BackendConfig, ray.train.torch.TorchConfig
 
 
-def run(join: Join, channel: Channel, progress: Progress, steps: StepCount, program: Callable[[], None]) -> None:
+def run(join: Join, channel: Channel, progress: ProgressPage, steps: StepCounter, program: Callable[[], None]) -> None:
     """Take part in the program's training to the program's end: rank 0 runs it, the others hear of each `.fit()`.
 
     Raises:
@@ -55,7 +55,7 @@ def run(join: Join, channel: Channel, progress: Progress, steps: StepCount, prog
     """
     if not is_v2_enabled():
         raise InputError("kind: ray_train serves Ray Train v2: leave out RAY_TRAIN_V2_ENABLED=0")
-    ranks = _Ranks(Worker(join, channel, progress, steps, Meeting(join, "ray-train")))
+    ranks = _Ranks(Worker(join, channel, progress, steps, StoreCollectives(join, "ray-train")))
     _do_without_a_cluster(join)
     if join.rank:
         _replace(DataParallelTrainer, "fit", _nested)

@@ -16,13 +16,13 @@ from ray.train.v2._internal.execution.train_fn_utils import TrainFnUtils
 from ray.train.v2.api.context import TrainContext
 
 from regroup.workers.contract.messages import Join, Phase, Report
-from regroup.workers.contract.progress_page import Progress
+from regroup.workers.contract.progress_page import ProgressPage
 from regroup.workers.rank.agent_channel import Channel
-from regroup.workers.rank.ray_train.checkpoint_manager import Committed
+from regroup.workers.rank.ray_train.checkpoints import Committed
 from regroup.workers.rank.ray_train.options import NO_DATASETS
 from regroup.workers.rank.reported_metrics import numbers
-from regroup.workers.rank.step_counter import StepCount
-from regroup.workers.rank.store_collectives import Meeting
+from regroup.workers.rank.step_counter import StepCounter
+from regroup.workers.rank.store_collectives import StoreCollectives
 
 _UPLOAD_NEEDED = ray.train.CheckpointUploadMode.SYNC, ray.train.CheckpointUploadMode.ASYNC
 
@@ -33,9 +33,9 @@ class Worker:
 
     join: Join
     channel: Channel
-    progress: Progress
-    steps: StepCount
-    meeting: Meeting
+    progress: ProgressPage
+    steps: StepCounter
+    meeting: StoreCollectives
 
     def show(self, metrics: dict[str, Any]) -> None:
         """Add what was reported to the newest step's row."""

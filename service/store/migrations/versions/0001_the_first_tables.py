@@ -90,7 +90,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("name", name=op.f("pk_leases")),
     )
     op.create_table(
-        "allotments",
+        "allocations",
         sa.Column("id", sa.Integer(), nullable=False),
         sa.Column("job_id", sa.String(), nullable=False),
         sa.Column("kind", sa.String(), nullable=False),
@@ -99,14 +99,14 @@ def upgrade() -> None:
         sa.Column("data", sa.JSON(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("released_at", sa.Double(), nullable=True),
-        sa.CheckConstraint("kind IN ('supervisor', 'agent', 'grant')", name=op.f("ck_allotments_kind")),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_allotments_job_id"), ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_allotments")),
+        sa.CheckConstraint("kind IN ('supervisor', 'agent', 'reservation')", name=op.f("ck_allocations_kind")),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_allocations_job_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_allocations")),
     )
-    with op.batch_alter_table("allotments", schema=None) as batch_op:
-        batch_op.create_index(batch_op.f("ix_allotments_job_id"), ["job_id"], unique=False)
+    with op.batch_alter_table("allocations", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_allocations_job_id"), ["job_id"], unique=False)
         batch_op.create_index(
-            "uq_allotments_live_name",
+            "uq_allocations_live_name",
             ["name"],
             unique=True,
             sqlite_where=sa.text("released_at IS NULL"),
@@ -205,7 +205,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    for table in ("steps", "labels", "incidents", "generations", "events", "checkpoints", "allotments"):
+    for table in ("steps", "labels", "incidents", "generations", "events", "checkpoints", "allocations"):
         op.drop_table(table)
     for table in ("leases", "keys", "jobs", "idempotency"):
         op.drop_table(table)

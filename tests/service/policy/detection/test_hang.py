@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from regroup.service.policy.detection.hang import Hang, find_hang, hang_summary, odd_ones_out, rule_for
-from regroup.workers.contract.messages import Dwell, Phase
+from regroup.workers.contract.messages import Phase, RankActivity
 
 BUILTIN, FUNCTION, SCRIPT = (rule_for(kind, None, None) for kind in ("builtin", "function", "script"))
 
 
 def dwell(quiet_s: float, phase: str = Phase.FORWARD, *, usual_s: float = 0.2, visits: int = 9, idle_s: float = 1e9,
-          step: int = 7) -> Dwell:  # fmt: skip
-    return Dwell(step, phase, quiet_s, min(idle_s, quiet_s), visits, usual_s)
+          step: int = 7) -> RankActivity:  # fmt: skip
+    return RankActivity(step, phase, quiet_s, min(idle_s, quiet_s), visits, usual_s)
 
 
 def test_after_three_usual_times_or_eight_seconds_no_rank_having_moved() -> None:

@@ -65,7 +65,7 @@ def test_a_node_that_is_proven_clear_of_the_job_is_open_at_once_and_no_less_at_f
 
 
 def test_only_the_node_that_fell_silent_can_say_that_it_is_clear() -> None:
-    silent = replace(event(Happening.SILENT, 0), key=key_of_silence("a" * 40, "grant"))
+    silent = replace(event(Happening.SILENT, 0), key=key_of_silence("a" * 40, "reservation"))
     assert fell_silent_as(silent, "a" * 40) and not fell_silent_as(silent, "b" * 40)
 
 

@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from pytest import approx
 
 from regroup.service.policy.detection.straggler import Straggler, find_stragglers, lasting
-from regroup.workers.contract.messages import Dwell
+from regroup.workers.contract.messages import RankActivity
 
 FOUR = range(4)
 
 
-def works(*seconds: float, paced: int = 10, ready: Mapping[int, float] | None = None) -> dict[int, Dwell]:
+def works(*seconds: float, paced: int = 10, ready: Mapping[int, float] | None = None) -> dict[int, RankActivity]:
     waits = ready or {}
     return {
-        rank: Dwell(20, "forward", 0.0, 0.0, 9, 0.1, paced, work_s, waits.get(rank, 0.0))
+        rank: RankActivity(20, "forward", 0.0, 0.0, 9, 0.1, paced, work_s, waits.get(rank, 0.0))
         for rank, work_s in enumerate(seconds)
     }
 

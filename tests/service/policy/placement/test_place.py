@@ -15,8 +15,8 @@ from regroup.service.policy.placement.place import (
     place,
     place_instead,
 )
-from regroup.service.policy.scheduling.decide import Turn, Wait, decide, sizes_of
-from regroup.service.policy.scheduling.entries import Waiting
+from regroup.service.policy.scheduling.decide import Admission, Wait, decide, sizes_of
+from regroup.service.policy.scheduling.entries import WaitingJob
 from regroup.service.spec.job import JobSpec, parse_spec
 
 
@@ -125,8 +125,8 @@ def _room(demand: Demand, each: Node) -> int:
 arrivals = itertools.count()
 
 
-def waiting(name: str, dp: object) -> Waiting:
-    return Waiting(name, name, sizes_of(spec(dp)), queued_s=next(arrivals))
+def waiting(name: str, dp: object) -> WaitingJob:
+    return WaitingJob(name, name, sizes_of(spec(dp)), queued_s=next(arrivals))
 
 
 def spec(dp: object) -> JobSpec:
@@ -135,11 +135,11 @@ def spec(dp: object) -> JobSpec:
     return parse_spec({"name": "a", "workload": workload, "training": training, "layout": {"dp": dp}})
 
 
-def outcomes(queue: list[Waiting], nodes: list[Node]) -> list[str]:
+def outcomes(queue: list[WaitingJob], nodes: list[Node]) -> list[str]:
     return [
-        str(each.layout.world_size) if isinstance(each, Turn) else each.why.reason.value
+        str(each.layout.world_size) if isinstance(each, Admission) else each.why.reason.value
         for each in decide(queue, nodes)
-        if isinstance(each, Turn | Wait)
+        if isinstance(each, Admission | Wait)
     ]
 
 
@@ -226,9 +226,11 @@ def test_a_job_that_only_closed_nodes_could_hold_blocks_nobody() -> None:
         return parse_spec({"name": name, "workload": workload, "training": training, "layout": {"dp": dp}})
 
     nodes = [node("a", 2), node("b", 2, closed="quarantined")]
-    first, second = decide([Waiting(name, name, sizes_of(spec(name, dp))) for name, dp in (("1", 4), ("2", 2))], nodes)
+    first, second = decide(
+        [WaitingJob(name, name, sizes_of(spec(name, dp))) for name, dp in (("1", 4), ("2", 2))], nodes
+    )
     assert isinstance(first, Wait) and first.why.reason is Shortage.NODES_CLOSED
-    assert isinstance(second, Turn)
+    assert isinstance(second, Admission)
 
 
 def test_nodes_of_another_kind_hold_nothing_and_say_what_they_are() -> None:

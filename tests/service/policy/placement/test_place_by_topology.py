@@ -16,9 +16,9 @@ from regroup.service.policy.placement.link_speeds import GPU_LINKS
 from regroup.service.policy.placement.place import (
     Choice,
     Demand,
+    NodeIndex,
     Placement,
     Shortage,
-    Site,
     Unplaceable,
     fits_empty,
     place,
@@ -120,7 +120,7 @@ def test_whatever_is_asked_a_placement_keeps_to_it(
 def test_what_a_site_gives_is_gone_until_it_is_given_back(
     nodes: list[Node], wanted: list[Layout], chance: random.Random
 ) -> None:
-    site, taken = Site(nodes), list[tuple[Demand, Placement]]()
+    site, taken = NodeIndex(nodes), list[tuple[Demand, Placement]]()
     before = list(site.free(demand(Layout())))
     for layout in wanted:
         asked = demand(layout)

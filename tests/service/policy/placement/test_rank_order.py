@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from regroup.service.domain.topology import Node, domain_of
 from regroup.service.policy.placement.communication_cost import Axis, Ground, seconds
-from regroup.service.policy.placement.demand import Demand, Seat
+from regroup.service.policy.placement.demand import Demand, RankSlot
 from regroup.service.policy.placement.link_speeds import CPU_LINKS
 from regroup.service.policy.placement.rank_order import in_order
 
@@ -22,7 +22,7 @@ def demand(ranks: int, *axes: Axis, segment: int = 1) -> Demand:
     return Demand(ranks, segment, "cpu", 1, axes=axes)
 
 
-def cost(wanted: Demand, seats: tuple[Seat, ...]) -> float:
+def cost(wanted: Demand, seats: tuple[RankSlot, ...]) -> float:
     """Of ranks in the order of the seats."""
     names: dict[tuple[str, ...], int] = {}
     paths = [(*domain_of(seat.node)[:3], seat.node.id) for seat in seats]
@@ -32,13 +32,13 @@ def cost(wanted: Demand, seats: tuple[Seat, ...]) -> float:
 
 def test_nodes_of_a_rack_come_together() -> None:
     a, b, c, d = (node(name, rack) for name, rack in zip("abcd", "xyxy", strict=True))
-    found = in_order(demand(8, SHARD), [Seat(each, 2) for each in (a, b, c, d)])
+    found = in_order(demand(8, SHARD), [RankSlot(each, 2) for each in (a, b, c, d)])
     assert [seat.node.id for seat in found] in (["a", "c", "b", "d"], ["c", "a", "b", "d"], ["b", "d", "a", "c"])
     assert all(seat.numbers == () for seat in found)
 
 
 def test_where_nothing_is_known_the_order_stays() -> None:
-    seats = [Seat(Node(name, name, "10.0.0.1", cpus=4), 2, (9,)) for name in "cab"]
+    seats = [RankSlot(Node(name, name, "10.0.0.1", cpus=4), 2, (9,)) for name in "cab"]
     assert [seat.node.id for seat in in_order(demand(6, Axis("dp_shard", 6, 1e9)), seats)] == ["c", "a", "b"]
     assert [seat.numbers for seat in in_order(demand(6), seats)] == [(), (), ()], (
         "numbers of another size are forgotten"
@@ -47,12 +47,12 @@ def test_where_nothing_is_known_the_order_stays() -> None:
 
 def test_ranks_that_talk_most_are_next_to_each_other_whatever_they_are_called() -> None:
     wanted = demand(4, Axis("dp_shard", 2, 1e6), Axis("dp_replicate", 2, 1e9))
-    found = in_order(wanted, [Seat(node("a", "x"), 2), Seat(node("b", "x"), 2)])
+    found = in_order(wanted, [RankSlot(node("a", "x"), 2), RankSlot(node("b", "x"), 2)])
     assert [seat.numbers for seat in found] == [(0, 2), (1, 3)]
 
 
 def test_a_node_that_takes_nothing_new_keeps_its_place() -> None:
-    seats = [Seat(node("a", "x", closed="cordoned"), 2), Seat(node("b", "y", is_draining=True), 2)]
+    seats = [RankSlot(node("a", "x", closed="cordoned"), 2), RankSlot(node("b", "y", is_draining=True), 2)]
     assert {seat.node.id for seat in in_order(demand(4, Axis("dp_shard", 4, 1e9)), seats)} == {"a", "b"}
 
 
@@ -64,7 +64,7 @@ COUNTS = st.lists(st.tuples(st.integers(1, 3), st.sampled_from("xyz")), min_size
 def test_nobody_is_lost_it_is_never_worse_and_near_the_best(
     held: list[tuple[int, str]], sent: float, two: bool
 ) -> None:
-    seats = [Seat(node(f"n{number}", rack), 2 * count) for number, (count, rack) in enumerate(held)]
+    seats = [RankSlot(node(f"n{number}", rack), 2 * count) for number, (count, rack) in enumerate(held)]
     ranks = sum(seat.ranks for seat in seats)
     axes = (Axis("dp_shard", ranks // 2, 1e6), Axis("pp", 2, sent, is_chain=True)) if two else (
         Axis("dp_shard", ranks, sent),

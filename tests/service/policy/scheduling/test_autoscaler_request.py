@@ -16,16 +16,16 @@ from regroup.service.policy.scheduling.autoscaler_request import (
     bundles_of,
     request,
 )
-from regroup.service.policy.scheduling.entries import Running, Size, Waiting
+from regroup.service.policy.scheduling.entries import RunningJob, Size, WaitingJob
 from regroup.service.policy.scheduling.quota import Hold
 
 PAIRS = Demand(8, 2, "cuda", 4, 2**30)
 ONES = Demand(3, 1, "cpu", 2)
 
 
-def waits(name: str, *demands: Demand, queued_s: float = 0.0) -> Waiting:
+def waits(name: str, *demands: Demand, queued_s: float = 0.0) -> WaitingJob:
     sizes = tuple(Size(Layout(dp_shard=demand.ranks), demand) for demand in demands)
-    return Waiting(name, name, sizes, queued_s=queued_s)
+    return WaitingJob(name, name, sizes, queued_s=queued_s)
 
 
 def test_pieces_that_must_not_be_split_stay_whole() -> None:
@@ -40,8 +40,8 @@ def test_pieces_that_must_not_be_split_stay_whole() -> None:
 
 
 def test_what_runs_is_part_of_it_and_nothing_is_asked_for_when_nobody_waits() -> None:
-    held = [Running("r", "r", replace(ONES, ranks=5), (("n1", 4), ("n2", 1)))]
-    leaving = [Running("l", "l", ONES, (("n3", 3),), is_leaving=True)]
+    held = [RunningJob("r", "r", replace(ONES, ranks=5), (("n1", 4), ("n2", 1)))]
+    leaving = [RunningJob("l", "l", ONES, (("n3", 3),), is_leaving=True)]
     assert request([], [*held, *leaving], now_s=100.0, after_s=0.0) == NodeRequest()
     asked = request([(waits("w", ONES), Shortage.BUSY)], [*held, *leaving], now_s=100.0, after_s=0.0)
     assert asked == NodeRequest((Bundle(2), Bundle(2), Bundle(2), Bundle(2), Bundle(8)), frozenset({"w"}))

@@ -6,8 +6,8 @@ from dataclasses import replace
 from regroup.service.domain.topology import Level, Node
 from regroup.service.policy.placement.link_speeds import GPU_LINKS, LinkSpeed
 from regroup.service.policy.placement.place import Shortage
-from regroup.service.policy.scheduling.decide import Decision, Rule, Turn, Wait, decide, position
-from regroup.service.policy.scheduling.entries import Preemptibility, Priority, Running, Waiting
+from regroup.service.policy.scheduling.decide import Admission, Decision, Rule, Wait, decide, position
+from regroup.service.policy.scheduling.entries import Preemptibility, Priority, RunningJob, WaitingJob
 from regroup.service.policy.scheduling.fair_share import Turns, level
 from regroup.service.policy.scheduling.preemption import Shrink, Suspend
 from regroup.service.policy.scheduling.quota import Books, Hold, Quota
@@ -17,12 +17,12 @@ AGEING_S = 3600.0
 RULE = Rule(ageing_s=AGEING_S, least_run_s=60.0, can_resize=True)
 
 
-def waits(name: str, *ranks: int, queued_s: float = 0.0, device: str = "cuda", **fields: object) -> Waiting:
-    return replace(Waiting(name, name, sizes(*ranks, device=device), queued_s=queued_s), **fields)
+def waits(name: str, *ranks: int, queued_s: float = 0.0, device: str = "cuda", **fields: object) -> WaitingJob:
+    return replace(WaitingJob(name, name, sizes(*ranks, device=device), queued_s=queued_s), **fields)
 
 
-def runs(name: str, ranks: int, where: str, *smaller: int, device: str = "cuda", **fields: object) -> Running:
-    held = Running(name, name, demand(ranks, device=device), ((where, ranks),), sizes(*smaller))
+def runs(name: str, ranks: int, where: str, *smaller: int, device: str = "cuda", **fields: object) -> RunningJob:
+    held = RunningJob(name, name, demand(ranks, device=device), ((where, ranks),), sizes(*smaller))
     return replace(held, since_s=-1000.0, **fields)
 
 
@@ -31,7 +31,7 @@ def told(decisions: Sequence[Decision]) -> dict[str, object]:
 
     def of(decision: Decision) -> object:
         match decision:
-            case Turn():
+            case Admission():
                 return decision.layout.world_size
             case Wait():
                 return decision.why.reason
@@ -52,7 +52,7 @@ def test_priority_comes_before_age_and_share_before_age() -> None:
     assert list(told(decide(queue, [node("n", 8)], [runs("r", 1, "x", project="b")], weighty)))[:2] == ["a1", "b1"]
 
 
-def order(queue: Sequence[Waiting], now_s: float = 10.0, books: Books | None = None) -> list[Waiting]:
+def order(queue: Sequence[WaitingJob], now_s: float = 10.0, books: Books | None = None) -> list[WaitingJob]:
     return list(Turns(queue, books or Books({}), now_s=now_s, ageing_s=AGEING_S))
 
 
@@ -200,6 +200,6 @@ def test_a_job_is_placed_by_the_speed_of_links_that_was_measured() -> None:
         decision.placement.choice.communication_s
         for links in ({}, slow)
         for decision in decide([waits("wide", 8)], nodes, rule=replace(RULE, links=links))
-        if isinstance(decision, Turn) and decision.placement.choice
+        if isinstance(decision, Admission) and decision.placement.choice
     ]
     assert len(predicted) == 2 and predicted[1] > 100 * predicted[0]

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from regroup.service.domain.topology import ANY, Kind, Node
 from regroup.service.policy.placement.place import Demand, Placement, Shortage, place
 from regroup.service.policy.scheduling.backfill import reserve
-from regroup.service.policy.scheduling.capacity import Rooms, room_on, whole_of
-from regroup.service.policy.scheduling.decide import Decision, Rule, Turn, Wait, decide
-from regroup.service.policy.scheduling.entries import Preemptibility, Priority, Running, Waiting
+from regroup.service.policy.scheduling.capacity import Capacity, room_on, whole_of
+from regroup.service.policy.scheduling.decide import Admission, Decision, Rule, Wait, decide
+from regroup.service.policy.scheduling.entries import Preemptibility, Priority, RunningJob, WaitingJob
 from regroup.service.policy.scheduling.fair_share import Turns
 from regroup.service.policy.scheduling.preemption import Shrink, Suspend
 from regroup.service.policy.scheduling.quota import Books, Quota
@@ -24,10 +24,10 @@ _preemptibilities = st.sampled_from(list(Preemptibility))
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> tuple[list[Node], list[Running]]:
+def clusters(draw: st.DrawFn) -> tuple[list[Node], list[RunningJob]]:
     """Nodes, and jobs that run on them."""
     nodes: list[Node] = []
-    running: list[Running] = []
+    running: list[RunningJob] = []
     for number in range(draw(st.integers(1, 5))):
         free = 8
         for index in range(draw(st.integers(0, 3))):
@@ -37,7 +37,7 @@ def clusters(draw: st.DrawFn) -> tuple[list[Node], list[Running]]:
             free -= ranks
             smaller = sizes(*range(draw(st.integers(1, ranks)), ranks))
             running.append(
-                Running(
+                RunningJob(
                     f"r{number}.{index}", f"r{number}.{index}", demand(ranks), ((f"n{number}", ranks),), smaller,
                     project=draw(st.sampled_from("ab")), priority=draw(_priorities),
                     preemptibility=draw(_preemptibilities), since_s=-draw(st.integers(0, 200)),
@@ -48,13 +48,13 @@ def clusters(draw: st.DrawFn) -> tuple[list[Node], list[Running]]:
     return nodes, running
 
 
-def _named(queue: Sequence[Waiting]) -> list[Waiting]:
+def _named(queue: Sequence[WaitingJob]) -> list[WaitingJob]:
     return [replace(job, job_id=f"q{number}", name=f"q{number}") for number, job in enumerate(queue)]
 
 
 _queues = st.lists(
     st.builds(
-        lambda least, more, segment, device, kind, **fields: Waiting(
+        lambda least, more, segment, device, kind, **fields: WaitingJob(
             "",
             "",
             sizes(
@@ -82,11 +82,11 @@ _rules = st.builds(Rule, st.just(AGEING_S), st.just(60.0), st.booleans())
 @settings(max_examples=60, deadline=None)
 @given(clusters(), _queues, _quotas, _rules)
 def test_no_device_twice_gangs_whole_quotas_kept_and_each_job_is_answered(
-    there: tuple[list[Node], list[Running]], queue: list[Waiting], quotas: dict[str, Quota], rule: Rule
+    there: tuple[list[Node], list[RunningJob]], queue: list[WaitingJob], quotas: dict[str, Quota], rule: Rule
 ) -> None:
     nodes, running = there
     decisions = decide(queue, nodes, running, quotas, rule=rule)
-    turns = {each.job_id: each for each in decisions if isinstance(each, Turn)}
+    turns = {each.job_id: each for each in decisions if isinstance(each, Admission)}
     assert sorted([*turns, *(each.job_id for each in decisions if isinstance(each, Wait))]) == sorted(
         job.job_id for job in queue
     )
@@ -110,7 +110,7 @@ def test_no_device_twice_gangs_whole_quotas_kept_and_each_job_is_answered(
     _spares_what_must_not_be_asked(decisions, running)
 
 
-def _use(running: Sequence[Running]) -> dict[str, int]:
+def _use(running: Sequence[RunningJob]) -> dict[str, int]:
     use: dict[str, int] = {}
     for job in running:
         use[job.project] = use.get(job.project, 0) + job.demand.ranks
@@ -119,9 +119,9 @@ def _use(running: Sequence[Running]) -> dict[str, int]:
 
 def _lends_nothing_that_is_kept(
     nodes: Sequence[Node],
-    turns: Iterable[Turn],
+    turns: Iterable[Admission],
     quotas: Mapping[str, Quota],
-    jobs: Mapping[str, Waiting],
+    jobs: Mapping[str, WaitingJob],
     use: dict[str, int],
 ) -> None:
     """Who went beyond its guarantee left free what is kept for others, at that moment."""
@@ -135,7 +135,7 @@ def _lends_nothing_that_is_kept(
             assert free >= kept, "what was kept for others was lent"
 
 
-def _spares_what_must_not_be_asked(decisions: Sequence[Decision], running: Sequence[Running]) -> None:
+def _spares_what_must_not_be_asked(decisions: Sequence[Decision], running: Sequence[RunningJob]) -> None:
     held = {job.job_id: job for job in running}
     for each in decisions:
         if isinstance(each, Shrink | Suspend):
@@ -150,7 +150,7 @@ def _spares_what_must_not_be_asked(decisions: Sequence[Decision], running: Seque
 
 @settings(max_examples=60, deadline=None)
 @given(clusters(), _queues)
-def test_who_goes_first_makes_nobody_later(there: tuple[list[Node], list[Running]], queue: list[Waiting]) -> None:
+def test_who_goes_first_makes_nobody_later(there: tuple[list[Node], list[RunningJob]], queue: list[WaitingJob]) -> None:
     """With all ends as expected, a promised start is as early with what went first as without it."""
     nodes, running = there
     running = [replace(job, preemptibility=Preemptibility.none, is_leaving=False) for job in running]
@@ -173,19 +173,19 @@ def _holds(wanted: Demand, nodes: Sequence[Node]) -> bool:
     return sum(room_on(wanted, each, whole_of(each)) for each in nodes) >= wanted.ranks
 
 
-def _turns(decisions: Sequence[Decision], jobs: Mapping[str, Waiting]) -> list[Running]:
+def _turns(decisions: Sequence[Decision], jobs: Mapping[str, WaitingJob]) -> list[RunningJob]:
     return [
-        Running(
+        RunningJob(
             turn.job_id, turn.job_id, turn.demand, tuple((seat.node.id, seat.ranks) for seat in turn.placement.seats),
             ends_s=jobs[turn.job_id].longest_s,
         )
         for turn in decisions
-        if isinstance(turn, Turn)
+        if isinstance(turn, Admission)
     ]  # fmt: skip
 
 
-def _rooms(nodes: Sequence[Node], taken: Sequence[Running]) -> Rooms:
-    rooms = Rooms(nodes)
+def _rooms(nodes: Sequence[Node], taken: Sequence[RunningJob]) -> Capacity:
+    rooms = Capacity(nodes)
     for job in taken:
         for node_id, ranks in job.seats:
             there = rooms[node_id]
@@ -197,7 +197,7 @@ def _rooms(nodes: Sequence[Node], taken: Sequence[Running]) -> Rooms:
 @settings(max_examples=60, deadline=None)
 @given(clusters(), _queues, st.booleans())
 def test_decisions_are_those_of_the_plain_algorithm(
-    there: tuple[list[Node], list[Running]], queue: list[Waiting], resizes: bool
+    there: tuple[list[Node], list[RunningJob]], queue: list[WaitingJob], resizes: bool
 ) -> None:
     """Which asks `place` for each job, size and node anew, and tries every end for a promised start."""
     nodes, running = there
@@ -205,7 +205,7 @@ def test_decisions_are_those_of_the_plain_algorithm(
     turns = {
         each.job_id: (each.demand, each.placement)
         for each in decide(queue, nodes, running, rule=Rule(can_resize=resizes))
-        if isinstance(each, Turn)
+        if isinstance(each, Admission)
     }
     assert {job_id: (wanted, _by_id(placement)) for job_id, (wanted, placement) in turns.items()} == _plainly(
         queue, nodes, running, resizes
@@ -221,7 +221,7 @@ def _by_id(placement: Placement) -> list[tuple[str, int]]:
 
 
 def _plainly(
-    queue: Sequence[Waiting], nodes: Sequence[Node], running: Sequence[Running], resizes: bool
+    queue: Sequence[WaitingJob], nodes: Sequence[Node], running: Sequence[RunningJob], resizes: bool
 ) -> dict[str, tuple[Demand, list[tuple[str, int]]]]:
     books = Books({})
     for job in running:
@@ -229,7 +229,7 @@ def _plainly(
     now = {each.id: (each.free_cpus, each.free_gpus) for each in nodes}
     promises: list[_Promise] = []
     found: dict[str, tuple[Demand, list[tuple[str, int]]]] = {}
-    given: list[Running] = []
+    given: list[RunningJob] = []
     for job in Turns(queue, books, now_s=0.0, ageing_s=Rule().ageing_s):
         legal = [size.demand for size in job.sizes if _holds(size.demand, nodes)]
         tries = legal[::-1] if resizes else legal[-1:]
@@ -239,7 +239,7 @@ def _plainly(
             outcome = place(wanted, _with(nodes, view))
             if isinstance(outcome, Placement):
                 found[job.job_id] = wanted, _by_id(outcome)
-                given.append(Running("", "", wanted, tuple(_by_id(outcome)), ends_s=job.longest_s))
+                given.append(RunningJob("", "", wanted, tuple(_by_id(outcome)), ends_s=job.longest_s))
                 books.enter(job.project, wanted.ranks, job.firm(wanted.ranks))
                 for node_id, ranks in _by_id(outcome):
                     less = (ranks, ranks if wanted.device == "cuda" else 0)
@@ -286,7 +286,7 @@ def _promise(
     wanted: Demand,
     nodes: Sequence[Node],
     now: Mapping[str, tuple[float, float]],
-    running: Sequence[Running],
+    running: Sequence[RunningJob],
     before: Sequence[_Promise],
 ) -> _Promise:
     for end_s in sorted({job.ends_s for job in running if job.ends_s is not None}):

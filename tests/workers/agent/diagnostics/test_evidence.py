@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from regroup.workers.agent.job_host import Host
+from regroup.workers.agent.job_host import JobHost
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import FaultDue, Join, Restore
 
@@ -36,7 +36,7 @@ async def granted(due: FaultDue) -> bool:
 
 
 @pytest.fixture
-async def host(tmp_path: Path) -> AsyncIterator[Host]:
+async def host(tmp_path: Path) -> AsyncIterator[JobHost]:
     logs = tmp_path / "logs"
     logs.mkdir()
     config = AgentConfig(
@@ -52,12 +52,12 @@ async def host(tmp_path: Path) -> AsyncIterator[Host]:
         env={"MARK": str(tmp_path / "mark")},
         preload=("torch", "torch.distributed", "regroup.workers.rank.main"),
     )
-    made = Host(config, granted, lambda: None)
+    made = JobHost(config, granted, lambda: None)
     yield made
     await made.close()
 
 
-async def form(host: Host, tmp_path: Path) -> None:
+async def form(host: JobHost, tmp_path: Path) -> None:
     """Three ranks of a script, once each has come as far as it comes."""
     script = tmp_path / "waits.py"
     script.write_text(SCRIPT)
@@ -89,14 +89,14 @@ def all_stand_still(places: dict[str, Any]) -> bool:
     return "all_reduce" in places["0"]["text"] and places["1"]["collectives"] is None
 
 
-async def left(host: Host, tmp_path: Path) -> dict[str, Any]:
+async def left(host: JobHost, tmp_path: Path) -> dict[str, Any]:
     """End the generation, and read what is left of it."""
     await host.end(1)
     assert (await host.evidence.leave(1, "i1"))["size_bytes"] > 0
     return json.loads((tmp_path / "storage" / "evidence" / "i1" / "node0.json").read_text())
 
 
-async def test_ranks_that_cannot_answer_leave_what_can_be_had_of_them(host: Host, tmp_path: Path) -> None:
+async def test_ranks_that_cannot_answer_leave_what_can_be_had_of_them(host: JobHost, tmp_path: Path) -> None:
     await form(host, tmp_path)
     await stop(host.pids()["ranks"][2])
     async with asyncio.timeout(30):
@@ -124,7 +124,7 @@ async def test_ranks_that_cannot_answer_leave_what_can_be_had_of_them(host: Host
     assert not (tmp_path / "storage" / "evidence" / "i1").exists()
 
 
-async def test_an_exit_is_noted_without_asking_anybody(host: Host, tmp_path: Path) -> None:
+async def test_an_exit_is_noted_without_asking_anybody(host: JobHost, tmp_path: Path) -> None:
     await form(host, tmp_path)
     os.kill(host.pids()["ranks"][2], signal.SIGKILL)
     async with asyncio.timeout(30):

@@ -15,8 +15,8 @@ from regroup.workers.agent.health import preflight
 from regroup.workers.agent.health.preflight import Preflight
 from regroup.workers.agent.snapshots import shard_transfer
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
-from regroup.workers.agent.snapshots.mirror_store import Mirrored
-from regroup.workers.agent.snapshots.shard_transfer import Address, Exchange, ExchangeError
+from regroup.workers.agent.snapshots.mirror_store import MirrorStore
+from regroup.workers.agent.snapshots.shard_transfer import Address, ShardTransfer, TransferError
 from regroup.workers.environment.process_env import zygote_environment
 from regroup.workers.os import node_facts, nvml
 from regroup.workers.os.node_facts import bind_listener
@@ -26,7 +26,7 @@ from tests.workers.agent.test_job_host import config
 
 LYING = """
 import torch
-from regroup.workers import device_check
+from regroup.workers.zygote import device_check
 
 
 def check(args, fds):
@@ -48,8 +48,8 @@ async def zygote(tmp_path: Path) -> AsyncIterator[ZygoteLink]:
 
 
 @pytest.fixture
-async def peer() -> AsyncIterator[Exchange]:
-    served = Exchange("127.0.0.1", bind_listener("127.0.0.1", None), Mirrored(BufferPool()))
+async def peer() -> AsyncIterator[ShardTransfer]:
+    served = ShardTransfer("127.0.0.1", bind_listener("127.0.0.1", None), MirrorStore(BufferPool()))
     yield served
     await served.close()
 
@@ -58,7 +58,7 @@ def order(**fields: Any) -> dict[str, Any]:
     return {"device": "cpu", "indexes": [], "memory_bytes": 0, "asked_s": time.time(), "peers": [], **fields}
 
 
-async def test_a_fit_node_passes_soon(zygote: ZygoteLink, peer: Exchange, tmp_path: Path) -> None:
+async def test_a_fit_node_passes_soon(zygote: ZygoteLink, peer: ShardTransfer, tmp_path: Path) -> None:
     reached = [{"node_id": name, "name": name, **asdict(peer.address)} for name in ("n1", "n2")]
     found = await Preflight().before_ranks(zygote, tmp_path, order(peers=reached, memory_bytes=1 << 20))
     assert (found.failed, found.unreached, found.notes) == ([], [], []) and found.seconds < 3
@@ -111,12 +111,12 @@ async def test_a_full_disk_is_found(zygote: ZygoteLink, tmp_path: Path) -> None:
 
 
 async def test_an_echo_comes_back_whole_and_a_broken_link_is_named(
-    zygote: ZygoteLink, peer: Exchange, tmp_path: Path
+    zygote: ZygoteLink, peer: ShardTransfer, tmp_path: Path
 ) -> None:
     await shard_transfer.echo(peer.address)
-    with pytest.raises(ExchangeError, match="proof is wrong"):
+    with pytest.raises(TransferError, match="proof is wrong"):
         await shard_transfer.echo(Address(peer.address.host, peer.address.port, "0" * 32))
-    gone = Exchange("127.0.0.1", bind_listener("127.0.0.1", None), Mirrored(BufferPool()))
+    gone = ShardTransfer("127.0.0.1", bind_listener("127.0.0.1", None), MirrorStore(BufferPool()))
     await gone.close()
     peers = [
         {"node_id": name[0], "name": name, **asdict(found.address)} for name, found in (("gone", gone), ("there", peer))
@@ -128,7 +128,7 @@ async def test_an_echo_comes_back_whole_and_a_broken_link_is_named(
 
 
 async def test_a_link_that_fails_once_is_tried_again(
-    zygote: ZygoteLink, peer: Exchange, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    zygote: ZygoteLink, peer: ShardTransfer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late: list[Address] = []
     echo = shard_transfer.echo
@@ -136,7 +136,7 @@ async def test_a_link_that_fails_once_is_tried_again(
     async def first_late(address: Address) -> None:
         if not late:
             late.append(address)
-            raise ExchangeError("no echo in 3 s")
+            raise TransferError("no echo in 3 s")
         await echo(address)
 
     monkeypatch.setattr(shard_transfer, "echo", first_late)
@@ -148,7 +148,7 @@ async def test_a_link_that_fails_once_is_tried_again(
 async def test_a_peer_that_listens_and_says_nothing_is_not_waited_for() -> None:
     with bind_listener("127.0.0.1", None) as mute:
         started = time.monotonic()
-        with pytest.raises(ExchangeError, match="no echo from"):
+        with pytest.raises(TransferError, match="no echo from"):
             await shard_transfer.echo(Address("127.0.0.1", mute.getsockname()[1], ""))
         assert time.monotonic() - started < 4
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from regroup.workers.agent.health.resource_pressure import Readings, Wellness, read
+from regroup.workers.agent.health.resource_pressure import Readings, ResourcePressure, read
 
 GIB, MIB = 2**30, 2**20
 
@@ -12,7 +12,7 @@ def readings(memory: int = 50 * GIB, disk: int = GIB, gpus: tuple[str, ...] = ()
 
 
 def test_what_is_short_is_told_once_and_once_more_when_it_is_well_again() -> None:
-    well = Wellness()
+    well = ResourcePressure()
     assert well.changes(readings()) == []
     assert well.changes(readings(memory=GIB)) == [("memory", "1024 MiB of 100.0 GiB of memory are free")]
     assert well.changes(readings(memory=GIB // 2)) == []
@@ -24,7 +24,7 @@ def test_what_is_short_is_told_once_and_once_more_when_it_is_well_again() -> Non
 
 
 def test_a_broken_gpu_is_told() -> None:
-    well = Wellness()
+    well = ResourcePressure()
     assert well.changes(readings(gpus=("GPU 0 is lost", "GPU 1 is lost"))) == [
         ("device", "GPU 0 is lost; GPU 1 is lost")
     ]

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from regroup.workers.agent.health import gpu_errors
-from regroup.workers.agent.health.gpu_errors import DriverErrors
+from regroup.workers.agent.health.gpu_errors import GpuErrors
 from regroup.workers.agent.health.resource_pressure import Readings
-from regroup.workers.agent.health.xid import Xid, XidWatch
+from regroup.workers.agent.health.xid import Xid, XidMonitor
 
 TIMEOUT, LOST, UNSUPPORTED = 10, 15, 3
 Reading = tuple[int, int, int, int]
@@ -62,7 +62,7 @@ class Driver:
 
 
 def heard(*readings: Reading) -> list[Xid | None]:
-    watch = XidWatch.open([0, 1], Driver(readings))
+    watch = XidMonitor.open([0, 1], Driver(readings))
     assert watch is not None
     return [watch.wait(0.001) for _ in readings]
 
@@ -95,9 +95,9 @@ def test_what_a_program_did_is_no_fault_of_the_device(number: int, is_of_the_dev
 
 def test_without_events_there_is_nothing_to_hear_and_nothing_is_left_open() -> None:
     driver = Driver(register=UNSUPPORTED)
-    assert XidWatch.open([0], driver) is None and driver.open == 0
-    assert XidWatch.open([5], driver := Driver()) is None and driver.open == 0
-    watch = XidWatch.open([0], driver := Driver())
+    assert XidMonitor.open([0], driver) is None and driver.open == 0
+    assert XidMonitor.open([5], driver := Driver()) is None and driver.open == 0
+    watch = XidMonitor.open([0], driver := Driver())
     assert watch is not None and driver.open == 2
     watch.close()
     assert driver.open == 0
@@ -106,7 +106,7 @@ def test_without_events_there_is_nothing_to_hear_and_nothing_is_left_open() -> N
 async def test_an_agent_hears_at_once_and_keeps_what_is_no_good(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_errors, "_WAIT_S", 0.001)
     driver = Driver([QUIET, (0, 0, 8, 31), (0, 1, 8, 79), (0, 1, 8, 79)])
-    errors = DriverErrors(lambda gpus: XidWatch.open(gpus, driver))
+    errors = GpuErrors(lambda gpus: XidMonitor.open(gpus, driver))
     seen = Readings(1, 2)
     assert errors.heard([]) == [] and driver.open == 0, "a job without GPUs opens nothing"
     assert errors.heard([0, 1]) == []

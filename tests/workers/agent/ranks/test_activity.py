@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from regroup.workers.agent.ranks.activity import Dwelling, Standing
+from regroup.workers.agent.ranks.activity import ActivityMonitor, Standing
 from regroup.workers.contract.messages import Phase
-from regroup.workers.contract.progress_page import Progress, new_page
+from regroup.workers.contract.progress_page import ProgressPage, new_page
 
 SLEEPS = "import time; time.sleep(1000)"
 CHILD_COMPUTES = "import os, time\nif os.fork() == 0:\n    while True: pass\ntime.sleep(1000)"
@@ -26,7 +26,7 @@ def ranks(tmp_path: Path) -> Iterator[list[Standing]]:
         log = tmp_path / f"{rank}.out"
         with log.open("wb") as out:
             processes.append(subprocess.Popen([sys.executable, "-c", source], stdout=out, start_new_session=True))
-        progress = Progress(new_page())
+        progress = ProgressPage(new_page())
         progress.set(3, Phase.FORWARD)
         made.append(Standing(rank, processes[-1].pid, progress, (log,)))
     yield made
@@ -36,7 +36,7 @@ def ranks(tmp_path: Path) -> Iterator[list[Standing]]:
 
 
 def test_a_rank_that_neither_computes_nor_prints_is_idle(ranks: list[Standing]) -> None:
-    dwelling, deadline = Dwelling(), time.monotonic() + 30
+    dwelling, deadline = ActivityMonitor(), time.monotonic() + 30
     while (seen := dwelling.look(ranks))[0].idle_s < 2.5 and time.monotonic() < deadline:
         time.sleep(0.2)
     assert seen[0].idle_s >= 2.5
@@ -49,7 +49,7 @@ def test_a_rank_that_neither_computes_nor_prints_is_idle(ranks: list[Standing]) 
 
 def test_a_node_that_was_itself_asleep_blames_nobody() -> None:
     now = [time.monotonic() + 100]
-    dwelling, progress = Dwelling(lambda: now[0]), Progress(new_page())
+    dwelling, progress = ActivityMonitor(lambda: now[0]), ProgressPage(new_page())
     progress.set(1, Phase.FORWARD)
     standing = [Standing(0, None, progress)]
     now[0] += 60

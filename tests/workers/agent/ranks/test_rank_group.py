@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from regroup.workers.agent.ranks.rank_group import Formation, LocalRank
+from regroup.workers.agent.ranks.rank_group import LocalRank, RankGroup
 from regroup.workers.agent.snapshots.buffer_pool import Lent
-from regroup.workers.agent.snapshots.shard_transfer import ExchangeError
+from regroup.workers.agent.snapshots.shard_transfer import TransferError
 from regroup.workers.contract.messages import Buffers, Joined, StepRow, WantBuffers, decode, to_json
-from regroup.workers.contract.progress_page import Progress, new_page
+from regroup.workers.contract.progress_page import ProgressPage, new_page
 
 
 def row(step: int) -> StepRow:
@@ -24,7 +24,7 @@ def row(step: int) -> StepRow:
 async def test_of_the_steps_the_first_and_the_newest_are_told_again(steps: list[int], kept: list[int]) -> None:
     told: list[Any] = []
     zygote, local, unused = (object(),) * 3
-    formation = Formation(1, zygote, told.append, unused, unused)  # type: ignore[arg-type]  # no rank is forked
+    formation = RankGroup(1, zygote, told.append, unused, unused)  # type: ignore[arg-type]  # no rank is forked
     formation._handle(local, Joined(0, 1, 2.0))  # type: ignore[arg-type]
     for step in steps:
         formation._handle(local, row(step))  # type: ignore[arg-type]
@@ -42,7 +42,7 @@ def rank() -> Iterator[tuple[LocalRank, socket.socket]]:
     for sock in (ours, theirs, asking):
         sock.setblocking(False)
     page = new_page()
-    yield LocalRank(0, 1, ours, asking, Progress(page), Path("log"), is_program=False), theirs
+    yield LocalRank(0, 1, ours, asking, ProgressPage(page), Path("log"), is_program=False), theirs
     os.close(page)
     for sock in (ours, theirs, asking, answering):
         sock.close()
@@ -67,7 +67,7 @@ async def test_a_rank_gets_its_buffers_once_what_they_are_filled_from_is_here(
 ) -> None:
     local, theirs = rank
     node, want, unused = Waits(), WantBuffers(0, 1, 64), object()
-    formation = Formation(1, unused, unused, node.lend, unused)  # type: ignore[arg-type]  # no rank is forked
+    formation = RankGroup(1, unused, unused, node.lend, unused)  # type: ignore[arg-type]  # no rank is forked
     formation.ranks[0] = local
     formation._handle(local, want)
     await asyncio.sleep(0.01)
@@ -78,7 +78,7 @@ async def test_a_rank_gets_its_buffers_once_what_they_are_filled_from_is_here(
         await asyncio.sleep(0.01)
         assert decode(theirs.recv(4096)) == Buffers(0, -1) and node.lent == [want]
     elif end == "lost":
-        node.fetched.set_exception(ExchangeError("no shard of rank 3"))
+        node.fetched.set_exception(TransferError("no shard of rank 3"))
         await asyncio.sleep(0.01)
         with pytest.raises(BlockingIOError):
             theirs.recv(4096)

@@ -7,13 +7,13 @@ import pytest
 
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.messages import Restore, WantBuffers
-from regroup.workers.state.buffer_layout import Entry, Plan
+from regroup.workers.state.buffer_layout import BufferLayout, Entry
 from regroup.workers.state.checksum_regions import Group
 from regroup.workers.state.shard_buffer import ShardBuffer
 from tests.workers.agent.open_descriptors import memory_files
 
 ALIKE = "00" * 7 + "aa"
-PLAN = Plan([Entry("w", "uint8", (100,), (0,), (100,), 100)], {"w": Group(ALIKE, 0, 2)})
+PLAN = BufferLayout([Entry("w", "uint8", (100,), (0,), (100,), 100)], {"w": Group(ALIKE, 0, 2)})
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ import pytest
 
 from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool
 from regroup.workers.agent.snapshots.mirroring import Mirroring
-from regroup.workers.agent.snapshots.shard_transfer import ExchangeError, NoRoomError
+from regroup.workers.agent.snapshots.shard_transfer import NoRoomError, TransferError
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import Restore, WantBuffers
 from regroup.workers.os import node_facts
-from regroup.workers.state.buffer_layout import Entry, Plan
+from regroup.workers.state.buffer_layout import BufferLayout, Entry
 from regroup.workers.state.shard_buffer import Pin, ShardBuffer
 from tests.workers.agent.open_descriptors import descriptors
 
-PLAN = Plan((Entry("weight", "uint8", (1000,), (0,), (1000,), 1000),))
+PLAN = BufferLayout((Entry("weight", "uint8", (1000,), (0,), (1000,), 1000),))
 SIZE = 5000
 
 
@@ -116,7 +116,7 @@ async def test_what_a_node_holds_for_another_is_its_own_where_that_ones_rank_com
 
 async def test_a_shard_that_was_said_to_be_here_and_is_not_is_an_error(pair: tuple[Node, Node]) -> None:
     pair[0].writes(0, 3, Pin.CHECKPOINT)
-    with pytest.raises(ExchangeError, match="no shard of rank 0 of generation 1, step 4 is here"):
+    with pytest.raises(TransferError, match="no shard of rank 0 of generation 1, step 4 is here"):
         await pair[0].mirroring.fetch(Restore("memory", 4, 1), {}, [0])
 
 
@@ -170,7 +170,7 @@ async def test_what_was_not_pinned_is_not_sent(pair: tuple[Node, Node]) -> None:
 
 
 async def test_a_shard_that_is_not_there_any_more_is_an_error(pair: tuple[Node, Node]) -> None:
-    with pytest.raises(ExchangeError, match="no shard of rank 0"):
+    with pytest.raises(TransferError, match="no shard of rank 0"):
         await pair[0].mirroring.fetch(Restore("memory", 4, 1), {0: await pair[1].mirroring.address()}, [0])
 
 

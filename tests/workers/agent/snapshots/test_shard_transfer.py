@@ -13,15 +13,15 @@ import pytest
 
 from regroup.workers.agent.snapshots import shard_transfer
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
-from regroup.workers.agent.snapshots.mirror_store import Mirrored
-from regroup.workers.agent.snapshots.shard_transfer import Exchange, ExchangeError, ShardKey, get, put
+from regroup.workers.agent.snapshots.mirror_store import MirrorStore
+from regroup.workers.agent.snapshots.shard_transfer import ShardKey, ShardTransfer, TransferError, get, put
 from regroup.workers.os.node_facts import bind_listener
-from regroup.workers.state.buffer_layout import HEADER_BYTES, Entry, Plan
+from regroup.workers.state.buffer_layout import HEADER_BYTES, BufferLayout, Entry
 from regroup.workers.state.shard_buffer import Pin, ShardBuffer
 from tests.workers.agent.open_descriptors import descriptors
 
 BYTES = 3 * shard_transfer.CHUNK_BYTES + 17
-PLAN = Plan((Entry("weight", "uint8", (BYTES,), (0,), (BYTES,), BYTES),))
+PLAN = BufferLayout((Entry("weight", "uint8", (BYTES,), (0,), (BYTES,), BYTES),))
 KEY = ShardKey(rank=1, generation=3, step=5)
 
 
@@ -48,9 +48,9 @@ def shard() -> Iterator[int]:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[tuple[Exchange, Mirrored]]:
-    shelf = Mirrored(BufferPool())
-    served = Exchange("127.0.0.1", bind_listener("127.0.0.1", None), shelf)
+async def serving() -> AsyncIterator[tuple[ShardTransfer, MirrorStore]]:
+    shelf = MirrorStore(BufferPool())
+    served = ShardTransfer("127.0.0.1", bind_listener("127.0.0.1", None), shelf)
     try:
         yield served, shelf
     finally:
@@ -74,8 +74,8 @@ async def test_a_shard_of_an_own_rank_is_given_too() -> None:
     write(fd)
     wanted = content(fd)
     own.take_over(KEY.rank, fd, 12)
-    shelf = Mirrored(own)
-    served = Exchange("127.0.0.1", bind_listener("127.0.0.1", None), shelf)
+    shelf = MirrorStore(own)
+    served = ShardTransfer("127.0.0.1", bind_listener("127.0.0.1", None), shelf)
     got, size_bytes = await get(served.address, KEY, shelf.room)
     assert (content(got)[HEADER_BYTES:], size_bytes) == (wanted[HEADER_BYTES:], 12)
     os.close(got)
@@ -85,16 +85,16 @@ async def test_a_shard_of_an_own_rank_is_given_too() -> None:
 
 async def test_what_is_not_there_is_said(shard: int) -> None:
     async with serving() as (served, shelf):
-        with pytest.raises(ExchangeError, match="no shard of rank 1, generation 3, step 6"):
+        with pytest.raises(TransferError, match="no shard of rank 1, generation 3, step 6"):
             await get(served.address, replace(KEY, step=6), shelf.room)
 
 
 async def test_nobody_enters_without_the_token(shard: int) -> None:
     async with serving() as (served, shelf):
         stranger = replace(served.address, token="0" * 32)
-        with pytest.raises(ExchangeError, match="proof is wrong"):
+        with pytest.raises(TransferError, match="proof is wrong"):
             await put(stranger, KEY, shard, 1)
-        with pytest.raises(ExchangeError, match="proof is wrong"):
+        with pytest.raises(TransferError, match="proof is wrong"):
             await get(stranger, KEY, shelf.room)
         assert served.refused == 2 and shelf.holdings() == []
 
@@ -132,16 +132,16 @@ async def test_a_shard_that_changes_while_it_is_sent_is_not_taken(shard: int) ->
         while not sending.done():
             os.pwrite(shard, b"torn", os.fstat(shard).st_size - 8)
             await asyncio.sleep(0.01)
-        with pytest.raises(ExchangeError, match="checksum is wrong"):
+        with pytest.raises(TransferError, match="checksum is wrong"):
             await sending
         assert shelf.holdings() == []
-        with pytest.raises(ExchangeError, match="no shard"):
+        with pytest.raises(TransferError, match="no shard"):
             await get(served.address, KEY, shelf.room)
 
 
 async def test_another_set_than_was_named_is_not_taken(shard: int) -> None:
     async with serving() as (served, shelf):
-        with pytest.raises(ExchangeError, match="what came is rank 1, generation 3, step 5"):
+        with pytest.raises(TransferError, match="what came is rank 1, generation 3, step 5"):
             await put(served.address, replace(KEY, step=6), shard, 1)
         assert shelf.holdings() == []
 
@@ -153,7 +153,7 @@ async def test_a_node_without_room_says_so(shard: int, monkeypatch: pytest.Monke
     async with serving() as (served, shelf):
         monkeypatch.setattr(os, "posix_fallocate", full)
         before = descriptors()
-        with pytest.raises(ExchangeError, match="No space left"):
+        with pytest.raises(TransferError, match="No space left"):
             await put(served.address, KEY, shard, 1)
         monkeypatch.undo()
         assert descriptors() == before
@@ -163,7 +163,7 @@ async def test_a_node_without_room_says_so(shard: int, monkeypatch: pytest.Monke
 async def test_a_peer_that_is_gone_is_an_error(shard: int) -> None:
     async with serving() as (served, _):
         address = served.address
-    with pytest.raises(ExchangeError, match=f"exchange with 127.0.0.1:{address.port} broke"):
+    with pytest.raises(TransferError, match=f"exchange with 127.0.0.1:{address.port} broke"):
         await put(address, KEY, shard, 1)
 
 

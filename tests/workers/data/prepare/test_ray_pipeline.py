@@ -23,12 +23,12 @@ from regroup.workers.contract.messages import to_json
 from regroup.workers.data.prepare.ray_pipeline import Pipeline
 from tests.support.data_inputs import DOCUMENTS, planned, prepared, recipe, write
 
-GRANTS = ("grant-0", "grant-1")
+RESERVATIONS = ("reservation-0", "reservation-1")
 
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[list[str]]:
-    """Two nodes of two processors, all of them held by the grants of one job.
+    """Two nodes of two processors, all of them held by the reservations of one job.
 
     With a token, like every cluster of ours: what of Ray is in this process keeps to the kind it has met first.
     """
@@ -38,7 +38,7 @@ def nodes() -> Iterator[list[str]]:
     os.environ.update(ray_cluster.ray_environment(settings.ray_token_path))
     asyncio.run(RayCluster.connect(local.address))
     ids = [node["NodeID"] for node in ray.nodes() if node["Resources"].get("CPU")]
-    for name, node in zip(GRANTS, ids, strict=True):
+    for name, node in zip(RESERVATIONS, ids, strict=True):
         group = placement_group(
             [{"CPU": 2}], name=name, lifetime="detached", bundle_label_selector=[{"ray.io/node-id": node}]
         )
@@ -64,7 +64,10 @@ def order(data: dict[str, Any], nodes: list[str], tmp_path: Path, code: str = ""
         "data": data,
         "datasets_uri": str(tmp_path / "out"),
         "agent": to_json(AgentConfig("job", "job", "node", "node", "127.0.0.1", "", "", "")),
-        "places": {node: {**place, "grants": {grant: 2}} for node, grant in zip(nodes, GRANTS, strict=True)},
+        "places": {
+            node: {**place, "reservations": {reservation: 2}}
+            for node, reservation in zip(nodes, RESERVATIONS, strict=True)
+        },
     }
 
 

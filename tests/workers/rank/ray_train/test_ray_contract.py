@@ -25,7 +25,7 @@ from ray.train.v2.api.context import TrainContext
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 import regroup.workers.rank.ray_train.fit as adapter
-from regroup.workers.rank.ray_train import checkpoint_manager, session
+from regroup.workers.rank.ray_train import checkpoints, session
 
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 SERVED = {
@@ -125,7 +125,7 @@ def test_values_have_the_fields_it_reads() -> None:
     assert trainer.run_config.callbacks == [] and trainer.run_config.worker_runtime_env == {}
     manager = inspect.getsource(CheckpointManager.__init__) + inspect.getsource(CheckpointManager.__mro__[1].__init__)
     assert "self._storage_context" in manager and "self._checkpoint_results" in manager
-    assert {"latest_checkpoint_result", "best_checkpoint_results"} <= set(dir(checkpoint_manager.Committed))
+    assert {"latest_checkpoint_result", "best_checkpoint_results"} <= set(dir(checkpoints.Committed))
 
 
 def test_no_call_of_ray_starts_a_cluster() -> None:
