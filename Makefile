@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help setup demo test test-all check format docs dist dist-check bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-resize bench-prediction clean
+.PHONY: help setup demo test test-all check format docs dist dist-check test-pythons bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-resize bench-prediction clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -43,6 +43,9 @@ docs: $(STAMP) ## regenerate the generated pages: states, commands, spec, API, d
 
 dist: $(STAMP) ## build the sdist and the wheel in dist/
 	@$(BIN)/python .ci/dist.py build
+
+test-pythons: $(STAMP) ## run tests of the control plane on the other supported Pythons of this machine (3 minutes)
+	@$(BIN)/python .ci/dist.py test
 
 dist-check: $(STAMP) ## build both and install the wheel in clean environments, with pip and uv (1 minute)
 	@$(BIN)/python .ci/dist.py check

@@ -1,6 +1,7 @@
 """Build the distributions of regroup, and try them in clean environments.
 
-`python .ci/dist.py build` writes the sdist and the wheel to `dist/`. `python .ci/dist.py check` installs them, too.
+`python .ci/dist.py build` writes the sdist and the wheel to `dist/`. `python .ci/dist.py check` installs the wheel, too.
+`python .ci/dist.py test` also runs tests of the control plane on each supported Python other than the current one.
 The check needs a package index, the packages `build` and `uv`, and about 500 MiB of temporary disk space.
 """
 
@@ -29,6 +30,13 @@ NOT_INSTALLED = ("torch", "tokenizers", "pyarrow", "matplotlib", "pytest")
 SOURCES = ("api", "service", "workers", "regroup")
 PAGES = ("pyproject.toml", "MANIFEST.in", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 
+TESTS = ("tests/service/domain", "tests/service/spec", "tests/service/store", "tests/api/web")
+"""Tests of the control plane for each Python. They need none of the heavy extras, and take a minute on two cores."""
+_MARKS = "not slow and not postgres and not redis and not prometheus"
+_TEST_PACKAGES = (
+    *("pytest", "pytest-asyncio", "pytest-xdist", "hypothesis", "schemathesis", "jsonschema", "moto[server]"),
+    *("cryptography", "ipykernel", "matplotlib", "s3fs", "setuptools"),
+)
 _UV = (sys.executable, "-m", "uv", "--no-python-downloads", "--no-config")
 
 _IMPORTS = f"""
@@ -84,12 +92,7 @@ def check(wheel: Path) -> None:
             _try(environment)
         for version, interpreter in _interpreters():
             with _stage(f"uv pip install, Python {version}"):
-                environment = folder / f"uv-{version}"
-                _uv("venv", "--quiet", "--python", interpreter, environment)
-                target = ("--python", environment / "bin" / "python")
-                _uv("pip", "install", "--quiet", *target, "--constraint", CONSTRAINTS, wheel)
-                _uv("pip", "check", "--quiet", *target)
-                _try(environment)
+                _try(_install(folder / f"uv-{version}", interpreter, wheel))
         with _stage("resolution of the extras"):
             for extra in _extras():
                 target = ("--python", folder / "pip" / "bin" / "python", "--constraint", CONSTRAINTS)
@@ -98,10 +101,27 @@ def check(wheel: Path) -> None:
             _serve(folder / "pip", folder / "state")
 
 
+def test(wheel: Path) -> None:
+    """Run `TESTS` of this tree on each supported Python of this machine other than the current one.
+
+    Raises:
+        SystemExit: an installation or a test failed; the output is on the terminal.
+    """
+    current = "{}.{}".format(*sys.version_info)
+    with tempfile.TemporaryDirectory(prefix="regroup-dist-") as scratch:
+        for version, interpreter in _interpreters():
+            if version == current:
+                continue
+            with _stage(f"tests on Python {version}"):
+                environment = _install(Path(scratch) / version, interpreter, wheel, *_TEST_PACKAGES)
+                options = ("-q", "-n", "2", "-p", "no:cacheprovider", "-m", _MARKS)
+                _run(environment / "bin" / "python", "-m", "pytest", *options, *TESTS)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Build, and check if `check` is given."""
+    """Build, then check or test as the command requires."""
     parser = argparse.ArgumentParser(description="Build the distributions of regroup, and try them.")
-    parser.add_argument("command", choices=("build", "check"))
+    parser.add_argument("command", choices=("build", "check", "test"))
     parser.add_argument("--directory", type=Path, default=ROOT / "dist", help="folder of the files; emptied first")
     options = parser.parse_args(arguments)
     shutil.rmtree(options.directory, ignore_errors=True)
@@ -112,6 +132,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"dist: {path}, {path.stat().st_size / 1e6:.2f} MB")
     if options.command == "check":
         check(wheel)
+    if options.command == "test":
+        test(wheel)
 
 
 def _copy(folder: Path) -> Path:
@@ -140,6 +162,15 @@ def _commit_time() -> str:
     command = ["git", "log", "-1", "--format=%ct"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else "1767225600"
+
+
+def _install(environment: Path, interpreter: str, *packages: str | Path) -> Path:
+    """Create a virtual environment with uv and install packages in it; return its folder."""
+    _uv("venv", "--quiet", "--python", interpreter, environment)
+    target = ("--python", environment / "bin" / "python")
+    _uv("pip", "install", "--quiet", *target, "--constraint", CONSTRAINTS, *packages)
+    _uv("pip", "check", "--quiet", *target)
+    return environment
 
 
 def _try(environment: Path) -> None:
