@@ -1,7 +1,7 @@
 """Build the distributions of regroup, and try them in clean environments.
 
-`python .ci/dist.py build` writes the sdist and the wheel to `dist/`. `python .ci/dist.py check` installs the wheel, too.
-`python .ci/dist.py test` also runs tests of the control plane on each supported Python other than the current one.
+`python .ci/dist.py build` writes the sdist and the wheel to `dist/`. The command `check` installs the wheel, too.
+The command `test` runs tests of the control plane on each supported Python other than the current one.
 The check needs a package index, the packages `build` and `uv`, and about 500 MiB of temporary disk space.
 """
 
