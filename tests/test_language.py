@@ -6,6 +6,7 @@ import pytest
 
 from tests.support import language
 from tests.support.language import Phrase, check_file_name, check_files, check_subject, check_text, clean_files, phrases
+from tests.support.language_names import names_of, replaced_words
 from tests.support.language_texts import Text, texts_of
 
 
@@ -18,6 +19,10 @@ def shown(text: Text) -> list[str]:
 
 def test_enforced_paths_have_no_phrase_to_avoid() -> None:
     assert "\n".join(map(str, check_files(clean_files()))) == ""
+
+
+def test_enforced_paths_define_no_name_with_a_replaced_word() -> None:
+    assert "\n".join(map(str, language.check_names(clean_files(language.CLEAN_NAMES_FILE)))) == ""
 
 
 def test_subjects_of_commits_name_an_area_and_start_with_an_imperative() -> None:
@@ -105,6 +110,16 @@ def test_file_names_are_nouns(path: str, is_noun: bool) -> None:
 )
 def test_commit_subjects_have_an_area_and_an_imperative(subject: str, is_good: bool) -> None:
     assert (list(check_subject(subject)) == []) is is_good
+
+
+def test_replaced_words_are_found_in_definitions_of_every_kind(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text("import os as told\nclass Wish:\n    def look_at(self, blow):\n        self._rung = taken = blow\n")
+    names = [name for _, name in sorted(names_of(path))]
+    assert names == ["told", "Wish", "blow", "look_at", "self", "_rung", "taken"]
+    words = language.rules()["names"]["words"]
+    found = [word for name in names for word, _ in replaced_words(name, words)]
+    assert found == ["told", "wish", "blow", "look", "rung", "taken"]
 
 
 # ------------------------------------------------------------------------------------------------ texts of a file

@@ -4,6 +4,7 @@
 
     python -m tests.support.language --report service/controller docs/guides/queue.md
     python -m tests.support.language --summary service
+    python -m tests.support.language --names service/controller
     python -m tests.support.language              # the enforced paths, as CI does
 """
 
@@ -21,11 +22,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from .language_names import names_of, replaced_words
 from .language_texts import Text, texts_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES_FILE = Path(__file__).with_name("phrases.toml")
 CLEAN_FILE = Path(__file__).with_name("clean_paths.txt")
+CLEAN_NAMES_FILE = Path(__file__).with_name("clean_names.txt")
 _EXEMPT = ("tests/support/phrases.toml", "tests/test_language.py")  # they quote the phrases to avoid
 _SENTENCE = re.compile(r"\S.*?(?:[.?!:](?=\s|$)|$)")
 _PARTICIPLE = re.compile(r"(ing|ed)$")
@@ -120,9 +123,21 @@ def check_subject(subject: str) -> Iterator[str]:
         yield f"“{violation.text}” → {violation.hint}"
 
 
-def clean_files() -> list[Path]:
-    """Return the files that must have no violation: those that `clean_paths.txt` lists."""
-    return project_files([line for line in CLEAN_FILE.read_text().split("\n") if line and not line.startswith("#")])
+def check_names(paths: Iterable[Path]) -> list[Violation]:
+    """Return every definition in these files whose name contains a replaced word, in order."""
+    table = rules()["names"]
+    found: list[Violation] = []
+    for path in paths:
+        for line, name in names_of(ROOT / path) if path.suffix == ".py" else ():
+            if name not in table["allowed"]:
+                words = replaced_words(name, table["words"])
+                found += [Violation(str(path), line, "name", f"{name}: {word}", hint) for word, hint in words]
+    return sorted(set(found))
+
+
+def clean_files(listing: Path = CLEAN_FILE) -> list[Path]:
+    """Return the files that must have no violation: those that `listing` names."""
+    return project_files([line for line in listing.read_text().split("\n") if line and not line.startswith("#")])
 
 
 def project_files(patterns: Sequence[str]) -> list[Path]:
@@ -155,13 +170,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("paths", nargs="*", help="files, folders or globs; the enforced paths when left out")
     parser.add_argument("--report", action="store_true", help="print every violation (the default)")
     parser.add_argument("--summary", action="store_true", help="print the number of violations of each file and hint")
+    parser.add_argument("--names", action="store_true", help="check names in code instead of texts")
     parser.add_argument("--message", type=Path, metavar="FILE", help="check the subject of the commit message in FILE")
     options = parser.parse_args(arguments)
     if options.message:
         problems = list(check_subject(options.message.read_text().partition("\n")[0]))
         print(*(f"commit subject: {problem}" for problem in problems), sep="\n", end="\n" if problems else "")
         return 1 if problems else 0
-    found = check_files(project_files([_relative(path) for path in options.paths]) if options.paths else clean_files())
+    chosen = project_files([_relative(path) for path in options.paths])
+    if options.names:
+        found = check_names(chosen or clean_files(CLEAN_NAMES_FILE))
+    else:
+        found = (
+            check_files(chosen)
+            if chosen
+            else [*check_files(clean_files()), *check_names(clean_files(CLEAN_NAMES_FILE))]
+        )
     if options.summary:
         for heading, key in (("file", "path"), ("hint", "hint")):
             print(f"violations by {heading}:")
