@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RULES_FILE = Path(__file__).with_name("phrases.toml")
 CLEAN_FILE = Path(__file__).with_name("clean_paths.txt")
 CLEAN_NAMES_FILE = Path(__file__).with_name("clean_names.txt")
-_EXEMPT = ("tests/support/phrases.toml", "tests/test_language.py")  # they quote the phrases to avoid
+_EXEMPT = ("tests/support/phrases.toml", "tests/test_language.py")  # files that quote the phrases to avoid
 _SENTENCE = re.compile(r"\S.*?(?:[.?!:](?=\s|$)|$)")
 _PARTICIPLE = re.compile(r"(ing|ed)$")
 _IMPERATIVE_RULE = "D401"  # ruff knows verbs that are not in the imperative: Returns, Returning, Returned
@@ -83,7 +83,9 @@ def check_files(paths: Iterable[Path]) -> list[Violation]:
     """Return every violation in these files, in order."""
     paths = list(paths)
     found = [violation for path in paths for violation in _check_file(path)]
-    return sorted([*found, *_moods([path for path in paths if path.suffix == ".py"])])
+    reported = {(violation.path, violation.line) for violation in found if violation.hint == _IMPERATIVE_HINT}
+    moods = _moods([path for path in paths if path.suffix == ".py"])
+    return sorted([*found, *(mood for mood in moods if (mood.path, mood.line) not in reported)])
 
 
 def check_text(text: Text, path: str = "") -> Iterator[Violation]:
