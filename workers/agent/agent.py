@@ -95,7 +95,7 @@ class NodeAgent:
     async def check_storage(self) -> dict[str, Any]:
         """Prove that durable storage can be written from this node. Error: `storage`."""
         return await self._guarded(
-            async_storage.answered(STORAGE_S, fsspec_storage.check_writable, self._config.storage_uri)
+            async_storage.call_within(STORAGE_S, fsspec_storage.check_writable, self._config.storage_uri)
         )
 
     async def list_sources(self, sources: dict[str, Any]) -> dict[str, Any]:
@@ -200,11 +200,11 @@ class NodeAgent:
 
     async def manifests(self) -> list[dict[str, Any]]:
         """Every finished checkpoint of this job, by scanning."""
-        return await async_storage.answered(STORAGE_S, self._started().saving.manifests)
+        return await async_storage.call_within(STORAGE_S, self._started().saving.manifests)
 
     async def remove_checkpoint(self, uri: str) -> None:
         """Remove a checkpoint that retention gave up."""
-        await async_storage.answered(REMOVAL_S, fsspec_storage.remove, uri)
+        await async_storage.call_within(REMOVAL_S, fsspec_storage.remove, uri)
 
     async def status(self) -> dict[str, Any]:
         """Who lives here, for re-adoption, people and tests."""

@@ -174,7 +174,7 @@ class CheckpointSaver:
         def tell(message: str) -> None:
             self._note("condition", {"node": self._config.node_name, "what": "storage", "message": message})
 
-        return await async_storage.written(f"the checkpoint of step {step}", write, tell)
+        return await async_storage.write_with_retries(f"the checkpoint of step {step}", write, tell)
 
     @contextmanager
     def _writing_to(self, uri: str) -> Generator[None]:

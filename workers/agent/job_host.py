@@ -118,7 +118,7 @@ class JobHost:
         procfs.become_subreaper()
         if self._succeeds:
             self._succeeds = False
-            if stuck := await asyncio.to_thread(orphans.end_remains, self.scratch):
+            if stuck := await asyncio.to_thread(orphans.kill_remains, self.scratch):
                 self.note("stuck", {"pids": stuck, "node": self.config.node_name})
         await asyncio.to_thread(scratch_dir.sweep)
         await self.python.made()
@@ -396,4 +396,4 @@ class JobHost:
         except (ZygoteDied, TimeoutError):
             zygote.close()
             self._zygote = None
-            return await asyncio.to_thread(orphans.end_orphans, zygote.process.pid, self._not_ours)
+            return await asyncio.to_thread(orphans.kill_orphans, zygote.process.pid, self._not_ours)

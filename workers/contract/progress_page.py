@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 
 from regroup.workers.contract.messages import Phase
-from regroup.workers.os.cpu_time import Pace
+from regroup.workers.os.cpu_time import CpuTimeRing
 
 PAGE_BYTES = 4096
 _NOW = struct.Struct("<QQd")
@@ -28,7 +28,7 @@ class ProgressPage:
 
     def __init__(self, fd: int) -> None:
         self._page = mmap.mmap(fd, PAGE_BYTES)
-        self.pace = Pace(self._page, _PACE_OFFSET)
+        self.pace = CpuTimeRing(self._page, _PACE_OFFSET)
 
     def set(self, step: int, phase: str) -> None:
         """Write where this rank is: `step` is the one in work, or the last committed one between steps."""

@@ -1,1 +1,1 @@
-"""Linux facts and process control. Imports nothing of regroup outside this folder."""
+"""Linux facts and process control. This folder imports no other folder of regroup."""

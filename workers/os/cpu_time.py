@@ -1,7 +1,7 @@
-"""How long a rank's training thread worked for each of its newest steps, by the kernel's account.
+"""Processor time that a rank's training thread used for each of its newest steps, as the kernel accounts for it.
 
-Work is time on a processor. Time spent ready for one is told beside it: a crowded node slows a rank, too. Waiting is
-neither, be it for other ranks in a collective or for a disk.
+Work is time on a processor. The time in which the thread was ready to run is reported separately, because a crowded
+node slows a rank too. Waiting for other ranks in a collective or for a disk counts as neither.
 """
 
 import mmap
@@ -16,16 +16,16 @@ _KEPT = 16
 _THREAD = Path("/proc/thread-self/schedstat")
 
 
-class Pace:
-    """A ring in the rank's shared page: the rank writes it step by step, its agent reads it."""
+class CpuTimeRing:
+    """Ring of step times in the rank's shared page. The rank writes it at each step, and its agent reads it."""
 
     def __init__(self, page: mmap.mmap, offset: int) -> None:
         self._page, self._offset = page, offset
         self._until: tuple[float, float] | None = None
-        """What this thread had of either up to the end of its last step."""
+        """Seconds on a processor, and ready for one, up to the end of the last step."""
 
     def step_ended(self) -> None:
-        """Note the work since the last call. To be called by the thread that trains; the first call only begins."""
+        """Record the work since the last call of the training thread; the first call only starts the count."""
         until = spent_s()
         before, self._until = self._until, until
         if before is None or until is None:
@@ -38,8 +38,10 @@ class Pace:
         _COUNT.pack_into(self._page, self._offset, count + 1)
 
     def read(self) -> tuple[int, float, float]:
-        """How many steps were measured, and the medians of the newest 16 in seconds: on a processor, and ready for one.
-        They are 0 if there was none."""
+        """Return the number of measured steps, and the median seconds on a processor and ready for one.
+
+        The medians are over the newest 16 steps. They are 0 if no step was measured.
+        """
         (count,) = _COUNT.unpack_from(self._page, self._offset)
         kept = [_STEP.unpack_from(self._page, self._place(each)) for each in range(max(0, count - _KEPT), count)]
         work_s, ready_s = (statistics.median(each) for each in zip(*kept, strict=True)) if kept else (0.0, 0.0)
@@ -50,7 +52,10 @@ class Pace:
 
 
 def spent_s() -> tuple[float, float] | None:
-    """Seconds that this thread ran, and was ready to (proc_pid_schedstat(5)); None where the kernel does not count."""
+    """Return the seconds that this thread ran and was ready to run; None if the kernel does not count them.
+
+    Source: proc_pid_schedstat(5).
+    """
     try:
         ran_ns, ready_ns, _ = _THREAD.read_text().split()
     except (OSError, ValueError):
@@ -59,6 +64,6 @@ def spent_s() -> tuple[float, float] | None:
 
 
 def busy_s() -> float | None:
-    """Seconds that this thread ran or was ready to: it waited for nothing but a processor."""
+    """Return the seconds in which this thread ran or waited only for a processor; None if the kernel does not count."""
     spent = spent_s()
     return None if spent is None else sum(spent)

@@ -1,11 +1,12 @@
-"""What is inside of a node: its NUMA nodes, and which GPUs reach each other over NVLink. Read from /sys and from NVML.
+"""NUMA nodes of this node, and the GPUs that reach each other over NVLink. Read from /sys and from NVML.
 
-Only read here, as plain data. The control plane decides what follows from it
+This module returns plain data. The control plane draws the conclusions
 (`service/policy/topology/device_islands.py`):
 
     numa      [NUMA node, its cores as the kernel lists them, e.g. "0-15,32-47"]
-    gpus      {index, bus, numa (-1: not known), links (bus of each GPU at the other end), switches (links to a switch)}
-    fabric    what names the domain of GPUs that NVLink switches join across nodes; empty if there is none
+    gpus      `{index, bus, numa, links, switches}`. An unknown `numa` is -1. `links` has the bus of each GPU at the
+              other end. `switches` counts the links to a switch.
+    fabric    name of the domain of GPUs that NVLink switches join across nodes; empty if there is none
 """
 
 import ctypes
@@ -15,7 +16,7 @@ from typing import Any
 _NODES, _DEVICES = Path("/sys/devices/system/node"), Path("/sys/bus/pci/devices")
 _SUCCESS = 0
 _MOST_LINKS = 18
-"""Of one GPU: Hopper and Blackwell have 18 (NVML_NVLINK_MAX_LINKS)."""
+"""Largest number of links of one GPU: Hopper and Blackwell have 18 (NVML_NVLINK_MAX_LINKS)."""
 _TO_GPU, _TO_SWITCH = 0, 2
 """nvmlIntNvLinkDeviceType_t; 1 is a POWER9."""
 _FABRIC_COMPLETED = 3
@@ -47,7 +48,7 @@ class _Fabric(ctypes.Structure):
 
 
 def read(nodes: Path = _NODES, devices: Path = _DEVICES) -> dict[str, Any]:
-    """All of it, as far as this node has it and tells."""
+    """Return the topology, as far as this node reports it."""
     found: dict[str, Any] = {"numa": _numa(nodes), "gpus": [], "fabric": ""}
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
@@ -107,7 +108,7 @@ def _gpu(library: ctypes.CDLL, index: int, handle: ctypes.c_void_p, devices: Pat
 
 
 def _bus(place: _Pci) -> str:
-    """As /sys calls it: four digits of domain, where NVML has eight."""
+    """Return the bus ID in the format of /sys: the domain has four digits there and eight in NVML."""
     return f"{place.domain:04x}:{place.bus:02x}:{place.device:02x}.0"
 
 
@@ -119,7 +120,7 @@ def _numa_of(devices: Path, bus: str) -> int:
 
 
 def _fabric(library: ctypes.CDLL, handle: ctypes.c_void_p) -> str:
-    """Cluster and clique: GPUs of one clique reach each other over NVLink. Older drivers do not know the question."""
+    """Return cluster and clique. GPUs of one clique reach each other over NVLink. Older drivers lack this query."""
     if not hasattr(library, "nvmlDeviceGetGpuFabricInfo"):
         return ""
     info = _Fabric()

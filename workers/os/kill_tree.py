@@ -1,4 +1,4 @@
-"""The end of a subtree of processes, with proof."""
+"""Kill a subtree of processes, with proof of death."""
 
 import contextlib
 import os
@@ -10,12 +10,12 @@ from pathlib import Path
 from regroup.workers.os.procfs import descendants, descendants_by_scan, is_zombie
 
 _JANITORS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
-"""In the command lines of processes that remove named semaphores and shared memory when their users are gone."""
+"""Words in the command lines of processes that remove named semaphores and shared memory after their users end."""
 _JANITORS_END_S = 1.0
-_LOOK_AGAIN_S = 0.02
-"""So long whoever was killed is waited for before the next look."""
+_RESCAN_S = 0.02
+"""Longest wait for killed processes before the next scan."""
 _DEEPER_S = 0.3
-"""Children that live so long after SIGKILL do not leave theirs to us: those are looked for, too."""
+"""Children that live this long after SIGKILL keep their own children, so the scan includes those too."""
 
 
 def kill(pids: Iterable[int]) -> None:
@@ -28,30 +28,36 @@ def kill(pids: Iterable[int]) -> None:
 def kill_subtree(
     root: int, spare: frozenset[int], deadline_s: float, living: Callable[[], list[int]] | None = None
 ) -> list[int]:
-    """End everything below `root` but `spare` and what is below them; return pids that outlive the deadline.
+    """Kill all processes below `root` except `spare` and their descendants; return the pids that outlive the deadline.
 
-    Repeats until a look finds nothing alive: a process that forks while it is being killed leaves a child, which the
-    next look finds under the subreaper. What `spare` have forked is never looked at, so that nobody is taken for
-    another's whom they fork during the look; it stays below them if they are subreapers. Processes that only clean up
-    after others, and end with them, come last: what they would remove from shared memory would be left for ever.
+    The scan repeats until it finds no process alive. A process that forks while it is being killed leaves a child, and
+    the next scan finds that child under the subreaper. The scan never enters `spare`: otherwise a process that they
+    fork during the scan could be mistaken for another's. Their descendants stay below them if they are subreapers.
+    Processes that only clean up after others are killed last. Otherwise the shared memory that they would remove
+    would stay forever.
 
-    `living`: of a caller that is `root` itself and a subreaper: its children of whom a thread still lives. Who is
-    killed leaves what is below it to `root`, so that nothing is below it when none of them lives, which no look into
-    /proc could show better; and only those that die slowly are looked below. The dead are the caller's to reap.
+    Args:
+        root: Process whose descendants are killed.
+        spare: Processes to leave alone.
+        deadline_s: Seconds after which the call returns the survivors.
+        living: For a caller that is `root` itself and a subreaper: returns its children that still have a live thread.
+            A killed process leaves its descendants to `root`. So no descendant exists once none of them lives, which
+            no scan of /proc could prove better. Only below slowly dying children does the call scan. The caller reaps
+            the dead.
     """
     began_s = time.monotonic()
     patience = _Patience(min(_JANITORS_END_S, deadline_s / 2))
     while True:
         now_s = time.monotonic()
-        looks = living is None
+        scans = living is None
         alive = _alive_below(root, spare) if living is None else [pid for pid in living() if pid not in spare]
-        if alive and not looks and now_s - began_s > _DEEPER_S:
-            looks, alive = True, list({*alive, *_alive_below(root, spare)})
+        if alive and not scans and now_s - began_s > _DEEPER_S:
+            scans, alive = True, list({*alive, *_alive_below(root, spare)})
         if not alive or now_s - began_s > deadline_s:
             return alive
         kill(patience.without_janitors(alive))
         time.sleep(0.001)
-        while looks and any(_exists(pid) for pid in alive) and time.monotonic() - now_s < _LOOK_AGAIN_S:
+        while scans and any(_exists(pid) for pid in alive) and time.monotonic() - now_s < _RESCAN_S:
             time.sleep(0.001)
 
 
@@ -61,7 +67,7 @@ def _alive_below(root: int, spare: frozenset[int]) -> list[int]:
 
 
 class _Patience:
-    """Leaves janitors alone for a while after all others are dead."""
+    """Grace period of janitors after all other processes are dead."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
@@ -87,7 +93,7 @@ class _Patience:
 
 
 def _exists(pid: int) -> bool:
-    """Zombies do, until they are reaped."""
+    """Return True if the process exists. A zombie exists until it is reaped."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

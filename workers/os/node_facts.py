@@ -13,7 +13,7 @@ _SIOCGIFADDR = 0x8915
 CGROUP = Path("/sys/fs/cgroup")
 
 SECRETS_DIR_VARIABLE = "REGROUP_SECRETS_DIR"
-"""On a node: the folder that holds a folder for each mounted Secret."""
+"""Variable of a node that names the folder with one folder for each mounted Secret."""
 DEFAULT_SECRETS_DIR = "/var/run/secrets/regroup"
 
 
@@ -22,26 +22,26 @@ class SecretMissing(Exception):
 
 
 def interface_of(address: str) -> str:
-    """The network interface that carries an IPv4 address; `lo` where none does."""
+    """Return the network interface that carries an IPv4 address; `lo` if none does."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _, name in socket.if_nameindex():
             try:
                 reply = fcntl.ioctl(sock.fileno(), _SIOCGIFADDR, struct.pack("256s", name[:15].encode()))
             except OSError:
-                continue  # no IPv4 address on this one
+                continue  # this interface has no IPv4 address
             if socket.inet_ntoa(reply[20:24]) == address:
                 return name
     return "lo"
 
 
 def session_log_dir() -> Path | None:
-    """The folder of this process's own log: for an actor the Ray session's, which the Ray dashboard lists."""
+    """Return the folder of this process's log: for an actor the log folder of the Ray session."""
     target = os.readlink("/proc/self/fd/1")
     return Path(target).parent if target.startswith("/") and "/logs/" in target else None
 
 
 def host_facts() -> dict[str, Any]:
-    """CPU count, memory and versions, for people."""
+    """Return CPU count, memory and versions, for people."""
     return {
         "host": platform.node(),
         "python": platform.python_version(),
@@ -52,7 +52,7 @@ def host_facts() -> dict[str, Any]:
 
 
 def free_memory_bytes() -> int:
-    """Memory that can be taken without swapping (MemAvailable), and within the container's limit."""
+    """Return the memory available without swapping (MemAvailable), within the limit of the container."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return min([int(line.split()[1]) * 1024, *container_memory()[1:]])
@@ -60,8 +60,10 @@ def free_memory_bytes() -> int:
 
 
 def container_memory(cgroup: Path = CGROUP) -> tuple[int, ...]:
-    """The limit of this container's memory, and what of it can still be taken: pages of files give way, those of memory
-    files do not. Empty where there is no limit."""
+    """Return the memory limit of this container and the bytes still available; empty without a limit.
+
+    Cached pages of files are reclaimable and count as available. Pages of memory files are not.
+    """
     try:
         limit, used = (int((cgroup / f"memory.{name}").read_text()) for name in ("max", "current"))
         pages = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
@@ -72,16 +74,16 @@ def container_memory(cgroup: Path = CGROUP) -> tuple[int, ...]:
 
 
 def free_bytes(folder: Path) -> int:
-    """Room on the file system of a folder, for who is not root."""
+    """Return the free bytes of the file system of a folder, for users other than root."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize
 
 
 def secret(name: str, source: Mapping[str, Any]) -> str:
-    """The value of a secret from this node's environment, a file, or a Kubernetes Secret that is mounted here.
+    """Return the value of a secret from this node's environment, a file, or a mounted Kubernetes Secret.
 
     Raises:
-        SecretMissing: it is not there.
+        SecretMissing: The source does not exist on this node.
     """
     variable, file, mounted = (source.get(kind) for kind in ("from_env", "from_file", "from_kubernetes"))
     if mounted:
@@ -103,7 +105,7 @@ def secret(name: str, source: Mapping[str, Any]) -> str:
 
 
 def oom_kills(cgroup: Path = CGROUP / "memory.events", kernel: Path = Path("/proc/vmstat")) -> int:
-    """How often the kernel has killed for want of memory: in this container, or on the whole machine."""
+    """Return the number of out-of-memory kills by the kernel: in this container, or else on the whole machine."""
     for path in (cgroup, kernel):
         try:
             words = dict(line.split() for line in path.read_text().splitlines())
@@ -115,19 +117,19 @@ def oom_kills(cgroup: Path = CGROUP / "memory.events", kernel: Path = Path("/pro
 
 
 def secret_values(secrets: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The values of all of them, to be looked for where they must not be.
+    """Return the values of all secrets, to search for them in places that must not contain them.
 
     Raises:
-        SecretMissing: one is not there.
+        SecretMissing: The source of one does not exist on this node.
     """
     return [secret(name, source) for name, source in secrets.items()]
 
 
 def bind_listener(host: str, ports: range | None) -> socket.socket:
-    """A listening socket on `host`, on a free port, or on a free one of `ports`.
+    """Return a listening socket on `host`, on a free port of `ports`, or on any free port if `ports` is None.
 
     Raises:
-        OSError: no port of the range is free.
+        OSError: No port of the range is free.
     """
     for port in ports if ports is not None else (0,):
         sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)

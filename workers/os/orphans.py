@@ -1,4 +1,4 @@
-"""What a zygote or an agent that died left running on this node: ended, which is the proof that it is dead."""
+"""Kill the processes that a dead zygote or agent left on this node, with proof of death."""
 
 import contextlib
 import os
@@ -9,18 +9,18 @@ from regroup.workers.os import kill_tree, procfs
 from regroup.workers.os.proc_environ import variables
 
 VARIABLE = "REGROUP_SCRATCH"
-"""In the environment of every rank: the scratch folder of its job on its node. Programs that ranks start inherit it."""
+"""Variable of every rank with the scratch folder of its job on its node. Programs that ranks start inherit it."""
 
 
-def end_remains(scratch: Path, deadline_s: float = 5.0) -> list[int]:
-    """End every process of this job and node that is not below this one; returns those that outlive the deadline.
+def kill_remains(scratch: Path, deadline_s: float = 5.0) -> list[int]:
+    """Kill every process of this job on this node that is not below this one; return those that outlive the deadline.
 
-    They are known by the scratch folder: as working folder, in an open file, or in the environment.
+    The scratch folder identifies them: as working folder, in an open file, or in the environment.
     """
     end = time.monotonic() + deadline_s
     while True:
         left = [pid for pid in _pids() if _is_of(pid, str(scratch)) and not procfs.is_zombie(pid)]
-        # After the look: what began meanwhile is ours.
+        # After the scan: processes that started during it are ours.
         ours = {os.getpid(), *procfs.descendants_by_scan(os.getpid())}
         left = [pid for pid in left if pid not in ours]
         if not left or time.monotonic() > end:
@@ -30,12 +30,12 @@ def end_remains(scratch: Path, deadline_s: float = 5.0) -> list[int]:
 
 
 def in_use(scratch: Path) -> bool:
-    """Whether any process of a job lives on this node, known in the same way."""
+    """Return True if a process of a job lives on this node, identified as in `kill_remains`."""
     return any(_is_of(pid, str(scratch)) and not procfs.is_zombie(pid) for pid in _pids() if pid != os.getpid())
 
 
-def end_orphans(zygote_pid: int, spare: frozenset[int]) -> list[int]:
-    """After a zygote's death: what was below it is below this process now (a subreaper), and must die too."""
+def kill_orphans(zygote_pid: int, spare: frozenset[int]) -> list[int]:
+    """Kill the former descendants of a dead zygote, which are now below this process (a subreaper)."""
     deadline = time.monotonic() + 5
     kill_tree.kill([zygote_pid])
     stuck: list[int] = []
@@ -57,7 +57,7 @@ def _pids() -> list[int]:
 
 def _is_of(pid: int, scratch: str) -> bool:
     process = Path("/proc", str(pid))
-    with contextlib.suppress(OSError):  # it has ended, or is another user's
+    with contextlib.suppress(OSError):  # it has ended, or belongs to another user
         if f"{VARIABLE}={scratch}".encode() in variables(pid):
             return True
         if _is_below(os.readlink(process / "cwd"), scratch):

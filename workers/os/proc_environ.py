@@ -1,24 +1,24 @@
-"""What exec gave a process: its arguments, and its environment, by which what it started is found again."""
+"""Arguments and environment of a process since its last exec. The environment marks the processes that it starts."""
 
 import time
 from pathlib import Path
 
 _EXEC_S = 10.0
 _FLAGS, _ENV_END = 5, 47
-"""Of proc_pid_stat(5), counted from behind the state. Where the environment ends is 0 until exec has put it there."""
+"""Indexes of fields of proc_pid_stat(5) after the state. The end of the environment is 0 until exec has written it."""
 _KERNEL_THREAD = 0x00200000
 """PF_KTHREAD of the kernel's sched.h."""
 
 
 def variables(pid: int) -> list[bytes]:
-    """`NAME=value` of each variable as of its last exec.
+    """Return `NAME=value` of each variable since the last exec of a process.
 
-    In the middle of an exec the kernel shows none (for seconds, when the program comes from a slow disk): waited out,
-    or a process that was started this moment would be taken for somebody else's.
+    During an exec the kernel shows no variables, for seconds if the program comes from a slow disk. The call waits for
+    the end of the exec. Otherwise a process that was just started would seem to belong to another job.
 
     Raises:
-        OSError: it is gone, a zombie, a kernel thread, or another user's. Before Linux 6.14 the second and third just
-            have no variables.
+        OSError: The process is gone, a zombie, a kernel thread, or another user's. Before Linux 6.14 zombies and kernel
+            threads have no variables instead.
     """
     environ = Path("/proc", str(pid), "environ")
     if found := environ.read_bytes():
@@ -30,15 +30,15 @@ def variables(pid: int) -> list[bytes]:
 
 
 def arguments(pid: int) -> list[bytes]:
-    """The words of its command line.
+    """Return the words of the command line of a process.
 
     Raises:
-        OSError: it is gone; or it shows none, for one of the reasons above.
+        OSError: As for `variables`.
     """
     cmdline = Path("/proc", str(pid), "cmdline")
     if found := cmdline.read_bytes():
         return _words(found)
-    variables(pid)  # waits out an exec, and raises where there is nothing to wait for
+    variables(pid)  # waits for the end of an exec, and raises if there is none
     return _words(cmdline.read_bytes())
 
 

@@ -1,4 +1,4 @@
-"""Linux process facts: subreaper, death signals, descendants, what they compute, device locks."""
+"""Linux process facts: subreaper, death signals, descendants, their processor time, device locks."""
 
 import contextlib
 import ctypes
@@ -15,13 +15,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def become_subreaper() -> None:
-    """Orphans below this process become its children, so that it can see and end them (prctl(2))."""
+    """Make this process adopt the orphans below it, so that it can find and kill them (prctl(2))."""
     if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """SIGKILL this process when the thread that forked it ends; at once if `parent_pid` is gone already."""
+    """Have the kernel kill this process when the thread that forked it ends; exit at once if `parent_pid` is gone."""
     if _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
     if os.getppid() != parent_pid:
@@ -29,13 +29,13 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def outlive_parent() -> None:
-    """Take back `die_with_parent`, for a process that ends by another sign."""
+    """Cancel `die_with_parent`, for a process that ends on another signal."""
     if _libc.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
 
 
 def children(pid: int) -> list[int]:
-    """Direct children of a process, all threads counted; empty when it is gone."""
+    """Return the direct children of a process, of all its threads; empty if it is gone."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -46,7 +46,7 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int, spare: frozenset[int] = frozenset()) -> list[int]:
-    """Every process below `pid`, parents before children, but `spare` and what is below them."""
+    """Return every process below `pid`, parents before children, except `spare` and their descendants."""
     found: list[int] = []
     frontier = [child for child in children(pid) if child not in spare]
     while frontier:
@@ -56,8 +56,11 @@ def descendants(pid: int, spare: frozenset[int] = frozenset()) -> list[int]:
 
 
 def descendants_by_scan(pid: int, spare: frozenset[int] = frozenset()) -> list[int]:
-    """Every process below `pid`, from one look at all of /proc: slower than `descendants`, but misses nobody who
-    changes parents meanwhile (the kernel's `children` lists may, while siblings exit)."""
+    """Return every process below `pid`, from one scan of /proc.
+
+    This is slower than `descendants`, but it also finds processes that change parents during the scan. The kernel's
+    `children` lists may miss those while siblings exit.
+    """
     below: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -74,8 +77,10 @@ def descendants_by_scan(pid: int, spare: frozenset[int] = frozenset()) -> list[i
 
 
 def computed_s(roots: Iterable[int]) -> dict[int, float]:
-    """Processor seconds that each of these processes, what is below it and their reaped children have used; 0 of what
-    is gone. From one look at all of /proc, which costs less than one at the threads of each."""
+    """Return the processor seconds of each process, its descendants and their reaped children; 0 for one that is gone.
+
+    One scan of /proc costs less than a scan of the threads of each process.
+    """
     below: dict[int, list[int]] = {}
     ticks: dict[int, int] = {}
     for entry in os.listdir("/proc"):
@@ -88,7 +93,7 @@ def computed_s(roots: Iterable[int]) -> dict[int, float]:
 
 
 def is_zombie(pid: int) -> bool:
-    """Dead and waiting to be reaped by its parent, or gone."""
+    """Return True if the process is gone, or dead and not yet reaped by its parent."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -97,10 +102,10 @@ def is_zombie(pid: int) -> bool:
 
 
 def exit_code(child: int) -> int | None:
-    """How a child of this process ended, negative for a signal; None while a thread of it lives. It is not reaped.
+    """Return the exit code of a child without reaping it: negative for a signal, None while one of its threads lives.
 
     Raises:
-        ChildProcessError: it is no child, or reaped.
+        ChildProcessError: The process is not a child, or was reaped.
     """
     ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if ended is None:
@@ -109,12 +114,12 @@ def exit_code(child: int) -> int | None:
 
 
 def thread_count() -> int:
-    """Threads of this process."""
+    """Return the number of threads of this process."""
     return len(os.listdir("/proc/self/task"))
 
 
 def open_devices(prefix: str = "/dev/nvidia") -> list[str]:
-    """Device files below `prefix` that this process holds open."""
+    """Return the device files below `prefix` that this process holds open."""
     found: list[str] = []
     for fd in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -125,10 +130,10 @@ def open_devices(prefix: str = "/dev/nvidia") -> list[str]:
 
 
 def hold_lock(path: Path) -> int:
-    """Take the flock of a device for the rest of this process's life; a free lock proves its last holder dead.
+    """Lock a device until this process ends. A free lock proves that its last holder is dead.
 
     Raises:
-        BlockingIOError: another rank still holds the device.
+        BlockingIOError: Another rank still holds the device.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -136,12 +141,12 @@ def hold_lock(path: Path) -> int:
 
 
 def boottime_s() -> float:
-    """Monotonic seconds that count sleep: the clock of every lease."""
+    """Return monotonic seconds that include suspend time: the clock of every lease."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def prefer_for_oom(score: int) -> None:
-    """Set this process's oom_score_adj; silently kept where the kernel refuses (it only allows raising)."""
+    """Set oom_score_adj of this process, unless the kernel refuses: it only allows raising the score."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(score))
 

@@ -1,4 +1,4 @@
-"""The folder of a job on a node: held while its agent lives, swept by whoever comes later if that was killed."""
+"""Scratch folder of a job on a node: locked while its agent lives. A later agent removes it if the first was killed."""
 
 import fcntl
 import os
@@ -12,16 +12,16 @@ from regroup.workers.os import orphans
 _PREFIX = "regroup-job_"
 _SWEPT_WITHIN_S = 2.0
 _FRESH_S = 5.0
-"""A folder is not held yet in the moment in which it is made."""
+"""Age in seconds below which a folder may not be locked yet."""
 
 
 def path_of(job_id: str, node_id: str) -> Path:
-    """One name per job and node: an agent that was killed leaves nothing that its successor there does not clear."""
+    """Return the folder of a job on a node. It has one name, so a successor clears what a killed agent left."""
     return Path(tempfile.gettempdir()) / f"regroup-{job_id}-{node_id[:8]}"
 
 
 def make(folder: Path) -> int:
-    """An empty folder, held as `hold` does; what a predecessor has left there is removed. Blocking."""
+    """Create an empty folder and lock it; remove what a predecessor left there. Blocking."""
     deadline = time.monotonic() + _SWEPT_WITHIN_S
     while time.monotonic() < deadline:
         try:
@@ -31,7 +31,7 @@ def make(folder: Path) -> int:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:  # it is being swept, or a predecessor that was stopped lives still
+        except BlockingIOError:  # it is being removed, or a stopped predecessor still lives
             time.sleep(0.02)
         finally:
             os.close(fd)
@@ -41,14 +41,14 @@ def make(folder: Path) -> int:
 
 
 def hold(folder: Path) -> int:
-    """Keep a folder from being swept for as long as the returned descriptor is open: until its process ends."""
+    """Lock a folder against removal while the returned descriptor is open: until its process ends."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(fd, fcntl.LOCK_EX)
     return fd
 
 
 def sweep(root: Path | None = None) -> list[Path]:
-    """Remove folders of jobs that no agent holds and no process uses any more; returns which. Blocking."""
+    """Remove folders of jobs that no agent locks and no process uses, and return them. Blocking."""
     return [folder for folder in sorted((root or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*")) if _swept(folder)]
 
 
@@ -62,9 +62,9 @@ def _swept(folder: Path) -> bool:
         if found.st_uid != os.getuid() or time.time() - found.st_mtime < _FRESH_S or orphans.in_use(folder):
             return False
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if folder.stat().st_ino != found.st_ino:  # an agent has made it anew, and holds that
+        if folder.stat().st_ino != found.st_ino:  # an agent has recreated it and locks the new folder
             return False
-        # By another name first: an agent of the same job may make this one again at any time.
+        # Rename it first: an agent of the same job may recreate this path at any time.
         away = folder.with_name(f"regroup-swept-{found.st_ino}")
         folder.rename(away)
         shutil.rmtree(away, ignore_errors=True)

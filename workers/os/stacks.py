@@ -1,7 +1,7 @@
-"""The Python stacks of a running process, also of one that never lets go of the interpreter.
+"""Python stacks of a running process, even if it never releases the interpreter lock.
 
 The process writes them itself, in a signal handler of `faulthandler` that needs neither the interpreter's lock nor
-ptrace. One that is stopped or waits in the kernel does not answer; then its state in the kernel says so.
+ptrace. A process that is stopped or waits in the kernel does not answer. The report then gives its kernel state.
 """
 
 import faulthandler
@@ -11,31 +11,31 @@ import time
 from pathlib import Path
 
 SIGNAL = signal.SIGRTMIN + 6
-"""Real-time signals are left alone by launchers, schedulers and libraries, unlike SIGUSR1 and SIGUSR2."""
+"""Launchers, schedulers and libraries do not use real-time signals, unlike SIGUSR1 and SIGUSR2."""
 _PATIENCE_S = 2.0
 _SETTLED_S = 0.05
 _CANNOT = frozenset("TtZX")
-"""States in which a process runs no signal handler: there is nothing to wait for."""
-_ANSWERS_FOR_US = "/workers/rank/flight_recorder.py"
+"""States in which a process runs no signal handler, so that waiting is useless."""
+_OWN_THREAD = "/workers/rank/flight_recorder.py"
 _STATES = {
-    "R": "runs", "S": "waits", "D": "waits in the kernel, and cannot be interrupted", "T": "is stopped by a signal",
+    "R": "runs", "S": "waits", "D": "waits in the kernel and cannot be interrupted", "T": "is stopped by a signal",
     "t": "is stopped by a debugger", "Z": "has ended",
 }  # fmt: skip
 
 
 def answer(path: Path) -> None:
-    """Write the stacks of all threads to `path` whenever the signal comes."""
+    """Write the stacks of all threads to `path` on each signal."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o600)
     faulthandler.register(SIGNAL, file=fd, all_threads=True)
 
 
-def ask(pid: int, path: Path) -> str:
-    """The stacks of a process that called `answer(path)`, or why it does not answer within two seconds. Blocking."""
+def request(pid: int, path: Path) -> str:
+    """Return the stacks of a process that called `answer(path)`, or why there was no answer in 2 s. Blocking."""
     try:
         os.truncate(path, 0)
         os.kill(pid, SIGNAL)
     except (FileNotFoundError, ProcessLookupError):
-        return f"process {pid} has not come so far, or has ended"
+        return f"process {pid} has not started its handler yet, or has ended"
     deadline = time.monotonic() + (0.0 if _letter(pid) in _CANNOT else _PATIENCE_S)
     size, since = 0, time.monotonic()
     while time.monotonic() < deadline:
@@ -45,12 +45,12 @@ def ask(pid: int, path: Path) -> str:
             size, since = now, time.monotonic()
         elif (size and time.monotonic() - since > _SETTLED_S) or _letter(pid) in _CANNOT:
             break
-    return _without_ours(path.read_text(errors="replace")) or f"process {pid} does not answer: it {_state(pid)}"
+    return _without_own_thread(path.read_text(errors="replace")) or f"process {pid} does not answer: it {_state(pid)}"
 
 
-def _without_ours(text: str) -> str:
-    """Without the thread that answers for the platform: nobody looks for that one."""
-    return "\n\n".join(thread for thread in text.split("\n\n") if _ANSWERS_FOR_US not in thread)
+def _without_own_thread(text: str) -> str:
+    """Remove the thread that answers for the platform: it is of no interest to the reader."""
+    return "\n\n".join(thread for thread in text.split("\n\n") if _OWN_THREAD not in thread)
 
 
 def _state(pid: int) -> str:

@@ -1,7 +1,6 @@
-"""Durable storage as an agent waits for it: in threads of its own, so that storage that hangs holds nothing else up.
+"""Durable storage for an agent, in threads of its own, so that hanging storage delays nothing else.
 
-What only has to be known soon is given up after a while. What has to be written is tried again for some minutes, and
-said to be late meanwhile; training does not wait for it.
+A read fails after its time limit. A write is retried for some minutes and reported as late. Training does not wait.
 """
 
 import asyncio
@@ -14,55 +13,62 @@ from regroup.workers.storage.fsspec_storage import StorageError, StorageUnavaila
 
 _Result = TypeVar("_Result")
 _THREADS = ThreadPoolExecutor(16, "storage")
-"""A call that hangs cannot be ended, and keeps its thread."""
+"""A hanging call cannot be cancelled and keeps its thread."""
 LATE_S = 30.0
 PATIENCE_S = 300.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 
 
-async def answered(within_s: float, call: Callable[..., _Result], *args: object) -> _Result:
-    """What a call of storage returns or raises, if it does so in time.
+async def call_within(within_s: float, call: Callable[..., _Result], *args: object) -> _Result:
+    """Call storage and return its result or raise its error, within a time limit.
 
     Raises:
-        StorageUnavailable: it does not.
+        StorageUnavailable: Storage did not answer in time.
     """
-    asked = _in_thread(call, *args)
-    done, _ = await asyncio.wait({asked}, timeout=within_s)
+    running = _in_thread(call, *args)
+    done, _ = await asyncio.wait({running}, timeout=within_s)
     if not done:
         raise StorageUnavailable(f"durable storage did not answer within {within_s:.0f} s")
-    return asked.result()
+    return running.result()
 
 
-async def written(what: str, write: Callable[[], _Result], tell: Callable[[str], None]) -> _Result:
-    """Write until it succeeds. `tell` hears that it is late or failed, and for how long, and in the end `""`.
+async def write_with_retries(label: str, write: Callable[[], _Result], report: Callable[[str], None]) -> _Result:
+    """Write until it succeeds.
+
+    Args:
+        label: Name for the data in messages.
+        write: Blocking write.
+        report: Receives a message when the write is late or failed, with the time since the start, and `""` when it
+            succeeds after all.
 
     Raises:
-        StorageError: it did not within `PATIENCE_S`; what was told last stands.
+        StorageError: The write did not succeed within `PATIENCE_S`. The last report stands.
     """
-    began, pause_s, is_told = time.monotonic(), _FIRST_PAUSE_S, False
+    began, pause_s, is_reported = time.monotonic(), _FIRST_PAUSE_S, False
     while True:
         writing = _in_thread(write)
         await asyncio.wait({writing}, timeout=LATE_S)
         if not writing.done():
-            tell(f"{what} has been on its way to durable storage for {time.monotonic() - began:.0f} s")
-            is_told = True
+            report(f"writing {label} to durable storage has taken {time.monotonic() - began:.0f} s so far")
+            is_reported = True
             await asyncio.wait({writing}, timeout=max(0.0, PATIENCE_S - (time.monotonic() - began)))
         error = writing.exception() if writing.done() else TimeoutError("no answer")
         if error is None:
-            if is_told:
-                tell("")
+            if is_reported:
+                report("")
             return writing.result()
-        said = f"{what} cannot be written: {type(error).__name__}: {error}"
-        is_told = True
+        message = f"{label} cannot be written: {type(error).__name__}: {error}"
+        is_reported = True
         if time.monotonic() - began + pause_s > PATIENCE_S:
-            tell(f"{said}; given up after {time.monotonic() - began:.0f} s")
-            raise StorageError(said) from error
-        tell(f"{said}; it is tried again")
+            report(f"{message}; no retry after {time.monotonic() - began:.0f} s")
+            raise StorageError(message) from error
+        report(f"{message}; retrying")
         await asyncio.sleep(pause_s)
         pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
 
 
 def _in_thread(call: Callable[..., _Result], *args: object) -> asyncio.Future[_Result]:
     running = asyncio.get_running_loop().run_in_executor(_THREADS, call, *args)
-    running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody may wait for it any more
+    # Retrieves the exception: the caller may have stopped waiting.
+    running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     return running

@@ -1,4 +1,4 @@
-"""Moves files between a node and durable storage (file, s3, gs by fsspec), with checksums. Blocking."""
+"""Copy files between a node and durable storage (file, s3, gs through fsspec), with checksums. Blocking."""
 
 import os
 import posixpath
@@ -18,31 +18,33 @@ _CHUNK_BYTES = 4 * 1024 * 1024
 
 
 class StorageError(Exception):
-    """Durable storage refused or does not hold what it should."""
+    """Durable storage refused a call, or lacks expected content."""
 
 
 class StorageUnavailable(OSError):
-    """Durable storage did not answer: what it holds may be as good as before."""
+    """Durable storage did not answer. Its content may be intact."""
 
 
 def join(uri: str, *parts: str) -> str:
-    """A URI below `uri`."""
+    """Return a URI below `uri`."""
     return posixpath.join(uri, *parts)
 
 
 @contextmanager
 def answering(folder: str) -> Generator[None]:
-    """Reading below `folder`: tells storage that does not answer from storage that does not hold what it should.
+    """Distinguish storage that does not answer from storage that lacks content, for reads below `folder`.
 
     Raises:
-        StorageUnavailable: whatever was raised inside but StorageError; and that, too, where the folder beside what is
-            missing is missing itself, as it is while a file system is not mounted.
+        StorageUnavailable: The body raised anything but StorageError. Or it raised StorageError, and the parent folder
+            is missing too, as it is while a file system is not mounted.
     """
     try:
         yield
     except StorageError as error:
         if has_vanished(posixpath.dirname(folder.rstrip("/"))):
-            raise StorageUnavailable(f"{folder} is not there, nor is the folder it was in") from error
+            raise StorageUnavailable(
+                f"{folder} and its parent folder do not exist: is the file system mounted?"
+            ) from error
         raise
     except Exception as error:
         raise StorageUnavailable(f"{folder} cannot be read: {type(error).__name__}: {error}") from error
@@ -52,7 +54,7 @@ def check_writable(uri: str) -> None:
     """Prove that `uri` can be written by writing, reading and removing a small file.
 
     Raises:
-        StorageError: with the reason the storage gave.
+        StorageError: The storage refused; the message gives its reason.
     """
     probe = join(uri, f".regroup-write-probe-{uuid.uuid4().hex}")  # nodes probe at the same time
     try:
@@ -64,7 +66,7 @@ def check_writable(uri: str) -> None:
 
 
 def write_bytes(uri: str, data: bytes) -> None:
-    """Write one small file, making its folder where folders exist."""
+    """Write one small file, and create its folder if the storage has folders."""
     fs, path = url_to_fs(uri)
     _make_folder(fs, posixpath.dirname(path))
     fs.pipe_file(path, data)
@@ -72,7 +74,7 @@ def write_bytes(uri: str, data: bytes) -> None:
 
 @contextmanager
 def writing(uri: str) -> Generator[Any]:
-    """A file to write bytes to, making its folder where folders exist."""
+    """Open a file for writing bytes, and create its folder if the storage has folders."""
     fs, path = url_to_fs(uri)
     _make_folder(fs, posixpath.dirname(path))
     with fs.open(path, "wb") as file:
@@ -80,16 +82,16 @@ def writing(uri: str) -> Generator[Any]:
 
 
 def publish(source: Path, uri: str) -> None:
-    """Copy a file to `uri`, where it appears whole or not at all.
+    """Copy a file to `uri` atomically.
 
     Raises:
-        StorageError: with the reason the storage gave.
+        StorageError: The storage refused; the message gives its reason.
     """
     try:
         fs, path = url_to_fs(uri)
         _make_folder(fs, posixpath.dirname(path))
         if "file" not in _protocols(fs):
-            fs.put_file(str(source), path)  # object storage shows an object when all of it is there
+            fs.put_file(str(source), path)  # object storage shows an object only when it is complete
             return
         draft = Path(path).with_name(f".{posixpath.basename(path)}.{uuid.uuid4().hex}")
         try:
@@ -104,10 +106,10 @@ def publish(source: Path, uri: str) -> None:
 
 
 def publish_bytes(uri: str, data: bytes) -> None:
-    """Write one small file, which appears whole or not at all.
+    """Write one small file atomically.
 
     Raises:
-        StorageError: with the reason the storage gave.
+        StorageError: The storage refused; the message gives its reason.
     """
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
@@ -116,7 +118,7 @@ def publish_bytes(uri: str, data: bytes) -> None:
 
 
 def read_bytes(uri: str) -> bytes | None:
-    """A small file's content, or None where it does not exist."""
+    """Return the content of a small file, or None if it does not exist."""
     fs, path = url_to_fs(uri)
     try:
         return fs.cat_file(path)
@@ -125,7 +127,7 @@ def read_bytes(uri: str) -> bytes | None:
 
 
 def upload(source: Path, uri: str) -> list[dict[str, Any]]:
-    """Copy every file of a local folder below `uri`; returns name, size_bytes and crc32 of each."""
+    """Copy every file of a local folder below `uri`; return name, size_bytes and crc32 of each."""
     fs, root = url_to_fs(uri)
     _make_folder(fs, root)
     entries: list[dict[str, Any]] = []
@@ -147,7 +149,7 @@ def download(uri: str, target: Path, files: Iterable[Mapping[str, Any]]) -> None
     """Copy the named files of `uri` into a local folder, verifying size and crc32 of each.
 
     Raises:
-        StorageError: a file is missing, short or altered.
+        StorageError: A file is missing, short or altered.
     """
     fs, root = url_to_fs(uri)
     target.mkdir(parents=True, exist_ok=True)
@@ -175,7 +177,7 @@ def fetch(uri: str, target: Path) -> None:
     """Copy one file to this node.
 
     Raises:
-        StorageError: with the reason the storage gave.
+        StorageError: The storage refused; the message gives its reason.
     """
     try:
         fs, path = url_to_fs(uri)
@@ -185,7 +187,7 @@ def fetch(uri: str, target: Path) -> None:
 
 
 def folders(uri: str) -> list[str]:
-    """Names of the folders directly below `uri`; empty where it does not exist."""
+    """Return the names of the folders directly below `uri`; empty if it does not exist."""
     fs, root = url_to_fs(uri)
     try:
         listing: list[dict[str, Any]] = fs.ls(root, detail=True, refresh=True)
@@ -195,10 +197,10 @@ def folders(uri: str) -> list[str]:
 
 
 def remove(uri: str) -> None:
-    """Remove a folder and all below it; nothing happens where it does not exist.
+    """Remove a folder and everything below it, if it exists.
 
     Raises:
-        StorageUnavailable: storage did not answer.
+        StorageUnavailable: Storage did not answer.
     """
     with answering(uri):
         fs, root = url_to_fs(uri)
@@ -207,24 +209,24 @@ def remove(uri: str) -> None:
 
 
 def has_vanished(uri: str) -> bool:
-    """Whether a folder that was made is missing; object storage has no folders that could be."""
+    """Return True if a folder that was created is missing. Object storage has no folders."""
     fs, path = url_to_fs(uri)
     return "file" in _protocols(fs) and not fs.exists(path)
 
 
 def local_path(uri: str) -> Path | None:
-    """The path of a `file:` URI or a plain path; None for object storage."""
+    """Return the path of a `file:` URI or a plain path; None for object storage."""
     fs, path = url_to_fs(uri)
     return Path(path) if "file" in _protocols(fs) else None
 
 
 def remove_local(path: Path) -> None:
-    """Remove a local scratch folder, whatever state it is in."""
+    """Remove a local scratch folder in any state."""
     shutil.rmtree(path, ignore_errors=True)
 
 
 def _make_folder(fs: fsspec.AbstractFileSystem, path: str) -> None:
-    """Only where folders exist: object storage would make a bucket up out of a mistyped name."""
+    """Create a folder if the storage has folders. Object storage would create a bucket from a mistyped name."""
     if "file" in _protocols(fs):
         fs.makedirs(path, exist_ok=True)
 

@@ -18,7 +18,7 @@ _RESULT_BYTES = 1 << 30
 
 
 class ZygoteRefused(Exception):
-    """A preload failed: `module`, `error` and `traceback` say which and why."""
+    """Import of a preloaded module failed; see `module`, `error` and `traceback`."""
 
     def __init__(self, module: str, error: str, traceback: str) -> None:
         super().__init__(f"preload of {module!r} failed: {error}")
@@ -26,11 +26,11 @@ class ZygoteRefused(Exception):
 
 
 class ZygoteDied(Exception):
-    """The zygote process ended unasked."""
+    """The zygote process ended unexpectedly."""
 
 
 class TaskFailed(Exception):
-    """A task raised in its process; `kind` is the exception's type."""
+    """A task raised an exception in its process; `kind` is the type of the exception."""
 
     def __init__(self, kind: str, error: str, traceback: str) -> None:
         super().__init__(error)
@@ -38,16 +38,16 @@ class TaskFailed(Exception):
 
 
 class TaskDied(TaskFailed):
-    """The process of a task ended without a result: most likely it was killed."""
+    """The process of a task ended without a result. Most likely it was killed."""
 
 
 class ZygoteLink:
-    """One zygote process. Everything here runs on the event loop that called `start`."""
+    """Connection to one zygote process. All methods run on the event loop that called `start`."""
 
     def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
         self.process = process
         self.pids: dict[int, int] = {}
-        """id → pid of the children that live."""
+        """Id → pid of the live children."""
         self._sock = sock
         self._on_exit: Callable[[int, int, float], None] | None = None
         self._on_death: Callable[[], None] | None = None
@@ -89,29 +89,36 @@ class ZygoteLink:
         cwd: Path,
         code: Path | None,
     ) -> None:
-        """Belong to a job from now on: `on_exit(id, code, time_s)` tells of children, which write to `log`, work in
-        `cwd` and find `code` first on their path."""
+        """Assign the zygote to a job.
+
+        Args:
+            on_exit: Called with id, exit code and time (Unix seconds) of each child that ends.
+            on_death: Called when the zygote itself dies.
+            log: File for the output of children that have no log of their own.
+            cwd: Working folder of the children.
+            code: Folder that comes first on their import path, or None.
+        """
         self._on_exit, self._on_death = on_exit, on_death
         self._send({"op": "move", "log": str(log), "cwd": str(cwd), "code": str(code) if code is not None else ""})
 
     def prepare(self, preload: Sequence[str], rehearsal: Mapping[str, Any]) -> None:
-        """Let it import, and rehearse what its children will do; what it has imported already costs nothing."""
+        """Import modules in the zygote and warm up there. A repeated import costs nothing."""
         self._next += 1
         self._ready = self._prepared[self._next] = self._loop.create_future()
         self._send({"op": "prepare", "token": self._next, "preload": list(preload), "rehearsal": dict(rehearsal)})
 
     async def ready(self) -> dict[str, Any]:
-        """Wait until what `prepare` asked for is done.
+        """Wait until the last `prepare` has finished, and return the zygote's report.
 
         Raises:
-            ZygoteRefused: a preload raised.
-            ZygoteDied: the process ended before it was ready.
+            ZygoteRefused: A preloaded module raised an exception.
+            ZygoteDied: The process ended before it was ready.
         """
         assert self._ready is not None, "prepare was called"
         return await asyncio.shield(self._ready)
 
     def fork(self, launch: Launch) -> int:
-        """Start a child; returns its id. Its descriptors are duplicated into the child and stay open here."""
+        """Start a child and return its id. Its descriptors are duplicated into the child and stay open here."""
         self._next += 1
         fields = {key: value for key, value in asdict(launch).items() if key != "fds"}
         self._send({"op": "fork", "id": self._next, **fields}, launch.fds)
@@ -121,7 +128,7 @@ class ZygoteLink:
         return self._next
 
     async def wait(self, child: int) -> int:
-        """The exit code of a child."""
+        """Wait for a child and return its exit code."""
         return await asyncio.shield(self._ended[child])
 
     async def run_task(
@@ -135,8 +142,8 @@ class ZygoteLink:
         """Run `target(args, fds) -> dict` in a fork and return its result.
 
         Raises:
-            TaskFailed: it raised.
-            TaskDied: its process was killed.
+            TaskFailed: The task raised an exception.
+            TaskDied: Its process was killed.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         child = self.fork(Launch("task", target, dict(args), nice=nice, fds=(theirs.fileno(), *fds)))
@@ -159,11 +166,11 @@ class ZygoteLink:
             writer.close()
 
     async def kill_ranks(self, timeout_s: float) -> list[int]:
-        """End every child and its whole subtree but running tasks; returns pids that could not be killed.
+        """Kill every child with its subtree, except running tasks; return the pids that could not be killed.
 
         Raises:
-            ZygoteDied: it cannot prove anything any more.
-            TimeoutError: it did not answer in `timeout_s`.
+            ZygoteDied: The zygote is gone, so there is no proof of death.
+            TimeoutError: The zygote did not answer within `timeout_s`.
         """
         self._next += 1
         token = self._next
@@ -175,11 +182,11 @@ class ZygoteLink:
             del self._gone[token]
 
     def lease(self, until_s: float) -> None:
-        """Ranks may live until this CLOCK_BOOTTIME second unless the lease is renewed."""
+        """Set the CLOCK_BOOTTIME second at which the ranks are killed unless the lease is renewed."""
         self._send({"op": "lease", "until_s": until_s})
 
     def close(self) -> None:
-        """Let the zygote end: it kills everything below it when it sees the socket closed. Nobody waits for it then."""
+        """Close the socket. The zygote then kills all processes below it and exits; the call does not wait for that."""
         if self.dead:
             return
         self.dead = True
@@ -189,7 +196,7 @@ class ZygoteLink:
         for future in (*self._prepared.values(), *self._gone.values()):
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # seen: nobody may be waiting
+                future.exception()  # marks the exception as retrieved: no caller may be waiting
         for future in self._ended.values():
             if not future.done():
                 future.set_result(-9)

@@ -1,6 +1,6 @@
-"""Whether devices compute right: products of whole numbers, which are exact in whatever order a device adds them up.
+"""Check that devices compute correctly, with products of whole numbers. These are exact in any order of summation.
 
-Runs as a task forked from a zygote, so that a device that hangs, or takes the process down, takes nothing else with it.
+The check runs as a task forked from a zygote. A device that hangs or crashes the process affects nothing else.
 """
 
 import ctypes
@@ -15,24 +15,24 @@ import torch
 SIDE = 256
 """Small enough for sums of such products to be exact in bfloat16 as well."""
 _TILES = 8
-"""A GPU multiplies this many times as many rows and columns: each of its processors has a part of them."""
+"""Factor for the rows and columns on a GPU, so that each of its processors gets a part."""
 _CPU_BUDGET_S = 0.3
-"""Cores that have had no turn by then are left out: the check must not be felt."""
+"""Time limit of the check in seconds. It skips the remaining cores, so that a start is not delayed."""
 PRODUCT_SHA256 = "6d0d708efd07fa0cc4605fe7b8fdec6a4bcd898875bbf644674aa201ba14e9c7"
-"""Of the product as little-endian 32-bit integers."""
+"""Digest of the product as little-endian 32-bit integers."""
 _GPU_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 Multiply = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def check(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-    """Check every core this process may use, or these CUDA devices; a task of the zygote.
+    """Check every core that this process may use, or the given CUDA devices. A task of the zygote.
 
     Args:
         args: `device` (`cpu` or `cuda`) and the `indexes` of CUDA devices.
 
     Returns:
-        `failed`: what is wrong, for people; `seconds`.
+        `failed`: messages for people; `seconds`: duration.
     """
     started = time.monotonic()
     failed = wrong_cores(torch.matmul) if args["device"] == "cpu" else wrong_gpus(args["indexes"], torch.matmul)
@@ -40,18 +40,18 @@ def check(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
 
 
 def wrong_cores(multiply: Multiply) -> list[str]:
-    """Cores that multiply wrongly, one after the other within the budget."""
+    """Return a message for each core that multiplies wrongly. Checks one core after another within the time limit."""
     torch.set_num_threads(1)
     cores = sorted(os.sched_getaffinity(0))
-    turn = os.getpid() % len(cores)  # where there are too many for one check, the next begins with others
+    first = os.getpid() % len(cores)  # if there are too many cores for one check, the next starts with others
     started, failed = time.monotonic(), list[str]()
     try:
-        for core in cores[turn:] + cores[:turn]:
+        for core in cores[first:] + cores[:first]:
             os.sched_setaffinity(0, {core})
             left, right = _factors()
             product = multiply(left.to(torch.float32), right.to(torch.float32)).to(torch.int32)
             if _digest(product) != PRODUCT_SHA256:
-                failed.append(f"core {core} multiplies wrongly: a product of whole numbers is not what it must be")
+                failed.append(f"core {core} multiplies wrongly: a product of whole numbers is not exact")
             if time.monotonic() - started > _CPU_BUDGET_S:
                 break
     finally:
@@ -60,12 +60,12 @@ def wrong_cores(multiply: Multiply) -> list[str]:
 
 
 def wrong_gpus(indexes: list[int], multiply: Multiply) -> list[str]:
-    """CUDA devices that are not there or multiply wrongly."""
-    there = torch.cuda.device_count()
-    failed = [f"CUDA device {index} is not there: {there} are seen" for index in indexes if index >= there]
+    """Return a message for each CUDA device that is missing or multiplies wrongly."""
+    count = torch.cuda.device_count()
+    failed = [f"CUDA device {index} is missing: this node has {count}" for index in indexes if index >= count]
     left, right = _factors()
-    product = left @ right  # of integers: not by the units that are checked
-    for index in (index for index in indexes if index < there):
+    product = left @ right  # of integers: not computed by the units under test
+    for index in (index for index in indexes if index < count):
         try:
             wrong = [str(kind) for kind in _GPU_TYPES if not _is_right(index, kind, left, right, product, multiply)]
         except RuntimeError as error:
@@ -87,7 +87,7 @@ def _is_right(
 
 
 def _factors() -> tuple[torch.Tensor, torch.Tensor]:
-    """Of -1, 0 and 1, in an order without a pattern."""
+    """Return two matrices of -1, 0 and 1 in an order without a pattern."""
     steps = torch.arange(2 * SIDE * SIDE, dtype=torch.int64)
     mixed = steps * steps % 4294967291 * 1103515245 % 4294967291
     values = ((mixed >> 8) % 3 - 1).to(torch.int32)
@@ -95,5 +95,5 @@ def _factors() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _digest(product: torch.Tensor) -> str:
-    size_bytes = product.numel() * product.element_size()  # numpy need not be there
+    size_bytes = product.numel() * product.element_size()  # numpy may be missing
     return hashlib.sha256(ctypes.string_at(product.contiguous().data_ptr(), size_bytes)).hexdigest()

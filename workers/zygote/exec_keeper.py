@@ -1,8 +1,8 @@
-"""The keeper of a command that somebody runs beside the ranks: starts it, waits for it, ends all that it leaves.
+"""Run a user's command next to the ranks (`regroup exec`): start it, wait for it, kill all processes that it leaves.
 
-A fork of the zygote, so that the command finds the job's interpreter and environment, and a child subreaper in a
-session of its own: nothing that the command starts can leave it, and no kill of ranks meets it. It ends when the
-agent lets go of it, or is gone. No torch.
+This process is a fork of the zygote, so the command gets the job's interpreter and environment. It is a child
+subreaper in a session of its own. No process that the command starts can escape it, and a kill of the ranks does not
+affect it. It ends when the agent closes its pipe or dies. It imports no torch.
 """
 
 import os
@@ -17,26 +17,26 @@ from typing import Any
 from regroup.workers.os import kill_tree, procfs
 
 NOT_FOUND, NOT_EXECUTABLE, TIMED_OUT = 127, 126, 124
-"""Exit codes as a shell and timeout(1) give them."""
+"""Exit codes that a shell and timeout(1) use."""
 _KILL_DEADLINE_S = 5.0
 
 
 def keep(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-    """Run `args["command"]` to its end. A task of the zygote (`launch.py`).
+    """Run `args["command"]` until it ends. A task of the zygote (`launch.py`).
 
     Args:
-        args: `command`, `env` (beside the zygote's), `folder` (the zygote's if empty), `timeout_s` or None.
-        fds: the command's standard input, output and error, and a pipe that is closed when the command is to end.
+        args: `command`, `env` (added to the zygote's), `folder` (the zygote's if empty), `timeout_s` or None.
+        fds: Standard input, output and error of the command, and a pipe whose close ends the command.
 
     Returns:
         `code` (negative for a signal), `why` (`exited`, `timeout`, `ended`) and `stuck`: pids that outlived SIGKILL.
     """
     *streams, agent = fds
     procfs.become_subreaper()
-    procfs.outlive_parent()  # it must outlive the zygote by as long as it takes to end the command
-    os.setsid()  # Ray kills the agent's process group, and with it whoever would end the command
+    procfs.outlive_parent()  # it must outlive the zygote until it has killed the command
+    os.setsid()  # Ray kills the process group of the agent; this process must survive to kill the command
     try:
-        command = _started(args, streams)
+        command = _start(args, streams)
     except OSError as error:
         os.write(streams[2], _refusal(args, error).encode())
         return {"code": _code_of(error, args), "why": "exited", "stuck": []}
@@ -52,7 +52,7 @@ def keep(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
     return {"code": code, "why": why, "stuck": stuck}
 
 
-def _started(args: dict[str, Any], streams: list[int]) -> subprocess.Popen[bytes]:
+def _start(args: dict[str, Any], streams: list[int]) -> subprocess.Popen[bytes]:
     environment = {**os.environ, **args["env"]}
     path = [str(Path(sys.executable).parent), environment.get("PATH") or os.defpath]
     return subprocess.Popen(
@@ -62,7 +62,7 @@ def _started(args: dict[str, Any], streams: list[int]) -> subprocess.Popen[bytes
         stdin=streams[0],
         stdout=streams[1],
         stderr=streams[2],
-        start_new_session=True,  # `kill 0` in it must not reach the agent
+        start_new_session=True,  # `kill 0` in the command must not reach the agent
         preexec_fn=partial(procfs.die_with_parent, os.getpid()),
     )
 

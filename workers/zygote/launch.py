@@ -1,6 +1,6 @@
-"""The launcher port: how a rank, store or task process begins, by fork from the zygote or by exec.
+"""Start of a rank, store or task process: by fork from the zygote, or by exec.
 
-Both run `begin` with the same `Launch`, so that nothing a process does depends on how it was started.
+Both run `begin` with the same `Launch`, so a process behaves the same either way.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _report: socket.socket | None = None
 
 @dataclass(frozen=True)
 class Launch:
-    """What a child process is told before it starts."""
+    """Start parameters of a child process."""
 
     kind: str
     """`rank`, `store` or `task`."""
@@ -32,18 +32,18 @@ class Launch:
     args: dict[str, Any] = field(default_factory=dict[str, Any])
     env: dict[str, str] = field(default_factory=dict[str, str])
     log: str = ""
-    """Path stem: `.out` and `.err` are appended to; empty: inherited."""
+    """Path stem of the log: `.out` and `.err` are appended. Empty: inherited."""
     nice: int = 0
     lock: str = ""
     """Path of the device's lock file; empty: none."""
     stacks: str = ""
-    """Path to which it writes its stacks when asked; empty: nowhere."""
+    """Path of the file for its stacks on request; empty: none."""
     fds: tuple[int, ...] = ()
-    """For a task the first is the stream of its progress and result, one JSON text a line."""
+    """Descriptors. For a task the first is the stream of its progress and result, one JSON text a line."""
 
 
 def start_child(launch: Launch, launcher: str) -> int:
-    """Fork a child that runs `launch`; returns its pid. With launcher `exec` it starts from a fresh interpreter."""
+    """Fork a child that runs `launch` and return its pid. Launcher `exec` starts a fresh interpreter."""
     parent = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -68,7 +68,7 @@ def start_child(launch: Launch, launcher: str) -> int:
 
 
 def begin(launch: Launch) -> int:
-    """Set the process up and run its target; returns the exit code."""
+    """Set up the process, run its target and return the exit code."""
     procfs.prefer_for_oom(1000)
     os.environ.update(launch.env)
     if launch.nice:
@@ -87,7 +87,7 @@ def begin(launch: Launch) -> int:
 
 
 def progress(fraction: float | None, message: str) -> None:
-    """Tell the agent how far this task is; does nothing outside a task."""
+    """Report the progress of this task to the agent; do nothing outside a task."""
     if _report is not None:
         _report.sendall(json.dumps({"progress": fraction, "message": message}).encode() + b"\n")
 
@@ -108,8 +108,8 @@ def _run_task(function: Any, launch: Launch) -> int:
 
 
 def _keep_only(launch: Launch) -> Launch:
-    """Close every inherited descriptor but stdio and the launch's own: a sibling's socket kept open hides its end."""
-    moved = [os.dup(fd) for fd in launch.fds]  # above 2, and never in the way of each other
+    """Close every inherited descriptor except stdio and the launch's own. An open socket of a sibling hides its end."""
+    moved = [os.dup(fd) for fd in launch.fds]  # all above 2, so that none overwrites another
     keep = sorted(moved)
     low = 3
     for fd in keep:
@@ -131,15 +131,15 @@ def _redirect(stem: str) -> None:
 
 
 def _exit(code: int) -> NoReturn:
-    """Leave without running the zygote's atexit handlers or flushing what it had buffered."""
+    """Exit without running the zygote's atexit handlers or flushing its buffers."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # a full disk keeps nobody from leaving
+        with contextlib.suppress(OSError, ValueError):  # a full disk must not prevent the exit
             stream.flush()
     os._exit(code)
 
 
 def main() -> None:
-    """Entry of the exec launcher; run by import, so that this module exists once in the process."""
+    """Run the exec launcher. It is called by import, so that this module exists once in the process."""
     fields: dict[str, Any] = json.loads(os.environ.pop(_LAUNCH_VARIABLE))
     fds = tuple(fields.pop("fds"))
     _exit(begin(Launch(**fields, fds=fds)))

@@ -1,6 +1,6 @@
-"""The process that holds a generation's rendezvous store on a socket its agent has bound already.
+"""Process that serves a generation's rendezvous store on a socket that its agent has bound.
 
-Clients that connect before it serves wait in the socket's backlog instead of retrying.
+Clients that connect early wait in the backlog of the socket instead of retrying.
 """
 
 import datetime
@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 
 def main(fds: list[int]) -> int:
-    """Target of the launcher: `fds[0]` is the listening socket. Serves until it is killed."""
+    """Serve on the listening socket `fds[0]` until the process is killed. A target of the launcher."""
     listener = socket.socket(fileno=fds[0])
     host, port = listener.getsockname()[:2]
     listener.detach()
@@ -24,5 +24,5 @@ def main(fds: list[int]) -> int:
         master_listen_fd=fds[0],
     )
     signal.pause()
-    del store  # until here: the server's threads live as long as the object
+    del store  # the server's threads live as long as this object
     return 0

@@ -1,12 +1,12 @@
 """The zygote: one process per job and node with torch and the job's modules imported, from which ranks are forked.
 
-Started by exec with the job's own interpreter and environment; never touches CUDA; one thread. It obeys its agent
-over a socket, reports exits within milliseconds, proves deaths, and enforces the lease: a stuck or dead agent cannot
-fence, so this loop does. Requests and reports are JSON packets:
+It starts by exec with the job's own interpreter and environment. It never initialises CUDA, and it has one thread. It
+executes requests of its agent, reports exits within milliseconds and proves deaths. It also enforces the lease, because
+a stuck or dead agent cannot fence its ranks. Requests and reports are JSON packets on a socket:
 
     → {"op": "prepare", "token", "preload": [modules], "rehearsal": {"target", "args"}}
     ← {"op": "ready", "token", "pid", "import_s", "launcher", "why"}
-      or {"op": "refused", "token", "module", "error", "traceback"}, and it ends
+      or {"op": "refused", "token", "module", "error", "traceback"}, and the zygote exits
     → {"op": "move", "log", "cwd", "code"}
     → {"op": "fork", "id", "kind": "rank"|"store"|"task", "target", "args", "env", "log", "nice", "lock"} + fds
     → {"op": "kill", "token", "spare": [ids]}     ← {"op": "gone", "token", "stuck": [pids]}
@@ -33,14 +33,14 @@ from regroup.workers.zygote.launch import Launch, start_child
 
 _LAST_THREADS_S = 0.2
 _REAPED_AFTER_S, _REAPED_AT_THE_END_AFTER_S = 0.5, 0.05
-"""So long the dead are left alone: when all are dead to us, the last of their threads still work in the kernel."""
+"""Delay before dead children are reaped: the last of their threads may still run in the kernel."""
 KILL_DEADLINE_S = 5.0
-"""A process that outlives SIGKILL by this long is unkillable: its device is quarantined."""
+"""Seconds after SIGKILL from which a process counts as unkillable; its device is then quarantined."""
 _PACKET_BYTES = 160 * 1024
 
 
 def main() -> None:
-    """Entry of `python -m regroup.workers.zygote.zygote`."""
+    """Run a zygote: `python -m regroup.workers.zygote.zygote --fd FD`."""
     parser = argparse.ArgumentParser(prog="zygote")
     parser.add_argument("--fd", type=int, required=True)
     args = parser.parse_args()
@@ -50,19 +50,19 @@ def main() -> None:
 
 
 def _rehearse(rehearsal: dict[str, Any]) -> tuple[str, str]:
-    """Let the job's code go through a step before the forks; returns launcher and what went wrong, if anything."""
+    """Run one small step of the job's code before the forks; return the launcher and the reason for a slower start."""
     module, _, name = rehearsal["target"].partition(":")
     try:
         getattr(importlib.import_module(module), name)(rehearsal["args"])
-    except Exception as error:  # nothing depends on it: ranks are only slower to begin
+    except Exception as error:  # optional: without it the first step of each rank is slower
         traceback.print_exc()
-        return "fork", f"the rehearsal failed ({type(error).__name__}: {error}): the first step of each rank is slower"
+        return "fork", f"the warm-up failed ({type(error).__name__}: {error}): the first step of each rank is slower"
     why = _unforkable(module)
     return ("exec" if why else "fork"), why
 
 
 def _move(log: str, cwd: str, code: str) -> None:
-    """Write to this log, work in this folder and find this code first from now on, and so do the children."""
+    """Switch this process and its future children to this log, working folder and code folder."""
     os.chdir(cwd)
     if code:
         sys.path.insert(0, code)
@@ -74,33 +74,33 @@ def _move(log: str, cwd: str, code: str) -> None:
 
 
 def _ignore(number: int, frame: object) -> None:
-    """SIGCHLD only has to wake the loop: its byte in the wake-up pipe does that."""
+    """Ignore SIGCHLD: its byte in the wake-up pipe wakes the loop."""
 
 
 def _unforkable(module: str) -> str:
-    """Why a process that imported `module` cannot be forked; empty if it can."""
+    """Return the reason why a process that imported `module` cannot be forked; empty if it can."""
     if devices := procfs.open_devices():
-        return f"preload {module!r} initialised CUDA ({devices[0]} is open): ranks are started by exec, slower"
+        return f"preload {module!r} initialised CUDA ({devices[0]} is open): ranks start by exec, which is slower"
     if (threads := procfs.thread_count()) > 1:
-        return f"preload {module!r} started {threads - 1} thread(s): ranks are started by exec, slower"
+        return f"preload {module!r} started {threads - 1} thread(s): ranks start by exec, which is slower"
     return ""
 
 
 class Zygote:
-    """The loop: forks on request, reaps, kills with proof, and ends its ranks when the lease passes."""
+    """Loop that forks on request, reaps, kills with proof of death, and kills its ranks when the lease expires."""
 
     def __init__(self, agent: socket.socket) -> None:
         self._agent = agent
         self._launcher, self._why = "fork", ""
         self._ids: dict[int, int] = {}
-        """pid → id of every child that was asked for."""
+        """Pid → id of every requested child."""
         self._tasks: set[int] = set()
-        """pids that outlive a generation: savers and other tasks."""
+        """Pids that outlive a generation: savers and other tasks."""
         self._lease_until_s = float("inf")
         self._reap_at_s = float("inf")
 
     def serve(self) -> None:
-        """Run until the agent closes its end; then end everything below and return."""
+        """Run until the agent closes its end; then kill all processes below and return."""
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, _ignore)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -110,7 +110,7 @@ class Zygote:
             while True:
                 for key, _ in selector.select(timeout=0.5):
                     if key.data == "agent":
-                        if not self._obey():
+                        if not self._execute_request():
                             self._end_all()
                             if procfs.children(os.getpid()):
                                 time.sleep(_REAPED_AT_THE_END_AFTER_S)
@@ -119,7 +119,7 @@ class Zygote:
                     else:
                         with contextlib.suppress(BlockingIOError):
                             os.read(wake_read, 4096)
-                        self._living()
+                        self._live_children()
                         self._reap_at_s = time.monotonic() + _REAPED_AFTER_S
                 if time.monotonic() > self._reap_at_s:
                     self._reap()
@@ -128,7 +128,7 @@ class Zygote:
                     self._end_all()
                     self._lease_until_s = float("inf")
 
-    def _obey(self) -> bool:
+    def _execute_request(self) -> bool:
         try:
             data, fds, _, _ = socket.recv_fds(self._agent, _PACKET_BYTES, 64)
         except OSError:
@@ -155,11 +155,11 @@ class Zygote:
 
     def _prepare(self, token: int, preload: list[str], rehearsal: dict[str, Any]) -> None:
         started = time.monotonic()
-        gc.disable()  # importing only allocates: looking for garbage meanwhile costs a fifth of the time
+        gc.disable()  # importing only allocates: garbage collection would cost a fifth of the time
         for module in preload:
             try:
                 importlib.import_module(module)
-            except BaseException as error:  # a preload may raise anything, SystemExit included
+            except BaseException as error:  # a module may raise anything, including SystemExit
                 self._refuse(token, module, error)
             if self._launcher == "fork" and (why := _unforkable(module)):
                 self._launcher, self._why = "exec", why
@@ -168,7 +168,7 @@ class Zygote:
             self._launcher, self._why = _rehearse(rehearsal)
         gc.enable()
         gc.freeze()  # keeps the imported heap shared; collecting it first takes 0.2 s and frees nothing of note
-        self._say(
+        self._send(
             {
                 "op": "ready",
                 "token": token,
@@ -181,8 +181,8 @@ class Zygote:
         )
 
     def _refuse(self, token: int, module: str, error: BaseException) -> NoReturn:
-        told = {"module": module, "error": f"{type(error).__name__}: {error}"}
-        self._say({"op": "refused", "token": token, **told, "traceback": traceback.format_exc()[-8000:]})
+        failure = {"module": module, "error": f"{type(error).__name__}: {error}"}
+        self._send({"op": "refused", "token": token, **failure, "traceback": traceback.format_exc()[-8000:]})
         sys.exit(1)
 
     def _fork(self, request: dict[str, Any], fds: list[int]) -> None:
@@ -191,38 +191,40 @@ class Zygote:
         self._ids[pid] = request["id"]
         if launch.kind == "task":
             self._tasks.add(pid)
-        self._say({"op": "forked", "id": request["id"], "pid": pid})
+        self._send({"op": "forked", "id": request["id"], "pid": pid})
 
     def _kill(self, token: int, spare_ids: frozenset[int]) -> None:
         spare = frozenset(pid for pid in self._tasks if self._ids.get(pid) in spare_ids)
-        self._hear_the_dead()  # what died by itself did so before what is killed now
+        self._report_exits()  # first: these children died before the ones that are killed now
         stuck = self._end(spare)
-        self._say({"op": "gone", "token": token, "stuck": stuck})
+        self._send({"op": "gone", "token": token, "stuck": stuck})
 
     def _end_all(self) -> None:
         self._end(frozenset())
 
     def _end(self, spare: frozenset[int]) -> list[int]:
-        return kill_tree.kill_subtree(os.getpid(), spare, KILL_DEADLINE_S, self._living)
+        return kill_tree.kill_subtree(os.getpid(), spare, KILL_DEADLINE_S, self._live_children)
 
-    def _hear_the_dead(self) -> None:
-        """Also who is dead but for the last of its threads: it can be waited for some moments later."""
+    def _report_exits(self) -> None:
+        """Report dead children. Wait briefly for those whose last thread has not ended yet."""
         deadline = time.monotonic() + _LAST_THREADS_S
-        self._living()
+        self._live_children()
         while any(procfs.is_zombie(pid) for pid in self._ids) and time.monotonic() < deadline:
             time.sleep(0.001)
-            self._living()
+            self._live_children()
 
-    def _living(self) -> list[int]:
-        """Children of whom a thread lives. Reports the others, and does not reap them: where one of their threads is
-        not through with its end in the kernel, the call waits for it, and keeps the processor busy meanwhile
-        (`shrink_dcache_parent`, seen with Linux 6.18). With zygotes, which go before ranks, waiting so on each
-        processor, ends of ranks have taken 12 s."""
+    def _live_children(self) -> list[int]:
+        """Return the children that still have a live thread, and report the others without reaping them.
+
+        Reaping blocks while a thread of the child is still ending in the kernel, and it keeps the processor busy
+        (`shrink_dcache_parent`, seen with Linux 6.18). Zygotes have priority over ranks: with one of them waiting on
+        each processor, ranks have taken 12 s to end.
+        """
         while True:
             children = procfs.children(os.getpid())
-            living = [pid for pid in children if not self._has_ended(pid)]
-            if living or procfs.children(os.getpid()) == children:  # who dies leaves us its children
-                return living
+            live = [pid for pid in children if not self._has_ended(pid)]
+            if live or procfs.children(os.getpid()) == children:  # a process that dies leaves its children to this one
+                return live
 
     def _has_ended(self, pid: int) -> bool:
         code = procfs.exit_code(pid)
@@ -230,7 +232,7 @@ class Zygote:
             return False
         self._tasks.discard(pid)
         if (child := self._ids.pop(pid, None)) is not None:
-            self._say({"op": "exited", "id": child, "code": code, "time_s": time.time()})
+            self._send({"op": "exited", "id": child, "code": code, "time_s": time.time()})
         return True
 
     def _reap(self) -> None:
@@ -238,8 +240,8 @@ class Zygote:
             if self._has_ended(pid):
                 os.waitpid(pid, 0)
 
-    def _say(self, report: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # the agent is gone: the next read ends the loop
+    def _send(self, report: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # the agent is gone, and the next read ends the loop
             self._agent.send(json.dumps(report).encode())
 
 

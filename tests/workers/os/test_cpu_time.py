@@ -1,4 +1,4 @@
-"""The work of a thread by the kernel's account: it counts computing, and not waiting."""
+"""Processor time of a thread as the kernel accounts for it: computing counts, waiting does not."""
 
 import os
 import subprocess
@@ -32,8 +32,8 @@ def test_computing_is_work_and_waiting_is_not() -> None:
     assert 0.03 <= work_s < 0.15 and ready_s < 0.15, "a fifth of a second a step was spent asleep"
 
 
-def test_waiting_for_a_processor_is_told_apart_from_work() -> None:
-    """This process and its rivals are kept to one processor: each has a part of it."""
+def test_ready_time_is_separate_from_processor_time() -> None:
+    """Pin this process and its rivals to one processor, so that they share it."""
     allowed = os.sched_getaffinity(0)
     rank, rivals = ProgressPage(new_page()), list[subprocess.Popen[bytes]]()
     try:

@@ -1,4 +1,4 @@
-"""What a node reads of its inside: files as the kernel has them, and the driver where there is one."""
+"""Device topology of a node, from kernel files and from a driver."""
 
 import ctypes
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The end of a subtree of real processes."""
+"""Kill subtrees of real processes."""
 
 import os
 import subprocess
@@ -33,7 +33,7 @@ sys.stdin.readline()
 """
 
 
-# Whoever is killed leaves a child that has detached, and forks as long as it lives.
+# Each killed process leaves a detached child, and forks as long as it lives.
 FORKS = """
 import os, signal
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -66,7 +66,7 @@ print({procfs.is_zombie(pid) for pid in procfs.descendants_by_scan(os.getpid())}
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that ends what is below it when it is told to."""
+    """Start a process that kills its descendants on request."""
     command = [sys.executable, "-c", ROOT, NAMES_A_SEMAPHORE, str(tmp_path / "named")]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     yield process
@@ -92,7 +92,7 @@ def test_names_in_shared_memory_are_removed_though_their_makers_are_killed(
     assert not set(names) & set(os.listdir("/dev/shm"))
 
 
-def test_who_forks_while_it_is_killed_leaves_nobody() -> None:
+def test_a_process_that_forks_while_it_is_killed_leaves_no_child() -> None:
     done = subprocess.run(
         [sys.executable, "-c", LOOKS_ONLY, FORKS], capture_output=True, text=True, timeout=60, check=True
     )

@@ -1,4 +1,4 @@
-"""What a node knows of itself: where it finds the values of secrets, whether it was out of memory."""
+"""Facts of a node: values of secrets, out-of-memory kills."""
 
 from pathlib import Path
 from typing import Any

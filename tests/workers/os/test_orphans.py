@@ -1,4 +1,4 @@
-"""What an agent that was killed leaves: found by its scratch folder, whatever it did to hide, and ended."""
+"""Processes that a killed agent leaves are found by its scratch folder, however they hide, and killed."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from regroup.workers.os.orphans import VARIABLE, end_remains
+from regroup.workers.os.orphans import VARIABLE, kill_remains
 
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(1000)"]
 
@@ -29,7 +29,7 @@ def others(tmp_path: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     }
     started = {name: subprocess.Popen(SLEEPS, start_new_session=True, **options) for name, options in how.items()}
     lock.close()
-    (scratch / "device-0.lock").unlink()  # as the successor does before it looks
+    (scratch / "device-0.lock").unlink()  # as the successor does before it scans
     yield started
     for process in started.values():
         process.kill()
@@ -41,7 +41,7 @@ def test_all_that_a_dead_agent_left_on_this_node_is_ended(
 ) -> None:
     # A successor has none of these below itself: it asks from a process of its own.
     asks = "import sys; from pathlib import Path; from regroup.workers.os import orphans; "
-    asks += "print(orphans.end_remains(Path(sys.argv[1])))"
+    asks += "print(orphans.kill_remains(Path(sys.argv[1])))"
     command = [sys.executable, "-c", asks, str(tmp_path / "regroup-j-node1")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"
@@ -52,5 +52,5 @@ def test_all_that_a_dead_agent_left_on_this_node_is_ended(
 
 
 def test_what_is_below_this_process_is_its_own(others: dict[str, subprocess.Popen[bytes]], tmp_path: Path) -> None:
-    assert end_remains(tmp_path / "regroup-j-node1") == []
+    assert kill_remains(tmp_path / "regroup-j-node1") == []
     assert all(process.poll() is None for process in others.values())

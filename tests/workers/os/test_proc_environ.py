@@ -1,4 +1,4 @@
-"""What a process was started with is seen from its first moment, and told apart from nothing."""
+"""Arguments and environment of a process are visible from its first moment."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ def test_it_is_seen_while_the_program_still_comes_from_disk(tmp_path: Path) -> N
     with Path(program).open("rb") as file:
         os.fsync(file.fileno())
         for number in range(50):
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # a copy of our own: nobody else maps it
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # a private copy: no other process maps it
             process = subprocess.Popen([program, "60"], env={"NUMBER": str(number)})
             try:
                 if number % 2:

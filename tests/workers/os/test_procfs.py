@@ -1,4 +1,4 @@
-"""What processes have computed, with those below them, and how they ended."""
+"""Processor time of processes and their descendants, and exit codes."""
 
 import os
 import signal

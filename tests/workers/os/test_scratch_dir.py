@@ -1,4 +1,4 @@
-"""Which folders of jobs are swept from a node."""
+"""Removal of unused job folders from a node."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ def old(tmp_path: Path) -> Path:
     return folder
 
 
-def test_what_nobody_holds_is_removed(old: Path, tmp_path: Path) -> None:
+def test_an_unlocked_folder_is_removed(old: Path, tmp_path: Path) -> None:
     (tmp_path / "regroup-other").mkdir()
     assert scratch_dir.sweep(tmp_path) == [old]
     assert [path.name for path in tmp_path.iterdir()] == ["regroup-other"]
@@ -46,8 +46,8 @@ def test_a_folder_that_is_just_being_made_stays(old: Path, tmp_path: Path) -> No
     assert scratch_dir.sweep(tmp_path) == [] and old.exists()
 
 
-def test_a_folder_that_was_made_anew_while_it_was_looked_at_stays(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent that follows one that was killed begins in the moment in which somebody sweeps."""
+def test_a_folder_that_is_recreated_during_the_check_stays(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start the successor of a killed agent at the moment of a sweep."""
     held: list[int] = []
 
     def meanwhile(folder: Path) -> bool:

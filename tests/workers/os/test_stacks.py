@@ -66,7 +66,7 @@ def test_every_thread_is_shown_whatever_the_process_does(
 ) -> None:
     pid = start(started, what, tmp_path / "stacks")
     for _ in range(2):
-        text = stacks.ask(pid, tmp_path / "stacks")
+        text = stacks.request(pid, tmp_path / "stacks")
         assert f"in {what}" in text and "in waiting" in text
         assert text.count("most recent call first") == 2, "two threads, and nothing of the time before"
 
@@ -74,11 +74,11 @@ def test_every_thread_is_shown_whatever_the_process_does(
 def test_one_that_is_stopped_is_said_to_be(started: list[subprocess.Popen[str]], tmp_path: Path) -> None:
     pid = start(started, "computing", tmp_path / "stacks")
     os.kill(pid, signal.SIGSTOP)
-    assert "is stopped by a signal" in stacks.ask(pid, tmp_path / "stacks")
+    assert "is stopped by a signal" in stacks.request(pid, tmp_path / "stacks")
 
 
 def test_one_that_has_ended_is_said_to_have(started: list[subprocess.Popen[str]], tmp_path: Path) -> None:
     pid = start(started, "computing", tmp_path / "stacks")
     started[0].kill()
     started[0].wait()
-    assert "has ended" in stacks.ask(pid, tmp_path / "stacks")
+    assert "has ended" in stacks.request(pid, tmp_path / "stacks")

@@ -18,27 +18,27 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def hung() -> Iterator[threading.Event]:
-    """What a call waits for that hangs."""
+    """Event that a hanging call waits for."""
     event = threading.Event()
     yield event
     event.set()
 
 
-async def test_what_answers_is_passed_on() -> None:
-    assert await async_storage.answered(5, lambda number: number + 1, 1) == 2
+async def test_results_and_errors_are_passed_on() -> None:
+    assert await async_storage.call_within(5, lambda number: number + 1, 1) == 2
     with pytest.raises(ValueError, match="no"):
-        await async_storage.answered(5, int, "no number")
+        await async_storage.call_within(5, int, "no number")
 
 
-async def test_what_hangs_is_not_waited_for_and_holds_nothing_else_up(hung: threading.Event) -> None:
+async def test_a_hanging_call_times_out_and_delays_no_other_call(hung: threading.Event) -> None:
     for _ in range(4):
         with pytest.raises(StorageUnavailable, match=r"did not answer within"):
-            await async_storage.answered(0.02, hung.wait)
-    assert await async_storage.answered(5, lambda: "others go on") == "others go on"
+            await async_storage.call_within(0.02, hung.wait)
+    assert await async_storage.call_within(5, lambda: "others continue") == "others continue"
 
 
-async def test_what_is_refused_is_tried_again_and_said_until_it_succeeds() -> None:
-    said: list[str] = []
+async def test_a_refused_write_is_retried_and_reported_until_it_succeeds() -> None:
+    reports: list[str] = []
     answers = [OSError("503 slow down"), OSError("connection refused"), None]
 
     def write() -> str:
@@ -46,39 +46,39 @@ async def test_what_is_refused_is_tried_again_and_said_until_it_succeeds() -> No
             raise error
         return "written"
 
-    assert await async_storage.written("the checkpoint of step 8", write, said.append) == "written"
-    assert said == [
-        "the checkpoint of step 8 cannot be written: OSError: 503 slow down; it is tried again",
-        "the checkpoint of step 8 cannot be written: OSError: connection refused; it is tried again",
+    assert await async_storage.write_with_retries("the checkpoint of step 8", write, reports.append) == "written"
+    assert reports == [
+        "the checkpoint of step 8 cannot be written: OSError: 503 slow down; retrying",
+        "the checkpoint of step 8 cannot be written: OSError: connection refused; retrying",
         "",
     ]
 
 
-async def test_what_takes_long_is_said_to_be_late_and_not_begun_again() -> None:
-    said: list[str] = []
+async def test_a_slow_write_is_reported_as_late_and_not_started_again() -> None:
+    reports: list[str] = []
     begun: list[float] = []
 
     def write() -> None:
         begun.append(time.monotonic())
         time.sleep(0.2)
 
-    await async_storage.written("it", write, said.append)
+    await async_storage.write_with_retries("it", write, reports.append)
     assert len(begun) == 1
-    assert [message.partition(" for ")[0] for message in said] == ["it has been on its way to durable storage", ""]
+    assert [message.partition(" has taken ")[0] for message in reports] == ["writing it to durable storage", ""]
 
 
-async def test_what_is_in_time_is_nothing_to_say() -> None:
-    said: list[str] = []
-    assert await async_storage.written("it", lambda: 7, said.append) == 7
-    assert said == []
+async def test_a_write_in_time_reports_nothing() -> None:
+    reports: list[str] = []
+    assert await async_storage.write_with_retries("it", lambda: 7, reports.append) == 7
+    assert reports == []
 
 
 @pytest.mark.parametrize("does", ["hangs", "is refused"])
-async def test_after_a_while_it_is_given_up_and_that_stands(
+async def test_retries_end_after_the_time_limit_and_the_last_report_stands(
     does: str, hung: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(async_storage, "PATIENCE_S", 0.2)
-    said: list[str] = []
+    reports: list[str] = []
 
     def write() -> None:
         if does == "hangs":
@@ -86,5 +86,5 @@ async def test_after_a_while_it_is_given_up_and_that_stands(
         raise OSError("no")
 
     with pytest.raises(StorageError, match=r"^it cannot be written: (TimeoutError: no answer|OSError: no)$"):
-        await async_storage.written("it", write, said.append)
-    assert said[-1].endswith("s") and "given up after" in said[-1]
+        await async_storage.write_with_retries("it", write, reports.append)
+    assert reports[-1].endswith("s") and "no retry after" in reports[-1]

@@ -1,4 +1,4 @@
-"""Durable storage over S3: what nodes write to a bucket comes back whole, or is refused."""
+"""Durable storage on S3: a download equals the upload, or is refused."""
 
 import uuid
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.support.s3 import ObjectStorage
 
 @pytest.fixture
 def root(s3: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A place of its own in the bucket, with credentials where an agent has them: in its environment."""
+    """Return a fresh folder in the bucket, with credentials in the environment as an agent has them."""
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     return f"{s3.uri}/{uuid.uuid4().hex}"
@@ -22,7 +22,7 @@ def root(s3: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """What a saver leaves in scratch space: one file larger than a chunk, one in a folder, one that is empty."""
+    """Create the files of a saver: one larger than a chunk, one in a folder, and an empty one."""
     made = tmp_path / "made"
     (made / "below").mkdir(parents=True)
     (made / "__0_0.distcp").write_bytes(bytes(range(256)) * 40_000)
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def another_node(uri: str) -> tuple[Any, str]:
-    """The same storage as another process sees it: nothing is remembered between the two."""
+    """Open the same storage without any cache, as another process would."""
     return fsspec.core.url_to_fs(uri, skip_instance_cache=True, use_listings_cache=False)
 
 

@@ -1,4 +1,4 @@
-"""A device that multiplies wrongly is named, by a single bit of a product; one that does not is not."""
+"""A device that multiplies wrongly is reported, even for a single wrong element."""
 
 import os
 
@@ -10,7 +10,7 @@ from regroup.workers.zygote.device_check import check, wrong_cores, wrong_gpus
 
 
 def lying(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """One element is off by one."""
+    """Return a product with one wrong element."""
     product = left @ right
     product[-1, -1] += 1
     return product
@@ -29,14 +29,12 @@ def test_a_core_that_is_off_by_one_is_named() -> None:
     def on_the_bad_core(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         return lying(left, right) if os.sched_getaffinity(0) == {bad} else left @ right
 
-    assert wrong_cores(on_the_bad_core) == [
-        f"core {bad} multiplies wrongly: a product of whole numbers is not what it must be"
-    ]
+    assert wrong_cores(on_the_bad_core) == [f"core {bad} multiplies wrongly: a product of whole numbers is not exact"]
 
 
 def test_a_device_that_is_not_there_is_named() -> None:
     there = torch.cuda.device_count()
-    assert wrong_gpus([there], torch.matmul) == [f"CUDA device {there} is not there: {there} are seen"]
+    assert wrong_gpus([there], torch.matmul) == [f"CUDA device {there} is missing: this node has {there}"]
 
 
 @pytest.mark.cuda

@@ -70,7 +70,7 @@ class Evidence:
         that does not answer, two seconds are waited."""
         living = _living(formation, pids)
         paths = [stacks_path(self._scratch, rank) for rank in living]
-        asked = (asyncio.to_thread(stacks.ask, pid, path) for pid, path in zip(living.values(), paths, strict=True))
+        asked = (asyncio.to_thread(stacks.request, pid, path) for pid, path in zip(living.values(), paths, strict=True))
         texts = await asyncio.gather(*asked)
         phases = formation.phases() if formation is not None else {}
         return {

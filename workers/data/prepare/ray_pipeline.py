@@ -2,8 +2,8 @@
 
 A task drives it, so that neither an agent nor a rank ever imports Ray Data; what it does is below `drive`. All tasks
 run inside the placement groups that hold the job's devices: a cluster without a free processor does not keep them
-waiting, no other job pays for them, and they end when the reservation does. Records never pass through the object store: a
-task writes its unit to durable storage and returns some hundred bytes about it.
+waiting, no other job pays for them, and they end when the reservation does. Records never pass through the object
+store: a task writes its unit to durable storage and returns some hundred bytes about it.
 """
 
 import asyncio
