@@ -117,8 +117,8 @@ def _regroup(workload: Workload, folder: Path) -> tuple[list[Change], bool]:
         try:
             for size in _SIZES:
                 _train_on(server, job)
-                server.client.sizes.set(job, size)
-                server.client.sizes.wait(job, timeout_s=_PATIENCE_S)
+                server.client.resize(job, size)
+                server.client.wait_for_resize(job, timeout_s=_PATIENCE_S)
         except (RegroupError, TimeoutError) as error:
             raise TrialError(f"regroup: {error}") from error
         done = server.finish(job)

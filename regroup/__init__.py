@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from regroup.api.client.function_jobs import submit
     from regroup.api.client.job import Job
-    from regroup.workers.parallel.sharded_optimizers import ShardAdamW
     from regroup.workers.parallel.grad_norm import clip_grad_norm_
+    from regroup.workers.parallel.sharded_optimizers import ShardAdamW
     from regroup.workers.rank.context import Context
 
 __all__ = ["Context", "Job", "ShardAdamW", "__version__", "clip_grad_norm_", "submit"]

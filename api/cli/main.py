@@ -12,7 +12,6 @@ from regroup.api.cli.commands import (
     evidence,
     exec,
     inspect,
-    job_plan,
     nodes,
     plan,
     probe,
@@ -53,12 +52,12 @@ VERBS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
             submit.release,
         ),
     ),
-    ("Planning", (plan.plan, job_plan.planned)),
-    ("Looking", (inspect.ls, inspect.get, inspect.why, watch.watch, watch.logs, inspect.stacks, exec.exec)),
-    ("Nodes", (nodes.nodes, nodes.cordon, nodes.uncordon, drain.drain, topology.topology, simulate.simulate)),
-    ("History", (inspect.metrics, inspect.events, evidence.evidence, inspect.checkpoints, inspect.export)),
+    ("Inspect", (inspect.jobs, inspect.get, inspect.why, watch.watch, watch.logs, inspect.stacks, exec.exec)),
+    ("History", (inspect.steps, inspect.events, evidence.evidence, inspect.checkpoints, inspect.export)),
+    ("Nodes", (nodes.nodes, nodes.cordon, nodes.uncordon, drain.drain, drain.undrain, topology.topology)),
+    ("Plan", (plan.plan, simulate.simulate)),
 )
-"""All verbs, grouped as `--help` and docs/cli.md show them."""
+"""All verbs, in the groups that `--help` and docs/cli.md show."""
 
 for _group, _verbs in VERBS:
     for _verb in _verbs:
@@ -66,9 +65,9 @@ for _group, _verbs in VERBS:
         app.command(_verb.__name__, cls=_class, rich_help_panel=_group)(_verb)
 
 GROUPS: tuple[tuple[str, str, typer.Typer], ...] = (
-    ("Measuring", "probe", probe.app),
+    ("Measure", "probe", probe.app),
     ("Projects", "projects", projects.app),
-    ("Chaos", "chaos", chaos.app),
+    ("Fault injection", "chaos", chaos.app),
 )
 """Verbs that have verbs of their own: heading, name, and those."""
 
@@ -77,7 +76,7 @@ for _group, _name, _verbs_of_its_own in GROUPS:
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False) -> None:
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     if version:
         from regroup import __version__
 
@@ -86,7 +85,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and exit with its code (`exits.MEANINGS`)."""
+    """Run one command and exit with its code (`exit_codes.MEANINGS`)."""
     from regroup.service.domain.errors import RegroupError
 
     try:

@@ -67,7 +67,15 @@ class JobTimeoutError(RegroupError):
     """The job was not over in time; it goes on."""
 
 
-class Client(NodeCalls, plans.PlanCalls, probes.ProbeCalls, projects.ProjectCalls, suspend.SuspendCalls):
+class Client(
+    NodeCalls,
+    drains.DrainCalls,
+    plans.PlanCalls,
+    probes.ProbeCalls,
+    projects.ProjectCalls,
+    resize.ResizeCalls,
+    suspend.SuspendCalls,
+):
     """One server.
 
     Args:
@@ -82,8 +90,6 @@ class Client(NodeCalls, plans.PlanCalls, probes.ProbeCalls, projects.ProjectCall
         self.url = url
         self._patience_s = patience_s
         timeout = httpx2.Timeout(_TIMEOUT_S, connect=_CONNECT_S)
-        self.drains, self.sizes = drains.Drains(self._call, self._send), resize.Sizes(self._call)
-        """Nodes that are to be empty."""
         self._http = httpx2.Client(base_url=url, timeout=timeout, transport=transport, trust_env=False)
 
     def __enter__(self) -> Self:
@@ -215,10 +221,15 @@ class Client(NodeCalls, plans.PlanCalls, probes.ProbeCalls, projects.ProjectCall
         params: Params = {"project": project, "removed": removed}
         return self._call(schemas.CheckpointList, "GET", f"/v1/jobs/{job}/checkpoints", params=params).checkpoints
 
-    def pin(self, job: str, step: int, *, pinned: bool = True, project: str = "default") -> schemas.Checkpoint:
-        """Keep a checkpoint from retention, or no longer."""
-        path, method = f"/v1/jobs/{job}/checkpoints/{step}/pin", "PUT" if pinned else "DELETE"
-        return self._call(schemas.Checkpoint, method, path, params={"project": project})
+    def pin_checkpoint(self, job: str, step: int, *, project: str = "default") -> schemas.Checkpoint:
+        """Exempt a checkpoint from the retention policy."""
+        path = f"/v1/jobs/{job}/checkpoints/{step}/pin"
+        return self._call(schemas.Checkpoint, "PUT", path, params={"project": project})
+
+    def unpin_checkpoint(self, job: str, step: int, *, project: str = "default") -> schemas.Checkpoint:
+        """Make a checkpoint subject to the retention policy again."""
+        path = f"/v1/jobs/{job}/checkpoints/{step}/pin"
+        return self._call(schemas.Checkpoint, "DELETE", path, params={"project": project})
 
     # ------------------------------------------------------------ code
 
@@ -236,7 +247,7 @@ class Client(NodeCalls, plans.PlanCalls, probes.ProbeCalls, projects.ProjectCall
         """
         return uploads.upload_folder(uploads.Uploads(self._send), Path(path), on_progress, also)
 
-    def upload(self, path: str | Path, *, on_progress: uploads.Progress | None = None) -> str:
+    def upload_archive(self, path: str | Path, *, on_progress: uploads.Progress | None = None) -> str:
         """Upload a tar file of code; returns its address."""
         return uploads.upload_file(uploads.Uploads(self._send), Path(path), on_progress)
 
@@ -294,8 +305,8 @@ class Client(NodeCalls, plans.PlanCalls, probes.ProbeCalls, projects.ProjectCall
 
     # ------------------------------------------------------------ the server
 
-    def ready(self) -> schemas.Health:
-        """What each part of the server says, well or not."""
+    def health(self) -> schemas.Health:
+        """Return the health of each component of the server, also of a server that is not ready."""
         answer = self._http.get("/readyz", params={"verbose": True})
         return schemas.Health.model_validate_json(answer.content)
 

@@ -1,37 +1,57 @@
-"""Client methods for node drains."""
+"""Client methods to drain a node."""
 
 import time
-from collections.abc import Callable
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 from regroup.api.schemas.drains import Drain
 
+T = TypeVar("T", bound=BaseModel)
 _POLL_S = 0.5
 
 
-class Drains:
-    """The client's calls: `client.drains`."""
+class DrainCalls(ABC):
+    """A part of `Client`."""
 
-    def __init__(self, call: Callable[..., Any], send: Callable[..., Any]) -> None:
-        self._call, self._send = call, send
+    @abstractmethod
+    def _call(self, model: type[T], method: str, path: str, **options: Any) -> T: ...
 
-    def start(self, node: str, *, deadline_s: float | str = 600.0, reason: str = "on request") -> Drain:
-        """Have a node, by name or id, empty within `deadline_s`: jobs go on elsewhere from where they stand."""
+    @abstractmethod
+    def _send(self, method: str, path: str, *, also: Collection[int] = ()) -> Any: ...
+
+    def drain(self, node: str, *, deadline_s: float | str = 600.0, reason: str = "on request") -> Drain:
+        """Drain a node. Its jobs move to other nodes, or save their next step and queue.
+
+        Args:
+            node: Name or id of the node.
+            deadline_s: Time until the node goes away, in seconds or as a text such as `15m`.
+            reason: Text for people, shown with every job that moves.
+        """
         body = {"deadline_s": deadline_s, "reason": reason}
         return self._call(Drain, "POST", _path(node), body=body)
 
-    def get(self, node: str) -> Drain:
-        """How far it is; raises ApiError if the node is not drained."""
-        return self._call(Drain, "GET", _path(node))
-
-    def undo(self, node: str) -> None:
-        """Let the node be used again."""
+    def undrain(self, node: str) -> None:
+        """End the drain of a node, so that it accepts ranks again."""
         self._send("DELETE", _path(node))
 
-    def wait(self, node: str) -> Drain:
-        """The drain once nobody is left on the node, or its deadline has passed: then `jobs` says who still is. A node
-        that Ray drains may end as soon as it is empty."""
-        found = self.get(node)
+    def drain_status(self, node: str) -> Drain:
+        """Return the drain of a node: its deadline and the jobs still on the node.
+
+        Raises:
+            ApiError: The node is not being drained.
+        """
+        return self._call(Drain, "GET", _path(node))
+
+    def wait_for_drain(self, node: str) -> Drain:
+        """Wait until a draining node is empty or its deadline has passed.
+
+        After the deadline, `jobs` of the result names the jobs still on the node. A node that Ray drains may leave the
+        cluster as soon as it is empty.
+        """
+        found = self.drain_status(node)
         while found.jobs and (found.deadline_at is None or time.time() < found.deadline_at):
             time.sleep(_POLL_S)
             answer = self._send("GET", _path(node), also=(404,))

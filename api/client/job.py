@@ -66,7 +66,7 @@ class Job:
         """What was known of incident `number`: a zip file."""
         return self._client.evidence(self.id, number)
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def steps(self) -> list[dict[str, Any]]:
         """Its committed steps in order, one mapping each: step, loss, duration_s, learning_rate, …"""
         return [row.model_dump(mode="json") for row in self._client.steps(self.id)]
 

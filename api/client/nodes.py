@@ -26,10 +26,10 @@ class NodeCalls(ABC):
         """Where the nodes are, as placement sees it."""
         return self._call(Topology, "GET", "/v1/topology")
 
-    def cordon(self, node: str, *, why: str = "") -> Node:
+    def cordon(self, node: str, *, reason: str = "") -> Node:
         """Place nothing new on a node until it is uncordoned. What runs there runs on."""
-        return self._call(Node, "POST", f"/v1/nodes/{quote(node, safe='')}/cordon", body={"why": why})
+        return self._call(Node, "POST", f"/v1/nodes/{quote(node, safe='')}/cordon", body={"reason": reason})
 
-    def uncordon(self, node: str, *, why: str = "") -> Node:
+    def uncordon(self, node: str, *, reason: str = "") -> Node:
         """Trust a node again, whether it was cordoned or quarantined; what happened before is forgiven."""
-        return self._call(Node, "POST", f"/v1/nodes/{quote(node, safe='')}/uncordon", body={"why": why})
+        return self._call(Node, "POST", f"/v1/nodes/{quote(node, safe='')}/uncordon", body={"reason": reason})

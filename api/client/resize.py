@@ -1,28 +1,31 @@
 """Client methods to resize a job."""
 
 import time
-from collections.abc import Callable
-from typing import Any
+from abc import ABC, abstractmethod
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 from regroup.api.schemas.jobs import Job
 from regroup.service.domain.layout import Layout
 
+T = TypeVar("T", bound=BaseModel)
 _POLL_S = 0.2
 
 
-def wanted_of(job: Job) -> Layout | None:
-    """The layout that a job is to have and has not yet."""
-    wanted = job.intents.get("resize")
-    return Layout(**wanted["layout"]) if wanted else None
+def requested_layout(job: Job) -> Layout | None:
+    """Return the layout that a job is being resized to, None if no resize is pending."""
+    requested = job.intents.get("resize")
+    return Layout(**requested["layout"]) if requested else None
 
 
-class Sizes:
-    """The client's calls: `client.sizes`."""
+class ResizeCalls(ABC):
+    """A part of `Client`."""
 
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self._call = call
+    @abstractmethod
+    def _call(self, model: type[T], method: str, path: str, **options: Any) -> T: ...
 
-    def set(
+    def resize(
         self,
         job: str,
         dp: int | None = None,
@@ -32,27 +35,32 @@ class Sizes:
         ranks: int | None = None,
         project: str = "default",
     ) -> Job:
-        """Have a job go on at this size from where it stands, as soon as there is room for it.
+        """Resize a job. It continues from its current step when the capacity is available.
 
         Args:
-            ranks: instead of degrees: so many, split as the planner says.
+            dp: Data-parallel degree.
+            tp: Tensor-parallel degree; unchanged if None.
+            pp: Pipeline-parallel degree; unchanged if None.
+            ranks: Number of ranks, instead of degrees. The planner chooses the degrees.
         """
-        asked = {"dp": dp, "tp": tp, "pp": pp, "ranks": ranks}
-        body = {name: value for name, value in asked.items() if value is not None}
+        size = {"dp": dp, "tp": tp, "pp": pp, "ranks": ranks}
+        body = {name: value for name, value in size.items() if value is not None}
         return self._call(Job, "POST", f"/v1/jobs/{job}/resize", params={"project": project}, body=body)
 
-    def wait(self, job: str, *, timeout_s: float = 600.0, project: str = "default") -> Layout | None:
-        """The job's layout once nothing is wanted of its size any more, or it is over: then it may be the old one.
+    def wait_for_resize(self, job: str, *, timeout_s: float = 600.0, project: str = "default") -> Layout | None:
+        """Wait until no resize of a job is pending, or the job is over, and return its layout.
+
+        The layout is the old one if the resize was withdrawn or the job ended first.
 
         Raises:
-            TimeoutError: it still waits after `timeout_s`; its conditions say for what.
+            TimeoutError: The resize is still pending after `timeout_s`. The message gives the reason.
         """
         deadline = time.monotonic() + timeout_s
         while True:
             found: Job = self._call(Job, "GET", f"/v1/jobs/{job}", params={"project": project})
-            if wanted_of(found) is None or found.state.is_terminal:
+            if requested_layout(found) is None or found.state.is_terminal:
                 return found.layout
             if time.monotonic() > deadline:
-                why = next((each.message for each in found.conditions if each.type == "Resized"), "it is under way")
-                raise TimeoutError(f"job {job} is not of its new size after {timeout_s:.0f} s: {why}")
+                reason = next((each.message for each in found.conditions if each.type == "Resized"), "in progress")
+                raise TimeoutError(f"timed out after {timeout_s:.0f} s waiting for job {job} to resize: {reason}")
             time.sleep(_POLL_S)

@@ -28,7 +28,7 @@ class SuspendCalls(ABC):
         """Have a suspended job queue again; it goes on from its newest checkpoint."""
         return self._call(Job, "POST", f"/v1/jobs/{job}/resume", params={"project": project})
 
-    def wait_suspended(self, job: str, *, timeout_s: float = 600.0, project: str = "default") -> Job:
+    def wait_for_suspend(self, job: str, *, timeout_s: float = 600.0, project: str = "default") -> Job:
         """The job once it is suspended, or over, or no longer wanted to be suspended.
 
         Raises:

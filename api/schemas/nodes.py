@@ -81,5 +81,5 @@ class NodeOrder(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    why: str = Field(default="", max_length=500)
-    """For those who wonder; shown with the node, and with jobs that wait for it."""
+    reason: str = Field(default="", max_length=500)
+    """Text for people, shown with the node and with jobs that wait for it."""

@@ -102,7 +102,7 @@ async def find(connection: AsyncConnection, reference: str, project: str) -> Job
     query = sa.select(jobs).where(sa.or_(jobs.c.id == reference, named)).order_by(live_first, jobs.c.id.desc()).limit(1)
     row = (await connection.execute(query)).mappings().one_or_none()
     if row is None:
-        raise NotFoundError(f"no job with id or, in project {project!r}, name {reference!r}; `regroup ls` lists them")
+        raise NotFoundError(f"no job with id or, in project {project!r}, name {reference!r}; `regroup jobs` lists them")
     return job_row(dict(row))
 
 

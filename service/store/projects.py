@@ -68,7 +68,7 @@ class QueueStore:
             used = sa.select(sa.func.count()).where(jobs.c.project == name, jobs.c.state.in_(_LIVE))
             if count := (await connection.execute(used)).scalar_one():
                 live = f"{count} jobs that have" if count > 1 else "1 job that has"
-                say = f"wait or cancel (`regroup ls --project {name}`)"
+                say = f"wait or cancel (`regroup jobs --project {name}`)"
                 raise ConflictError(f"project {name!r} has {live} not ended; {say}")
             if not (await connection.execute(projects.delete().where(projects.c.name == name))).rowcount:
                 raise NotFoundError(

@@ -69,8 +69,8 @@ def test_what_was_planned_runs_and_is_compared(served: Served, spec: Callable[..
     assert 0.5 < compared.predicted.peak_bytes / compared.measured.peak_bytes < 2
     assert served.client.ledger(job.id).exact
 
-    for verb in ("planned", "get"):
-        assert " predicted (" in typed(served, verb, job.id)
+    for verb in (("plan", "--job"), ("get",)):
+        assert " predicted (" in typed(served, *verb, job.id)
     watched = typed(served, "watch", job.id)
     assert "measured: step " in watched and "bubble " in watched
 
@@ -105,7 +105,7 @@ def test_candidates_are_measured_and_the_fastest_is_kept_without_a_step_lost(
     assert [incident.steps_lost for incident in job.incidents] == [0] * (len(formed) - 1)
     assert served.client.ledger(job.id).exact
     assert {each.generation for each in plan.generations} == set(range(1, len(formed) + 1))
-    assert "kept " in typed(served, "planned", job.id) and "3 of 3, " in typed(served, "events", job.id)
+    assert "kept " in typed(served, "plan", "--job", job.id) and "3 of 3, " in typed(served, "events", job.id)
 
     said = served.client.submit(job.spec.model_copy(update={"name": "not-refined"}))
     other = served.client.wait(said.id, timeout_s=240)

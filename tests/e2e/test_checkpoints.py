@@ -79,7 +79,7 @@ def test_a_pinned_checkpoint_survives_retention(served: Served, spec: Spec, tmp_
     gates = Gates(tmp_path, 12)
     job = served.client.submit(spec("pinned", checkpoint={"every_steps": 8, "keep_last": 1}, **gates.parts))
     pinned = saved(served, job, 8)
-    served.client.pin(job.id, 8)
+    served.client.pin_checkpoint(job.id, 8)
     gates.open(12)
     done = served.client.wait(job.id, timeout_s=240)
     assert done.state == "SUCCEEDED", (done.reason, done.message, done.error)

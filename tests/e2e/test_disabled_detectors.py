@@ -11,8 +11,8 @@ pytestmark = pytest.mark.slow
 
 
 def test_without_a_detector_its_scenario_does_not_hold(tmp_path: Path, no_leaks: None) -> None:
-    code, report = chaos(tmp_path, "blind")
-    assert {each["detector"]: each["problems"] for each in report["blind"] if not each["is_needed"]} == {}
+    code, report = chaos(tmp_path, "detectors")
+    assert {each["detector"]: each["problems"] for each in report["detectors"] if not each["is_needed"]} == {}
     assert code == 0
-    assert {each["detector"] for each in report["blind"]} == set(Detector)
-    assert all(each["blind_to"] == [each["detector"]] and not each["holds"] for each in report["blind"])
+    assert {each["detector"] for each in report["detectors"]} == set(Detector)
+    assert all(each["blind_to"] == [each["detector"]] and not each["holds"] for each in report["detectors"])

@@ -105,7 +105,7 @@ def test_a_node_joins_one_dies_and_one_is_drained(two: Served, spec: Spec, tmp_p
     assert drained.steps_lost == 0
     drained_s = next(found.time_s for found in two.client.generations(job.id) if found.number == least.number)
     assert told.deadline_at is not None and drained_s < told.deadline_at
-    two.client.drains.undo(told.node_id)
+    two.client.undrain(told.node_id)
 
 
 def _nodes_come_and_go(two: Served, job: Job, came: str, fell: Callable[[str], None]) -> tuple[Drain, Generation]:
@@ -124,10 +124,10 @@ def _nodes_come_and_go(two: Served, job: Job, came: str, fell: Callable[[str], N
     assert came not in nodes_of(shrunk).values() and shrunk.restore["kind"] == "memory"
 
     leaves, name = next(iter(nodes_of(shrunk).items()))
-    told = two.client.drains.start(leaves, deadline_s=30, reason="disks")
+    told = two.client.drain(leaves, deadline_s=30, reason="disks")
     least = of_size(two, job, 2, 60)
     assert name not in nodes_of(least).values() and least.restore["kind"] == "memory"
-    empty = two.client.drains.wait(leaves)
+    empty = two.client.wait_for_drain(leaves)
     assert empty.jobs == []
     return told, least
 
@@ -138,10 +138,10 @@ def test_one_device_of_a_node_goes_to_another_job_and_comes_back(two: Served, sp
     job = two.client.submit(elastic(spec, "gives", steps=16, **gates.parts))
     eventually(lambda: len(gates.ranks_at(3)) == 4, 120)
     agents = two.agents()
-    two.client.sizes.set(job.id, 3)
+    two.client.resize(job.id, 3)
     until_told(two, job, 1)
     gates.open(3)
-    assert two.client.sizes.wait(job.id, timeout_s=60)
+    assert two.client.wait_for_resize(job.id, timeout_s=60)
     eventually(lambda: len(gates.ranks_at(7, 2)) == 3, 60)
 
     other = two.run(spec("takes", steps=4, layout={"dp": 1}))
@@ -150,10 +150,10 @@ def test_one_device_of_a_node_goes_to_another_job_and_comes_back(two: Served, sp
     (place,) = other.placement
     assert sum(rank.node_id == place.node_id for rank in second.ranks) == 1, "beside one rank of the job that trains"
 
-    two.client.sizes.set(job.id, 4)
+    two.client.resize(job.id, 4)
     until_told(two, job, 2)
     gates.open(7)
-    assert two.client.sizes.wait(job.id, timeout_s=60)
+    assert two.client.wait_for_resize(job.id, timeout_s=60)
     eventually(lambda: len(gates.ranks_at(11, 3)) == 4, 60)
     assert set(agents) <= set(two.agents()), "they keep their snapshots, and are not started anew"
     gates.open(11)
@@ -172,10 +172,10 @@ def test_a_job_grows_inside_a_node(two: Served, spec: Spec, tmp_path: Path) -> N
     job = two.client.submit(inside)
     eventually(lambda: len(gates.ranks_at(3)) == 1, 120)
     agents = two.agents()
-    two.client.sizes.set(job.id, 2)
+    two.client.resize(job.id, 2)
     until_told(two, job, 1)
     gates.open(3)
-    assert two.client.sizes.wait(job.id, timeout_s=60)
+    assert two.client.wait_for_resize(job.id, timeout_s=60)
     eventually(lambda: len(gates.ranks_at(7, 2)) == 2, 60)
     assert two.agents() == agents, "it keeps its snapshots, and is not started anew"
     gates.open(7)

@@ -43,7 +43,7 @@ def test_a_node_that_flaps_is_gone_around_until_somebody_trusts_it_again(
     eventually(lambda: [told.reason for told in own.client.get(wide.id).conditions] == ["nodes_closed"], 30)
     assert own.run(spec("narrow", layout={"dp": 2})).state == "SUCCEEDED"
     assert {rank.node_name for rank in own.client.generations("narrow")[0].ranks} == {good}
-    own.client.uncordon(bad, why="its cable was loose")
+    own.client.uncordon(bad, reason="its cable was loose")
     assert own.client.wait(wide.id, timeout_s=120).state == "SUCCEEDED"
 
 

@@ -107,7 +107,7 @@ def test_machines_that_only_do_not_reach_each_other_are_parted(machines: Cluster
     assert _written_late(machines, done) == []
     one.wire.mend()
     for node in nodes:
-        machines.client.uncordon(node, why="mended")
+        machines.client.uncordon(node, reason="mended")
 
 
 def test_machines_are_lost_one_after_the_other_and_the_job_goes_on(machines: Cluster, spec: Spec) -> None:

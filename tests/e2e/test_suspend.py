@@ -23,7 +23,7 @@ def test_a_job_is_suspended_and_resumed_and_loses_no_step(
     served.client.suspend(job.id, reason="for the night")
     eventually(lambda: any(e.data.get("kind") == "leaving" for e in served.client.events(job.id)), 60)
     gates.open(3)
-    rests = served.client.wait_suspended(job.id, timeout_s=60)
+    rests = served.client.wait_for_suspend(job.id, timeout_s=60)
     assert (rests.state, rests.message) == ("SUSPENDED", "for the night")
     other = served.run(spec("meanwhile", steps=4))
     assert other.state == "SUCCEEDED", (other.reason, other.message, other.error)

@@ -40,7 +40,7 @@ def pair(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFacto
 
 
 def leads(server: Served) -> bool:
-    return server.client.ready().checks["controller"] == "leads"
+    return server.client.health().checks["controller"] == "leads"
 
 
 def test_the_leader_dies_and_the_other_leads_on(pair: tuple[Served, Served], spec: Spec) -> None:

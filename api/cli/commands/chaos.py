@@ -30,10 +30,10 @@ Seed = Annotated[
 Report = Annotated[
     Path | None, typer.Option("--json", metavar="PATH", help="Also write the report there, and as Markdown beside it.")
 ]
-BlindTo = Annotated[
+Disabled = Annotated[
     list[Detector] | None,
-    typer.Option("--blind-to", metavar="DETECTOR", help="Switch a detector off, to see the scenario fail that needs "
-                 f"it; may be repeated: {', '.join(Detector)}."),
+    typer.Option("--disable-detector", metavar="DETECTOR", help="Switch off a detector; the scenario that needs it "
+                 f"must fail. Repeatable: {', '.join(Detector)}."),
 ]  # fmt: skip
 Detectors = Annotated[
     list[Detector] | None, typer.Argument(metavar="DETECTOR…", help=f"{', '.join(Detector)}; all of them if none.")
@@ -64,7 +64,11 @@ def chaos_list(as_json: AsJson = False) -> None:
 
 
 def chaos_run(
-    scenarios: Names = None, every: All = False, seed: Seed = 0, report: Report = None, blind_to: BlindTo = None
+    scenarios: Names = None,
+    every: All = False,
+    seed: Seed = 0,
+    report: Report = None,
+    disable_detector: Disabled = None,
 ) -> None:
     """Run scenarios, each beside an undisturbed control run; exit 1 if one of the invariants does not hold.
 
@@ -82,14 +86,14 @@ def chaos_run(
         raise SpecError([FieldIssue("SCENARIO", "name one, or say --all")])
     _end_tidily()
     outcomes: list[dict[str, Any]] = []
-    for _, outcome in run_cases([Case(each, seed, tuple(blind_to or ())) for each in wanted if each], say):
+    for _, outcome in run_cases([Case(each, seed, tuple(disable_detector or ())) for each in wanted if each], say):
         outcomes = sorted([*outcomes, outcome.to_json()], key=lambda each: place(each["number"]))
         say(f"{outcome.name}: {'holds' if outcome.holds else 'DOES NOT HOLD'}")
         _write(report, {"seed": seed, "scenarios": outcomes}, outcomes)
     _show(outcomes)
 
 
-def chaos_blind(detectors: Detectors = None, seed: Seed = 0, report: Report = None) -> None:
+def chaos_detectors(detectors: Detectors = None, seed: Seed = 0, report: Report = None) -> None:
     """Switch off one detector at a time, and run the scenario that it is there for; exit 1 if that holds all the same.
 
     So it is seen that each is needed, and that a scenario can fail.
@@ -105,7 +109,7 @@ def chaos_blind(detectors: Detectors = None, seed: Seed = 0, report: Report = No
         is_needed = NEEDED_FOR[detector].is_shown_by(outcome)
         found.append({"detector": detector.value, "is_needed": is_needed, **outcome.to_json()})
         say(f"{outcome.name} without {detector}: {'does not hold, as it must' if is_needed else 'HOLDS ALL THE SAME'}")
-        _write(report, {"seed": seed, "blind": found}, found)
+        _write(report, {"seed": seed, "detectors": found}, found)
     _print_page(found)
     if not all(each["is_needed"] for each in found):
         leave(1)
@@ -162,5 +166,5 @@ def _show(outcomes: list[dict[str, Any]]) -> None:
         leave(1)
 
 
-for _name, _verb in (("list", chaos_list), ("run", chaos_run), ("blind", chaos_blind), ("soak", chaos_soak)):
+for _name, _verb in (("list", chaos_list), ("run", chaos_run), ("detectors", chaos_detectors), ("soak", chaos_soak)):
     app.command(_name)(_verb)

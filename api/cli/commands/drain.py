@@ -14,7 +14,6 @@ Deadline = Annotated[
 ]
 Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Shown with every job that moves.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Return when nobody is left on it; exit 0 only if that came about.")]
-Undo = Annotated[bool, typer.Option("--undo", help="Let the node be used again.")]
 
 
 def drain(
@@ -22,7 +21,6 @@ def drain(
     deadline: Deadline = "10m",
     reason: Why = "on request",
     wait: Wait = False,
-    undo: Undo = False,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
@@ -31,16 +29,11 @@ def drain(
     from regroup.service.domain.errors import RegroupError
 
     with connect(server, patient=wait) as client:
-        if undo:
-            client.drains.undo(node)
-            if not as_json:
-                print(f"{node} is used again")
-            return
-        found = client.drains.start(node, deadline_s=deadline, reason=reason)
+        found = client.drain(node, deadline_s=deadline, reason=reason)
         if wait and found.jobs:
             if not as_json:
                 say(f"{found.node} holds {', '.join(found.jobs)}; waiting")
-            found = client.drains.wait(found.node_id)
+            found = client.wait_for_drain(found.node_id)
     jobs, until = ", ".join(found.jobs), time.strftime("%H:%M:%S", time.localtime(found.deadline_at))
     if as_json:
         print_json(found)
@@ -50,3 +43,12 @@ def drain(
         print(f"{found.node} is empty, and nothing new is placed there")
     if wait and found.jobs:
         raise RegroupError(f"node {found.node} was to be empty by {until}, and still holds {jobs}")
+
+
+def undrain(node: Node, server: Server = None) -> None:
+    """End the drain of a node, so that it accepts ranks again."""
+    from regroup.api.client.discovery import connect
+
+    with connect(server) as client:
+        client.undrain(node)
+    print(f"{node} accepts ranks again")

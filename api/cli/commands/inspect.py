@@ -1,4 +1,4 @@
-"""Verbs that only look: ls, get, why, stacks, metrics, events, checkpoints, export."""
+"""Verbs that only look: jobs, get, why, stacks, steps, events, checkpoints, export."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ Checkpointed = Annotated[
 Target = Annotated[Path, typer.Argument(metavar="FILE", help="Where to write, e.g. model.safetensors.")]
 
 
-def ls(
+def jobs(
     state: State = None,
     name: Name = None,
     project: Project = None,
@@ -39,9 +39,9 @@ def ls(
 
     with connect(server) as client:
         found = client.jobs(state=[state] if state else [], name=name, project=project)
-        jobs = list(islice(found, limit))
+        newest = list(islice(found, limit))
     if as_json:
-        print_json(jobs)
+        print_json(newest)
         return
     now = time.time()
     rows = [
@@ -54,7 +54,7 @@ def ls(
             ago(job.created_at, now),
             job.reason,
         )
-        for job in jobs
+        for job in newest
     ]
     print_table(("JOB", "NAME", "STATE", "STEP", "LOSS", "CREATED", "REASON"), rows)
 
@@ -111,14 +111,14 @@ def stacks(job: Job, rank: StackRank = None, server: Server = None, as_json: AsJ
         print(f"rank {item.rank} on {item.node} (process {item.pid}){place}\n{item.text.rstrip()}\n")
 
 
-def metrics(job: Job, after: After = 0, server: Server = None, as_json: AsJson = False) -> None:
+def steps(job: Job, after: After = 0, server: Server = None, as_json: AsJson = False) -> None:
     """Print a job's steps: loss, held-out loss, tokens, time. With --json a line per step."""
     from regroup.api.client.discovery import connect
 
     with connect(server) as client:
-        steps = client.steps(job, after=after)
+        found = client.steps(job, after=after)
         if as_json:
-            print_json_lines(steps)
+            print_json_lines(found)
             return
         header = ("STEP", "GENERATION", "LOSS", "HELD-OUT", "TOKENS", "SECONDS", "LR")
         print_table(
@@ -133,7 +133,7 @@ def metrics(job: Job, after: After = 0, server: Server = None, as_json: AsJson =
                     "-" if s.duration_s is None else f"{s.duration_s:.3f}",
                     "-" if s.learning_rate is None else f"{s.learning_rate:.2e}",
                 )
-                for s in steps
+                for s in found
             ],
         )
 

@@ -8,7 +8,9 @@ from regroup.api.cli.common.options import AsJson, Server
 from regroup.api.cli.common.output import print_json, print_table
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, as `regroup nodes` shows it.")]
-Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Shown with the node, and with jobs that wait for it.")]
+Reason = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Text shown with the node and with jobs that wait for it.")
+]
 
 
 def nodes(server: Server = None, as_json: AsJson = False) -> None:
@@ -36,12 +38,12 @@ def nodes(server: Server = None, as_json: AsJson = False) -> None:
     print_table(("NODE", "ADDRESS", "CPUS FREE", "GPUS FREE", "JOBS (RANKS)", "HEALTH", "SCORE", "WHY"), rows)
 
 
-def cordon(node: NodeName, why: Why = "", server: Server = None, as_json: AsJson = False) -> None:
+def cordon(node: NodeName, reason: Reason = "", server: Server = None, as_json: AsJson = False) -> None:
     """Place nothing new on a node until it is uncordoned. Jobs that run there run on."""
     from regroup.api.client.discovery import connect
 
     with connect(server) as client:
-        closed = client.cordon(node, why=why)
+        closed = client.cordon(node, reason=reason)
     if as_json:
         print_json(closed)
         return
@@ -49,13 +51,13 @@ def cordon(node: NodeName, why: Why = "", server: Server = None, as_json: AsJson
     print(f"{closed.name} gets no new ranks" + (f"; {left} runs on there" if left else ""))
 
 
-def uncordon(node: NodeName, why: Why = "", server: Server = None, as_json: AsJson = False) -> None:
+def uncordon(node: NodeName, reason: Reason = "", server: Server = None, as_json: AsJson = False) -> None:
     """Trust a node again that was cordoned or quarantined, and forgive what happened to it."""
     from regroup.api.client.discovery import connect
 
     with connect(server) as client:
         before = {each.name: each.health for each in client.nodes()}
-        opened = client.uncordon(node, why=why)
+        opened = client.uncordon(node, reason=reason)
     if as_json:
         print_json(opened)
         return

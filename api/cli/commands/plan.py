@@ -1,48 +1,64 @@
 """The verb plan: which layout suits a model on a cluster, before it runs."""
 
-import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regroup.api.cli.common.options import AsJson, Server
-from regroup.api.cli.common.output import print_json, print_table, say
-from regroup.api.live.formatting import duration, number
+from regroup.api.cli.common.output import print_json, say
 
 if TYPE_CHECKING:
-    from regroup.api.schemas.plans import Plan, PlanReport
+    from regroup.api.schemas.plans import PlanReport
 
 ModelName = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A published model, e.g. llama3-70b; or a YAML file with its sizes.")
+    str | None,
+    typer.Argument(metavar="MODEL", help="Name of a published model, e.g. llama3-70b, or a YAML file with its sizes."),
 ]
-Device = Annotated[str, typer.Option("--device", metavar="NAME", help="What computes, e.g. A100, H100 or cpu.")]
-Gpus = Annotated[int, typer.Option("--gpus", metavar="N", help="How many of them; all are used.")]
-Batch = Annotated[int, typer.Option("--batch", metavar="N", help="Samples of a step, over all of them.")]
-Sequence = Annotated[int, typer.Option("--sequence", metavar="N", help="Tokens of a sample.")]
+JobReference = Annotated[
+    str | None,
+    typer.Option("--job", metavar="JOB", help="Show the plan of a submitted job instead: its id or its name."),
+]
+Device = Annotated[str | None, typer.Option("--device", metavar="NAME", help="Device type, e.g. A100, H100 or cpu.")]
+Gpus = Annotated[int | None, typer.Option("--gpus", metavar="N", help="Number of devices. The plan uses all of them.")]
+Batch = Annotated[int | None, typer.Option("--batch", metavar="N", help="Global batch: samples per step.")]
+Sequence = Annotated[int, typer.Option("--sequence", metavar="N", help="Sequence length: tokens per sample.")]
 Precision = Annotated[str, typer.Option("--precision", metavar="KIND", help="fp32, bf16, fp16, fp8 or fp4.")]
 PerNode = Annotated[
-    int | None, typer.Option("--gpus-per-node", metavar="N", help="That one link joins; else as usual for the device.")
+    int | None,
+    typer.Option(
+        "--gpus-per-node",
+        metavar="N",
+        help="GPUs per node (fast-interconnect domain).  [default: usual for the device]",
+    ),
 ]
 Network = Annotated[
     float | None,
-    typer.Option("--network", metavar="GB/S", help="One way out of a node; else as usual for the device."),
+    typer.Option(
+        "--network", metavar="GB/S", help="Bandwidth between nodes, per node.  [default: usual for the device]"
+    ),
 ]
-Price = Annotated[float | None, typer.Option("--price", metavar="X", help="Of a device for an hour, to show cost.")]
-Keep = Annotated[int, typer.Option("--keep", metavar="N", help="How many of the best are shown.")]
+Price = Annotated[
+    float | None, typer.Option("--price", metavar="X", help="Price per device-hour; adds the cost to the report.")
+]
+Keep = Annotated[int, typer.Option("--keep", metavar="N", help="Number of plans to show, fastest first.")]
 Picture = Annotated[
     Path | None,
-    typer.Option("--picture", metavar="PNG", help="Draw memory, time and pipeline of the best; needs matplotlib."),
+    typer.Option(
+        "--picture", metavar="PNG", help="Draw memory, step time and pipeline of the fastest plan (needs matplotlib)."
+    ),
 ]
-Page = Annotated[Path | None, typer.Option("--markdown", metavar="MD", help="Write the whole report as a page.")]
+Page = Annotated[
+    Path | None, typer.Option("--markdown", metavar="MD", help="Write the complete report as a Markdown page.")
+]
 
 
 def plan(
-    model: ModelName,
-    device: Device,
-    gpus: Gpus,
-    batch: Batch,
+    model: ModelName = None,
+    device: Device = None,
+    gpus: Gpus = None,
+    batch: Batch = None,
+    job: JobReference = None,
     sequence: Sequence = 2048,
     precision: Precision = "bf16",
     gpus_per_node: PerNode = None,
@@ -54,7 +70,19 @@ def plan(
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the fastest layouts of a model: predicted time and memory, and why others lose. Nothing is run."""
+    """Find the fastest layouts for a model, with predicted step time and memory. Runs nothing.
+
+    With --job: show the plan of a submitted job, and the predictions beside the measured values.
+    """
+    given = {"MODEL": model, "--device": device, "--gpus": gpus, "--batch": batch}
+    if job is not None:
+        if conflicting := [name for name, value in given.items() if value is not None]:
+            raise typer.BadParameter(f"--job shows the plan of a submitted job: leave out {', '.join(conflicting)}")
+        _show_job_plan(job, server, as_json=as_json)
+        return
+    missing = [name for name, value in given.items() if value is None]
+    if model is None or missing:
+        raise typer.BadParameter(f"missing {', '.join(missing)}; give these, or --job to show the plan of a job")
     question: dict[str, Any] = {
         "model": _model(model),
         "device": device,
@@ -77,10 +105,24 @@ def plan(
     if as_json:
         print_json(report)
         return
+    from regroup.api.cli.render.plan_report import print_report
+
     print_report(report)
     for written in (page, picture):
         if written:
             say(f"wrote {written}")
+
+
+def _show_job_plan(job: str, server: str | None, *, as_json: bool) -> None:
+    from regroup.api.cli.render.plan_report import print_job_plan
+    from regroup.api.client.discovery import connect
+
+    with connect(server) as client:
+        found = client.job_plan(job)
+    if as_json:
+        print_json(found)
+    else:
+        print_job_plan(found)
 
 
 def _model(text: str) -> object:
@@ -113,46 +155,3 @@ def _ask(question: dict[str, Any], server: str | None) -> "PlanReport":
             [FieldIssue(".".join(map(str, each["loc"])), each["msg"], each.get("input")) for each in wrong]
         ) from None
     return PlanReport.model_validate(answer(request))
-
-
-def print_report(report: "PlanReport") -> None:
-    """The best plans as a table, why others lost, and the sizes of the best."""
-    print(report.question)
-    print()
-    print_table(
-        ("LAYOUT", "DATA", "MICRO", "CHECKPOINTING", "SCHEDULE", "STEP", "TOKENS/S", "MFU", "MEMORY", "WHY"),
-        [_row(each) for each in report.plans],
-    )
-    print()
-    print_table(("OTHER KINDS", "LAYOUT", "WHY NOT"), [(each.kind, str(each.layout), each.why) for each in report.lost])
-    print()
-    rungs = ", ".join(f"{rung.gpus} ({number(rung.tokens_s)} tokens/s)" for rung in report.ladder)
-    runnable = next((each for each in report.plans if not each.obstacles), None)
-    if runnable is None:
-        print(f"no job can run any of these yet: {report.plans[0].obstacles[0]}")
-    else:
-        which = "the best" if runnable is report.plans[0] else "the best that a job can run"
-        print(f"{which}, in a job spec: {json.dumps(runnable.spec)}")
-    print(f"the best runs on so many devices too: {rungs}")
-    if report.figures:
-        at = datetime.fromtimestamp(report.figures[0].time_s, UTC)
-        names = ", ".join(each.name for each in report.figures)
-        print(f"measured {at:%Y-%m-%d %H:%M} UTC by {report.figures[0].job_id}, not from the table: {names}")
-    best = report.plans[0]
-    if best.cost_per_billion_tokens is not None:
-        print(f"cost of 10⁹ tokens: {best.cost_per_billion_tokens:,.0f}, at a goodput of {100 * best.goodput:.2f} %")
-
-
-def _row(plan: "Plan") -> tuple[str, ...]:
-    return (
-        str(plan.layout),
-        plan.sharding,
-        str(plan.micro_batch),
-        plan.checkpointing,
-        plan.schedule if plan.layout.pp > 1 else "-",
-        duration(plan.step_s),
-        number(plan.tokens_s),
-        f"{100 * plan.mfu:.1f} %",
-        f"{plan.peak_bytes / 1e9:.1f} of {plan.capacity_bytes / 1e9:.0f} GB",
-        plan.why,
-    )

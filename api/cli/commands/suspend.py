@@ -22,7 +22,7 @@ def suspend(
         told = client.suspend(job, reason=reason)
         if wait:
             try:
-                told = client.wait_suspended(told.id)
+                told = client.wait_for_suspend(told.id)
             except TimeoutError as error:
                 raise RegroupError(f"{error}; see `regroup why {told.name}`") from error
             if told.state != "SUSPENDED":

@@ -9,7 +9,7 @@ from regroup.api.cli.main import GROUPS, VERBS, app
 _HEAD = """# Command line
 
 `regroup VERB --help` says the same. Every verb that shows or changes a job takes `--json`: then standard output holds
-JSON and nothing else; what is said to people goes to standard error. `metrics`, `events` and `logs` print one JSON
+JSON and nothing else; what is said to people goes to standard error. `steps`, `events` and `logs` print one JSON
 document a line.
 
 The server is `--server URL`, else `REGROUP_SERVER`, else the one that `regroup serve` started on this machine

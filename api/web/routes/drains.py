@@ -37,6 +37,6 @@ async def get(node: NodeReference, services: TheServices) -> Drain:
 
 
 @router.delete("/drain", status_code=204)
-async def undo(node: NodeReference, services: TheServices) -> None:
+async def undrain(node: NodeReference, services: TheServices) -> None:
     """Let a node be used again. What has left it stays where it is."""
     await drains.undrain(services.store, services.cluster, node)

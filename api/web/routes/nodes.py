@@ -23,13 +23,13 @@ async def list_(services: TheServices) -> NodeList:
 @router.post("/{name}/cordon", responses=responses("body_too_large", "malformed_json"))
 async def cordon(name: NodeName, services: TheServices, order: Order = NodeOrder()) -> Node:  # noqa: B008
     """Place nothing new on a node until it is uncordoned. What runs there runs on."""
-    return _node(await services.nodes.cordon(name, order.why, actor=ACTOR))
+    return _node(await services.nodes.cordon(name, order.reason, actor=ACTOR))
 
 
 @router.post("/{name}/uncordon", responses=responses("body_too_large", "malformed_json"))
 async def uncordon(name: NodeName, services: TheServices, order: Order = NodeOrder()) -> Node:  # noqa: B008
     """Trust a node again, whether it was cordoned or quarantined; what happened before is forgiven."""
-    return _node(await services.nodes.uncordon(name, order.why, actor=ACTOR))
+    return _node(await services.nodes.uncordon(name, order.reason, actor=ACTOR))
 
 
 def _node(state: NodeState) -> Node:

@@ -196,17 +196,15 @@ def test_validate_fills_in_the_defaults(cli, spec) -> None:
 
 def test_ls_and_get_find_it_by_id_and_by_name(cli, spec, job) -> None:
     name = yaml.safe_load(spec.read_text())["name"]
-    assert any(line.startswith(job) and name in line and "QUEUED" in line for line in cli("ls").out.splitlines())
-    assert [each["id"] for each in cli("ls", "--name", name, "--json").json] == [job]
-    assert cli("ls", "--state", "FAILED", "--name", name, "--json").json == []
+    assert any(line.startswith(job) and name in line and "QUEUED" in line for line in cli("jobs").out.splitlines())
+    assert [each["id"] for each in cli("jobs", "--name", name, "--json").json] == [job]
+    assert cli("jobs", "--state", "FAILED", "--name", name, "--json").json == []
     assert cli("get", name, "--json").json["id"] == job
     shown = cli("get", job).out
     assert "QUEUED" in shown and name in shown
 
 
-@pytest.mark.parametrize(
-    "verb", ["get", "why", "metrics", "events", "checkpoints", "cancel", "watch", "logs", "stacks"]
-)
+@pytest.mark.parametrize("verb", ["get", "why", "steps", "events", "checkpoints", "cancel", "watch", "logs", "stacks"])
 def test_no_such_job_is_one_line_and_its_own_code(cli, verb: str) -> None:
     done = cli(verb, "no-such-job", "--json")
     assert done.code == 4 and done.out == "" and done.err.startswith("error: ") and "no-such-job" in done.err
@@ -264,13 +262,13 @@ def test_a_whole_life_as_each_verb_tells_it(cli, server, story, job) -> None:
     assert wanted <= set(final) and final["state"] == "SUCCEEDED" and final["step"] == 150
     assert final["digest"] == {"parameters": "ab", "samples": "cd"} and len(final["incidents"]) == 1
 
-    steps = [json.loads(line) for line in cli("metrics", job, "--json").out.splitlines()]
+    steps = [json.loads(line) for line in cli("steps", job, "--json").out.splitlines()]
     assert [step["step"] for step in steps] == list(range(1, 151)) and steps[-1]["generation"] == 2
-    assert [json.loads(line)["step"] for line in cli("metrics", job, "--json", "--after", 148).out.splitlines()] == [
+    assert [json.loads(line)["step"] for line in cli("steps", job, "--json", "--after", 148).out.splitlines()] == [
         149,
         150,
     ]
-    assert cli("metrics", job).out.splitlines()[0].split() == [
+    assert cli("steps", job).out.splitlines()[0].split() == [
         "STEP", "GENERATION", "LOSS", "HELD-OUT", "TOKENS", "SECONDS", "LR"
     ]  # fmt: skip
 
@@ -371,7 +369,7 @@ def test_stacks_show_one_rank_or_all(cli, server, job) -> None:
 def test_nodes_are_listed_closed_and_opened(cli, server) -> None:
     server.cluster.add_node(Node("1" * 40, "local-1", "10.0.0.1", cpus=4, free_cpus=4))
     # The server writes its log here, too.
-    assert cli("cordon", "local-1", "--why", "its fan").out.splitlines()[-1] == "local-1 gets no new ranks"
+    assert cli("cordon", "local-1", "--reason", "its fan").out.splitlines()[-1] == "local-1 gets no new ranks"
     header, row = cli("nodes").out.splitlines()
     assert header.split()[:2] == ["NODE", "ADDRESS"] and row.split()[:7] == [
         "local-1",

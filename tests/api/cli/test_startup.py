@@ -54,9 +54,10 @@ def run(*arguments: str) -> int | str | None:
 def test_the_verbs_are_these() -> None:
     assert [verb.__name__ for _, verbs in VERBS for verb in verbs] == [
         "serve", "down", "demo", "submit", "run", "validate", "resize", "suspend", "resume", "cancel", "release",
-        "plan", "planned", "ls", "get", "why", "watch", "logs", "stacks", "exec",
-        "nodes", "cordon", "uncordon", "drain", "topology", "simulate",
-        "metrics", "events", "evidence", "checkpoints", "export",
+        "jobs", "get", "why", "watch", "logs", "stacks", "exec",
+        "steps", "events", "evidence", "checkpoints", "export",
+        "nodes", "cordon", "uncordon", "drain", "undrain", "topology",
+        "plan", "simulate",
     ]  # fmt: skip
 
 
@@ -112,6 +113,6 @@ def test_no_server_says_how_to_start_one(
 ) -> None:
     monkeypatch.setenv("REGROUP_STATE_DIR", str(tmp_path))
     monkeypatch.delenv("REGROUP_SERVER", raising=False)
-    assert run("ls", "--json") == 5
+    assert run("jobs", "--json") == 5
     out, err = capsys.readouterr()
     assert out == "" and "regroup serve" in err and str(tmp_path) in err

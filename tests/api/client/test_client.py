@@ -30,7 +30,12 @@ async def test_a_job_from_submit_to_end(live, make_spec, say):
             "ledger": client.ledger(job.id).exact,
             "why": client.why(job.id).state,
             "generations": len(client.generations(job.id)),
-            "rest": (client.incidents(job.id), client.checkpoints(job.id), client.version().api, client.ready().status),
+            "rest": (
+                client.incidents(job.id),
+                client.checkpoints(job.id),
+                client.version().api,
+                client.health().status,
+            ),
         }
 
     told = await live.client(ask)

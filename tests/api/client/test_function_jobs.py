@@ -60,7 +60,7 @@ async def test_a_handle_tells_what_the_server_knows_and_cancels(live: Any, say: 
     await live.report(job.id, say.step(1, 2, loss=1.5))
     same = await asyncio.to_thread(lambda: regroup.Job("my-training", url=live.url))
     assert same.id == job.id and repr(same) == f"regroup.Job('{job.id}', name='my-training')"
-    rows = await asyncio.to_thread(job.metrics)
+    rows = await asyncio.to_thread(job.steps)
     assert [(row["step"], row["loss"]) for row in rows] == [(1, 2.0), (2, 1.5)]
     assert await asyncio.to_thread(lambda: (job.status, job.incidents)) == ("RUNNING", [])
     await asyncio.to_thread(job.cancel)

@@ -104,10 +104,10 @@ async def test_what_is_too_large_is_refused_by_what_this_server_takes(live: Any,
     with pytest.raises(ArchiveError, match=r"takes 1\.0 MiB; largest: weights\.bin \(8\.0 MiB\)"):
         await over(live, network, lambda client: client.upload_working_dir(project))
     with pytest.raises(ApiError, match="this server takes 1048576"):
-        await over(live, network, lambda client: client.upload(project / "weights.bin"))
+        await over(live, network, lambda client: client.upload_archive(project / "weights.bin"))
     assert network.sent_bytes == []
 
 
 async def test_a_file_that_is_not_there_is_named(live: Any, tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match=r"nowhere\.tar cannot be read"):
-        await live.client(lambda client: client.upload(tmp_path / "nowhere.tar"))
+        await live.client(lambda client: client.upload_archive(tmp_path / "nowhere.tar"))

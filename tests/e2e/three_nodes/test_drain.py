@@ -81,12 +81,12 @@ def gives_up(server: Served, job: Job, control: Job, gates: Gates) -> None:
     (first,) = server.client.generations(job.id)
     left = first.ranks[0].node_id
     with judged(server, job, GAVE_UP, control):
-        server.client.drains.start(left, deadline_s=14, reason="disks")
+        server.client.drain(left, deadline_s=14, reason="disks")
         until_told(server, job)
         gates.open(3)
         eventually(lambda: ("QUEUED", "drained") in states(server, job), 60)
-        assert server.client.drains.wait(left).jobs == []
-        server.client.drains.undo(left)
+        assert server.client.wait_for_drain(left).jobs == []
+        server.client.undrain(left)
         server.client.wait(job.id, timeout_s=240)
 
 
@@ -95,7 +95,7 @@ def is_too_slow(server: Served, job: Job, control: Job, gates: Gates) -> str:
     (first,) = server.client.generations(job.id)
     left = first.ranks[0].node_id
     with judged(server, job, MOVED, control):
-        told = server.client.drains.start(left, deadline_s=SHORT_S, reason="disks")
+        told = server.client.drain(left, deadline_s=SHORT_S, reason="disks")
         eventually(lambda: len(gates.ranks_at(3, 2)) == 4, 60)
         gates.open(3)
         done = server.client.wait(job.id, timeout_s=240)
@@ -120,12 +120,12 @@ def test_a_job_leaves_nodes_that_people_and_ray_drain(
         return held_at_3(three, spec(f"leaves-{number}", **all_gates[number].parts), all_gates[number])
 
     def by_people(node: str) -> Any:
-        return three.client.drains.start(node, deadline_s=60, reason="disks")
+        return three.client.drain(node, deadline_s=60, reason="disks")
 
     left = moves(three, submitted(0), by_people, undisturbed, all_gates[0])
-    assert three.client.drains.wait(left).jobs == []
-    three.client.drains.undo(left)
-    three.client.drains.undo(is_too_slow(three, submitted(1), undisturbed, all_gates[1]))
+    assert three.client.wait_for_drain(left).jobs == []
+    three.client.undrain(left)
+    three.client.undrain(is_too_slow(three, submitted(1), undisturbed, all_gates[1]))
     moves(three, submitted(2), lambda node: by_ray(three, node), undisturbed, all_gates[2])
     gives_up(three, submitted(3), undisturbed, all_gates[3])
 

@@ -60,10 +60,10 @@ def _goes_through(server: Served, job: Job, gates: Gates, *sizes: dict[str, int]
     for number, (size, step) in enumerate(zip(sizes, _HELD_AT, strict=False), 1):
         generation = eventually(lambda step=step: held_at(server, job, gates, step), 120)
         agents = sorted(server.agents())
-        server.client.sizes.set(job.id, **size)
+        server.client.resize(job.id, **size)
         eventually(lambda number=number: count_told(server, job) == number, 60)
         gates.open(step)
-        layout = server.client.sizes.wait(job.id, timeout_s=60)
+        layout = server.client.wait_for_resize(job.id, timeout_s=60)
         assert layout is not None and layout.data_degree == size["dp"]
         assert (layout.tp, layout.pp) == (size.get("tp", 1), size.get("pp", 1))
         held = {rank.node_id for rank in server.client.generations(job.id)[generation - 1].ranks}

@@ -27,7 +27,7 @@ def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_detector_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as done:
-        main(["chaos", "blind", "smell"])
+        main(["chaos", "detectors", "smell"])
     assert done.value.code != 0
     shown = capsys.readouterr().err
     assert "smell" in shown and "silence" in shown

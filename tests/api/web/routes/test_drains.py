@@ -66,9 +66,9 @@ async def test_what_ray_drains_is_shown_and_cannot_be_taken_back(live: Any) -> N
 
 async def test_the_client_waits_until_nobody_is_left(live: Any) -> None:
     live.cluster.add_node(NODE)
-    assert (await live.client(lambda client: client.drains.start("local-1", deadline_s=9))).jobs == []
-    assert (await live.client(lambda client: client.drains.wait("local-1"))).node_id == NODE.id
-    await live.client(lambda client: client.drains.undo("local-1"))
+    assert (await live.client(lambda client: client.drain("local-1", deadline_s=9))).jobs == []
+    assert (await live.client(lambda client: client.wait_for_drain("local-1"))).node_id == NODE.id
+    await live.client(lambda client: client.undrain("local-1"))
 
 
 async def test_a_node_that_ends_when_it_is_empty_has_been_waited_for(live: Any, make_spec: Any) -> None:
@@ -84,7 +84,7 @@ async def test_a_node_that_ends_when_it_is_empty_has_been_waited_for(live: Any, 
         return await drains()
 
     live.services.store.drains = heard
-    waiting = asyncio.create_task(live.client(lambda client: client.drains.wait("local-1")))
+    waiting = asyncio.create_task(live.client(lambda client: client.wait_for_drain("local-1")))
     await asyncio.wait_for(asked.wait(), 10)
     live.cluster.remove_node(NODE.id)
     assert (await asyncio.wait_for(waiting, 10)).jobs == []
@@ -95,18 +95,20 @@ async def test_the_command(live: Any, make_spec: Any, capsys: Any) -> None:
 
     def typed(*words: str) -> int:
         try:
-            main(["drain", *words, "--server", live.url])
+            main([*words, "--server", live.url])
         except SystemExit as end:
             return int(end.code or 0)
         return 0
 
-    assert await live.client(lambda _: typed("local-1", "--deadline", "90s", "--reason", "disks", "--wait")) == 0
+    assert (
+        await live.client(lambda _: typed("drain", "local-1", "--deadline", "90s", "--reason", "disks", "--wait")) == 0
+    )
     assert capsys.readouterr().out == "local-1 is empty, and nothing new is placed there\n"
     job = (await live.http.post("/v1/jobs", json=make_spec())).json()["id"]
     await held(live, job)
-    assert await live.client(lambda _: typed("local-1", "--deadline", "1s", "--wait")) == 1
+    assert await live.client(lambda _: typed("drain", "local-1", "--deadline", "1s", "--wait")) == 1
     said = capsys.readouterr()
     assert f"still holds {job}" in said.out and "was to be empty by" in said.err
-    assert await live.client(lambda _: typed("local-1", "--undo")) == 0
-    assert capsys.readouterr().out == "local-1 is used again\n"
-    assert await live.client(lambda _: typed("local-1", "--deadline", "soon")) == 3
+    assert await live.client(lambda _: typed("undrain", "local-1")) == 0
+    assert capsys.readouterr().out == "local-1 accepts ranks again\n"
+    assert await live.client(lambda _: typed("drain", "local-1", "--deadline", "soon")) == 3

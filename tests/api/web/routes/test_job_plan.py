@@ -130,7 +130,7 @@ async def test_predicted_and_measured_stand_side_by_side(live: Any, capsys: pyte
     plan = await live.client(lambda client: client.job_plan("gpt"))
     assert [each.generation for each in plan.generations] == [1] and plan.generations[0].off.peak_bytes > 0
 
-    for arguments in (("get", "gpt"), ("planned", "gpt")):
+    for arguments in (("get", "gpt"), ("plan", "--job", "gpt")):
         with pytest.raises(SystemExit) as left:
             await asyncio.to_thread(main, [*arguments, "--server", live.url])
         assert left.value.code in (0, None)
@@ -138,7 +138,7 @@ async def test_predicted_and_measured_stand_side_by_side(live: Any, capsys: pyte
         assert "0.5 s, 0.4 s predicted (-20%)" in text, text
     assert "chosen when it was submitted, for 4 ranks" in text and "OTHER KINDS" in text
     with pytest.raises(SystemExit):
-        await asyncio.to_thread(main, ["planned", "gpt", "--json", "--server", live.url])
+        await asyncio.to_thread(main, ["plan", "--job", "gpt", "--json", "--server", live.url])
     assert json.loads(capsys.readouterr().out)["generations"][0]["device"] == "cpu"
 
 

@@ -39,7 +39,7 @@ async def test_nodes_with_what_is_free_and_who_is_there(live: Any) -> None:
 
 async def test_an_admin_closes_a_node_and_opens_it(live: Any) -> None:
     live.cluster.add_node(node(1))
-    closed = await live.client(lambda client: client.cordon("local-1", why="its fan"))
+    closed = await live.client(lambda client: client.cordon("local-1", reason="its fan"))
     assert (closed.health.status, closed.health.why) == ("cordoned", "cordoned by local: its fan")
     assert closed.health.cordoned_by == "local" and closed.health.until_s is None
     assert (await named(live))["local-1"].health == closed.health
@@ -63,7 +63,7 @@ async def test_a_node_that_is_gone_is_remembered_with_what_it_did_and_can_be_for
     assert [(fault.kind, fault.job_id, fault.message) for fault in gone.health.faults] == [
         ("node_lost", "j", "Ray lost it")
     ] * 3
-    opened = await live.client(lambda client: client.uncordon("m1", why="exchanged"))
+    opened = await live.client(lambda client: client.uncordon("m1", reason="exchanged"))
     assert opened.health.status == "open" and opened.health.faults == []
     assert await named(live) == {}
 

@@ -59,9 +59,9 @@ async def test_what_cannot_be_is_said(live: Any) -> None:
 
 async def test_the_client_waits_until_it_is_so(live: Any) -> None:
     job = await running(live)
-    told = await live.client(lambda client: client.sizes.set(job, 2))
+    told = await live.client(lambda client: client.resize(job, 2))
     assert told.intents["resize"]["layout"] == split(2)
-    waiting = asyncio.create_task(live.client(lambda client: client.sizes.wait(job)))
+    waiting = asyncio.create_task(live.client(lambda client: client.wait_for_resize(job)))
     await comes(live, job, 2)
     assert await waiting == Layout(dp_shard=2)
 
@@ -101,7 +101,7 @@ async def test_so_many_ranks_are_split_as_the_planner_says(live: Any, capsys: An
     await live.run(job)
     fastest = splits(parse_spec(answer.json()["spec"]), 4, room_of(Demand(1, 1, "cpu", 1), cpu_nodes(2, 2)))[0][0]
     assert fastest != Layout(dp_shard=2, pp=2), "then this tells nothing"
-    told = await live.client(lambda client: client.sizes.set(job, ranks=4))
+    told = await live.client(lambda client: client.resize(job, ranks=4))
     assert told.intents["resize"]["layout"] == fastest.to_json()
     for wrong, say in (
         ({"ranks": 5}, "which has 2 to 4 ranks"),

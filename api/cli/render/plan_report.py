@@ -1,0 +1,101 @@
+"""Plans as text: the layouts that the planner found, and the plan of a job."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from regroup.api.cli.common.output import print_table
+from regroup.api.live.formatting import duration, number
+from regroup.api.live.predictions import FIGURES, cells
+
+if TYPE_CHECKING:
+    from regroup.api.schemas.job_plan import JobPlan
+    from regroup.api.schemas.plans import Plan, PlanReport
+
+
+def print_report(report: "PlanReport") -> None:
+    """The best plans as a table, why others lost, and the sizes of the best."""
+    print(report.question)
+    print()
+    print_table(
+        ("LAYOUT", "DATA", "MICRO", "CHECKPOINTING", "SCHEDULE", "STEP", "TOKENS/S", "MFU", "MEMORY", "WHY"),
+        [_row(each) for each in report.plans],
+    )
+    print()
+    print_table(("OTHER KINDS", "LAYOUT", "WHY NOT"), [(each.kind, str(each.layout), each.why) for each in report.lost])
+    print()
+    rungs = ", ".join(f"{rung.gpus} ({number(rung.tokens_s)} tokens/s)" for rung in report.ladder)
+    runnable = next((each for each in report.plans if not each.obstacles), None)
+    if runnable is None:
+        print(f"no job can run any of these yet: {report.plans[0].obstacles[0]}")
+    else:
+        which = "the best" if runnable is report.plans[0] else "the best that a job can run"
+        print(f"{which}, in a job spec: {json.dumps(runnable.spec)}")
+    print(f"the best runs on so many devices too: {rungs}")
+    if report.figures:
+        at = datetime.fromtimestamp(report.figures[0].time_s, UTC)
+        names = ", ".join(each.name for each in report.figures)
+        print(f"measured {at:%Y-%m-%d %H:%M} UTC by {report.figures[0].job_id}, not from the table: {names}")
+    best = report.plans[0]
+    if best.cost_per_billion_tokens is not None:
+        print(f"cost of 10⁹ tokens: {best.cost_per_billion_tokens:,.0f}, at a goodput of {100 * best.goodput:.2f} %")
+
+
+def _row(plan: "Plan") -> tuple[str, ...]:
+    return (
+        str(plan.layout),
+        plan.sharding,
+        str(plan.micro_batch),
+        plan.checkpointing,
+        plan.schedule if plan.layout.pp > 1 else "-",
+        duration(plan.step_s),
+        number(plan.tokens_s),
+        f"{100 * plan.mfu:.1f} %",
+        f"{plan.peak_bytes / 1e9:.1f} of {plan.capacity_bytes / 1e9:.0f} GB",
+        plan.why,
+    )
+
+
+def print_job_plan(found: "JobPlan") -> None:
+    """Print the planner's choice for a job, and its predictions beside the measured values."""
+    if found.report is None:
+        print("the spec says the layout itself: nothing was chosen")
+    else:
+        fixed = f", with {', '.join(found.given)} as given" if found.given else ""
+        print(f"chosen when it was submitted, for {_asked(found.asked or {})}{fixed}")
+        print_report(found.report)
+    print()
+    _print_trials(found)
+    if not found.generations:
+        print(f"nothing is predicted of it: {found.why_not}" if found.why_not else "nothing is predicted yet")
+        return
+    header = ("GENERATION", "RANKS", "DEVICE", *(name.upper() for name in FIGURES.values()))
+    rows = [
+        (str(each.generation), str(each.ranks), each.device, *cells(each.model_dump())) for each in found.generations
+    ]
+    print_table(header, rows)
+    if found.why_not:
+        print(f"nothing is predicted of the newest: {found.why_not}")
+
+
+def _print_trials(plan: "JobPlan") -> None:
+    if not plan.trials:
+        return
+    rows = [
+        (str(each.layout), f"{each.predicted_s:.3g} s", f"{each.measured_s:.3g} s" if each.measured_s else each.why)
+        for each in plan.trials
+    ]
+    print_table(("TRIED", "PREDICTED", "MEASURED"), rows)
+    if plan.kept_why:
+        print(f"{'kept ' + str(plan.kept) if plan.kept else 'given up'}: {plan.kept_why}")
+    print()
+
+
+def _asked(asked: Mapping[str, Any]) -> str:
+    ranks = asked.get("ranks")
+    if not isinstance(ranks, dict):
+        return "all ranks that the cluster held"
+    if ranks["min"] == ranks["max"]:
+        return f"{ranks['target']} ranks"
+    return f"{ranks['target']} ranks, {ranks['min']} to {ranks['max']}"
