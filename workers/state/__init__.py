@@ -1,1 +1,1 @@
-"""What outlives a rank: snapshots, checkpoints, the data cursor and the ledger of samples."""
+"""Training state that outlives a rank: snapshots and checkpoints."""

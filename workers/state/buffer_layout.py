@@ -1,4 +1,4 @@
-"""Where the tensors of a snapshot lie in it, and its index. No torch, no ray."""
+"""Positions of the tensors in a snapshot buffer, and the index of a snapshot. Imports neither torch nor ray."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ _INDEX_STEP = 64 * 1024
 
 @dataclass(frozen=True)
 class Entry:
-    """One tensor's shard: a box of the global tensor and where its bytes lie."""
+    """Shard of one tensor: a box of the global tensor, and the position of its bytes."""
 
     name: str
     """Canonical name, without wrapper prefixes."""
     dtype: str
-    """As torch names it, without `torch.`: `float32`."""
+    """Name of the type in torch, without `torch.`: `float32`."""
     global_shape: tuple[int, ...]
     offset: tuple[int, ...]
     """First element of the box in the global tensor."""
@@ -28,25 +28,30 @@ class Entry:
     """Extent of the box."""
     nbytes: int
     start: int = 0
-    """Bytes from the beginning of the data; given by `BufferLayout`."""
+    """Offset in bytes from the start of the data; set by `BufferLayout`."""
     copy: int = 0
-    """Several ranks may hold the same box: which of the `copies` this one is."""
+    """Number of this copy among the `copies` of the same box on several ranks."""
     copies: int = 1
 
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """Where each tensor lies, and the small facts saved beside them."""
+    """Position of each tensor, and the small facts that are saved with them."""
 
     tensors: tuple[Entry, ...]
     extra: Mapping[str, Any]
 
 
 class BufferLayout:
-    """Where the shards of every set of this rank lie; made once, because it is the same at every step."""
+    """Positions of the shards in every snapshot of this rank. They are the same at every step."""
 
     def __init__(self, entries: Sequence[Entry], groups: Mapping[str, Group] | None = None) -> None:
-        """`groups`: of entries that are compared with other ranks', by name."""
+        """Lay out entries.
+
+        Args:
+            entries: Shards of this rank.
+            groups: Name → group of the entries that are compared with other ranks.
+        """
         self.groups = dict(groups or {})
         placed, found = list(entries), list[Region]()
         at = 0
@@ -62,18 +67,18 @@ class BufferLayout:
 
     @property
     def buffer_bytes(self) -> int:
-        """Memory one buffer takes while the small facts beside the tensors stay below 64 KiB."""
+        """Memory of one buffer, as long as the small facts take less than 64 KiB."""
         return data_start(len(self._tensors) + 2 * _INDEX_STEP) + self.data_bytes
 
     def index(self, extra: Mapping[str, Any]) -> bytes:
-        """The index with these small facts, filled up with blanks so that the data stays where it is."""
+        """Return the index with these small facts, padded so that the data keeps its position."""
         facts = json.dumps(dict(extra), separators=(",", ":")).encode()
         index = b'{"tensors":' + self._tensors + b',"extra":' + facts + b"}"
         return index.ljust(-(-len(index) // _INDEX_STEP) * _INDEX_STEP)
 
 
 def entry_of(item: Mapping[str, Any]) -> Entry:
-    """One tensor of an index."""
+    """Return one tensor of a parsed index."""
     return Entry(
         item["name"],
         item["dtype"],
@@ -88,10 +93,10 @@ def entry_of(item: Mapping[str, Any]) -> Entry:
 
 
 def data_start(index_bytes: int) -> int:
-    """First byte of the data in a buffer with such an index."""
+    """Return the offset of the data in a buffer with an index of this size."""
     return aligned(HEADER_BYTES + index_bytes)
 
 
 def aligned(value: int) -> int:
-    """Where the next tensor may begin."""
+    """Return the next offset at which a tensor may start."""
     return -(-value // _ALIGN) * _ALIGN

@@ -1,4 +1,4 @@
-"""Which of a rank's buffers the next set goes to. Pure."""
+"""Choose the buffer of a rank for its next snapshot. Pure."""
 
 from collections.abc import Sequence
 
@@ -6,14 +6,18 @@ from regroup.workers.state.shard_buffer import BufferState, ShardHeader
 
 
 def buffer_to_write(headers: Sequence[ShardHeader], protected: int) -> int:
-    """The buffer to give up: never a pinned one, never `protected`, of the others the one with the oldest set. One that
-    was never used comes last, because it takes memory for good; but the newest set is not given up for that.
+    """Return the number of the buffer to overwrite.
 
-    `protected` holds the newest set that is known to be complete on all ranks (at first the state this generation was
-    restored from): until a newer one is, a recovery may need it.
+    The function never chooses a pinned or the protected buffer. Among the others it chooses the one with the oldest
+    snapshot. An unused buffer comes last, because it takes memory permanently, but before the newest snapshot.
+
+    Args:
+        headers: Header of each buffer of the rank.
+        protected: Buffer with the newest snapshot that is complete on all ranks. At first this is the state that the
+            generation was restored from. A recovery may need it until a newer one is complete.
 
     Raises:
-        RuntimeError: none is left, which too few buffers for the pins would cause.
+        RuntimeError: No buffer is left, because there are too few buffers for the pins.
     """
     steps = [header.step if header.state is BufferState.COMPLETE else -1 for header in headers]
     newest = max(steps)
@@ -24,7 +28,7 @@ def buffer_to_write(headers: Sequence[ShardHeader], protected: int) -> int:
     ]
     if not free:
         raise RuntimeError(
-            f"none of {len(headers)} snapshot buffers may be written: one is the newest complete set, the others are "
-            "pinned; more must have been pinned than there are buffers for"
+            f"none of {len(headers)} snapshot buffers may be overwritten: one holds the newest complete snapshot, "
+            "and the others are pinned; there are more pins than spare buffers"
         )
     return min(free)[-1]

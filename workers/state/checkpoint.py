@@ -1,8 +1,8 @@
 """Checkpoints in torch's distributed format (DCP), written from snapshot buffers without a process group.
 
-`save_shards` runs on every node over the buffers of its ranks, `write_metadata` once with what they returned. The
-directory then loads with `torch.distributed.checkpoint.load` on any layout; `CheckpointSource` is how a rank does it.
-Beside the tensors each rank leaves `facts-<rank>.json`: position in the data, optimizer settings, random state.
+`save_shards` runs on every node over the buffers of its ranks. `write_metadata` runs once with their results. Then
+`torch.distributed.checkpoint.load` can load the directory on any layout, and `CheckpointSource` does so for a rank.
+Each rank also writes `facts-<rank>.json`: position in the data, optimizer settings, random state.
 """
 
 import base64
@@ -40,7 +40,7 @@ from regroup.workers.state.state_tree import StateError
 from regroup.workers.state.tensor_names import may_differ
 
 _Row = tuple[str, str, Sequence[int], Sequence[int], Sequence[int], str, int, int]
-"""A shard in a file: name, type, global shape, offset and shape of the box; file, and first byte and length there."""
+"""Shard in a file: name, type, global shape, offset and shape of the box, file, first byte and length."""
 
 
 def save_shards(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -51,11 +51,11 @@ def save_shards(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         fds: Snapshot buffers; they stay open.
 
     Returns:
-        What `write_metadata` needs of this node, `samples_digest` for the manifest, and for each rank what
-        `ShardBuffer.digests` says: `alike`.
+        `results` for `write_metadata`, `samples_digest` for the manifest, and `alike`: the `ShardBuffer.digests` of
+        each rank.
 
     Raises:
-        StateError: a buffer does not hold a whole set of that rank.
+        StateError: A buffer does not hold a complete snapshot of that rank.
     """
     directory = Path(args["directory"])
     directory.mkdir(parents=True, exist_ok=True)
@@ -74,14 +74,14 @@ def save_shards(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
 
 
 def write_metadata(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-    """Write `.metadata` over what every node's `save_shards` returned. A zygote task.
+    """Write `.metadata` from the results of `save_shards` of every node. A zygote task.
 
     Args:
         args: `directory`.
-        fds: A file with the JSON list of what `save_shards` returned on every node: it may not fit a packet.
+        fds: File with the JSON list of the results of all nodes, which may be too large for a packet.
 
     Raises:
-        StateError: the shards do not cover a tensor.
+        StateError: The shards do not cover a tensor.
     """
     directory = Path(args["directory"])
     directory.mkdir(parents=True, exist_ok=True)
@@ -108,23 +108,23 @@ def write_metadata(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
 
 
 def facts_name(rank: int) -> str:
-    """File of a rank's small facts."""
+    """Return the name of the file with the small facts of a rank."""
     return f"facts-{rank}.json"
 
 
 class CheckpointSource:
-    """A verified checkpoint directory on this node as a source of state."""
+    """Verified checkpoint directory on this node, as a source of state."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def tensors(self) -> Mapping[str, tuple[torch.dtype, tuple[int, ...]]]:
-        """Type and global shape by canonical name."""
+        """Return canonical name → type and global shape."""
         found = cast(Mapping[str, TensorStorageMetadata], self._metadata.state_dict_metadata)
         return {name: (tensor.properties.dtype, tuple(tensor.size)) for name, tensor in found.items()}
 
     def extra(self, rank: int, world_size: int) -> Mapping[str, Any]:
-        """Small facts of the same rank, else those of rank 0 without its random state."""
+        """Return the small facts of the same rank, or those of rank 0 without its random state."""
         facts = self._facts(0)
         if facts["world_size"] == world_size:
             return self._facts(rank)
@@ -132,10 +132,10 @@ class CheckpointSource:
         return facts
 
     def read(self, targets: Mapping[str, Tensor]) -> None:
-        """Fill the local part of every target. Every rank reads what it needs by itself."""
+        """Fill the local part of every target. Each rank reads its own part."""
         detached = {name: target.detach() for name, target in targets.items()}
         with warnings.catch_warnings():
-            # It says so even when it was asked for.
+            # torch warns even though `no_dist` was requested.
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
             dcp.load(detached, storage_reader=FileSystemReader(self._directory), no_dist=True)
 
@@ -148,7 +148,7 @@ class CheckpointSource:
 
 
 class _BufferPlanner(dcp.DefaultSavePlanner):
-    """Finds the bytes of a write item in a snapshot buffer."""
+    """Planner that finds the bytes of a write item in a snapshot buffer."""
 
     def __init__(self, buffer: ShardBuffer, entries: Mapping[str, Entry]) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class _BufferPlanner(dcp.DefaultSavePlanner):
         self._entries = entries
 
     def resolve_data(self, write_item: WriteItem) -> Tensor:
-        """A view of the shard: nothing is copied before it is written."""
+        """Return a view of the shard, so that nothing is copied before the write."""
         return tensor_in(self._buffer, self._entries[write_item.index.fqn])
 
 
@@ -164,7 +164,9 @@ def _verified(fd: int, rank: int) -> ShardBuffer:
     buffer = ShardBuffer(os.dup(fd))
     header = buffer.header()
     if header.rank != rank or not buffer.verify():
-        raise StateError(f"the buffer of rank {rank} holds no whole set ({header}); the checkpoint is not written")
+        raise StateError(
+            f"the buffer of rank {rank} holds no complete snapshot ({header}); the checkpoint is not written"
+        )
     return buffer
 
 
@@ -191,8 +193,8 @@ def _write_tensors(directory: Path, rank: int, buffer: ShardBuffer) -> list[_Row
 
 
 def _is_ours(entry: Entry) -> bool:
-    # A box that several ranks hold alike is written by one of them, chosen by name so that the work is spread. Where
-    # they may differ it is the first one, so that what belongs together comes from one rank.
+    # One of the ranks with equal copies of a box writes it. The name decides which one, so that the work is spread.
+    # If copies may differ, the first rank writes all of them, so that related values come from one rank.
     is_empty = 0 in entry.shape and 0 not in entry.global_shape
     writer = 0 if may_differ(entry.name) else zlib.crc32(entry.name.encode()) % entry.copies
     return not is_empty and writer == entry.copy

@@ -1,8 +1,8 @@
-"""The checksum of a snapshot: fast enough for every step of a job. No torch, no ray.
+"""Checksum of a snapshot, fast enough for every step of a job. Imports neither torch nor ray.
 
-The 64-bit words of a set are XORed at a distance of 8,191 words, and the CRC-32 of what remains is taken. Any one
-flipped bit changes it; so does a page of memory that is stale or in another's place, because the distance is a prime
-and no page of 512 words meets another of the same 32 MB in the same columns.
+It XORs the 64-bit words of a snapshot at a distance of 8,191 words and takes the CRC-32 of the result. Any flipped bit
+changes the checksum. A stale or swapped page of memory changes it too: the distance is a prime, so no page of 512 words
+shares its columns with another page of the same 32 MB.
 """
 
 import functools
@@ -20,12 +20,12 @@ _ROW_BYTES = 8 * _WORDS
 
 
 def checksum(data: memoryview) -> int:
-    """CRC-32 of the folded words of `data`, as if zeros followed its last byte."""
+    """Return the CRC-32 of the folded words of `data`, padded with zeros."""
     return zlib.crc32(fold_slowly(data) if np is None else _fold(data))
 
 
 def _fold(data: memoryview) -> Any:
-    """All rows XORed with each other."""
+    """XOR all rows with each other."""
     assert np is not None
     whole = len(data) // _ROW_BYTES * _ROW_BYTES
     last = np.zeros(_WORDS, dtype="<u8")
@@ -35,6 +35,6 @@ def _fold(data: memoryview) -> Any:
 
 
 def fold_slowly(data: memoryview) -> bytes:
-    """The same without numpy, at a twentieth of the speed."""
+    """Fold without numpy, at a twentieth of the speed."""
     pieces = (int.from_bytes(data[at : at + _ROW_BYTES], "little") for at in range(0, len(data), _ROW_BYTES))
     return functools.reduce(operator.xor, pieces, 0).to_bytes(_ROW_BYTES, "little")

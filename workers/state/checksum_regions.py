@@ -1,7 +1,7 @@
-"""What of a snapshot's data is summed by itself, so that ranks can compare what they hold alike. No torch, no ray.
+"""Regions of a snapshot with checksums of their own, so that ranks can compare replicas. Imports neither torch nor ray.
 
-The entries of a group are held bitwise alike by the same ranks. They lie side by side in the data, so the checksum that
-a snapshot has anyway is made of one checksum for each group, and comparing replicas costs no further look at memory.
+The same ranks hold bitwise equal copies of the entries of a group. These entries are adjacent in the data. The checksum
+of a snapshot consists of one checksum for each group, so comparing replicas costs no further pass over the memory.
 """
 
 import struct
@@ -12,37 +12,37 @@ from typing import NamedTuple
 
 _COUNT = struct.Struct("<Q")
 _ROW = struct.Struct("<8sQQIHH")
-"""group, first byte and length in the data, checksum, which copy this is and of how many less one."""
+"""Group, first byte and length in the data, checksum, number of this copy, number of other copies."""
 MOST = 56
-"""Groups in one table; a mesh of five axes has not half as many. What is beyond that is not compared."""
+"""Most groups in one table. A mesh of five axes has less than half as many. Further groups are not compared."""
 TABLE_BYTES = _COUNT.size + (MOST + 1) * _ROW.size
 _MOST_COPIES = 1 << 16
 _DIGEST_BITS = 24
 
 
 class Group(NamedTuple):
-    """Ranks that hold something bitwise alike, as one of them sees it."""
+    """Ranks with bitwise equal copies, from the view of one of them."""
 
     id: str
-    """16 hexadecimal digits; the same on all of them."""
+    """16 hexadecimal digits, equal on all ranks of the group."""
     copy: int
-    """Which of the `copies` this rank's is."""
+    """Number of this rank's copy among the `copies`."""
     copies: int
 
 
 @dataclass(frozen=True)
 class Region:
-    """Consecutive bytes of a snapshot's data: a group's, or what is not compared."""
+    """Consecutive bytes of a snapshot: those of one group, or those that are not compared."""
 
     start: int
     nbytes: int
     group: Group | None = None
     digest: int = 0
-    """Checksum of the bytes, once they are there."""
+    """Checksum of the bytes, once they are written."""
 
 
 def order_of(names: Sequence[str], groups: Mapping[str, Group]) -> list[tuple[Group | None, list[int]]]:
-    """Positions of `names` by group, those without one first."""
+    """Return the positions of `names` by group; those without a group come first."""
     known = sorted({group for group in groups.values() if group.copies <= _MOST_COPIES})[:MOST]
     places: dict[Group | None, list[int]] = {None: [], **{group: [] for group in known}}
     for number, name in enumerate(names):
@@ -52,13 +52,13 @@ def order_of(names: Sequence[str], groups: Mapping[str, Group]) -> list[tuple[Gr
 
 
 def packed(regions: Sequence[Region]) -> bytes:
-    """The table of a snapshot's regions."""
+    """Encode the regions of a snapshot as a table."""
     rows = [_packed(region) for region in regions]
     return (_COUNT.pack(len(rows)) + b"".join(rows)).ljust(TABLE_BYTES, b"\0")
 
 
 def unpacked(table: bytes | memoryview) -> list[Region] | None:
-    """The regions of a table; None if it is none."""
+    """Decode the regions of a table; return None if the bytes are not a table."""
     count: int = _COUNT.unpack_from(table, 0)[0]
     if count > MOST + 1:
         return None
@@ -66,20 +66,24 @@ def unpacked(table: bytes | memoryview) -> list[Region] | None:
 
 
 def whole(index_digest: int, regions: Sequence[Region]) -> int:
-    """The checksum of a snapshot, from those of its index and of its regions."""
+    """Return the checksum of a snapshot from the checksums of its index and of its regions."""
     return zlib.crc32(packed(regions), index_digest)
 
 
 def digests(regions: Sequence[Region]) -> dict[str, int]:
-    """Group → checksum of what this rank holds of it."""
+    """Return group → checksum of this rank's copy."""
     return {region.group.id: region.digest for region in regions if region.group is not None}
 
 
 def skew(regions: Sequence[Region], without: Collection[str] = ()) -> float:
-    """A number whose sum over all ranks is 0 if every group's digests are equal, and hardly ever otherwise. Groups in
-    `without` do not count.
+    """Return a number whose sum over all ranks is 0 if the digests of each group are equal, and hardly ever otherwise.
 
-    The first of a group's copies counts against all others. Integers, and small: their sum is exact in any order.
+    The first copy of a group counts against all others. The numbers are small integers, so their sum is exact in any
+    order.
+
+    Args:
+        regions: Regions of this rank.
+        without: Groups to ignore.
     """
     total = 0
     for region in regions:
@@ -90,7 +94,7 @@ def skew(regions: Sequence[Region], without: Collection[str] = ()) -> float:
 
 
 def summed(region: Region, digest: int) -> Region:
-    """The region with its checksum."""
+    """Return the region with its checksum."""
     return replace(region, digest=digest)
 
 

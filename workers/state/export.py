@@ -1,4 +1,4 @@
-"""Parameters of a checkpoint as one safetensors file.
+"""Export the parameters of a checkpoint as one safetensors file.
 
 python -m regroup.workers.state.export STORAGE_URI/checkpoints/step-S.gen-G OUT.safetensors
 """
@@ -21,17 +21,19 @@ _MANIFEST = "manifest.json"
 
 
 def export(uri: str, out: Path) -> int:
-    """Write the parameters of the checkpoint at `uri` (a folder or an fsspec URI) and return how many tensors.
+    """Write the parameters of the checkpoint at `uri` (a folder or an fsspec URI) and return the number of tensors.
 
-    Every file is verified against the manifest first.
+    The call verifies every file against the manifest first.
 
     Raises:
-        StateError: there is no finished checkpoint.
-        StorageError: a file is missing or damaged.
+        StateError: There is no finished checkpoint.
+        StorageError: A file is missing or damaged.
     """
     content = fsspec_storage.read_bytes(fsspec_storage.join(uri, _MANIFEST))
     if content is None:
-        raise StateError(f"{uri} holds no finished checkpoint: it has no {_MANIFEST}; list them with `checkpoints`")
+        raise StateError(
+            f"{uri} is not a finished checkpoint: it has no {_MANIFEST}; list them with `regroup checkpoints JOB`"
+        )
     manifest = json.loads(content)
     with tempfile.TemporaryDirectory(prefix="regroup-export-") as scratch:
         fsspec_storage.download(uri, Path(scratch), manifest["files"])
@@ -48,7 +50,7 @@ def export(uri: str, out: Path) -> int:
 
 
 def main() -> int:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m regroup.workers.state.export", description=__doc__)
     parser.add_argument("checkpoint", help="folder or URI of a checkpoint")
     parser.add_argument("out", type=Path, help="safetensors file to write")

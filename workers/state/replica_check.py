@@ -1,4 +1,4 @@
-"""Replicas: what several ranks hold bitwise alike, who of them is odd if they do not, and how that is said."""
+"""Replica check: compare tensors that must be bitwise equal on several ranks, and report the outliers."""
 
 import hashlib
 import json
@@ -21,17 +21,20 @@ _TENSORS_NAMED = 5
 
 @dataclass(frozen=True)
 class ReplicaComparison:
-    """Which parts of a state are compared with those of other ranks."""
+    """Selection of the parts of a state that are compared with other ranks."""
 
     rank: int
     alike: Alike
-    """Ranks that hold alike what is not sharded."""
+    """Ranks with equal copies of unsharded tensors."""
     axes: frozenset[str] | None
-    """Along which axes of a mesh copies are bitwise alike; None: all."""
+    """Axes of a mesh along which copies are bitwise equal; None: all axes."""
 
     def groups(self, tensors: Mapping[str, Tensor]) -> dict[str, Group]:
-        """The group of each tensor that other ranks hold alike, parameters apart from what optimizers remember. Ranks
-        that hold other tensors are in another group, and are not compared."""
+        """Return the group of each tensor that other ranks have copies of.
+
+        Parameters and optimizer state are in different groups. Ranks that hold other tensors are in another group and
+        are not compared.
+        """
         names: dict[tuple[bool, tuple[int, ...]], list[str]] = {}
         for name, tensor in tensors.items():
             holders = holders_of(tensor, self.alike, self.rank, self.axes)
@@ -46,10 +49,10 @@ class ReplicaComparison:
 
 
 def compared_by(join: Join, device: torch.device) -> ReplicaComparison | None:
-    """What a rank of this job compares; None if it is alone, or is not to.
+    """Return the comparison of a rank; None if it is the only rank, or if the spec disables the check.
 
-    Ranks that compute the same from the same input are alike to the last bit only where operations are deterministic;
-    those whose gradients are summed by one collective always are.
+    Ranks that compute the same result from the same input are bitwise equal only if operations are deterministic. Ranks
+    whose gradients are summed by one collective are always equal.
     """
     if join.world_size == 1 or not join.config.get("verify_replicas"):
         return None
@@ -60,23 +63,23 @@ def compared_by(join: Join, device: torch.device) -> ReplicaComparison | None:
 
 @dataclass(frozen=True)
 class ReplicaOutlier:
-    """Ranks that differ in what they should hold alike."""
+    """Ranks whose copies differ although they must be equal."""
 
     ranks: tuple[int, ...]
-    """The odd ones out; all that hold it if none stand out."""
+    """Ranks in the minority; all ranks with a copy if there is no majority."""
     of: tuple[int, ...]
-    """All that hold it."""
+    """All ranks with a copy."""
     keys: tuple[str, ...]
-    """In what they differ."""
+    """Keys of the copies that differ."""
 
     @property
     def is_certain(self) -> bool:
-        """More ranks agree with each other than not: the others are wrong."""
+        """True if a majority of the ranks agrees, so that the others are wrong."""
         return len(self.ranks) < len(self.of)
 
 
 def find_odd(held: Mapping[int, Mapping[str, int]]) -> ReplicaOutlier | None:
-    """Who differs in anything, by rank → name → digest; None if nobody does."""
+    """Return the ranks that differ, from rank → name → digest; None if all agree."""
     ranks, of, keys = set[int](), set[int](), list[str]()
     for key in sorted({key for digests in held.values() for key in digests}):
         values = {rank: digests[key] for rank, digests in held.items() if key in digests}
@@ -90,14 +93,15 @@ def find_odd(held: Mapping[int, Mapping[str, int]]) -> ReplicaOutlier | None:
 
 
 def error_of(step: int, odd: ReplicaOutlier, tensors: Sequence[str]) -> ReplicasDifferError:
-    """Says so of the state after `step`; `tensors`: in which of them."""
+    """Return the error for the state after `step`, with the names of the tensors that differ."""
     named = ", ".join(tensors[:_TENSORS_NAMED]) + (", …" if len(tensors) > _TENSORS_NAMED else "")
-    what = f"{len(tensors)} tensor{'' if len(tensors) == 1 else 's'} that ranks {_listed(odd.of)} hold alike ({named})"
+    count = f"{len(tensors)} tensor{'' if len(tensors) == 1 else 's'}"
+    what = f"{count} that must be equal on ranks {_listed(odd.of)} ({named})"
     if odd.is_certain:
         who = f"rank{'' if len(odd.ranks) == 1 else 's'} {_listed(odd.ranks)}"
-        message = f"after step {step}, {who} had other values than the rest of {what}"
+        message = f"after step {step}, {who} had values that differ from the other ranks in {what}"
     else:
-        message = f"after step {step}, which of them is wrong cannot be told, but they differ in {what}"
+        message = f"after step {step}, ranks differ in {what}; no majority shows which rank is wrong"
     details = {"step": step, "odd_ranks": list(odd.ranks), "of_ranks": list(odd.of), "is_certain": odd.is_certain}
     return ReplicasDifferError(message, {**details, "tensors": list(tensors)})
 

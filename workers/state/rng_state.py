@@ -1,4 +1,4 @@
-"""The random generators that training code may draw from, as plain data."""
+"""State of the random generators that training code may draw from, as plain data."""
 
 import base64
 import ctypes
@@ -17,7 +17,7 @@ except ModuleNotFoundError:  # a job's own Python may have torch and no numpy
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
-    """State of every generator a training function may draw from."""
+    """Return the state of every generator that a training function may draw from."""
     version, words, gauss = random.getstate()
     found: dict[str, Any] = {
         "python": [version, list(words), gauss],
@@ -32,7 +32,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
 
 
 def set_random_state(state: Mapping[str, Any], device: torch.device) -> None:
-    """Put `random_state` back."""
+    """Restore the generators from a `random_state`."""
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
     if np is not None and "numpy" in state:
@@ -44,12 +44,12 @@ def set_random_state(state: Mapping[str, Any], device: torch.device) -> None:
 
 
 def seed_of(seed: int, step: int, data_rank: int) -> int:
-    """Where a rank's generators start that has no state to restore."""
+    """Return the seed for the generators of a rank that has no state to restore."""
     return int.from_bytes(hashlib.sha256(f"{seed}:{step}:{data_rank}".encode()).digest()[:8], "little")
 
 
 def seed_random(seed: int, device: torch.device) -> None:
-    """Start every generator from a seed."""
+    """Seed every generator."""
     random.seed(seed)
     if np is not None:
         np.random.seed(seed % 2**32)

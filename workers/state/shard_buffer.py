@@ -1,13 +1,14 @@
-"""One rank's snapshot in memory that its agent owns: header, index, data. No torch, no ray.
+"""Snapshot of one rank in memory that its agent owns: header, index, data. Imports neither torch nor ray.
 
-    0      header, 4096 bytes; its state word is stored last, alone
-    2048   in it: the table of regions that the data is summed by
+    0      header, 4096 bytes; its state word is written last and on its own
+    2048   in the header: the table of regions with their checksums
     4096   index, JSON: {"tensors": [...], "extra": {...}}
     ...    data, from the next multiple of 64; every tensor starts at a multiple of 64 from there
 
-The memory is a memfd: it has no name to leak, is not bounded by /dev/shm, and lives as long as anybody holds the
-descriptor. A rank may die at any instruction, so a set counts only if its state word says complete, its header and
-index are sane and its checksum verifies; whatever else is found there is no error but an unusable buffer.
+The memory is a memfd: it has no name that could leak, /dev/shm does not limit it, and it lives as long as a process
+holds the descriptor. A rank may die at any instruction. Therefore a snapshot counts only if its state word says
+complete, its header and index are sane, and its checksum is right. Any other content makes the buffer unusable; it is
+not an error.
 """
 
 import json
@@ -37,8 +38,8 @@ from regroup.workers.state.checksum_regions import Region
 _MAGIC = b"regroup\0"
 _VERSION = 3
 _FIELDS = struct.Struct("<8sIIQQII16sQQI")
-"""magic, version, checksum of index and data, generation, step, rank, world size, layout, index and data bytes,
-checksum of the fields before."""
+"""Magic, version, checksum of index and data, generation, step, rank, world size, layout, index and data bytes,
+checksum of the preceding fields."""
 _INDEX_BYTES_AT = struct.calcsize("<8sIIQQII16s")
 _STATE_AT = 1024
 _PINNED_AT = 1032
@@ -47,7 +48,7 @@ _WORD = struct.Struct("<Q")
 
 
 class ShardError(Exception):
-    """A buffer does not hold what was asked of it, or the host has no room for it."""
+    """A buffer lacks the requested content, or the host has no memory for it."""
 
 
 class BufferState(IntEnum):
@@ -55,12 +56,12 @@ class BufferState(IntEnum):
 
     EMPTY = 0
     WRITING = 1
-    """Being written, or its writer died."""
+    """The buffer is being written, or its writer died."""
     COMPLETE = 2
 
 
 class Pin(IntFlag):
-    """What keeps a buffer from being written again, until the agent releases it."""
+    """Reasons that protect a buffer from being overwritten until the agent releases it."""
 
     NONE = 0
     CHECKPOINT = 1
@@ -69,12 +70,12 @@ class Pin(IntFlag):
 
 @dataclass(frozen=True)
 class ShardHeader:
-    """What a buffer holds, whether or not it is complete."""
+    """Description of the content of a buffer, complete or not."""
 
     state: BufferState
     generation: int = 0
     step: int = 0
-    """Committed steps in the state."""
+    """Number of committed steps in the state."""
     rank: int = -1
     world_size: int = 0
     layout_hash: str = ""
@@ -85,19 +86,20 @@ class ShardHeader:
 
 
 class ShardBuffer:
-    """Reads and writes one snapshot buffer; takes over the descriptor.
+    """Reader and writer of one snapshot buffer. It takes over the descriptor.
 
-    Writing is `begin`, fill every `view(entry)`, `commit`. One process writes; others read what is complete.
+    To write, call `begin`, fill every `view(entry)`, and call `commit`. One process writes. Others read complete
+    snapshots.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._memory: mmap.mmap | None = None
         self._blank_between: BufferLayout | None = None
-        """Of this plan's data, what lies between tensors is zeros."""
+        """Layout whose padding between tensors is known to be zero."""
 
     def header(self) -> ShardHeader:
-        """The header; `EMPTY` if nothing was ever written, or if what is there is not a header."""
+        """Return the header; its state is `EMPTY` if the buffer was never written or has no valid header."""
         memory = self._mapped()
         if len(memory) < HEADER_BYTES:
             return ShardHeader(BufferState.EMPTY)
@@ -126,7 +128,7 @@ class ShardBuffer:
         )
 
     def verify(self) -> bool:
-        """Whether the buffer holds a complete set whose checksum is right. Reads all of it."""
+        """Return True if the buffer holds a complete snapshot with the right checksum. Reads the whole buffer."""
         header = self.header()
         if (
             header.state is not BufferState.COMPLETE
@@ -138,18 +140,18 @@ class ShardBuffer:
         return crc == header.crc32 and checksum_regions.packed(found) == self._table()
 
     def digests(self) -> dict[str, int]:
-        """Of a complete set: group → checksum of what this rank holds like others."""
+        """Return group → checksum of this rank's copy, of a complete snapshot."""
         return checksum_regions.digests(self._regions())
 
     def skew(self, without: Collection[str] = ()) -> float:
-        """Of a complete set: 0 in sum over all ranks if they hold alike what they should (`regions.skew`)."""
+        """Return the skew of a complete snapshot; its sum over all ranks is 0 if replicas agree."""
         return checksum_regions.skew(self._regions(), without)
 
     def index(self) -> ShardIndex:
-        """The index of a set being written or complete.
+        """Return the index of a snapshot that is being written or complete.
 
         Raises:
-            ShardError: the buffer holds no index.
+            ShardError: The buffer holds no index.
         """
         header = self.header()
         memory = self._mapped()
@@ -159,15 +161,15 @@ class ShardBuffer:
         return ShardIndex(tuple(entry_of(item) for item in data["tensors"]), data["extra"])
 
     def view(self, entry: Entry) -> memoryview:
-        """The bytes of one shard, writable; valid as long as it is held, also after `close`."""
+        """Return the writable bytes of one shard. The view stays valid after `close`."""
         return self.views([entry])[0]
 
     def data_place(self) -> tuple[int, int]:
-        """Changes whenever the data of a set lies elsewhere in memory than that of the set before."""
+        """Return a value that changes when the data moves in memory."""
         return id(self._mapped()), data_start(self.header().index_bytes)
 
     def views(self, entries: Sequence[Entry]) -> list[memoryview]:
-        """`view` of each entry; the header is read once, which at every step of a job is worth it."""
+        """Return the `view` of each entry. Reads the header only once, which saves time at every step."""
         start = data_start(self.header().index_bytes)
         memory = memoryview(self._mapped())
         return [memory[start + entry.start : start + entry.start + entry.nbytes] for entry in entries]
@@ -183,19 +185,19 @@ class ShardBuffer:
         world_size: int,
         layout_hash: str,
     ) -> None:
-        """Start writing a set, giving up the one that is here. Then fill `view(entry)` for every `plan.entries`.
+        """Start writing a snapshot over the present one. Then fill `view(entry)` for each entry of `plan.entries`.
 
-        Memory is taken at the first use (posix_fallocate), because a write to memory the host does not have would be
-        a signal and not an error.
+        The first call allocates the memory (posix_fallocate), because a write to memory that the host lacks would raise
+        a signal instead of an error.
 
         Raises:
-            ShardError: the buffer is pinned, or the host has no room.
+            ShardError: The buffer is pinned, or the host has no memory.
         """
         if self.header().pinned:
             raise ShardError(f"snapshot buffer is pinned for {self.header().pinned!r}; choose another one")
         index = plan.index(extra)
         memory = self._allocated(data_start(len(index)) + plan.data_bytes)
-        # The old set ends before the first byte of the new one is written.
+        # Invalidate the old snapshot before the first byte of the new one is written.
         _WORD.pack_into(memory, _STATE_AT, BufferState.WRITING)
         self._put_fields(generation, step, rank, world_size, layout_hash, len(index), plan.data_bytes, 0)
         self._put_regions(plan.regions)
@@ -204,14 +206,17 @@ class ShardBuffer:
             self._blank(plan, data_start(len(index)))
 
     def commit(self, pin: Pin = Pin.NONE) -> ShardHeader:
-        """Finish the set begun: checksum, header, and last of all the state word. `pin` holds it for what is named.
+        """Finish the snapshot: write checksum and header, and the state word last.
+
+        Args:
+            pin: Reasons to protect the snapshot until `release`.
 
         Raises:
-            ShardError: no set was begun.
+            ShardError: `begin` was not called.
         """
         header = self.header()
         if header.state is not BufferState.WRITING:
-            raise ShardError(f"snapshot buffer is {header.state.name.lower()}: begin() a set before commit()")
+            raise ShardError(f"snapshot buffer is {header.state.name.lower()}: call begin() before commit()")
         memory = self._mapped()
         found, crc = self._summed(header)
         self._put_regions(found)
@@ -230,17 +235,17 @@ class ShardBuffer:
         return self.header()
 
     def release(self, pin: Pin) -> None:
-        """Hold the buffer no longer for `pin`; its rank may write it again once nothing else holds it."""
+        """Remove pins. The rank may overwrite the buffer once no pin is left."""
         memory = self._mapped()
         if len(memory) >= HEADER_BYTES:
             held: int = _WORD.unpack_from(memory, _PINNED_AT)[0]
             _WORD.pack_into(memory, _PINNED_AT, held & ~int(pin))
 
     def close(self) -> None:
-        """Give up the descriptor. Views that are still held keep the memory."""
+        """Close the descriptor. Existing views keep the memory."""
         os.close(self._fd)
         if self._memory is not None:
-            with suppress(BufferError):  # a view is still held; the mapping ends with it
+            with suppress(BufferError):  # a view still exists; the mapping ends with it
                 self._memory.close()
             self._memory = None
 
@@ -274,14 +279,14 @@ class ShardBuffer:
         self._mapped()[_REGIONS_AT : _REGIONS_AT + checksum_regions.TABLE_BYTES] = checksum_regions.packed(found)
 
     def _regions(self) -> list[Region]:
-        """Without any, nothing of the data is summed: then `verify` fails, because the table is."""
+        """Return the regions. For an invalid table the list is empty, and `verify` fails on the table itself."""
         return checksum_regions.unpacked(self._table()) or []
 
     def _table(self) -> bytes:
         return self._mapped()[_REGIONS_AT : _REGIONS_AT + checksum_regions.TABLE_BYTES]
 
     def _summed(self, header: ShardHeader) -> tuple[list[Region], int]:
-        """Regions with the checksums of what is there now, and that of all of it."""
+        """Return the regions with their present checksums, and the checksum of the whole."""
         start = data_start(header.index_bytes)
         with memoryview(self._mapped()) as memory:
 
@@ -296,7 +301,7 @@ class ShardBuffer:
             return found, checksum_regions.whole(of(HEADER_BYTES, start), found)
 
     def _blank(self, plan: BufferLayout, data_start: int) -> None:
-        """Ranks compare their checksums: what an older plan left between the tensors of this one must not count."""
+        """Zero the padding between tensors: ranks compare checksums, and bytes of an older layout must not count."""
         memory = self._mapped()
         for entry in plan.entries:
             end = entry.start + entry.nbytes
@@ -318,6 +323,6 @@ class ShardBuffer:
     def _mapped(self) -> mmap.mmap:
         size = os.fstat(self._fd).st_size
         if self._memory is None or len(self._memory) != size:
-            # An empty file cannot be mapped; one page of nothing reads as an empty buffer.
+            # An empty file cannot be mapped. One anonymous byte reads as an empty buffer.
             self._memory = mmap.mmap(self._fd, size) if size else mmap.mmap(-1, 1)
         return self._memory

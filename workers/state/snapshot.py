@@ -1,7 +1,7 @@
-"""Tensors ↔ snapshot buffers.
+"""Copy tensors to snapshot buffers and back.
 
-Tensors go by canonical name and global offset, so a state can be restored from any set of shards that covers it: the
-same layout is the special case in which every box meets exactly one.
+Canonical name and global offset identify a tensor's shard. So any set of shards that covers a state can restore it.
+With the same layout every box meets exactly one shard.
 """
 
 import ctypes
@@ -19,14 +19,14 @@ from regroup.workers.state.state_tree import StateError
 
 
 class Source(Protocol):
-    """Saved state that parts of tensors can be read from: shard buffers in memory, or a checkpoint."""
+    """Saved state from which parts of tensors can be read: shard buffers in memory, or a checkpoint."""
 
     def tensors(self) -> Mapping[str, tuple[torch.dtype, tuple[int, ...]]]:
-        """Type and global shape by canonical name."""
+        """Return canonical name → type and global shape."""
         ...
 
     def extra(self, rank: int, world_size: int) -> Mapping[str, Any]:
-        """The small facts, those of the same rank if the state was written by as many ranks."""
+        """Return the small facts: those of the same rank if the world size is the same."""
         ...
 
     def read(self, targets: Mapping[str, Tensor]) -> None:
@@ -35,26 +35,29 @@ class Source(Protocol):
 
 
 class Copier:
-    """Copies a state into a buffer: at once on the CPU, on a side stream on CUDA. `finish` before the next update."""
+    """Copies of a state into a buffer: synchronous on the CPU, on a side stream on CUDA.
+
+    Call `finish` before the next update.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._plan: BufferLayout | None = None
         self._sources: list[Tensor] = []
-        """What is being copied: a tensor made for this copy alone must not be freed under it."""
+        """Tensors of the running copy, kept alive until it has finished."""
         self._targets: dict[int, tuple[BufferLayout, tuple[int, int], list[_Target]]] = {}
-        """Buffer → its memory by tensor: made again only if the data lies elsewhere."""
+        """Buffer → its memory for each tensor; rebuilt only if the data moved."""
         self._shape: tuple[tuple[str, torch.Size], ...] = ()
 
     @property
     def is_async(self) -> bool:
-        """A copy goes on while training does; otherwise it is whole when `copy` returns."""
+        """True if a copy runs while training continues; otherwise it is complete when `copy` returns."""
         return self._stream is not None
 
     def plan(
         self, tensors: Mapping[str, Tensor], alike: Alike | None = None, compared: ReplicaComparison | None = None
     ) -> BufferLayout:
-        """Where these tensors go, made again only if there are other ones than last time."""
+        """Return the layout of these tensors, which is rebuilt only if names or shapes changed."""
         shape = tuple((name, tensor.shape) for name, tensor in tensors.items())
         if self._plan is None or shape != self._shape:
             self._plan, self._shape = plan_of(tensors, alike, compared), shape
@@ -62,12 +65,12 @@ class Copier:
 
     @property
     def known_plan(self) -> BufferLayout:
-        """The newest plan."""
+        """Layout of the last call of `plan`."""
         assert self._plan is not None, "nothing was copied yet"
         return self._plan
 
     def copy(self, buffer: ShardBuffer, plan: BufferLayout, tensors: Mapping[str, Tensor]) -> None:
-        """Start copying into a buffer that was begun with this plan."""
+        """Start copying into a buffer for which `begin` was called with this layout."""
         targets = self._memory_of(buffer, plan)
         if self._stream is None:
             for target, tensor in zip(targets, tensors.values(), strict=True):
@@ -88,29 +91,29 @@ class Copier:
         return known[2]
 
     def finish(self) -> None:
-        """Wait until the last copy is whole."""
+        """Wait until the last copy is complete."""
         if self._stream is not None:
             self._stream.synchronize()
             self._sources = []
 
 
 class _Target(NamedTuple):
-    """Where one tensor's shard goes."""
+    """Target of the shard of one tensor."""
 
     tensor: Tensor
-    """Over the buffer's memory."""
+    """Tensor over the memory of the buffer."""
     address: int
     nbytes: int
 
     @classmethod
     def over(cls, view: memoryview, entry: Entry) -> "_Target":
-        """The part of a buffer that an entry describes."""
+        """Return the part of a buffer that an entry describes."""
         tensor = _over(view, entry)
         return cls(tensor, tensor.data_ptr(), entry.nbytes)
 
 
 def _copy(target: _Target, source: Tensor) -> None:
-    """At once, on the CPU. A dispatched copy of so many small tensors would take three times as long."""
+    """Copy on the CPU. A dispatched copy of many small tensors would take three times as long."""
     if source.is_contiguous() and source.dtype is target.tensor.dtype and source.nbytes == target.nbytes:
         ctypes.memmove(target.address, source.data_ptr(), target.nbytes)
     else:
@@ -118,7 +121,7 @@ def _copy(target: _Target, source: Tensor) -> None:
 
 
 class ShardSource:
-    """State held in any set of complete shard buffers of one step."""
+    """State in any set of complete shard buffers of one step."""
 
     def __init__(self, buffers: Sequence[ShardBuffer]) -> None:
         self._buffers = [(buffer, buffer.header(), buffer.index()) for buffer in buffers]
@@ -128,11 +131,11 @@ class ShardSource:
                 self._holders.setdefault(entry.name, []).append((buffer, entry))
 
     def tensors(self) -> Mapping[str, tuple[torch.dtype, tuple[int, ...]]]:
-        """Type and global shape by canonical name."""
+        """Return canonical name → type and global shape."""
         return {name: (_dtype(held[0][1]), held[0][1].global_shape) for name, held in self._holders.items()}
 
     def extra(self, rank: int, world_size: int) -> Mapping[str, Any]:
-        """Small facts of the same rank, else those of any without its random state."""
+        """Return the small facts of the same rank, or those of any rank without its random state."""
         for _, header, index in self._buffers:
             if (header.rank, header.world_size) == (rank, world_size):
                 return index.extra
@@ -141,23 +144,23 @@ class ShardSource:
         return facts
 
     def read(self, targets: Mapping[str, Tensor]) -> None:
-        """Assemble the local part of every target from the boxes that meet it."""
+        """Assemble the local part of every target from the shards that overlap it."""
         for name, target in targets.items():
             assemble(name, box_of(target), local(target), self._holders[name])
 
 
 def assemble(name: str, box: Box, target: Tensor, holders: Iterable[tuple[ShardBuffer, Entry]]) -> None:
-    """Fill `target`, which is `box` of a global tensor, from shards.
+    """Fill `target`, which is the part `box` of a global tensor, from shards.
 
     Raises:
-        StateError: the shards leave a part of it uncovered.
+        StateError: The shards do not cover all of it.
     """
     seen: set[tuple[tuple[int, int], ...]] = set()
     covered = 0
     for buffer, entry in holders:
         common = intersect(box.offset, box.shape, entry.offset, entry.shape)
         if common is None or common in seen:
-            continue  # a replica of what is filled already
+            continue  # a replica of a part that is already filled
         seen.add(common)
         into = tuple(slice(start - at, stop - at) for (start, stop), at in zip(common, box.offset, strict=True))
         out_of = tuple(slice(start - at, stop - at) for (start, stop), at in zip(common, entry.offset, strict=True))
@@ -165,13 +168,13 @@ def assemble(name: str, box: Box, target: Tensor, holders: Iterable[tuple[ShardB
         target[into].copy_(part)
         covered += part.numel()
     if covered != target.numel():
-        raise StateError(f"the shards at hand cover {covered} of {target.numel()} values of {name!r} on this rank")
+        raise StateError(f"the available shards cover {covered} of {target.numel()} values of {name!r} on this rank")
 
 
 def intersect(
     offset: Sequence[int], shape: Sequence[int], other_offset: Sequence[int], other_shape: Sequence[int]
 ) -> tuple[tuple[int, int], ...] | None:
-    """The common part of two boxes as (start, stop) per dimension, or None."""
+    """Return the intersection of two boxes as (start, stop) per dimension, or None."""
     common = tuple(
         (max(a, b), min(a + m, b + n)) for a, m, b, n in zip(offset, shape, other_offset, other_shape, strict=True)
     )
@@ -181,7 +184,13 @@ def intersect(
 def plan_of(
     tensors: Mapping[str, Tensor], alike: Alike | None = None, compared: ReplicaComparison | None = None
 ) -> BufferLayout:
-    """One entry a tensor: the box of it that this rank holds; what is not sharded, like the ranks `alike`."""
+    """Return the layout with one entry for each tensor: the box that this rank holds.
+
+    Args:
+        tensors: Tensors by canonical name.
+        alike: Ranks with equal copies of unsharded tensors.
+        compared: Selection of the tensors that are compared with other ranks.
+    """
     entries: list[Entry] = []
     for name, tensor in tensors.items():
         box, part = box_of(tensor, alike), local(tensor)
@@ -201,7 +210,7 @@ def plan_of(
 
 
 def tensor_in(buffer: ShardBuffer, entry: Entry) -> Tensor:
-    """The shard of an entry as a tensor over the buffer's memory."""
+    """Return the shard of an entry as a tensor over the memory of the buffer."""
     return _over(buffer.view(entry), entry)
 
 

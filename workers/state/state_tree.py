@@ -1,7 +1,7 @@
-"""State of any kind as plain JSON data with its tensors lifted out, and back.
+"""Convert a nested state into plain JSON data plus named tensors, and back.
 
-What JSON lacks is written as an object of one key that begins with `$`: `{"$tensor": name}`, `{"$tuple": […]}`,
-`{"$items": [[key, value], …]}` for keys that are no strings, and `{"$counter": …}` likewise.
+Objects with one key that starts with `$` encode types that JSON lacks: `{"$tensor": name}`, `{"$tuple": […]}`,
+`{"$items": [[key, value], …]}` for keys that are not strings, and `{"$counter": …}`.
 """
 
 from collections import Counter
@@ -16,29 +16,29 @@ _TENSOR, _TUPLE, _ITEMS, _COUNTER = "$tensor", "$tuple", "$items", "$counter"
 
 
 class StateError(Exception):
-    """A state cannot be kept, or a saved one does not fit what asks for it."""
+    """A state cannot be saved, or a saved state does not match its target."""
 
 
 @dataclass(frozen=True)
 class Lifted:
-    """Plain data, and the tensors it refers to by name."""
+    """Plain data, and the tensors to which it refers by name."""
 
     plain: Any
     tensors: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
 
 
 def lift(value: object, name: str) -> Lifted:
-    """Take a value apart. Tensors are called `name` and the keys that lead to them.
+    """Split a value into plain data and tensors. A tensor is named `name` plus the keys that lead to it.
 
     Raises:
-        StateError: something in it is neither a tensor nor plain data; says where.
+        StateError: A part is neither a tensor nor plain data; the message names its path.
     """
     tensors: dict[str, Tensor] = {}
     return Lifted(_plain(value, name, tensors), tensors)
 
 
 def put_back(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """What `lift` took apart, with these tensors in place."""
+    """Rebuild a value that `lift` has split, with these tensors."""
     if isinstance(plain, list):
         return [put_back(item, tensors) for item in cast(list[Any], plain)]
     if not isinstance(plain, dict):
@@ -58,7 +58,7 @@ def put_back(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A tensor that plain data refers to."""
+    """Reference to a tensor in plain data."""
 
     name: str
     device_type: str
@@ -66,7 +66,7 @@ class Leaf:
 
 
 def leaves(plain: Any) -> list[Leaf]:
-    """Every tensor that plain data refers to."""
+    """Return every tensor reference in plain data."""
     if isinstance(plain, list):
         return [leaf for item in cast(list[Any], plain) for leaf in leaves(item)]
     if not isinstance(plain, dict):
@@ -91,8 +91,9 @@ def _plain(value: object, at: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, Mapping):
         return _mapping(cast(Mapping[Any, Any], value), at, tensors)
     raise StateError(
-        f"{at} is a {type(value).__module__}.{type(value).__qualname__}, which cannot be kept: a state holds tensors, "
-        "numbers, strings, None, and lists, tuples and dicts of them; leave it out of state_dict() or convert it there"
+        f"{at} is a {type(value).__module__}.{type(value).__qualname__}, which cannot be saved: a state may contain "
+        "tensors, numbers, strings, None, and lists, tuples and dicts of them; leave it out of state_dict() or "
+        "convert it there"
     )
 
 

@@ -1,13 +1,13 @@
-"""What training code tracks, seen as tensors by canonical name plus small facts.
+"""State of the objects that training code tracks: tensors by canonical name, plus small facts.
 
-    layers.0.weight               parameter of the module tracked as `model`
-    NAME.layers.0.weight          of a module tracked by another name
-    buffer.…                      persistent buffer of either
-    optim.PARAMETER.exp_avg       state of the optimizer tracked as `optimizer`
-    optim:NAME.PARAMETER.exp_avg  of an optimizer tracked by another name
-    state:NAME.KEY…               tensor in the state_dict() of anything else
+- `layers.0.weight`: parameter of the module tracked as `model`.
+- `NAME.layers.0.weight`: parameter of a module tracked by another name.
+- `buffer.…`: persistent buffer of either module.
+- `optim.PARAMETER.exp_avg`: state of the optimizer tracked as `optimizer`.
+- `optim:NAME.PARAMETER.exp_avg`: state of an optimizer tracked by another name.
+- `state:NAME.KEY…`: tensor in the state_dict() of any other object.
 
-Everything else is a small fact, plain JSON data.
+All other state is a small fact: plain JSON data.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,26 +32,26 @@ _Saved = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]
 
 @runtime_checkable
 class Stateful(Protocol):
-    """Anything else that must survive: a schedule, a scaler, averaged weights, a metric."""
+    """Any other object that must survive: a schedule, a scaler, averaged weights, a metric."""
 
     def state_dict(self) -> Any:
-        """The state: tensors and plain data."""
+        """Return the state: tensors and plain data."""
         ...
 
     def load_state_dict(self, state: Any, /) -> object:
-        """Take the state back."""
+        """Restore the state."""
         ...
 
 
 @runtime_checkable
 class _Sharding(Protocol):
-    """An optimizer whose state may be sharded otherwise than its parameters."""
+    """Optimizer whose state may be sharded differently from its parameters."""
 
     def state_like(self, parameter: Tensor, dtype: torch.dtype | None = None) -> Tensor: ...
 
 
 class TrainingState:
-    """Modules, optimizers and other stateful things by the names they were tracked under."""
+    """Modules, optimizers and other stateful objects, by the names under which they are tracked."""
 
     def __init__(
         self,
@@ -62,15 +62,15 @@ class TrainingState:
         is_stage: bool = False,
     ) -> None:
         self.alike = alike
-        """Ranks that hold alike what is not sharded; all, if None."""
+        """Ranks with equal copies of unsharded tensors; all ranks if None."""
         self._device = device
         self._is_stage = is_stage
-        """The saved state has parameters of other pipeline stages."""
+        """True if the saved state also has parameters of other pipeline stages."""
         self._optimizers = {name: thing for name, thing in things.items() if isinstance(thing, Optimizer)}
         self._stateful: dict[str, Stateful] = {}
         self._buffers: dict[str, Tensor] = {}
         self.parameters: dict[str, nn.Parameter] = {}
-        """Parameters of all modules by canonical name, each once."""
+        """Parameters of all modules by canonical name, without repetitions."""
         for name, thing in things.items():
             if isinstance(thing, nn.Module):
                 self._add_module(name, thing)
@@ -79,38 +79,41 @@ class TrainingState:
                     self._stateful[name] = thing
             else:
                 raise StateError(
-                    f"{name!r} is a {type(thing).__qualname__} without state_dict() and load_state_dict(): it cannot "
-                    "be tracked"
+                    f"{name!r} is a {type(thing).__qualname__} without state_dict() and load_state_dict(), "
+                    "so it cannot be tracked"
                 )
         self._names = {id(parameter): name for name, parameter in self.parameters.items()}
         for name, optimizer in self._optimizers.items():
             self._check_parameters(name, optimizer)
 
     def check(self) -> None:
-        """Find out now, and not at the first snapshot, that something cannot be kept.
+        """Check before the first snapshot that the whole state can be saved.
 
         Raises:
-            StateError: naming the thing and the key.
+            StateError: A part cannot be saved; the message names the object and the key.
         """
         self._lifted()
         self._groups()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Every tensor of the state. Optimizer state is there once the first step made it."""
+        """Return every tensor of the state. Optimizer state exists after the first step."""
         found = self._first_tensors()
         for name, optimizer in self._optimizers.items():
             for key, parameter, value in _entries(optimizer):
                 if isinstance(value, Tensor):
                     full = f"{_prefix(name)}{self._names[id(parameter)]}.{key}"
                     if isinstance(value, DTensor) and value.shape != parameter.shape:
-                        raise StateError(f"{full} is sharded and not shaped like its parameter: it cannot be kept")
+                        raise StateError(
+                            f"{full} is sharded but does not have the shape of its parameter, so it cannot be saved"
+                        )
                     found[full] = value
         return found
 
     def buffer_bytes(self) -> int:
-        """Memory of one snapshot buffer, the same before the first step and after a restore.
+        """Return the memory of one snapshot buffer, equal before the first step and after a restore.
 
-        Two moments for every parameter stand for optimizer state that is not there yet; a buffer grows if need be.
+        The estimate counts two moments for each parameter for optimizer state that does not exist yet. A buffer grows
+        if necessary.
         """
         first = self._first_tensors()
         plan = plan_of(first)
@@ -119,7 +122,7 @@ class TrainingState:
         return plan.buffer_bytes + moments
 
     def facts(self, step: int) -> dict[str, Any]:
-        """What is not a tensor. `samples_digest` is repeated where a manifest looks for it."""
+        """Return the state other than tensors. It repeats `samples_digest` at the top level for the manifest."""
         stateful = {name: lifted.plain for name, lifted in self._lifted().items()}
         groups = self._groups()
         states = [cast(dict[str, Any], state) for state in stateful.values() if isinstance(state, dict)]
@@ -135,10 +138,10 @@ class TrainingState:
         }
 
     def restore(self, source: Source, rank: int, world_size: int) -> None:
-        """Take everything from a source; random state last, because building the rest may draw from it.
+        """Restore everything from a source; the random state comes last, because the rest may draw from it.
 
         Raises:
-            StateError: the source lacks a tensor or holds one of another shape.
+            StateError: The source lacks a tensor, or a shape differs.
         """
         facts = source.extra(rank, world_size)
         saved = source.tensors()
@@ -167,7 +170,7 @@ class TrainingState:
 
     def _add_module(self, name: str, module: nn.Module) -> None:
         if name in _NOT_FOR_MODULES:
-            raise StateError(f"a module cannot be tracked as {name!r}: saved tensors of other kinds begin so")
+            raise StateError(f"a module cannot be tracked as {name!r}: this prefix is reserved for other saved tensors")
         prefix = "" if name == _MAIN_MODULE else f"{name}."
         known = {id(parameter) for parameter in self.parameters.values()}
         for own, parameter in parameters_of(module):
@@ -180,7 +183,7 @@ class TrainingState:
 
     def _refuse_twice(self, name: str, known: Mapping[str, Tensor]) -> None:
         if name in known:
-            raise StateError(f"two tracked modules have a {name!r}; track one of them under another name")
+            raise StateError(f"two tracked modules have a tensor {name!r}; track one of them under another name")
 
     def _check_parameters(self, name: str, optimizer: Optimizer) -> None:
         for number, group in enumerate(optimizer.param_groups):
@@ -188,12 +191,12 @@ class TrainingState:
                 if id(parameter) not in self._names:
                     raise StateError(
                         f"{name!r} updates a parameter of shape {tuple(parameter.shape)} (group {number}) that no "
-                        "tracked module has: track its module too, and make the optimizer after wrapping the module"
+                        "tracked module has: track its module too, and create the optimizer after wrapping the module"
                     )
 
     def _first_tensors(self) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {**self.parameters}
-        # A forward changes buffers and metrics while the copy may still go on, which waits for no more than optimizers.
+        # A forward pass changes buffers and metrics while the copy may still run: only optimizers wait for the copy.
         changing = {**self._buffers, **{k: v for lifted in self._lifted().values() for k, v in lifted.tensors.items()}}
         for name, tensor in changing.items():
             found[name] = tensor.detach().clone() if tensor.is_cuda else tensor
@@ -212,7 +215,7 @@ class TrainingState:
                     for key, value in group.items()
                     if key != "params"
                 }
-                lift(plain, f"{name}.param_groups.{number}")  # says what JSON cannot hold
+                lift(plain, f"{name}.param_groups.{number}")  # raises for values that JSON cannot represent
                 found[name].append(plain)
         return found
 
@@ -221,8 +224,8 @@ class TrainingState:
             groups = saved.get(name, ())
             if len(groups) != len(optimizer.param_groups):
                 raise StateError(
-                    f"the saved state has {len(groups)} parameter groups of {name!r}, which has "
-                    f"{len(optimizer.param_groups)} here"
+                    f"the saved state has {len(groups)} parameter groups of {name!r}, but the optimizer "
+                    f"has {len(optimizer.param_groups)}"
                 )
             for group, values in zip(optimizer.param_groups, groups, strict=True):
                 for key, value in values.items():
@@ -232,7 +235,7 @@ class TrainingState:
                         group[key] = tuple(cast(list[Any], value)) if isinstance(value, list) else value
 
     def _optimizer_facts(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """State of optimizers that is no tensor, such as a counter, by optimizer and parameter."""
+        """Return optimizer state other than tensors, such as a counter, by optimizer and parameter."""
         found: dict[str, dict[str, dict[str, Any]]] = {}
         for name, optimizer in self._optimizers.items():
             for key, parameter, value in _entries(optimizer):
@@ -241,7 +244,9 @@ class TrainingState:
                 owner = self._names[id(parameter)]
                 lifted = lift(value, f"{_prefix(name)}{owner}.{key}")
                 if lifted.tensors:
-                    raise StateError(f"{next(iter(lifted.tensors))} is a tensor in a list or dict: it cannot be kept")
+                    raise StateError(
+                        f"{next(iter(lifted.tensors))} is a tensor inside a list or dict, so it cannot be saved"
+                    )
                 found.setdefault(name, {}).setdefault(owner, {})[key] = lifted.plain
         return found
 
@@ -255,9 +260,9 @@ class TrainingState:
                     continue
                 owner = next((known for known in by_length if name.startswith(f"{prefix}{known}.")), None)
                 if owner is None and self._is_stage:
-                    continue  # of another pipeline stage
+                    continue  # belongs to another pipeline stage
                 if owner is None:
-                    raise StateError(f"the saved state has {name!r} of a parameter this model does not have")
+                    raise StateError(f"the saved state has {name!r} of a parameter that this model does not have")
                 parameter = self.parameters[owner]
                 like_parameter = shape == tuple(parameter.shape) and len(shape) > 0
                 value = (
@@ -272,9 +277,11 @@ class TrainingState:
     def _stateful_targets(self, saved: _Saved, plain: Mapping[str, Any]) -> dict[str, Tensor]:
         targets: dict[str, Tensor] = {}
         for name, item in self._stateful.items():
-            wanted = leaves(plain[name])
-            now = lift(item.state_dict(), f"{STATE}{name}").tensors if any(leaf.sharded for leaf in wanted) else {}
-            for leaf in wanted:
+            saved_leaves = leaves(plain[name])
+            now = (
+                lift(item.state_dict(), f"{STATE}{name}").tensors if any(leaf.sharded for leaf in saved_leaves) else {}
+            )
+            for leaf in saved_leaves:
                 if leaf.name not in saved:
                     raise StateError(f"the saved state has no {leaf.name!r}: it is damaged")
                 targets[leaf.name] = self._target(leaf, *saved[leaf.name], now.get(leaf.name))
@@ -287,14 +294,14 @@ class TrainingState:
         if not isinstance(now, DTensor) or tuple(now.shape) != shape:
             raise StateError(
                 f"{leaf.name!r} was saved as a sharded tensor of shape {shape}, but here it is "
-                f"{'not there' if now is None else f'of shape {tuple(now.shape)}'}: make it before the first step"
+                f"{'missing' if now is None else f'of shape {tuple(now.shape)}'}: create it before the first step"
             )
         return zeros_like(now, dtype)
 
     def _scalar_device(self, optimizer: Optimizer) -> torch.device:
-        # Step counters live beside the parameters for fused and capturable optimizers, else on the host.
-        beside = any(group.get("fused") or group.get("capturable") for group in optimizer.param_groups)
-        return self._device if beside else torch.device("cpu")
+        # Step counters live on the device of the parameters for fused and capturable optimizers, otherwise on the host.
+        on_device = any(group.get("fused") or group.get("capturable") for group in optimizer.param_groups)
+        return self._device if on_device else torch.device("cpu")
 
 
 def _like(optimizer: Optimizer, parameter: Tensor, dtype: torch.dtype) -> Tensor:
@@ -306,6 +313,6 @@ def _prefix(optimizer_name: str) -> str:
 
 
 def _entries(optimizer: Optimizer) -> list[tuple[str, nn.Parameter, Any]]:
-    """Key, parameter and value of everything an optimizer remembers."""
+    """Return key, parameter and value of all state of an optimizer."""
     state = cast(Mapping[nn.Parameter, Mapping[str, Any]], optimizer.state)
     return [(key, parameter, value) for parameter, own in state.items() for key, value in own.items()]

@@ -20,14 +20,14 @@ def test_the_oldest_goes_first() -> None:
     assert buffer_to_write([complete(4), complete(5), complete(3)], 1) == 2
 
 
-def test_memory_is_taken_only_when_nothing_else_can_be_given_up() -> None:
+def test_an_unused_buffer_is_the_last_choice_before_the_newest() -> None:
     assert buffer_to_write([complete(4), EMPTY, complete(3)], 0) == 2
     assert buffer_to_write([complete(4), EMPTY, complete(3, pinned=True)], 0) == 1
-    assert buffer_to_write([complete(4), EMPTY, EMPTY], -1) == 1, "the newest is kept all the same"
+    assert buffer_to_write([complete(4), EMPTY, EMPTY], -1) == 1, "the newest is never overwritten"
 
 
 def test_without_pins_two_buffers_are_in_use() -> None:
-    """As a rank rotates: what it wrote last is protected when it writes the next."""
+    """Rotate as a rank does: its last snapshot is protected while it writes the next."""
     headers, protected = [EMPTY] * 5, -1
     for step in range(1, 20):
         number = buffer_to_write(headers, protected)
@@ -46,7 +46,7 @@ def test_protected_and_pinned_sets_are_left_alone() -> None:
         buffer_to_write([complete(1), complete(2, pinned=True), complete(3, pinned=True)], 0)
 
 
-def test_there_is_always_room_for_one_pin_one_protected_and_one_to_write() -> None:
+def test_three_buffers_suffice_for_a_pinned_a_protected_and_a_new_one() -> None:
     for protected, pinned in itertools.product(range(3), range(3)):
         headers = [complete(step, pinned=step == pinned) for step in range(3)]
         assert buffer_to_write(headers, protected) not in (protected, pinned)

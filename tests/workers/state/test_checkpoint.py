@@ -18,7 +18,7 @@ FINISH = "regroup.workers.state.checkpoint:write_metadata"
 
 
 def save(agent: Any, memory: str, world_size: int, step: int, directory: Path) -> Path:
-    """What the agents of two nodes and the supervisor do with a pinned set."""
+    """Save a pinned snapshot as the agents of two nodes and the supervisor do."""
     directory.mkdir()
     state = {"source": "memory", "step": step, "generation": 1}
     nodes = [ranks for ranks in (list(range(world_size // 2)), list(range(world_size // 2, world_size))) if ranks]
@@ -43,7 +43,7 @@ def save(agent: Any, memory: str, world_size: int, step: int, directory: Path) -
 
 
 @pytest.mark.parametrize(("kind", "before", "after"), [("fsdp", 4, 2), ("fsdp", 2, 3), ("ddp", 2, 1)])
-def test_a_run_goes_on_from_a_checkpoint_on_another_layout(
+def test_a_run_continues_from_a_checkpoint_on_another_layout(
     agent: Any, config: Config, tmp_path: Path, kind: str, before: int, after: int
 ) -> None:
     config["training"]["precision"] = "fp64"
@@ -66,7 +66,7 @@ def test_a_run_goes_on_from_a_checkpoint_on_another_layout(
     assert resumed.result["samples"] == whole.result["samples"]
 
 
-def test_on_the_same_layout_it_goes_on_bitwise(agent: Any, config: Config, tmp_path: Path) -> None:
+def test_on_the_same_layout_a_run_continues_bitwise(agent: Any, config: Config, tmp_path: Path) -> None:
     whole = agent.run(config, 2, "checkpoint-same")
     directory = save(agent, "checkpoint-same", 2, 3, tmp_path / "checkpoint")
     resumed = agent.run(
@@ -101,7 +101,7 @@ def test_a_torn_or_foreign_buffer_is_not_saved(agent: Any, config: Config, tmp_p
     agent.run(config, 2, "checkpoint-foreign")
     state = {"source": "memory", "step": 4, "generation": 1}
     args = {"directory": str(tmp_path), "shards": [{"rank": 1}]}
-    with pytest.raises(RuntimeError, match="buffer of rank 1 holds no whole set"):
+    with pytest.raises(RuntimeError, match="buffer of rank 1 holds no complete snapshot"):
         agent.task(SAVE, args, memory="checkpoint-foreign", ranks=[0], restore=state)
 
 
@@ -132,4 +132,4 @@ def test_parameters_are_exported_as_safetensors(
     assert "__1_0.distcp is damaged" in capsys.readouterr().err
     (directory / "manifest.json").unlink()
     assert main() == 1
-    assert "no finished checkpoint" in capsys.readouterr().err
+    assert "not a finished checkpoint" in capsys.readouterr().err

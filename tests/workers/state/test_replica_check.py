@@ -1,4 +1,4 @@
-"""Who holds what alike on any layout, and who is the odd one out."""
+"""Replicas on any layout, and the rank whose copy differs."""
 
 from collections.abc import Iterator, Mapping
 
@@ -76,7 +76,7 @@ def join(world_size: int, determinism: str, **config: object) -> Join:
     )  # fmt: skip
 
 
-def test_on_devices_whose_last_bits_may_differ_only_what_one_sum_made_alike_is_compared() -> None:
+def test_nondeterministic_devices_compare_only_results_of_one_collective() -> None:
     on = {"verify_replicas": True}
     cuda, cpu = torch.device("cuda"), torch.device("cpu")
     assert compared_by(join(2, "default", **on), cpu) == ReplicaComparison(0, Alike(0, 2), None)
@@ -103,16 +103,15 @@ def test_the_majority_is_right_where_there_is_one(
     assert find_odd(held) == odd
 
 
-def test_the_error_names_who_and_what_or_says_that_nothing_tells() -> None:
+def test_the_error_names_ranks_and_tensors_or_the_missing_majority() -> None:
     error = error_of(7, ReplicaOutlier((1,), (0, 1, 2), ("x",)), [f"layer.{number}" for number in range(7)])
     assert str(error) == (
-        "after step 7, rank 1 had other values than the rest of 7 tensors that ranks 0, 1 and 2 hold alike "
-        "(layer.0, layer.1, layer.2, layer.3, layer.4, …)"
+        "after step 7, rank 1 had values that differ from the other ranks in 7 tensors that must be equal on "
+        "ranks 0, 1 and 2 (layer.0, layer.1, layer.2, layer.3, layer.4, …)"
     )
     assert error.details["odd_ranks"] == [1] and error.details["is_certain"] and len(error.details["tensors"]) == 7
     pair = error_of(7, ReplicaOutlier((0, 1), (0, 1), ("x",)), ["w"])
-    assert "which of them is wrong cannot be told" in str(pair) and "1 tensor that ranks 0 and 1 hold alike" in str(
-        pair
-    )
+    assert "no majority shows which rank is wrong" in str(pair)
+    assert "1 tensor that must be equal on ranks 0 and 1" in str(pair)
     assert not pair.details["is_certain"]
     assert classify(pair) is ErrorClass.CORRUPTION

@@ -151,7 +151,7 @@ def test_the_size_asked_for_is_enough(fd: int) -> None:
     assert os.fstat(fd).st_size <= PLAN.buffer_bytes
 
 
-def test_no_room_is_an_error_and_not_a_signal() -> None:
+def test_missing_memory_is_an_error_and_not_a_signal() -> None:
     child = os.fork()
     if child == 0:
         code = 1

@@ -1,4 +1,4 @@
-"""Any set of shards that covers a tensor gives back any box of it."""
+"""Any set of shards that covers a tensor restores any box of it."""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ from regroup.workers.state.state_tree import StateError
 
 
 def shards_of(whole: torch.Tensor, cuts: list[int]) -> list[tuple[ShardBuffer, Entry]]:
-    """The tensor cut along its first dimension, each part in a buffer of its own."""
+    """Cut the tensor along its first dimension and store each part in a buffer."""
     edges = [0, *sorted(min(cut, whole.shape[0]) for cut in cuts), whole.shape[0]]
     held: list[tuple[ShardBuffer, Entry]] = []
     for start, stop in itertools.pairwise(edges):

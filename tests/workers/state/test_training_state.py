@@ -1,4 +1,4 @@
-"""What training code tracks comes back as it was, whatever it is; what cannot be kept is refused by name."""
+"""Tracked objects are restored exactly, and state that cannot be saved is refused by name."""
 
 import collections
 import os
@@ -151,7 +151,7 @@ class Metric:
 
 
 def many_things(seed: int) -> dict[str, Any]:
-    """As in a program with averaged weights, two optimizers that share no parameter, schedules and a scaler."""
+    """Build averaged weights, two optimizers that share no parameter, schedules and a scaler."""
     torch.manual_seed(seed)
     model, critic = nn.Linear(3, 2), nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
@@ -186,7 +186,7 @@ def update(things: dict[str, Any]) -> None:
     metric["seen"][3] += 1
 
 
-def test_many_things_come_back_whole_and_go_on_alike() -> None:
+def test_many_objects_are_restored_and_continue_equally() -> None:
     things = many_things(1)
     for _ in range(3):
         update(things)
@@ -224,7 +224,7 @@ def test_a_state_of_one_model_has_the_names_it_always_had() -> None:
     assert "buffer.1.running_var" in state.tensors()
     assert facts["stateful"] == {"counter": {"value": 0}}
     assert facts["groups"][0]["momentum"] == 0.9
-    # What an older version wrote lacks these.
+    # The state of an older version lacks these.
     old = {key: value for key, value in facts.items() if key not in ("groups_of", "optimizer_facts")}
     buffer = saved(state, 1)
 
@@ -248,11 +248,11 @@ def test_a_state_of_one_model_has_the_names_it_always_had() -> None:
         (lambda: {"optimizer": torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=1)}, r"'optimizer' updates .*\(1, 3\)"),
         (
             lambda: {"model": nn.ModuleDict({"ema": nn.Linear(1, 1)}), "ema": nn.Linear(1, 1)},
-            r"two tracked modules have a 'ema\.weight'",
+            r"two tracked modules have a tensor 'ema\.weight'",
         ),
     ],
 )
-def test_what_cannot_be_kept_is_named(things: Any, error: str) -> None:
+def test_state_that_cannot_be_saved_is_named(things: Any, error: str) -> None:
     with pytest.raises(StateError, match=error):
         TrainingState(things(), CPU).check()
 
@@ -263,7 +263,7 @@ def test_a_parameter_that_two_modules_share_is_kept_once() -> None:
     assert sorted(state.tensors()) == ["0.bias", "0.weight", "1.bias", "1.weight"]
 
 
-def test_optimizers_that_count_in_numbers_go_on_counting() -> None:
+def test_step_counters_that_are_plain_numbers_are_restored() -> None:
     model = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     optimizer.state[model.weight]["count"] = 5
@@ -273,7 +273,7 @@ def test_optimizers_that_count_in_numbers_go_on_counting() -> None:
     TrainingState({"model": other, "optimizer": other_optimizer}, CPU).restore(ShardSource([buffer]), 0, 1)
     assert other_optimizer.state[other.weight] == {"count": 5}
     two_groups = torch.optim.SGD([{"params": [other.weight]}, {"params": [other.bias]}], lr=0.1)
-    with pytest.raises(StateError, match="1 parameter groups of 'optimizer', which has 2 here"):
+    with pytest.raises(StateError, match="1 parameter groups of 'optimizer', but the optimizer has 2"):
         TrainingState({"model": other, "optimizer": two_groups}, CPU).restore(ShardSource([buffer]), 0, 1)
 
 
