@@ -1,4 +1,4 @@
-"""What the operator of a control plane sets, from flags or `REGROUP_*` environment variables."""
+"""Settings of a control plane, read from flags or `REGROUP_*` environment variables."""
 
 import ipaddress
 from pathlib import Path
@@ -14,123 +14,132 @@ _MIB = 2**20
 
 
 class Settings(BaseSettings):
-    """One control plane. Every field is also an environment variable: `REGROUP_PORT=8500`."""
+    """Settings of one control plane. Each field is also an environment variable, for example `REGROUP_PORT=8500`."""
 
     model_config = SettingsConfigDict(env_prefix="REGROUP_", frozen=True, extra="forbid")
 
     state_dir: Path = Path("~/.regroup")
-    """Database, token, records of what was started, default storage. Private to the user."""
+    """Folder of the database, the token, the process records and the default storage. Private to the user."""
     host: str = "127.0.0.1"
+    """Address to listen on. Loopback only."""
     port: int = Field(8500, ge=0, le=65535)
-    """0 takes a free one."""
+    """Port to listen on; 0 selects a free port."""
     database_url: str = ""
-    """`postgresql://…`, or `sqlite:///…`; a file in `state_dir` if empty."""
+    """Database: `postgresql://…` or `sqlite:///…`. Default: a file in `state_dir`."""
     storage_uri: str = ""
-    """Where jobs without a `storage_uri` of their own keep theirs; a folder in `state_dir` if empty."""
+    """Durable storage of jobs whose spec has no `storage_uri`. Default: a folder in `state_dir`."""
     blob_uri: str = ""
-    """Where archives of code are kept, for every node to read; a folder in `state_dir` if empty."""
+    """Storage of code archives, readable by every node. Default: a folder in `state_dir`."""
     upload_limit_bytes: int = Field(200 * _MIB, ge=1)
-    """Largest archive of code that is taken."""
-    blobs_kept_s: float = Field(30 * 86400.0, gt=0)
-    """An archive that no job used for so long is removed."""
+    """Maximum size of a code archive."""
+    blob_retention_s: float = Field(30 * 86400.0, gt=0)
+    """Time after its last use at which a code archive is removed."""
     allow_faults: bool = False
-    """Honour `faults` and `blind_to` of a spec."""
+    """Accept specs with `faults` or `blind_to`."""
 
     ray_address: str = ""
-    """`host:port` of a Ray cluster to join; a local one is started if empty."""
+    """Ray cluster to join, as `host:port`. Default: start a local Ray cluster."""
     local_nodes: int = Field(1, ge=0, le=64)
-    """Ray nodes for training that a local Ray starts beside its head."""
+    """Number of training nodes of a local Ray cluster, in addition to its head."""
     slots_per_node: int = Field(2, ge=1)
-    """CPU ranks that fit on each local node."""
+    """Number of CPU ranks that fit on each local node."""
     local_gpus_per_node: int | None = Field(None, ge=0)
-    """CUDA devices of each local node; the machine's, dealt evenly, if absent. More than it has are make-believe."""
+    """Number of CUDA devices of each local node. Default: the machine's devices, divided evenly. With a larger number
+    Ray schedules devices that do not exist."""
     object_store_bytes: int = Field(100 * _MIB, ge=80 * _MIB)
-    """Ray's object store, per local node. Training does not use it."""
+    """Size of Ray's object store on each local node. Training does not use the object store."""
 
     topology_labels: dict[str, str] = {}
-    """Level → label of a Ray node that names its domain of it, where that is not the usual one: levels are `zone`,
-    `block`, `rack` and `gpu_domain`."""
+    """Ray node label that names a node's domain, by level (`zone`, `block`, `rack`, `gpu_domain`). Default: the label
+    that is usual for the level."""
     topology_file: Path | None = None
-    """Slurm's `topology.conf` or `topology.yaml`, for what labels do not say; read again when it changes."""
+    """Slurm `topology.conf` or `topology.yaml` for levels without labels. The server reads the file again when it
+    changes."""
 
     standby: bool = True
-    """Keep an agent in waiting, with torch imported, where there is room: a job starts in a third of the time."""
+    """Run a standby agent, with torch imported, on each node with free capacity. Jobs then start in a third of the
+    time."""
 
     preflight: bool = True
-    """Check a node before a job's first ranks there: devices compute right, there is room, others are reached."""
+    """Check a node before a job's first ranks start there: device results, free memory and disk, connectivity."""
 
     autoscale: bool = False
-    """Ask Ray's autoscaler for nodes while jobs wait for devices."""
+    """Request nodes from Ray's autoscaler while jobs wait for devices."""
     autoscale_after_s: float = Field(30.0, ge=0)
-    """A job that has waited for less may yet find room by itself."""
+    """Time that a job must have waited before the server requests nodes for it."""
 
     ifname: str | None = None
-    """Network interface of ranks, e.g. `eth0`; found from the node's address if absent."""
+    """Network interface of ranks, for example `eth0`. Default: the interface of the node's address."""
     port_range: str | None = Field(None, pattern=r"^\d+-\d+$")
-    """Ports that ranks, stores and supervisors (datagrams) listen on, e.g. `20000-29999`; any free ones if absent."""
+    """Ports on which ranks, stores and supervisors (datagrams) listen, for example `20000-29999`. Default: any free
+    port."""
 
     gang_timeout_s: float = Field(60.0, gt=0)
-    """All reservations of a job, and the supervisor's first word, are there within this, or all are given back."""
-    spare_wait_s: float = Field(30.0, gt=0)
-    """A job that lost a node holds the others for so long while none can take its place; then it queues again."""
-    node_half_life_s: float = Field(3600.0, gt=0)
-    """Time of use in which what happened to a node comes to count half as much."""
+    """Time within which all reservations of a job and its supervisor must be ready. Otherwise the server releases all
+    of them."""
+    replacement_wait_s: float = Field(30.0, gt=0)
+    """Time for which a job that lost a node keeps its other nodes while no replacement is available. Then the job
+    returns to the queue."""
+    node_event_half_life_s: float = Field(3600.0, gt=0)
+    """Time of use after which a past failure of a node counts half as much."""
     quarantine_s: float = Field(600.0, ge=0)
-    """A node that fails again and again gets no ranks for so long, twice as long the next time; 0: never by itself."""
+    """Duration of the first quarantine of a node that fails repeatedly; each further quarantine is twice as long. 0
+    disables automatic quarantine."""
     ageing_s: float = Field(6 * 3600.0, gt=0)
-    """A job that waits rises by one class of priority in each such time."""
-    least_run_s: float = Field(600.0, ge=0)
-    """A job that was given devices is not asked to make room for others before."""
-    low_use: float = Field(0.05, ge=0, lt=1)
-    """A job that makes use of less than this share of its devices is told of; 0: none is."""
-    low_use_after_s: float = Field(1800.0, gt=0)
-    """Measured over so long."""
-    low_use_suspend_s: float | None = Field(None, ge=0)
-    """One that goes on so for this long is suspended, if its `preemptibility` is `full`; never if absent."""
+    """Waiting time after which a queued job rises by one priority class."""
+    min_run_s: float = Field(600.0, ge=0)
+    """Time after it gets devices during which a job is not preempted."""
+    low_utilization_threshold: float = Field(0.05, ge=0, lt=1)
+    """Utilization of its devices below which a job is reported; 0 disables the report."""
+    low_utilization_window_s: float = Field(1800.0, gt=0)
+    """Time over which the utilization is measured."""
+    low_utilization_suspend_s: float | None = Field(None, ge=0)
+    """Time after the report at which a job is suspended if its `preemptibility` is `full`. Default: never."""
     supervisor_silence_s: float = Field(60.0, gt=0)
-    """A supervisor silent for so long is shown as a condition of its job; training goes on meanwhile."""
+    """Time without a reply from a supervisor after which its job shows a condition. Training continues."""
     sync_wait_s: float = Field(10.0, gt=0)
-    """How long a supervisor may hold a long poll without news; intents cut it short."""
+    """Maximum duration of a long poll of a supervisor without events. New intents end the poll at once."""
     lease_s: float = Field(15.0, gt=1)
-    """How long a leader leads without renewing."""
-    reap_every_s: float = Field(30.0, gt=0)
+    """Time after which the leader's lease expires unless renewed."""
+    reap_interval_s: float = Field(30.0, gt=0)
     """Time between searches for actors and reservations that no live job owns."""
 
     @field_validator("topology_labels")
     @classmethod
-    def _known_levels(cls, value: dict[str, str]) -> dict[str, str]:
-        known = [level.value for level in DOMAIN_LEVELS]
-        if unknown := sorted(value.keys() - set(known)):
-            raise ValueError(f"topology_labels: {unknown[0]!r} is no level; levels are {', '.join(known)}")
+    def _check_levels(cls, value: dict[str, str]) -> dict[str, str]:
+        levels = [level.value for level in DOMAIN_LEVELS]
+        if unknown := sorted(value.keys() - set(levels)):
+            raise ValueError(f"topology_labels: unknown level {unknown[0]!r}; expected one of {', '.join(levels)}")
         return value
 
     @field_validator("state_dir")
     @classmethod
-    def _absolute(cls, value: Path) -> Path:
+    def _make_absolute(cls, value: Path) -> Path:
         return value.expanduser().absolute()
 
     @field_validator("host")
     @classmethod
-    def _loopback_only(cls, value: str) -> str:
+    def _check_loopback(cls, value: str) -> str:
         if value != "localhost" and not _is_loopback(value):
             raise ValueError(
-                f"host {value!r} is not a loopback address: the API has no access control yet, and whoever reaches it "
-                "runs code here; say 127.0.0.1 and reach it through an SSH tunnel or a proxy that authenticates"
+                f"host {value!r} is not a loopback address: the API has no access control yet, and every client that "
+                "reaches it can run code on this machine; use 127.0.0.1, and connect through an SSH tunnel or an "
+                "authenticating proxy"
             )
         return value
 
     @field_validator("blob_uri")
     @classmethod
-    def _the_same_everywhere(cls, value: str) -> str:
+    def _check_absolute_uri(cls, value: str) -> str:
         if value and not urlsplit(value).scheme and not value.startswith("/"):
             raise ValueError(
-                f"blob_uri {value!r} is relative, which means another folder on every node; "
-                "give an absolute path or a URI such as s3://bucket/blobs"
+                f"blob_uri {value!r} is a relative path, which resolves differently on every node; "
+                "use an absolute path or a URI such as s3://bucket/blobs"
             )
         return value
 
     @model_validator(mode="after")
-    def _defaults_in_state_dir(self) -> Self:
+    def _fill_defaults(self) -> Self:
         if not self.database_url:
             object.__setattr__(self, "database_url", f"sqlite:///{self.state_dir / 'regroup.db'}")
         if not self.storage_uri:
@@ -141,11 +150,11 @@ class Settings(BaseSettings):
 
     @property
     def ray_token_path(self) -> Path:
-        """Token of the local Ray, readable by the user alone."""
+        """Token file of the local Ray cluster, readable by the user only."""
         return self.state_dir / "ray.token"
 
     def prepare_state_dir(self) -> None:
-        """Make it, closed to others."""
+        """Create the state directory with permissions for the user only."""
         self.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 

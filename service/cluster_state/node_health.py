@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 
 def rule_of(settings: Settings) -> Rule:
     """How soon this control plane forgets."""
-    return Rule(settings.node_half_life_s, settings.quarantine_s)
+    return Rule(settings.node_event_half_life_s, settings.quarantine_s)
 
 
 class NodeHealth:

@@ -57,7 +57,7 @@ class Specs:
 def rule_of(settings: Settings) -> Rule:
     """How this control plane runs its queue."""
     # What is busy now may be free in a second, and to grow takes a minute's quiet: jobs wait for the size they want.
-    return Rule(settings.ageing_s, settings.least_run_s, can_resize=True, begins_small=False)
+    return Rule(settings.ageing_s, settings.min_run_s, can_resize=True, begins_small=False)
 
 
 def quotas_of(projects: Iterable[ProjectRow]) -> dict[str, Quota]:

@@ -142,7 +142,7 @@ class Controller:
                 await self._place(leading, tasks, queue)
             if self._settings.autoscale:
                 await self._asking.ask(self._ordering.request if queue else NodeRequest())
-            if time.monotonic() - self._reaped_s > self._settings.reap_every_s:
+            if time.monotonic() - self._reaped_s > self._settings.reap_interval_s:
                 await self._reap(leading)
                 self._reaped_s = time.monotonic()
             self._keep_warm(leading, tasks, await self._store.live_jobs())

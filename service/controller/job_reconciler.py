@@ -204,7 +204,7 @@ async def _follow(leading: Leading, job_id: str) -> None:
     """Long-poll the supervisor and store what it says, until the job holds nothing."""
     heard_s = accounted_s = time.monotonic()
     parts = (leading.lease, leading.store, leading.cluster, leading.health)
-    replacing = ReplacementReconciler(*parts, leading.settings.spare_wait_s)
+    replacing = ReplacementReconciler(*parts, leading.settings.replacement_wait_s)
     resizing = ResizeReconciler(*parts, leading.notices, leading.allowance)
     draining = DrainReconciler(*parts, leading.notices, resizing.shrink_off)
     sparing = SpareReconciler(*parts, leading.notices, leading.allowance)

@@ -88,6 +88,6 @@ class Services:
         return Blobs(
             settings.blob_uri,
             limit_bytes=settings.upload_limit_bytes,
-            kept_s=settings.blobs_kept_s,
+            kept_s=settings.blob_retention_s,
             clock=self.clock,
         )

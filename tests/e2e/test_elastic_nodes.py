@@ -49,7 +49,7 @@ Context.commit = slowly
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server with two nodes of two slots, to which others come: every test leaves it two that are open. It waits a
     moment only for a node to come back."""
-    settings = {"REGROUP_SPARE_WAIT_S": "1"}
+    settings = {"REGROUP_REPLACEMENT_WAIT_S": "1"}
     server = Served(tmp_path_factory.mktemp("two") / "state", nodes=2, environment=settings)
     server.start()
     yield server

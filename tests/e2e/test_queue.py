@@ -15,7 +15,7 @@ Spec = Callable[..., dict[str, Any]]
 @pytest.fixture
 def at_once(tmp_path: Path) -> Iterator[Served]:
     """A server that asks jobs to make room as soon as they train."""
-    server = Served(tmp_path / "state", environment={"REGROUP_LEAST_RUN_S": "0"})
+    server = Served(tmp_path / "state", environment={"REGROUP_MIN_RUN_S": "0"})
     server.start()
     yield server
     server.down()

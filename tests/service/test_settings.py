@@ -21,12 +21,12 @@ def test_loopback_is_served(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org"])
-def test_any_other_address_is_refused_with_what_to_do(host: str) -> None:
+def test_another_address_is_refused_with_a_remedy(host: str) -> None:
     with pytest.raises(ValidationError, match=r"no access control yet.*SSH tunnel"):
         Settings(host=host)
 
 
-def test_everything_lives_in_the_state_directory_unless_said(tmp_path: Path) -> None:
+def test_all_files_are_in_the_state_directory_by_default(tmp_path: Path) -> None:
     settings = Settings(state_dir=tmp_path / "s")
     assert settings.database_url == f"sqlite:///{tmp_path}/s/regroup.db"
     assert settings.storage_uri == f"file://{tmp_path}/s/storage"
@@ -35,19 +35,19 @@ def test_everything_lives_in_the_state_directory_unless_said(tmp_path: Path) -> 
     assert Settings(storage_uri="s3://b/p").storage_uri == "s3://b/p"
 
 
-def test_the_environment_sets_what_no_flag_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flag_overrides_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGROUP_GANG_TIMEOUT_S", "7")
     monkeypatch.setenv("REGROUP_PORT", "9000")
     settings = Settings(port=9001)
     assert (settings.gang_timeout_s, settings.port) == (7, 9001)
 
 
-def test_the_home_directory_is_spelled_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_directory_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
     assert Settings().state_dir == Path("/home/ann/.regroup")
 
 
 @pytest.mark.parametrize("field", [{"port_range": "20000"}, {"local_nodes": -1}, {"gang_timeout_s": 0}, {"prot": 1}])
-def test_nonsense_is_refused(field: dict[str, object]) -> None:
+def test_an_invalid_setting_is_refused(field: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Settings(**field)  # pyright: ignore[reportArgumentType]

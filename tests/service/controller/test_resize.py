@@ -87,7 +87,7 @@ class Running:
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncGenerator[House]:
-    settings = Settings(state_dir=tmp_path, sync_wait_s=5, lease_s=1.5, least_run_s=0)
+    settings = Settings(state_dir=tmp_path, sync_wait_s=5, lease_s=1.5, min_run_s=0)
     store = await Store.open(settings.database_url)
     yield House(store, FakeCluster([node(1), node(2)]), settings)
     await store.close()

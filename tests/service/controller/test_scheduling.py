@@ -60,7 +60,7 @@ class House:
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncGenerator[House]:
-    settings = Settings(state_dir=tmp_path, sync_wait_s=5, least_run_s=0)
+    settings = Settings(state_dir=tmp_path, sync_wait_s=5, min_run_s=0)
     store = await Store.open(settings.database_url)
     cluster = FakeCluster([NODE])
     controlling = asyncio.create_task(Controller(store, cluster, settings).run())

@@ -37,7 +37,7 @@ JOB = "j-gpt"
 async def house(tmp_path: Path) -> AsyncGenerator[House]:
     store = await Store.open(Settings(state_dir=tmp_path).database_url)
     cluster = FakeCluster([node(1), node(2)])
-    yield House(store, cluster, Settings(state_dir=tmp_path, sync_wait_s=0.2, least_run_s=0))
+    yield House(store, cluster, Settings(state_dir=tmp_path, sync_wait_s=0.2, min_run_s=0))
     await store.close()
 
 

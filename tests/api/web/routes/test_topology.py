@@ -71,7 +71,7 @@ def test_a_file_that_breaks_later_leaves_what_was_known(tmp_path: Path) -> None:
 
 
 def test_labels_of_ones_own_must_be_of_levels(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="'switch' is no level; levels are zone, block, rack, gpu_domain"):
+    with pytest.raises(ValueError, match="unknown level 'switch'; expected one of zone, block, rack, gpu_domain"):
         Settings(state_dir=tmp_path, topology_labels={"switch": "x"})
     own = Settings(state_dir=tmp_path, topology_labels={"rack": "topology.kubernetes.io/rack"})
     there = Node("a", "a", "", labels={"topology.kubernetes.io/rack": "r3"})
