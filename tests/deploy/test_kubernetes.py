@@ -14,6 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+import regroup
 from regroup.service.domain.topology import DEFAULT_LABELS, MACHINE_LABEL
 
 pytestmark = pytest.mark.kubernetes
@@ -230,10 +231,8 @@ def test_ray_asks_for_a_token_everywhere_and_has_shared_memory(base: list[Manife
 def test_versions_are_those_of_the_constraints(base: list[Manifest]) -> None:
     constraints = (ROOT / "constraints.txt").read_text()
     assert f"ray=={named(base, 'RayCluster')['regroup']['spec']['rayVersion']}\n" in constraints
-    version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    assert version is not None
     for name in ("control", "ray-worker"):
-        assert containers(base)[name]["image"].endswith(f":{version[1]}")
+        assert containers(base)[name]["image"].endswith(f":{regroup.__version__}")
 
 
 def test_the_overlay_of_the_guide_names_the_images_of_all_containers(
