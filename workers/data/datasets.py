@@ -1,4 +1,4 @@
-"""What the built-in trainer trains on, by number: token sequences of a token file or of prepared records, or images."""
+"""Datasets of the built-in trainer: token sequences of a token file or of prepared records, or images."""
 
 from abc import ABC
 from collections.abc import Mapping, Sequence
@@ -16,21 +16,21 @@ from regroup.workers.data.token_file import TokenFile
 
 
 class BuiltinSamples(Samples, Protocol):
-    """Samples that also know what their labels are."""
+    """Samples with the number of classes and labels."""
 
     @property
     def symbols(self) -> int:
-        """Token ids, or classes, are below this."""
+        """Upper bound of token ids or classes (exclusive)."""
         ...
 
     @property
     def labels_each(self) -> int:
-        """Labels of one sample."""
+        """Number of labels of one sample."""
         ...
 
 
 class _Sequences(BuiltinSamples, ABC):
-    """Samples of `sequence` tokens, each labelled with the next one."""
+    """Samples of `sequence` tokens, each labelled with the next token."""
 
     def __init__(self, source: TokenFile | RecordFiles, sequence: int) -> None:
         self._source, self._sequence = source, sequence
@@ -53,7 +53,7 @@ class _Sequences(BuiltinSamples, ABC):
 
 
 class TextSamples(_Sequences):
-    """Consecutive pieces of a token file, and the token behind each as the last label."""
+    """Consecutive pieces of a token file. The token after a piece is its last label."""
 
     def __init__(self, file: TokenFile, sequence: int) -> None:
         super().__init__(file, sequence)
@@ -70,13 +70,14 @@ class TokenSamples(_Sequences):
     """Prepared records with the field `tokens`, one longer than a sequence, or with `tokens` and `labels`."""
 
     def __init__(self, records: RecordFiles, sequence: int) -> None:
-        """
+        """Check the fields of the records.
+
         Raises:
-            DataError: they were prepared for another length.
+            DataError: The records were prepared for a different length.
         """
         has = records.fields.get("tokens")
         if has != ((sequence,) if "labels" in records.fields else (sequence + 1,)):
-            raise DataError(f"the records hold tokens of shape {has}, and training.sequence is {sequence}")
+            raise DataError(f"the records have tokens of shape {has}, but training.sequence is {sequence}")
         super().__init__(records, sequence)
         self._records = records
 
@@ -125,18 +126,20 @@ class ImageSamples(BuiltinSamples):
 
 
 def open_samples(dataset: Mapping[str, Any], part: str, sequence: int | None) -> BuiltinSamples | None:
-    """The samples of a split as this node has them, however they were prepared; None without that split.
+    """Open the samples of a split on this node; return None if the split does not exist.
 
     Args:
-        sequence: tokens of a sample; None where samples are images.
+        dataset: Description of the prepared data.
+        part: Name of the split.
+        sequence: Tokens of a sample; None if samples are images.
 
     Raises:
-        DataError: there are too few tokens, or records of another length.
+        DataError: There are too few tokens, or the records have a different length.
     """
     if dataset.get("kind") == KIND:
         if part not in dataset["records"]:
             return None
         records = RecordFiles(Path(dataset["directory"]), part)
         return ImageSamples(records) if sequence is None else TokenSamples(records, sequence)
-    assert sequence is not None, "the spec was checked: text has a sequence"
+    assert sequence is not None, "the checked spec has a sequence for text"
     return TextSamples(TokenFile(Path(dataset[part])), sequence) if dataset.get(part) else None

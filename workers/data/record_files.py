@@ -1,4 +1,4 @@
-"""Prepared records, read by mapping their files: several files as one list. `workers/prepare` makes them."""
+"""Prepared records in memory-mapped files, read as one list. `workers/data/prepare` writes them."""
 
 import json
 from bisect import bisect_right
@@ -21,7 +21,7 @@ KIND = "records"
 
 
 class RecordFiles:
-    """The records of one split: `records[[3, 1]]` is field → tensor, a row for each number. Ranks share its pages."""
+    """Records of one split. `records[[3, 1]]` is field → tensor with a row for each number. Ranks share the pages."""
 
     def __init__(self, directory: Path, part: str) -> None:
         self._meta: dict[str, Any] = json.loads((directory / META).read_text())
@@ -30,23 +30,23 @@ class RecordFiles:
         self._ends = list(accumulate(int(file["records"]) for file in self._files))
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of records."""
         return self._ends[-1]
 
     def __getitem__(self, numbers: Sequence[int]) -> dict[str, Tensor]:
-        """Fields of these records, each (len(numbers), *shape); unsigned integers as int64.
+        """Return the fields of these records, each of shape (len(numbers), *shape); unsigned integers as int64.
 
         Raises:
-            IndexError: there is no such record.
+            IndexError: A record does not exist.
         """
-        import numpy as np  # a job's own Python need not have it, unless it reads records
+        import numpy as np  # only needed to read records: a job's own Python may lack it
 
         rows = np.stack([self._row(number) for number in numbers])
         return {str(name): torch.from_numpy(_plain(rows[name])) for name in self._dtype.names or ()}
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the sources' content and of how the records were made."""
+        """Hash of the content of the sources and of the recipe."""
         return str(self._meta["fingerprint"])
 
     @property
@@ -56,7 +56,7 @@ class RecordFiles:
 
     @property
     def vocab_size(self) -> int:
-        """Token ids are below this."""
+        """Upper bound of token ids (exclusive)."""
         return int(self._meta["vocab_size"])
 
     def _row(self, number: int) -> "npt.NDArray[Any]":
@@ -82,9 +82,9 @@ class RecordFiles:
 
 
 def open_records(dataset: Mapping[str, Any], part: str) -> RecordFiles | None:
-    """The prepared records of a split; None if the job has none."""
-    is_there = dataset.get("kind") == KIND and part in dataset["records"]
-    return RecordFiles(Path(dataset["directory"]), part) if is_there else None
+    """Open the prepared records of a split; return None if the job has none."""
+    has_split = dataset.get("kind") == KIND and part in dataset["records"]
+    return RecordFiles(Path(dataset["directory"]), part) if has_split else None
 
 
 def _plain(values: "npt.NDArray[Any]") -> "npt.NDArray[Any]":

@@ -1,4 +1,4 @@
-"""The records of somebody's own dataset, dealt by number in the order and to the ranks that sampler.py says."""
+"""Records of a user's own dataset, distributed to the ranks by number as in sampler.py."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,48 +12,48 @@ from regroup.workers.data.sampler import SampleId, SampleStream
 
 @dataclass(frozen=True)
 class RecordBatch:
-    """One micro-batch of a step, as `Context.micro_batches` yields it."""
+    """Micro-batch of a step, as `Context.micro_batches` yields it."""
 
     indices: list[int]
-    """Which records it is made of. Those of a dummy exist too, so that it runs like any other."""
+    """Numbers of its records. Those of a dummy exist too, so that it runs like any other micro-batch."""
     weights: Tensor
-    """What to multiply each record's loss with before the sum: data ranks / global batch; 0 in a dummy.
+    """Factor for the loss of each record before the sum: data ranks / global batch; 0 in a dummy.
 
     Wrappers average gradients over ranks (DDP, FSDP) and `report` averages the loss, so both are then the mean over
     the global batch, on any layout.
     """
     valid: bool
-    """False for a dummy: a rank with fewer micro-batches than others must run as many."""
+    """False for a dummy, which a rank runs if it has fewer micro-batches than others."""
     last: bool
-    """The rank's last one of this step: where DDP without `no_sync` need only sum gradients."""
+    """True for the last micro-batch of the rank in this step, the only one in which DDP must sum gradients."""
 
 
 class RecordStream(SampleStream):
-    """Samples of a dataset of which only the length is known, and that not before the first step."""
+    """Sample stream of a dataset of which only the length is known, from the first step on."""
 
     def __init__(self, *, global_batch: int, micro_batch: int, seed: int, fingerprint: str = "") -> None:
-        """`fingerprint`: of the job's prepared records, if it has any."""
+        """Start at position 0. `fingerprint` identifies the prepared records of the job, if it has any."""
         super().__init__(0, global_batch=global_batch, micro_batch=micro_batch, seed=seed)
         self._fingerprint = fingerprint
 
     def deal(self, records: int, index: int, degree: int) -> list[tuple[SampleId, ...]]:
-        """Samples of each micro-batch of the next step for data rank `index` of `degree`; none in a dummy.
+        """Return the samples of each micro-batch of the next step for data rank `index` of `degree`; a dummy has none.
 
         Raises:
-            DataError: there are no records, or not as many as the position was counted in.
+            DataError: There are no records, or the number of records has changed.
         """
         if records < 1:
             raise DataError(f"micro_batches({records}): pass the length of the dataset, 1 or more")
         if self.records not in (0, records):
             raise DataError(
-                f"the position in the data was counted in {self.records} records, but there are {records}; a job "
-                "and what resumes from it need a dataset of one length"
+                f"the position in the data was counted over {self.records} records, but the dataset has {records}; a "
+                "job and the jobs that resume from it need a dataset of constant length"
             )
         self.records = records
         return self.dealt_ids(index, degree)
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain data: position, digest, and what they were counted in."""
+        """Return position, digest, and the identity of the data, as plain data."""
         return {
             "cursor": self.cursor,
             "samples_digest": self.samples_digest,
@@ -62,10 +62,10 @@ class RecordStream(SampleStream):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the state stands.
+        """Continue from a saved position.
 
         Raises:
-            DataError: the state counts in other prepared records.
+            DataError: The position belongs to other prepared records.
         """
         if state.get("fingerprint", "") != self._fingerprint:
             raise DataError(

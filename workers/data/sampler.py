@@ -1,8 +1,8 @@
-"""Which sample goes where: the order of samples, micro-batches dealt to ranks, and the ledger of what arrived.
+"""Sampler: the order of samples, the distribution of micro-batches to ranks, and the ledger of processed samples.
 
-The cursor is an absolute position that counts samples from the beginning of the job. `pos = cursor + slot`,
-`(epoch, i) = divmod(pos, N)`, and a keyed bijection of the epoch says which record `i` is. Nothing here depends on
-the layout but who computes a micro-batch.
+The cursor is an absolute position: it counts samples from the start of the job. `pos = cursor + slot`,
+`(epoch, i) = divmod(pos, N)`, and a keyed bijection of the epoch maps `i` to a record. Only the assignment of
+micro-batches to ranks depends on the layout.
 """
 
 import hashlib
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     Words = NDArray[uint64]
 
 IGNORED = -100
-"""Label that the loss leaves out."""
+"""Label that the loss ignores."""
 _MASK = (1 << 64) - 1
 _LIMB = 1 << 32
 
 
 @dataclass(frozen=True)
 class SampleId:
-    """A sample as the ledger counts it: `index` is its place in the order of the epoch, not the record's."""
+    """Sample as the ledger counts it: `index` is its position in the order of the epoch, not the record number."""
 
     epoch: int
     index: int
@@ -42,7 +42,7 @@ class SampleId:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Consecutive slots of the global batch. A dummy has no ids and only ignored labels."""
+    """Consecutive slots of the global batch. A dummy micro-batch has no ids and only ignored labels."""
 
     inputs: Tensor
     """Token ids, int64 (micro-batch, sequence), or images, float32 (micro-batch, channels, height, width)."""
@@ -52,25 +52,25 @@ class MicroBatch:
 
     @property
     def valid_labels(self) -> int:
-        """Labels that count in the loss."""
+        """Number of labels that count in the loss."""
         return int((self.labels != IGNORED).sum())
 
 
 class SampleStream:
-    """The endless, ordered stream of samples of so many records, and where in it the job stands."""
+    """Endless ordered stream of samples over a number of records, with the position of the job."""
 
     def __init__(self, records: int, *, global_batch: int, micro_batch: int, seed: int) -> None:
         self.records = records
         self.global_batch = global_batch
         self.micro_batch = micro_batch
         self.cursor = 0
-        """Samples committed so far."""
+        """Number of samples committed so far."""
         self.samples_digest = ""
-        """Chained over (step, count, hash) of every committed step."""
+        """Digest chained over (step, count, hash) of every committed step."""
         self._seed = seed
 
     def dealt_ids(self, index: int, degree: int) -> list[tuple[SampleId, ...]]:
-        """Samples of each micro-batch of the next step for data rank `index` of `degree`; none in a dummy."""
+        """Return the samples of each micro-batch of the next step for data rank `index` of `degree`; none in a dummy."""
         count, size = self.global_batch // self.micro_batch, self.micro_batch
         return [
             sample_ids(self.cursor + number * size, size, self.records) if number < count else ()
@@ -78,48 +78,53 @@ class SampleStream:
         ]
 
     def record_numbers(self, ids: Sequence[SampleId]) -> list[int]:
-        """Which record each sample is."""
+        """Return the record number of each sample."""
         return record_numbers(ids, self.records, self._seed)
 
     def advance(self, step: int, samples: int, samples_hash: int) -> None:
-        """Step `step` was computed from so many samples: move the cursor, extend the digest.
+        """Commit a step: move the cursor and extend the digest.
+
+        Args:
+            step: Number of the step.
+            samples: Number of samples that reached forward.
+            samples_hash: Their `samples_hash_of`.
 
         Raises:
-            RuntimeError: not exactly the samples of the step arrived in forward.
+            RuntimeError: The samples are not exactly those of the step.
         """
         expected = samples_hash_of(sample_ids(self.cursor, self.global_batch, self.records))
         if (samples, samples_hash) != (self.global_batch, expected):
             raise RuntimeError(
                 f"step {step} saw {samples} samples with hash {samples_hash:016x} instead of {self.global_batch} "
-                f"with {expected:016x}: the dealing of samples is broken, the result would be wrong"
+                f"with {expected:016x}: the sampler is broken, and the result would be wrong"
             )
         self.cursor += self.global_batch
         self.samples_digest = chain(self.samples_digest, step, samples, samples_hash)
 
 
 class Samples(Protocol):
-    """Samples by number: see `datasets.py`."""
+    """Samples by number; see `datasets.py`."""
 
     @property
     def fingerprint(self) -> str:
-        """Hash of what they were made of."""
+        """Hash of the sources of the samples."""
         ...
 
     def __len__(self) -> int: ...
 
     def rows(self, numbers: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Inputs and labels of these: a row of each for every number."""
+        """Return inputs and labels, with one row for each number."""
         ...
 
     def blank(self, count: int) -> tuple[Tensor, Tensor]:
-        """So many rows that count for nothing: inputs of zeros, labels ignored."""
+        """Return rows that do not count: inputs of zeros and ignored labels."""
         ...
 
 
 class TrainingData(SampleStream):
-    """The samples of the built-in trainer.
+    """Samples of the built-in trainer.
 
-    `Context.track` saves and restores it; it refuses to go on with other data.
+    `Context.track` saves and restores the position. A restore with other data is refused.
     """
 
     def __init__(self, samples: Samples, *, global_batch: int, micro_batch: int, seed: int) -> None:
@@ -127,13 +132,13 @@ class TrainingData(SampleStream):
         self._samples = samples
 
     def deal(self, index: int, degree: int) -> list[MicroBatch]:
-        """The micro-batches of the next step for data rank `index` of `degree`: equally many on every rank."""
+        """Return the micro-batches of the next step for data rank `index` of `degree`: equal numbers on all ranks."""
         dealt_ids = self.dealt_ids(index, degree)
-        numbers = iter(self.record_numbers([sample for ids in dealt_ids for sample in ids]))  # in one go: it costs less
+        numbers = iter(self.record_numbers([sample for ids in dealt_ids for sample in ids]))
         return [self._batch(ids, [next(numbers) for _ in ids]) for ids in dealt_ids]
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain data: position, digest, and what they are positions in."""
+        """Return position, digest, and the identity of the data, as plain data."""
         return {
             "cursor": self.cursor,
             "samples_digest": self.samples_digest,
@@ -142,10 +147,10 @@ class TrainingData(SampleStream):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the state stands.
+        """Continue from a saved position.
 
         Raises:
-            DataError: the state counts in other data.
+            DataError: The position belongs to other data.
         """
         for key, here in (("fingerprint", self._samples.fingerprint), ("records", self.records)):
             if state[key] != here:
@@ -163,9 +168,9 @@ class TrainingData(SampleStream):
 
 
 def validation_batches(samples: Samples, *, micro_batch: int, most: int, index: int, degree: int) -> list[MicroBatch]:
-    """Held-out samples for data rank `index` of `degree`: at most `most`, evenly spaced, the same on every layout.
+    """Return at most `most` held-out samples for data rank `index` of `degree`, evenly spaced, equal on every layout.
 
-    The last micro-batch is filled up with ignored rows.
+    Ignored rows fill the last micro-batch.
     """
     records = len(samples)
     chosen = [number * records // min(most, records) for number in range(min(most, records))]
@@ -181,25 +186,25 @@ def validation_batches(samples: Samples, *, micro_batch: int, most: int, index: 
 
 
 def dummy(samples: Samples, micro_batch: int) -> MicroBatch:
-    """A micro-batch that adds nothing to loss and gradients, for ranks that would run fewer than others."""
+    """Return a micro-batch that adds nothing to loss and gradients, for ranks with fewer micro-batches than others."""
     return MicroBatch(*samples.blank(micro_batch), ())
 
 
 def dealt(count: int, index: int, degree: int) -> list[int]:
-    """Numbers of the micro-batches of data rank `index`; numbers from `count` on are dummies.
+    """Return the numbers of the micro-batches of data rank `index`; numbers from `count` on are dummies.
 
-    Every rank gets equally many: unequal counts deadlock sharded data parallelism.
+    Every rank gets the same number, because unequal counts deadlock sharded data parallelism.
     """
     return [turn * degree + index for turn in range(math.ceil(count / degree))]
 
 
 def sample_ids(start: int, count: int, records: int) -> tuple[SampleId, ...]:
-    """Samples at absolute positions `start … start + count - 1`."""
+    """Return the samples at absolute positions `start … start + count - 1`."""
     return tuple(SampleId(*divmod(position, records)) for position in range(start, start + count))
 
 
 def record_numbers(ids: Sequence[SampleId], records: int, seed: int) -> list[int]:
-    """Which record of the token file each sample is."""
+    """Return the record number of each sample."""
     numbers = [0] * len(ids)
     for epoch in {sample.epoch for sample in ids}:
         at = [k for k, sample in enumerate(ids) if sample.epoch == epoch]
@@ -214,12 +219,12 @@ def record_numbers(ids: Sequence[SampleId], records: int, seed: int) -> list[int
 
 
 def permute(indexes: "Words", size: int, seed: int, epoch: int) -> "Words":
-    """A bijection of [0, size), keyed by seed and epoch: a Feistel network over the next even number of bits.
+    """Permute indexes of [0, size) by a bijection keyed by seed and epoch.
 
-    Values that leave the range walk on along their cycle until they are back in it (Black and Rogaway 2002), so no
-    permutation is stored however many records there are.
+    It is a Feistel network over the next even number of bits. A value outside the range is mapped again until it is in
+    the range (cycle walking, Black and Rogaway 2002). So no permutation is stored, for any number of records.
     """
-    assert np is not None, "order_slowly does without"
+    assert np is not None, "sampler_pure serves an interpreter without numpy"
     half = np.uint64(max(1, math.ceil((size - 1).bit_length() / 2)))
     low = np.uint64((1 << int(half)) - 1)
     keys = np.array(sampler_pure.round_keys(seed, epoch), np.uint64)
@@ -235,7 +240,10 @@ def permute(indexes: "Words", size: int, seed: int, epoch: int) -> "Words":
 
 
 def samples_hash_of(ids: Sequence[SampleId]) -> int:
-    """Sum modulo 2**64 of hash(epoch, index): the same in any order and dealing, different if one is missing."""
+    """Return the sum modulo 2**64 of hash(epoch, index).
+
+    The sum does not depend on order or distribution, and it changes if a sample is missing.
+    """
     if not ids:
         return 0
     if np is None:
@@ -246,22 +254,22 @@ def samples_hash_of(ids: Sequence[SampleId]) -> int:
 
 
 def hash_limbs(samples_hash: int) -> tuple[float, float]:
-    """A hash as two numbers that a float64 sum over up to 2**21 ranks keeps exact."""
+    """Split a hash into two numbers whose float64 sum over up to 2**21 ranks is exact."""
     return float(samples_hash % _LIMB), float(samples_hash // _LIMB)
 
 
 def hash_from_limbs(low: float, high: float) -> int:
-    """The hash modulo 2**64 from the summed limbs."""
+    """Return the hash modulo 2**64 from the summed limbs."""
     return (int(low) + int(high) * _LIMB) & _MASK
 
 
 def chain(digest: str, step: int, count: int, samples_hash: int) -> str:
-    """The digest of all steps up to this one: sha256 over the digest before and this step's account."""
+    """Return the digest of all steps up to this one: sha256 over the previous digest and the record of this step."""
     return hashlib.sha256(f"{digest}:{step}:{count}:{samples_hash}".encode()).hexdigest()
 
 
 def _mix(words: "Words") -> "Words":
-    # As in order_slowly.
+    # The same function as in sampler_pure.
     assert np is not None
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

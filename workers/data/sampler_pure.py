@@ -1,4 +1,4 @@
-"""The order of samples and their hash one number at a time, for a Python without numpy; `sampler.py` is faster."""
+"""Order and hash of samples in pure Python, for an interpreter without numpy; `sampler.py` is faster."""
 
 import hashlib
 import math
@@ -10,7 +10,7 @@ _MASK = (1 << 64) - 1
 
 
 def permute(indexes: Sequence[int], size: int, seed: int, epoch: int) -> list[int]:
-    """`data.permute`."""
+    """Permute as `sampler.permute` does."""
     half = max(1, math.ceil((size - 1).bit_length() / 2))
     low = (1 << half) - 1
     keys = round_keys(seed, epoch)
@@ -18,12 +18,12 @@ def permute(indexes: Sequence[int], size: int, seed: int, epoch: int) -> list[in
 
 
 def hash_of(samples: Iterable[tuple[int, int]]) -> int:
-    """`data.samples_hash_of`, of (epoch, index)."""
+    """Hash (epoch, index) as `sampler.samples_hash_of` does."""
     return sum(_mix(_mix(epoch) ^ index) for epoch, index in samples) & _MASK
 
 
 def round_keys(seed: int, epoch: int) -> tuple[int, ...]:
-    """One 64-bit key a round of the permutation of an epoch."""
+    """Return one 64-bit key for each round of the permutation of an epoch."""
     return struct.unpack("<8Q", hashlib.sha512(f"{seed}:{epoch}".encode()).digest())[:_ROUNDS]
 
 

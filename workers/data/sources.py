@@ -1,7 +1,7 @@
-"""Files that a spec names as data, wherever they lie.
+"""Find the files that a spec names as data.
 
-A source is a file, a folder, a glob or a URI that fsspec reads. From a folder, all files that end in the suffixes asked
-for are taken, recursively, but nothing hidden; a file that is named or matched by a glob is taken whatever its name.
+A source is a file, a folder, a glob or a URI that fsspec reads. A folder stands for all files below it with the given
+suffixes, except hidden ones. A file that is named or matched by a glob may have any name.
 """
 
 import hashlib
@@ -20,15 +20,15 @@ _EDGE_BYTES = 64 << 10
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file, wherever it lies."""
+    """One data file, local or remote."""
 
     uri: str
 
     def blocks(self) -> Iterator[bytes]:
-        """Its content, cut at line ends.
+        """Yield the content in blocks that end at line ends.
 
         Raises:
-            DataError: it cannot be read.
+            DataError: The file cannot be read.
         """
         fs, path = url_to_fs(self.uri)
         rest = b""
@@ -46,10 +46,10 @@ class SourceFile:
 
 
 def find(source: str, suffixes: Sequence[str] = TEXT_SUFFIXES) -> list[SourceFile]:
-    """The files of one source, in order.
+    """Return the files of one source, sorted by URI.
 
     Raises:
-        DataError: there are none, or the place cannot be looked at.
+        DataError: There are none, or the source cannot be listed.
     """
     try:
         fs, path = url_to_fs(source)
@@ -77,10 +77,10 @@ def find(source: str, suffixes: Sequence[str] = TEXT_SUFFIXES) -> list[SourceFil
 def split(
     train: Sequence[str], validation: Sequence[str], suffixes: Sequence[str] = TEXT_SUFFIXES
 ) -> tuple[list[SourceFile], list[SourceFile]]:
-    """The files to train on and those that are held out of them.
+    """Return the training files and the held-out files.
 
     Raises:
-        DataError: a source is missing, or nothing is left to train on.
+        DataError: A source is missing, or no training file is left.
     """
     held_out = _found(validation, suffixes)
     kept = [file for file in _found(train, suffixes) if file not in set(held_out)]
@@ -94,10 +94,10 @@ def _found(sources: Sequence[str], suffixes: Sequence[str]) -> list[SourceFile]:
 
 
 def mark(file: SourceFile) -> str:
-    """Size, beginning and end of a file in short: alike on nodes that see the same one.
+    """Return a digest of size, start and end of a file: equal on nodes that see the same file.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: The file cannot be read.
     """
     fs, path = url_to_fs(file.uri)
     try:

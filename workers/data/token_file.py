@@ -1,4 +1,4 @@
-"""A prepared token file, read by mapping it. `tokenize.py` makes it."""
+"""Memory-mapped token file. `tokenize.py` writes it."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ META = "meta.json"
 
 
 class TokenFile:
-    """Token ids in a row; documents end with the end-of-document id. Ranks of a node share its pages."""
+    """Sequence of token ids. Documents end with the end-of-document id. The ranks of a node share the pages."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -27,19 +27,19 @@ class TokenFile:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the sources' content and the tokenizer."""
+        """Hash of the content of the sources and of the tokenizer."""
         return str(self._meta["fingerprint"])
 
     @property
     def vocab_size(self) -> int:
-        """Token ids are below this."""
+        """Upper bound of token ids (exclusive)."""
         return int(self._meta["vocab_size"])
 
     def records(self, sequence: int) -> int:
-        """Samples of `sequence` tokens (and the one after them, which is the last label).
+        """Return the number of samples of `sequence` tokens plus the following one, which is the last label.
 
         Raises:
-            DataError: not even one.
+            DataError: The file is too short for one sample.
         """
         count = (len(self._tokens) - 1) // sequence
         if count < 1:
@@ -47,8 +47,8 @@ class TokenFile:
         return count
 
     def rows(self, numbers: Sequence[int], sequence: int) -> tuple[Tensor, Tensor]:
-        """Tokens and labels of these records, each int64 (len(numbers), sequence)."""
-        import numpy as np  # a job's own Python need not have it, unless it reads token files
+        """Return tokens and labels of these records, each int64 of shape (len(numbers), sequence)."""
+        import numpy as np  # only needed to read token files: a job's own Python may lack it
 
         rows = np.stack([self._tokens[n * sequence : (n + 1) * sequence + 1] for n in numbers]).astype(np.int64)
         whole = torch.from_numpy(rows)
@@ -62,7 +62,7 @@ class TokenFile:
 
 
 def too_short(name: str, tokens: int, sequence: int) -> str:
-    """What to tell whoever gave too little text."""
+    """Return the error message for too little text."""
     return (
         f"{name} has {tokens} tokens, fewer than one sample of {sequence} + 1; "
         "give more text or a shorter training.sequence"

@@ -1,10 +1,8 @@
-"""Text files → token files, made once and found by the hash of their content.
+"""Tokenize text files into token files. The hash of the content identifies them, so they are written only once.
 
-    <directory>/<fingerprint>/train.bin        uint16 or uint32 token ids
-                              validation.bin   where there are held-out files
-                              meta.json        written last
-
-XX
+<directory>/<fingerprint>/train.bin        uint16 or uint32 token ids
+                          validation.bin   if there are held-out files
+                          meta.json        written last
 """
 
 import hashlib
@@ -25,17 +23,17 @@ from regroup.workers.zygote.launch import progress
 
 
 def list_sources(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-    """What this node sees under the sources, without reading all of it. A zygote task.
+    """List the files of the sources on this node without reading them completely. A zygote task.
 
     Args:
         args: `train`, `validation` (lists of sources), `tokenizer`.
         fds: None.
 
     Returns:
-        `files`: URI → a mark of size, beginning and end, alike on nodes that see the same file.
+        `files`: URI → digest of size, start and end, equal on nodes that see the same file.
 
     Raises:
-        DataError: a source is missing or unreadable.
+        DataError: A source is missing or unreadable.
     """
     train, validation = split(args["train"], args["validation"])
     tokenizer = [] if args["tokenizer"] == "byte" else find(args["tokenizer"])
@@ -43,7 +41,7 @@ def list_sources(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
 
 
 def prepare(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-    """Make the token files, or find them made. A zygote task.
+    """Write the token files unless they exist. A zygote task.
 
     Args:
         args: `train`, `validation`, `tokenizer` (`byte`, or path or URI of a `tokenizers` JSON file), `sequence`, and
@@ -55,7 +53,7 @@ def prepare(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         `fingerprint`, `tokens`, `files`, `vocab_size`.
 
     Raises:
-        DataError: a source is missing, unreadable, empty, or too short for one sample.
+        DataError: A source is missing, unreadable, empty, or too short for one sample.
     """
     train, validation = split(args["train"], args["validation"])
     tokenizer = tokenizer_of(args["tokenizer"])
@@ -79,7 +77,7 @@ def prepare(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
 
 
 def _fingerprint(identity: str, train: Sequence[SourceFile], validation: Sequence[SourceFile]) -> str:
-    # Content and order, not names: the same text mounted elsewhere is the same data.
+    # Content and order count, not names: the same text at another mount point is the same data.
     digest = hashlib.sha256(identity.encode())
     for part, files in (("train", train), ("validation", validation)):
         for file in files:
@@ -91,7 +89,7 @@ def _fingerprint(identity: str, train: Sequence[SourceFile], validation: Sequenc
 
 
 def _make(directory: Path, fingerprint: str, tokenizer: Tokenizer, parts: Mapping[str, Sequence[SourceFile]]) -> None:
-    # Made beside and renamed, so that a folder of this name is whole, whoever else makes it at the same time.
+    # Written to a draft folder and renamed: a folder of this name is complete even with several writers.
     scratch = directory.with_name(f".{fingerprint}.{os.getpid()}")
     scratch.mkdir(parents=True)
     dtype = token_dtype(tokenizer.vocab_size)

@@ -1,4 +1,4 @@
-"""Bytes → token ids: the bytes themselves, or a tokenizer of the `tokenizers` library."""
+"""Tokenizers: bytes as tokens, or a tokenizer of the `tokenizers` library."""
 
 import hashlib
 from typing import Any, Protocol
@@ -10,39 +10,39 @@ from regroup.workers.contract.error_classes import DataError
 from regroup.workers.data.sources import find
 
 END_OF_DOCUMENT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]")
-"""What the end-of-document id is called in a `tokenizers` file; an id of its own is added if none is there."""
+"""Names of the end-of-document token in a `tokenizers` file. If none exists, a new id is added."""
 
 
 class Tokenizer(Protocol):
-    """Bytes → token ids."""
+    """Conversion of bytes to token ids."""
 
     identity: str
-    """Changes when the ids it gives do."""
+    """String that changes when the ids change."""
     vocab_size: int
     end_of_document: int
 
     def encode(self, block: bytes) -> npt.NDArray[np.generic]:
-        """Ids of some whole lines."""
+        """Return the ids of complete lines."""
         ...
 
 
 class ByteTokenizer:
-    """A token is a byte; 256 ends a document."""
+    """Tokenizer with one token for each byte; 256 ends a document."""
 
     identity = "byte"
     vocab_size = 257
     end_of_document = 256
 
     def encode(self, block: bytes) -> npt.NDArray[np.generic]:
-        """The bytes themselves."""
+        """Return the bytes."""
         return np.frombuffer(block, np.uint8)
 
 
 class FileTokenizer:
-    """A tokenizer of the `tokenizers` library, from its JSON file."""
+    """Tokenizer of the `tokenizers` library, from its JSON file."""
 
     def __init__(self, source: str) -> None:
-        from tokenizers import Tokenizer as Library  # the byte tokenizer shall not need it
+        from tokenizers import Tokenizer as Library  # not needed for the byte tokenizer
 
         text = b"".join(block for file in find(source) for block in file.blocks())
         try:
@@ -56,20 +56,20 @@ class FileTokenizer:
         self.vocab_size: int = max(size, self.end_of_document + 1)
 
     def encode(self, block: bytes) -> npt.NDArray[np.generic]:
-        """Ids without special tokens; bytes that are not UTF-8 are replaced."""
+        """Return the ids without special tokens. Bytes that are not UTF-8 are replaced."""
         text = block.decode("utf-8", "replace")
         return np.array(self._library.encode(text, add_special_tokens=False).ids, np.uint32)
 
 
 def tokenizer_of(name: str) -> Tokenizer:
-    """`byte`, or the tokenizer of a `tokenizers` JSON file.
+    """Return the byte tokenizer for `byte`, or the tokenizer of a `tokenizers` JSON file.
 
     Raises:
-        DataError: there is no such file, or it is something else.
+        DataError: The file does not exist or is not a tokenizer.
     """
     return ByteTokenizer() if name == "byte" else FileTokenizer(name)
 
 
 def token_dtype(vocab_size: int) -> np.dtype[Any]:
-    """The smallest type that holds the ids."""
+    """Return the smallest type that can hold the ids."""
     return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)

@@ -119,7 +119,7 @@ def test_the_ledger_moves_on_only_with_exactly_the_samples_of_the_step(samples: 
     data = new_data(samples)
     ids = [sample for batch in data.deal(0, 1) for sample in batch.ids]
     for wrong in (ids[1:], [*ids, ids[0]], [*ids[1:], ids[1]]):
-        with pytest.raises(RuntimeError, match="dealing of samples"):
+        with pytest.raises(RuntimeError, match="the sampler is broken"):
             data.advance(1, len(wrong), samples_hash_of(wrong))
     assert data.cursor == 0
     data.advance(1, GLOBAL, samples_hash_of(list(reversed(ids))))

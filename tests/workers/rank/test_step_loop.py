@@ -231,7 +231,7 @@ def test_a_function_hears_that_it_is_to_stop(run: Any, config: Config) -> None:
         ("nan", r"NonFiniteError: step 1: loss nan: it or the gradient norm is not finite on 1 of 2 ranks"),
         ("half", r"RuntimeError: step 1 took 8 of its 16 samples"),
         ("again", r"RuntimeError: run\.micro_batches\(\) was called twice in one step"),
-        ("length", r"DataError: the position in the data was counted in 16 records, but there are 8"),
+        ("length", r"DataError: the position in the data was counted over 16 records, but the dataset has 8"),
     ],
 )
 def test_misuse_is_explained(run: Any, config: Config, how: str, error: str) -> None:
