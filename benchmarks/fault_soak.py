@@ -37,7 +37,7 @@ def run(root: Path, minutes: float, seed: int, failures: list[str]) -> dict[str,
             if record.job["state"] != "SUCCEEDED":
                 failures.append(f"soak, {name}: job ended {record.job['state']}: {record.job['message']}")
             equal = equal and record.job["digest"] == control.job["digest"]
-            leaks += [*record.left, *leftovers.beyond(before, _held(service))]
+            leaks += [*record.left, *leftovers.describe_growth(before, _held(service))]
             document[f"goodput_{name}"] = _goodput(record)
             document[name] = {
                 "planned": count,
@@ -65,6 +65,6 @@ def _step_s(record: Record) -> float:
     return stats.median([row["duration_s"] for row in record.rows if row["duration_s"] is not None])
 
 
-def _held(service: LocalService) -> leftovers.Held:
+def _held(service: LocalService) -> leftovers.DaemonResources:
     cluster = ray_cluster.load(service.state_dir)
-    return leftovers.held(cluster.daemons if cluster is not None else ())
+    return leftovers.inspect_daemons(cluster.daemons if cluster is not None else ())

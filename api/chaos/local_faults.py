@@ -83,19 +83,21 @@ class LocalFaults:
         return any(process.is_alive for process in raylets)
 
     def _of(self, node: str) -> list[Process]:
-        found = ray_cluster.processes_of(self._cluster(), node)
+        found = ray_cluster.node_processes(self._cluster(), node)
         if not found:
             raise NotFoundError(f"no node {node} runs on {self._state_dir}")
         return sorted(found, key=lambda process: (process.name != _RAYLET, process.started))
 
     def _titled(self, node: str, titles: tuple[bytes, ...]) -> list[Process]:
-        return [process for process in self._of(node) if b"".join(processes.command(process)[:1]).startswith(titles)]
+        return [
+            process for process in self._of(node) if b"".join(processes.command_line(process)[:1]).startswith(titles)
+        ]
 
     def _agents(self, node: str) -> list[Process]:
         return [
             process
             for process in self._titled(node, _AGENTS)
-            if any(_OF_RANKS in target for target in processes.files(process))
+            if any(_OF_RANKS in target for target in processes.open_files(process))
         ]
 
     def _alone(self, what: str, look: Callable[[], list[Process]]) -> Process:

@@ -42,7 +42,7 @@ def recorded(
     """The record of a job that is over, once nothing is left that names it or half a minute has passed."""
     job = client.get(job_id)
     deadline = time.monotonic() + _GONE_WITHIN_S
-    while (left := leftovers.naming([job.id])) and time.monotonic() < deadline:
+    while (left := leftovers.find_leftovers([job.id])) and time.monotonic() < deadline:
         time.sleep(0.1)
 
     def plain(items: Any) -> tuple[dict[str, Any], ...]:

@@ -37,7 +37,11 @@ class LocalService:
         self.late: Mapping[int, str] = {}
         """What did not end by itself and was killed on leaving: pid → command."""
         self._nodes, self._log = nodes, folder / "server.log"
-        self._environment = {**marked_processes.environment_below(self.state_dir), **_REHEARSING, **(environment or {})}
+        self._environment = {
+            **marked_processes.marked_environment(self.state_dir),
+            **_REHEARSING,
+            **(environment or {}),
+        }
         self._port = _free_port()
         self._server: subprocess.Popen[bytes] | None = None
 
@@ -101,7 +105,7 @@ class LocalService:
             subprocess.run(
                 down, env=self._environment, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=_DOWN_WITHIN_S
             )
-        self.late = marked_processes.end_marked(str(self.state_dir), patience_s=_ENDED_WITHIN_S)
+        self.late = marked_processes.stop_marked(str(self.state_dir), timeout_s=_ENDED_WITHIN_S)
         if self._server is not None:
             self._server.wait(_ENDED_WITHIN_S)
 

@@ -20,7 +20,9 @@ _log = structlog.get_logger(__name__)
 
 def low_use_rule(settings: Settings) -> Rule:
     """How this control plane judges it."""
-    return Rule(settings.low_utilization_threshold, settings.low_utilization_window_s, settings.low_utilization_suspend_s)
+    return Rule(
+        settings.low_utilization_threshold, settings.low_utilization_window_s, settings.low_utilization_suspend_s
+    )
 
 
 class LowUtilizationReconciler:

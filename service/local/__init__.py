@@ -1,1 +1,1 @@
-"""Start, find and end a local Ray cluster and its processes."""
+"""Start, find and stop a local Ray cluster and its processes."""

@@ -1,4 +1,4 @@
-"""What ended jobs have left on this machine: processes and folders that still name them, and names in shared memory."""
+"""Leftovers of ended jobs on this machine: processes, folders and shared memory that still name them."""
 
 import contextlib
 import os
@@ -18,24 +18,26 @@ _LONG_LIVED = ("gcs_server", "raylet")
 
 
 @dataclass(frozen=True)
-class Held:
-    """What outlives jobs holds at one moment."""
+class DaemonResources:
+    """Resources that Ray's long-lived daemons use at one moment."""
 
     by_process: Mapping[Process, Counter[str]]
-    """Of GCS and raylets: open descriptors by kind; connections, which come and go, are left out."""
+    """Open descriptors of the GCS and the raylets, by kind. Sockets are left out, because connections open and close
+    all the time."""
     shared_memory: frozenset[str]
+    """Names of segments in `/dev/shm`."""
 
 
-def held(daemons: Iterable[Process]) -> Held:
-    """Look at the daemons of a local cluster now."""
-    return Held(
-        {each: _kinds(each) for each in daemons if each.name in _LONG_LIVED and each.is_alive},
+def inspect_daemons(daemons: Iterable[Process]) -> DaemonResources:
+    """Return the resources that the daemons of a local cluster use now."""
+    return DaemonResources(
+        {each: _descriptor_kinds(each) for each in daemons if each.name in _LONG_LIVED and each.is_alive},
         frozenset(path.name for path in _SHARED_MEMORY.iterdir()),
     )
 
 
-def beyond(before: Held, now: Held) -> list[str]:
-    """A line for each thing that is held now and was not before, by processes that lived at both times."""
+def describe_growth(before: DaemonResources, now: DaemonResources) -> list[str]:
+    """Describe each resource that is new since `before`, in processes that run at both times."""
     grown = [
         f"{count} more of {kind} in {process.name} ({process.pid})"
         for process, kinds in now.by_process.items()
@@ -45,31 +47,31 @@ def beyond(before: Held, now: Held) -> list[str]:
     return [*grown, *(f"shared memory {name}" for name in sorted(now.shared_memory - before.shared_memory))]
 
 
-def naming(jobs: Sequence[str]) -> list[str]:
-    """A line for each process and scratch folder that names one of these jobs."""
+def find_leftovers(jobs: Sequence[str]) -> list[str]:
+    """Describe each process and scratch folder that names one of these jobs."""
     folders = (f"folder {path}" for path in Path(tempfile.gettempdir()).iterdir())
-    return [*(line for line in folders if any(job in line for job in jobs)), *processes_naming(jobs)]
+    return [*(line for line in folders if any(job in line for job in jobs)), *find_processes(jobs)]
 
 
-def processes_naming(jobs: Sequence[str]) -> Iterator[str]:
-    """A line for each process with one of the jobs in its command, environment, working folder or open files."""
+def find_processes(jobs: Sequence[str]) -> Iterator[str]:
+    """Describe each process that names one of the jobs in its command, environment, working folder or open files."""
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
-            words: list[str] = []
-            with contextlib.suppress(OSError):  # it ended while we looked, or is another user's
-                words = _words(Path("/proc", name))
-            named = [word for word in words if any(job in word for job in jobs)]
-            if named:
-                yield f"process {name} ({words[0]}), by {named[0]}"
+            texts: list[str] = []
+            with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
+                texts = _process_texts(Path("/proc", name))
+            matches = [text for text in texts if any(job in text for job in jobs)]
+            if matches:
+                yield f"process {name} ({texts[0]}), by {matches[0]}"
 
 
-def _kinds(process: Process) -> Counter[str]:
-    targets = (target for target in processes.files(process) if not target.startswith("socket:"))
+def _descriptor_kinds(process: Process) -> Counter[str]:
+    targets = (target for target in processes.open_files(process) if not target.startswith("socket:"))
     return Counter(re.sub(r":\[\d+\]", "", target) for target in targets)
 
 
-def _words(process: Path) -> list[str]:
+def _process_texts(process: Path) -> list[str]:
     pid = int(process.name)
-    words = [word.decode(errors="replace") for word in (*arguments(pid), *variables(pid))]
+    texts = [text.decode(errors="replace") for text in (*arguments(pid), *variables(pid))]
     links = [process / "cwd", *(process / "fd").iterdir()]
-    return [*words, *(os.readlink(link) for link in links)]
+    return [*texts, *(os.readlink(link) for link in links)]

@@ -1,4 +1,4 @@
-"""Processes that one command started, found by the mark they inherit: to end them, and to show that none is left."""
+"""Processes that one command started, found by a mark that they inherit: kill them, and prove that none is left."""
 
 import contextlib
 import os
@@ -10,22 +10,24 @@ from regroup.service.local import processes
 
 MARK = "REGROUP_STARTED_BY"
 """Environment variable that every process under the command inherits."""
-_COMPILED = "TORCHINDUCTOR_CACHE_DIR"
+_COMPILE_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
-def environment_below(state: Path) -> dict[str, str]:
-    """Of a service that one command starts, and whose whole life is under `state`: the mark, and a place there for what
-    torch.compile keeps, unless whoever types the command has one."""
-    return {_COMPILED: str(state / "compiled"), **os.environ, MARK: str(state)}
+def marked_environment(state: Path) -> dict[str, str]:
+    """Return the environment of a service whose files are all below `state`.
+
+    The environment has the mark, and a cache folder for `torch.compile` below `state` unless the user has set one.
+    """
+    return {_COMPILE_CACHE: str(state / "compiled"), **os.environ, MARK: str(state)}
 
 
-def marked(mark: str) -> dict[int, str]:
-    """Live processes that carry `mark` in their environment or command line: pid → command."""
+def find_marked(mark: str) -> dict[int, str]:
+    """Return the live processes that have `mark` in their environment or command line, as pid → command."""
     found: dict[int, str] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
             continue
-        with contextlib.suppress(OSError):  # it ended while we looked, or is another user's
+        with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
             environment = processes.variables(int(entry.name))
             command = b" ".join(processes.arguments(int(entry.name))).decode(errors="replace").strip()
             alive = (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -34,24 +36,27 @@ def marked(mark: str) -> dict[int, str]:
     return found
 
 
-def end_marked(mark: str, *, patience_s: float) -> dict[int, str]:
-    """Wait for what carries `mark` to end, then kill the rest; returns what had to be killed.
+def stop_marked(mark: str, *, timeout_s: float) -> dict[int, str]:
+    """Wait for the processes with `mark` to exit, then kill the rest.
+
+    Returns:
+        The processes that had to be killed, as pid → command.
 
     Raises:
-        RuntimeError: something is alive even after SIGKILL.
+        RuntimeError: a process is alive even after SIGKILL.
     """
-    late = _wait_for_end(mark, patience_s)
+    late = _wait_for_exit(mark, timeout_s)
     for pid in late:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    stuck = _wait_for_end(mark, 10.0) if late else {}
+    stuck = _wait_for_exit(mark, 10.0) if late else {}
     if stuck:
         raise RuntimeError("still alive after SIGKILL: " + "; ".join(f"{pid} {cmd}" for pid, cmd in stuck.items()))
     return late
 
 
-def _wait_for_end(mark: str, within_s: float) -> dict[int, str]:
-    deadline = time.monotonic() + within_s
-    while (alive := marked(mark)) and time.monotonic() < deadline:
+def _wait_for_exit(mark: str, timeout_s: float) -> dict[int, str]:
+    deadline = time.monotonic() + timeout_s
+    while (alive := find_marked(mark)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return alive

@@ -1,4 +1,4 @@
-"""Processes that this machine's control plane started, told apart from all others and from reused pids (Linux)."""
+"""Processes that this machine's control plane started, identified even if a pid is reused (Linux)."""
 
 import contextlib
 import os
@@ -20,53 +20,53 @@ class StillRunningError(RegroupError):
 
 @dataclass(frozen=True)
 class Process:
-    """One process, past or present: a pid is used again, a pid with its start time is not."""
+    """One process, running or ended. The system reuses a pid, but never a pid with the same start time."""
 
     pid: int
     started: int
-    """Clock ticks after boot."""
+    """Start time in clock ticks after boot."""
     name: str = ""
 
     @property
     def is_alive(self) -> bool:
-        """It exists and is no zombie."""
-        now = look(self.pid)
+        """True while the process runs; False for a zombie."""
+        now = find_process(self.pid)
         return now is not None and now.started == self.started
 
 
-def look(pid: int) -> Process | None:
-    """The process of this pid; None if there is none or it is a zombie."""
+def find_process(pid: int) -> Process | None:
+    """Return the process with this pid; None if there is none or it is a zombie."""
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:
         return None
-    name, _, rest = text.partition("(")[2].rpartition(")")  # a name may hold spaces and brackets
+    name, _, rest = text.partition("(")[2].rpartition(")")  # a name may contain spaces and brackets
     fields = rest.split()
     return None if fields[0] in "ZX" else Process(pid, int(fields[19]), name)
 
 
-def marked(variable: str, value: str) -> list[Process]:
-    """Processes whose environment at exec held `variable=value`, however they have detached since."""
+def find_marked(variable: str, value: str) -> list[Process]:
+    """Return the processes whose environment at exec had `variable=value`, including detached ones."""
     needle = f"{variable}={value}".encode()
     found: list[Process] = []
     for pid in _pids():
         with contextlib.suppress(OSError):
             if pid != os.getpid() and needle in variables(pid):
-                process = look(pid)
+                process = find_process(pid)
                 if process is not None:
                     found.append(process)
     return found
 
 
-def command(process: Process) -> list[bytes]:
-    """The words of its command line; none if it is gone."""
+def command_line(process: Process) -> list[bytes]:
+    """Return the arguments of the command line; empty if the process has ended."""
     with contextlib.suppress(OSError):
         return arguments(process.pid)
     return []
 
 
-def files(process: Process) -> list[str]:
-    """What its open descriptors stand for; nothing if it is gone."""
+def open_files(process: Process) -> list[str]:
+    """Return the targets of the open descriptors; empty if the process has ended."""
     found: list[str] = []
     with contextlib.suppress(OSError):
         for entry in (_PROC / str(process.pid) / "fd").iterdir():
@@ -76,7 +76,7 @@ def files(process: Process) -> list[str]:
 
 
 def with_descendants(roots: Iterable[Process]) -> set[Process]:
-    """The living among `roots`, and everything below them."""
+    """Return those of `roots` that are alive, and all their descendants."""
     children: dict[int, list[int]] = {}
     for pid in _pids():
         with contextlib.suppress(OSError):
@@ -88,15 +88,15 @@ def with_descendants(roots: Iterable[Process]) -> set[Process]:
         process = pending.pop()
         if process not in found:
             found.add(process)
-            below = (look(pid) for pid in children.get(process.pid, ()))
+            below = (find_process(pid) for pid in children.get(process.pid, ()))
             pending += [child for child in below if child is not None]
     return found
 
 
-def end(process: Process, patience_s: float) -> bool:
-    """Ask with SIGTERM, then kill. Returns whether it ended by itself."""
+def stop(process: Process, timeout_s: float) -> bool:
+    """Send SIGTERM, then SIGKILL after `timeout_s`. Return True if the process exited before that."""
     _send(process, signal.SIGTERM)
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + timeout_s
     while process.is_alive and time.monotonic() < deadline:
         time.sleep(0.02)
     if not process.is_alive:
@@ -105,25 +105,25 @@ def end(process: Process, patience_s: float) -> bool:
     return False
 
 
-def kill(processes: Iterable[Process], within_s: float = 10.0) -> None:
-    """SIGKILL, and proof of death.
+def kill(processes: Iterable[Process], timeout_s: float = 10.0) -> None:
+    """Send SIGKILL and wait until all processes have ended.
 
     Raises:
-        StillRunningError: some are there after `within_s` seconds.
+        StillRunningError: processes are alive after `timeout_s`.
     """
     left = list(processes)
     for process in left:
         _send(process, signal.SIGKILL)
-    deadline = time.monotonic() + within_s
+    deadline = time.monotonic() + timeout_s
     while left := [process for process in left if process.is_alive]:
         if time.monotonic() > deadline:
             names = ", ".join(f"{process.name} ({process.pid})" for process in left)
-            raise StillRunningError(f"still running {within_s:.0f} s after SIGKILL: {names}")
+            raise StillRunningError(f"still running {timeout_s:.0f} s after SIGKILL: {names}")
         time.sleep(0.02)
 
 
 def send(processes: Iterable[Process], number: signal.Signals) -> None:
-    """A signal to each that still lives."""
+    """Send a signal to each process that is alive."""
     for process in processes:
         _send(process, number)
 

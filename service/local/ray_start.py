@@ -1,8 +1,8 @@
-"""Runs `ray start` for several nodes at the price of one import: `python -m regroup.service.local.ray_start NODES`.
+"""Run `ray start` for several nodes with a single import of Ray: `python -m regroup.service.local.ray_start NODES`.
 
-NODES is JSON: a list of {"argv", "environment", "output", "after_port"}. Each node is started by a fork of this
-process, which writes to `output` and, if told so, first waits until `after_port` of this machine is open. Exits with 0
-when all have started, else with 1 as soon as one has failed.
+NODES is JSON: a list of {"argv", "environment", "output", "after_port"}. A fork of this process starts each node and
+writes to `output`. If `after_port` is not 0, the fork first waits until that port of this machine is open. The exit
+code is 0 when all nodes have started, else 1 as soon as one has failed.
 """
 
 import json
@@ -20,9 +20,9 @@ from ray.scripts import scripts
 _WAIT_S = 60.0
 _NODE_ID_BYTES = 28
 
-# Nobody here speaks the Ray client protocol, and `ray start` knows no flag to leave its server out: it is left out
-# where the package of that protocol is missing. One process, one open port and a second of start-up less.
-scripts.get_ray_client_dependency_error = lambda: "not wanted"
+# regroup does not use the Ray client protocol, but `ray start` has no flag that disables the protocol's server. Ray
+# starts without the server if the package is missing. That saves one process, one open port and a second of start-up.
+scripts.get_ray_client_dependency_error = lambda: "disabled"
 
 
 def main(nodes: list[dict[str, Any]]) -> int:
@@ -46,7 +46,7 @@ def _fork(node: dict[str, Any]) -> int:
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.environ.update(node["environment"])
-        # Ray's generator of node ids was seeded before the fork: siblings would draw the same id.
+        # Ray's generator of node ids was seeded before the fork: all forks would generate the same id.
         os.environ["RAY_OVERRIDE_NODE_ID_FOR_TESTING"] = secrets.token_hex(_NODE_ID_BYTES)
         random.seed()
         _wait_for(node["after_port"])

@@ -110,7 +110,7 @@ def refuse_second(state_dir: Path) -> None:
 
 def write_record(state_dir: Path, url: str, dashboard_url: str | None) -> ServerRecord:
     """Tell others of this server. Written when it is ready to be asked."""
-    me = processes.look(os.getpid())
+    me = processes.find_process(os.getpid())
     assert me is not None, "this process exists"
     record = ServerRecord(url, dashboard_url, me.pid, me.started)
     draft = state_dir / f"{_RECORD}.new"
@@ -142,7 +142,7 @@ def end_all(state_dir: Path) -> list[str]:
     record = read_record(state_dir)
     if record is not None:
         if record.process.is_alive:
-            processes.end(record.process, _STOP_PATIENCE_S)
+            processes.stop(record.process, _STOP_PATIENCE_S)
             ended.append(f"server {record.url} (process {record.pid})")
         remove_record(state_dir)
     cluster = ray_cluster.load(state_dir)

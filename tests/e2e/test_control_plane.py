@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from regroup.api.schemas.jobs import Job
-from regroup.service.local.leftovers import processes_naming
+from regroup.service.local.leftovers import find_processes
 from tests.support.served import Served, assert_same_result, end, eventually
 from tests.support.step_gates import Gates
 
@@ -133,11 +133,11 @@ def killed_supervisor(served: Served) -> int:
 def test_cancel_ends_everything(served: Served, spec: Spec) -> None:
     job = served.client.submit(spec("cancelled", steps=100000))
     eventually(lambda: served.client.get(job.id).step >= 2)
-    assert len(list(processes_naming([job.id]))) >= len(RANKS), "its ranks, and what is above them"
+    assert len(list(find_processes([job.id]))) >= len(RANKS), "its ranks, and what is above them"
     served.client.cancel(job.id)
     done = served.client.wait(job.id, timeout_s=60)
     assert (done.state, done.reason) == ("CANCELLED", "cancelled_by_user")
-    eventually(lambda: not list(processes_naming([job.id])), 30)
+    eventually(lambda: not list(find_processes([job.id])), 30)
 
 
 def test_a_job_without_room_waits_and_says_why(served: Served, spec: Spec) -> None:

@@ -197,5 +197,5 @@ def _of_the_job(machine: Machine) -> list[str]:
     return [
         f"{process.pid} {process.name}"
         for process in machine.processes()
-        if any("memfd:regroup-" in target for target in processes.files(process))
+        if any("memfd:regroup-" in target for target in processes.open_files(process))
     ]

@@ -57,7 +57,7 @@ def test_jobs_train_on_while_rays_records_are_away_and_are_adopted_again(
 def _without_records(kept: Served, folder: Path) -> Iterator[Callable[[], None]]:
     """The process that holds Ray's records is dead; what the block is given starts it again, until its end."""
     gcs = _gcs(kept)
-    command = [word.decode() for word in processes.command(gcs)]
+    command = [word.decode() for word in processes.command_line(gcs)]
     environment = dict(
         part.split("=", 1) for part in Path(f"/proc/{gcs.pid}/environ").read_text().split("\0") if "=" in part
     )

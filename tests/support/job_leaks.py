@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regroup.service.local.leftovers import naming as naming_here
+from regroup.service.local.leftovers import find_leftovers
 from tests.support.descriptors import Descriptor, Snapshot
 from tests.support.leaks import held
 from tests.support.served import Served
@@ -106,7 +106,7 @@ def naming(served: Served, jobs: Sequence[str]) -> list[str]:
     reservations = [f"reservation {item['name']}" for item in _of_ray(served, "placement_groups", "REMOVED")]
     found = [line for line in (*actors, *reservations) if any(job in line for job in jobs)]
     surplus = [f"{count} standbys on node {node}" for node, count in standbys.items() if count > 1]
-    return [*found, *surplus, *naming_here(jobs)]
+    return [*found, *surplus, *find_leftovers(jobs)]
 
 
 def _kind(descriptor: Descriptor) -> str:

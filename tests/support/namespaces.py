@@ -75,7 +75,7 @@ class Machine:
         found: list[Process] = []
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                process = processes.look(int(folder.name))
+                process = processes.find_process(int(folder.name))
                 if process is not None and (folder / "ns/net").stat().st_ino == mine:
                     found.append(process)
         return [process for process in found if process.pid != self.keeper.pid]
@@ -155,7 +155,7 @@ class Cluster:
         # Agents of a raylet that is gone are nobody's children, and their long titles cover the mark.
         for machine in self._machines:
             processes.kill(machine.processes())
-        while running := processes.with_descendants(processes.marked(_MARK, self.id)):
+        while running := processes.with_descendants(processes.find_marked(_MARK, self.id)):
             processes.kill(running)
         for machine in self._machines:
             machine.keeper.communicate()
@@ -170,7 +170,7 @@ class Cluster:
 
     def left(self) -> list[str]:
         """What is still there of it."""
-        return [*(process.name for process in processes.marked(_MARK, self.id)), *self.namespaces()]
+        return [*(process.name for process in processes.find_marked(_MARK, self.id)), *self.namespaces()]
 
     # ------------------------------------------------------------ machines
 

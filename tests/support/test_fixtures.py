@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from regroup.service.local.leftovers import processes_naming
+from regroup.service.local.leftovers import find_processes
 from tests.support.descriptors import Snapshot
 from tests.support.leaks import SESSION_VARIABLE, held
 
@@ -130,14 +130,14 @@ def test_a_detached_process_is_found_by_a_job_that_its_environment_or_folder_nam
             f"process {by_folder.pid} (sleep), by {folder}",
         }
         deadline = time.monotonic() + 10  # the kernel may show no command for some moments of an exec
-        while (found := set(processes_naming([job]))) != expected and time.monotonic() < deadline:
+        while (found := set(find_processes([job]))) != expected and time.monotonic() < deadline:
             time.sleep(0.01)
         assert found == expected
     finally:
         for process in (by_environment, by_folder):
             process.kill()
             process.wait()
-    assert list(processes_naming([job])) == []
+    assert list(find_processes([job])) == []
 
 
 @AT_ONCE

@@ -20,7 +20,7 @@ from regroup.api.client.discovery import connect, feed
 from regroup.api.live.follow import Lines, Screen, display, follow
 from regroup.api.live.job_view import JobView, planned
 from regroup.service.domain.errors import RegroupError, UnavailableError
-from regroup.service.local.marked_processes import end_marked, environment_below
+from regroup.service.local.marked_processes import marked_environment, stop_marked
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "pretrain-cpython.yaml"
 
@@ -125,7 +125,7 @@ def _start(state: Path) -> "subprocess.Popen[bytes]":
             stdout=sink,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env=environment_below(state),
+            env=marked_environment(state),
         )
 
 
@@ -159,7 +159,7 @@ def _end(server: "subprocess.Popen[bytes]", state: Path, *, keep: bool) -> bool:
         down = subprocess.run(
             _command("down", state), capture_output=True, text=True, timeout=_DOWN_WITHIN_S, check=False
         )
-        killed = end_marked(str(state), patience_s=_ENDED_WITHIN_S)
+        killed = stop_marked(str(state), timeout_s=_ENDED_WITHIN_S)
         server.wait(timeout=_ENDED_WITHIN_S)
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)

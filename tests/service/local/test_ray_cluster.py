@@ -1,4 +1,4 @@
-"""The local Ray where no cluster is needed; `test_ray_cluster` has a real one."""
+"""The local Ray cluster, as far as no process is needed; tests of the Ray adapter start a real cluster."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from regroup.service.local import ray_cluster
 from regroup.service.settings import Settings
 
 
-def test_a_ray_that_does_not_start_says_why_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_start_reports_the_reason_and_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "ROLE_LABEL", "not a label")
     made: list[str] = []
     short_temp_dir = ray_cluster._short_temp_dir
@@ -20,7 +20,7 @@ def test_a_ray_that_does_not_start_says_why_and_leaves_nothing(tmp_path: Path, m
 
 
 @pytest.mark.parametrize(
-    ("visible", "wanted", "expected"),
+    ("visible", "requested", "expected"),
     [
         ("4,5,6,7", None, [(2, "4,5"), (2, "6,7")]),
         ("4,5,6,7", 1, [(1, "4"), (1, "5")]),
@@ -29,10 +29,10 @@ def test_a_ray_that_does_not_start_says_why_and_leaves_nothing(tmp_path: Path, m
         ("", 8, [(8, None), (8, None)]),
     ],
 )
-def test_devices_are_dealt_evenly_and_the_rest_is_make_believe(
-    visible: str, wanted: int | None, expected: list[tuple[int, str | None]], monkeypatch: pytest.MonkeyPatch
+def test_nodes_share_the_devices_of_the_machine_evenly(
+    visible: str, requested: int | None, expected: list[tuple[int, str | None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    settings = Settings(local_nodes=2, local_gpus_per_node=wanted)
+    settings = Settings(local_nodes=2, local_gpus_per_node=requested)
     dealt = [ray_cluster._gpus(settings, index) for index in range(2)]
     assert [(count, environment.get("CUDA_VISIBLE_DEVICES")) for count, environment in dealt] == expected

@@ -199,7 +199,7 @@ async def test_a_supervisor_starts_from_the_process_that_was_left_for_it(
 
 def idle(local: ray_cluster.LocalRay) -> set[int]:
     """Pids of the cluster's processes that wait for something to do."""
-    marked = processes.marked("REGROUP_RAY_CLUSTER", local.id)
+    marked = processes.find_marked("REGROUP_RAY_CLUSTER", local.id)
     return {
         process.pid for process in marked if Path(f"/proc/{process.pid}/cmdline").read_text().startswith("ray::IDLE")
     }
@@ -259,7 +259,7 @@ async def test_leaving_leaves_it_running(cluster: RayCluster, local: ray_cluster
 async def test_stop_leaves_nothing(local: ray_cluster.LocalRay, settings: Settings) -> None:
     assert ray_cluster.stop(settings.state_dir)
     assert not any(process.is_alive for process in local.daemons)
-    assert processes.marked("REGROUP_RAY_CLUSTER", local.id) == []
+    assert processes.find_marked("REGROUP_RAY_CLUSTER", local.id) == []
     assert local.temp_dir not in {str(path) for path in _folders(Path(local.temp_dir).parent)}
     assert _folders(settings.state_dir) == []
     assert not ray_cluster.stop(settings.state_dir)

@@ -31,7 +31,7 @@ def test_a_record_of_a_dead_server_or_of_another_process_with_its_pid_stops_nobo
 
 def test_down_ends_the_recorded_process(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    known = processes.look(child.pid)
+    known = processes.find_process(child.pid)
     assert known is not None
     record = {"url": "http://127.0.0.1:1", "dashboard_url": None, "pid": child.pid, "started": known.started}
     (tmp_path / "server.json").write_text(json.dumps(record))
@@ -53,7 +53,7 @@ def test_descendants_are_found_by_mark_and_by_parent_however_they_detach() -> No
     child = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "REGROUP_TEST_MARK": "m1"})
     try:
         deadline = time.monotonic() + 10
-        while len(found := processes.with_descendants(processes.marked("REGROUP_TEST_MARK", "m1"))) < 2:
+        while len(found := processes.with_descendants(processes.find_marked("REGROUP_TEST_MARK", "m1"))) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.02)
         assert {process.pid for process in found} > {child.pid}
