@@ -57,7 +57,7 @@ def _pids() -> list[int]:
 
 def _is_of(pid: int, scratch: str) -> bool:
     process = Path("/proc", str(pid))
-    with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+    with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
         if f"{VARIABLE}={scratch}".encode() in variables(pid):
             return True
         if _is_below(os.readlink(process / "cwd"), scratch):

@@ -31,7 +31,7 @@ def make(folder: Path) -> int:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:  # it is being removed, or a stopped predecessor still lives
+        except BlockingIOError:  # another agent removes the folder, or a stopped predecessor lives
             time.sleep(0.02)
         finally:
             os.close(fd)

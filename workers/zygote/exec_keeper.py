@@ -33,7 +33,7 @@ def keep(args: dict[str, Any], fds: list[int]) -> dict[str, Any]:
     """
     *streams, agent = fds
     procfs.become_subreaper()
-    procfs.outlive_parent()  # it must outlive the zygote until it has killed the command
+    procfs.outlive_parent()  # the keeper outlives the zygote until it has killed the command
     os.setsid()  # Ray kills the process group of the agent; this process must survive to kill the command
     try:
         command = _start(args, streams)

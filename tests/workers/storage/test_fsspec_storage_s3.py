@@ -98,7 +98,7 @@ def test_a_probe_leaves_nothing(root: str) -> None:
     assert fs.find(path) == []
 
 
-def test_a_bucket_that_does_not_exist_is_not_made_up(root: str) -> None:
+def test_a_missing_bucket_is_not_created(root: str) -> None:
     uri = "s3://regroup-mistyped/jobs"
     with pytest.raises(fsspec_storage.StorageError, match=f"{uri!r} is not writable"):
         fsspec_storage.check_writable(uri)
