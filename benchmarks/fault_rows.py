@@ -6,8 +6,8 @@ from typing import Any
 
 from benchmarks import stats
 from benchmarks.peers.workload import RANKS
-from regroup.service.chaos.fault_plan import LOSES_A_NODE, Plan, PlannedFault, fault, spaced
-from regroup.service.chaos.observation import Fallen, Record
+from regroup.service.chaos.fault_plan import LOSES_A_NODE, FaultPlan, PlannedFault, spaced, spec_fault
+from regroup.service.chaos.observation import InjectedFault, Record
 
 _PHASES = ("forward", "backward", "optimizer")
 _FIRST = 12
@@ -17,7 +17,7 @@ _APART = {"rank_exit": 9, "hang": 9, "supervisor": 30, "node_loss": 110}
 OFTEN_MIRRORED = {"every_steps": 1, "mirror_share": 0.5}
 
 
-def plan_of(row: str, injections: int, seed: int) -> Plan:
+def plan_of(row: str, injections: int, seed: int) -> FaultPlan:
     """Where a row's injections strike."""
     draw = Random(f"{row} {seed}")
     steps = _FIRST + _APART[row] * (injections + 1)
@@ -25,14 +25,14 @@ def plan_of(row: str, injections: int, seed: int) -> Plan:
     match row:
         case "rank_exit" | "hang":
             do = "sigkill" if row == "rank_exit" else "sigstop"
-            faults = tuple(fault(do, draw.randrange(RANKS), step, draw.choice(_PHASES)) for step in at)
-            return Plan(row, seed, steps, faults)
+            faults = tuple(spec_fault(do, draw.randrange(RANKS), step, draw.choice(_PHASES)) for step in at)
+            return FaultPlan(row, seed, steps, faults)
         case "supervisor":
-            return Plan(row, seed, steps, (), tuple(PlannedFault("kill_supervisor", step) for step in at))
+            return FaultPlan(row, seed, steps, (), tuple(PlannedFault("kill_supervisor", step) for step in at))
         case _:
             kinds = [sorted(LOSES_A_NODE)[number % 2] for number in range(injections)]
             blows = tuple(PlannedFault(do, step, draw.randrange(2)) for do, step in zip(kinds, at, strict=True))
-            return Plan(row, seed, steps, (), blows, {"snapshot": OFTEN_MIRRORED})
+            return FaultPlan(row, seed, steps, (), blows, {"snapshot": OFTEN_MIRRORED})
 
 
 def trials_of(row: str, record: Record) -> list[dict[str, Any]]:
@@ -44,12 +44,12 @@ def trials_of(row: str, record: Record) -> list[dict[str, Any]]:
                 "readopt_s": fallen.seen_again_s - fallen.time_s,
                 "steps_lost": max((each["steps_lost"] or 0 for each in record.incidents), default=0),
             }
-            for fallen in record.fallen
+            for fallen in record.injected
             if fallen.seen_again_s is not None
         ]
     incidents = [incident for incident in record.incidents if incident["times"].get("first_step_s") is not None]
     if row == "node_loss":
-        seen = [(fallen, _after(fallen.time_s, incidents)) for fallen in record.fallen]
+        seen = [(fallen, _after(fallen.time_s, incidents)) for fallen in record.injected]
         return [_node_trial(record, fallen, incident) for fallen, incident in seen if incident is not None]
     return [_trial(record, incident, began_s=_began_s(row, record, incident)) for incident in incidents]
 
@@ -86,7 +86,7 @@ def _after(time_s: float, incidents: Sequence[Mapping[str, Any]]) -> Mapping[str
     return min(later, key=lambda each: each["times"]["seen_s"], default=None)
 
 
-def _node_trial(record: Record, fallen: Fallen, incident: Mapping[str, Any]) -> dict[str, Any]:
+def _node_trial(record: Record, fallen: InjectedFault, incident: Mapping[str, Any]) -> dict[str, Any]:
     return {"do": fallen.do, **_trial(record, incident, began_s=fallen.time_s)}
 
 
@@ -95,7 +95,7 @@ def _trial(record: Record, incident: Mapping[str, Any], *, began_s: float) -> di
     return {
         "at_step": incident["at_step"],
         "reason": incident["reason"],
-        "rung": incident["rung"],
+        "recovery_action": incident["recovery_action"],
         "rank": incident["rank"],
         "detect_s": incident["times"]["seen_s"] - began_s,
         "first_step_s": incident["times"]["first_step_s"] - began_s,

@@ -27,7 +27,9 @@ def run(failures: list[str], keep: Callable[[dict[str, Any]], None]) -> None:
 def row_of(outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Figures of one scenario, from each run's worst incident."""
     causes = [
-        (reason, rung) for each in outcomes for reason, rung in zip(each["incidents"], each["rungs"], strict=True)
+        (reason, rung)
+        for each in outcomes
+        for reason, rung in zip(each["incidents"], each["recovery_actions"], strict=True)
     ]
     return {
         "number": outcomes[0]["number"],

@@ -10,7 +10,7 @@ from benchmarks.fault_rows import OFTEN_MIRRORED
 from benchmarks.peers.workload import NODES, RANKS, SLOTS
 from regroup.api.chaos.server_process import LocalService
 from regroup.service.chaos import fault_plan as plans
-from regroup.service.chaos.fault_plan import LOSES_A_NODE, Plan
+from regroup.service.chaos.fault_plan import LOSES_A_NODE, FaultPlan
 from regroup.service.chaos.observation import Record
 from regroup.service.local import leftovers, ray_cluster
 from regroup.service.policy.accounting import TimeClass, goodput
@@ -24,34 +24,37 @@ def run(root: Path, minutes: float, seed: int, failures: list[str]) -> dict[str,
     """Both mixes on one service with a spare node, and the control run that both are compared with."""
     document: dict[str, Any] = {"minutes": minutes, "measured_on": machine_facts()}
     with LocalService(root / "soak", nodes=NODES + 1, slots=SLOTS) as service:
-        step_s = _step_s(faults.run_job(service, root, Plan("calibration", seed, _CALIBRATION_STEPS)))
+        step_s = _step_s(faults.run_job(service, root, FaultPlan("calibration", seed, _CALIBRATION_STEPS)))
         steps, every = int(60 * minutes / step_s), max(12, round(_EVERY_S / step_s))
-        control = faults.run_job(service, root, Plan("control", seed, steps))
+        control = faults.run_job(service, root, FaultPlan("control", seed, steps))
         equal, leaks = True, list[str]()
         for name, mix in _MIXES.items():
             before = _held(service)
-            plan = plans.soak(seed, steps=steps, every=every, ranks=RANKS, nodes=NODES, mix=mix)
-            count = len(plan.faults) + len(plan.blows)
+            plan = plans.plan_soak(seed, steps=steps, every=every, ranks=RANKS, nodes=NODES, mix=mix)
+            count = len(plan.faults) + len(plan.outside_faults)
             record = faults.run_job(service, root, plan, count, snapshot=OFTEN_MIRRORED)
             failures += [f"soak, {name}: {problem}" for problem in short_of(plan, record)]
             if record.job["state"] != "SUCCEEDED":
                 failures.append(f"soak, {name}: job ended {record.job['state']}: {record.job['message']}")
             equal = equal and record.job["digest"] == control.job["digest"]
-            leaks += [*record.left, *leftovers.describe_growth(before, _held(service))]
+            leaks += [*record.leftovers, *leftovers.describe_growth(before, _held(service))]
             document[f"goodput_{name}"] = _goodput(record)
             document[name] = {
                 "planned": count,
                 "incidents": len(record.incidents),
-                "blows": len(record.fallen),
+                "blows": len(record.injected),
                 "seconds": dict(record.seconds),
             }
     return {**document, "step_s": step_s, "steps": steps, "bitwise_equal": equal, "leaks": len(leaks), "left": leaks}
 
 
-def short_of(plan: Plan, record: Record) -> list[str]:
+def short_of(plan: FaultPlan, record: Record) -> list[str]:
     """What was planned and did not strike: a soak without it would be too kind."""
-    incidents = len(plan.faults) + sum(blow.do in LOSES_A_NODE for blow in plan.blows)
-    counts = {"incidents": (incidents, len(record.incidents)), "blows": (len(plan.blows), len(record.fallen))}
+    incidents = len(plan.faults) + sum(blow.do in LOSES_A_NODE for blow in plan.outside_faults)
+    counts = {
+        "incidents": (incidents, len(record.incidents)),
+        "blows": (len(plan.outside_faults), len(record.injected)),
+    }
     return [
         f"{planned} {what} were planned, {seen} were seen" for what, (planned, seen) in counts.items() if seen < planned
     ]

@@ -21,7 +21,7 @@ from benchmarks.output import arguments, end_tidily_on_sigterm, write_result
 from benchmarks.peers.workload import NODES, SLOTS, Workload, write_text
 from regroup.api.chaos.runner import conduct
 from regroup.api.chaos.server_process import LocalService
-from regroup.service.chaos.fault_plan import Plan
+from regroup.service.chaos.fault_plan import FaultPlan
 from regroup.service.chaos.observation import Record
 from regroup.service.domain.errors import RegroupError
 
@@ -79,7 +79,7 @@ def _row(root: Path, row: str, injections: int, failures: list[str]) -> dict[str
     plan = plan_of(row, injections, _SEED)
     print(f"{row}: {injections} injections into {plan.steps} steps, after as many undisturbed", flush=True)
     with LocalService(root / row, nodes=NODES + _SPARES.get(row, 0), slots=SLOTS) as service:
-        control = run_job(service, root, Plan("control", _SEED, plan.steps))
+        control = run_job(service, root, FaultPlan("control", _SEED, plan.steps))
         print(f"{row}: undisturbed, {_seconds(control):.0f} s", flush=True)
         record = run_job(service, root, plan, injections)
     trials = trials_of(row, record)
@@ -92,14 +92,14 @@ def _row(root: Path, row: str, injections: int, failures: list[str]) -> dict[str
         "bitwise_equal": record.job["digest"] == control.job["digest"],
         "ledger_exact": record.ledger["exact"],
         "false_alarms": record.stragglers + control.stragglers,
-        "left": list(record.left),
+        "left": list(record.leftovers),
         "trials": trials,
         "plan": plan.to_json(),
         "measured_on": machine_facts(),
     }
 
 
-def run_job(service: LocalService, root: Path, plan: Plan, injections: int = 0, **parts: Any) -> Record:
+def run_job(service: LocalService, root: Path, plan: FaultPlan, injections: int = 0, **parts: Any) -> Record:
     """The record of one job of the workload under a plan."""
     workload = Workload(text=str(root / "text"), steps=plan.steps)
     budgets = dict.fromkeys(("rank_exit", "node_loss", "hang", "io_error"), 10 + 2 * injections)

@@ -9,12 +9,14 @@ from regroup.service.domain.topology import DOMAIN_LEVELS, Level
 from regroup.service.policy.placement.communication_cost import Axis
 from regroup.service.policy.placement.link_speeds import GPU_LINKS, Links
 from regroup.service.policy.placement.place import Placement
-from regroup.service.policy.placement.traffic import Work
+from regroup.service.policy.placement.traffic import TrainingWork
 
 
-def model_of(billions: float, layers: int, hidden: int, *, micro_batches: int, recomputes: bool = False) -> Work:
+def model_of(
+    billions: float, layers: int, hidden: int, *, micro_batches: int, recomputes: bool = False
+) -> TrainingWork:
     """A transformer in bf16, on samples of 4,096 tokens."""
-    return Work(
+    return TrainingWork(
         billions * 1e9, layers, hidden, hidden // 4, 4096, micro_batches, recomputes=recomputes, gradient_bytes=4
     )
 
@@ -72,8 +74,8 @@ def _named(level: Level) -> Callable[[Spot], object]:
 def spots_of(placement: Placement, nodes: Mapping[str, int], domains: Sequence[tuple[str, ...]]) -> list[Spot]:
     """The spot of each rank, as a placement numbers them."""
     found = dict[int, Spot]()
-    for seat in placement.seats:
+    for seat in placement.slots:
         spot = Spot(nodes[seat.node.id], domains[nodes[seat.node.id]])
-        for rank in seat.numbers or range(len(found), len(found) + seat.ranks):
+        for rank in seat.rank_numbers or range(len(found), len(found) + seat.ranks):
             found[rank] = spot
     return [found[rank] for rank in range(len(found))]

@@ -21,7 +21,7 @@ from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import Level, Node
 from regroup.service.policy.placement.link_speeds import GPU_LINKS, Links, LinkSpeed
 from regroup.service.policy.placement.place import Demand, NodeIndex, Placement, place
-from regroup.service.policy.placement.traffic import Work, axes
+from regroup.service.policy.placement.traffic import TrainingWork, axes
 
 SEED = 20261122
 _DEVICES = 8
@@ -39,7 +39,7 @@ class Kind:
     """Jobs of one size in the trace."""
 
     layout: Layout
-    work: Work
+    work: TrainingWork
     weight: float
     """How many of them come."""
     mean_s: float

@@ -11,12 +11,12 @@ from typing import Any
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import Node
 from regroup.service.policy.placement.place import Demand, Placement, place
-from regroup.service.policy.placement.traffic import Work, axes
+from regroup.service.policy.placement.traffic import TrainingWork, axes
 
 NODES = (1250, 2500, 5000, 10_000)
 _IN_RACK, _IN_BLOCK = 16, 256
 _LAYOUT = Layout(tp=8, pp=4, dp_shard=32, dp_replicate=4)
-_WORK = Work(70e9, 80, 8192, 1024, 4096, 16)
+_WORK = TrainingWork(70e9, 80, 8192, 1024, 4096, 16)
 
 
 def cluster(count: int) -> list[Node]:

@@ -27,9 +27,9 @@ from regroup.service.planner.memory_model import peak_bytes
 from regroup.service.planner.model_shape import Model
 from regroup.service.planner.time_model import step_time
 from regroup.service.planner.types import Cluster, Plan, Work
-from regroup.service.policy.measurements.hardware_overlay import hardware
-from regroup.service.policy.measurements.parse import read
-from regroup.service.policy.measurements.results import Measured
+from regroup.service.policy.measurements.hardware_overlay import measured_hardware
+from regroup.service.policy.measurements.parse import parse_probe_result
+from regroup.service.policy.measurements.results import ProbeResult
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "pretrain-cpython.yaml"
 LAYOUTS: Mapping[str, tuple[dict[str, Any], Plan]] = {
@@ -77,23 +77,23 @@ def _mean(rows: Sequence[Mapping[str, Any]], layout: str, error: str) -> float:
     return mean(abs(row[error]) for row in rows if row["layout"] == layout)
 
 
-def predicted(probe: Measured, plan: Plan) -> tuple[float, float]:
+def predicted(probe: ProbeResult, plan: Plan) -> tuple[float, float]:
     """Seconds of the example's step by this plan, and bytes of the rank that has most."""
     device = find_device("cpu")
     assert device is not None
-    there = hardware(device, [probe])
+    there = measured_hardware(device, [probe])
     ranks = plan.layout.world_size
-    cluster = Cluster(there.device, ranks, there.domain, there.network_bytes_s, there.link, costs_of(probe))
+    cluster = Cluster(there.device, ranks, there.devices_per_node, there.network_bytes_s, there.link, costs_of(probe))
     work, constants = Work(_MODEL, 16, 128, "fp32"), constants_of(probe, FITTED).on(there.device)
     return step_time(work, cluster, plan, constants).step_s, peak_bytes(work, plan, constants, TORCH_ADAM)
 
 
-def _probe(service: Served) -> Measured:
+def _probe(service: Served) -> ProbeResult:
     job = service.finish(service.client.probe(device="cpu").id)
     (result,) = [event.data for event in service.client.events(job["id"]) if event.type == "result"]
     found = result["probe"]
     nodes = [(f"node {at}", ("",) * len(DOMAIN_LEVELS)) for at in range(len(found["nodes"]))]
-    return read(found, nodes, job_id=job["id"], time_s=job["finished_at"])
+    return parse_probe_result(found, nodes, job_id=job["id"], time_s=job["finished_at"])
 
 
 def _measured(service: Served, name: str, layout: dict[str, Any]) -> tuple[float, float]:

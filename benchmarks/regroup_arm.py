@@ -54,7 +54,7 @@ def read_trial(
         details={
             "digest": job["digest"]["parameters"],
             "durations": incident["durations"],
-            "rung": incident["rung"],
+            "recovery_action": incident["recovery_action"],
             "machine_was_idle": idle,
         },
     )

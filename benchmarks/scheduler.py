@@ -64,7 +64,7 @@ def scene(nodes: int, waiting: int, load: float = LOAD, seed: int = SEED) -> Sce
         running.append(
             RunningJob(
                 name, name, _demand(ranks), tuple(seats), project=_project(rng), priority=rng.choice(list(Priority)),
-                since_s=-rng.uniform(0, 1e5), ends_s=rng.uniform(0, 1e5),
+                allocated_at_s=-rng.uniform(0, 1e5), ends_s=rng.uniform(0, 1e5),
             )
         )  # fmt: skip
     taken = [
@@ -145,7 +145,7 @@ def _waiting(name: str, rng: random.Random) -> WaitingJob:
     size = Size(Layout(dp_shard=ranks), _demand(ranks))
     return WaitingJob(
         name, name, (size,), project=_project(rng), priority=rng.choice(list(Priority)),
-        queued_s=-rng.uniform(0, 5e4), longest_s=rng.choice([None, rng.uniform(10, 1e5)]),
+        queued_s=-rng.uniform(0, 5e4), max_duration_s=rng.choice([None, rng.uniform(10, 1e5)]),
     )  # fmt: skip
 
 

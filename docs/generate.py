@@ -8,9 +8,9 @@ from typing import Any
 
 from regroup.api.app import openapi
 from regroup.api.cli.docs import cli_reference, spec_reference
-from regroup.service.chaos.faults_page import faults_page
+from regroup.service.chaos.faults_page import render_faults_page
 from regroup.service.domain.states import state_diagram
-from regroup.service.spec.layout_rules import rules_doc
+from regroup.service.spec.layout_rules import render_rules
 
 ROOT = Path(__file__).resolve().parent.parent
 STATES = f"""# Job states
@@ -28,7 +28,7 @@ The rules that a spec's `layout` is checked by when it is submitted, written fro
 [Parallelism](guides/parallelism.md). Sizes between `layout.dp.min` and `max` that break a rule are left out of the
 job's ladder; `target` must keep all, `min` and `max` with a smaller part of the micro-batch if need be.
 
-{rules_doc()}
+{render_rules()}
 """
 RESULTS = ROOT / "benchmarks" / "results"
 """Where runs of the faults benchmark are kept: `faults.md` is written from them."""
@@ -44,7 +44,7 @@ def main() -> int:
         ROOT / "docs" / "layouts.md": LAYOUTS,
         ROOT / "docs" / "cli.md": cli_reference.render(),
         ROOT / "docs" / "job-spec.md": spec_reference.render(),
-        ROOT / "docs" / "faults.md": faults_page(_result("faults")),
+        ROOT / "docs" / "faults.md": render_faults_page(_result("faults")),
         ROOT / "docs" / "openapi.json": json.dumps(openapi(), indent=1, sort_keys=True) + "\n",
         ROOT / "deploy" / "grafana" / "regroup.json": dashboard,
     }

@@ -35,7 +35,7 @@ class Settings(BaseSettings):
     blob_retention_s: float = Field(30 * 86400.0, gt=0)
     """Time after its last use at which a code archive is removed."""
     allow_faults: bool = False
-    """Accept specs with `faults` or `blind_to`."""
+    """Accept specs with `faults` or `disable_detectors`."""
 
     ray_address: str = ""
     """Ray cluster to join, as `host:port`. Default: start a local Ray cluster."""

@@ -7,8 +7,8 @@ from typing import Any
 from regroup.api.chaos.checkpoint_check import loadable
 from regroup.api.client.client import Client
 from regroup.api.schemas.jobs import Job
-from regroup.service.chaos.fault_plan import Plan
-from regroup.service.chaos.observation import Fallen, Record
+from regroup.service.chaos.fault_plan import FaultPlan
+from regroup.service.chaos.observation import InjectedFault, Record
 from regroup.service.domain.states import JobState
 from regroup.service.local import leftovers
 
@@ -37,7 +37,12 @@ class LoadableCheckpoints:
 
 
 def recorded(
-    client: Client, job_id: str, plan: Plan, *, fallen: Sequence[Fallen] = (), fewest_loadable: int | None = None
+    client: Client,
+    job_id: str,
+    plan: FaultPlan,
+    *,
+    fallen: Sequence[InjectedFault] = (),
+    fewest_loadable: int | None = None,
 ) -> Record:
     """The record of a job that is over, once nothing is left that names it or half a minute has passed."""
     job = client.get(job_id)
@@ -58,7 +63,7 @@ def recorded(
         checkpoints=plain(client.checkpoints(job.id, removed=True)),
         ledger=client.ledger(job.id).model_dump(mode="json"),
         seconds=client.why(job.id).seconds,
-        fallen=tuple(fallen),
-        left=tuple(left),
+        injected=tuple(fallen),
+        leftovers=tuple(left),
         fewest_loadable=fewest_loadable,
     )

@@ -13,8 +13,8 @@ from regroup.api.chaos.recorder import LoadableCheckpoints, recorded
 from regroup.api.chaos.server_process import LocalService
 from regroup.api.client.client import ApiError, Client
 from regroup.api.schemas.jobs import Job
-from regroup.service.chaos.fault_plan import LOSES_A_NODE, Plan, PlannedFault
-from regroup.service.chaos.observation import Fallen, Record
+from regroup.service.chaos.fault_plan import LOSES_A_NODE, FaultPlan, PlannedFault
+from regroup.service.chaos.observation import InjectedFault, Record
 from regroup.service.domain.states import JobState
 
 _LOOK_S, _LOOK_CLOSELY_S = 0.2, 0.02
@@ -29,13 +29,13 @@ _BACK_STEPS = 200
 Tell = Callable[[str], None]
 
 
-def conduct(service: LocalService, spec: Mapping[str, Any], plan: Plan, *, within_s: float, tell: Tell) -> Record:
+def conduct(service: LocalService, spec: Mapping[str, Any], plan: FaultPlan, *, within_s: float, tell: Tell) -> Record:
     """Run the job of `spec` under `plan`, and wait for its end.
 
     A job that is not over within `within_s` is cancelled.
     """
     with service.client() as client:
-        job = client.submit({**spec, **plan.parts, "faults": [dict(fault) for fault in plan.faults]})
+        job = client.submit({**spec, **plan.spec_fields, "faults": [dict(fault) for fault in plan.faults]})
         course = _Course(service, client, job.id, plan, tell)
         course.watch(time.monotonic() + within_s)
         return recorded(client, job.id, plan, fallen=course.fallen, fewest_loadable=course.loadable.fewest)
@@ -44,11 +44,11 @@ def conduct(service: LocalService, spec: Mapping[str, Any], plan: Plan, *, withi
 class _Course:
     """One job while it runs."""
 
-    def __init__(self, service: LocalService, client: Client, job_id: str, plan: Plan, tell: Tell) -> None:
+    def __init__(self, service: LocalService, client: Client, job_id: str, plan: FaultPlan, tell: Tell) -> None:
         self.service, self.client, self.job_id, self.plan, self.tell = service, client, job_id, plan, tell
-        self.fallen: list[Fallen] = []
+        self.fallen: list[InjectedFault] = []
         self.loadable = LoadableCheckpoints()
-        self._due = deque(plan.blows)
+        self._due = deque(plan.outside_faults)
         self._open: list[Struck] = []
         """Nodes that were lost and have yet to be thawed and replaced."""
         self._incidents = 0
@@ -98,7 +98,7 @@ class _Course:
     def _fall(self, blow: PlannedFault, job: Job) -> None:
         struck = self._strike(blow, job)
         self.tell(f"step {job.step}: {struck.what}")
-        self.fallen.append(Fallen(blow.do, struck.what, struck.time_s, job.step, job.generation))
+        self.fallen.append(InjectedFault(blow.do, struck.what, struck.time_s, job.step, job.generation))
         if blow.do in LOSES_A_NODE:
             self._open.append(struck)
         if blow.do == "kill_server":

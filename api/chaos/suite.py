@@ -12,9 +12,9 @@ from typing import Any
 from regroup.api.chaos.runner import Tell, conduct
 from regroup.api.chaos.server_process import LocalService
 from regroup.service.chaos import fault_plan as plans
-from regroup.service.chaos.fault_plan import Plan
+from regroup.service.chaos.fault_plan import FaultPlan
 from regroup.service.chaos.observation import Record
-from regroup.service.chaos.report import Outcome, judged, judged_soak
+from regroup.service.chaos.report import Outcome, judge_scenario, judge_soak
 from regroup.service.chaos.scenarios import CHECKPOINT_EVERY, NODES, RANKS, Scenario
 from regroup.service.domain.detectors import Detector
 from regroup.service.domain.errors import UnavailableError
@@ -35,7 +35,7 @@ class Case:
 
     scenario: Scenario
     seed: int
-    blind_to: tuple[Detector, ...] = ()
+    disable_detectors: tuple[Detector, ...] = ()
     """Detectors that are off; nobody waits long for what is not noticed then."""
 
 
@@ -49,32 +49,34 @@ def run_cases(cases: Sequence[Case], tell: Tell) -> Iterator[tuple[Case, Outcome
             controls: dict[tuple[int, str], Record] = {}
             for case in [each for each in cases if each.scenario.spares == spares]:
                 scenario = case.scenario
-                layout = {name: part for name, part in scenario.parts.items() if name == "layout"}
+                layout = {name: part for name, part in scenario.spec_fields.items() if name == "layout"}
                 like = (scenario.steps, str(layout))
                 if like not in controls:
                     tell(f"control run of {scenario.steps} steps")
-                    controls[like] = _run(service, root, Plan("control", case.seed, scenario.steps), tell, **layout)
-                blind = f", blind to {', '.join(case.blind_to)}" if case.blind_to else ""
+                    controls[like] = _run(
+                        service, root, FaultPlan("control", case.seed, scenario.steps), tell, **layout
+                    )
+                blind = f", blind to {', '.join(case.disable_detectors)}" if case.disable_detectors else ""
                 tell(f"{scenario.number} {scenario.name}{blind}: {scenario.what}")
                 plan, control = scenario.plan(case.seed), controls[like]
                 within_s = _blind_patience_s(plan, control) if blind else None
-                record = _run(service, root, plan, tell, within_s, blind_to=list(case.blind_to))
-                yield case, judged(scenario, case.seed, record, control)
+                record = _run(service, root, plan, tell, within_s, disable_detectors=list(case.disable_detectors))
+                yield case, judge_scenario(scenario, case.seed, record, control)
 
 
 def run_soak(minutes: float, seed: int, mix: Mapping[str, float], tell: Tell) -> Outcome:
     """A job of about so many minutes with a fault of the mix every 20 s, and its control run before it."""
     with _service(spares=1) as (service, root):
         tell("measuring how long a step takes")
-        measured = _run(service, root, Plan("calibration", seed, _CALIBRATION_STEPS), tell)
+        measured = _run(service, root, FaultPlan("calibration", seed, _CALIBRATION_STEPS), tell)
         durations = sorted(row["duration_s"] for row in measured.rows if row["duration_s"] is not None)
         step_s = durations[len(durations) // 2]
         steps, every = max(60, int(60 * minutes / step_s)), max(12, round(_SOAK_PAUSE_S / step_s))
-        plan = plans.soak(seed, steps=steps, every=every, ranks=RANKS, nodes=NODES, mix=mix)
+        plan = plans.plan_soak(seed, steps=steps, every=every, ranks=RANKS, nodes=NODES, mix=mix)
         tell(f"control run of {steps} steps of {step_s:.3f} s")
-        control = _run(service, root, Plan("control", seed, steps), tell)
-        tell(f"soak: {len(plan.faults)} faults, {len(plan.blows)} strikes from outside")
-        return judged_soak(_run(service, root, plan, tell, snapshot={"every_steps": 1, "mirror_share": 0.5}), control)
+        control = _run(service, root, FaultPlan("control", seed, steps), tell)
+        tell(f"soak: {len(plan.faults)} faults, {len(plan.outside_faults)} strikes from outside")
+        return judge_soak(_run(service, root, plan, tell, snapshot={"every_steps": 1, "mirror_share": 0.5}), control)
 
 
 @contextmanager
@@ -98,9 +100,11 @@ def _service(spares: int) -> Generator[tuple[LocalService, Path]]:
 
 
 def _run(
-    service: LocalService, root: Path, plan: Plan, tell: Tell, within_s: float | None = None, **parts: Any
+    service: LocalService, root: Path, plan: FaultPlan, tell: Tell, within_s: float | None = None, **parts: Any
 ) -> Record:
-    budgets = dict.fromkeys(("rank_exit", "node_loss", "hang", "io_error"), 10 + len(plan.faults) + len(plan.blows))
+    budgets = dict.fromkeys(
+        ("rank_exit", "node_loss", "hang", "io_error"), 10 + len(plan.faults) + len(plan.outside_faults)
+    )
     spec = {
         "name": plan.scenario,
         "workload": {
@@ -116,10 +120,10 @@ def _run(
         **parts,
     }
     if within_s is None:
-        within_s = _START_S + _A_STEP_S * plan.steps + _A_BLOW_S * (len(plan.faults) + len(plan.blows))
+        within_s = _START_S + _A_STEP_S * plan.steps + _A_BLOW_S * (len(plan.faults) + len(plan.outside_faults))
     return conduct(service, spec, plan, within_s=within_s, tell=tell)
 
 
-def _blind_patience_s(plan: Plan, control: Record) -> float:
-    blows_s = _BLIND_A_BLOW_S * (len(plan.faults) + len(plan.blows))
+def _blind_patience_s(plan: FaultPlan, control: Record) -> float:
+    blows_s = _BLIND_A_BLOW_S * (len(plan.faults) + len(plan.outside_faults))
     return _BLIND_S + blows_s + _BLIND_TIMES * sum(row["duration_s"] or 0.0 for row in control.rows)

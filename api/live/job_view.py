@@ -42,7 +42,7 @@ class Incident:
     at_step: int
     times: Mapping[str, float]
     generation: int = 0
-    rung: str = ""
+    recovery_action: str = ""
     steps_lost: int | None = None
 
     def elapsed(self, key: str) -> float | None:
@@ -72,7 +72,7 @@ class Incident:
         back = self.elapsed("first_step_s")
         if back is not None:
             return f"back in {duration(back)}, {steps_lost_text(self.steps_lost)}"
-        if self.rung == "fail":
+        if self.recovery_action == "fail":
             return "not recovered"
         if "ended_s" in self.times:
             return ended_text(self.elapsed("formed_s"))
@@ -299,7 +299,7 @@ def _incident(view: JobView, data: Mapping[str, Any]) -> JobView:
         at_step=int(data.get("at_step") or 0),
         times={key: value for key, value in (data.get("times") or {}).items() if value is not None},
         generation=int(data.get("generation") or 0),
-        rung=str(data.get("rung") or ""),
+        recovery_action=str(data.get("recovery_action") or ""),
         steps_lost=data.get("steps_lost"),
     )
     known = [i.id for i in view.incidents]

@@ -35,7 +35,7 @@ class Phase(_Wire):
 
 
 class Incident(_Wire):
-    """One cause, its evidence, the rung taken, its times and losses."""
+    """One cause, its evidence, the recovery action taken, its times and losses."""
 
     id: str
     number: int = 0
@@ -47,7 +47,7 @@ class Incident(_Wire):
     evidence: Any = None
     generation: int | None = None
     next_generation: int | None = None
-    rung: str | None = None
+    recovery_action: str | None = None
     at_step: int | None = None
     steps_lost: int | None = None
     times: dict[str, float | None] = {}

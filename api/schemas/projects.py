@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from regroup.service.spec.project_limits import Admits
+from regroup.service.spec.project_limits import ProjectLimits
 
 Devices = Annotated[int, Field(ge=0, lt=2**53)]
 
@@ -24,7 +24,7 @@ class ProjectSettings(BaseModel):
     """Its share beside other projects, among jobs of one priority."""
     spares: int = Field(default=0, ge=0, le=10_000)
     """Idle nodes that are kept ready for its running jobs, whichever loses one."""
-    admits: Admits = Admits()
+    admits: ProjectLimits = ProjectLimits()
     """What its jobs may ask for."""
     defaults: dict[str, Any] = {}
     """Spec fields that its jobs have where they do not say otherwise."""

@@ -243,7 +243,9 @@ ROWS = (
                 "Changes of size per hour, and the median time without a step.",
                 "short",
                 [
-                    Query(f"sum by (rung) (rate(regroup_resizes_total[{RATE}])) * 3600", "{{rung}}"),
+                    Query(
+                        f"sum by (recovery_action) (rate(regroup_resizes_total[{RATE}])) * 3600", "{{recovery_action}}"
+                    ),
                     Query(
                         "histogram_quantile(0.5, sum by (le) (regroup_resize_gap_seconds_bucket))",
                         "seconds without a step",

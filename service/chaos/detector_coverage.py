@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from regroup.service.chaos.report import Outcome
-from regroup.service.chaos.scenarios import Scenario, by_name
+from regroup.service.chaos.scenarios import Scenario, find_scenario
 from regroup.service.domain.detectors import Detector
 
 
 @dataclass(frozen=True)
-class Need:
+class DetectorNeed:
     """What a detector is needed for."""
 
     name: str
@@ -20,7 +20,7 @@ class Need:
     @property
     def scenario(self) -> Scenario:
         """That nobody else notices, or not in time."""
-        found = by_name(self.name)
+        found = find_scenario(self.name)
         assert found is not None, self.name
         return found
 
@@ -29,14 +29,14 @@ class Need:
         return self.breaks <= {finding.invariant for finding in outcome.findings if not finding.holds}
 
 
-NEEDED_FOR: Mapping[Detector, Need] = {
+DETECTOR_NEEDS: Mapping[Detector, DetectorNeed] = {
     # A rank's death its peers notice as well; that of the store nobody does.
-    Detector.EXIT: Need("store-killed", frozenset({"I7"})),
-    Detector.EXCEPTION: Need("user-error", frozenset({"I7"})),
-    Detector.SILENCE: Need("node-frozen", frozenset({"I7"})),
-    Detector.HANG: Need("rank-stopped", frozenset({"I7"})),
-    Detector.STRAGGLER: Need("slow-rank", frozenset({"I6"})),
-    Detector.NON_FINITE: Need("loss-not-finite", frozenset({"I2", "I7"})),
-    Detector.LOSS_SPIKE: Need("loss-spiked", frozenset({"I2", "I7"})),
-    Detector.REPLICAS: Need("parameter-flipped", frozenset({"I2", "I7"})),
+    Detector.EXIT: DetectorNeed("store-killed", frozenset({"I7"})),
+    Detector.EXCEPTION: DetectorNeed("user-error", frozenset({"I7"})),
+    Detector.HEARTBEAT: DetectorNeed("node-frozen", frozenset({"I7"})),
+    Detector.HANG: DetectorNeed("rank-stopped", frozenset({"I7"})),
+    Detector.STRAGGLER: DetectorNeed("slow-rank", frozenset({"I6"})),
+    Detector.NON_FINITE: DetectorNeed("loss-not-finite", frozenset({"I2", "I7"})),
+    Detector.LOSS_SPIKE: DetectorNeed("loss-spiked", frozenset({"I2", "I7"})),
+    Detector.REPLICA_MISMATCH: DetectorNeed("parameter-flipped", frozenset({"I2", "I7"})),
 }

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from random import Random
 from typing import Any
 
-OUTSIDE: Mapping[str, str] = {
+OUTSIDE_FAULTS: Mapping[str, str] = {
     "kill_server": "the control plane is killed, and started again",
     "kill_supervisor": "the job's supervisor is killed",
     "kill_agent": "the agent of a node is killed",
@@ -18,7 +18,7 @@ OUTSIDE: Mapping[str, str] = {
 }
 """Strikes that a spec cannot express, because they fall on what is beside the job."""
 LOSES_A_NODE = frozenset({"kill_node", "freeze_node"})
-STRIKES_THE_JOB = LOSES_A_NODE | {"kill_agent"}
+ENDS_GENERATION = LOSES_A_NODE | {"kill_agent"}
 """What is an incident of the job by itself."""
 
 
@@ -37,12 +37,12 @@ class PlannedFault:
     """Not before there is a checkpoint of this step."""
 
     def __post_init__(self) -> None:
-        if self.do not in OUTSIDE:
-            raise ValueError(f"no strike from outside is called {self.do!r}; there are {', '.join(OUTSIDE)}")
+        if self.do not in OUTSIDE_FAULTS:
+            raise ValueError(f"no strike from outside is called {self.do!r}; there are {', '.join(OUTSIDE_FAULTS)}")
 
 
 @dataclass(frozen=True)
-class Plan:
+class FaultPlan:
     """All that is injected into one job."""
 
     scenario: str
@@ -51,8 +51,8 @@ class Plan:
     """Of the job."""
     faults: tuple[Mapping[str, Any], ...] = ()
     """As its spec has them."""
-    blows: tuple[PlannedFault, ...] = ()
-    parts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    outside_faults: tuple[PlannedFault, ...] = ()
+    spec_fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further fields of its spec, beside those of the control run."""
 
     def to_json(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Plan:
         return asdict(self)
 
 
-def fault(do: str, rank: int, step: int, phase: str = "forward", **more: Any) -> dict[str, Any]:
+def spec_fault(do: str, rank: int, step: int, phase: str = "forward", **more: Any) -> dict[str, Any]:
     """A fault as a spec writes it."""
     return {"at": {"rank": rank, "step": step, "phase": phase}, "do": do, **more}
 
@@ -75,7 +75,9 @@ MIX: Mapping[str, float] = {"rank_exit": 0.70, "hang": 0.10, "node": 0.05, "supe
 _PHASES = ("forward", "backward", "optimizer")
 
 
-def soak(seed: int, *, steps: int, every: int, ranks: int, nodes: int, mix: Mapping[str, float] = MIX) -> Plan:
+def plan_soak(
+    seed: int, *, steps: int, every: int, ranks: int, nodes: int, mix: Mapping[str, float] = MIX
+) -> FaultPlan:
     """A plan for a long run: a cause drawn from `mix` about every `every` steps, of a random rank, phase and node.
 
     Raises:
@@ -93,16 +95,16 @@ def soak(seed: int, *, steps: int, every: int, ranks: int, nodes: int, mix: Mapp
         rank, phase, node, silent = draw.randrange(ranks), draw.choice(_PHASES), draw.randrange(nodes), draw.random()
         match cause:
             case "rank_exit":
-                faults.append(fault("sigkill", rank, at, phase))
+                faults.append(spec_fault("sigkill", rank, at, phase))
             case "hang":
-                faults.append(fault("sigstop", rank, at, phase))
+                faults.append(spec_fault("sigstop", rank, at, phase))
             case "node":
                 blows.append(PlannedFault("freeze_node" if silent < 0.5 else "kill_node", at, node))
             case "supervisor":
                 blows.append(PlannedFault("kill_supervisor", at))
             case _:
                 blows.append(PlannedFault("kill_server", at))
-    return Plan("soak", seed, steps, tuple(faults), tuple(blows))
+    return FaultPlan("soak", seed, steps, tuple(faults), tuple(blows))
 
 
 def parse_mix(shares: Sequence[str]) -> dict[str, float]:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from regroup.service.chaos.fault_plan import MIX, OUTSIDE
+from regroup.service.chaos.fault_plan import MIX, OUTSIDE_FAULTS
 from regroup.service.chaos.invariants import MEANINGS
-from regroup.service.chaos.report import elsewhere_page
-from regroup.service.chaos.scenarios import place
+from regroup.service.chaos.report import render_elsewhere
+from regroup.service.chaos.scenarios import sort_key
 
 _HEAD = """# Failures, and what they cost
 
@@ -40,11 +40,11 @@ command does.
 """
 
 
-def faults_page(faults: Mapping[str, Any]) -> str:
+def render_faults_page(faults: Mapping[str, Any]) -> str:
     """The whole page, from stored results; what was never run is said to be missing."""
     parts = [_HEAD, "## Scenarios\n", _scenarios(faults.get("scenarios", {})), "## What must hold\n", _invariants()]
     parts += ["## What strikes from outside\n", _outside(), "## Figures\n", _figures(faults)]
-    parts += ["## By tests of their own\n", _ELSEWHERE, elsewhere_page()]
+    parts += ["## By tests of their own\n", _ELSEWHERE, render_elsewhere()]
     return "\n".join(parts)
 
 
@@ -62,7 +62,9 @@ def _scenarios(ran: Mapping[str, Any]) -> str:
         "| # | injected | detected | trains on | most steps lost | cause, rung | I1–I8 hold |",
         "|---|---|---|---|---|---|---|",
     ]
-    return "\n".join([text, *lines, *map(_scenario, sorted(ran["rows"], key=lambda row: place(row["number"])))]) + "\n"
+    return (
+        "\n".join([text, *lines, *map(_scenario, sorted(ran["rows"], key=lambda row: sort_key(row["number"])))]) + "\n"
+    )
 
 
 def _scenario(row: Mapping[str, Any]) -> str:
@@ -84,7 +86,7 @@ def _invariants() -> str:
 
 def _outside() -> str:
     shares = ", ".join(f"{cause} {share:.1%}" for cause, share in MIX.items())
-    lines = [f"- `{name}`: {meaning}" for name, meaning in OUTSIDE.items()]
+    lines = [f"- `{name}`: {meaning}" for name, meaning in OUTSIDE_FAULTS.items()]
     return "\n".join([*lines, "", f"The mix of a soak, if nothing else is said: {shares}.", ""])
 
 

@@ -19,7 +19,7 @@ class Expected:
     reason: str = "completed"
     incidents: tuple[frozenset[str], ...] = ()
     """For each incident in order the reasons that are right."""
-    rungs: frozenset[str] = frozenset({"respawn"})
+    recovery_actions: frozenset[str] = frozenset({"respawn"})
     detect_s: float = 1.0
     """Most that may pass from an incident's fault until it is seen."""
     total_s: float = 10.0
@@ -52,7 +52,7 @@ class Finding:
         return not self.problems
 
 
-def judge(record: Record, control: Record, expected: Expected) -> tuple[Finding, ...]:
+def check_invariants(record: Record, control: Record, expected: Expected) -> tuple[Finding, ...]:
     """All eight, in order."""
     return tuple(Finding(name, meaning, tuple(look(record, control, expected))) for name, meaning, look in _INVARIANTS)
 
@@ -117,13 +117,13 @@ def _fence(record: Record, control: Record, expected: Expected) -> Sequence[str]
 
 
 def _left(record: Record, control: Record, expected: Expected) -> Sequence[str]:
-    return list(record.left)
+    return list(record.leftovers)
 
 
 def _states(record: Record, control: Record, expected: Expected) -> Sequence[str]:
     numbers = [event["number"] for event in record.events]
     problems = [] if numbers == list(range(1, len(numbers) + 1)) else ["events have gaps or duplicates"]
-    planned, fallen = len(record.plan.blows), len(record.fallen)
+    planned, fallen = len(record.plan.outside_faults), len(record.injected)
     if planned != fallen:
         problems.append(f"{planned} strikes from outside were planned, {fallen} fell before the job was over")
     state = JobState.QUEUED
@@ -138,10 +138,12 @@ def _states(record: Record, control: Record, expected: Expected) -> Sequence[str
             f"not {expected.state} ({expected.reason})"
         )
     for incident in record.incidents:
-        if not incident["cause"] or not (incident["rung"] or expected.state == JobState.CANCELLED):
+        if not incident["cause"] or not (incident["recovery_action"] or expected.state == JobState.CANCELLED):
             problems.append(f"incident {incident['id']} names no cause or rung")
-        elif expected.state == "SUCCEEDED" and incident["rung"] not in expected.rungs:
-            problems.append(f"{incident['cause']}: rung {incident['rung']}, not {' or '.join(sorted(expected.rungs))}")
+        elif expected.state == "SUCCEEDED" and incident["recovery_action"] not in expected.recovery_actions:
+            problems.append(
+                f"{incident['cause']}: rung {incident['recovery_action']}, not {' or '.join(sorted(expected.recovery_actions))}"
+            )
     return problems
 
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from regroup.service.chaos.fault_plan import STRIKES_THE_JOB, Plan
+from regroup.service.chaos.fault_plan import ENDS_GENERATION, FaultPlan
 
 Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Fallen:
+class InjectedFault:
     """A blow that fell."""
 
     do: str
@@ -29,7 +29,7 @@ class Fallen:
 class Record:
     """One job: what was asked, what was done to it, and all that the API says of it afterwards."""
 
-    plan: Plan
+    plan: FaultPlan
     job: Json
     incidents: Sequence[Json]
     events: Sequence[Json]
@@ -40,8 +40,8 @@ class Record:
     ledger: Json
     seconds: Mapping[str, float]
     """Where the job's time went, by class."""
-    fallen: Sequence[Fallen] = ()
-    left: Sequence[str] = ()
+    injected: Sequence[InjectedFault] = ()
+    leftovers: Sequence[str] = ()
     """What still names the job after its end."""
     fewest_loadable: int | None = None
     """The least number of whole, verified checkpoints at any look after the first was there; None if there was none."""
@@ -61,7 +61,7 @@ class Record:
 
     def _struck_s(self, incident: Json) -> float | None:
         """When the blow fell that an incident is of: after all others were seen."""
-        blows = [fallen.time_s for fallen in self.fallen if fallen.do in STRIKES_THE_JOB]
+        blows = [fallen.time_s for fallen in self.injected if fallen.do in ENDS_GENERATION]
         if not blows:
             return None
         seen_s = incident["times"]["seen_s"]

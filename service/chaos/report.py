@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from regroup.service.chaos.invariants import Expected, Finding, judge
+from regroup.service.chaos.invariants import Expected, Finding, check_invariants
 from regroup.service.chaos.observation import Record
 from regroup.service.chaos.scenarios import ELSEWHERE, Scenario
 
@@ -19,7 +19,7 @@ class Outcome:
     seed: int
     findings: tuple[Finding, ...]
     record: Record
-    blind_to: tuple[str, ...] = ()
+    disabled_detectors: tuple[str, ...] = ()
     """Detectors that were off."""
 
     @property
@@ -34,52 +34,55 @@ class Outcome:
             "name": self.name,
             "what": self.what,
             "seed": self.seed,
-            "blind_to": list(self.blind_to),
+            "disabled_detectors": list(self.disabled_detectors),
             "holds": self.holds,
             "invariants": {finding.invariant: finding.holds for finding in self.findings},
             "problems": [f"{each.invariant}: {problem}" for each in self.findings for problem in each.problems],
-            **times(self.record),
+            **summarize_times(self.record),
             "plan": self.record.plan.to_json(),
-            "fallen": [asdict(each) for each in self.record.fallen],
+            "injected": [asdict(each) for each in self.record.injected],
             "job": {key: self.record.job[key] for key in ("id", "state", "reason", "message", "generation", "digest")},
         }
 
 
-def judged(scenario: Scenario, seed: int, record: Record, control: Record) -> Outcome:
+def judge_scenario(scenario: Scenario, seed: int, record: Record, control: Record) -> Outcome:
     """The outcome of a scenario's job."""
-    findings, blind_to = judge(record, control, scenario.expected), tuple(record.job["spec"]["blind_to"])
-    what = f"{scenario.what}; not looked for: {', '.join(blind_to)}" if blind_to else scenario.what
-    return Outcome(scenario.number, scenario.name, what, seed, findings, record, blind_to)
+    findings, disable_detectors = (
+        check_invariants(record, control, scenario.expected),
+        tuple(record.job["spec"]["disable_detectors"]),
+    )
+    what = f"{scenario.what}; not looked for: {', '.join(disable_detectors)}" if disable_detectors else scenario.what
+    return Outcome(scenario.number, scenario.name, what, seed, findings, record, disable_detectors)
 
 
-def judged_soak(record: Record, control: Record) -> Outcome:
+def judge_soak(record: Record, control: Record) -> Outcome:
     """The outcome of a soak: its causes are of the mix, and it may have lost what the mirrors had not."""
     any_of = frozenset({"rank_exit", "hang", "agent_lost", "node_lost", "store_exit", "zygote_exit"})
     expected = Expected(
-        incidents=(any_of,) * len(record.incidents), rungs=frozenset({"respawn", "spare", "disk"}),
+        incidents=(any_of,) * len(record.incidents), recovery_actions=frozenset({"respawn", "spare", "disk"}),
         detect_s=15, total_s=60, steps_lost=200,
     )  # fmt: skip
-    what = f"{len(record.plan.faults)} faults and {len(record.plan.blows)} strikes from outside"
-    return Outcome("20", "soak", what, record.plan.seed, judge(record, control, expected), record)
+    what = f"{len(record.plan.faults)} faults and {len(record.plan.outside_faults)} strikes from outside"
+    return Outcome("20", "soak", what, record.plan.seed, check_invariants(record, control, expected), record)
 
 
-def times(record: Record) -> dict[str, Any]:
+def summarize_times(record: Record) -> dict[str, Any]:
     """Seconds until it was seen and until training went on, the worst of the record's incidents, and steps lost."""
     incidents = record.incidents
     took = [record.durations(each) for each in incidents]
     detected = [each["detect"] for each in took if each.get("detect") is not None]
     mended = [each["total"] for each in took if each.get("total") is not None]
-    again = [each.seen_again_s - each.time_s for each in record.fallen if each.seen_again_s is not None]
+    again = [each.seen_again_s - each.time_s for each in record.injected if each.seen_again_s is not None]
     return {
         "incidents": [each["reason"] for each in incidents],
-        "rungs": [each["rung"] for each in incidents],
+        "recovery_actions": [each["recovery_action"] for each in incidents],
         "detect_s": max(detected, default=None),
         "recover_s": max(mended or again, default=None),
         "steps_lost": sum(each["steps_lost"] or 0 for each in incidents),
     }
 
 
-def page(outcomes: Sequence[Mapping[str, Any]]) -> str:
+def render_outcomes(outcomes: Sequence[Mapping[str, Any]]) -> str:
     """A Markdown table of outcomes as plain data, with what went wrong below it."""
     lines = [
         "| # | injected | detected | trains on | steps lost | cause, rung | invariants |",
@@ -93,7 +96,7 @@ def page(outcomes: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def elsewhere_page() -> str:
+def render_elsewhere() -> str:
     """The scenarios that this command cannot run, why, and what does."""
     lines = ["| # | scenario | why not | run by |", "|---|---|---|---|"]
     rows = (
@@ -119,7 +122,7 @@ def _row(outcome: Mapping[str, Any]) -> str:
 
 
 def _causes(outcome: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return list(zip(outcome["incidents"], outcome["rungs"], strict=True))
+    return list(zip(outcome["incidents"], outcome["recovery_actions"], strict=True))
 
 
 def _seconds(value: float | None) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from regroup.service.chaos.fault_plan import Plan, PlannedFault, fault
+from regroup.service.chaos.fault_plan import FaultPlan, PlannedFault, spec_fault
 from regroup.service.chaos.invariants import Expected
 
 RANKS, NODES = 4, 2
@@ -43,7 +43,7 @@ class Scenario:
     expected: Expected
     spares: int = 0
     """Nodes more than the job takes."""
-    parts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    spec_fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further fields of its spec."""
     longer: int = 1
     """So many times the steps of the others."""
@@ -53,14 +53,14 @@ class Scenario:
         """Of its job and its control run."""
         return STEPS * self.longer
 
-    def plan(self, seed: int) -> Plan:
+    def plan(self, seed: int) -> FaultPlan:
         """All that it injects; the same for the same seed."""
         faults, blows = self.draw(Random(f"{self.name} {seed}"))
-        return Plan(self.name, seed, self.steps, tuple(faults), tuple(blows), self.parts)
+        return FaultPlan(self.name, seed, self.steps, tuple(faults), tuple(blows), self.spec_fields)
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class ElsewhereScenario:
     """A scenario that cannot be run by this command."""
 
     number: str
@@ -76,7 +76,7 @@ def _one(do: str, *, rank: int | None = None, phase: str | None = None, **more: 
 
     def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
         drawn, step, where = random.randrange(RANKS), random.randint(*_MID), random.choice(_PHASES)
-        return [fault(do, drawn if rank is None else rank, step, where if phase is None else phase, **more)], []
+        return [spec_fault(do, drawn if rank is None else rank, step, where if phase is None else phase, **more)], []
 
     return draw
 
@@ -92,7 +92,7 @@ def _while_recovering(do: str) -> Draw:
     """A rank is killed, and while the job recovers from it something else strikes."""
 
     def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
-        kill = fault("sigkill", random.randrange(RANKS), 30, random.choice(_PHASES))
+        kill = spec_fault("sigkill", random.randrange(RANKS), 30, random.choice(_PHASES))
         return [kill], [PlannedFault(do, 1, while_recovering=True)]
 
     return draw
@@ -103,8 +103,8 @@ def _damage_then_lose_memory(do: str) -> Draw:
 
     def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
         step, rank = 2 * CHECKPOINT_EVERY + 3, random.randrange(RANKS)
-        held_up = fault("sleep", rank, step, duration=_HELD_UP_S)
-        return [held_up, fault("kill_agent", rank, step + 1)], [
+        held_up = spec_fault("sleep", rank, step, duration=_HELD_UP_S)
+        return [held_up, spec_fault("kill_agent", rank, step + 1)], [
             PlannedFault(do, step - 1, saved_step=2 * CHECKPOINT_EVERY)
         ]
 
@@ -113,14 +113,14 @@ def _damage_then_lose_memory(do: str) -> Draw:
 
 def _two_agents(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
     step = 2 * CHECKPOINT_EVERY - random.randint(1, 3)
-    return [fault("kill_agent", 0, step), fault("kill_agent", 2, step)], []
+    return [spec_fault("kill_agent", 0, step), spec_fault("kill_agent", 2, step)], []
 
 
 def _spike(do: str) -> Draw:
     """Once there are enough steps before it to hold it against."""
 
     def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
-        return [fault(do, random.randrange(RANKS), random.randint(40, 60))], []
+        return [spec_fault(do, random.randrange(RANKS), random.randint(40, 60))], []
 
     return draw
 
@@ -128,14 +128,14 @@ def _spike(do: str) -> Draw:
 def _twenty(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
     kinds = ("sigkill", "segfault", "abort", "kill_store", "kill_zygote")
     return [
-        fault(random.choice(kinds), random.randrange(RANKS), 8 + 8 * number, random.choice(_PHASES))
+        spec_fault(random.choice(kinds), random.randrange(RANKS), 8 + 8 * number, random.choice(_PHASES))
         for number in range(20)
     ], []
 
 
 def _flip_then_kill(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
     rank, step = random.randrange(RANKS), random.randint(*_MID)
-    return [fault("flip_snapshot", rank, step), fault("sigkill", (rank + 1) % RANKS, step, "backward")], []
+    return [spec_fault("flip_snapshot", rank, step), spec_fault("sigkill", (rank + 1) % RANKS, step, "backward")], []
 
 
 def _over_and_over(count: int, step: int) -> Draw:
@@ -143,7 +143,7 @@ def _over_and_over(count: int, step: int) -> Draw:
 
     def draw(random: Random) -> tuple[Sequence[Mapping[str, Any]], Sequence[PlannedFault]]:
         rank = random.randrange(RANKS)
-        return [fault("sigkill", rank, step) for _ in range(count)], []
+        return [spec_fault("sigkill", rank, step) for _ in range(count)], []
 
     return draw
 
@@ -151,10 +151,12 @@ def _over_and_over(count: int, step: int) -> Draw:
 _EXITS = Expected(incidents=(_EXIT,))
 _HANGS = Expected(incidents=(_HANG,), detect_s=_HUNG_S, total_s=_BACK_S)
 _PAST_DAMAGE = Expected(
-    incidents=(_LOST, frozenset({"io_error"})), rungs=frozenset({"disk"}), detect_s=6, total_s=30,
+    incidents=(_LOST, frozenset({"io_error"})), recovery_actions=frozenset({"disk"}), detect_s=6, total_s=30,
     steps_lost=3 * CHECKPOINT_EVERY, at_least_one=True,
 )  # fmt: skip
-_NODE = Expected(incidents=(_LOST,), rungs=frozenset({"spare", "respawn"}), detect_s=6, total_s=20, steps_lost=40)
+_NODE = Expected(
+    incidents=(_LOST,), recovery_actions=frozenset({"spare", "respawn"}), detect_s=6, total_s=20, steps_lost=40
+)
 
 SCENARIOS: Sequence[Scenario] = (
     Scenario("1", "rank-killed", "SIGKILL of a rank", _one("sigkill"), _EXITS),
@@ -170,12 +172,14 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("7", "user-error", "an exception in training code", _one("raise"),
              Expected("FAILED", "user_error", (frozenset({"user_error"}),), detect_s=1, total_s=5)),
     Scenario("8", "user-error-once", "an exception once, one allowed by the budget", _one("raise"),
-             Expected(incidents=(frozenset({"user_error"}),)), parts={"recovery": {"budgets": {"user_error": 1}}}),
+             Expected(incidents=(frozenset({"user_error"}),)),
+             spec_fields={"recovery": {"budgets": {"user_error": 1}}}),
     Scenario("9", "out-of-memory", "the kernel kills a rank for want of memory", _one("oom"), _EXITS),
     Scenario("11a", "segfault", "a rank reads address 0", _one("segfault"), _EXITS),
     Scenario("11b", "abort", "a rank aborts", _one("abort"), _EXITS),
     Scenario("12", "agent-killed", "SIGKILL of a node's agent; mirrors are there", _outside("kill_agent"),
-             Expected(incidents=(_LOST,), detect_s=6, total_s=20, steps_lost=40), parts=_MIRRORED, longer=_LONGER),
+             Expected(incidents=(_LOST,), detect_s=6, total_s=20, steps_lost=40),
+             spec_fields=_MIRRORED, longer=_LONGER),
     Scenario("13", "supervisor-killed", "SIGKILL of the supervisor while training is healthy",
              _outside("kill_supervisor"), Expected(), longer=_LONGER),
     Scenario("14", "supervisor-killed-in-recovery", "SIGKILL of the supervisor while it mends a rank's death",
@@ -184,17 +188,17 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("15", "server-killed", "SIGKILL of the control plane, which is started again", _outside("kill_server"),
              Expected(), longer=_LONGER),
     Scenario("16a", "node-killed", "SIGKILL of everything on a node; a spare is there", _outside("kill_node"), _NODE,
-             spares=1, parts=_MIRRORED, longer=_LONGER),
+             spares=1, spec_fields=_MIRRORED, longer=_LONGER),
     Scenario("16b", "node-frozen", "everything on a node is stopped, and goes on after it was replaced",
-             _outside("freeze_node"), _NODE, spares=1, parts=_MIRRORED, longer=_LONGER),
+             _outside("freeze_node"), _NODE, spares=1, spec_fields=_MIRRORED, longer=_LONGER),
     Scenario("18b", "both-mirrors-lost", "both nodes of a pair lose their memory at once", _two_agents,
-             Expected(incidents=(_LOST,), rungs=frozenset({"disk", "respawn"}), detect_s=6, total_s=25,
+             Expected(incidents=(_LOST,), recovery_actions=frozenset({"disk", "respawn"}), detect_s=6, total_s=25,
                       steps_lost=2 * CHECKPOINT_EVERY, at_least_one=True)),
     Scenario("19", "failure-in-recovery", "the same rank is killed again in the first step of each new generation",
              _over_and_over(3, step=12), Expected(incidents=(_EXIT,) * 3, total_s=20)),
     Scenario("20", "twenty", "twenty exits of ranks, stores and zygotes", _twenty,
              Expected(incidents=(frozenset({"rank_exit", "store_exit", "zygote_exit"}),), at_least_one=True),
-             parts={"recovery": {"budgets": {"rank_exit": 30}}}, longer=8),
+             spec_fields={"recovery": {"budgets": {"rank_exit": 30}}}, longer=8),
     Scenario("22b", "connections-cut", "all TCP connections of a rank end", _one("cut_traffic"),
              Expected(incidents=(frozenset({"rank_exit", "io_error"}),))),
     Scenario("22c", "connections-silent", "nothing comes in on the TCP connections of a rank, and they stay open",
@@ -203,11 +207,11 @@ SCENARIOS: Sequence[Scenario] = (
              _one("lose_traffic", share=0.05, duration=30), Expected(), longer=_LONGER),
     Scenario("24", "saver-killed", "SIGKILL of the process that writes a checkpoint", _one("kill_saver"), Expected()),
     Scenario("25a", "checkpoint-flipped", "a byte of the newest checkpoint is changed, then a node's memory is lost",
-             _damage_then_lose_memory("flip_checkpoint"), _PAST_DAMAGE, parts=_NO_MIRROR),
+             _damage_then_lose_memory("flip_checkpoint"), _PAST_DAMAGE, spec_fields=_NO_MIRROR),
     Scenario("25b", "checkpoint-truncated", "the newest checkpoint is cut short, then a node's memory is lost",
-             _damage_then_lose_memory("truncate_checkpoint"), _PAST_DAMAGE, parts=_NO_MIRROR),
+             _damage_then_lose_memory("truncate_checkpoint"), _PAST_DAMAGE, spec_fields=_NO_MIRROR),
     Scenario("25c", "shard-deleted", "a file of the newest checkpoint is removed, then a node's memory is lost",
-             _damage_then_lose_memory("delete_shard"), _PAST_DAMAGE, parts=_NO_MIRROR),
+             _damage_then_lose_memory("delete_shard"), _PAST_DAMAGE, spec_fields=_NO_MIRROR),
     Scenario("25d", "snapshot-flipped", "a byte of a rank's newest snapshot is changed, then a rank is killed",
              _flip_then_kill, Expected(incidents=(_EXIT,), steps_lost=2)),
     Scenario("26", "disk-full", "no room on a node's disk while a checkpoint is written", _one("fill_disk"), Expected(),
@@ -220,49 +224,51 @@ SCENARIOS: Sequence[Scenario] = (
              Expected(incidents=(frozenset({"non_finite"}),))),
     Scenario("33b", "parameter-flipped", "a bit of one replica's parameters is changed",
              _one("flip_bit", phase="forward"), Expected(incidents=(frozenset({"silent_corruption"}),), detect_s=5),
-             parts=_REPLICAS),
+             spec_fields=_REPLICAS),
     Scenario("33c", "loss-spiked", "the loss of one rank is far larger than those before, once", _spike("spike_loss"),
-             Expected(incidents=(_SPIKE,)), parts=_ROLLS_BACK, longer=_LONGER),
+             Expected(incidents=(_SPIKE,)), spec_fields=_ROLLS_BACK, longer=_LONGER),
     Scenario("33d", "gradient-wrong", "the gradients of one rank are far too large, once, and its loss is right",
-             _spike("spike_gradient"), Expected(incidents=(_SPIKE,)), parts=_ROLLS_BACK, longer=_LONGER),
+             _spike("spike_gradient"), Expected(incidents=(_SPIKE,)), spec_fields=_ROLLS_BACK, longer=_LONGER),
     Scenario("37", "cancelled-in-recovery", "the job is cancelled while it recovers", _while_recovering("cancel"),
              Expected("CANCELLED", "cancelled_by_user", (_EXIT,)), longer=_LONGER),
     Scenario("38", "crash-loop", "a rank is killed in the first step, over and over",
              _over_and_over(9, step=1), Expected("FAILED", "budget_exhausted", (_EXIT,) * 4),
-             parts={"recovery": {"budgets": {"rank_exit": 3}}}),
+             spec_fields={"recovery": {"budgets": {"rank_exit": 3}}}),
 )  # fmt: skip
 
-ELSEWHERE: Sequence[Elsewhere] = (
-    Elsewhere("6", "collective mismatch", "an error of code, not a fault of a spec", "tests/e2e/test_hang.py"),
-    Elsewhere("10", "device out of memory, spoiled context", "needs a GPU; without one only what torch says of it",
+ELSEWHERE: Sequence[ElsewhereScenario] = (
+    ElsewhereScenario("6", "collective mismatch", "an error of code, not a fault of a spec", "tests/e2e/test_hang.py"),
+    ElsewhereScenario("10", "device out of memory, spoiled context",
+              "needs a GPU; without one only what torch says of it",
               "tests/e2e/test_device_errors.py"),
-    Elsewhere("17", "Ray's head restarts", "ends the command's own cluster",
+    ElsewhereScenario("17", "Ray's head restarts", "ends the command's own cluster",
               "tests/e2e/test_ray_cluster_loss.py tests/e2e/test_ray_head_loss.py"),
-    Elsewhere("18a", "two nodes of different pairs", "needs four nodes", "tests/e2e/test_two_node_loss.py"),
-    Elsewhere("21", "flapping node", "takes minutes", "tests/e2e/test_node_health.py"),
-    Elsewhere("22a", "nodes are parted", "the command has one network", "tests/e2e/test_partition.py"),
-    Elsewhere("23a", "packets are late", "a socket's filter loses them at most", "tests/e2e/test_partition.py"),
-    Elsewhere("26b", "slow, refusing or silent storage", "the command saves to a folder",
+    ElsewhereScenario("18a", "two nodes of different pairs", "needs four nodes", "tests/e2e/test_two_node_loss.py"),
+    ElsewhereScenario("21", "flapping node", "takes minutes", "tests/e2e/test_node_health.py"),
+    ElsewhereScenario("22a", "nodes are parted", "the command has one network", "tests/e2e/test_partition.py"),
+    ElsewhereScenario("23a", "packets are late", "a socket's filter loses them at most", "tests/e2e/test_partition.py"),
+    ElsewhereScenario("26b", "slow, refusing or silent storage", "the command saves to a folder",
               "tests/e2e/test_storage_faults.py"),
-    Elsewhere("27, 30", "nodes added; other layouts", "planned, no failure",
+    ElsewhereScenario("27, 30", "nodes added; other layouts", "planned, no failure",
               "tests/e2e/three_nodes/test_resize.py tests/e2e/test_elastic_nodes.py"),
-    Elsewhere("28, 29", "nodes drained, with time and without", "planned, no failure",
+    ElsewhereScenario("28, 29", "nodes drained, with time and without", "planned, no failure",
               "tests/e2e/three_nodes/test_drain.py"),
-    Elsewhere("31", "not enough nodes for any layout", "a node that joins ends it", "tests/e2e/test_elastic_nodes.py"),
-    Elsewhere("34", "spare dies or is unfit", "no fault spoils a node",
+    ElsewhereScenario("31", "not enough nodes for any layout", "a node that joins ends it",
+              "tests/e2e/test_elastic_nodes.py"),
+    ElsewhereScenario("34", "spare dies or is unfit", "no fault spoils a node",
               "tests/e2e/three_nodes/test_spare.py tests/workers/agent/test_standby.py "
               "tests/service/controller/test_spares.py"),
-    Elsewhere("35", "clock jump", "needs a clock for each node", "tests/e2e/test_clocks.py"),
-    Elsewhere("36", "stale message", "nobody sends one; by hand", "tests/workers/agent/test_job_host.py"),
+    ElsewhereScenario("35", "clock jump", "needs a clock for each node", "tests/e2e/test_clocks.py"),
+    ElsewhereScenario("36", "stale message", "nobody sends one; by hand", "tests/workers/agent/test_job_host.py"),
 )  # fmt: skip
 
 
-def place(number: str) -> tuple[int, str]:
+def sort_key(number: str) -> tuple[int, str]:
     """Where a scenario of this number stands among the others: 2 before 16a, and that before 16b."""
     digits = number.rstrip(string.ascii_lowercase)
     return int(digits), number.removeprefix(digits)
 
 
-def by_name(name: str) -> Scenario | None:
+def find_scenario(name: str) -> Scenario | None:
     """The scenario of this name or number."""
     return next((each for each in SCENARIOS if name in (each.name, each.number)), None)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from regroup.service.domain.topology import Node, domain_of
+from regroup.service.domain.topology import Node, domains_of
 from regroup.service.policy.placement.place import Demand, Placement, RankSlot
 from regroup.service.policy.scheduling.decide import Admission
 from regroup.service.ports.cluster import Cluster, Reservation, agent_name, reservation_name, supervisor_name
@@ -28,7 +28,7 @@ def allocate(job: JobRow, turn: Admission) -> tuple[Allocation, ...]:
 def seats_of(job: JobRow, demand: Demand, placement: Placement) -> tuple[Allocation, ...]:
     """Reservations and an agent for each seat."""
     rows: list[Allocation] = []
-    for seat in placement.seats:
+    for seat in placement.slots:
         rows += reservations_for(job, demand, seat)
         rows.append(Allocation(job.id, "agent", agent_name(job.id, seat.node.id), seat.node.id))
     return tuple(rows)
@@ -49,11 +49,11 @@ def reservations_for(job: JobRow, demand: Demand, seat: RankSlot, *, apart: bool
     holds = {
         "ranks": ranks, "device_kind": demand.device, "cpus": ranks * demand.cpus,
         "memory_bytes": ranks * demand.memory_bytes, "name": node.name, "address": node.address,
-        "machine": node.machine, "domain": list(domain_of(node)),
+        "machine": node.machine, "domain": list(domains_of(node)),
     }  # fmt: skip
     name = reservation_name(job.id, node.id, job.version)
     names = [name, *(f"{name}-{number}" for number in range(2, groups + 1))]
-    numbers = [list(seat.numbers[at * ranks : (at + 1) * ranks]) for at in range(groups)]
+    numbers = [list(seat.rank_numbers[at * ranks : (at + 1) * ranks]) for at in range(groups)]
     return [
         Allocation(job.id, "reservation", each, node.id, {**holds, "numbers": which})
         for each, which in zip(names, numbers, strict=True)
@@ -152,12 +152,12 @@ def reseated(
                 missing -= row.data["ranks"]
         more = list[Allocation]()
         if missing > 0 and kept:
-            more = reservations_for(job, demand, replace(seat, ranks=missing, numbers=()))
+            more = reservations_for(job, demand, replace(seat, ranks=missing, rank_numbers=()))
         elif missing > 0:
             more = list(seats_of(job, demand, Placement((seat,))))
         added += more
         (member,) = members_of([*kept, *(row for row in more if row.kind == "reservation")])
-        found.append((replace(member, seated=seat.numbers), seat.ranks))
+        found.append((replace(member, seated=seat.rank_numbers), seat.ranks))
     return added, found
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from regroup.service.domain.topology import Node
-from regroup.service.policy.recovery.drain_deadlines import Notice, merged
+from regroup.service.policy.recovery.drain_deadlines import DrainNotice, merge_notices
 from regroup.service.ports.cluster import Cluster
 from regroup.service.store.records import DrainRow
 from regroup.service.store.store import Store
@@ -17,7 +17,7 @@ class DrainNotices:
     """As far as the last look has shown."""
 
     def __init__(self, store: Store, cluster: Cluster, clock: Callable[[], float] = time.time) -> None:
-        self.by_node: Mapping[str, Notice] = {}
+        self.by_node: Mapping[str, DrainNotice] = {}
         """Node id → what is known of its leaving."""
         self.alive: frozenset[str] = frozenset()
         """Ids of the nodes that the cluster has."""
@@ -40,17 +40,19 @@ class DrainNotices:
         self.by_node = notices([row for row in rows if row.node_id in nodes], told, self._seen_s)
 
 
-def notices(rows: Sequence[DrainRow], told: Sequence[Node], seen_s: Mapping[str, float]) -> dict[str, Notice]:
+def notices(rows: Sequence[DrainRow], told: Sequence[Node], seen_s: Mapping[str, float]) -> dict[str, DrainNotice]:
     """Node id → what is known of its leaving, by wishes and by what Ray told."""
     wished = [
-        Notice(row.node_id, row.node, row.requested_at, row.deadline_at, f"node {row.node} is drained: {row.reason}")
+        DrainNotice(
+            row.node_id, row.node, row.requested_at, row.deadline_at, f"node {row.node} is drained: {row.reason}"
+        )
         for row in rows
     ]
     by_ray = [
-        Notice(node.id, node.name, seen_s[node.id], node.drain_deadline_s, f"node {node.name} is drained: {RAY}")
+        DrainNotice(node.id, node.name, seen_s[node.id], node.drain_deadline_s, f"node {node.name} is drained: {RAY}")
         for node in told
     ]
-    return merged([*wished, *by_ray])
+    return merge_notices([*wished, *by_ray])
 
 
 async def nodes_to_use(store: Store, cluster: Cluster) -> list[Node]:

@@ -7,11 +7,11 @@ from typing import Any
 
 from regroup.service.domain.states import JobState
 from regroup.service.policy.accounting import (
-    Mark,
+    StateMark,
     TimeClass,
-    held_ready,
+    incident_seconds,
     seconds_by_class,
-    seconds_until_dead,
+    spare_device_seconds,
     steps_lost,
 )
 from regroup.service.store.records import Event, JobRow
@@ -27,7 +27,7 @@ class JobAccount:
 
     job: JobRow
     number: int = 0
-    timeline: list[Mark] = field(default_factory=list[Mark])
+    timeline: list[StateMark] = field(default_factory=list[StateMark])
     incidents: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     """By id, as told last."""
     checkpoint_seconds: list[float] = field(default_factory=list[float])
@@ -60,9 +60,9 @@ class JobAccount:
             if not JobState(event.data["to"]).holds_devices:
                 self.spares.append((event.time_s, 0))
             is_held = bool(self.timeline) and self.timeline[-1].is_held
-            self.timeline.append(Mark(event.time_s, JobState(event.data["to"]), is_held))
+            self.timeline.append(StateMark(event.time_s, JobState(event.data["to"]), is_held))
         elif event.type == "held":
-            self.timeline.append(Mark(event.time_s, self.timeline[-1].state, is_held=True))
+            self.timeline.append(StateMark(event.time_s, self.timeline[-1].state, is_held=True))
         elif event.type == "incident":
             self.incidents[str(event.data["id"])] = event.data
         elif event.type == "checkpoint" and event.data.get("duration_s") is not None:
@@ -90,12 +90,12 @@ class JobAccount:
 
     def spare_device_seconds(self, now: float) -> float:
         """That went into holding nodes ready, until `now`."""
-        return held_ready(self.spares, now)
+        return spare_device_seconds(self.spares, now)
 
     def seconds(self, now: float) -> dict[TimeClass, float]:
         """Seconds of each class until `now`. Steps lost count with the job's average step time."""
         within = {
-            **seconds_until_dead(self.incidents.values()),
+            **incident_seconds(self.incidents.values()),
             TimeClass.RECOMPUTE: sum(self.steps_lost.values()) * (self.job.step_duration_s or 0.0),
             TimeClass.STALL: self.job.stall_s,
         }

@@ -10,15 +10,15 @@ from regroup.service.cluster_state.shared_spares import without_kept
 from regroup.service.domain.topology import Node
 from regroup.service.policy.detection.node_quarantine import (
     MEMORY_S,
-    Happening,
     NodeEvent,
-    Rule,
-    fault_of,
-    fell_silent_as,
-    judge_all,
-    key_of_proof,
-    key_of_silence,
-    unproven,
+    NodeEventKind,
+    QuarantinePolicy,
+    assess_nodes,
+    find_unproven_silences,
+    is_silence_of,
+    node_event_kind_of,
+    proof_key,
+    silence_key,
 )
 from regroup.service.ports.cluster import Cluster, SupervisorEvent
 from regroup.service.settings import Settings
@@ -28,15 +28,15 @@ from regroup.service.store.store import Store
 _log = structlog.get_logger(__name__)
 
 
-def rule_of(settings: Settings) -> Rule:
+def rule_of(settings: Settings) -> QuarantinePolicy:
     """How soon this control plane forgets."""
-    return Rule(settings.node_event_half_life_s, settings.quarantine_s)
+    return QuarantinePolicy(settings.node_event_half_life_s, settings.quarantine_s)
 
 
 class NodeHealth:
     """What one leader knows of the health of nodes; all of it is in the store."""
 
-    def __init__(self, lease: Lease, store: Store, cluster: Cluster, rule: Rule) -> None:
+    def __init__(self, lease: Lease, store: Store, cluster: Cluster, rule: QuarantinePolicy) -> None:
         self._lease, self._store, self._cluster, self._rule = lease, store, cluster, rule
 
     async def nodes(self, now: float, *, losing: JobRow | None = None) -> list[Node]:
@@ -61,7 +61,7 @@ class NodeHealth:
         message = f"the cluster lost it while job {job.name} ran there"
         await self._note(
             [
-                NodeEvent(_machine(row), Happening.NODE_LOST, now, f"lost:{row.node_id}", job.id, "", message)
+                NodeEvent(_machine(row), NodeEventKind.NODE_LOST, now, f"lost:{row.node_id}", job.id, "", message)
                 for row in gone
             ],
             now,
@@ -73,7 +73,7 @@ class NodeHealth:
         await self._note(
             [
                 NodeEvent(
-                    _machine(row), Happening.SILENT, now, key_of_silence(row.node_id, row.name), job.id, "", message
+                    _machine(row), NodeEventKind.SILENT, now, silence_key(row.node_id, row.name), job.id, "", message
                 )
                 for row in given_up
             ],
@@ -82,21 +82,21 @@ class NodeHealth:
 
     async def fenced(self, now: float) -> list[tuple[Node, str]]:
         """Nodes on which ranks of a job may run that gave them up, and the job."""
-        silent = unproven(await self._store.node_events(), now)
+        silent = find_unproven_silences(await self._store.node_events(), now)
         nodes = await self._cluster.nodes() if silent else []
         return [
             (node, job_id)
             for node in nodes
-            for job_id in sorted({each.job_id for each in silent if fell_silent_as(each, node.id)})
+            for job_id in sorted({each.job_id for each in silent if is_silence_of(each, node.id)})
         ]
 
     async def proven(self, node: Node, job_id: str, now: float) -> None:
         """Note that nothing of a job is left on a node that was silent to it."""
         message = f"nothing of job {job_id} is left there"
         found = [
-            NodeEvent(each.node, Happening.CLEARED, now, key_of_proof(each), job_id, "", message)
-            for each in unproven(await self._store.node_events(), now)
-            if each.job_id == job_id and fell_silent_as(each, node.id)
+            NodeEvent(each.node, NodeEventKind.CLEARED, now, proof_key(each), job_id, "", message)
+            for each in find_unproven_silences(await self._store.node_events(), now)
+            if each.job_id == job_id and is_silence_of(each, node.id)
         ]
         if await self._store.note_node_faults(self._lease, found, forget_before_s=now - MEMORY_S):
             _log.info("a silent node may be used again", node=node.machine, job=job_id)
@@ -105,7 +105,7 @@ class NodeHealth:
         """Note what agents in waiting have found wrong with their nodes: again and again, as long as it is so."""
         await self._note(
             [
-                NodeEvent(node.machine, Happening.PREFLIGHT, now, f"standby:{node.id}:{now:.0f}", "", "", why)
+                NodeEvent(node.machine, NodeEventKind.PREFLIGHT, now, f"standby:{node.id}:{now:.0f}", "", "", why)
                 for node, why in found
             ],
             now,
@@ -115,18 +115,19 @@ class NodeHealth:
         if not faults:
             return
         fresh = await self._store.note_node_faults(self._lease, faults, forget_before_s=now - MEMORY_S)
-        healths = judge_all(await self._store.node_events(), now, self._rule) if fresh else {}
+        healths = assess_nodes(await self._store.node_events(), now, self._rule) if fresh else {}
         for fault in fresh:
             health = healths[fault.node]
             told = {"node": fault.node, "fault": fault.kind.value, "job": fault.job_id, "score": round(health.score, 2)}
-            _log.warning("a node failed", **told, message=fault.message, closed=health.why_closed)
+            _log.warning("a node failed", **told, message=fault.message, closed=health.closed_reason)
 
 
-def closed(nodes: Iterable[Node], events: Iterable[NodeEvent], now: float, rule: Rule) -> list[Node]:
+def closed(nodes: Iterable[Node], events: Iterable[NodeEvent], now: float, rule: QuarantinePolicy) -> list[Node]:
     """The nodes; of those on which nothing new is to be placed, why."""
-    healths = judge_all(events, now, rule)
+    healths = assess_nodes(events, now, rule)
     return [
-        replace(node, closed=healths[node.machine].why_closed) if node.machine in healths else node for node in nodes
+        replace(node, closed_reason=healths[node.machine].closed_reason) if node.machine in healths else node
+        for node in nodes
     ]
 
 
@@ -136,16 +137,16 @@ def faults_in(
     """Faults of nodes in what a supervisor reports. `machines`: id or name of a node → what it is called for good."""
     found: list[NodeEvent] = []
     for event in reported:
-        kind: Happening | None = None
+        kind: NodeEventKind | None = None
         node = str(event.data.get("node_id") or event.data.get("node"))
         if event.type == "incident":
-            kind = fault_of(str(event.data.get("reason")), event.data.get("evidence"))
+            kind = node_event_kind_of(str(event.data.get("reason")), event.data.get("evidence"))
         elif event.type == "note" and event.data.get("kind") == "stuck":
-            kind = Happening.UNKILLABLE
+            kind = NodeEventKind.UNKILLABLE
         elif event.type == "note" and event.data.get("kind") == "preflight" and "fault" in event.data:
-            kind = Happening(event.data["fault"])
+            kind = NodeEventKind(event.data["fault"])
         elif event.type == "note" and event.data.get("kind") == "condition" and event.data["what"] == "device":
-            kind = Happening.DEVICE if event.data["message"] else None
+            kind = NodeEventKind.DEVICE if event.data["message"] else None
         if kind is None or node not in machines:
             continue
         key = f"incident:{event.data['id']}" if event.type == "incident" else f"{job_id}:{event.key}"

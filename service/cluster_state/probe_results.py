@@ -4,8 +4,8 @@ import structlog
 
 from regroup.service.domain.states import JobState
 from regroup.service.domain.topology import DOMAIN_LEVELS
-from regroup.service.policy.measurements.parse import read
-from regroup.service.policy.measurements.results import Measured
+from regroup.service.policy.measurements.parse import parse_probe_result
+from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.store.records import JobFilter, JobRow
 from regroup.service.store.store import Store
 
@@ -23,16 +23,16 @@ class ProbeResults:
     """Kept by who asks again and again: the result of a job that has ended does not change."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Measured | None] = {}
+        self._known: dict[str, ProbeResult | None] = {}
 
-    async def newest(self, store: Store) -> list[Measured]:
+    async def newest(self, store: Store) -> list[ProbeResult]:
         """The newest of each kind of device.
 
         Raises:
             UnavailableError: the database does not answer.
         """
-        looked_at: dict[str, Measured | None] = {}
-        found: list[Measured] = []
+        looked_at: dict[str, ProbeResult | None] = {}
+        found: list[ProbeResult] = []
         for kind in _KINDS:
             wanted = JobFilter(states=frozenset({JobState.SUCCEEDED}), labels={LABEL: kind})
             for job in (await store.page(wanted, None, _LOOKED_AT)).jobs:
@@ -46,7 +46,7 @@ class ProbeResults:
         return found
 
 
-async def _read(store: Store, job: JobRow) -> Measured | None:
+async def _read(store: Store, job: JobRow) -> ProbeResult | None:
     """With nodes as they were called, and where they were, when the job was placed."""
     generations, reservations = await store.generations(job.id), await store.queue.reservations_of(job.id)
     try:
@@ -58,7 +58,7 @@ async def _read(store: Store, job: JobRow) -> Measured | None:
             (str(place.get("machine") or place["name"]), tuple(place.get("domain") or ("",) * len(DOMAIN_LEVELS)))
             for place in places
         ]
-        return read(found, nodes, job_id=job.id, time_s=job.finished_at or job.created_at)
+        return parse_probe_result(found, nodes, job_id=job.id, time_s=job.finished_at or job.created_at)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         _log.warning("the result of a probe cannot be read; one before it counts", job=job.id, error=repr(error))
         return None

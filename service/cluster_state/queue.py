@@ -6,10 +6,17 @@ from dataclasses import dataclass, replace
 
 from regroup.service.domain.states import JobState
 from regroup.service.policy.placement.place import Demand, Shortage
-from regroup.service.policy.scheduling.decide import Rule, demand_of, position, sizes_of
-from regroup.service.policy.scheduling.entries import Preemptibility, Priority, RunningJob, Size, WaitingJob, shrinking
-from regroup.service.policy.scheduling.preemption import given_up
-from regroup.service.policy.scheduling.quota import Hold, Quota
+from regroup.service.policy.scheduling.decide import SchedulingPolicy, demand_of, queue_position, sizes_of
+from regroup.service.policy.scheduling.entries import (
+    Preemptibility,
+    Priority,
+    RunningJob,
+    Size,
+    WaitingJob,
+    split_shrinking_job,
+)
+from regroup.service.policy.scheduling.preemption import released_node_ranks
+from regroup.service.policy.scheduling.quota import HoldReason, Quota
 from regroup.service.settings import Settings
 from regroup.service.spec.job import JobSpec
 from regroup.service.store.projects import RESIZE, gives_all_up
@@ -20,8 +27,8 @@ _ENDING_S = 120.0
 """A job that is told to end may take so long to be gone."""
 _WAITS_FOR_ELSE = frozenset(
     {
-        Shortage.NO_NODES, Shortage.TOO_LARGE, Shortage.NODES_CLOSED, Hold.AFTER, Hold.PROJECT_LIMIT,
-        Hold.PROJECT_QUOTA,
+        Shortage.NO_NODES, Shortage.TOO_LARGE, Shortage.NODES_CLOSED, HoldReason.DEPENDENCY, HoldReason.PROJECT_LIMIT,
+        HoldReason.PROJECT_QUOTA,
     }
 )  # fmt: skip
 _SETTLED = frozenset({JobState.RUNNING, JobState.RECOVERING, JobState.RESIZING})
@@ -54,10 +61,10 @@ class Specs:
         return self._known[job.id]
 
 
-def rule_of(settings: Settings) -> Rule:
+def rule_of(settings: Settings) -> SchedulingPolicy:
     """How this control plane runs its queue."""
     # What is busy now may be free in a second, and to grow takes a minute's quiet: jobs wait for the size they want.
-    return Rule(settings.ageing_s, settings.min_run_s, can_resize=True, begins_small=False)
+    return SchedulingPolicy(settings.ageing_s, settings.min_run_s, can_resize=True, can_start_small=False)
 
 
 def quotas_of(projects: Iterable[ProjectRow]) -> dict[str, Quota]:
@@ -75,18 +82,22 @@ def waiting(job: JobRow, specs: Specs, *, after: Sequence[str], now: float, star
         sizes_of(spec),
         project=job.project,
         priority=Priority[spec.priority],
-        preemptibility=Preemptibility(spec.gives),
+        preemptibility=Preemptibility(spec.effective_preemptibility),
         queued_s=job.queued_at,
-        longest_s=_longest_s(job, spec, now, start_s),
-        after=tuple(after),
+        max_duration_s=_longest_s(job, spec, now, start_s),
+        pending_dependencies=tuple(after),
     )
 
 
 def running(job: JobRow, reservations: Sequence[Allocation], specs: Specs, *, now: float) -> list[RunningJob]:
     """A job that holds these reservations; one that is to be smaller as two: what stays, and what comes free."""
     whole, wanted = _whole(job, reservations, specs, now), job.intents.get(RESIZE)
-    smaller = [size for size in whole.smaller if wanted and size.layout.to_json() == wanted["layout"]]
-    return shrinking(whole, given_up(whole.seats, whole.demand, smaller[0]), now) if smaller else [whole]
+    smaller = [size for size in whole.smaller_sizes if wanted and size.layout.to_json() == wanted["layout"]]
+    return (
+        split_shrinking_job(whole, released_node_ranks(whole.node_ranks, whole.demand, smaller[0]), now)
+        if smaller
+        else [whole]
+    )
 
 
 def _whole(job: JobRow, reservations: Sequence[Allocation], specs: Specs, now: float) -> RunningJob:
@@ -105,11 +116,11 @@ def _whole(job: JobRow, reservations: Sequence[Allocation], specs: Specs, now: f
         tuple(size for size in known.sizes if size.ranks < ranks),
         project=job.project,
         priority=Priority[spec.priority],
-        preemptibility=Preemptibility(spec.gives),
+        preemptibility=Preemptibility(spec.effective_preemptibility),
         # One that is still starting has nothing to save yet: it counts as if it began now.
-        since_s=min((row.created_at for row in reservations), default=now) if job.state in _SETTLED else now,
+        allocated_at_s=min((row.created_at for row in reservations), default=now) if job.state in _SETTLED else now,
         ends_s=None if job.is_held else _ends_s(job, spec, now),
-        is_leaving=is_leaving and not job.is_held,
+        is_releasing=is_leaving and not job.is_held,
     )
 
 
@@ -126,7 +137,7 @@ def held(jobs: Iterable[JobRow], rows: Iterable[Allocation], specs: Specs, *, no
             parts += running(job, seats, specs, now=now)
         if ready := [row for row in mine if row.is_spare]:
             # They come and go with the job, and nobody can ask for them alone.
-            spare = replace(_whole(job, ready, specs, now), smaller=(), preemptibility=Preemptibility.none)
+            spare = replace(_whole(job, ready, specs, now), smaller_sizes=(), preemptibility=Preemptibility.none)
             parts.append(spare)
     return parts
 
@@ -159,11 +170,11 @@ async def jobs_ahead(store: Store, job: JobRow, *, now: float, ageing_s: float) 
     """How many jobs have their turn before this one as things stand; None if it does not queue."""
     if job.state is not JobState.QUEUED:
         return None
-    specs, rule = Specs(), Rule(ageing_s)
+    specs, rule = Specs(), SchedulingPolicy(ageing_s)
     queue = [waiting(each, specs, after=(), now=now, start_s=0.0) for each in await store.queued_jobs()]
     there = held(await store.live_jobs(), await store.live_allocations(), specs, now=now)
     quotas = quotas_of(await store.queue.projects())
-    return position(job.id, queue, there, quotas, now_s=now, rule=rule)
+    return queue_position(job.id, queue, there, quotas, now_s=now, rule=rule)
 
 
 def unmet(after: Sequence[str], others: Mapping[str, JobRow]) -> tuple[list[str], JobRow | None]:

@@ -8,9 +8,9 @@ from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import Node
 from regroup.service.policy.placement.demand import Demand
 from regroup.service.policy.scheduling.capacity import Capacity
-from regroup.service.policy.scheduling.decide import books_of, demand_of
-from regroup.service.policy.scheduling.entries import Preemptibility, firm
-from regroup.service.policy.scheduling.quota import Books, Held
+from regroup.service.policy.scheduling.decide import demand_of, quota_usage_of
+from regroup.service.policy.scheduling.entries import Preemptibility, non_preemptible
+from regroup.service.policy.scheduling.quota import QuotaHold, QuotaUsage
 from regroup.service.store.records import JobRow
 from regroup.service.store.store import Store
 
@@ -46,30 +46,30 @@ class QuotaHeadroom:
         if books is None:
             return ""
         free, capacity = rooms.free(demand), rooms.all(demand)
-        held = books.held(job.project, demand.ranks, demand.ranks, free=free, capacity=capacity)
+        held = books.find_hold(job.project, demand.ranks, demand.ranks, free=free, capacity=capacity)
         return held.message if held else ""
 
-    async def _books(self, now: float) -> Books | None:
+    async def _books(self, now: float) -> QuotaUsage | None:
         """None where nobody has set up a project."""
         if not (quotas := shown.quotas_of(await self._store.queue.projects())):
             return None
         live, rows = await self._store.live_jobs(), await self._store.live_allocations()
         self._specs.keep(live)
-        return books_of(shown.held(live, rows, self._specs, now=now), quotas)
+        return quota_usage_of(shown.held(live, rows, self._specs, now=now), quotas)
 
     async def _held(
         self, job: JobRow, layouts: Sequence[Layout], nodes: Sequence[Node], now: float
-    ) -> list[Held | None]:
+    ) -> list[QuotaHold | None]:
         if (books := await self._books(now)) is None:
             return [None] * len(layouts)
         spec, rooms = job.parsed_spec(), Capacity(nodes)
         rows = await self._store.live_allocations(job.id)
         has = sum(row.data["ranks"] for row in rows if row.is_seat)
-        least, gives = spec.ladder[0].world_size, Preemptibility(spec.gives)
-        found = list[Held | None]()
+        least, gives = spec.ladder[0].world_size, Preemptibility(spec.effective_preemptibility)
+        found = list[QuotaHold | None]()
         for layout in layouts:
             demand = demand_of(spec, layout)
-            more_firm = firm(gives, demand.ranks, least) - firm(gives, has, least)
+            more_firm = non_preemptible(gives, demand.ranks, least) - non_preemptible(gives, has, least)
             free, capacity = rooms.free(demand), rooms.all(demand)
-            found.append(books.held(job.project, demand.ranks - has, more_firm, free=free, capacity=capacity))
+            found.append(books.find_hold(job.project, demand.ranks - has, more_firm, free=free, capacity=capacity))
         return found

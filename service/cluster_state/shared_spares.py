@@ -5,8 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from regroup.service.cluster_state.allocations import without_allocated
-from regroup.service.domain.topology import Kind, Node
-from regroup.service.policy.scheduling.shared_spares import Keeper, Part, kept, why_kept
+from regroup.service.domain.topology import Node, NodeKind
+from regroup.service.policy.scheduling.shared_spares import (
+    NodeShare,
+    SparePool,
+    assign_shared_spares,
+    describe_shared_spare,
+)
 from regroup.service.store.records import Allocation, JobRow, ProjectRow
 from regroup.service.store.store import Store
 
@@ -21,17 +26,17 @@ async def kept_nodes(store: Store, nodes: Sequence[Node]) -> dict[str, str]:
     if not projects:
         return {}
     jobs, rows = {job.id: job for job in await store.live_jobs()}, await store.live_allocations()
-    return kept([_keeper(project, jobs, rows) for project in projects], without_allocated(nodes, rows))
+    return assign_shared_spares([_keeper(project, jobs, rows) for project in projects], without_allocated(nodes, rows))
 
 
 async def without_kept(store: Store, nodes: Sequence[Node], project: str | None = None) -> list[Node]:
     """The nodes; those that are kept are closed, but for those of `project`."""
     found = await kept_nodes(store, nodes)
-    closed = {node_id: why_kept(keeper) for node_id, keeper in found.items() if keeper != project}
-    return [replace(node, closed=closed[node.id]) if node.id in closed else node for node in nodes]
+    closed = {node_id: describe_shared_spare(keeper) for node_id, keeper in found.items() if keeper != project}
+    return [replace(node, closed_reason=closed[node.id]) if node.id in closed else node for node in nodes]
 
 
-def _keeper(project: ProjectRow, jobs: Mapping[str, JobRow], rows: Sequence[Allocation]) -> Keeper:
+def _keeper(project: ProjectRow, jobs: Mapping[str, JobRow], rows: Sequence[Allocation]) -> SparePool:
     names = {job.id for job in jobs.values() if job.project == project.name}
     mine = [row for row in rows if row.kind == "reservation" and row.job_id in names]
     parts: dict[tuple[str, str], list[Allocation]] = {}
@@ -40,7 +45,7 @@ def _keeper(project: ProjectRow, jobs: Mapping[str, JobRow], rows: Sequence[Allo
             parts.setdefault((row.job_id, row.node_id), []).append(row)
     held = sum(int(row.data["ranks"]) for row in mine)
     left = None if project.limit is None else max(0, project.limit - held)
-    return Keeper(
+    return SparePool(
         project.name,
         project.spares,
         [_part(jobs[job_id], reservations) for (job_id, _), reservations in parts.items()],
@@ -48,12 +53,12 @@ def _keeper(project: ProjectRow, jobs: Mapping[str, JobRow], rows: Sequence[Allo
     )
 
 
-def _part(job: JobRow, reservations: Sequence[Allocation]) -> Part:
+def _part(job: JobRow, reservations: Sequence[Allocation]) -> NodeShare:
     sums = Counter[str]()
     for row in reservations:
         sums.update(
             ranks=row.data["ranks"], cpus=row.data["cpus"], memory=row.data["memory_bytes"],
             gpus=row.data["ranks"] if row.data["device_kind"] == "cuda" else 0,
         )  # fmt: skip
-    kind = Kind(job.spec["resources"].get("accelerator") or "", job.spec["environment"].get("image") or "")
-    return Part(sums["ranks"], (sums["cpus"], sums["gpus"], sums["memory"]), kind)
+    kind = NodeKind(job.spec["resources"].get("accelerator") or "", job.spec["environment"].get("image") or "")
+    return NodeShare(sums["ranks"], (sums["cpus"], sums["gpus"], sums["memory"]), kind)

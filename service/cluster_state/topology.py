@@ -7,12 +7,12 @@ from pathlib import Path
 import structlog
 
 from regroup.service.domain.topology import DEFAULT_LABELS, DOMAIN_LEVELS, Level, Node
-from regroup.service.policy.measurements.hardware_overlay import links
-from regroup.service.policy.measurements.results import Measured, fabrics_of
+from regroup.service.policy.measurements.hardware_overlay import measured_links
+from regroup.service.policy.measurements.results import ProbeResult, fabrics_of
 from regroup.service.policy.placement.link_speeds import LinkSpeed, links_for
 from regroup.service.policy.topology.device_islands import with_fabrics
-from regroup.service.policy.topology.slurm_file import Places, TopologyError, parse
-from regroup.service.policy.topology.tree import Domain, located, problems, tree
+from regroup.service.policy.topology.slurm_file import NodeDomains, TopologyError, parse_topology
+from regroup.service.policy.topology.tree import Domain, build_tree, find_topology_problems, with_domains
 from regroup.service.settings import Settings
 
 _log = structlog.get_logger(__name__)
@@ -49,7 +49,7 @@ class Topology:
             level: settings.topology_labels.get(level.value, DEFAULT_LABELS[level]) for level in DOMAIN_LEVELS
         }
         self._file: Path | None = settings.topology_file
-        self._places: Places = {}
+        self._places: NodeDomains = {}
         self._read: tuple[int, int] | None = None
         self._problem = ""
 
@@ -66,22 +66,24 @@ class Topology:
     def located(self, nodes: Sequence[Node]) -> list[Node]:
         """The nodes with their domains."""
         self._look()
-        return located(nodes, self._labels, self._places)
+        return with_domains(nodes, self._labels, self._places)
 
-    def state(self, nodes: Sequence[Node], probes: Sequence[Measured] = ()) -> TopologyState:
+    def state(self, nodes: Sequence[Node], probes: Sequence[ProbeResult] = ()) -> TopologyState:
         """For people: of the nodes that take ranks."""
         located = self.located([node for node in nodes if node.alive and not node.is_control])
         here = with_fabrics(located, fabrics_of(probes))
         kind = "cuda" if any(node.gpus for node in here) else "cpu"
         probe = next((probe for probe in probes if probe.kind == kind), None)
         speeds, when = (
-            links(links_for(kind), probe),
+            measured_links(links_for(kind), probe),
             {each.level: probe.time_s for each in probe.levels} if probe else {},
         )
         levels = tuple(LevelInfo(level, self._labels.get(level, ""), speeds[level], when.get(level)) for level in Level)
         told = [self._problem] if self._problem else []
         inside = {node.name: node.islands for each in probes for node in each.nodes}
-        return TopologyState(levels, tree(here, inside), (*told, *problems(here, self._labels, self._places)))
+        return TopologyState(
+            levels, build_tree(here, inside), (*told, *find_topology_problems(here, self._labels, self._places))
+        )
 
     def _look(self) -> None:
         if self._file is None:
@@ -91,7 +93,7 @@ class Topology:
             if (mark := (status.st_mtime_ns, status.st_size)) == self._read:
                 return
             self._read = mark
-            self._places = parse(self._file.read_text())
+            self._places = parse_topology(self._file.read_text())
             self._problem = ""
         except (OSError, UnicodeDecodeError, TopologyError) as error:
             said = f"topology file {self._file}: {error}"

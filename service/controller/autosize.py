@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from regroup.service.domain.states import Reason
 from regroup.service.policy.elasticity import autosize
-from regroup.service.policy.elasticity.autosize import Running, grown
+from regroup.service.policy.elasticity.autosize import TrainingProgress, choose_growth
 from regroup.service.store.records import Incident, JobRow
 
 _LOOK_S = 5.0
@@ -50,7 +50,10 @@ class Autosizer:
             return False
         if self._room_since_s is None:
             self._room_since_s = now
-        return now - self._size_since_s >= autosize.HOLD_S and now - self._room_since_s >= autosize.SETTLED_S
+        return (
+            now - self._size_since_s >= autosize.MIN_RESIZE_INTERVAL_S
+            and now - self._room_since_s >= autosize.CAPACITY_SETTLED_S
+        )
 
     def _begin(self, job: JobRow, now: float) -> None:
         if job.generation != self._generation:
@@ -70,5 +73,7 @@ class Autosizer:
             if (total := each.data["durations"].get("total")) is not None
         ]  # fmt: skip
         left = None if job.steps is None else job.steps - job.step
-        running = Running(now_degree, self._rates, left, prices, now - self._size_since_s, now - self._room_since_s)
-        return grown(running, ladder, room)
+        running = TrainingProgress(
+            now_degree, self._rates, left, prices, now - self._size_since_s, now - self._room_since_s
+        )
+        return choose_growth(running, ladder, room)

@@ -233,12 +233,12 @@ class Controller:
         if job.version > 1:
             # It ran before: nothing of that life may meet the next one.
             await clean(leading, job.id)
-        names = " + ".join(f"{seat.node.name} ({seat.ranks})" for seat in turn.placement.seats)
+        names = " + ".join(f"{seat.node.name} ({seat.ranks})" for seat in turn.placement.slots)
         try:
             await leading.move(job, JobState.PLACING, Reason.PLACED, f"on {names}", allocate=allocate(job, turn))
         except IllegalTransitionError:
             return  # cancelled meanwhile
-        self._warmth.used(seat.node.id for seat in turn.placement.seats)
+        self._warmth.used(seat.node.id for seat in turn.placement.slots)
         self._tend(leading, tasks, job.id)
 
     async def _say(self, leading: Leading, job: JobRow, conditions: Sequence[Condition]) -> None:

@@ -10,7 +10,7 @@ from regroup.service.cluster_state.drain_notices import DrainNotices
 from regroup.service.cluster_state.node_health import NodeHealth
 from regroup.service.controller.substitution import give_back, members, plan_of, take_heirs
 from regroup.service.domain.states import JobState
-from regroup.service.policy.recovery.drain_deadlines import Notice, change_due_s, deadline_of, leave_by_s
+from regroup.service.policy.recovery.drain_deadlines import DrainNotice, change_due_s, earliest_deadline_s, release_by_s
 from regroup.service.ports.cluster import Cluster
 from regroup.service.store.records import Allocation, JobRow, Lease
 from regroup.service.store.store import Store
@@ -50,7 +50,7 @@ class DrainReconciler:
             return {"drain": self._gives_up} if self._gives_up else {}
         told = {key: under_way[key] for key in ("leaving", "why", "noticed_s", "deadline_s", "gives_up")}
         if noticed := self._of(under_way["leaving"]):
-            told["deadline_s"] = deadline_of(noticed)  # it may be another by now
+            told["deadline_s"] = earliest_deadline_s(noticed)  # it may be another by now
         return {"drain": told}
 
     async def look(self, job: JobRow, status: Mapping[str, Any], checkpoint_s: float, now: float) -> None:
@@ -74,15 +74,15 @@ class DrainReconciler:
                 return
             why = await self._move(job, rows, noticed, now)
             first_s, step_s = min(notice.noticed_s for notice in noticed), job.step_duration_s or 0.0
-            until_s = leave_by_s(first_s, deadline_of(noticed), step_s=step_s, checkpoint_s=checkpoint_s)
+            until_s = release_by_s(first_s, earliest_deadline_s(noticed), step_s=step_s, checkpoint_s=checkpoint_s)
             if why and now >= until_s and not (self._shrink and await self._shrink(job, why, now)):
                 self._gives_up = _said(noticed, f", and nothing can take its place: {why}", gives_up=True)
 
-    def _of(self, nodes: Iterable[str]) -> list[Notice]:
+    def _of(self, nodes: Iterable[str]) -> list[DrainNotice]:
         """What is known of the leaving of these."""
         return [found for node in nodes if (found := self._notices.by_node.get(node))]
 
-    async def _move(self, job: JobRow, rows: Sequence[Allocation], noticed: Sequence[Notice], now: float) -> str:
+    async def _move(self, job: JobRow, rows: Sequence[Allocation], noticed: Sequence[DrainNotice], now: float) -> str:
         """Take other nodes; returns why there are none."""
         by_id = {notice.node_id: notice for notice in noticed}
         leaving = [member for member in members(rows, job.id) if member.node_id in by_id]
@@ -137,13 +137,13 @@ class DrainReconciler:
         return str(unready["why"]) if unready.get("nodes") == sorted(target) else ""
 
 
-def _said(noticed: Sequence[Notice], more: str, *, gives_up: bool) -> dict[str, Any]:
+def _said(noticed: Sequence[DrainNotice], more: str, *, gives_up: bool) -> dict[str, Any]:
     """What a supervisor is told of these."""
     return {
-        "leaving": {notice.node_id: notice.node for notice in noticed},
+        "leaving": {notice.node_id: notice.node_name for notice in noticed},
         "why": "; ".join(notice.why for notice in noticed) + more,
         "noticed_s": min(notice.noticed_s for notice in noticed),
-        "deadline_s": deadline_of(noticed),
+        "deadline_s": earliest_deadline_s(noticed),
         "gives_up": gives_up,
     }
 

@@ -24,7 +24,7 @@ from regroup.service.controller.resize import ResizeReconciler
 from regroup.service.controller.spares import SpareReconciler
 from regroup.service.controller.substitution import plan_of
 from regroup.service.domain.errors import IllegalTransitionError, NotFoundError, UnavailableError
-from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.policy.accounting import goodput
 from regroup.service.ports.cluster import (
     Cluster,
@@ -77,7 +77,7 @@ class Leading:
 
     async def move(self, job: JobRow, target: JobState, reason: Reason, message: str = "", **options: Any) -> JobRow:
         """Write a state change, if the job still is where it was seen."""
-        transition = advance(job.id, job.state, target, reason, message)
+        transition = check_transition(job.id, job.state, target, reason, message)
         return await self.store.apply(self.lease, transition, now=self.clock(), **options)
 
 
@@ -135,13 +135,13 @@ async def _form_gang(leading: Leading, job_id: str) -> None:
                 return
             if SUSPEND in job.intents:
                 await clean(leading, job_id)
-                await leading.move(job, JobState.QUEUED, Reason.RELEASED, "suspended before it started")
+                await leading.move(job, JobState.QUEUED, Reason.REQUEUED, "suspended before it started")
                 return
             await _start_supervisor(leading, job, rows, devices)
     except (ReservationRefusedError, ClusterUnavailableError, TimeoutError) as error:
         why = str(error) or f"not all devices were there within {leading.settings.gang_timeout_s:.0f} s"
         await clean(leading, job_id)
-        await leading.move(await leading.store.job(job_id), JobState.QUEUED, Reason.RELEASED, why)
+        await leading.move(await leading.store.job(job_id), JobState.QUEUED, Reason.REQUEUED, why)
         return
     await leading.move(await leading.store.job(job_id), JobState.STARTING, Reason.RESERVED)
 
@@ -315,7 +315,7 @@ async def _revive(leading: Leading, job: JobRow) -> None:
         elif job.state is JobState.DRAINING:
             await leading.move(job, JobState.FAILED, Reason.PLATFORM_ERROR, message)
         else:
-            await leading.move(job, JobState.QUEUED, Reason.RELEASED, message)
+            await leading.move(job, JobState.QUEUED, Reason.REQUEUED, message)
     except IllegalTransitionError:
         _log.info("the job moved on meanwhile", job=job.id)
 

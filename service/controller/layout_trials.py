@@ -7,7 +7,13 @@ from typing import Any
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState
 from regroup.service.planner.predictions import SHOWN_STEPS, WARM_UP, measured
-from regroup.service.policy.elasticity.layout_trials import PATIENCE_S, TRIAL_STEPS, fastest, following, is_worth_it
+from regroup.service.policy.elasticity.layout_trials import (
+    TRIAL_STEPS,
+    TRIAL_TIMEOUT_S,
+    fastest_candidate,
+    is_worth_trying,
+    next_candidate,
+)
 from regroup.service.store.projects import RESIZE
 from regroup.service.store.records import Event, JobRow, Lease
 from regroup.service.store.store import Store
@@ -44,9 +50,9 @@ class LayoutTrialReconciler:
             await self._go_on(job, told, now)
         elif not wanted.get("is_trial"):
             await self._give_up(job, told, "the job is to be of another size", now)
-        elif now - wanted["asked_s"] > PATIENCE_S:
+        elif now - wanted["asked_s"] > TRIAL_TIMEOUT_S:
             await self._want(job, None, "", now)
-            why = f"it did not come about within {PATIENCE_S:.0f} s"
+            why = f"it did not come about within {TRIAL_TIMEOUT_S:.0f} s"
             await self._note(job, told, Layout(**wanted["layout"]), {"measured_s": None, "why": why}, now)
 
     async def _go_on(self, job: JobRow, told: list[Event], now: float) -> None:
@@ -65,11 +71,11 @@ class LayoutTrialReconciler:
             await self._note(job, told, here, {"measured_s": step_s, "steps": count}, now)
             seen[here] = step_s
         order = list(self._candidates)
-        target = following(order, seen)
+        target = next_candidate(order, seen)
         if target is None or target == here:
             why = "its steps took least" if len(order) > 1 else "its ranks can be split in no other legal way"
             await self._end(job, here, why, now)
-        elif not is_worth_it(None if job.steps is None else job.steps - job.step):
+        elif not is_worth_trying(None if job.steps is None else job.steps - job.step):
             await self._end(job, here, f"too few steps are left to go to {target}", now)
         else:
             number = len(seen) + 1
@@ -84,7 +90,7 @@ class LayoutTrialReconciler:
             await self._want(job, Layout(**found), "it was found to be faster before", now)
 
     async def _give_up(self, job: JobRow, told: list[Event], why: str, now: float) -> None:
-        best = fastest(list(self._candidates or {}), _seen(told))
+        best = fastest_candidate(list(self._candidates or {}), _seen(told))
         await self._end(job, None, why if best is None else f"{why}; {best} was the fastest so far", now)
 
     async def _end(self, job: JobRow, kept: Layout | None, why: str, now: float) -> None:

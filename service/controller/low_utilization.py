@@ -7,7 +7,13 @@ import structlog
 
 from regroup.service.domain.errors import ConflictError
 from regroup.service.domain.states import JobState
-from regroup.service.policy.detection.low_utilization import Look, Rule, Use, judged, recent
+from regroup.service.policy.detection.low_utilization import (
+    LowUtilizationPolicy,
+    Utilization,
+    UtilizationSample,
+    assess_utilization,
+    recent_samples,
+)
 from regroup.service.settings import Settings
 from regroup.service.store.projects import gives_all_up
 from regroup.service.store.records import WELL_USED, Condition, JobRow, Lease
@@ -18,9 +24,9 @@ _LOOKS = 30
 _log = structlog.get_logger(__name__)
 
 
-def low_use_rule(settings: Settings) -> Rule:
+def low_use_rule(settings: Settings) -> LowUtilizationPolicy:
     """How this control plane judges it."""
-    return Rule(
+    return LowUtilizationPolicy(
         settings.low_utilization_threshold, settings.low_utilization_window_s, settings.low_utilization_suspend_s
     )
 
@@ -29,9 +35,9 @@ class LowUtilizationReconciler:
     """What was seen of one job since it has its size. A control plane that comes anew sees it anew; what was said of
     the job stands on its row."""
 
-    def __init__(self, lease: Lease, store: Store, rule: Rule) -> None:
+    def __init__(self, lease: Lease, store: Store, rule: LowUtilizationPolicy) -> None:
         self._lease, self._store, self._rule = lease, store, rule
-        self._looks: tuple[Look, ...] = ()
+        self._looks: tuple[UtilizationSample, ...] = ()
         self._usual_s: float | None = None
         self._generation = 0
         self._layout: Mapping[str, int] | None = None
@@ -48,15 +54,17 @@ class LowUtilizationReconciler:
         self._observe(job)
         if self._looks and now - self._looks[-1].at_s < self._rule.after_s / _LOOKS:
             return
-        self._looks = recent((*self._looks, Look(now, job.step, job.step_duration_s, job.mfu)), self._rule)
+        self._looks = recent_samples(
+            (*self._looks, UtilizationSample(now, job.step, job.step_duration_s, job.mfu)), self._rule
+        )
         said = next((condition for condition in job.conditions if condition.type == WELL_USED), None)
-        use = judged(self._looks, self._rule, said.last_transition_time if said else None, self._usual_s)
+        use = assess_utilization(self._looks, self._rule, said.last_transition_time if said else None, self._usual_s)
         if use is None:
             return
         what = f"{use.share:.1%} of what its devices could do, over {self._rule.after_s / 60:.0f} min"
         if (use.low_since_s is not None) != (said is not None):
             await self._say(job, use, f"it makes use of {what}", now)
-        if use.suspend and job.parsed_spec().gives == "full":
+        if use.suspend and job.parsed_spec().effective_preemptibility == "full":
             await self._suspend(job, f"it made use of {what}, and that for long", now)
 
     def _observe(self, job: JobRow) -> None:
@@ -68,7 +76,7 @@ class LowUtilizationReconciler:
         if job.step_duration_s:
             self._usual_s = min(job.step_duration_s, self._usual_s or job.step_duration_s)
 
-    async def _say(self, job: JobRow, use: Use, message: str, now: float) -> None:
+    async def _say(self, job: JobRow, use: Utilization, message: str, now: float) -> None:
         is_low = use.low_since_s is not None
         job = await self._store.job(job.id)  # others have said something since it was read
         others = tuple(condition for condition in job.conditions if condition.type != WELL_USED)

@@ -15,7 +15,7 @@ from regroup.service.domain.topology import Node
 from regroup.service.planner.capacity import room_taken
 from regroup.service.planner.from_spec import work_of
 from regroup.service.planner.predictions import predicted
-from regroup.service.policy.measurements.results import Measured
+from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.ports.cluster import Cluster
 from regroup.service.spec.job import JobSpec
@@ -63,7 +63,7 @@ class PredictionReconciler:
 
 
 def _prediction(
-    spec: JobSpec, generation: Generation, nodes: Sequence[Node], probes: Sequence[Measured]
+    spec: JobSpec, generation: Generation, nodes: Sequence[Node], probes: Sequence[ProbeResult]
 ) -> dict[str, Any]:
     """Plain data: `device`, `ranks`, and the three figures; without these where its nodes are gone already."""
     layout = Layout(**generation.layout)

@@ -19,7 +19,7 @@ async def make_room(store: Store, lease: Lease, decision: Shrink | Suspend, *, n
     match decision:
         case Shrink():
             # Nobody wants it to be small: it may grow again where there is room.
-            intent = {RESIZE: {**told, "layout": decision.to.to_json(), "is_asked": False}}
+            intent = {RESIZE: {**told, "layout": decision.layout.to_json(), "is_asked": False}}
         case Suspend():
             intent = {MAKE_ROOM: told}
     await store.queue.make_room(lease, decision.job_id, intent, now=now)

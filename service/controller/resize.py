@@ -20,11 +20,11 @@ from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState
 from regroup.service.domain.topology import Node
 from regroup.service.planner.fallback_layout import resplit
-from regroup.service.policy.elasticity.autosize import shrunk
+from regroup.service.policy.elasticity.autosize import choose_shrink
 from regroup.service.policy.placement.place import Unplaceable
-from regroup.service.policy.placement.rank_order import in_order
-from regroup.service.policy.placement.resize import reseat
-from regroup.service.policy.recovery.drain_deadlines import deadline_of
+from regroup.service.policy.placement.rank_order import order_ranks
+from regroup.service.policy.placement.resize import resize_slots
+from regroup.service.policy.recovery.drain_deadlines import earliest_deadline_s
 from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.ports.cluster import Cluster
 from regroup.service.store.projects import RESIZE, gives_all_up
@@ -116,9 +116,9 @@ class ResizeReconciler:
         if await self._room(job, rows, [layout], lost, now):
             return layout
         spec = job.parsed_spec()
-        ladder = {each.data_degree: each for each in spec.split(layout.tp, layout.pp).ladder}
+        ladder = {each.data_degree: each for each in spec.with_model_parallel(layout.tp, layout.pp).ladder}
         room = await self._room(job, rows, list(ladder.values()), lost, now)
-        degree = shrunk(sorted(ladder), layout.data_degree, room)
+        degree = choose_shrink(sorted(ladder), layout.data_degree, room)
         if degree is not None:
             return ladder[degree]
         seats, nodes = await self._left(job, rows, lost, now)
@@ -169,7 +169,7 @@ class ResizeReconciler:
         """The largest data-parallel degree of these that there are nodes for; 0 if none."""
         found, (seats, nodes) = 0, await self._left(job, rows, lost, now)
         for layout in layouts:
-            if not isinstance(reseat(demand_of(job.parsed_spec(), layout), seats, nodes), Unplaceable):
+            if not isinstance(resize_slots(demand_of(job.parsed_spec(), layout), seats, nodes), Unplaceable):
                 found = max(found, layout.data_degree)
         return found
 
@@ -206,10 +206,10 @@ class ResizeReconciler:
         gone = {notice.node_id for notice in leaving} | set(lost)
         demand = demand_of(job.parsed_spec(), layout)
         nodes = await self._usable(job, rows, gone, now, is_loss=bool(lost))
-        seats = reseat(demand, [(each.node_id, each.ranks) for each in mine if each.node_id not in gone], nodes)
+        seats = resize_slots(demand, [(each.node_id, each.ranks) for each in mine if each.node_id not in gone], nodes)
         if isinstance(seats, Unplaceable):
             return seats.message
-        added, seated = reseated(job, demand, in_order(demand, seats), mine)
+        added, seated = reseated(job, demand, order_ranks(demand, seats), mine)
         reservations = [row for member, _ in seated for row in member.reservations]
         is_larger = layout.world_size > Layout(**plan["layout"]).world_size
         async with self._allowance.turn if is_larger else contextlib.nullcontext():
@@ -220,8 +220,8 @@ class ResizeReconciler:
             return devices
         why = wanted["why"] + "".join(f"; {notice.why}" for notice in leaving)
         told = {
-            "leaving": {notice.node_id: notice.node for notice in leaving},
-            "why": why, "noticed_s": wanted["asked_s"], "deadline_s": deadline_of(leaving), "gives_up": False,
+            "leaving": {notice.node_id: notice.node_name for notice in leaving},
+            "why": why, "noticed_s": wanted["asked_s"], "deadline_s": earliest_deadline_s(leaving), "gives_up": False,
             "sizes": {"before": plan["layout"], "after": layout.to_json()},
         }  # fmt: skip
         under_way = {

@@ -10,11 +10,11 @@ from regroup.service.cluster_state.allocations import without_allocated
 from regroup.service.cluster_state.probe_results import ProbeResults
 from regroup.service.controller.job_reconciler import Leading
 from regroup.service.domain.states import JobState, Reason
-from regroup.service.policy.measurements.hardware_overlay import links
+from regroup.service.policy.measurements.hardware_overlay import measured_links
 from regroup.service.policy.measurements.results import fabrics_of
 from regroup.service.policy.placement.link_speeds import links_for
-from regroup.service.policy.scheduling.autoscaler_request import NodeRequest, request
-from regroup.service.policy.scheduling.decide import Decision, Wait, decide
+from regroup.service.policy.scheduling.autoscaler_request import NodeRequest, build_node_request
+from regroup.service.policy.scheduling.decide import SchedulingDecision, Wait, decide
 from regroup.service.policy.topology.device_islands import with_fabrics
 from regroup.service.store.records import NODES_REQUESTED, START_ESTIMATED, Condition, JobRow
 
@@ -31,7 +31,7 @@ class Scheduler:
         self.request = NodeRequest()
         """What nodes the newest look would have: none if nobody waits for any."""
 
-    async def look(self, leading: Leading, queue: Sequence[JobRow]) -> list[Decision]:
+    async def look(self, leading: Leading, queue: Sequence[JobRow]) -> list[SchedulingDecision]:
         """What is done with the queue now. Jobs that can never start, because another has failed, are ended.
 
         Raises:
@@ -50,14 +50,14 @@ class Scheduler:
         running = shown.held(live, rows, self._specs, now=now)
         quotas = shown.quotas_of(await store.queue.projects())
         found = {probe.kind: probe for probe in probes}
-        measured = {kind: links(links_for(kind), probe) for kind, probe in found.items()}
+        measured = {kind: measured_links(links_for(kind), probe) for kind, probe in found.items()}
         rule = replace(shown.rule_of(settings), links=measured)
         # In a thread: with thousands of jobs it takes a good part of a second.
         decisions = await asyncio.to_thread(decide, waiting, nodes, running, quotas, now_s=now, rule=rule)
         if settings.autoscale:
             by_id = {job.job_id: job for job in waiting}
             waits = [(by_id[each.job_id], each.why.reason) for each in decisions if isinstance(each, Wait)]
-            self.request = request(waits, running, now_s=now, after_s=settings.autoscale_after_s)
+            self.request = build_node_request(waits, running, now_s=now, after_s=settings.autoscale_after_s)
         return decisions
 
     def conditions(self, wait: Wait) -> tuple[Condition, ...]:
@@ -73,12 +73,12 @@ class Scheduler:
 
 async def _comes_after(leading: Leading, job: JobRow) -> Sequence[str] | None:
     """Names of the jobs that it still waits for; None if one of them failed, and with it this one."""
-    if not (after := job.spec.get("after")):
+    if not (after := job.spec.get("depends_on")):
         return ()
     names, failed = shown.unmet(after, {job_id: await leading.store.job(job_id) for job_id in after})
     if failed is None:
         return names
     message = f"job {failed.name!r} ({failed.id}), which it was to come after, ended {failed.state}: {failed.reason}"
     if job.state is JobState.QUEUED:
-        await leading.move(job, JobState.FAILED, Reason.AFTER_FAILED, message)
+        await leading.move(job, JobState.FAILED, Reason.DEPENDENCY_FAILED, message)
     return None

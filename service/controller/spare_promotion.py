@@ -22,7 +22,7 @@ class PromotedSpare:
 
 def enlist(spares: Sequence[Allocation], leaving: Sequence[Member], nodes: Sequence[Node]) -> PromotedSpare:
     """A spare for each of `leaving`, the largest first, as far as there are any on nodes that may be used."""
-    usable = {node.id for node in nodes if node.alive and not node.is_draining and not node.closed}
+    usable = {node.id for node in nodes if node.alive and not node.is_draining and not node.closed_reason}
     free = {spare.node_id: spare for spare in members_of(spares) if spare.node_id in usable}
     found = PromotedSpare()
     for member in sorted(leaving, key=lambda member: -member.ranks):

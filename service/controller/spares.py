@@ -14,7 +14,7 @@ from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
 from regroup.service.controller.substitution import give_back, members, plan_of, take
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState
-from regroup.service.policy.placement.place import Unplaceable, place_instead
+from regroup.service.policy.placement.place import Unplaceable, place_replacements
 from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.ports.cluster import READY, Cluster, agent_name
 from regroup.service.store.projects import gives_all_up
@@ -104,11 +104,11 @@ class SpareReconciler:
         every = without_allocated(await self._health.nodes(now), await self._store.live_allocations())
         not_here = {row.node_id for row in rows} | self._unfit | self._notices.by_node.keys()
         free = [node for node in every if node.id not in not_here]
-        found = place_instead(demand, [ranks], free, [each.domain for each in mine if each.domain])
+        found = place_replacements(demand, [ranks], free, [each.domain for each in mine if each.domain])
         if isinstance(found, Unplaceable):
             return found.message
-        node = found.seats[0].node
-        reservations = spare_for(job, demand, found.seats[0])
+        node = found.slots[0].node
+        reservations = spare_for(job, demand, found.slots[0])
         agent = Allocation(job.id, "agent", agent_name(job.id, node.id), node.id)
         async with self._allowance.turn:
             if why := await self._allowance.refuses_spare(job, demand, free, now):

@@ -18,7 +18,7 @@ from regroup.service.controller.spare_promotion import enlist
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import Node
-from regroup.service.policy.placement.place import Placement, Unplaceable, place_instead
+from regroup.service.policy.placement.place import Placement, Unplaceable, place_replacements
 from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.ports.cluster import Cluster, ReservationRefusedError
 from regroup.service.store.records import Allocation, JobRow, Lease
@@ -82,11 +82,11 @@ async def take_heirs(
     ready = enlist([row for row in rows if row.job_id == job.id and row.is_spare], leaving, nodes)
     others = [member for member in leaving if member.node_id not in ready.heirs]
     stay = [member.domain for member in members(rows, job.id) if member.node_id not in gone and member.domain]
-    found = place_instead(demand, [member.ranks for member in others], free, stay) if others else Placement(())
+    found = place_replacements(demand, [member.ranks for member in others], free, stay) if others else Placement(())
     if isinstance(found, Unplaceable):
         return found.message
     numbers = [tuple(member.numbers) for member in others]
-    chosen = [replace(seat, numbers=which) for seat, which in zip(found.seats, numbers, strict=True)]
+    chosen = [replace(seat, rank_numbers=which) for seat, which in zip(found.slots, numbers, strict=True)]
     fresh = seats_of(job, demand, Placement(tuple(chosen)))
     come = members_of(row for row in fresh if row.kind == "reservation")
     heirs = {**ready.heirs, **dict(zip((member.node_id for member in others), come, strict=True))}

@@ -69,9 +69,9 @@ class Reason(StrEnum):
     PLACED = "placed"
     RESERVED = "reserved"
     FIRST_STEP = "first_step"
-    BEGUN = "begun"
+    SCRIPT_STARTED = "script_started"
     """A script runs on every rank; whether it takes steps is its own affair."""
-    RELEASED = "released"
+    REQUEUED = "requeued"
     """The gang did not come up in time or its nodes went; all was given back and the job queues again."""
 
     DRAINED = "drained"
@@ -90,7 +90,7 @@ class Reason(StrEnum):
     CANCELLED_BY_USER = "cancelled_by_user"
     MAX_DURATION = "max_duration"
     MAX_QUEUE_TIME = "max_queue_time"
-    AFTER_FAILED = "after_failed"
+    DEPENDENCY_FAILED = "dependency_failed"
     """A job that it was to come after did not succeed."""
     INVALID_INPUT = "invalid_input"
     """Data, storage, preload or environment is not as the spec says."""
@@ -126,7 +126,7 @@ TERMINAL_BY_REASON: Mapping[Reason, JobState] = {
     Reason.CANCELLED_BY_USER: JobState.CANCELLED,
     Reason.MAX_DURATION: JobState.FAILED,
     Reason.MAX_QUEUE_TIME: JobState.FAILED,
-    Reason.AFTER_FAILED: JobState.FAILED,
+    Reason.DEPENDENCY_FAILED: JobState.FAILED,
     Reason.INVALID_INPUT: JobState.FAILED,
     Reason.USER_ERROR: JobState.FAILED,
     Reason.DESYNC: JobState.FAILED,
@@ -159,8 +159,8 @@ PROGRESS_REASONS = frozenset(
         Reason.PLACED,
         Reason.RESERVED,
         Reason.FIRST_STEP,
-        Reason.BEGUN,
-        Reason.RELEASED,
+        Reason.SCRIPT_STARTED,
+        Reason.REQUEUED,
         Reason.RESUMED,
         *PLANNED_REASONS,
     }
@@ -180,7 +180,7 @@ class Transition:
     message: str = ""
 
 
-def advance(job_id: str, source: JobState, target: JobState, reason: Reason, message: str = "") -> Transition:
+def check_transition(job_id: str, source: JobState, target: JobState, reason: Reason, message: str = "") -> Transition:
     """Check a state change against `TRANSITIONS`.
 
     Raises:

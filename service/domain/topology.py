@@ -39,7 +39,7 @@ IMAGE_LABEL = "regroup.io/image"
 """Label of a Ray node that names the container image it runs, for jobs that ask for one."""
 
 
-class Kind(NamedTuple):
+class NodeKind(NamedTuple):
     """What nodes have or are, beside how much of it: those of one kind stand for each other."""
 
     accelerator: str = ""
@@ -47,7 +47,7 @@ class Kind(NamedTuple):
     image: str = ""
     """Name of its container image; empty if nobody said."""
 
-    def has(self, wanted: "Kind") -> bool:
+    def satisfies(self, wanted: "NodeKind") -> bool:
         """Whether a node of this kind is what `wanted` asks for; an empty field asks for nothing."""
         return wanted.accelerator in ("", self.accelerator) and wanted.image in ("", self.image)
 
@@ -56,7 +56,7 @@ class Kind(NamedTuple):
         return " and ".join([*parts, *([f"image {self.image}"] if self.image else [])])
 
 
-ANY = Kind()
+ANY_KIND = NodeKind()
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Node:
     """Is about to leave; nothing new goes there."""
     drain_deadline_s: float | None = None
     """Unix seconds until which Ray expects it to be there, where it said so."""
-    closed: str = ""
+    closed_reason: str = ""
     """Why nothing new goes there although it has room: it is cordoned or quarantined; empty if it may."""
     domains: tuple[str, ...] = ()
     """Its domain of each of `DOMAIN_LEVELS`, empty where not known; none at all: as `DEFAULT_LABELS` have it."""
@@ -92,14 +92,14 @@ class Node:
         return self.labels.get(MACHINE_LABEL) or self.name
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> NodeKind:
         """What it is, as its labels have it."""
         if not self.labels:
-            return ANY
-        return Kind(self.labels.get(ACCELERATOR_LABEL, ""), self.labels.get(IMAGE_LABEL, ""))
+            return ANY_KIND
+        return NodeKind(self.labels.get(ACCELERATOR_LABEL, ""), self.labels.get(IMAGE_LABEL, ""))
 
 
-def domain_of(node: Node) -> tuple[str, ...]:
+def domains_of(node: Node) -> tuple[str, ...]:
     """The domains above a node, the largest first; empty for a level that nothing is known of."""
     if node.domains:
         return node.domains

@@ -61,7 +61,10 @@ RECOVERY = Metric(
     ("phase",), _SECONDS,
 )  # fmt: skip
 RESIZES = Metric(
-    "regroup_resizes", "counter", "Changes of a job's size: resize by plan, shrink because nodes were lost.", ("rung",)
+    "regroup_resizes",
+    "counter",
+    "Changes of a job's size: resize by plan, shrink because nodes were lost.",
+    ("recovery_action",),
 )
 RESIZE_GAP = Metric(
     "regroup_resize_gap_seconds", "histogram", "From the end of one size to the first step of the next, by plan.", (),

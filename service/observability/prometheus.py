@@ -27,8 +27,8 @@ from regroup.service.domain.states import JobState, Reason
 from regroup.service.observability import metric_names as names
 from regroup.service.observability.metric_names import Metric
 from regroup.service.policy.accounting import device_seconds, goodput, queue_waits, steps_lost
-from regroup.service.policy.detection.node_quarantine import Health, Rule, judge_all
-from regroup.service.policy.measurements.results import Measured
+from regroup.service.policy.detection.node_quarantine import NodeHealth, QuarantinePolicy, assess_nodes
+from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.ports.cluster import Cluster
 from regroup.service.store.records import MIRRORED, NODES_REQUESTED, WELL_USED, JobFilter, JobRow, ProjectRow, Totals
 from regroup.service.store.store import Store
@@ -43,7 +43,11 @@ class Metrics:
     """Renders `/metrics`."""
 
     def __init__(
-        self, store: Store, rule: Rule, clock: Callable[[], float] = time.time, cluster: Cluster | None = None
+        self,
+        store: Store,
+        rule: QuarantinePolicy,
+        clock: Callable[[], float] = time.time,
+        cluster: Cluster | None = None,
     ) -> None:
         """
         Args:
@@ -73,7 +77,7 @@ class Metrics:
             families += _of_projects(list(self._accounts.values()), projects)
             families.append(await self._spares([row for row in projects if row.spares], now))
             families += _of_probes(await self._probes.newest(self._store))
-            families += _of_nodes(judge_all(await self._store.node_events(), now, self._rule))
+            families += _of_nodes(assess_nodes(await self._store.node_events(), now, self._rule))
         registry = CollectorRegistry()
         registry.register(_Ready(families))
         return generate_latest(registry)
@@ -113,9 +117,9 @@ def _families(totals: Totals, accounts: Sequence[JobAccount], now: float) -> Ite
     refused = sum((Counter(account.snapshots_refused) for account in accounts), Counter[str]())
     yield _counter(names.SNAPSHOTS_REFUSED, [((why,), refused[why]) for why in ("checksum", "replicas")])
     yield _histogram(names.RECOVERY, _phases(incidents))
-    sizes = Counter(str(incident["rung"]) for incident in incidents)
+    sizes = Counter(str(incident["recovery_action"]) for incident in incidents)
     yield _counter(names.RESIZES, [((rung,), sizes[rung]) for rung in ("resize", "shrink")])
-    planned = [each for each in incidents if each["rung"] == "resize" and each["reason"] == Reason.RESIZED]
+    planned = [each for each in incidents if each["recovery_action"] == "resize" and each["reason"] == Reason.RESIZED]
     gaps = [each["durations"]["total"] for each in planned if "total" in (each.get("durations") or {})]
     yield _histogram(names.RESIZE_GAP, {(): gaps})
     yield _gauge(names.CHECKPOINT_BYTES, [((), totals.checkpoint_bytes)])
@@ -181,23 +185,25 @@ def _of_predictions(live: Sequence[JobRow], predictions: Mapping[str, Mapping[st
         yield _gauge(metric, [((job.id, job.name, job.project), value) for job, value in found if value is not None])
 
 
-def _of_nodes(healths: Mapping[str, Health]) -> Iterable[Family]:
+def _of_nodes(healths: Mapping[str, NodeHealth]) -> Iterable[Family]:
     """Of the nodes that something has happened to: of all others there is nothing to say."""
-    touched = {node: health for node, health in sorted(healths.items()) if health != Health()}
+    touched = {node: health for node, health in sorted(healths.items()) if health != NodeHealth()}
     yield _gauge(names.NODE_SCORE, [((node,), health.score) for node, health in touched.items()])
     quarantined = [((node,), float(health.quarantined_until_s is not None)) for node, health in touched.items()]
     yield _gauge(names.NODE_QUARANTINED, quarantined)
     yield _gauge(names.NODE_CORDONED, [((node,), float(health.cordon is not None)) for node, health in touched.items()])
 
 
-def _of_probes(probes: Sequence[Measured]) -> Iterable[Family]:
+def _of_probes(probes: Sequence[ProbeResult]) -> Iterable[Family]:
     levels = [(probe.kind, level) for probe in probes for level in probe.levels]
     yield _gauge(names.PROBE_TIME, [((probe.kind,), probe.time_s) for probe in probes])
     yield _gauge(names.PROBE_BANDWIDTH, [((kind, each.level.value), each.bytes_s) for kind, each in levels])
     yield _gauge(names.PROBE_LATENCY, [((kind, each.level.value), each.latency_s) for kind, each in levels])
     products = [(probe.kind, node, dtype) for probe in probes for node in probe.nodes for dtype in node.flops]
     yield _gauge(names.PROBE_FLOPS, [((kind, node.name, dtype), node.flops[dtype]) for kind, node, dtype in products])
-    odd = [(probe.kind, what, [each for each in probe.odd if each.kind == what]) for probe in probes for what in _ODD]
+    odd = [
+        (probe.kind, what, [each for each in probe.anomalies if each.kind == what]) for probe in probes for what in _ODD
+    ]
     yield _gauge(names.PROBE_ODD, [((kind, what), float(len(found))) for kind, what, found in odd])
 
 

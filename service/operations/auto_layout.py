@@ -13,7 +13,7 @@ from regroup.service.domain.layout import Layout
 from regroup.service.planner.alternatives import splits
 from regroup.service.planner.auto_layout import Chosen, choose
 from regroup.service.planner.capacity import Room, room_of
-from regroup.service.policy.detection.node_quarantine import Rule
+from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
 from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.ports.cluster import Cluster
 from regroup.service.spec.job import JobSpec
@@ -32,7 +32,7 @@ class Planned:
 class Planning:
     """Asks the cluster for its nodes, and the planner for a layout on them."""
 
-    def __init__(self, store: Store, cluster: Cluster, rule: Rule, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, cluster: Cluster, rule: QuarantinePolicy, clock: Callable[[], float]) -> None:
         self._store, self._cluster, self._rule, self._clock = store, cluster, rule, clock
         self._probes = ProbeResults()
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from regroup.service.policy.detection.desync import find_awaited, find_desync, newest_of
+from regroup.service.policy.detection.desync import describe_newest, find_desync, find_missing_ranks
 
 _GIB = 2**30
 
@@ -21,7 +21,7 @@ def summary_text(
     ranks = {int(rank): (node, at) for node in nodes for rank, at in node["ranks"].items()}
     lines += [_rank(rank, *ranks[rank]) for rank in sorted(ranks)]
     entered = {rank: at["collectives"] for rank, (_, at) in ranks.items() if _is_known(at)}
-    for found in (find_desync(entered), find_awaited(entered)):
+    for found in (find_desync(entered), find_missing_ranks(entered)):
         lines += [] if found is None else [found.summary]
     if ranks and not any(at["was_asked"] for _, at in ranks.values()):
         lines.append("ranks were not asked for their stacks and collectives: the recovery did not wait for that")
@@ -31,7 +31,7 @@ def summary_text(
 
 def _place(incident: Mapping[str, Any]) -> str:
     after = incident.get("next_generation")
-    went_on = f", generation {after} went on ({incident.get('rung')})" if after else ""
+    went_on = f", generation {after} went on ({incident.get('recovery_action')})" if after else ""
     reason, ended, step = (incident.get(name) for name in ("reason", "generation", "at_step"))
     return f"reason {reason}, generation {ended}, after step {step}{went_on}"
 
@@ -53,7 +53,7 @@ def _rank(rank: int, node: Mapping[str, Any], at: Mapping[str, Any]) -> str:
     if error := at.get("error"):
         parts.append(f"{error['kind']}: {str(error['message']).partition(chr(10))[0]}")
     if _is_known(at):
-        parts.append(f"last collective: {newest_of(at['collectives'])}")
+        parts.append(f"last collective: {describe_newest(at['collectives'])}")
     if memory := (at.get("uses") or {}).get("memory_bytes"):
         parts.append(f"{memory / _GIB:.2f} GiB, {at['uses']['descriptors']} descriptors")
     return "; ".join(parts)

@@ -19,7 +19,7 @@ from regroup.service.operations.auto_layout import Planned, Planning
 from regroup.service.operations.job_plan import Compared, JobPlan, compared, plan_of
 from regroup.service.operations.projects import admitted, most_ranks
 from regroup.service.operations.why import Why, explain
-from regroup.service.policy.placement.demand import Choice
+from regroup.service.policy.placement.demand import PlacementChoice
 from regroup.service.spec.job import JobSpec
 from regroup.service.store.history import usable
 from regroup.service.store.records import (
@@ -111,8 +111,8 @@ class Jobs:
             ConflictError: a live job of the project has the name.
         """
         body = _storable(spec)
-        if (spec.faults or spec.blind_to) and not self._allow_faults:
-            asked = "faults" if spec.faults else "blind_to"
+        if (spec.faults or spec.disable_detectors) and not self._allow_faults:
+            asked = "faults" if spec.faults else "disable_detectors"
             raise ForbiddenError(f"this server honours no `{asked}`; start it with --allow-faults to rehearse failures")
         scope, body_hash = f"{actor}:submit", hashlib.sha256(body.encode()).hexdigest()
         if key is not None and (answered := await self._answered(scope, key, body_hash)):
@@ -243,11 +243,11 @@ class Jobs:
         incidents, choice = await self._store.incidents(job.id), await self._choice(job)
         return explain(job, incidents, recent, ahead, account.seconds(now), now, choice)
 
-    async def _choice(self, job: JobRow) -> Choice | None:
+    async def _choice(self, job: JobRow) -> PlacementChoice | None:
         """Why the job's nodes are these, from what it was allocated with."""
         rows = await self._store.live_allocations(job.id)
         chosen = next((row.data.get("choice") for row in rows if row.kind == "supervisor"), None)
-        return Choice.from_json(chosen) if chosen else None
+        return PlacementChoice.from_json(chosen) if chosen else None
 
     async def _answered(self, scope: str, key: str, body_hash: str) -> Submitted | None:
         kept = await self._store.remembered(scope, key, now=self._clock())
@@ -259,19 +259,19 @@ class Jobs:
         return Submitted(await self._store.job(kept[1]["job_id"]), replayed=True)
 
     async def _named_after(self, spec: JobSpec) -> JobSpec:
-        """The spec with `after` by id: what comes to have the name later is another job. So no circle can be closed."""
+        """The spec with `depends_on` by id: what comes to have the name later is another job. So no circle can be closed."""
         found: list[str] = []
-        for reference in spec.after:
+        for reference in spec.depends_on:
             try:
                 other = await self._store.find_job(reference, spec.project)
             except NotFoundError as error:
                 say = "a job cannot come after itself" if reference == spec.name else str(error)
-                raise SpecError([FieldIssue("after", say, reference)]) from error
+                raise SpecError([FieldIssue("depends_on", say, reference)]) from error
             if other.state.is_terminal and other.state is not JobState.SUCCEEDED:
                 say = f"job {other.name!r} ({other.id}) ended {other.state} ({other.reason}): nothing can come after it"
-                raise SpecError([FieldIssue("after", say, reference)])
+                raise SpecError([FieldIssue("depends_on", say, reference)])
             found.append(other.id)
-        return spec.model_copy(update={"after": found}) if found else spec
+        return spec.model_copy(update={"depends_on": found}) if found else spec
 
     async def _find_code(self, spec: JobSpec) -> None:
         if spec.code is not None and not await self._blobs.use(spec.code.archive):

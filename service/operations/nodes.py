@@ -10,7 +10,13 @@ from regroup.service.cluster_state.allocations import without_allocated
 from regroup.service.cluster_state.shared_spares import kept_nodes
 from regroup.service.domain.errors import NotFoundError
 from regroup.service.domain.topology import Node
-from regroup.service.policy.detection.node_quarantine import Happening, Health, NodeEvent, Rule, judge_all
+from regroup.service.policy.detection.node_quarantine import (
+    NodeEvent,
+    NodeEventKind,
+    NodeHealth,
+    QuarantinePolicy,
+    assess_nodes,
+)
 from regroup.service.ports.cluster import Cluster
 from regroup.service.store.records import Allocation
 from regroup.service.store.store import Store
@@ -36,7 +42,7 @@ class NodeState:
     node: Node | None
     """As the cluster has it, with what is free; None while it has not."""
     jobs: tuple[JobHere, ...]
-    health: Health
+    health: NodeHealth
     kept_for: str = ""
     """Project whose jobs it is kept ready for."""
 
@@ -53,7 +59,7 @@ class NodeState:
 class Nodes:
     """Asks of people and programs about nodes, answered from the cluster and the store."""
 
-    def __init__(self, store: Store, cluster: Cluster, rule: Rule, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, cluster: Cluster, rule: QuarantinePolicy, clock: Callable[[], float]) -> None:
         self._store, self._cluster, self._rule, self._clock = store, cluster, rule, clock
 
     async def all(self) -> list[NodeState]:
@@ -64,13 +70,15 @@ class Nodes:
         """
         rows = await self._store.live_allocations()
         present = without_allocated(await self._cluster.nodes(), rows)
-        healths = judge_all(await self._store.node_events(), self._clock(), self._rule)
+        healths = assess_nodes(await self._store.node_events(), self._clock(), self._rule)
         jobs = await self._jobs(rows)
-        closed = [replace(node, closed=healths.get(node.machine, Health()).why_closed) for node in present]
+        closed = [
+            replace(node, closed_reason=healths.get(node.machine, NodeHealth()).closed_reason) for node in present
+        ]
         kept = await kept_nodes(self._store, closed)
         found = [
             NodeState(
-                node.machine, node, tuple(jobs.get(node.id, ())), healths.get(node.machine, Health()),
+                node.machine, node, tuple(jobs.get(node.id, ())), healths.get(node.machine, NodeHealth()),
                 kept.get(node.id, ""),
             )
             for node in present
@@ -78,7 +86,9 @@ class Nodes:
         ]  # fmt: skip
         known = {state.name for state in found}
         gone = [NodeState(name, None, (), health) for name, health in healths.items() if name not in known]
-        return sorted([*found, *(state for state in gone if state.health != Health())], key=lambda state: state.name)
+        return sorted(
+            [*found, *(state for state in gone if state.health != NodeHealth())], key=lambda state: state.name
+        )
 
     async def cordon(self, name: str, why: str, *, actor: str) -> NodeState:
         """Close a node: nothing new is placed there, what runs there runs on. Said again, it changes the reason.
@@ -86,7 +96,7 @@ class Nodes:
         Raises:
             NotFoundError: there is no such node, and never was as far as is remembered.
         """
-        return await self._order(name, Happening.CORDONED, why, actor)
+        return await self._order(name, NodeEventKind.CORDONED, why, actor)
 
     async def uncordon(self, name: str, why: str, *, actor: str) -> NodeState:
         """Open a node, be it cordoned or quarantined, and forgive it what happened before.
@@ -94,15 +104,15 @@ class Nodes:
         Raises:
             NotFoundError: as `cordon`.
         """
-        return await self._order(name, Happening.UNCORDONED, why, actor)
+        return await self._order(name, NodeEventKind.UNCORDONED, why, actor)
 
-    async def _order(self, name: str, kind: Happening, why: str, actor: str) -> NodeState:
+    async def _order(self, name: str, kind: NodeEventKind, why: str, actor: str) -> NodeState:
         before = await self._named(name)
         now = self._clock()
         key = f"{kind}:{before.name}:{now}"
         await self._store.note_node_order(NodeEvent(before.name, kind, now, key, "", actor, why))
         _log.warning(f"a node was {kind}", node=before.name, actor=actor, why=why)
-        health = judge_all(await self._store.node_events(), now, self._rule)[before.name]
+        health = assess_nodes(await self._store.node_events(), now, self._rule)[before.name]
         return replace(before, health=health)
 
     async def _named(self, name: str) -> NodeState:

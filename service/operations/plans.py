@@ -15,9 +15,9 @@ from regroup.service.planner.formulas import MEGATRON_ADAM, MIXED_ADAM, TORCH_AD
 from regroup.service.planner.model_shape import PRESETS, Model
 from regroup.service.planner.search import Limits, search
 from regroup.service.planner.types import Cluster, Work
-from regroup.service.policy.measurements.hardware_overlay import hardware
-from regroup.service.policy.measurements.results import Measured
-from regroup.service.spec.types import Part
+from regroup.service.policy.measurements.hardware_overlay import measured_hardware
+from regroup.service.policy.measurements.results import ProbeResult
+from regroup.service.spec.types import SpecModel
 
 Count = Annotated[int, Field(le=1_000_000)]
 """Larger ones are typing errors; smaller ones than 1 the planner refuses itself, with the others."""
@@ -27,7 +27,7 @@ Positive = Annotated[float, Field(gt=0, lt=1e18)]
 _STATES = {"torch": TORCH_ADAM, "mixed": MIXED_ADAM, "megatron": MEGATRON_ADAM}
 
 
-class ModelSizes(Part):
+class ModelSizes(SpecModel):
     """A decoder-only transformer by its sizes."""
 
     layers: Annotated[int, Field(le=2_000)]
@@ -52,7 +52,7 @@ class ModelSizes(Part):
     """Of which a token passes so many."""
 
 
-class PlanRequest(Part):
+class PlanRequest(SpecModel):
     """A model, a cluster and a step: which layout is fastest?"""
 
     model: str | ModelSizes
@@ -94,7 +94,7 @@ class PlanRequest(Part):
     """How many of the best plans are shown."""
 
 
-def plan(request: PlanRequest, probes: Sequence[Measured] = ()) -> Report:
+def plan(request: PlanRequest, probes: Sequence[ProbeResult] = ()) -> Report:
     """The fastest plans, taken apart; seconds of computing at the most.
 
     Args:
@@ -114,16 +114,16 @@ def plan(request: PlanRequest, probes: Sequence[Measured] = ()) -> Report:
         issues.append(FieldIssue("model", f"is no published model; give its sizes, or one of {known}", request.model))
     if device is None or model is None:
         raise SpecError(issues)
-    there = hardware(device, probes)
+    there = measured_hardware(device, probes)
     device = there.device
     if request.memory_gb:
         device = replace(device, memory_bytes=request.memory_gb * 1e9)
-    domain = there.domain if request.gpus_per_node is None else request.gpus_per_node
+    domain = there.devices_per_node if request.gpus_per_node is None else request.gpus_per_node
     share = there.network_bytes_s
     if request.network_gb_s and domain > 0:
         share = request.network_gb_s * 1e9 / domain
     cluster = Cluster(device, request.gpus, domain, share, there.link, costs_of(there.probe))
-    constants, figures = constants_of(there.probe, FITTED), (*there.figures, *figures_of(there.probe, FITTED))
+    constants, figures = constants_of(there.probe, FITTED), (*there.measured_values, *figures_of(there.probe, FITTED))
     work = Work(model, request.global_batch, request.sequence, request.precision, request.flash)
     limits = Limits(
         most_tp=request.max_tp or 0,

@@ -6,14 +6,14 @@ from regroup.service.cluster_state.probe_results import FUNCTION, LABEL, ProbeRe
 from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.operations.jobs import Jobs, Submitted
 from regroup.service.operations.nodes import Nodes, NodeState
-from regroup.service.policy.measurements.results import Measured
+from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.layout import DataParallel, LayoutSpec
 from regroup.service.spec.recovery import Budgets, Hang, Recovery
 from regroup.service.spec.resources import Resources
-from regroup.service.spec.state import Snapshot
+from regroup.service.spec.state import SnapshotSpec
 from regroup.service.spec.training import Training
-from regroup.service.spec.types import Name, Part, Positive
+from regroup.service.spec.types import Name, Positive, SpecModel
 from regroup.service.spec.workload import FunctionWorkload
 from regroup.service.store.store import Store
 
@@ -24,7 +24,7 @@ _HANG_S = 600.0
 """Stages differ in length by much: what one took says nothing of the next."""
 
 
-class ProbeRequest(Part):
+class ProbeRequest(SpecModel):
     """What is to be measured."""
 
     device: Literal["cpu", "cuda"] | None = None
@@ -59,7 +59,7 @@ class Probes:
             raise SpecError([FieldIssue("device", say, device)])
         return await self._jobs.submit(_spec(request, device, ranks), actor=actor, key=key)
 
-    async def newest(self) -> list[Measured]:
+    async def newest(self) -> list[ProbeResult]:
         """The newest result of each kind of device; none where nothing was measured."""
         return await ProbeResults().newest(self._store)
 
@@ -83,7 +83,7 @@ def _spec(request: ProbeRequest, device: Literal["cpu", "cuda"], ranks: int) -> 
         resources=Resources(device=device, cpus=request.cpus),
         layout=LayoutSpec(dp=DataParallel(min=ranks, target=ranks, max=ranks), data_parallel="ddp"),
         training=Training(global_batch=ranks, micro_batch=1, steps=_STAGES),
-        snapshot=Snapshot(mirror="off"),
+        snapshot=SnapshotSpec(mirror="off"),
         # Of a node that is lost on the way half of the values would be of another one.
         recovery=Recovery(budgets=Budgets(node_loss=0), hang=Hang(after=_HANG_S)),
     )

@@ -10,7 +10,7 @@ from regroup.service.domain.errors import FieldIssue, ForbiddenError, SpecError
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.scheduling.entries import Priority
 from regroup.service.spec.job import JobSpec, parse_spec
-from regroup.service.spec.project_limits import Admits
+from regroup.service.spec.project_limits import ProjectLimits
 from regroup.service.store.records import ProjectRow
 from regroup.service.store.store import Store
 
@@ -90,11 +90,11 @@ def admitted(spec: JobSpec, project: ProjectRow) -> JobSpec:
     """
     if project.defaults:
         spec = parse_spec(_merged(project.defaults, spec.model_dump(mode="json", exclude_unset=True)))
-    admits, name = Admits.model_validate(project.admits), project.name
+    admits, name = ProjectLimits.model_validate(project.admits), project.name
     if admits.devices is not None and spec.resources.device not in admits.devices:
         allowed = ", ".join(admits.devices) or "none"
         raise ForbiddenError(f"jobs of project {name!r} may use devices {allowed}, not {spec.resources.device}")
-    highest = admits.highest_priority
+    highest = admits.max_priority
     if highest is not None and Priority[spec.priority] > Priority[highest]:
         raise ForbiddenError(f"jobs of project {name!r} may have priority {highest} at most, not {spec.priority}")
     interpreter = spec.environment.interpreter
@@ -105,14 +105,14 @@ def admitted(spec: JobSpec, project: ProjectRow) -> JobSpec:
         _check_named("environment.image", "images", spec.environment.image, admits.images, name)
     if admits.accelerators is not None and spec.resources.device == "cuda":
         _check_named("resources.accelerator", "accelerators", spec.resources.accelerator, admits.accelerators, name)
-    _check_size(spec, project, admits.largest)
+    _check_size(spec, project, admits.max_ranks)
     return spec
 
 
 def check_resize(layout: Layout, project: ProjectRow) -> None:
     """Raises SpecError if the project does not let a job be so large: a layout that is split otherwise may be larger
     than all that it came with."""
-    largest = Admits.model_validate(project.admits).largest
+    largest = ProjectLimits.model_validate(project.admits).max_ranks
     if largest is not None and layout.world_size > largest:
         say = f"jobs of project {project.name!r} have {largest} ranks at most; this is {layout.world_size}: {layout}"
         raise SpecError([FieldIssue("dp", say, layout.world_size)])
@@ -120,7 +120,9 @@ def check_resize(layout: Layout, project: ProjectRow) -> None:
 
 def most_ranks(project: ProjectRow) -> int | None:
     """Of one of the project's jobs; None where nothing bounds it."""
-    return min((most for most in (Admits.model_validate(project.admits).largest, project.limit) if most), default=None)
+    return min(
+        (most for most in (ProjectLimits.model_validate(project.admits).max_ranks, project.limit) if most), default=None
+    )
 
 
 def _check_named(field: str, what: str, said: str | None, admitted: Sequence[str], project: str) -> None:

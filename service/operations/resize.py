@@ -58,7 +58,7 @@ def layout_for(spec: JobSpec, size: Size) -> Layout:
     is_other_split = (tp, pp) != (spec.layout.tp, spec.layout.pp)
     if is_other_split and not isinstance(spec.workload, BuiltinWorkload):
         raise SpecError([FieldIssue("tp", "only the built-in trainer can be split otherwise while it runs", tp)])
-    ladder = spec.split(tp, pp).ladder
+    ladder = spec.with_model_parallel(tp, pp).ladder
     split = f" with tp={tp}, pp={pp}" if is_other_split else ""
     if not ladder:
         raise SpecError([FieldIssue("tp" if tp > 1 else "pp", f"no size of this job is legal{split}")])

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from regroup.service.domain.states import JobState, Reason
-from regroup.service.policy.accounting import TimeClass, goodput, held_s, mean_recovery_s, steps_lost
-from regroup.service.policy.placement.place import Choice, Shortage
-from regroup.service.policy.scheduling.quota import Hold
+from regroup.service.policy.accounting import TimeClass, allocated_s, goodput, mean_recovery_s, steps_lost
+from regroup.service.policy.placement.place import PlacementChoice, Shortage
+from regroup.service.policy.scheduling.quota import HoldReason
 from regroup.service.store.records import START_ESTIMATED, Condition, Incident, JobRow, Step
 
 _GOODPUT_AFTER_S = 60.0
@@ -31,7 +31,7 @@ _ADVICE_BY_REASON = {
     "`recovery.budgets` allows more.",
     Reason.MAX_DURATION: "It ran for `max_duration`; submit with `resume_from` to go on from its last checkpoint.",
     Reason.MAX_QUEUE_TIME: "It waited for `max_queue_time`; ask for less, free nodes, or wait longer.",
-    Reason.AFTER_FAILED: "A job named in `after` ended otherwise than SUCCEEDED; see why, then submit both again.",
+    Reason.DEPENDENCY_FAILED: "A job named in `depends_on` ended otherwise than SUCCEEDED; see why, then submit both again.",
     Reason.PLATFORM_ERROR: "This is our fault; please report it with the error below.",
     Reason.CANCELLED_BY_USER: "It was cancelled; submit with `resume_from` to go on from its last checkpoint.",
 }
@@ -63,7 +63,7 @@ class Why:
     """Where its time went; they sum to its age."""
     goodput: float | None
     """Share of its time with devices that went into steps that count; None as long as it is too early to say."""
-    choice: Choice | None = None
+    choice: PlacementChoice | None = None
     """Why its nodes are these; None while it has none."""
 
 
@@ -74,7 +74,7 @@ def explain(
     queue_position: int | None,
     seconds: Mapping[TimeClass, float],
     now: float,
-    choice: Choice | None = None,
+    choice: PlacementChoice | None = None,
 ) -> Why:
     """Explain a job.
 
@@ -88,7 +88,7 @@ def explain(
     durations = [(row.duration_s, row.stall_s or 0.0) for row in recent if row.duration_s]
     busy = sum(duration for duration, _ in durations)
     stall_ratio = sum(stall for _, stall in durations) / busy if busy else None
-    is_early = not job.state.is_terminal and held_s(seconds) < _GOODPUT_AFTER_S
+    is_early = not job.state.is_terminal and allocated_s(seconds) < _GOODPUT_AFTER_S
     return Why(
         summary=_summary(job, queue_position, now),
         advice=tuple(_advice(job, incidents, [duration for duration, _ in durations], stall_ratio, seconds)),
@@ -146,7 +146,7 @@ def _advice(
     seconds: Mapping[TimeClass, float],
 ) -> list[str]:
     advice = [f"{condition.type}: {condition.message}" for condition in job.conditions if not condition.status]
-    if any(condition.reason in (Hold.PROJECT_LIMIT, Hold.PROJECT_QUOTA) for condition in job.conditions):
+    if any(condition.reason in (HoldReason.PROJECT_LIMIT, HoldReason.PROJECT_QUOTA) for condition in job.conditions):
         advice.append(f"`regroup projects get {job.project}` shows what its project may hold, and holds.")
     if any(condition.reason == Shortage.NODES_CLOSED for condition in job.conditions):
         advice.append("`regroup nodes` shows what happened to its nodes; `regroup uncordon NODE` trusts one again.")
@@ -161,10 +161,10 @@ def _advice(
     if job.state.is_terminal or job.is_held:
         return advice + [text for reason, text in _ADVICE_BY_REASON.items() if job.reason == reason]
     gone_s = sum(seconds[kind] for kind in _GONE)
-    if incidents and gone_s > _HIGH_LOSS * held_s(seconds):
+    if incidents and gone_s > _HIGH_LOSS * allocated_s(seconds):
         causes = ", ".join(sorted({item.cause for item in incidents}))
         advice.append(
-            f"{len(incidents)} incident{'' if len(incidents) == 1 else 's'} took {gone_s / held_s(seconds):.0%} "
+            f"{len(incidents)} incident{'' if len(incidents) == 1 else 's'} took {gone_s / allocated_s(seconds):.0%} "
             f"of its time with devices: {causes}."
         )
     if stall_ratio is not None and stall_ratio > _HIGH_STALL:

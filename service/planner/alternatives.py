@@ -24,11 +24,11 @@ def splits(spec: JobSpec, ranks: int, room: Room) -> list[tuple[Layout, float]]:
     for tp in range(1, ranks + 1):
         for pp in range(1, ranks // tp + 1) if ranks % tp == 0 and room.holds(ranks, tp) else ():
             dp = ranks // (tp * pp)
-            split = spec.split(tp, pp)
+            split = spec.with_model_parallel(tp, pp)
             is_same_batch = training.batch == "fixed" or dp == spec.layout.dp.target
             if ranks % (tp * pp) or not is_same_batch:
                 continue
-            for layout in split.layouts(dp):
+            for layout in split.legal_layouts(dp):
                 plan = plan_of(spec, layout)
                 need = peak_bytes(work, plan, constants, kept_of(training))
                 if need <= room.device.memory_bytes:

@@ -14,7 +14,7 @@ from regroup.service.planner.from_spec import kept_of, work_of
 from regroup.service.planner.memory_model import peak_bytes
 from regroup.service.planner.search import Found, Limits, search
 from regroup.service.planner.types import Plan, Work
-from regroup.service.policy.elasticity.layout_trials import MOST_CANDIDATES
+from regroup.service.policy.elasticity.layout_trials import MAX_CANDIDATES
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.layout import AutoLayout, LayoutSpec, Ranks
 
@@ -84,9 +84,9 @@ def _to_measure(
 
 
 def _candidates(spec: JobSpec, room: Room) -> tuple[tuple[Layout, float], ...]:
-    first = spec.layout.at(spec.layout.dp.target)
+    first = spec.layout.layout_at(spec.layout.dp.target)
     found = splits(spec, first.world_size, room)
-    return tuple(sorted(found, key=lambda each: each[0] != first)[:MOST_CANDIDATES])
+    return tuple(sorted(found, key=lambda each: each[0] != first)[:MAX_CANDIDATES])
 
 
 def _ranks(auto: AutoLayout, room: Room, most: int | None) -> Ranks:

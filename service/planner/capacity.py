@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.domain.hardware import DEVICES, Device, find_device
-from regroup.service.domain.topology import ACCELERATOR_LABEL, DOMAIN_LEVELS, Level, Node, domain_of
+from regroup.service.domain.topology import ACCELERATOR_LABEL, DOMAIN_LEVELS, Level, Node, domains_of
 from regroup.service.planner.constants import FITTED, Constants
 from regroup.service.planner.cpu_calibration import constants_of, costs_of
 from regroup.service.planner.types import Cluster
-from regroup.service.policy.measurements.hardware_overlay import Hardware, hardware
-from regroup.service.policy.measurements.results import Measured
+from regroup.service.policy.measurements.hardware_overlay import Hardware, measured_hardware
+from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.policy.placement.demand import Demand
-from regroup.service.policy.scheduling.capacity import room_on, whole_of
+from regroup.service.policy.scheduling.capacity import ranks_that_fit, total_of
 
 _GPU_DOMAIN = DOMAIN_LEVELS.index(Level.GPU_DOMAIN)
 
@@ -59,14 +59,16 @@ class Room:
         return Cluster(there.device, ranks, self.domain, there.network_bytes_s, there.link, costs_of(there.probe))
 
 
-def room_of(demand: Demand, nodes: Sequence[Node], probes: Sequence[Measured] = ()) -> Room:
+def room_of(demand: Demand, nodes: Sequence[Node], probes: Sequence[ProbeResult] = ()) -> Room:
     """The room of the nodes that may take ranks of `demand`, if nothing else ran there. `probes`: what was measured of
     such devices, newest first.
 
     Raises:
         SpecError: there is none, or nobody knows what its devices are.
     """
-    open_to_all = [node for node in nodes if node.alive and not (node.is_control or node.is_draining or node.closed)]
+    open_to_all = [
+        node for node in nodes if node.alive and not (node.is_control or node.is_draining or node.closed_reason)
+    ]
     found = {node.id: (node, count) for node in open_to_all if (count := _held_by(node, demand))}
     if not found:
         say = f"no node of the cluster takes a rank of {replace(demand, ranks=1)}: say the layout, or wait for nodes"
@@ -75,7 +77,7 @@ def room_of(demand: Demand, nodes: Sequence[Node], probes: Sequence[Measured] = 
 
 
 def room_taken(
-    demand: Demand, nodes: Sequence[Node], ranks: Mapping[str, int], probes: Sequence[Measured] = ()
+    demand: Demand, nodes: Sequence[Node], ranks: Mapping[str, int], probes: Sequence[ProbeResult] = ()
 ) -> Room:
     """What a generation of a job is on. `ranks`: node id → how many of its ranks are there.
 
@@ -88,27 +90,27 @@ def room_taken(
     return _room(demand, there, probes)
 
 
-def _room(demand: Demand, found: Sequence[tuple[Node, int]], probes: Sequence[Measured]) -> Room:
+def _room(demand: Demand, found: Sequence[tuple[Node, int]], probes: Sequence[ProbeResult]) -> Room:
     kinds = [_hardware(node, demand, count, probes) for node, count in found]
     slowest = min(kinds, key=lambda each: max(each.device.peak_tflops.values()) * each.device.ceiling)
     device = replace(slowest.device, memory_bytes=min(each.device.memory_bytes for each in kinds))
     joined = Counter[str]()
     for node, count in found:
-        joined[domain_of(node)[_GPU_DOMAIN] or node.id] += count
+        joined[domains_of(node)[_GPU_DOMAIN] or node.id] += count
     usual = Counter(joined.values()).most_common(1)[0][0]
     return Room(replace(slowest, device=device), tuple(count for _, count in found), usual)
 
 
 def _held_by(node: Node, demand: Demand) -> int:
-    return room_on(replace(demand, segment=1), node, whole_of(node))
+    return ranks_that_fit(replace(demand, segment=1), node, total_of(node))
 
 
-def _hardware(node: Node, demand: Demand, count: int, probes: Sequence[Measured]) -> Hardware:
+def _hardware(node: Node, demand: Demand, count: int, probes: Sequence[ProbeResult]) -> Hardware:
     """What one rank has there: a GPU, or its cores with its part of the memory."""
     if demand.device == "cpu":
         row = find_device("cpu")
         assert row is not None, "the hardware table has a row for it"
-        there = hardware(row, probes)
+        there = measured_hardware(row, probes)
         core = there.device
         peaks = {name: peak * demand.cpus for name, peak in core.peak_tflops.items()}
         memory = demand.memory_bytes or node.memory_bytes / count or core.memory_bytes
@@ -122,4 +124,4 @@ def _hardware(node: Node, demand: Demand, count: int, probes: Sequence[Measured]
         )
         say = f"node {node.name} says of its GPUs {what}; or say the layout yourself"
         raise SpecError([FieldIssue("layout.auto", say, "auto")])
-    return hardware(device, probes)
+    return measured_hardware(device, probes)

@@ -15,8 +15,8 @@ from regroup.service.planner.formulas import layer_activation_bytes
 from regroup.service.planner.model_shape import Model
 from regroup.service.planner.time_model import step_time
 from regroup.service.planner.types import Cluster, Plan, StepCost, Work
-from regroup.service.policy.measurements.hardware_overlay import Figure, hardware
-from regroup.service.policy.measurements.results import Measured, MeasuredBlock, MeasuredLoad, MeasuredStep
+from regroup.service.policy.measurements.hardware_overlay import MeasuredValue, measured_hardware
+from regroup.service.policy.measurements.results import MeasuredBlock, MeasuredLoad, MeasuredStep, ProbeResult
 
 _WIDTH = 2.0
 """32 bits are so many times the bytes that formulas count in 16."""
@@ -25,11 +25,11 @@ _LEAST_STRETCH, _MOST_STRETCH = 0.5, 4.0
 """What is beyond is noise."""
 
 
-def constants_of(probe: Measured | None, fitted: Constants) -> Constants:
+def constants_of(probe: ProbeResult | None, fitted: Constants) -> Constants:
     """The constants for the devices that the probe has measured: those that it tells nothing of stay."""
     if probe is None or not probe.blocks:
         return fitted
-    flops = max(each.flops for each in probe.products if each.dtype == "fp32")
+    flops = max(each.flops for each in probe.matmuls if each.dtype == "fp32")
     memory = min(node.memory_bytes_s for node in probe.nodes)
     tile = _tile(probe, flops, memory)
     attention, passes = _shares(probe.blocks, flops, memory, tile)
@@ -40,18 +40,18 @@ def constants_of(probe: Measured | None, fitted: Constants) -> Constants:
     )  # fmt: skip
 
 
-def costs_of(probe: Measured | None) -> Mapping[str, StepCost]:
+def costs_of(probe: ProbeResult | None) -> Mapping[str, StepCost]:
     """By kind of layout, what a step costs beside what is computed and sent; nothing where that was not measured."""
     if probe is None or not probe.steps:
         return {}
-    usual = max(each.flops for each in probe.products if each.dtype == "fp32")
+    usual = max(each.flops for each in probe.matmuls if each.dtype == "fp32")
     crowding = max(1.0, (probe.alone_flops or usual) / usual)
     kinds = {each.kind for each in probe.steps}
     plain = {kind: _cost([each for each in probe.steps if each.kind == kind], crowding) for kind in sorted(kinds)}
     return plain | {load.kind: replace(plain[load.kind], stretch=_stretch(load, probe, plain)) for load in probe.loads}
 
 
-def figures_of(probe: Measured | None, fitted: Constants) -> tuple[Figure, ...]:
+def figures_of(probe: ProbeResult | None, fitted: Constants) -> tuple[MeasuredValue, ...]:
     """Which constants the probe has replaced, and what steps cost by it."""
     if probe is None:
         return ()
@@ -60,7 +60,7 @@ def figures_of(probe: Measured | None, fitted: Constants) -> tuple[Figure, ...]:
     for kind, cost in costs_of(probe).items():
         found += [(f"{kind} step s", cost.step_s, fitted.step_s), (f"{kind} layer s", cost.pass_s, fitted.launch_s)]
         found.append((f"{kind} stretch", cost.stretch, 1.0))
-    return tuple(Figure(name, value, table, probe.time_s, probe.job_id) for name, value, table in found)
+    return tuple(MeasuredValue(name, value, table, probe.time_s, probe.job_id) for name, value, table in found)
 
 
 def _cost(steps: Sequence[MeasuredStep], crowding: float) -> StepCost:
@@ -78,11 +78,11 @@ def _cost(steps: Sequence[MeasuredStep], crowding: float) -> StepCost:
     return StepCost(step, micro_batch, layer, both, crowding)
 
 
-def _stretch(load: MeasuredLoad, probe: Measured, costs: Mapping[str, StepCost]) -> float:
+def _stretch(load: MeasuredLoad, probe: ProbeResult, costs: Mapping[str, StepCost]) -> float:
     """What the load's step took beyond an empty one, over what that takes by blocks, products and links alone."""
     device = find_device("cpu")
     assert device is not None
-    there, ranks, shape = hardware(device, [probe]), probe.ranks, load.shape
+    there, ranks, shape = measured_hardware(device, [probe]), probe.ranks, load.shape
     layout = {
         "ddp": Layout(dp_replicate=ranks),
         "fsdp": Layout(dp_shard=ranks),
@@ -92,17 +92,17 @@ def _stretch(load: MeasuredLoad, probe: Measured, costs: Mapping[str, StepCost])
     plan = Plan(layout, shape.batch, "ddp" if load.kind == "ddp" else "fsdp")
     model = Model(load.layers, shape.dim, shape.heads, shape.vocabulary, ffn=shape.ffn, gated=True)
     work = Work(model, load.micro_batches * shape.batch * layout.data_degree, shape.sequence, "fp32")
-    cluster = Cluster(there.device, ranks, there.domain, there.network_bytes_s, there.link, costs)
+    cluster = Cluster(there.device, ranks, there.devices_per_node, there.network_bytes_s, there.link, costs)
     time = step_time(work, cluster, plan, constants_of(probe, FITTED).on(there.device))
     empty_s = time.launch_s + time.other_s
     return min(max((load.seconds - empty_s) / (time.step_s - empty_s), _LEAST_STRETCH), _MOST_STRETCH)
 
 
-def _tile(probe: Measured, flops: float, memory: float) -> float:
+def _tile(probe: ProbeResult, flops: float, memory: float) -> float:
     """Memory traffic of products over that of reading and writing each matrix once, from the small ones."""
     found = [
         (flops / each.flops - 1) / (flops / memory * _WIDTH * 3 / each.side)
-        for each in probe.products
+        for each in probe.matmuls
         if each.dtype == "fp32" and each.flops < flops
     ]
     return max(_LEAST, sum(found) / len(found)) if found else _LEAST

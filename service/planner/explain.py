@@ -14,7 +14,7 @@ from regroup.service.planner.time_model import StepTime, step_time
 from regroup.service.planner.to_spec import as_spec, obstacles
 from regroup.service.planner.types import Cluster, Plan, Work
 from regroup.service.planner.validation import said_of
-from regroup.service.policy.measurements.hardware_overlay import Figure
+from regroup.service.policy.measurements.hardware_overlay import MeasuredValue
 
 DEVICE_MTTF_S = 50_000 * 3600.0
 """One device's share of the failures that stop a job: 419 in 54 days on 16,384 H100 (Llama 3 herd, section 3.3.4)."""
@@ -120,7 +120,7 @@ class Report:
     plans: tuple[Explained, ...]
     lost: tuple[Lost, ...]
     ladder: tuple[Rung, ...]
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[MeasuredValue, ...] = ()
     """What of the hardware was measured, and when; all else is the table's."""
 
     @property

@@ -7,9 +7,9 @@ from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import Node
 from regroup.service.planner.alternatives import splits
 from regroup.service.planner.capacity import room_of
-from regroup.service.policy.measurements.results import Measured
+from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.policy.placement.place import Unplaceable
-from regroup.service.policy.placement.resize import reseat
+from regroup.service.policy.placement.resize import resize_slots
 from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.workload import BuiltinWorkload
@@ -20,7 +20,7 @@ def resplit(
     most: int,
     seats: Sequence[tuple[str, int]],
     nodes: Sequence[Node],
-    probes: Sequence[Measured] = (),
+    probes: Sequence[ProbeResult] = (),
 ) -> Layout | None:
     """As many ranks as there are nodes for, at most `most` and no fewer than the spec's fewest, in the fastest legal
     split that fits their memory; None: there is none, or nobody can tell.
@@ -50,4 +50,4 @@ def _fewest(spec: JobSpec) -> int:
 
 
 def _is_room(spec: JobSpec, layout: Layout, seats: Sequence[tuple[str, int]], nodes: Sequence[Node]) -> bool:
-    return not isinstance(reseat(demand_of(spec, layout), seats, nodes), Unplaceable)
+    return not isinstance(resize_slots(demand_of(spec, layout), seats, nodes), Unplaceable)

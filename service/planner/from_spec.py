@@ -8,7 +8,7 @@ from regroup.service.planner.formulas import TORCH_ADAM, StateBytes
 from regroup.service.planner.model_shape import Model
 from regroup.service.planner.types import Plan, Work
 from regroup.service.spec.job import JobSpec
-from regroup.service.spec.layout_rules import Model as Sizes
+from regroup.service.spec.layout_rules import ModelSizes as Sizes
 from regroup.service.spec.models import TransformerModel
 from regroup.service.spec.training import Training
 from regroup.service.spec.workload import BuiltinWorkload
@@ -36,7 +36,7 @@ def work_of(spec: JobSpec) -> Work:
         )
     if spec.layout.offload:
         raise _unknown("layout.offload", "the planner has no model of shards in host memory")
-    model = _model(workload.model, workload.sizes)
+    model = _model(workload.model, workload.model_sizes)
     samples = training.samples_at(spec.layout.dp.target, spec.layout.dp.target)
     return Work(model, samples, training.sequence or 1, training.precision)
 
@@ -45,7 +45,7 @@ def plan_of(spec: JobSpec, layout: Layout) -> Plan:
     """The plan that a job of this spec runs in a generation of this layout. `work_of` says whether there is one."""
     training = spec.training
     assert training is not None, "described jobs have one"
-    split = spec.split(layout.tp, layout.pp).layout
+    split = spec.with_model_parallel(layout.tp, layout.pp).layout
     asked = training.activation_checkpointing
     is_named = asked in ("none", "selective", "full")
     return Plan(

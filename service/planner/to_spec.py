@@ -4,7 +4,7 @@ from typing import Any
 
 from regroup.service.planner.types import Plan, Work
 from regroup.service.spec.layout import DataParallel, LayoutSpec
-from regroup.service.spec.layout_rules import Choice, Model, violations
+from regroup.service.spec.layout_rules import LayoutCandidate, ModelSizes, find_violations
 
 _PRECISION = {"fp8": "float8", "fp4": "float8"}
 
@@ -28,7 +28,7 @@ def obstacles(work: Work, plan: Plan) -> list[str]:
     layout, model = _layout(plan), work.model
     if model.experts > 1:
         return ["the built-in transformer has no mixture of experts"]
-    choice = Choice(
+    choice = LayoutCandidate(
         dp=plan.layout.data_degree,
         stages=layout.stages,
         activation_checkpointing=plan.checkpointing,
@@ -37,7 +37,7 @@ def obstacles(work: Work, plan: Plan) -> list[str]:
         compile="off",
         sequence=work.sequence,
         micro_batches=work.global_batch // plan.micro_batch,
-        model=Model(
+        model=ModelSizes(
             layers=model.layers,
             heads=model.heads,
             kv_heads=model.groups,
@@ -47,7 +47,7 @@ def obstacles(work: Work, plan: Plan) -> list[str]:
         ),
         **layout.model_dump(exclude={"dp", "auto"}),
     )
-    return violations(choice)
+    return find_violations(choice)
 
 
 def _layout(plan: Plan) -> LayoutSpec:

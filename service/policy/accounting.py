@@ -48,7 +48,7 @@ _IDLE = (TimeClass.QUEUED, TimeClass.SUSPENDED)
 
 
 @dataclass(frozen=True)
-class Mark:
+class StateMark:
     """From `at_s` on the job is in `state`, until the next mark."""
 
     at_s: float
@@ -61,7 +61,7 @@ _NOTHING: Mapping[TimeClass, float] = {}
 
 
 def seconds_by_class(
-    timeline: Sequence[Mark], until_s: float, within: Mapping[TimeClass, float] = _NOTHING
+    timeline: Sequence[StateMark], until_s: float, within: Mapping[TimeClass, float] = _NOTHING
 ) -> dict[TimeClass, float]:
     """Seconds of each class from the first mark to the terminal one, else to `until_s`. They sum to wall-clock.
 
@@ -81,7 +81,7 @@ def seconds_by_class(
     return seconds
 
 
-def seconds_until_dead(incidents: Iterable[Mapping[str, Any]]) -> dict[TimeClass, float]:
+def incident_seconds(incidents: Iterable[Mapping[str, Any]]) -> dict[TimeClass, float]:
     """Seconds that incidents took while their jobs were still RUNNING: until each was seen, and its ranks ended.
 
     Args:
@@ -117,11 +117,11 @@ def mean_recovery_s(incidents: Iterable[Mapping[str, Any]]) -> float | None:
 
 def goodput(seconds: Mapping[TimeClass, float]) -> float | None:
     """Share of the time with devices that went into steps that count; None before there was any."""
-    held = held_s(seconds)
+    held = allocated_s(seconds)
     return seconds[TimeClass.PRODUCTIVE] / held if held > 0 else None
 
 
-def held_s(seconds: Mapping[TimeClass, float]) -> float:
+def allocated_s(seconds: Mapping[TimeClass, float]) -> float:
     """Seconds in which the job had devices."""
     return sum(value for kind, value in seconds.items() if kind not in _IDLE)
 
@@ -131,7 +131,7 @@ def device_seconds(seconds: Mapping[TimeClass, float], devices: int) -> dict[Tim
     return {kind: value * devices for kind, value in seconds.items() if kind not in _IDLE}
 
 
-def held_ready(timeline: Sequence[tuple[float, int]], until_s: float) -> float:
+def spare_device_seconds(timeline: Sequence[tuple[float, int]], until_s: float) -> float:
     """Device-seconds of spares: (time, devices from then on) in order of commit, until `until_s`. As with
     `seconds_by_class`, a time before its predecessor's counts as simultaneous."""
     total, since_s, devices = 0.0, 0.0, 0
@@ -142,13 +142,13 @@ def held_ready(timeline: Sequence[tuple[float, int]], until_s: float) -> float:
     return total
 
 
-def queue_waits(timeline: Sequence[Mark]) -> list[float]:
+def queue_waits(timeline: Sequence[StateMark]) -> list[float]:
     """Seconds of each finished stay in the queue."""
     spans = _spans(timeline, timeline[-1].at_s if timeline else 0.0)
     return [end_s - start_s for start_s, end_s, mark in spans if mark.state is JobState.QUEUED]
 
 
-def _spans(timeline: Sequence[Mark], until_s: float) -> Iterable[tuple[float, float, Mark]]:
+def _spans(timeline: Sequence[StateMark], until_s: float) -> Iterable[tuple[float, float, StateMark]]:
     if not timeline:
         return
     start_s = timeline[0].at_s

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from regroup.service.domain.topology import Node
-from regroup.service.policy.placement.place import Demand, Placement, place_instead
-from regroup.service.policy.scheduling.capacity import Seats, free_of, minus, taken
-from regroup.service.policy.scheduling.decide import Admission, Rule, decide
+from regroup.service.policy.placement.place import Demand, Placement, place_replacements
+from regroup.service.policy.scheduling.capacity import NodeRanks, free_of, resources_of, subtract
+from regroup.service.policy.scheduling.decide import Admission, SchedulingPolicy, decide
 from regroup.service.policy.scheduling.entries import RunningJob, Size, WaitingJob
 from regroup.service.policy.scheduling.preemption import Shrink, Suspend
 from regroup.service.policy.scheduling.quota import Quota
@@ -78,7 +78,7 @@ class _Live:
         return self.trains_from_s + self.left_s * self.arrival.wanted.ranks / self.shown.demand.ranks
 
 
-_RULE = Rule()
+_RULE = SchedulingPolicy()
 Watch = Callable[[float, Sequence[Node], Sequence[RunningJob]], None]
 
 
@@ -89,9 +89,9 @@ def simulate(
     quotas: Mapping[str, Quota] | None = None,
     *,
     until_s: float,
-    rule: Rule = _RULE,
+    rule: SchedulingPolicy = _RULE,
     costs: Costs = Costs(),
-    look_every_s: float = 10.0,
+    pass_interval_s: float = 10.0,
     watch: Watch | None = None,
 ) -> Report:
     """What comes of it.
@@ -104,7 +104,7 @@ def simulate(
     run = _Run(nodes, arrivals, outages, quotas or {}, rule, costs, until_s)
     while run.events and run.events[0][0] <= until_s:
         now_s = run.events[0][0]
-        look_s = min(until_s, (now_s // look_every_s + 1) * look_every_s)
+        look_s = min(until_s, (now_s // pass_interval_s + 1) * pass_interval_s)
         run.pass_until(look_s)
         run.look(look_s)
         if watch is not None:
@@ -122,7 +122,7 @@ class _Run:
     arrivals: Sequence[Arrival]
     outages: Sequence[Outage]
     quotas: Mapping[str, Quota]
-    rule: Rule
+    rule: SchedulingPolicy
     costs: Costs
     until_s: float
     nodes: dict[str, Node] = field(init=False)
@@ -161,7 +161,7 @@ class _Run:
 
     def look(self, now_s: float) -> None:
         """What the controller does now."""
-        waiting = [replace(job, after=tuple(self._unmet(job))) for job in self.queue.values()]
+        waiting = [replace(job, pending_dependencies=tuple(self._unmet(job))) for job in self.queue.values()]
         running = [replace(live.shown, ends_s=live.leaves_s or live.ends_s) for live in self.live.values()]
         for decision in decide(waiting, list(self.nodes.values()), running, self.quotas, now_s=now_s, rule=self.rule):
             match decision:
@@ -169,7 +169,7 @@ class _Run:
                     self._start(decision, now_s)
                 case Suspend():
                     live = self.live[decision.job_id]
-                    live.shown, live.leaves_s = replace(live.shown, is_leaving=True), now_s + self.costs.suspend_s
+                    live.shown, live.leaves_s = replace(live.shown, is_releasing=True), now_s + self.costs.suspend_s
                     self._at(live.leaves_s, "leaves", decision.job_id, live.version)
                 case Shrink():
                     self._shrink(decision, now_s)
@@ -203,7 +203,7 @@ class _Run:
     def _fail(self, node_id: str, now_s: float) -> None:
         self.nodes[node_id] = replace(self.nodes[node_id], alive=False)
         self.tally.failures += 1
-        for job_id in [job_id for job_id, live in self.live.items() if node_id in dict(live.shown.seats)]:
+        for job_id in [job_id for job_id, live in self.live.items() if node_id in dict(live.shown.node_ranks)]:
             self._replace(job_id, node_id, now_s)
 
     def _return(self, node_id: str, now_s: float) -> None:
@@ -212,19 +212,19 @@ class _Run:
     def _replace(self, job_id: str, node_id: str, now_s: float) -> None:
         """Another node in its place, or the queue."""
         live = self.live[job_id]
-        seats = dict(live.shown.seats)
+        seats = dict(live.shown.node_ranks)
         others = [node for node in self.nodes.values() if node.id not in seats]
-        found = None if live.leaves_s is not None else place_instead(live.shown.demand, [seats[node_id]], others)
+        found = None if live.leaves_s is not None else place_replacements(live.shown.demand, [seats[node_id]], others)
         if not isinstance(found, Placement):
             self._requeue(job_id, now_s, lost_s=self.costs.lost_s)
             return
         done_s = max(0.0, live.done_s(now_s) - self.costs.lost_s)
         self.tally.useful += done_s * live.arrival.wanted.ranks
         ranks = seats.pop(node_id)
-        taken_over = (found.seats[0].node.id, ranks)
+        taken_over = (found.slots[0].node.id, ranks)
         self._give_back(live.shown.demand, [(node_id, ranks)])
         self._take(live.shown.demand, [taken_over])
-        live.shown = replace(live.shown, seats=(*seats.items(), taken_over))
+        live.shown = replace(live.shown, node_ranks=(*seats.items(), taken_over))
         live.left_s, live.trains_from_s = live.left_s - done_s, now_s + self.costs.restart_s
         self._renew(job_id, live)
 
@@ -232,7 +232,7 @@ class _Run:
 
     def _start(self, turn: Admission, now_s: float) -> None:
         job, arrival = self.queue.pop(turn.job_id), self._by_id[turn.job_id]
-        seats = tuple((seat.node.id, seat.ranks) for seat in turn.placement.seats)
+        seats = tuple((seat.node.id, seat.ranks) for seat in turn.placement.slots)
         self._take(turn.demand, seats)
         smaller = tuple(size for size in job.sizes if size.ranks < turn.demand.ranks)
         shown = RunningJob(
@@ -246,14 +246,14 @@ class _Run:
 
     def _shrink(self, decision: Shrink, now_s: float) -> None:
         live = self.live[decision.job_id]
-        done_s, gives = live.done_s(now_s), dict(decision.gives)
+        done_s, gives = live.done_s(now_s), dict(decision.releases)
         self.tally.useful += done_s * live.arrival.wanted.ranks
-        self._give_back(live.shown.demand, decision.gives)
-        seats = tuple((node_id, ranks - gives.get(node_id, 0)) for node_id, ranks in live.shown.seats)
-        size = next(size for size in live.shown.smaller if size.layout == decision.to)
-        smaller = tuple(each for each in live.shown.smaller if each.ranks < size.ranks)
+        self._give_back(live.shown.demand, decision.releases)
+        seats = tuple((node_id, ranks - gives.get(node_id, 0)) for node_id, ranks in live.shown.node_ranks)
+        size = next(size for size in live.shown.smaller_sizes if size.layout == decision.layout)
+        smaller = tuple(each for each in live.shown.smaller_sizes if each.ranks < size.ranks)
         kept = tuple(seat for seat in seats if seat[1])
-        live.shown = replace(live.shown, demand=size.demand, seats=kept, smaller=smaller)
+        live.shown = replace(live.shown, demand=size.demand, node_ranks=kept, smaller_sizes=smaller)
         live.left_s, live.trains_from_s = live.left_s - done_s, now_s + self.costs.start_s
         self._renew(decision.job_id, live)
 
@@ -266,7 +266,7 @@ class _Run:
 
     def _stop(self, job_id: str) -> _Live:
         live = self.live.pop(job_id)
-        self._give_back(live.shown.demand, live.shown.seats)
+        self._give_back(live.shown.demand, live.shown.node_ranks)
         return live
 
     def _renew(self, job_id: str, live: _Live) -> None:
@@ -276,18 +276,18 @@ class _Run:
         self._at(live.ends_s, "ends", job_id, live.version)
 
     def _unmet(self, job: WaitingJob) -> list[str]:
-        return [job_id for job_id in job.after if job_id not in self._over]
+        return [job_id for job_id in job.pending_dependencies if job_id not in self._over]
 
-    def _take(self, demand: Demand, seats: Seats) -> None:
+    def _take(self, demand: Demand, seats: NodeRanks) -> None:
         self._change(demand, seats, 1)
 
-    def _give_back(self, demand: Demand, seats: Seats) -> None:
+    def _give_back(self, demand: Demand, seats: NodeRanks) -> None:
         self._change(demand, seats, -1)
 
-    def _change(self, demand: Demand, seats: Seats, sign: int) -> None:
+    def _change(self, demand: Demand, seats: NodeRanks, sign: int) -> None:
         for node_id, ranks in seats:
             node = self.nodes[node_id]
-            free = minus(free_of(node), taken(demand, sign * ranks))
+            free = subtract(free_of(node), resources_of(demand, sign * ranks))
             self.nodes[node_id] = replace(node, free_cpus=free[0], free_gpus=free[1], free_memory_bytes=free[2])
             self.tally.held += sign * ranks
 

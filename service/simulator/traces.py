@@ -16,15 +16,15 @@ from regroup.service.policy.placement.place import Demand
 from regroup.service.policy.scheduling.entries import Preemptibility, Priority, Size, WaitingJob
 from regroup.service.policy.scheduling.quota import Quota
 from regroup.service.simulator.simulator import Arrival, Outage
-from regroup.service.spec.types import Name, Part, Positive
+from regroup.service.spec.types import Name, Positive, SpecModel
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=SpecModel)
 _PRIORITIES: Sequence[Literal["low", "normal", "high", "critical"]] = ("low", "normal", "high", "critical")
 MTTF_DEVICE_HOURS = 1.8 * 16_384
 """Device-hours between failures: a mean of 1.8 h at 16,384 GPUs, as Meta published of 150 million GPU-hours."""
 
 
-class ProjectPart(Part):
+class ProjectPart(SpecModel):
     """Quota of one project."""
 
     guaranteed: int = Field(default=0, ge=0)
@@ -33,7 +33,7 @@ class ProjectPart(Part):
     weight: float = Field(default=1.0, gt=0)
 
 
-class ClusterPart(Part):
+class ClusterPart(SpecModel):
     """A cluster of nodes that are alike."""
 
     nodes: Annotated[int, Field(ge=1, le=100_000)]
@@ -45,7 +45,7 @@ class ClusterPart(Part):
     projects: dict[Name, ProjectPart] = {}
 
 
-class JobPart(Part):
+class JobPart(SpecModel):
     """A line of a job trace."""
 
     at_s: float = Field(ge=0)
@@ -67,7 +67,7 @@ class JobPart(Part):
     """Names, separated by blanks."""
 
 
-class OutagePart(Part):
+class OutagePart(SpecModel):
     """A line of a failure trace."""
 
     at_s: float = Field(ge=0)

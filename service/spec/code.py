@@ -5,13 +5,13 @@ from typing import Any
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import Part
+from regroup.service.spec.types import SpecModel
 
 ARCHIVE = r"^sha256:[0-9a-f]{64}$"
 """Content address of an archive."""
 
 
-class Code(Part):
+class Code(SpecModel):
     """A folder of code, unpacked once per node and job: the ranks' working directory, and first on their `sys.path`.
 
     In a spec file `code: {working_dir: DIR}` names a folder, relative to the file: whoever submits it packs and uploads

@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal, Self, cast
 from pydantic import Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import Part, Positive
+from regroup.service.spec.types import Positive, SpecModel
 
 _OF_PACKING = ("field", "tokenizer")
 _OF_A_FUNCTION = ("batch_format", "batch_rows")
 
 
-class Prepare(Part):
+class DataPreparation(SpecModel):
     """Records of fixed length, made once by a Ray Data pipeline on the job's nodes and kept under `storage_uri`."""
 
     format: Literal["text", "jsonl", "parquet", "tar", "hf"]
@@ -44,10 +44,10 @@ class Prepare(Part):
         return self
 
 
-class PreparedData(Part):
+class PreparedData(SpecModel):
     """Data that is prepared as records by Ray Data: see docs/guides/data.md."""
 
-    prepare: Prepare
+    prepare: DataPreparation
 
     def recipe(self, sequence: int | None, *, code: str, python: str, reads: str) -> dict[str, Any]:
         """All that the records depend on, beside the files, as plain data for the nodes.

@@ -8,7 +8,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import AfterValidator, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import AbsolutePath, NodeWord, Part
+from regroup.service.spec.types import AbsolutePath, LabelValue, SpecModel
 
 
 def _requirement(text: str) -> str:
@@ -47,7 +47,7 @@ def _check_address(url: str) -> None:
         )
 
 
-class Environment(Part):
+class Environment(SpecModel):
     """The Python of a job: the platform's own unless `requirements` or `interpreter` say otherwise."""
 
     requirements: list[Annotated[str, AfterValidator(_requirement)]] = []
@@ -58,7 +58,7 @@ class Environment(Part):
     interpreter: AbsolutePath | None = None
     """Absolute path of a Python that is on every node already, with torch in it, instead of `requirements`."""
 
-    image: NodeWord | None = None
+    image: LabelValue | None = None
     """Container image that its nodes must run, as their label `regroup.io/image` names it; any if absent."""
 
     @model_validator(mode="before")

@@ -5,9 +5,9 @@ from typing import Literal, Self, get_args
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import Duration, Part, Positive
+from regroup.service.spec.types import Duration, Positive, SpecModel
 
-Strike = Literal[
+FaultKind = Literal[
     "sigkill",
     "sigstop",
     "raise",
@@ -32,7 +32,7 @@ Strike = Literal[
     "fill_disk",
     "break_disk",
 ]
-STRIKES: tuple[str, ...] = get_args(Strike)
+STRIKES: tuple[str, ...] = get_args(FaultKind)
 _MAY_SAY = {
     "sleep": {"duration"},
     "hold_gil": {"duration"},
@@ -42,7 +42,7 @@ _MAY_SAY = {
 _MUST_SAY = {"slow": {"factor", "steps"}, "lose_traffic": {"share"}}
 
 
-class FaultPoint(Part):
+class FaultPoint(SpecModel):
     """Where a fault strikes."""
 
     rank: int | None = Field(default=None, ge=0)
@@ -61,12 +61,12 @@ class FaultPoint(Part):
         return self
 
 
-class Fault(Part):
+class Fault(SpecModel):
     """A rehearsal: strikes once in the job's life, recorded before it acts; needs a server with --allow-faults."""
 
     at: FaultPoint
     """Where it strikes."""
-    do: Strike = "sigkill"
+    do: FaultKind = "sigkill"
     """What happens. To the rank itself: `sigkill`, `sigstop`, `raise` (an exception), `segfault`, `abort`, `loop` (in
     Python, without end), `sleep`, `hold_gil` (no other thread of Python runs), `oom` (killed by the kernel in a cgroup
     of its own; an exception where none can be made), `slow` (a straggler), `cut_traffic` (its TCP

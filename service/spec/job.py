@@ -16,15 +16,15 @@ from regroup.service.spec import nearest_sizes
 from regroup.service.spec.code import Code
 from regroup.service.spec.environment import Environment
 from regroup.service.spec.faults import Fault
-from regroup.service.spec.layout import LayoutSpec, chosen
-from regroup.service.spec.layout_rules import NO_MODEL, Choice, violations
+from regroup.service.spec.layout import LayoutSpec, expand_auto
+from regroup.service.spec.layout_rules import NO_MODEL, LayoutCandidate, find_violations
 from regroup.service.spec.recovery import Recovery
 from regroup.service.spec.resources import Resources
 from regroup.service.spec.secrets import SecretRef
-from regroup.service.spec.state import CheckpointSpec, Snapshot
+from regroup.service.spec.state import CheckpointSpec, SnapshotSpec
 from regroup.service.spec.topology import TopologySpec
 from regroup.service.spec.training import Training
-from regroup.service.spec.types import Duration, Name, Part
+from regroup.service.spec.types import Duration, Name, SpecModel
 from regroup.service.spec.workload import (
     LEFT_TO_A_SCRIPT,
     BuiltinWorkload,
@@ -36,7 +36,7 @@ from regroup.service.spec.workload import (
 )
 
 
-class JobSpec(Part):
+class JobSpec(SpecModel):
     """A training job, whole."""
 
     version: Literal[1] = 1
@@ -63,14 +63,14 @@ class JobSpec(Part):
     preload: list[str] = []
     """Modules the zygote imports before ranks are forked; they must not touch CUDA."""
     resources: Resources = Resources()
-    layout: Annotated[LayoutSpec, BeforeValidator(chosen)] = LayoutSpec()
+    layout: Annotated[LayoutSpec, BeforeValidator(expand_auto)] = LayoutSpec()
     topology: TopologySpec = TopologySpec()
     """Where in the cluster it may be."""
     training: Training | None = Field(default=None, validate_default=True)
     """What the built-in trainer computes: required for it, refused for a script, which decides that itself."""
     determinism: Literal["default", "strict"] = "default"
     """`strict` makes CUDA runs bitwise repeatable at a cost; CPU runs always are."""
-    snapshot: Snapshot = Snapshot()
+    snapshot: SnapshotSpec = SnapshotSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
     recovery: Recovery = Recovery()
     storage_uri: str | None = None
@@ -89,14 +89,14 @@ class JobSpec(Part):
     """What others may take while it runs: `none`; `semi`: ranks above `layout.dp.min`; `full`: all, it is suspended
     with its state in durable storage and queues again. `auto`: `full`, but `none` for a script, whose state is its
     own."""
-    after: list[Annotated[str, Field(min_length=1, max_length=64)]] = []
+    depends_on: list[Annotated[str, Field(min_length=1, max_length=64)]] = []
     """Jobs, by name in the project or by id, that must have SUCCEEDED before it starts. If one ends otherwise, so does
     it."""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Of initialisation, data order and random generators."""
     faults: list[Fault] = []
     """Rehearsed failures; need a server with --allow-faults."""
-    blind_to: list[Detector] = []
+    disable_detectors: list[Detector] = []
     """Detectors that are off for this job, to see what goes wrong without them; need a server with --allow-faults."""
 
     @field_validator("training", "faults", "recovery", *LEFT_TO_A_SCRIPT)
@@ -119,7 +119,7 @@ class JobSpec(Part):
             )
         dp = self.layout.dp
         wrong = {dp.target: self.violations(dp.target)}
-        wrong |= {end: self.violations(end) for end in (dp.min, dp.max) if next(self.layouts(end), None) is None}
+        wrong |= {end: self.violations(end) for end in (dp.min, dp.max) if next(self.legal_layouts(end), None) is None}
         if messages := list(dict.fromkeys(message for found in wrong.values() for message in found)):
             odd = next(degree for degree, found in wrong.items() if found)
             near = nearest_sizes.said("layout.dp", odd, lambda degree: not self.violations(degree))
@@ -127,7 +127,7 @@ class JobSpec(Part):
         if self.training and self.training.batch != "fixed":
             self._check_shares(self.training)
         for fault in self.faults:
-            if (fault.at.rank or 0) >= self.layout.at(self.layout.dp.max).world_size:
+            if (fault.at.rank or 0) >= self.layout.layout_at(self.layout.dp.max).world_size:
                 raise PydanticCustomError(
                     "faults", "a fault's rank is below the largest world size: {rank}", {"rank": fault.at.rank}
                 )
@@ -148,14 +148,14 @@ class JobSpec(Part):
                 {"count": count, "target": target},
             )
 
-    def samples_of_a_step(self, layout: Layout) -> int | None:
+    def samples_per_step(self, layout: Layout) -> int | None:
         """That a step has in a generation of this layout; None where it is the program's own matter."""
         if self.training is None:
             return None
         return self.training.samples_at(layout.data_degree, self.layout.dp.target)
 
     @property
-    def gives(self) -> Literal["none", "semi", "full"]:
+    def effective_preemptibility(self) -> Literal["none", "semi", "full"]:
         """What others may take of it while it runs."""
         if self.preemptibility == "auto":
             return "none" if isinstance(self.workload, ProgramWorkload) else "full"
@@ -166,15 +166,15 @@ class JobSpec(Part):
         """Legal layouts from the smallest to the largest; none as long as none is chosen."""
         if self.layout.auto is not None:
             return ()
-        sizes = (next(self.layouts(dp), None) for dp in self.layout.sizes)
+        sizes = (next(self.legal_layouts(dp), None) for dp in self.layout.legal_dp_degrees)
         return tuple(layout for layout in sizes if layout is not None)
 
-    def layouts(self, dp: int) -> Iterator[Layout]:
+    def legal_layouts(self, dp: int) -> Iterator[Layout]:
         """Legal ones at this data-parallel degree: with the micro-batch of the spec, and with smaller ones where a
         result depends on it only by the order of sums; the largest first. None where its ranks are no whole copies."""
         if dp % (self.layout.dp_shard or 1):
             return
-        whole = self.layout.at(dp)
+        whole = self.layout.layout_at(dp)
         if not self.violations(dp):
             yield whole
         for smaller in self._smaller_micro_batches:
@@ -186,11 +186,11 @@ class JobSpec(Part):
         training = self.training
         if training is None or training.batch != "fixed" or not isinstance(self.workload, BuiltinWorkload):
             return ()
-        if self.workload.sizes.norm_over is not None:
+        if self.workload.model_sizes.norm_over is not None:
             return ()  # it norms over the samples of a micro-batch, or counts them
         return [size for size in range(training.micro_batch - 1, 0, -1) if training.micro_batch % size == 0]
 
-    def split(self, tp: int, pp: int) -> "JobSpec":
+    def with_model_parallel(self, tp: int, pp: int) -> "JobSpec":
         """The same job with other tensor- and pipeline-parallel degrees; its `ladder` says where that is legal."""
         return self.model_copy(update={"layout": self.layout.model_copy(update={"tp": tp, "pp": pp})})
 
@@ -200,7 +200,7 @@ class JobSpec(Part):
         if self.training is None:
             return []
         samples = self.training.samples_at(dp, self.layout.dp.target)
-        choice = Choice(
+        choice = LayoutCandidate(
             dp=dp,
             stages=self.layout.stages,
             activation_checkpointing=self.training.activation_checkpointing,
@@ -209,10 +209,10 @@ class JobSpec(Part):
             compile=self.training.compile,
             sequence=self.training.sequence or 1,
             micro_batches=samples // (micro_batch or self.training.micro_batch),
-            model=self.workload.sizes if isinstance(self.workload, BuiltinWorkload) else NO_MODEL,
+            model=self.workload.model_sizes if isinstance(self.workload, BuiltinWorkload) else NO_MODEL,
             **self.layout.model_dump(exclude={"dp", "auto"}),
         )
-        return violations(choice)
+        return find_violations(choice)
 
     @property
     def verifies_replicas(self) -> bool:

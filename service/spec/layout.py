@@ -6,12 +6,12 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from regroup.service.domain.layout import Layout
-from regroup.service.spec.types import Part, Positive, off
+from regroup.service.spec.types import Positive, SpecModel, parse_off
 
 _ONE_STAGE = ("gpipe", "1f1b")
 
 
-class DataParallel(Part):
+class DataParallel(SpecModel):
     """Smallest, wanted and largest data-parallel degree."""
 
     min: Positive
@@ -37,7 +37,7 @@ def _data_parallel(value: object) -> object:
     return {"min": value, "target": value, "max": value} if isinstance(value, int) else value
 
 
-class Ranks(Part):
+class Ranks(SpecModel):
     """Smallest, wanted and largest number of ranks."""
 
     min: Positive
@@ -53,14 +53,14 @@ class Ranks(Part):
         return self
 
 
-class AutoLayout(Part):
+class AutoLayout(SpecModel):
     """The planner chooses, when the job is submitted, whatever of `layout` the spec leaves open, and of `training`
     `micro_batch` and `activation_checkpointing`. Of the built-in transformer."""
 
     ranks: Annotated[Ranks, BeforeValidator(_data_parallel)] | Literal["all"] = "all"
     """A number, {min, target, max}, or `all`: as many as the cluster's nodes hold, and fewer where they are needed
     elsewhere."""
-    refine: Annotated[Literal["off", "measure"], BeforeValidator(off)] = "off"
+    refine: Annotated[Literal["off", "measure"], BeforeValidator(parse_off)] = "off"
     """`measure`: when it runs, the ways to split its ranks that are predicted to be fastest are tried for a few steps
     each, and the fastest is kept. No step is lost or done twice by that."""
 
@@ -71,12 +71,12 @@ _MAY_BE_GIVEN = frozenset(
 """Of a layout that is chosen: what a plan can keep to, or is none of its matter."""
 
 
-def chosen(value: object) -> object:
+def expand_auto(value: object) -> object:
     """`layout: auto` is short for `layout: {auto: {}}`."""
     return {"auto": {}} if value == "auto" else value
 
 
-class LayoutSpec(Part):
+class LayoutSpec(SpecModel):
     """The parallel layout and the range in which it may move; or `auto`."""
 
     auto: AutoLayout | None = None
@@ -120,7 +120,7 @@ class LayoutSpec(Part):
             )
         return self
 
-    def at(self, dp: int) -> Layout:
+    def layout_at(self, dp: int) -> Layout:
         """The layout at data-parallel degree `dp`."""
         split = {"cp": self.cp, "tp": self.tp, "pp": self.pp}
         if self.data_parallel in ("ddp", "zero1"):
@@ -134,7 +134,7 @@ class LayoutSpec(Part):
         return self.pp if self.pp == 1 or self.schedule in _ONE_STAGE else 2 * self.pp
 
     @property
-    def sizes(self) -> tuple[int, ...]:
+    def legal_dp_degrees(self) -> tuple[int, ...]:
         """Data-parallel degrees from the smallest to the largest whose ranks share copies evenly."""
         every = self.dp_shard or 1
         return tuple(dp for dp in range(self.dp.min, self.dp.max + 1) if dp % every == 0)

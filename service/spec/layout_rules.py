@@ -6,7 +6,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelSizes:
     """What a layout must know of a model; sizes that it must divide are None where the model has none of them, or the
     tokenizer decides."""
 
@@ -22,12 +22,12 @@ class Model:
     """The batch that it normalises over, if it does."""
 
 
-NO_MODEL = Model(layers=1)
+NO_MODEL = ModelSizes(layers=1)
 """Of a function: what it computes is its own."""
 
 
 @dataclass(frozen=True)
-class Choice:
+class LayoutCandidate:
     """Everything that rules look at, at one data-parallel degree."""
 
     dp: int
@@ -53,7 +53,7 @@ class Choice:
     sequence: int
     micro_batches: int
     """Of one step, all ranks together."""
-    model: Model
+    model: ModelSizes
 
     @property
     def is_sharded(self) -> bool:
@@ -67,7 +67,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Rule:
+class LayoutRule:
     """One thing that must hold."""
 
     field: str
@@ -76,33 +76,33 @@ class Rule:
     """What must hold, for people."""
     reason: str
     """Why."""
-    holds: Callable[[Choice], bool]
-    values: Callable[[Choice], Mapping[str, Any]]
+    holds: Callable[[LayoutCandidate], bool]
+    values: Callable[[LayoutCandidate], Mapping[str, Any]]
     """What the message of a violation shows."""
 
-    def message(self, choice: Choice) -> str:
+    def message(self, choice: LayoutCandidate) -> str:
         """What is wrong, the values, and why."""
         values = ", ".join(f"{name}={value}" for name, value in self.values(choice).items())
         return f"{self.field}: {self.law}: {values}; {self.reason}"
 
 
-def violations(choice: Choice) -> list[str]:
+def find_violations(choice: LayoutCandidate) -> list[str]:
     """A message for each rule that does not hold."""
     return [rule.message(choice) for rule in RULES if not rule.holds(choice)]
 
 
-def rules_doc() -> str:
+def render_rules() -> str:
     """The table for people."""
     lines = ["| field | what must hold | why |", "|---|---|---|"]
     return "\n".join([*lines, *(f"| `{rule.field}` | {rule.law} | {rule.reason} |" for rule in RULES)])
 
 
-def _of_model(size: str, reason: str = "every rank of a tensor-parallel group computes an equal part") -> Rule:
-    def holds(choice: Choice) -> bool:
+def _of_model(size: str, reason: str = "every rank of a tensor-parallel group computes an equal part") -> LayoutRule:
+    def holds(choice: LayoutCandidate) -> bool:
         value = getattr(choice.model, size)
         return value is None or value % choice.tp == 0
 
-    return Rule(
+    return LayoutRule(
         "layout.tp",
         f"divides the model's {size}",
         reason,
@@ -111,40 +111,40 @@ def _of_model(size: str, reason: str = "every rank of a tensor-parallel group co
     )
 
 
-def _rounds(choice: Choice) -> int:
+def _rounds(choice: LayoutCandidate) -> int:
     return max(1, choice.micro_batches_of_a_rank // choice.pp)
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[LayoutRule, ...] = (
+    LayoutRule(
         "layout.dp",
         "at most as many as a step has micro-batches",
         "a data rank computes whole micro-batches (training.global_batch / training.micro_batch)",
         lambda choice: choice.dp <= choice.micro_batches,
         lambda choice: {"dp": choice.dp, "micro-batches": choice.micro_batches},
     ),
-    Rule(
+    LayoutRule(
         "layout.dp_shard",
         "divides layout.dp",
         "copies of the parameters are spread over groups of equal size",
         lambda choice: choice.dp_shard is None or choice.dp % choice.dp_shard == 0,
         lambda choice: {"dp": choice.dp, "dp_shard": choice.dp_shard},
     ),
-    Rule(
+    LayoutRule(
         "layout.dp_shard",
         "only with data_parallel fsdp or zero2",
         "ddp and zero1 have a whole copy of the parameters on each data rank",
         lambda choice: choice.dp_shard is None or choice.is_sharded,
         lambda choice: {"data_parallel": choice.data_parallel, "dp_shard": choice.dp_shard},
     ),
-    Rule(
+    LayoutRule(
         "layout.data_parallel",
         "zero1 only with tp 1 and pp 1",
         "the optimizer's state is spread over ranks that hold all parameters; fsdp spreads more and joins with both",
         lambda choice: choice.data_parallel != "zero1" or choice.tp == choice.pp == 1,
         lambda choice: {"data_parallel": choice.data_parallel, "tp": choice.tp, "pp": choice.pp},
     ),
-    Rule(
+    LayoutRule(
         "layout.reshard_after_forward",
         "other than true only with data_parallel fsdp and pp 1",
         "zero2 never reshards between forward and backward, nor does a pipeline, which would gather again for every "
@@ -153,7 +153,7 @@ RULES: tuple[Rule, ...] = (
         lambda choice: {"reshard_after_forward": choice.reshard_after_forward, "data_parallel": choice.data_parallel,
                         "pp": choice.pp},
     ),
-    Rule(
+    LayoutRule(
         "layout.reshard_after_forward",
         "a number is a divisor of the ranks that share one copy, above 1 and below all of them",
         "parameters stay spread over so many neighbouring ranks until the backward",
@@ -162,14 +162,14 @@ RULES: tuple[Rule, ...] = (
             and (choice.dp_shard or choice.dp) % choice.reshard_after_forward == 0),
         lambda choice: {"reshard_after_forward": choice.reshard_after_forward, "ranks": choice.dp_shard or choice.dp},
     ),
-    Rule(
+    LayoutRule(
         "layout.prefetch",
         "other than 1, and offload, only with data_parallel fsdp or zero2",
         "ddp and zero1 gather no parameters and have whole ones on the device",
         lambda choice: choice.is_sharded or (choice.prefetch == 1 and not choice.offload),
         lambda choice: {"prefetch": choice.prefetch, "offload": choice.offload, "data_parallel": choice.data_parallel},
     ),
-    Rule(
+    LayoutRule(
         "layout.bucket_mib",
         "other than 25 only with data_parallel ddp or zero1, tp 1 and pp 1",
         "everything else sums gradients block by block",
@@ -177,7 +177,7 @@ RULES: tuple[Rule, ...] = (
         lambda choice: {"bucket_mib": choice.bucket_mib, "data_parallel": choice.data_parallel, "tp": choice.tp,
                         "pp": choice.pp},
     ),
-    Rule(
+    LayoutRule(
         "layout.find_unused_parameters",
         "true only with data_parallel ddp or zero1, tp 1 and pp 1",
         "everything else sums gradients block by block, of blocks that all ranks use",
@@ -190,21 +190,21 @@ RULES: tuple[Rule, ...] = (
     _of_model("ffn_dim"),
     _of_model("vocab_size", "each rank holds an equal part of its rows: set model.vocab_size to a multiple"),
     _of_model("classes", "each rank computes the logits of an equal part of them: set model.classes to a multiple"),
-    Rule(
+    LayoutRule(
         "layout.sequence_parallel",
         "false with tp above 1 where samples have no sequence",
         "images are not split between ranks: a convolution looks beyond the edge of a part",
         lambda choice: choice.model.has_sequence or choice.tp == 1 or not choice.sequence_parallel,
         lambda choice: {"tp": choice.tp, "sequence_parallel": choice.sequence_parallel},
     ),
-    Rule(
+    LayoutRule(
         "layout.dp",
         "divides the number of micro-batches of a step where the model has batch normalisation",
         "ranks that would run fewer are filled up with empty micro-batches, which have statistics of their own",
         lambda choice: choice.model.norm_over is None or choice.micro_batches % choice.dp == 0,
         lambda choice: {"dp": choice.dp, "micro-batches": choice.micro_batches},
     ),
-    Rule(
+    LayoutRule(
         "layout.dp",
         "is the number of micro-batches of a step where model.norm_over is global_batch, and tp is 1",
         "statistics of all samples of a step are known only if all are computed at once, each rank one micro-batch; "
@@ -213,7 +213,7 @@ RULES: tuple[Rule, ...] = (
         or (choice.micro_batches == choice.dp and choice.tp == 1),
         lambda choice: {"dp": choice.dp, "micro-batches": choice.micro_batches, "tp": choice.tp},
     ),
-    Rule(
+    LayoutRule(
         "layout.tp",
         "divides training.sequence where sequence_parallel is on",
         "every rank of the group keeps an equal part of the sequence between split layers",
@@ -221,42 +221,42 @@ RULES: tuple[Rule, ...] = (
         or choice.sequence % choice.tp == 0,
         lambda choice: {"tp": choice.tp, "sequence": choice.sequence},
     ),
-    Rule(
+    LayoutRule(
         "layout.cp",
         "is 1",
         "context parallelism has no kernel on CPUs and was not proven on a GPU yet",
         lambda choice: choice.cp == 1,
         lambda choice: {"cp": choice.cp},
     ),
-    Rule(
+    LayoutRule(
         "layout.async_tp",
         "is false",
         "it needs symmetric memory of GPUs with NVLink, and was not proven on one yet",
         lambda choice: not choice.async_tp,
         lambda choice: {"async_tp": choice.async_tp},
     ),
-    Rule(
+    LayoutRule(
         "training.precision",
         "is not float8",
         "its products exist on GPUs from Ada on, and were not proven on one yet",
         lambda choice: choice.precision != "float8",
         lambda choice: {"precision": choice.precision},
     ),
-    Rule(
+    LayoutRule(
         "layout.pp",
         "has a block at least for each stage",
         "interleaved and zero-bubble schedules have two stages on a rank",
         lambda choice: choice.stages <= choice.model.layers,
         lambda choice: {"stages": choice.stages, "layers": choice.model.layers},
     ),
-    Rule(
+    LayoutRule(
         "layout.pp",
         "is 1 with tie_embeddings",
         "the first and the last stage would hold the same parameter",
         lambda choice: choice.pp == 1 or not choice.model.tie_embeddings,
         lambda choice: {"pp": choice.pp, "tie_embeddings": choice.model.tie_embeddings},
     ),
-    Rule(
+    LayoutRule(
         "layout.schedule",
         "but for gpipe, a rank has at least as many micro-batches as the pipeline has ranks",
         "the schedule is not defined for fewer",
@@ -264,7 +264,7 @@ RULES: tuple[Rule, ...] = (
         lambda choice: {"schedule": choice.schedule, "pp": choice.pp,
                         "micro-batches of a rank": choice.micro_batches_of_a_rank},
     ),
-    Rule(
+    LayoutRule(
         "layout.schedule",
         "interleaved schedules need micro-batches in whole rounds of as many as the pipeline has ranks",
         "a rank turns to its next stage after each round",
@@ -274,21 +274,21 @@ RULES: tuple[Rule, ...] = (
         lambda choice: {"schedule": choice.schedule, "pp": choice.pp,
                         "micro-batches of a rank": choice.micro_batches_of_a_rank},
     ),
-    Rule(
+    LayoutRule(
         "training.reduce",
         "not bf16 with precision fp64",
         "that is for truth, and rounding sums would spoil it",
         lambda choice: choice.reduce == "fp32" or choice.precision != "fp64",
         lambda choice: {"reduce": choice.reduce, "precision": choice.precision},
     ),
-    Rule(
+    LayoutRule(
         "training.compile",
         "off with tp above 1",
         "compiled, blocks whose tensors are split gave wrong gradients (torch 2.13)",
         lambda choice: choice.compile == "off" or choice.tp == 1,
         lambda choice: {"compile": choice.compile, "tp": choice.tp},
     ),
-    Rule(
+    LayoutRule(
         "training.compile",
         "off with zero-bubble schedules",
         "they go backward through a block in two parts, and what is compiled has only one",
@@ -296,14 +296,14 @@ RULES: tuple[Rule, ...] = (
         or choice.schedule not in ("interleaved_zero_bubble", "zbv"),
         lambda choice: {"compile": choice.compile, "schedule": choice.schedule},
     ),
-    Rule(
+    LayoutRule(
         "training.activation_checkpointing",
         "a share of memory only with training.compile",
         "it is the compiler that decides what is kept within it",
         lambda choice: not isinstance(choice.activation_checkpointing, float) or choice.compile != "off",
         lambda choice: {"activation_checkpointing": choice.activation_checkpointing, "compile": choice.compile},
     ),
-    Rule(
+    LayoutRule(
         "training.activation_checkpointing",
         "not selective with zero-bubble schedules",
         "they go backward through a block twice, and what selective checkpointing kept is given up after the first",

@@ -6,11 +6,11 @@ from typing import Annotated, Literal, Self, cast
 from pydantic import Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.layout_rules import Model
-from regroup.service.spec.types import Part, Positive
+from regroup.service.spec.layout_rules import ModelSizes
+from regroup.service.spec.types import Positive, SpecModel
 
 
-class TransformerModel(Part):
+class TransformerModel(SpecModel):
     """Decoder-only transformer: RMSNorm, RoPE, grouped-query attention, SwiGLU."""
 
     family: Literal["transformer"] = "transformer"
@@ -34,9 +34,9 @@ class TransformerModel(Part):
     tie_embeddings: bool = False
     """The output head shares the embedding's weights."""
 
-    def sizes(self, vocab_size: int | None) -> Model:
+    def sizes(self, vocab_size: int | None) -> ModelSizes:
         """What a layout must divide. `vocab_size` is the tokenizer's, None where only the nodes can see it."""
-        return Model(
+        return ModelSizes(
             heads=self.heads,
             kv_heads=self.kv_heads or self.heads,
             ffn_dim=self.ffn_dim or -(-self.dim * 8 // 3 // 32) * 32,
@@ -62,7 +62,7 @@ class TransformerModel(Part):
         return self
 
 
-class ConvnetModel(Part):
+class ConvnetModel(SpecModel):
     """Classifier of images: depthwise convolutions and inverted bottlenecks with batch normalisation."""
 
     family: Literal["convnet"]
@@ -84,9 +84,9 @@ class ConvnetModel(Part):
     norm_momentum: float = Field(default=0.1, gt=0, le=1)
     """How far running statistics move to those of a step."""
 
-    def sizes(self) -> Model:
+    def sizes(self) -> ModelSizes:
         """What a layout must divide."""
-        return Model(
+        return ModelSizes(
             layers=self.layers,
             ffn_dim=self.ffn_dim or 4 * self.dim,
             classes=self.classes,

@@ -2,17 +2,17 @@
 
 from typing import Literal
 
-from regroup.service.spec.types import Part, Positive
+from regroup.service.spec.types import Positive, SpecModel
 
 
-class Admits(Part):
+class ProjectLimits(SpecModel):
     """What jobs of a project may ask for; a field that is absent bounds nothing."""
 
     devices: list[Literal["cpu", "cuda"]] | None = None
     """Kinds of devices."""
-    largest: Positive | None = None
+    max_ranks: Positive | None = None
     """Ranks of one job."""
-    highest_priority: Literal["low", "normal", "high", "critical"] | None = None
+    max_priority: Literal["low", "normal", "high", "critical"] | None = None
     """Class of the most urgent ones."""
     accelerators: list[str] | None = None
     """GPUs that `resources.accelerator` may name; each of its CUDA jobs then has to name one."""

@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from regroup.service.spec.types import AutoDuration, AutoOrOffDuration, Duration, Part, Positive, off
+from regroup.service.spec.types import AutoDuration, AutoOrOffDuration, Duration, Positive, SpecModel, parse_off
 
 
-class Budgets(Part):
+class Budgets(SpecModel):
     """Failures of one cause allowed inside the window before the job is FAILED."""
 
     rank_exit: int = Field(default=10, ge=0)
@@ -32,7 +32,7 @@ class Budgets(Part):
     """Every other error of the training code: torchrun's --max-restarts. With 0 the first one ends the job."""
 
 
-class Hang(Part):
+class Hang(SpecModel):
     """When ranks that do not move on are ended and started anew, after their stacks were taken."""
 
     after: AutoOrOffDuration = "auto"
@@ -43,7 +43,7 @@ class Hang(Part):
     does before its first step. `auto`: 30 minutes; a script may compute or print for longer."""
 
 
-class Recovery(Part):
+class Recovery(SpecModel):
     """When to stop retrying, and when to begin."""
 
     budgets: Budgets = Budgets()
@@ -62,7 +62,7 @@ class Recovery(Part):
     """When a step's loss or gradient norm is no number: `rollback` does it again, from the newest state before it, and
     ends the job if it comes out so again; `skip` goes on without that update; `fail` ends the job. An overflow that a
     float16 loss scale answers is none of this."""
-    loss_spike: Annotated[Literal["off", "warn", "rollback"], BeforeValidator(off)] = "warn"
+    loss_spike: Annotated[Literal["off", "warn", "rollback"], BeforeValidator(parse_off)] = "warn"
     """When a step's loss or gradient norm stands out from those of the 64 steps before it: `warn` says so (event
     `loss_spike`); `rollback` does the step once more, from the newest state before it, as often as its budget allows,
     and goes on with what that comes to."""

@@ -5,10 +5,10 @@ from typing import Literal, Self
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import Bytes, NodeWord, Part, Positive
+from regroup.service.spec.types import Bytes, LabelValue, Positive, SpecModel
 
 
-class Resources(Part):
+class Resources(SpecModel):
     """What one rank holds."""
 
     device: Literal["cpu", "cuda"] = "cpu"
@@ -17,7 +17,7 @@ class Resources(Part):
     """CPU cores, also the number of threads of a rank."""
     memory: Bytes | None = None
     """Host memory to reserve; not reserved if absent."""
-    accelerator: NodeWord | None = None
+    accelerator: LabelValue | None = None
     """GPUs that its nodes must have, as their label `ray.io/accelerator-type` names them, e.g. `H100`; any if
     absent."""
 

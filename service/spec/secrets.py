@@ -5,10 +5,10 @@ from typing import Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import Part
+from regroup.service.spec.types import SpecModel
 
 
-class KubernetesSecret(Part):
+class KubernetesSecret(SpecModel):
     """A key of a Kubernetes Secret that is mounted on the nodes; see docs/guides/secrets.md."""
 
     name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")
@@ -17,7 +17,7 @@ class KubernetesSecret(Part):
     """Of the value in it."""
 
 
-class SecretRef(Part):
+class SecretRef(SpecModel):
     """Where the node finds a secret's value. The value itself is never in a spec, log or event."""
 
     from_env: str | None = None

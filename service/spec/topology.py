@@ -6,12 +6,12 @@ from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from regroup.service.domain.topology import Level
-from regroup.service.spec.types import Part
+from regroup.service.spec.types import SpecModel
 
 _Domain = Literal["zone", "block", "rack", "gpu_domain", "node"]
 
 
-class TopologySpec(Part):
+class TopologySpec(SpecModel):
     """Domains of the cluster that the job keeps to; by itself it is placed where its ranks talk least."""
 
     required: _Domain | None = None

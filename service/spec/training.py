@@ -5,10 +5,10 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.types import Part, Positive, off
+from regroup.service.spec.types import Positive, SpecModel, parse_off
 
 
-class Optimizer(Part):
+class Optimizer(SpecModel):
     """AdamW (Loshchilov and Hutter 2019), or SGD with momentum."""
 
     name: Literal["adamw", "sgd"] = "adamw"
@@ -27,7 +27,7 @@ class Optimizer(Part):
     """Gradients are scaled down to this norm; null leaves them."""
 
 
-class Schedule(Part):
+class Schedule(SpecModel):
     """Linear warm-up, then cosine decay to `min_lr_ratio` of the peak at the last step."""
 
     name: Literal["cosine", "constant"] = "cosine"
@@ -38,7 +38,7 @@ class Schedule(Part):
     """Learning rate of the last step over the peak."""
 
 
-class Training(Part):
+class Training(SpecModel):
     """What is computed. The result is a function of this and `seed`, not of layout, failure or size."""
 
     global_batch: Positive
@@ -65,7 +65,7 @@ class Training(Part):
     fp16 the loss is scaled, and a step that overflows is skipped on all ranks. float8 is refused until it is proven."""
     reduce: Literal["fp32", "bf16"] = "fp32"
     """Gradients are summed over ranks in this; bf16 sends half the bytes and rounds."""
-    compile: Annotated[Literal["off", "default", "reduce-overhead", "max-autotune"], BeforeValidator(off)] = "off"
+    compile: Annotated[Literal["off", "default", "reduce-overhead", "max-autotune"], BeforeValidator(parse_off)] = "off"
     """Blocks go through torch.compile, in this mode: slower to start, then faster."""
     activation_checkpointing: (
         Literal["none", "full", "selective", "sqrt"]

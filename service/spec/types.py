@@ -52,14 +52,14 @@ Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
 """Seconds, or a string such as `15m`."""
 
 
-def off(value: object) -> object:
+def parse_off(value: object) -> object:
     """YAML reads a bare `off` as false."""
     return "off" if value is False else value
 
 
 def _seconds_or(*words: str) -> Callable[[object], object]:
     def check(given: object) -> object:
-        value = off(given) if "off" in words else given
+        value = parse_off(given) if "off" in words else given
         seconds = _seconds(value) if value not in words and re.match(r"\s*[\d.]", str(value)) else value
         if value in words or (isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0):
             return seconds
@@ -81,11 +81,11 @@ Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
 """A path that is the same on every node."""
 Positive = Annotated[int, Field(ge=1)]
-NodeWord = Annotated[str, Field(pattern=_LABEL_VALUE, description="value of a node's label, at most 63 characters")]
+LabelValue = Annotated[str, Field(pattern=_LABEL_VALUE, description="value of a node's label, at most 63 characters")]
 Name = Annotated[str, Field(pattern=_NAME, description="lower-case letters, digits and '-', at most 63")]
 
 
-class Part(BaseModel):
+class SpecModel(BaseModel):
     """Frozen; refuses fields it does not know."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)

@@ -7,15 +7,15 @@ from pydantic import BeforeValidator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from regroup.service.spec.data_preparation import WHICH_DATA, AsPrepared, PreparedData
-from regroup.service.spec.layout_rules import Model
+from regroup.service.spec.layout_rules import ModelSizes
 from regroup.service.spec.models import FAMILIES, BuiltinModel, ConvnetModel, TransformerModel
-from regroup.service.spec.types import AbsolutePath, Part, Positive
+from regroup.service.spec.types import AbsolutePath, Positive, SpecModel
 
 _BYTE_VOCABULARY = 257
 """Tokens of the `byte` tokenizer: bytes, and the end of a document."""
 
 
-class TextData(Part):
+class TextData(SpecModel):
     """Text that is turned once, by content hash, into a token file under `storage_uri`."""
 
     train: Annotated[list[str], Field(min_length=1)]
@@ -26,7 +26,7 @@ class TextData(Part):
     """`byte`, or path or URI of a `tokenizers` JSON file."""
 
 
-class BuiltinWorkload(Part):
+class BuiltinWorkload(SpecModel):
     """The built-in trainer on the built-in model families."""
 
     kind: Literal["builtin"]
@@ -45,12 +45,12 @@ class BuiltinWorkload(Part):
         return self
 
     @property
-    def reads(self) -> str:
+    def sample_kind(self) -> str:
         """What its samples are."""
         return "images" if isinstance(self.model, ConvnetModel) else "tokens"
 
     @property
-    def sizes(self) -> Model:
+    def model_sizes(self) -> ModelSizes:
         """What a layout must divide."""
         if isinstance(self.model, ConvnetModel):
             return self.model.sizes()
@@ -58,7 +58,7 @@ class BuiltinWorkload(Part):
         return self.model.sizes(_BYTE_VOCABULARY if tokenizer == "byte" else None)
 
 
-class ProgramWorkload(Part):
+class ProgramWorkload(SpecModel):
     """A program, unmodified, that decides for itself what it computes and keeps."""
 
     entrypoint: str | None = Field(default=None, min_length=1)
@@ -93,7 +93,7 @@ class RayTrainWorkload(ProgramWorkload):
     """Which workload this is."""
 
 
-class FunctionWorkload(Part):
+class FunctionWorkload(SpecModel):
     """A training function of one's own, handed a `regroup.Context`: its state survives, on any layout."""
 
     kind: Literal["function"]
@@ -224,7 +224,7 @@ def _instead(name: str, value: Any, default: Any) -> str:
             return LEFT_TO_A_SCRIPT[name] if value != default else ""
 
 
-def steps_of(spec: Mapping[str, Any]) -> int | None:
+def requested_steps(spec: Mapping[str, Any]) -> int | None:
     """Optimizer updates that a spec, as plain data, asks for; None if nobody knows."""
     steps = (spec.get("training") or spec["workload"]).get("steps")
     return None if steps is None else int(steps)

@@ -9,7 +9,7 @@ from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError, PreconditionError
-from regroup.service.domain.states import JobState, Reason, Transition, advance
+from regroup.service.domain.states import JobState, Reason, Transition, check_transition
 from regroup.service.store.json_values import plain
 from regroup.service.store.records import NODE_WELL, Allocation, Condition, JobRow
 from regroup.service.store.tables import allocations, events, jobs
@@ -118,7 +118,7 @@ class JobWriter:
             raise IllegalTransitionError(
                 f"job {job.id} is {job.state}, no longer {transition.source}; read it again and decide anew"
             )
-        checked = advance(job.id, job.state, target, transition.reason, plain(transition.message))
+        checked = check_transition(job.id, job.state, target, transition.reason, plain(transition.message))
         changes: dict[str, Any] = {"state": target, "reason": checked.reason, "message": checked.message}
         if error is not None:
             changes["error"] = plain(error)
@@ -171,7 +171,7 @@ class JobWriter:
 
     async def move(self, target: JobState, reason: Reason, message: str = "", **options: Any) -> None:
         """`advance` from the state the row is in, then `apply`."""
-        await self.apply(advance(self.job.id, self.job.state, target, reason, message), **options)
+        await self.apply(check_transition(self.job.id, self.job.state, target, reason, message), **options)
 
     async def _write(self, changes: dict[str, Any]) -> None:
         await self.connection.execute(jobs.update().where(jobs.c.id == self.job.id).values(**changes))

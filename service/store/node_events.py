@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from regroup.service.policy.detection.node_quarantine import WEIGHTS, Happening, NodeEvent
+from regroup.service.policy.detection.node_quarantine import WEIGHTS, NodeEvent, NodeEventKind
 from regroup.service.store.json_values import plain
 from regroup.service.store.tables import node_events
 
@@ -34,6 +34,6 @@ async def all_events(connection: AsyncConnection) -> list[NodeEvent]:
     query = sa.select(*(node_events.c[name] for name in _FIELDS)).order_by(node_events.c.id)
     rows = (await connection.execute(query)).mappings()
     return [
-        NodeEvent(**{name: row[name] for name in _FIELDS if name != "kind"}, kind=Happening(row["kind"]))
+        NodeEvent(**{name: row[name] for name in _FIELDS if name != "kind"}, kind=NodeEventKind(row["kind"]))
         for row in rows
     ]

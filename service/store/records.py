@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol
 
 from regroup.service.domain.states import JobState
 from regroup.service.spec.job import JobSpec
-from regroup.service.spec.workload import steps_of
+from regroup.service.spec.workload import requested_steps
 
 HELD = "Held"
 """Condition of a job that failed and whose nodes are kept, to be looked at."""
@@ -103,7 +103,7 @@ class JobRow:
     @property
     def steps(self) -> int | None:
         """Steps the job asked for; None for a script of which nobody knows."""
-        return steps_of(self.spec)
+        return requested_steps(self.spec)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -185,7 +185,7 @@ class Generation:
 
 @dataclass(frozen=True)
 class Incident:
-    """One cause, its evidence, the rung taken, its times and losses."""
+    """One cause, its evidence, the recovery action taken, its times and losses."""
 
     id: str
     number: int

@@ -375,7 +375,7 @@ class Store:
             rows = await history.step_rows_after(connection, job_id, 0, job.step_rows)
             known = await history.generations_of(connection, job_id)
         spec = job.parsed_spec()
-        samples = {found.number: spec.samples_of_a_step(Layout(**found.layout)) for found in known}
+        samples = {found.number: spec.samples_per_step(Layout(**found.layout)) for found in known}
         return history.fold(rows, known, samples, job.step)
 
     async def totals(self, now: float) -> Totals:

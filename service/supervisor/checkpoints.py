@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from regroup.service.policy.recovery.checkpoint_retention import Kept, surplus, torn
-from regroup.service.policy.recovery.restore_source import Saved
+from regroup.service.policy.recovery.checkpoint_retention import FinishedCheckpoint, find_abandoned, find_surplus
+from regroup.service.policy.recovery.restore_source import SavedCheckpoint
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generations import Generation, GenerationLog
@@ -76,9 +76,9 @@ class Checkpoints:
         self._take_up(*await self._gang.saved())
         self.scanned = True
 
-    def known(self) -> list[Saved]:
+    def known(self) -> list[SavedCheckpoint]:
         """Finished checkpoints, without looking at storage."""
-        return [Saved(item["uri"], item["generation"], item["step"]) for item in self._manifests.values()]
+        return [SavedCheckpoint(item["uri"], item["generation"], item["step"]) for item in self._manifests.values()]
 
     async def distrust(self, uri: str, generation: int, why: str) -> None:
         """A checkpoint could not be loaded for `generation`: never restore from it, and tell."""
@@ -166,7 +166,7 @@ class Checkpoints:
     async def _give_up_surplus(self) -> None:
         policy = self._payload.spec.checkpoint
         kept = [
-            Kept(
+            FinishedCheckpoint(
                 uri,
                 item["generation"],
                 item["step"],
@@ -176,7 +176,7 @@ class Checkpoints:
             for uri, item in self._manifests.items()
             if uri not in self._distrusted
         ]
-        for item in surplus(kept, keep_last=policy.keep_last, keep_best=policy.keep_best):
+        for item in find_surplus(kept, keep_last=policy.keep_last, keep_best=policy.keep_best):
             await self._gang.remove(item.uri)
             del self._manifests[item.uri]
             await self._journal.write(
@@ -193,11 +193,11 @@ class Checkpoints:
 
     async def _collect_torn(self, newest_generation: int) -> None:
         """No save of this supervisor runs meanwhile; one that its former life ordered may, and its node knows."""
-        if not torn(self._unfinished, self._failed, newest_generation):
+        if not find_abandoned(self._unfinished, self._failed, newest_generation):
             return
         manifests, untouched = await self._gang.saved(by_all=True)
         self._take_up(manifests, untouched)
-        for item in torn(untouched, self._failed, newest_generation):
+        for item in find_abandoned(untouched, self._failed, newest_generation):
             await self._gang.remove(item.uri)
             self._unfinished.discard(item.uri)
             await self._journal.write(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regroup.service.domain.states import JobState, Reason
-from regroup.service.policy.recovery.restore_source import Source
+from regroup.service.policy.recovery.restore_source import RestoreSource
 from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation
@@ -105,7 +105,9 @@ class EventLog:
         number = watch.generation.number
         if self.state is not JobState.RUNNING and len(watch.joined) == len(watch.generation.ranks):
             self.phase = "running"
-            await self.change(JobState.RUNNING, Reason.BEGUN, f"generation {number} runs the script", generation=number)
+            await self.change(
+                JobState.RUNNING, Reason.SCRIPT_STARTED, f"generation {number} runs the script", generation=number
+            )
 
     def resumed(self, restored: Restored) -> None:
         """A script took its first step of a generation: what number it had, and so what an incident cost."""
@@ -131,10 +133,10 @@ class EventLog:
         key = f"incident:{incident.id}:{incident.revision}:{phase}"
         self._journal.pass_on(key, "incident", incident.generation, time.time(), incident.to_json())
 
-    def decide(self, incident: Incident, source: Source, rung: str) -> None:
+    def decide(self, incident: Incident, source: RestoreSource, recovery_action: str) -> None:
         """Where the next generation's state comes from, and so what the incident costs. What it costs a script is known
         once that has found its own checkpoint."""
-        incident.rung = "respawn" if self._keeps_state else rung
+        incident.recovery_action = "respawn" if self._keeps_state else recovery_action
         if not self._keeps_state:
             incident.steps_lost = max(0, incident.at_step - source.step)
         self.passed(incident, "decided_s", time.time())
@@ -144,8 +146,8 @@ class EventLog:
         incident = self.incident
         if incident is not None and incident.generation < following.number and incident.next_generation is None:
             incident.next_generation = following.number
-            rung = incident.rung or following.source.rung
-            incident.rung = "respawn" if self._keeps_state else rung
+            action = incident.recovery_action or following.source.recovery_action
+            incident.recovery_action = "respawn" if self._keeps_state else action
             incident.steps_lost = max(0, incident.at_step - following.start_step)
 
     def leaves(self, generation: int, message: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from regroup.service.policy.recovery.restore_source import Shard, is_alike
+from regroup.service.policy.recovery.restore_source import Shard, replicas_agree
 from regroup.service.ports.agents import AgentError, AgentLostError, Agents
 from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.node_facts import NodeFacts
@@ -114,7 +114,7 @@ class Gang:
         restore = Restore(source.kind, source.step, source.generation, source.uri, source.world_size)
         address, addresses = await all_of((
             self.ask(nodes[0], "open_store", generation.number, timeout_s=FORM_TIMEOUT_S),
-            self.addresses(holder for node in nodes for holder in source.wanted_on(node).values()),
+            self.addresses(holder for node in nodes for holder in source.shards_to_fetch(node).values()),
         ))  # fmt: skip
         common = replace(
             join,
@@ -146,7 +146,7 @@ class Gang:
                 for place in places
             ]
             ranks = [place.rank for place in places]
-            mine = {rank: addresses[holder] for rank, holder in source.wanted_on(node, ranks).items()}
+            mine = {rank: addresses[holder] for rank, holder in source.shards_to_fetch(node, ranks).items()}
             timeout_s = RESTORE_TIMEOUT_S if source.kind == "checkpoint" or mine else FORM_TIMEOUT_S
             await self.ask(node, "form", joins, list(devices), mine, timeout_s=timeout_s)
 
@@ -235,7 +235,7 @@ class Gang:
         )
         files = [file for item in written for file in item["files"]]
         parts = [item["part"] for item in written]
-        if not is_alike([digests for part in parts for digests in part.pop("alike", ())]):
+        if not replicas_agree([digests for part in parts for digests in part.pop("alike", ())]):
             message = "ranks differ in what they should hold alike: this set is not finished as a checkpoint"
             raise AgentError(self._first, self.configs[self._first].node_name, "replicas", message, "")
         return await self.ask(generation.nodes[0], "finish_checkpoint", uri, parts, manifest(files), timeout_s=3600)

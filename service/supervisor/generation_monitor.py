@@ -6,8 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regroup.service.domain.detectors import Detector
-from regroup.service.policy.detection.desync import desynced, entered_by
-from regroup.service.policy.recovery.classify import Cause, Exit, Failure, Loss, by_its_device, classify
+from regroup.service.policy.detection.desync import add_desync_evidence, entered_collectives
+from regroup.service.policy.recovery.classify import (
+    AgentLoss,
+    Cause,
+    ProcessExit,
+    RankFailure,
+    blame_device,
+    classify_failure,
+)
 from regroup.service.supervisor.generations import Generation
 from regroup.workers.contract.messages import (
     Done,
@@ -32,9 +39,9 @@ class GenerationMonitor:
     joined: dict[int, float] = field(default_factory=dict[int, float])
     restored: dict[int, float] = field(default_factory=dict[int, float])
     done: dict[int, Done] = field(default_factory=dict[int, Done])
-    failures: list[Failure] = field(default_factory=list[Failure])
-    exits: list[Exit] = field(default_factory=list[Exit])
-    losses: dict[str, Loss] = field(default_factory=dict[str, Loss])
+    failures: list[RankFailure] = field(default_factory=list[RankFailure])
+    exits: list[ProcessExit] = field(default_factory=list[ProcessExit])
+    losses: dict[str, AgentLoss] = field(default_factory=dict[str, AgentLoss])
     found: Cause | None = None
     """It was found to hang, or has ended by plan."""
     seen_s: float = 0.0
@@ -54,15 +61,15 @@ class GenerationMonitor:
     first_step_s: float | None = None
     step: int = 0
     """Last committed step heard of."""
-    blind_to: Collection[Detector] = ()
+    disable_detectors: Collection[Detector] = ()
     """What it does not take in, in a rehearsal."""
 
     def hear(self, node_id: str, message: Message) -> None:
         """Take one message; those of other generations were sorted out before."""
         match message:
-            case Failed() if Detector.EXCEPTION in self.blind_to:
+            case Failed() if Detector.EXCEPTION in self.disable_detectors:
                 return
-            case Exited() if Detector.EXIT in self.blind_to:
+            case Exited() if Detector.EXIT in self.disable_detectors:
                 return
             case Joined():
                 self.joined[message.rank] = message.time_s
@@ -87,7 +94,7 @@ class GenerationMonitor:
                 error = message.error
                 self.raised[message.rank] = message.collectives
                 self.failures.append(
-                    Failure(
+                    RankFailure(
                         message.rank,
                         error.error_class.value,
                         error.kind,
@@ -102,14 +109,14 @@ class GenerationMonitor:
             case Exited():
                 if not (message.code == 0 and message.rank in self.done):
                     why = message.out_of_memory, message.said
-                    self.exits.append(Exit(message.rank, message.code, message.time_s, node_id, *why))
+                    self.exits.append(ProcessExit(message.rank, message.code, message.time_s, node_id, *why))
             case _:
                 return
         self.changed.set()
 
     def lose(self, node_id: str, time_s: float) -> None:
         """An agent is gone."""
-        self.losses.setdefault(node_id, Loss(node_id, time_s))
+        self.losses.setdefault(node_id, AgentLoss(node_id, time_s))
         self.changed.set()
 
     @property
@@ -129,10 +136,10 @@ class GenerationMonitor:
 
     def cause(self) -> Cause:
         """Why it broke."""
-        cause = classify(self.failures, self.exits, tuple(self.losses.values()), self.found)
+        cause = classify_failure(self.failures, self.exits, tuple(self.losses.values()), self.found)
         places = {place.rank: place.node_id for place in self.generation.ranks}
-        cause = by_its_device(cause, self.broken_devices, places)
-        return desynced(cause, {**self.raised, **entered_by(self.places)})
+        cause = blame_device(cause, self.broken_devices, places)
+        return add_desync_evidence(cause, {**self.raised, **entered_collectives(self.places)})
 
     def whole_pins(self) -> list[int]:
         """Steps that every rank holds for a checkpoint, oldest first; each is returned once."""

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.recovery.restore_source import Source
+from regroup.service.policy.recovery.restore_source import RestoreSource
 
 
 class SupersededError(Exception):
@@ -45,7 +45,7 @@ class Generation:
     number: int
     layout: Layout
     ranks: tuple[RankPlace, ...]
-    source: Source
+    source: RestoreSource
     cause: str
     """Why it was formed: `start` or the reason that ended the one before."""
 
@@ -76,7 +76,7 @@ class Generation:
             data["number"],
             Layout(**data["layout"]),
             tuple(RankPlace(**place) for place in data["ranks"]),
-            replace(Source(**source), fetch=fetch),
+            replace(RestoreSource(**source), fetch=fetch),
             data["cause"],
         )
 

@@ -5,8 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from regroup.service.domain.states import Reason
-from regroup.service.policy.detection.desync import entered_by, find_awaited, find_desync, newest_of
-from regroup.service.policy.detection.hang import Hang, Rule, find_hang, hang_summary, odd_ones_out
+from regroup.service.policy.detection.desync import (
+    describe_newest,
+    entered_collectives,
+    find_desync,
+    find_missing_ranks,
+)
+from regroup.service.policy.detection.hang import Hang, HangPolicy, describe_hang, find_hang, find_outlier_ranks
 from regroup.service.policy.recovery.classify import Cause
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
@@ -21,7 +26,7 @@ _STACKS_CHARACTERS = 24_000
 class HangDetector:
     """How long each rank has been where it is, in the running generation."""
 
-    def __init__(self, gang: Gang, rule: Rule | None) -> None:
+    def __init__(self, gang: Gang, rule: HangPolicy | None) -> None:
         """`rule` None: hangs are not looked for."""
         self._gang, self._rule = gang, rule
         self._dwells: dict[int, dict[int, RankActivity]] = {}
@@ -56,12 +61,12 @@ class HangDetector:
         number = watch.generation.number
         dwells = self._dwells[number]
         stacks = {rank: place["text"] for rank, place in places.items()}
-        entered = entered_by(places)
-        desync, awaited = find_desync(entered), find_awaited(entered)
-        odd = odd_ones_out(dwells, stacks, watch.done, awaited.ranks if awaited else ())
-        summary = hang_summary(hang, dwells, odd, stacks)
+        entered = entered_collectives(places)
+        desync, awaited = find_desync(entered), find_missing_ranks(entered)
+        odd = find_outlier_ranks(dwells, stacks, watch.done, awaited.ranks if awaited else ())
+        summary = describe_hang(hang, dwells, odd, stacks)
         if desync is not None:
-            odd, summary = desync.odd, f"{desync.summary}; no rank moved on for {hang.quiet_s:.0f} s"
+            odd, summary = desync.outliers, f"{desync.summary}; no rank moved on for {hang.quiet_s:.0f} s"
         elif awaited is not None:
             summary = f"{summary}; {awaited.summary}"
         rank = odd[0] if len(odd) == 1 else None
@@ -104,7 +109,7 @@ def _evidence(
             "step": dwell.step,
             "phase": dwell.phase,
             "quiet_s": round(dwell.quiet_s, 3),
-            "collective": newest_of(place.get("collectives")),
+            "collective": describe_newest(place.get("collectives")),
             "stack": stack,
         }
     return {

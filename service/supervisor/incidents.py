@@ -1,11 +1,11 @@
-"""One incident: its cause, its evidence, the rung taken, and when each phase of the recovery ended."""
+"""One incident: its cause, its evidence, the recovery action taken, and when each phase of the recovery ended."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from regroup.service.domain.states import Reason
-from regroup.service.policy.recovery.classify import Cause, Failure
+from regroup.service.policy.recovery.classify import Cause, RankFailure
 
 _PHASES = ("fault_s", "seen_s", "dead_s", "decided_s", "formed_s", "restored_s", "first_step_s")
 _NAMES = ("detect", "teardown", "decide", "form", "restore", "first_step")
@@ -23,7 +23,7 @@ class Incident:
     times: dict[str, float] = field(default_factory=dict[str, float])
     """Unix seconds at which each phase ended."""
     next_generation: int | None = None
-    rung: str = ""
+    recovery_action: str = ""
     steps_lost: int | None = None
     revision: int = 0
     evidence_bytes: int | None = None
@@ -70,7 +70,7 @@ class Incident:
             "evidence": asdict(failure) if failure else self.cause.evidence,
             "generation": self.generation,
             "next_generation": self.next_generation,
-            "rung": self.rung,
+            "recovery_action": self.recovery_action,
             "at_step": self.at_step,
             "steps_lost": self.steps_lost,
             "times": dict(self.times),
@@ -90,7 +90,7 @@ class Incident:
             data["times"]["fault_s"],
             data["rank"],
             data["node_id"],
-            Failure(**evidence) if is_failure else None,
+            RankFailure(**evidence) if is_failure else None,
             None if is_failure else evidence,
         )
         return cls(
@@ -100,7 +100,7 @@ class Incident:
             data["at_step"],
             dict(data["times"]),
             data["next_generation"],
-            data["rung"],
+            data["recovery_action"],
             data["steps_lost"],
             data["revision"],
             data.get("evidence_bytes"),

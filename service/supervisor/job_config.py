@@ -6,9 +6,9 @@ from typing import Any
 
 from regroup.service.domain.detectors import Detector
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.detection.hang import Rule, rule_for
-from regroup.service.policy.recovery.mirror_pairs import Member, pair
-from regroup.service.policy.recovery.restore_source import Saved
+from regroup.service.policy.detection.hang import HangPolicy, hang_policy_for
+from regroup.service.policy.recovery.mirror_pairs import PairingNode, pair_nodes
+from regroup.service.policy.recovery.restore_source import SavedCheckpoint
 from regroup.service.ports.cluster import Node, supervisor_name
 from regroup.service.spec.data_preparation import PreparedData
 from regroup.service.spec.job import JobSpec
@@ -81,7 +81,7 @@ class JobConfig:
     allow_faults: bool
     attempt: int
     """How often the job's gang was given up before."""
-    resume: Saved | None
+    resume: SavedCheckpoint | None
     ifname: str
     port_first: int
     port_last: int
@@ -111,7 +111,7 @@ class JobConfig:
             data.get("blob_uri") or "",
             bool(data.get("allow_faults")),
             int(data.get("attempt", 0)),
-            Saved(resume["uri"], 0, int(resume["step"])) if resume else None,
+            SavedCheckpoint(resume["uri"], 0, int(resume["step"])) if resume else None,
             data.get("ifname") or "",
             int(ports[0]),
             int(ports[1]),
@@ -163,13 +163,13 @@ class JobConfig:
         return self.spec.recovery.refill_steps
 
     @property
-    def hang_rule(self) -> Rule | None:
+    def hang_rule(self) -> HangPolicy | None:
         """When its ranks hang; None if that is not looked for."""
         hang = self.spec.recovery.hang
-        if hang.after == "off" or Detector.HANG in self.spec.blind_to:
+        if hang.after == "off" or Detector.HANG in self.spec.disable_detectors:
             return None
         after_s = None if hang.after == "auto" else hang.after
-        return rule_for(self.spec.workload.kind, after_s, None if hang.first_step == "auto" else hang.first_step)
+        return hang_policy_for(self.spec.workload.kind, after_s, None if hang.first_step == "auto" else hang.first_step)
 
     @property
     def script(self) -> ProgramWorkload | None:
@@ -181,7 +181,7 @@ class JobConfig:
         """Node → the one that holds its mirror; none where a job has one node, or keeps its state itself."""
         if self.spec.snapshot.mirror == "off" or self.script is not None:
             return {}
-        return pair([Member(node.node_id, node.domain) for node in self.nodes])
+        return pair_nodes([PairingNode(node.node_id, node.domain) for node in self.nodes])
 
     @property
     def _may_get_pairs(self) -> bool:
@@ -202,7 +202,7 @@ class JobConfig:
                     training.sequence,
                     code=self.spec.code.archive if self.spec.code else "",
                     python=self.spec.environment.model_dump_json(),
-                    reads=workload.reads if isinstance(workload, BuiltinWorkload) else "",
+                    reads=workload.sample_kind if isinstance(workload, BuiltinWorkload) else "",
                 ),
                 "reservations": {
                     node.node_id: {"reservations": {name: cpus * ranks for name, ranks in node.reservations.items()}}
@@ -294,11 +294,11 @@ class JobConfig:
             config["training"]["micro_batch"] = self.layout.micro_batch
         if isinstance(self.script, RayTrainWorkload):
             config["storage_uri"] = f"{self.storage_uri}/ray-train"
-        if Detector.NON_FINITE in self.spec.blind_to:
+        if Detector.NON_FINITE in self.spec.disable_detectors:
             config["non_finite"] = {**config["non_finite"], "do": "overlook"}
-        if Detector.LOSS_SPIKE in self.spec.blind_to and self.script is None:
+        if Detector.LOSS_SPIKE in self.spec.disable_detectors and self.script is None:
             config["loss_spike"] = {"do": "off"}
-        if Detector.REPLICAS in self.spec.blind_to:
+        if Detector.REPLICA_MISMATCH in self.spec.disable_detectors:
             config["verify_replicas"] = False
         return config
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from regroup.service.domain.detectors import Detector
 from regroup.service.domain.states import TERMINAL_BY_REASON, JobState, Reason
-from regroup.service.policy.recovery.budget import Verdict
+from regroup.service.policy.recovery.budget import RecoveryDecision
 from regroup.service.policy.recovery.classify import ZYGOTE_RANK
-from regroup.service.policy.recovery.restore_source import Source, rung_of
+from regroup.service.policy.recovery.restore_source import RestoreSource, choose_recovery_action
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.supervisor.adoption import found
 from regroup.service.supervisor.checkpoints import Checkpoints
@@ -68,9 +68,9 @@ class Lifecycle:
         self._intended = Intents({node.node_id: node.name for node in payload.nodes}, payload.shape)
         self._bringing_up_s: float | None = None
         self._telling = EventLog(journal, payload.attempt, keeps_state=payload.script is not None)
-        self.pulse = Liveness(is_deaf=Detector.SILENCE in payload.spec.blind_to)
+        self.pulse = Liveness(is_deaf=Detector.HEARTBEAT in payload.spec.disable_detectors)
         self._standstill = HangDetector(gang, payload.hang_rule)
-        self._pacing = StragglerMonitor(journal, is_off=Detector.STRAGGLER in payload.spec.blind_to)
+        self._pacing = StragglerMonitor(journal, is_off=Detector.STRAGGLER in payload.spec.disable_detectors)
         self.holding = FailureHold(payload.spec.hold_on_failure, gang, journal)
         self._checkpoints = Checkpoints(payload, gang, journal)
         snapshot = payload.spec.snapshot
@@ -156,7 +156,7 @@ class Lifecycle:
         except Finished as end:
             await self._finish(end)
         except AgentLostError as error:
-            await self._release(f"the gang could not be held: {error}", Reason.RELEASED)
+            await self._release(f"the gang could not be held: {error}", Reason.REQUEUED)
         except Exception as error:
             trace = {"kind": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()}
             message = f"{type(error).__name__}: {error}; please report this"
@@ -201,8 +201,8 @@ class Lifecycle:
         if is_elsewhere := set(before) != set(self.gang.configs):
             self._mirrors.lose()
         world_size = self.payload.layout.world_size
-        rung = rung_of(incident.cause.reason, source, world_size, is_elsewhere=is_elsewhere)
-        self._telling.decide(incident, source, rung)
+        action = choose_recovery_action(incident.cause.reason, source, world_size, is_elsewhere=is_elsewhere)
+        self._telling.decide(incident, source, action)
         following = await self._next_generation(incident.cause.reason.value, source)
         await self._telling.revise(incident)
         return following
@@ -236,13 +236,15 @@ class Lifecycle:
             await self._prepare_data()
         self.pulse.expect(self.gang.configs)
 
-    async def _next_generation(self, cause: str, source: Source) -> GenerationMonitor:
+    async def _next_generation(self, cause: str, source: RestoreSource) -> GenerationMonitor:
         """Write the record of the next generation, then fork its ranks."""
         generation = await self._generations.create(
             Generation(0, self.payload.layout, self.payload.places(), source, cause)
         )
         self._telling.enter("forming", None, "forming ranks", generation.number)
-        watch = self._watch = GenerationMonitor(generation, step=source.step, blind_to=self.payload.spec.blind_to)
+        watch = self._watch = GenerationMonitor(
+            generation, step=source.step, disable_detectors=self.payload.spec.disable_detectors
+        )
         if (incident := self._telling.incident) is not None:
             incident.next_generation = generation.number
         await self.journal.write(f"generation:{generation.number}", "generation", generation.number, {
@@ -320,15 +322,15 @@ class Lifecycle:
         self._preflight.doubt(incident, lost)
         choosing = self._recovering.choose((), watch.step)
         source = await self._intended.unless(self._preflight.beside(choosing))
-        rung = rung_of(incident.cause.reason, source, self.payload.layout.world_size)
-        self._telling.decide(incident, source, rung)
+        action = choose_recovery_action(incident.cause.reason, source, self.payload.layout.world_size)
+        self._telling.decide(incident, source, action)
         following = await self._next_generation(incident.cause.reason.value, source)
         await self._telling.revise(incident)
         return following
 
-    async def _abide(self, incident: Incident, verdict: Verdict) -> None:
+    async def _abide(self, incident: Incident, verdict: RecoveryDecision) -> None:
         """End the job, go where it was to go, or wait, as it was judged."""
-        if not verdict.recover:
+        if not verdict.is_recovery:
             raise Finished(verdict.reason, verdict.message, failure_of(incident))
         if (way_on := self._leaving.way_on()) is not None:
             raise way_on
@@ -376,7 +378,7 @@ class Lifecycle:
     async def _finish(self, end: Finished) -> None:
         number = self._generations.past[-1].number if self._generations.past else 0
         target = TERMINAL_BY_REASON[end.reason]
-        if (incident := self._telling.incident) is not None and incident.rung != "fail":
+        if (incident := self._telling.incident) is not None and incident.recovery_action != "fail":
             incident.end(time.time())
             await self._telling.revise(incident)
         until = await self.holding.begin(end, number)

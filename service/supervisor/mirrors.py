@@ -8,8 +8,13 @@ import asyncio
 import time
 from collections.abc import Mapping
 
-from regroup.service.policy.recovery.mirror_memory import Allowed, Level, judged, lowered
-from regroup.service.policy.recovery.mirror_pairs import rest_s
+from regroup.service.policy.recovery.mirror_memory import (
+    MirrorAllowance,
+    MirrorLevel,
+    lower_allowance,
+    update_allowance,
+)
+from regroup.service.policy.recovery.mirror_pairs import pause_s
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
@@ -39,8 +44,8 @@ class Mirrors:
         self._generation = 0
         self._is_asked = False
         self._due_s = 0.0
-        self._allowed, self._short = Allowed(), dict[str, str]()
-        self._said: tuple[int | None, Level, str] = (_UNKNOWN, Level.TWO, "")
+        self._allowed, self._short = MirrorAllowance(), dict[str, str]()
+        self._said: tuple[int | None, MirrorLevel, str] = (_UNKNOWN, MirrorLevel.TWO, "")
         self._told = 0
         self._failing = False
         self._work: asyncio.Task[None] | None = None
@@ -54,7 +59,7 @@ class Mirrors:
         if generation.number != self._generation:
             self._generation, self._is_asked, self._due_s = generation.number, False, 0.0
         steps = watch.whole_mirrors()
-        if self._allowed.level is Level.NONE:
+        if self._allowed.level is MirrorLevel.NONE:
             if self._kept != _NO_SET or steps:
                 self._work = asyncio.get_running_loop().create_task(self._give_up())
         elif steps:
@@ -75,9 +80,9 @@ class Mirrors:
         watch.short_of_memory.clear()
         said = "; ".join(f"{self._gang.configs[node].node_name}: {what}" for node, what in self._short.items()
                          if what and node in self._gang.configs)  # fmt: skip
-        self._allow(judged(self._allowed, said, time.monotonic()))
+        self._allow(update_allowance(self._allowed, said, time.monotonic()))
 
-    def _allow(self, allowed: Allowed) -> None:
+    def _allow(self, allowed: MirrorAllowance) -> None:
         before, self._allowed = self._allowed, allowed
         if (before.level, before.why) != (allowed.level, allowed.why):
             self._tell(self.step)
@@ -108,7 +113,7 @@ class Mirrors:
     async def _send(self, generation: Generation, step: int) -> None:
         started = time.monotonic()
         try:
-            if self._allowed.level is Level.ONE:
+            if self._allowed.level is MirrorLevel.ONE:
                 self._kept = _NO_SET
                 self._tell(None)
                 await self._calls.make_room(generation.number, step)
@@ -120,11 +125,11 @@ class Mirrors:
         except (AgentError, AgentLostError) as error:
             await self._say_failing(generation, step, error)
             if isinstance(error, AgentError) and error.kind == _NO_ROOM:
-                self._allow(lowered(self._allowed, str(error), time.monotonic()))
+                self._allow(lower_allowance(self._allowed, str(error), time.monotonic()))
             await self._calls.keep(*(self._kept or _NO_SET))
         finally:
             self._is_asked = False
-            self._due_s = time.monotonic() + rest_s(time.monotonic() - started, self._share)
+            self._due_s = time.monotonic() + pause_s(time.monotonic() - started, self._share)
 
     async def _say_failing(self, generation: Generation, step: int, error: Exception) -> None:
         """Once until it works again. A generation that ended meanwhile took its sets along: that is no news."""

@@ -25,5 +25,5 @@ async def make_ready(payload: JobConfig, gang: Gang, note: Callable[[str, Note],
     await gang.check_storage()
     await gang.prepare_data(payload.sources)
     unfit = await check(payload, gang, note) if payload.preflight else ()
-    if (worst := next((each for each in unfit if each.is_given_up), None)) is not None:
+    if (worst := next((each for each in unfit if each.is_excluded), None)) is not None:
         raise AgentError(worst.node_id, gang.configs[worst.node_id].node_name, "preflight", worst.message, "")

@@ -7,7 +7,7 @@ from typing import Any
 
 from regroup.service.domain.states import Reason
 from regroup.service.policy.recovery.classify import Cause
-from regroup.service.policy.recovery.drain_deadlines import Pace, pace
+from regroup.service.policy.recovery.drain_deadlines import DrainSchedule, schedule_drain
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.supervisor.event_log import EventLog
 from regroup.service.supervisor.gang import CALL_TIMEOUT_S, Gang
@@ -49,7 +49,7 @@ class PlannedMove:
             self._forget()
             self._is_ended = watch.stopped
             return Cause(Reason.DRAINED, "nothing has to leave after all", time.time()) if watch.stopped else None
-        now_s, times = time.time(), pace(change.noticed_s, change.deadline_s)
+        now_s, times = time.time(), schedule_drain(change.noticed_s, change.deadline_s)
         if moved is not None:
             self._once(f"ready {moved.shape}", self._make_ready(moved))
         if (self._is_ready or change.gives_up or now_s > times.stop_s) and self._may_stop(
@@ -84,20 +84,20 @@ class PlannedMove:
         moved = self._intended.planned
         return moved is not None and moved.shape == self._ready
 
-    def _may_stop(self, watch: GenerationMonitor, now_s: float, times: Pace, is_saving: bool) -> bool:
+    def _may_stop(self, watch: GenerationMonitor, now_s: float, times: DrainSchedule, is_saving: bool) -> bool:
         """A checkpoint that is being saved is waited for; so is a first step, before which ranks do not listen. Scripts
         never do."""
         listens = self._payload.script is None and watch.first_step_s is not None
         return listens and (not is_saving or now_s > times.stop_s)
 
-    def _has_ended(self, watch: GenerationMonitor, now_s: float, times: Pace, is_saving: bool) -> bool:
+    def _has_ended(self, watch: GenerationMonitor, now_s: float, times: DrainSchedule, is_saving: bool) -> bool:
         change = self._intended.change
         assert change is not None, "it is asked only where there is one"
         if self._payload.script is not None:  # its steps and its state are its own: it has none to agree on
             return self._is_ready or change.gives_up or now_s > times.stop_s
         if watch.stopped:
             return not (change.gives_up and is_saving) or (change.deadline_s is not None and now_s > change.deadline_s)
-        return now_s > times.cut_s
+        return now_s > times.kill_s
 
     def _once(self, name: str, work: Any) -> None:
         if name in self._work:

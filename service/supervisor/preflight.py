@@ -11,8 +11,16 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from regroup.service.policy.detection.node_quarantine import fault_of
-from regroup.service.policy.detection.preflight import LINK, MOST_PEERS, Finding, Unfit, judge, may_be_a_link, peers_of
+from regroup.service.policy.detection.node_quarantine import node_event_kind_of
+from regroup.service.policy.detection.preflight import (
+    LINK,
+    MAX_PEERS,
+    Finding,
+    UnfitNode,
+    assign_probe_peers,
+    find_unfit_nodes,
+    may_be_link_failure,
+)
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.supervisor.event_log import EventLog
 from regroup.service.supervisor.gang import Gang
@@ -38,9 +46,9 @@ class Preflight:
         """A generation ended: check those anew that are blamed for it, or whose agents are others now."""
         passed, cause = self._gang.known.passed, incident.cause
         passed.difference_update(lost)
-        if cause.node_id is not None and fault_of(cause.reason, cause.evidence) is not None:
+        if cause.node_id is not None and node_event_kind_of(cause.reason, cause.evidence) is not None:
             passed.discard(cause.node_id)
-        self._doubts_links = may_be_a_link(cause) and len(self._gang.configs) > 1
+        self._doubts_links = may_be_link_failure(cause) and len(self._gang.configs) > 1
 
     def trust(self) -> None:
         """All of them have passed in an earlier life of this supervisor, and run the job's ranks."""
@@ -73,9 +81,9 @@ class Preflight:
                 task.cancel()
             await asyncio.gather(working, checking, return_exceptions=True)
 
-    async def _replace(self, unfit: Sequence[Unfit]) -> None:
+    async def _replace(self, unfit: Sequence[UnfitNode]) -> None:
         """Wait for others in the place of those that are given up."""
-        given_up = [each for each in unfit if each.is_given_up]
+        given_up = [each for each in unfit if each.is_excluded]
         told = "; ".join(f"{self._gang.configs[each.node_id].node_name}: {each.message}" for each in given_up)
         self._telling.enter("preflight", None, f"waiting for another node: {told}")
         self._gang.missing |= {each.node_id for each in given_up}
@@ -86,7 +94,7 @@ class Preflight:
 
 async def check(
     payload: JobConfig, gang: Gang, note: Callable[[str, Note], None], is_every_link_doubted: bool = False
-) -> Sequence[Unfit]:
+) -> Sequence[UnfitNode]:
     """Check the nodes that have not passed, and that others reach them. Nodes that do not answer are left to who misses
     them.
 
@@ -98,7 +106,7 @@ async def check(
         Who something speaks against.
     """
     known, names = gang.known, {node: config.node_name for node, config in gang.configs.items()}
-    peers = peers_of(list(names), MOST_PEERS if is_every_link_doubted else 1)
+    peers = assign_probe_peers(list(names), MAX_PEERS if is_every_link_doubted else 1)
     doubted = names.keys() - known.passed
     asked = [
         node for node in names if is_every_link_doubted or node in doubted or doubted.intersection(peers.get(node, ()))
@@ -127,10 +135,10 @@ async def check(
     for node, said in found.items():
         findings += [Finding(node, what, message) for what, message in said.get("failed", ())]
         findings += [Finding(node, LINK, message, peer) for peer, message in said.get("unreached", ())]
-    unfit = judge(findings, {node: peers.get(node, ()) for node in asked})
+    unfit = find_unfit_nodes(findings, {node: peers.get(node, ()) for node in asked})
     for each in unfit:
         say(each.node_id, {"fault": each.fault.value, "message": each.message})
-    known.passed.update(doubted - {each.node_id for each in unfit if each.is_given_up})
+    known.passed.update(doubted - {each.node_id for each in unfit if each.is_excluded})
     return unfit
 
 

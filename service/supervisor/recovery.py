@@ -9,11 +9,16 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from regroup.service.domain.states import PLANNED_REASONS, JobState, Reason
-from regroup.service.policy.detection.loss_spike import BUDGET, rule_for_ranks
-from regroup.service.policy.recovery.budget import Charge, Verdict, budget_of, judge
+from regroup.service.policy.detection.loss_spike import BUDGET, loss_spike_config
+from regroup.service.policy.recovery.budget import Charge, RecoveryDecision, budget_of, decide_recovery
 from regroup.service.policy.recovery.classify import Cause
-from regroup.service.policy.recovery.drain_deadlines import excused
-from regroup.service.policy.recovery.restore_source import Shard, Source, choose_source, differing
+from regroup.service.policy.recovery.drain_deadlines import excuse_announced_loss
+from regroup.service.policy.recovery.restore_source import (
+    RestoreSource,
+    Shard,
+    choose_restore_source,
+    find_diverged_sets,
+)
 from regroup.service.ports.agents import AgentError
 from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.supervisor.checkpoints import Checkpoints
@@ -74,19 +79,22 @@ class RecoveryRun:
         """Whether the job will not go on after this generation, as far as is known before its ranks are ended. If so,
         nobody waits for a recovery: those that still live are asked where they are."""
         watch.seen_s = time.time()
-        cause = excused(watch.cause(), self.announced)
-        if self._judge(cause, watch.seen_s, watch.step, self._charges.values()).recover:
+        cause = excuse_announced_loss(watch.cause(), self.announced)
+        if self._judge(cause, watch.seen_s, watch.step, self._charges.values()).is_recovery:
             return False
         if watch.found is None:
             watch.places = await look(self._gang, without=watch.losses)
         return True
 
-    async def end(self, watch: GenerationMonitor) -> tuple[Incident, Verdict, Sequence[str]]:
+    async def end(self, watch: GenerationMonitor) -> tuple[Incident, RecoveryDecision, Sequence[str]]:
         """Open the incident of a broken generation, on record before anything is done about it, and end the generation
         with proof; returns the lost nodes beside the verdict."""
         seen_s = watch.seen_s
         incident = self._telling.incident = Incident(
-            uuid.uuid4().hex[:12], watch.generation.number, excused(watch.cause(), self.announced), watch.step
+            uuid.uuid4().hex[:12],
+            watch.generation.number,
+            excuse_announced_loss(watch.cause(), self.announced),
+            watch.step,
         )
         incident.found(seen_s)
         await self._telling.revise(incident)
@@ -106,7 +114,7 @@ class RecoveryRun:
         self.evidence.open(incident)
         return incident, await self.decide(incident), tuple(watch.losses)
 
-    async def decide(self, incident: Incident) -> Verdict:
+    async def decide(self, incident: Incident) -> RecoveryDecision:
         """Whether the job goes on after an incident, which an earlier life of this supervisor may have left open. It is
         charged once."""
         cause, seen_s = incident.cause, incident.times["seen_s"]
@@ -120,11 +128,11 @@ class RecoveryRun:
         before = [charge for key, charge in self._charges.items() if key != incident.id]
         verdict = self._judge(cause, seen_s, incident.at_step, before)
         budget = budget_of(cause.reason, self._payload.budgets)
-        if verdict.recover and budget is not None:
+        if verdict.is_recovery and budget is not None:
             self._charges[incident.id] = Charge(budget, seen_s, incident.at_step)
             self._note_spike(cause.reason, cause.failure.details if cause.failure else None)
-        elif not verdict.recover:
-            incident.rung = "fail"
+        elif not verdict.is_recovery:
+            incident.recovery_action = "fail"
             await self._telling.revise(incident)
         return verdict
 
@@ -133,7 +141,7 @@ class RecoveryRun:
         join, recovery = self._payload.join(), self._payload.spec.recovery
         if "loss_spike" not in join.config:
             return join
-        rule = rule_for_ranks(
+        rule = loss_spike_config(
             join.config["loss_spike"]["do"],
             self._spikes,
             self._in_order(self._charges.values()),
@@ -145,7 +153,7 @@ class RecoveryRun:
         )
         return replace(join, config={**join.config, "loss_spike": rule})
 
-    async def choose(self, lost: Sequence[str], reached: int) -> Source:
+    async def choose(self, lost: Sequence[str], reached: int) -> RestoreSource:
         """The newest state the next generation can start from. A script, which keeps its own, is thought to go on from
         the step it had `reached` until it says otherwise.
 
@@ -153,9 +161,9 @@ class RecoveryRun:
             Ended: the job was to go on from a checkpoint that cannot be loaded, and has no state of its own.
         """
         if self._payload.script is not None:
-            return Source("none", reached)
+            return RestoreSource("none", reached)
         shards, error = await asyncio.gather(self._gang.shards(lost), self._scan_soon())
-        for generation, step in differing(shards):
+        for generation, step in find_diverged_sets(shards):
             message = f"ranks differ in what they should hold alike after step {step}: nothing is restored from that"
             note = Note(generation, "snapshot_refused", {"step": step, "message": message}, time.time())
             self._telling.note("", note)
@@ -172,14 +180,14 @@ class RecoveryRun:
             raise Finished(Reason.INVALID_INPUT, f"cannot go on from what `resume_from` names: {why}")
         return source
 
-    def _newest(self, shards: Sequence[Shard]) -> Source:
+    def _newest(self, shards: Sequence[Shard]) -> RestoreSource:
         """By what is known now."""
         known, resume, layout = self._checkpoints.known(), self._payload.resume, self._payload.layout
         saved = [*known, resume] if resume is not None else known
         trusted = [item for item in saved if self._checkpoints.trusts(item.uri)]
         nodes = {place.rank: place.node_id for place in self._payload.places()}
         others = {each.number for each in self._generations.past if each.layout != layout}
-        return choose_source(shards, trusted, self._generations.starts, nodes, others)
+        return choose_restore_source(shards, trusted, self._generations.starts, nodes, others)
 
     async def outlast(self, error: AgentError) -> None:
         """Durable storage did not answer: charge it, and wait before it is asked again.
@@ -190,7 +198,7 @@ class RecoveryRun:
         now_s, step = time.time(), max(self._generations.starts.values(), default=0)
         cause = Cause(Reason.IO_ERROR, str(error), now_s, None, error.node_id)
         verdict = self._judge(cause, now_s, step, self._charges.values())
-        if not verdict.recover:
+        if not verdict.is_recovery:
             raise Finished(verdict.reason, verdict.message)
         self._charges[f"storage at {now_s}"] = Charge("io_error", now_s, step)
         self._telling.enter("storage", None, f"asking storage again in {verdict.backoff_s:.1f} s: {error}")
@@ -223,11 +231,11 @@ class RecoveryRun:
         """The agent of a node that leaves may have said so with its last breath."""
         if cause.reason is Reason.AGENT_LOST and (said := await self._gang.agents.farewell(cause.node_id or "")):
             self.announced.setdefault(cause.node_id or "", said)
-        return excused(cause, self.announced)
+        return excuse_announced_loss(cause, self.announced)
 
-    def _judge(self, cause: Cause, now_s: float, step: int, charges: Iterable[Charge]) -> Verdict:
+    def _judge(self, cause: Cause, now_s: float, step: int, charges: Iterable[Charge]) -> RecoveryDecision:
         payload = self._payload
-        return judge(
+        return decide_recovery(
             cause,
             self._in_order(charges),
             payload.budgets,

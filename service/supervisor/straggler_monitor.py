@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
-from regroup.service.policy.detection.straggler import Straggler, find_stragglers, lasting
+from regroup.service.policy.detection.straggler import Straggler, filter_lasting, find_stragglers
 from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.journal import Journal
 from regroup.workers.contract.messages import RankActivity
@@ -34,7 +34,7 @@ class StragglerMonitor:
         found = find_stragglers(dwells, ranks, named, generation.layout.pp)
         if found is None or self._is_off:
             return
-        found, self._crowded_s = lasting(found, named, self._crowded_s, self._clock())
+        found, self._crowded_s = filter_lasting(found, named, self._crowded_s, self._clock())
         if tuple(each.rank for each in found) != self._named:
             self._tell(generation, found)
 

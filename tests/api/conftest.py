@@ -15,7 +15,7 @@ import uvicorn
 
 from regroup.api.app import create_app
 from regroup.api.client.client import Client
-from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.operations.services import Services
 from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.settings import Settings
@@ -75,7 +75,7 @@ class Live:
             (JobState.QUEUED, JobState.PLACING, Reason.PLACED),
             (JobState.PLACING, JobState.STARTING, Reason.RESERVED),
         ):
-            await self.store.apply(self.lease, advance(job_id, source, target, reason), now=500.0)
+            await self.store.apply(self.lease, check_transition(job_id, source, target, reason), now=500.0)
         await self.report(job_id, formed(1, 0), step(1, 1), state("RUNNING", "first_step"))
 
     async def client(self, ask: Callable[[Client], Any]) -> Any:

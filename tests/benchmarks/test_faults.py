@@ -10,8 +10,8 @@ from benchmarks.fault_scenarios import row_of
 from benchmarks.fault_soak import short_of
 from benchmarks.faults import ROWS, summary
 from benchmarks.trial import Strike, Trial
-from regroup.service.chaos.fault_plan import Plan, PlannedFault, fault
-from regroup.service.chaos.observation import Fallen, Record
+from regroup.service.chaos.fault_plan import FaultPlan, PlannedFault, spec_fault
+from regroup.service.chaos.observation import InjectedFault, Record
 
 
 def row(step: int, time_s: float, generation: int = 1) -> dict[str, Any]:
@@ -20,13 +20,14 @@ def row(step: int, time_s: float, generation: int = 1) -> dict[str, Any]:
 
 def incident(at_step: int, fault_s: float, seen_s: float, first_step_s: float | None, lost: int = 0) -> dict[str, Any]:
     times = {"fault_s": fault_s, "seen_s": seen_s, "first_step_s": first_step_s}
-    return {"at_step": at_step, "reason": "rank_exit", "rung": "respawn", "rank": 1, "times": times, "steps_lost": lost,
+    return {"at_step": at_step, "reason": "rank_exit", "recovery_action": "respawn", "rank": 1, "times": times,
+            "steps_lost": lost,
             "durations": {}}  # fmt: skip
 
 
 def record(**fields: Any) -> Record:
     empty: dict[str, Any] = dict.fromkeys(("incidents", "events", "generations", "rows", "checkpoints"), ())
-    return Record(Plan("x", 0, 9), **{"job": {}, "ledger": {}, "seconds": {}, **empty, **fields})
+    return Record(FaultPlan("x", 0, 9), **{"job": {}, "ledger": {}, "seconds": {}, **empty, **fields})
 
 
 def test_a_rank_exit_counts_to_a_step_that_is_new() -> None:
@@ -54,15 +55,18 @@ def test_a_hang_that_costs_a_step_counts_from_the_last_step_that_was_not_done_ag
 
 
 def test_a_lost_node_counts_from_the_strike() -> None:
-    fallen = [Fallen("freeze_node", "", 5.0, 3, 1, 12.0)]
+    fallen = [InjectedFault("freeze_node", "", 5.0, 3, 1, 12.0)]
     rows = [row(3, 4.9), row(4, 12.0, 2)]
-    (trial,) = trials_of("node_loss", record(rows=rows, fallen=fallen, incidents=[incident(3, 9.0, 10.0, 12.0)]))
+    (trial,) = trials_of("node_loss", record(rows=rows, injected=fallen, incidents=[incident(3, 9.0, 10.0, 12.0)]))
     assert (trial["do"], trial["detect_s"], trial["total_s"]) == ("freeze_node", 5.0, 7.0)
 
 
 def test_a_supervisor_is_back_when_a_step_made_since_is_seen() -> None:
-    fallen = [Fallen("kill_supervisor", "", 5.0, 3, 1, 7.5), Fallen("kill_supervisor", "", 9.0, 8, 1, None)]
-    trials = trials_of("supervisor", record(fallen=fallen))
+    fallen = [
+        InjectedFault("kill_supervisor", "", 5.0, 3, 1, 7.5),
+        InjectedFault("kill_supervisor", "", 9.0, 8, 1, None),
+    ]
+    trials = trials_of("supervisor", record(injected=fallen))
     assert [trial["readopt_s"] for trial in trials] == [2.5]
     assert figures_of("supervisor", trials) == {
         "n": 1, "steps_lost_max": 0, "readopt_p50_s": 2.5, "readopt_p95_s": 2.5,
@@ -73,12 +77,12 @@ def test_a_supervisor_is_back_when_a_step_made_since_is_seen() -> None:
 def test_a_row_strikes_as_often_as_it_is_told_within_its_job(name: str) -> None:
     plan = plan_of(name, 20, 5)
     assert plan == plan_of(name, 20, 5) != plan_of(name, 20, 6)
-    steps = [fault["at"]["step"] for fault in plan.faults] or [blow.after_step for blow in plan.blows]
+    steps = [fault["at"]["step"] for fault in plan.faults] or [blow.after_step for blow in plan.outside_faults]
     assert len(steps) == 20 and steps == sorted(set(steps)) and steps[-1] < plan.steps
 
 
 def test_half_of_the_lost_nodes_are_silent() -> None:
-    kinds = [blow.do for blow in plan_of("node_loss", 20, 5).blows]
+    kinds = [blow.do for blow in plan_of("node_loss", 20, 5).outside_faults]
     assert kinds.count("freeze_node") == kinds.count("kill_node") == 10
 
 
@@ -104,7 +108,7 @@ def test_a_job_is_whole_again_with_all_its_ranks() -> None:
 def test_a_scenario_is_summed_up_over_its_runs() -> None:
     def outcome(detect_s: float | None, lost: int, *problems: str) -> dict[str, Any]:
         return {"number": "1", "name": "x", "what": "y", "holds": not problems, "problems": list(problems),
-                "incidents": ["rank_exit"], "rungs": ["respawn"], "detect_s": detect_s, "recover_s": None,
+                "incidents": ["rank_exit"], "recovery_actions": ["respawn"], "detect_s": detect_s, "recover_s": None,
                 "steps_lost": lost}  # fmt: skip
 
     found = row_of([outcome(0.1, 0), outcome(0.3, 1, "I2: other bits"), outcome(None, 0)])
@@ -115,11 +119,11 @@ def test_a_scenario_is_summed_up_over_its_runs() -> None:
 
 
 def test_a_soak_in_which_something_did_not_strike_says_so() -> None:
-    plan = Plan(
-        "soak", 0, 99, (fault("sigkill", 1, 5),), (PlannedFault("kill_node", 9), PlannedFault("kill_server", 20))
+    plan = FaultPlan(
+        "soak", 0, 99, (spec_fault("sigkill", 1, 5),), (PlannedFault("kill_node", 9), PlannedFault("kill_server", 20))
     )
-    fallen = [Fallen(blow.do, "", 1.0, blow.after_step, 1) for blow in plan.blows]
+    fallen = [InjectedFault(blow.do, "", 1.0, blow.after_step, 1) for blow in plan.outside_faults]
     seen = [incident(5, 1.0, 1.1, 2.0), incident(9, 3.0, 3.1, 4.0)]
-    assert short_of(plan, record(incidents=seen, fallen=fallen)) == []
-    assert short_of(plan, record(incidents=seen[:1], fallen=fallen)) == ["2 incidents were planned, 1 were seen"]
-    assert short_of(plan, record(incidents=seen, fallen=fallen[:1])) == ["2 blows were planned, 1 were seen"]
+    assert short_of(plan, record(incidents=seen, injected=fallen)) == []
+    assert short_of(plan, record(incidents=seen[:1], injected=fallen)) == ["2 incidents were planned, 1 were seen"]
+    assert short_of(plan, record(incidents=seen, injected=fallen[:1])) == ["2 blows were planned, 1 were seen"]

@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from regroup.service.cluster_state.probe_results import FUNCTION, LABEL
-from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.observability.prometheus import Metrics
-from regroup.service.policy.detection.node_quarantine import Happening, NodeEvent, Rule
+from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEventKind, QuarantinePolicy
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import NewJob, ProjectRow
 from regroup.service.store.store import Store
@@ -49,7 +49,7 @@ def life_of_a_job() -> list[Report]:
     ranks = [{"rank": 0, "node_id": "n0", "node_name": "a", "address": "::1", "local_rank": 0, "device": "cpu"}]
     formed = {"layout": {"dp_shard": 1}, "world_size": 1, "ranks": ranks, "cause": "", "restore": {"source": "none"}}
     incident = {"id": "i1", "cause": "rank_exit", "reason": "rank_exit", "rank": 0, "node_id": "n0",
-                "evidence": "SIGKILL", "generation": 1, "next_generation": 2, "rung": "respawn",
+                "evidence": "SIGKILL", "generation": 1, "next_generation": 2, "recovery_action": "respawn",
                 "at_step": 10, "steps_lost": 0, "times": {"fault_s": 1011.0, "seen_s": 1011.1, "first_step_s": 1011.8},
                 "durations": dict.fromkeys(phases, 0.1)}  # fmt: skip
     saved = {"step": 20, "generation": 2, "uri": "file:///s", "size_bytes": 4096, "files": 2, "duration_s": 0.5,
@@ -90,8 +90,8 @@ async def exposition(folder: Path) -> bytes:
     await store.queue.put_project(ProjectRow("default", guaranteed=8))
     lease = await store.acquire_lease("controller", 30.0)
     assert lease is not None
-    await store.apply(lease, advance("job_1", JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=995.0)
-    await store.apply(lease, advance("job_1", JobState.PLACING, JobState.STARTING, Reason.RESERVED), now=996.0)
+    await store.apply(lease, check_transition("job_1", JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=995.0)
+    await store.apply(lease, check_transition("job_1", JobState.PLACING, JobState.STARTING, Reason.RESERVED), now=996.0)
     await store.ingest(lease, "job_1", "boot-1", life_of_a_job(), {})
     probe = {
         "name": "probe", "labels": {LABEL: "cpu"}, "workload": {"kind": "function", "function": FUNCTION},
@@ -100,9 +100,9 @@ async def exposition(folder: Path) -> bytes:
     await store.submit(NewJob("job_0", parse_spec(probe), "file:///s/0"), now=490.0, actor="someone")
     await end(store, lease, "job_0", said(2), ["local-1", "local-2"])
     await store.predictions.put(lease, "job_1", 2, {"step_s": 0.4, "peak_bytes": 4e9, "bubble": 0.2})
-    bad = NodeEvent("local-1", Happening.PREFLIGHT, time.time(), "preflight:1", message="its matmul is wrong")
+    bad = NodeEvent("local-1", NodeEventKind.PREFLIGHT, time.time(), "preflight:1", message="its matmul is wrong")
     await store.note_node_order(bad)
-    text = await Metrics(store, Rule(3600.0, 600.0)).render()
+    text = await Metrics(store, QuarantinePolicy(3600.0, 600.0)).render()
     await store.close()
     return text
 

@@ -117,7 +117,7 @@ def test_a_rank_that_dies_while_there_is_no_supervisor_is_replaced_by_the_next_o
     done = served.client.wait(job.id, timeout_s=240)
     assert_same_result(served, done, control)
     (incident,) = done.incidents
-    assert (incident.reason, incident.rank, incident.rung, done.generation) == ("rank_exit", 2, "respawn", 2)
+    assert (incident.reason, incident.rank, incident.recovery_action, done.generation) == ("rank_exit", 2, "respawn", 2)
     assert incident.steps_lost in (0, 1)
     assert_whole_history(served, done)
 

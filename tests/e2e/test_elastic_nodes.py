@@ -20,12 +20,12 @@ TOLERANCE = 1e-10
 """Relative, of each step's loss, in float64: sums are of another order where ranks are others."""
 _RESIZED, _LOST = frozenset({"resized"}), frozenset({"agent_lost", "node_lost", "rank_exit"})
 CAME_AND_WENT = Expected(
-    incidents=(_RESIZED, _LOST, _RESIZED | {"drained"}), rungs=frozenset({"resize", "shrink"}), detect_s=6.0,
+    incidents=(_RESIZED, _LOST, _RESIZED | {"drained"}), recovery_actions=frozenset({"resize", "shrink"}), detect_s=6.0,
     total_s=90.0, steps_lost=16, tolerance=TOLERANCE,
 )  # fmt: skip
 """A change begins with the wish; a mirror is not of every step."""
 WITHOUT_ROOM = Expected(
-    incidents=(_LOST,), rungs=frozenset({"respawn", "disk"}), detect_s=6.0, total_s=120.0, steps_lost=8
+    incidents=(_LOST,), recovery_actions=frozenset({"respawn", "disk"}), detect_s=6.0, total_s=120.0, steps_lost=8
 )
 """The job queues until there is another node."""
 # Each step waits a little until the test has seen all that it came for: the job is there for as long as nodes take to
@@ -81,7 +81,7 @@ def nodes_of(generation: Generation) -> dict[str, str]:
 
 
 def brief(incident: Incident) -> tuple[str, str | None]:
-    return incident.reason, incident.rung
+    return incident.reason, incident.recovery_action
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def test_a_node_joins_one_dies_and_one_is_drained(two: Served, spec: Spec, tmp_p
         done = two.client.wait(job.id, timeout_s=300)
     grew, died, drained = done.incidents
     assert brief(grew) == ("resized", "resize") and grew.steps_lost == 0
-    assert died.rung == "shrink"
+    assert died.recovery_action == "shrink"
     assert drained.steps_lost == 0
     drained_s = next(found.time_s for found in two.client.generations(job.id) if found.number == least.number)
     assert told.deadline_at is not None and drained_s < told.deadline_at

@@ -143,7 +143,7 @@ def test_a_torch_only_python_trains_loses_a_rank_and_has_nothing_of_ours(served:
     done = served.run({"name": "function-torch-only", **function, "environment": TORCH_ONLY, "faults": [fault]})
     assert_same_result(served, done, control)
     (incident,) = done.incidents
-    assert incident.rung == "respawn" and incident.steps_lost is not None and incident.steps_lost <= 1
+    assert incident.recovery_action == "respawn" and incident.steps_lost is not None and incident.steps_lost <= 1
     notes = [event.data for event in served.client.events(done.id) if event.data.get("kind") == "environment"]
     assert notes and not any(note["installed"] for note in notes)  # the job before had it made
     print("torch-only function:", incident.durations, [note["seconds"] for note in notes])
@@ -163,7 +163,7 @@ def test_an_unmodified_torchrun_script_loses_a_rank_in_a_python_of_its_own(serve
     assert done.state == "SUCCEEDED", (done.reason, done.message, done.error)
     assert (done.step, done.generation) == (24, 2)
     (incident,) = done.incidents
-    assert (incident.reason, incident.rung) == ("rank_exit", "respawn"), incident
+    assert (incident.reason, incident.recovery_action) == ("rank_exit", "respawn"), incident
     events = list(served.client.events(done.id))
     notes = [event.data for event in events if event.data.get("kind") == "environment"]
     # Two nodes of this machine share a folder: one waits for the other.

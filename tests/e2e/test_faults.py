@@ -48,7 +48,7 @@ def test_a_kill_in_every_phase(served: Served, spec: Spec, control: Job) -> None
     job = served.run(spec("phases", faults=faults))
     assert_same_result(served, job, control)
     assert len(job.incidents) == len(faults)
-    assert {incident.rung for incident in job.incidents} == {"respawn"}
+    assert {incident.recovery_action for incident in job.incidents} == {"respawn"}
     assert all(incident.steps_lost is not None and incident.steps_lost <= 1 for incident in job.incidents)
     assert [incident.rank for incident in job.incidents] == [1, 2, 3, 1, 2]
     assert job.generation == len(faults) + 1
@@ -85,7 +85,7 @@ def test_an_agent_dies_and_the_job_resumes_from_disk(served: Served, spec: Spec,
     assert_same_result(served, done, control)
     assert [formed.start_step for formed in served.client.generations(job.id)] == [0, 8]
     (incident,) = done.incidents
-    assert (incident.reason, incident.rung) == ("agent_lost", "disk")
+    assert (incident.reason, incident.recovery_action) == ("agent_lost", "disk")
     assert incident.steps_lost is not None and 0 < incident.steps_lost <= 8
 
 

@@ -26,7 +26,7 @@ def test_a_rank_that_stands_still_is_named_and_the_job_goes_on_from_memory(
     job = served.run(spec("hangs", faults=[STOPPED]))
     assert_same_result(served, job, control)
     (incident,) = job.incidents
-    assert (incident.reason, incident.rank, incident.rung, incident.steps_lost) == ("hang", 2, "respawn", 0)
+    assert (incident.reason, incident.rank, incident.recovery_action, incident.steps_lost) == ("hang", 2, "respawn", 0)
     assert "rank 2 stands out: step 13, backward, process " in incident.cause
     assert incident.cause.endswith("does not answer: it is stopped by a signal")
     evidence = incident.evidence
@@ -91,7 +91,7 @@ def test_a_script_that_sleeps_for_ever_ends_as_its_spec_says(served: Served, tmp
     job = served.run({"name": "sleeps", "workload": workload, "layout": {"dp": 2}, "recovery": recovery}, 90)
     assert job.state == "SUCCEEDED", (job.reason, job.message, job.error)
     (incident,) = job.incidents
-    assert (incident.reason, incident.rank, incident.rung) == ("hang", 1, "respawn")
+    assert (incident.reason, incident.rank, incident.recovery_action) == ("hang", 1, "respawn")
     assert "allowed in build; rank 1 stands out: step 1, build" in incident.cause
     assert "in lost_in_thought" in incident.evidence["ranks"]["1"]["stack"]
 
@@ -127,7 +127,7 @@ def test_ranks_that_go_into_different_collectives_fail_the_job_and_say_where(
         job = served.client.wait(job.id, timeout_s=90)
     assert job.generation == 1
     (incident,) = job.incidents
-    assert incident.rung == "fail"
+    assert incident.recovery_action == "fail"
     assert "rank 1 into all_reduce of 1000 Float" in incident.cause and "as collective 5 of group" in incident.cause
     if first == OTHER_OPERATION:
         assert incident.rank == 1 and "the others into broadcast of 4 Float" in incident.cause

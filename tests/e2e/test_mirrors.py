@@ -47,7 +47,7 @@ def test_a_lost_agents_state_comes_from_the_mirror(served: Served, spec: Spec, c
     done = served.client.wait(job.id, timeout_s=240)
     assert_same_result(served, done, control)
     assert [incident.reason for incident in done.incidents] == ["agent_lost"] * 2
-    assert {incident.rung for incident in done.incidents} == {"respawn"}
+    assert {incident.recovery_action for incident in done.incidents} == {"respawn"}
     starts = [formed.start_step for formed in served.client.generations(job.id)]
     assert starts[0] == 0 and 1 <= starts[1] <= 8 and 10 <= starts[2] <= 17
     lost = [incident.steps_lost for incident in done.incidents]

@@ -36,7 +36,7 @@ def test_a_job_on_two_machines_loses_a_rank(machines: Cluster, text: Path, spec:
     assert (control.state, job.state) == ("SUCCEEDED", "SUCCEEDED")
     assert not control.incidents
     (incident,) = job.incidents
-    assert (incident.reason, incident.rank, incident.rung) == ("rank_exit", 3, "respawn")
+    assert (incident.reason, incident.rank, incident.recovery_action) == ("rank_exit", 3, "respawn")
     for placed in (control, job):
         assert [place.address for place in placed.placement] == [TRAINING[0]] * 2 + [TRAINING[1]] * 2
     assert job.digest.parameters and job.digest.samples

@@ -35,7 +35,7 @@ def test_a_flipped_bit_in_one_replica(served: Served, spec: Spec, alike: Job) ->
     assert [(incident.reason, incident.rank) for incident in job.incidents] == [
         ("silent_corruption", 2), ("silent_corruption", 1),
     ]  # fmt: skip
-    assert [(incident.at_step, incident.steps_lost, incident.rung) for incident in job.incidents] == [
+    assert [(incident.at_step, incident.steps_lost, incident.recovery_action) for incident in job.incidents] == [
         (5, 1, "respawn"), (16, 1, "respawn"),
     ]  # fmt: skip
     assert job.incidents[0].evidence["details"]["odd_ranks"] == [2]
@@ -64,7 +64,7 @@ def test_one_that_comes_back_ends_the_job_and_says_so(served: Served, spec: Spec
     diverging["training"]["optimizer"] = {"lr": 1e20, "clip_norm": None}
     job = served.run(diverging)
     assert (job.state, job.reason) == ("FAILED", "non_finite")
-    assert [incident.rung for incident in job.incidents] == ["respawn", "fail"]
+    assert [incident.recovery_action for incident in job.incidents] == ["respawn", "fail"]
     assert "It was so before" in job.message
     assert "lower the learning rate" in " ".join(served.client.why(job.id).advice)
 
@@ -84,6 +84,11 @@ def test_a_flipped_bit_in_a_snapshot(served: Served, spec: Spec, control: Job) -
     job = served.run(spec("bad-snapshot", snapshot={"mirror": "off"}, faults=faults))
     assert_same_result(served, job, control)
     (incident,) = job.incidents
-    assert (incident.reason, incident.rung, incident.at_step, incident.steps_lost) == ("rank_exit", "respawn", 11, 1)
+    assert (incident.reason, incident.recovery_action, incident.at_step, incident.steps_lost) == (
+        "rank_exit",
+        "respawn",
+        11,
+        1,
+    )
     damaged = notes(served, job, "snapshot_damaged")
     assert [(note["rank"], note["step"]) for note in damaged] == [(1, 11)]

@@ -54,7 +54,7 @@ def test_a_job_lives_in_a_bucket_and_comes_back_from_it(
     ledger = served_with_keys.client.ledger(job.id)
     assert ledger.exact, ledger.problems
     (incident,) = job.incidents
-    assert (incident.reason, incident.rung) == ("agent_lost", "disk")
+    assert (incident.reason, incident.recovery_action) == ("agent_lost", "disk")
     assert incident.steps_lost is not None and incident.steps_lost < 8  # it did not begin again
     testimonies = list((tmp_path / "seen").iterdir())
     assert len(testimonies) >= 4  # two ranks in each of two generations

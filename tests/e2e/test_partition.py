@@ -31,14 +31,15 @@ THAWED_AT, STEPS = 70, 72
 """What stood still goes on while the job trains elsewhere; a node that has ended what it ran may be used again, so
 there must be nothing left to replace."""
 LOST = Expected(
-    incidents=(frozenset({"agent_lost", "node_lost"}),) * len(BLOWS), rungs=frozenset({"spare"}), detect_s=6.0,
+    incidents=(frozenset({"agent_lost", "node_lost"}),) * len(BLOWS), recovery_actions=frozenset({"spare"}),
+    detect_s=6.0,
     total_s=30.0, steps_lost=16,
 )  # fmt: skip
 """Agents are started on another node, and a mirror is not of every step."""
 BAD_AT, STALLED_AT = 12, 20
 PARTED_AT, SHORT_STEPS = 12, 24
 PARTED = Expected(
-    incidents=(frozenset({"hang"}),), rungs=frozenset({"spare"}), detect_s=12.0, total_s=30.0, steps_lost=6,
+    incidents=(frozenset({"hang"}),), recovery_actions=frozenset({"spare"}), detect_s=12.0, total_s=30.0, steps_lost=6,
 )  # fmt: skip
 """Ten seconds until it is a hang, some until links are tried, and the start of agents on another node, which is
 restored from a mirror."""

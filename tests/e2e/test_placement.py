@@ -37,7 +37,7 @@ def test_a_job_stays_in_the_rack_that_holds_it_and_is_told_why(racks: Served, sp
     waiting = racks.client.submit(spec("waits", topology={"required": "rack"}))
     eventually(lambda: racks.client.get(waiting.id).conditions, 60)
     condition = next(each for each in racks.client.get(waiting.id).conditions if each.type == "Placeable")
-    assert condition.reason == "busy" and "2 of 6 are free now" in condition.message
+    assert condition.reason == "resources" and "2 of 6 are free now" in condition.message
     racks.client.cancel(waiting.id)
     racks.client.cancel(job.id)
     racks.client.wait(job.id, timeout_s=120)
@@ -56,7 +56,7 @@ def test_stages_that_say_most_share_a_node_and_a_lost_rank_costs_no_bit(racks: S
     struck = racks.run(
         talkative("struck", faults=[{"at": {"rank": 1, "step": 7, "phase": "backward"}, "do": "sigkill"}])
     )
-    assert [incident.rung for incident in struck.incidents] == ["respawn"]
+    assert [incident.recovery_action for incident in struck.incidents] == ["respawn"]
     assert {place.rank: place.node_name for place in struck.placement} == nodes
     assert_same_result(racks, struck, whole)
 

@@ -33,6 +33,6 @@ def test_a_lower_job_makes_room_and_loses_no_step(at_once: Served, spec: Spec, t
     done = at_once.client.wait(low.id, timeout_s=240)
     assert_same_result(at_once, done, control)
     (incident,) = done.incidents
-    assert (incident.reason, incident.rung, incident.steps_lost) == ("preempted", "disk", 0)
+    assert (incident.reason, incident.recovery_action, incident.steps_lost) == ("preempted", "disk", 0)
     states = [(e.data["to"], e.data["reason"]) for e in at_once.client.events(low.id) if e.type == "state"]
     assert ("RESIZING", "preempted") in states and ("QUEUED", "preempted") in states

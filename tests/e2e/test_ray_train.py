@@ -64,7 +64,7 @@ def test_the_example_loses_a_rank_and_ends_as_under_ray_train(
     assert (job.step, job.generation) == (EPOCHS * STEPS_OF_AN_EPOCH, 2)
     (incident,) = job.incidents
     # Its newest checkpoint is of the fourth epoch, step 32.
-    assert (incident.reason, incident.rank, incident.rung) == ("rank_exit", 1, "respawn")
+    assert (incident.reason, incident.rank, incident.recovery_action) == ("rank_exit", 1, "respawn")
     assert incident.at_step is not None and incident.steps_lost == incident.at_step - 32
     for rank in range(2):
         assert f"rank {rank} goes on after epoch 4" in output(served, job, generation=2, rank=rank)

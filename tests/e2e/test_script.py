@@ -39,7 +39,7 @@ def test_the_example_loses_a_rank_and_ends_as_under_torchrun(
     assert (job.step, job.steps, job.generation) == (STEPS, STEPS, 2)
     (incident,) = job.incidents
     # Its own checkpoint is of step 10, and Adam's state says so.
-    assert (incident.reason, incident.rank, incident.rung) == ("rank_exit", 2, "respawn")
+    assert (incident.reason, incident.rank, incident.recovery_action) == ("rank_exit", 2, "respawn")
     assert incident.at_step is not None and incident.steps_lost == incident.at_step - 10
     again = output(served, job, generation=2)
     assert "rank 0 goes on after step 10" in again

@@ -68,9 +68,9 @@ def loses_ranks_and_an_agent_and_no_bit(
     assert len(died) >= len(at), "one for each step at which something dies"
     notes = [event.data["kind"] for event in served.client.events(job.id) if event.type == "note"]
     assert notes.count("saver_died") == len(savers)
-    assert {incident.rung for incident in died} == {"respawn"}
+    assert {incident.recovery_action for incident in died} == {"respawn"}
     assert all(incident.steps_lost is not None and incident.steps_lost <= 1 for incident in died)
-    assert (agent.reason, agent.rung) == ("agent_lost", "disk")
+    assert (agent.reason, agent.recovery_action) == ("agent_lost", "disk")
     assert served.client.generations(job.id)[-1].start_step == 16
 
 

@@ -31,7 +31,7 @@ def test_a_job_is_suspended_and_resumed_and_loses_no_step(
     done = served.client.wait(job.id, timeout_s=240)
     assert_same_result(served, done, control)
     (incident,) = done.incidents
-    assert (incident.reason, incident.rung, incident.steps_lost) == ("suspended", "disk", 0)
+    assert (incident.reason, incident.recovery_action, incident.steps_lost) == ("suspended", "disk", 0)
     states = [(e.data["to"], e.data["reason"]) for e in served.client.events(job.id) if e.type == "state"]
     assert [each for each in states if each[1] in ("suspended", "resumed")] == [
         ("RESIZING", "suspended"), ("QUEUED", "suspended"), ("SUSPENDED", "suspended"), ("QUEUED", "resumed"),

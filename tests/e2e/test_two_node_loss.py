@@ -10,7 +10,7 @@ import pytest
 
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
-from regroup.service.policy.recovery.mirror_pairs import Member, pair
+from regroup.service.policy.recovery.mirror_pairs import PairingNode, pair_nodes
 from tests.support.invariant_checks import judged
 from tests.support.served import Served, end, eventually, parent
 from tests.support.step_gates import Gates
@@ -20,7 +20,8 @@ pytestmark = pytest.mark.slow
 FIRST_GATE, LAST_GATE = 10, 16
 """After the checkpoint of step 8."""
 LOST = Expected(
-    incidents=(frozenset({"agent_lost"}),), at_least_one=True, rungs=frozenset({"respawn", "disk"}), detect_s=6.0,
+    incidents=(frozenset({"agent_lost"}),), at_least_one=True, recovery_actions=frozenset({"respawn", "disk"}),
+    detect_s=6.0,
     total_s=25.0, steps_lost=LAST_GATE - 8,
 )  # fmt: skip
 """One or two incidents, as they are heard of."""
@@ -55,7 +56,7 @@ def test_two_agents_at_once(which: str, four: Served, calm: Job, spec: Spec, tmp
     mirrored = four.client.get(job.id).mirrored_step
     (first,) = four.client.generations(job.id)
     assert len({place.node_id for place in first.ranks}) == 4
-    held_by = pair([Member(place.node_id) for place in first.ranks])
+    held_by = pair_nodes([PairingNode(place.node_id) for place in first.ranks])
     one = first.ranks[0].node_id
     other = (
         held_by[one] if which == "of one pair" else next(node for node in held_by if node not in (one, held_by[one]))
@@ -70,7 +71,7 @@ def test_two_agents_at_once(which: str, four: Served, calm: Job, spec: Spec, tmp
         done = four.client.wait(job.id, timeout_s=240)
     incident, formed = done.incidents[-1], four.client.generations(job.id)[-1]
     if which == "of one pair":
-        assert (incident.rung, formed.start_step) == ("disk", 8)
+        assert (incident.recovery_action, formed.start_step) == ("disk", 8)
     else:
-        assert incident.rung == "respawn" and formed.start_step >= mirrored > 8
+        assert incident.recovery_action == "respawn" and formed.start_step >= mirrored > 8
     assert done.incidents[0].steps_lost == done.incidents[0].at_step - formed.start_step

@@ -57,7 +57,7 @@ async def test_the_job_goes_on_with_the_node_that_was_given(rig: Rig) -> None:
     await moved(rig)
     assert await rig.end() is None
     incident = (await rig.told("incident"))[-1]
-    assert (incident["reason"], incident["rung"], incident["steps_lost"]) == ("agent_lost", "spare", 0)
+    assert (incident["reason"], incident["recovery_action"], incident["steps_lost"]) == ("agent_lost", "spare", 0)
     assert "first_step_s" in incident["times"] and "decided_s" in incident["times"]
     formed = (await rig.told("generation"))[-1]
     assert (formed["number"], formed["start_step"], formed["cause"]) == (2, 3, "agent_lost")
@@ -80,7 +80,7 @@ async def test_a_supervisor_that_restarts_meanwhile_asks_again_and_moves(rig: Ri
     rig.payload = rig.payload.on(nodes, rig.payload.layout.to_json())
     rig.begin()
     assert await rig.end() is None
-    assert ((await rig.told("incident"))[-1])["rung"] == "spare"
+    assert ((await rig.told("incident"))[-1])["recovery_action"] == "spare"
 
 
 async def test_a_supervisor_that_restarts_where_nodes_have_changed_places_leaves_ranks_where_they_are() -> None:
@@ -104,7 +104,7 @@ async def test_a_node_that_nobody_replaces_ends_in_the_queue(rig: Rig) -> None:
     rig.life.intend({"no_spare": "no other node has room for 1 of 2 ranks"})
     assert await rig.end() is None
     state = (await rig.told("state"))[-1]
-    assert (state["state"], state["reason"]) == ("QUEUED", "released") and "no other node has room" in state["message"]
+    assert (state["state"], state["reason"]) == ("QUEUED", "requeued") and "no other node has room" in state["message"]
 
 
 async def test_a_job_that_waits_for_a_node_can_be_cancelled(rig: Rig) -> None:

@@ -38,7 +38,7 @@ async def test_differing_replicas_cost_the_step_they_differ_after_and_blame_the_
     _, journal = await run(TwoSets({(1, 5): error}, bad_step=4))
     (incident,) = await incidents(journal)
     assert (incident["reason"], incident["rank"], incident["cause"]) == ("silent_corruption", 1, "rank 1 is odd")
-    assert (incident["rung"], incident["steps_lost"], incident["at_step"]) == ("respawn", 1, 4)
+    assert (incident["recovery_action"], incident["steps_lost"], incident["at_step"]) == ("respawn", 1, 4)
     assert incident["evidence"]["details"] == {"odd_ranks": [1], "is_certain": True}
     events = await journal.since("", 0, 0)
     refused = [event.data["step"] for event in events if event.data.get("kind") == "snapshot_refused"]
@@ -60,7 +60,7 @@ async def test_one_that_comes_out_so_again_ends_the_job_with_its_own_reason() ->
     again = Failed(0, 2, error.error)
     _, journal = await run(FakeNodes({(1, 4): error, (2, 4): again}))
     first, second = await incidents(journal)
-    assert (first["rung"], second["rung"]) == ("respawn", "fail")
+    assert (first["recovery_action"], second["recovery_action"]) == ("respawn", "fail")
     end = [event.data for event in await journal.since("", 0, 0) if event.type == "state"][-1]
     assert (end["state"], end["reason"]) == ("FAILED", "non_finite")
     assert "It was so before" in end["message"]
@@ -72,7 +72,7 @@ async def test_a_loss_that_stood_out_is_done_once_more_and_the_ranks_know_which_
     nodes = FakeNodes({(1, 4): error})
     _, journal = await run(nodes)
     (incident,) = await incidents(journal)
-    assert (incident["reason"], incident["rank"], incident["rung"]) == ("loss_spike", None, "respawn")
+    assert (incident["reason"], incident["rank"], incident["recovery_action"]) == ("loss_spike", None, "respawn")
     assert (await told(journal))[-1] == ("state", "SUCCEEDED")
     rules = {join["generation"]: join["config"]["loss_spike"] for join in nodes.joins}
     assert rules == {1: {"do": "warn", "known": []}, 2: {"do": "warn", "known": [[4, "loss", 2.5]]}}

@@ -111,7 +111,7 @@ def states(events: list[SupervisorEvent]) -> list[tuple[str, str]]:
 async def test_a_script_that_never_steps_runs_and_succeeds() -> None:
     nodes = Nodes({1: ended(1, 0)})
     events = await run(nodes)
-    assert states(events) == [("STARTING", "reserved"), ("RUNNING", "begun"), ("SUCCEEDED", "completed")]
+    assert states(events) == [("STARTING", "reserved"), ("RUNNING", "script_started"), ("SUCCEEDED", "completed")]
     assert set(nodes.calls) == {"status", "prepare", "check_storage", "open_store", "form", "end"}
     assert {join["entry"] for join in nodes.joins} == {"script:/x.py"}
     assert {join["node_name"] for join in nodes.joins} == {"n0", "n1"}
@@ -128,7 +128,7 @@ async def test_after_a_kill_it_goes_on_where_it_says_and_what_that_cost_is_known
     assert [event.data["start_step"] for event in events if event.type == "generation"] == [0, 4]
     assert [event.data["step"] for event in events if event.type == "resumed"] == [0, 2]
     incident = [event.data for event in events if event.type == "incident"][-1]
-    assert (incident["rung"], incident["at_step"], incident["steps_lost"]) == ("respawn", 4, 2)
+    assert (incident["recovery_action"], incident["at_step"], incident["steps_lost"]) == ("respawn", 4, 2)
     assert {"form", "restore", "first_step", "total"} <= set(incident["durations"])
 
 
@@ -179,7 +179,7 @@ async def test_ranks_that_stand_still_are_looked_at_and_then_started_anew() -> N
     assert "look" not in nodes.calls, "rank 0 moves on"
     nodes.life.see(stands("node-0", 1, r0=replace(moving, quiet_s=5.5, idle_s=5.5)))
     events = await running
-    assert states(events)[2:] == [("RECOVERING", "hang"), ("RUNNING", "begun"), ("SUCCEEDED", "completed")]
+    assert states(events)[2:] == [("RECOVERING", "hang"), ("RUNNING", "script_started"), ("SUCCEEDED", "completed")]
     assert nodes.calls.index("look") < nodes.calls.index("end")
     incident = [event.data for event in events if event.type == "incident"][-1]
     assert (incident["reason"], incident["rank"], incident["node_id"]) == ("hang", 1, "node-1")
@@ -211,7 +211,7 @@ async def test_ranks_in_different_collectives_are_an_error_of_the_script_and_not
     events = await running
     assert states(events)[-1] == ("FAILED", "desync") and nodes.calls.count("open_store") == 1
     incident = [event.data for event in events if event.type == "incident"][-1]
-    assert (incident["reason"], incident["rung"]) == ("desync", "fail")
+    assert (incident["reason"], incident["recovery_action"]) == ("desync", "fail")
     theirs = "rank 0 into all_reduce of 8 Float, rank 1 into all_reduce of 9 Float"
     where = "collective 7 of group default_pg; no rank moved on for 30 s"
     assert incident["cause"] == f"ranks went into different collectives: {theirs}, as {where}"
@@ -238,7 +238,7 @@ async def test_where_no_agent_comes_up_again_its_files_are_waited_for(monkeypatc
     began = time.monotonic()
     events = await running
     assert time.monotonic() - began >= 1.2
-    assert states(events)[-2:] == [("RECOVERING", "agent_lost"), ("QUEUED", "released")]
+    assert states(events)[-2:] == [("RECOVERING", "agent_lost"), ("QUEUED", "requeued")]
     said = [event.data["message"] for event in events if event.type == "phase" and event.data["phase"] == "fence"]
     assert said == ["waiting 1 s: what ran on n1 may still write files"]
 

@@ -136,7 +136,7 @@ async def test_a_job_goes_on_at_another_size_without_losing_a_step(
     assert (formed["start_step"], formed["cause"], formed["world_size"]) == (last, "resized", dp)
     assert formed["layout"]["dp_shard"] == dp
     incident = rig.events("incident")[-1]
-    assert (incident["reason"], incident["rung"], incident["at_step"], incident["steps_lost"]) == (
+    assert (incident["reason"], incident["recovery_action"], incident["at_step"], incident["steps_lost"]) == (
         "resized", "resize", last, 0,
     )  # fmt: skip
     assert rig.states()[1:] == [("RUNNING", "first_step"), ("RESIZING", "resized"), ("RUNNING", "first_step")]
@@ -187,4 +187,4 @@ async def test_a_failure_while_a_size_is_prepared_goes_on_at_that_size(rig: Resi
     assert moved.layout["dp_shard"] == 4
     await rig.trains(generation=2)
     incident = rig.events("incident")[-1]
-    assert (incident["reason"], incident["rung"]) == ("rank_exit", "resize")
+    assert (incident["reason"], incident["recovery_action"]) == ("rank_exit", "resize")

@@ -129,7 +129,9 @@ async def test_whenever_it_dies_the_job_ends_as_it_would_have(scene: str, monkey
             assert len(records.writes) > at, said
             assert outcome.end == whole.end, said
             assert [item["reason"] for item in outcome.incidents] == [item["reason"] for item in whole.incidents], said
-            assert [item["rung"] for item in outcome.incidents] == [item["rung"] for item in whole.incidents], said
+            assert [item["recovery_action"] for item in outcome.incidents] == [
+                item["recovery_action"] for item in whole.incidents
+            ], said
             assert outcome.committed == whole.committed, said
             for one, other in pairwise(outcome.states):
                 assert JobState(other) in TRANSITIONS[JobState(one)] or one == other, said

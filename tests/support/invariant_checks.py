@@ -10,9 +10,9 @@ from regroup.api.chaos.checkpoint_check import loadable
 from regroup.api.chaos.recorder import LoadableCheckpoints, recorded
 from regroup.api.client.client import ApiError, Client, ServerUnreachableError
 from regroup.api.schemas.jobs import Job
-from regroup.service.chaos.fault_plan import Plan, PlannedFault
-from regroup.service.chaos.invariants import Expected, judge
-from regroup.service.chaos.observation import Fallen
+from regroup.service.chaos.fault_plan import FaultPlan, PlannedFault
+from regroup.service.chaos.invariants import Expected, check_invariants
+from regroup.service.chaos.observation import InjectedFault
 from regroup.service.domain.states import JobState
 
 _LOOK_EVERY_S = 0.5
@@ -43,10 +43,10 @@ def judged(
     `control`: the undisturbed run; a job that is not to succeed needs none. `find_loadable`: as `loadable`, for
     storage that is no folder.
     """
-    checkpoints, is_over, fallen = LoadableCheckpoints(find_loadable), threading.Event(), list[Fallen]()
+    checkpoints, is_over, fallen = LoadableCheckpoints(find_loadable), threading.Event(), list[InjectedFault]()
 
     def fell(do: str) -> None:
-        fallen.append(Fallen(do, do, time.time(), at_step=0, generation=0))
+        fallen.append(InjectedFault(do, do, time.time(), at_step=0, generation=0))
 
     def look() -> None:
         while not is_over.wait(_LOOK_EVERY_S):
@@ -64,11 +64,13 @@ def judged(
         is_over.set()
         looking.join()
     done = server.client.get(job.id)
-    plan = Plan(job.name, seed=0, steps=0, blows=tuple(PlannedFault(each.do, each.at_step) for each in fallen))
+    plan = FaultPlan(
+        job.name, seed=0, steps=0, outside_faults=tuple(PlannedFault(each.do, each.at_step) for each in fallen)
+    )
     assert JobState(done.state).is_terminal, f"the block ended before the job, which is {done.state}"
     checkpoints.look(done)
     record = recorded(server.client, job.id, plan, fallen=fallen, fewest_loadable=checkpoints.fewest)
     undisturbed = record if control is None else recorded(server.client, control.id, plan)
-    findings = judge(record, undisturbed, expected)
+    findings = check_invariants(record, undisturbed, expected)
     problems = {found.invariant: found.problems for found in findings if found.problems}
     assert not problems, problems

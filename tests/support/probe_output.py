@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.store.records import Allocation, Lease
 from regroup.service.store.store import Store
@@ -69,9 +69,9 @@ async def end(store: Store, lease: Lease, job_id: str, result: dict[str, Any], n
         )
         for node_id, name, ranks in seats
     ]  # fmt: skip
-    placed = advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
+    placed = check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     await store.apply(lease, placed, now=500.0, allocate=reservations)
-    await store.apply(lease, advance(job_id, JobState.PLACING, JobState.STARTING, Reason.RESERVED), now=501.0)
+    await store.apply(lease, check_transition(job_id, JobState.PLACING, JobState.STARTING, Reason.RESERVED), now=501.0)
     places = [{"rank": rank, "node_id": node_id, "node_name": name} for node_id, name, ranks in seats for rank in ranks]
     formed = {"number": 1, "layout": {}, "world_size": len(places), "ranks": places, "start_step": 0, "cause": "start"}
     said: list[tuple[str, dict[str, Any]]] = [

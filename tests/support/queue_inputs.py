@@ -1,7 +1,7 @@
 """Nodes, demands and sizes of jobs that a queue is tried with."""
 
 from regroup.service.domain.layout import Layout
-from regroup.service.domain.topology import ANY, IMAGE_LABEL, Kind, Node
+from regroup.service.domain.topology import ANY_KIND, IMAGE_LABEL, Node, NodeKind
 from regroup.service.policy.placement.place import Demand
 from regroup.service.policy.scheduling.entries import Size
 
@@ -11,9 +11,9 @@ def node(name: str, devices: int = 8, free: int | None = None, image: str = "") 
     return Node(name, name, "::1", labels=labels, cpus=devices, free_cpus=left, gpus=devices, free_gpus=left)
 
 
-def demand(ranks: int, segment: int = 1, device: str = "cuda", kind: Kind = ANY) -> Demand:
+def demand(ranks: int, segment: int = 1, device: str = "cuda", kind: NodeKind = ANY_KIND) -> Demand:
     return Demand(ranks, segment, device, 1, kind=kind)
 
 
-def sizes(*ranks: int, segment: int = 1, device: str = "cuda", kind: Kind = ANY) -> tuple[Size, ...]:
+def sizes(*ranks: int, segment: int = 1, device: str = "cuda", kind: NodeKind = ANY_KIND) -> tuple[Size, ...]:
     return tuple(Size(Layout(dp_shard=count), demand(count, segment, device, kind)) for count in ranks)

@@ -75,9 +75,9 @@ def chaos_run(
     Only local nodes that this command starts itself are struck.
     """
     from regroup.api.chaos.suite import Case, run_cases
-    from regroup.service.chaos.scenarios import SCENARIOS, by_name, place
+    from regroup.service.chaos.scenarios import SCENARIOS, find_scenario, sort_key
 
-    wanted = list(SCENARIOS) if every else [by_name(name) for name in scenarios or ()]
+    wanted = list(SCENARIOS) if every else [find_scenario(name) for name in scenarios or ()]
     if unknown := [name for name, found in zip(scenarios or (), wanted, strict=False) if found is None and not every]:
         raise SpecError(
             [FieldIssue("SCENARIO", "no scenario is called so; `regroup chaos list` shows them", unknown[0])]
@@ -87,7 +87,7 @@ def chaos_run(
     _end_tidily()
     outcomes: list[dict[str, Any]] = []
     for _, outcome in run_cases([Case(each, seed, tuple(disable_detector or ())) for each in wanted if each], say):
-        outcomes = sorted([*outcomes, outcome.to_json()], key=lambda each: place(each["number"]))
+        outcomes = sorted([*outcomes, outcome.to_json()], key=lambda each: sort_key(each["number"]))
         say(f"{outcome.name}: {'holds' if outcome.holds else 'DOES NOT HOLD'}")
         _write(report, {"seed": seed, "scenarios": outcomes}, outcomes)
     _show(outcomes)
@@ -99,14 +99,14 @@ def chaos_detectors(detectors: Detectors = None, seed: Seed = 0, report: Report 
     So it is seen that each is needed, and that a scenario can fail.
     """
     from regroup.api.chaos.suite import Case, run_cases
-    from regroup.service.chaos.detector_coverage import NEEDED_FOR
+    from regroup.service.chaos.detector_coverage import DETECTOR_NEEDS
 
     _end_tidily()
     found: list[dict[str, Any]] = []
-    cases = [Case(NEEDED_FOR[each].scenario, seed, (each,)) for each in detectors or Detector]
+    cases = [Case(DETECTOR_NEEDS[each].scenario, seed, (each,)) for each in detectors or Detector]
     for case, outcome in run_cases(cases, say):
-        (detector,) = case.blind_to
-        is_needed = NEEDED_FOR[detector].is_shown_by(outcome)
+        (detector,) = case.disable_detectors
+        is_needed = DETECTOR_NEEDS[detector].is_shown_by(outcome)
         found.append({"detector": detector.value, "is_needed": is_needed, **outcome.to_json()})
         say(f"{outcome.name} without {detector}: {'does not hold, as it must' if is_needed else 'HOLDS ALL THE SAME'}")
         _write(report, {"seed": seed, "detectors": found}, found)
@@ -118,11 +118,11 @@ def chaos_detectors(detectors: Detectors = None, seed: Seed = 0, report: Report 
 def chaos_soak(minutes: Minutes = 20.0, seed: Seed = 0, mix: Mix = None, report: Report = None) -> None:
     """One long job with a fault about every 20 s and a spare node; its control run comes first and takes as long."""
     from regroup.api.chaos.suite import run_soak
-    from regroup.service.chaos.fault_plan import MIX, parse_mix, soak
+    from regroup.service.chaos.fault_plan import MIX, parse_mix, plan_soak
 
     try:
         shares = parse_mix(mix) if mix else MIX
-        soak(seed, steps=1, every=1, ranks=1, nodes=1, mix=shares)
+        plan_soak(seed, steps=1, every=1, ranks=1, nodes=1, mix=shares)
     except ValueError as error:
         raise SpecError([FieldIssue("--mix", str(error))]) from error
     _end_tidily()
@@ -145,19 +145,19 @@ def _end_tidily() -> None:
 def _write(path: Path | None, document: dict[str, Any], outcomes: list[dict[str, Any]]) -> None:
     """The report as JSON, and as Markdown beside it."""
     from regroup import __version__
-    from regroup.service.chaos.report import page
+    from regroup.service.chaos.report import render_outcomes
 
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         here = {"version": __version__, "cores": len(os.sched_getaffinity(0)), "date": time.strftime("%Y-%m-%d")}
         path.write_text(json.dumps({**document, **here}, indent=1) + "\n")
-        path.with_suffix(".md").write_text(page(outcomes))
+        path.with_suffix(".md").write_text(render_outcomes(outcomes))
 
 
 def _print_page(outcomes: list[dict[str, Any]]) -> None:
-    from regroup.service.chaos.report import page
+    from regroup.service.chaos.report import render_outcomes
 
-    print(page(outcomes), end="")
+    print(render_outcomes(outcomes), end="")
 
 
 def _show(outcomes: list[dict[str, Any]]) -> None:

@@ -51,7 +51,7 @@ def _node(state: NodeState) -> Node:
         health=NodeHealth(
             status=state.status,
             score=health.score,
-            why=health.why_closed,
+            why=health.closed_reason,
             until_s=(health.quarantined_until_s or health.fenced_until_s) if health.cordon is None else None,
             cordoned_by=health.cordon.actor if health.cordon else None,
             cordoned_at_s=health.cordon.time_s if health.cordon else None,

@@ -8,7 +8,7 @@ from regroup.api.schemas.projects import Project, ProjectList, ProjectSettings
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import TheServices
 from regroup.service.operations.projects import ProjectState
-from regroup.service.spec.project_limits import Admits
+from regroup.service.spec.project_limits import ProjectLimits
 from regroup.service.spec.types import Name
 from regroup.service.store.records import ProjectRow
 
@@ -51,7 +51,7 @@ def _project(state: ProjectState) -> Project:
         limit=row.limit,
         weight=row.weight,
         spares=row.spares,
-        admits=Admits.model_validate(row.admits),
+        admits=ProjectLimits.model_validate(row.admits),
         defaults=row.defaults,
         held=state.held,
         running=state.running,

@@ -16,7 +16,7 @@ from regroup.service.policy.recovery.classify import Cause
 _ALIKE = frozenset({"all_reduce", "broadcast", "reduce", "_allgather_base", "_reduce_scatter_base"})
 """Collectives to which every rank of a group brings as many elements of one type."""
 
-Entered = Mapping[int, Sequence[Mapping[str, Any]] | None]
+EnteredCollectives = Mapping[int, Sequence[Mapping[str, Any]] | None]
 """Rank → the collectives that it entered last, oldest first (`workers/rank/flight_recorder.py`); None: no answer."""
 _Group = tuple[str, int]
 _Call = tuple[str, tuple[int, ...], tuple[str, ...]]
@@ -31,24 +31,24 @@ class Desync:
     """Number of the collective within the group: the first that was not the same one for all."""
     calls: Mapping[int, str]
     """Rank → what it entered there."""
-    odd: tuple[int, ...]
+    outliers: tuple[int, ...]
     """The few who entered something else than most; nobody where there are no most."""
 
     @property
     def summary(self) -> str:
         """One sentence for people."""
-        most = next((call for rank, call in self.calls.items() if rank not in self.odd), "")
+        most = next((call for rank, call in self.calls.items() if rank not in self.outliers), "")
         where = f"collective {self.sequence} of group {self.group}"
-        if self.odd:
-            theirs = self.calls[self.odd[0]]
-            each = f"{_ranks(self.odd)} into {theirs}, the others into {most}"
+        if self.outliers:
+            theirs = self.calls[self.outliers[0]]
+            each = f"{_ranks(self.outliers)} into {theirs}, the others into {most}"
         else:
             each = ", ".join(f"rank {rank} into {call}" for rank, call in self.calls.items())
         return f"ranks went into different collectives: {each}, as {where}"
 
 
 @dataclass(frozen=True)
-class Awaited:
+class MissingRanks:
     """Ranks that have not entered a collective in which others of their group wait."""
 
     group: str
@@ -62,12 +62,12 @@ class Awaited:
         return f"{_ranks(self.ranks)} did not come to {self.call}, collective {self.sequence} of group {self.group}"
 
 
-def entered_by(places: Mapping[int, Mapping[str, Any]]) -> Entered:
+def entered_collectives(places: Mapping[int, Mapping[str, Any]]) -> EnteredCollectives:
     """What ranks said of their collectives when they were asked where they are."""
     return {rank: place.get("collectives") for rank, place in places.items()}
 
 
-def find_desync(entered: Entered) -> Desync | None:
+def find_desync(entered: EnteredCollectives) -> Desync | None:
     """The first place where ranks of a group entered different collectives; None if all that is known agrees."""
     for group, by_rank in sorted(_groups(entered).items()):
         calls: dict[int, dict[int, _Call]] = {}
@@ -80,7 +80,7 @@ def find_desync(entered: Entered) -> Desync | None:
     return None
 
 
-def find_awaited(entered: Entered) -> Awaited | None:
+def find_missing_ranks(entered: EnteredCollectives) -> MissingRanks | None:
     """Who has not come to a collective that others of the group are in; None if nobody is known to wait so."""
     for (name, _), by_rank in sorted(_groups(entered).items()):
         newest = {rank: known[-1] for rank, known in by_rank.items()}
@@ -90,24 +90,24 @@ def find_awaited(entered: Entered) -> Awaited | None:
         last = max(waiting, key=lambda each: each["sequence"])
         missing = tuple(rank for rank, each in sorted(newest.items()) if each["sequence"] < last["sequence"])
         if missing:
-            return Awaited(last["title"] or name, last["sequence"], _told(_call(last)), missing)
+            return MissingRanks(last["title"] or name, last["sequence"], _told(_call(last)), missing)
     return None
 
 
-def desynced(cause: Cause, entered: Entered) -> Cause:
+def add_desync_evidence(cause: Cause, entered: EnteredCollectives) -> Cause:
     """A cause that a library told, by aborting, with what is known of the ranks' collectives; any other as it is."""
     if cause.reason is not Reason.DESYNC or cause.evidence is not None:
         return cause
     found = find_desync(entered)
-    evidence = {"kind": "desync", "collectives": {str(rank): newest_of(known) for rank, known in entered.items()}}
+    evidence = {"kind": "desync", "collectives": {str(rank): describe_newest(known) for rank, known in entered.items()}}
     if found is None:
         summary = f"{cause.summary}: it was sent what belongs to another collective than it was in"
         return replace(cause, summary=summary, evidence=evidence)
-    rank = found.odd[0] if len(found.odd) == 1 else cause.rank
+    rank = found.outliers[0] if len(found.outliers) == 1 else cause.rank
     return replace(cause, summary=f"{found.summary} ({cause.summary})", rank=rank, evidence=evidence)
 
 
-def newest_of(known: Sequence[Mapping[str, Any]] | None) -> str:
+def describe_newest(known: Sequence[Mapping[str, Any]] | None) -> str:
     """What a rank entered last, for people."""
     if known is None:
         return "no answer"
@@ -118,7 +118,7 @@ def newest_of(known: Sequence[Mapping[str, Any]] | None) -> str:
     return f"{_told(_call(last))}, number {last['sequence']} of group {last['title'] or last['group']} ({state})"
 
 
-def _groups(entered: Entered) -> dict[_Group, dict[int, list[Mapping[str, Any]]]]:
+def _groups(entered: EnteredCollectives) -> dict[_Group, dict[int, list[Mapping[str, Any]]]]:
     found: dict[_Group, dict[int, list[Mapping[str, Any]]]] = {}
     for rank, known in sorted(entered.items()):
         for each in known or ():

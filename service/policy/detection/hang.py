@@ -19,7 +19,7 @@ _SILENT = "does not answer"
 
 
 @dataclass(frozen=True)
-class Limit:
+class HangLimit:
     """How long no rank may move on: so many times what is usual, at least a floor."""
 
     factor: float
@@ -31,22 +31,22 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Rule:
+class HangPolicy:
     """What counts as a hang for one kind of job."""
 
     first_s: float
     """Bound for what there is no measure of yet."""
     after_s: float | None = None
     """Bound for everything else, taken literally; None: learned."""
-    idle: Limit = Limit(3.0, 8.0)
+    idle: HangLimit = HangLimit(3.0, 8.0)
     """For ranks that do nothing."""
-    busy: Limit | None = Limit(3.0, 8.0)
+    busy: HangLimit | None = HangLimit(3.0, 8.0)
     """For ranks that compute or write output without moving on; None: they are never held to hang."""
     first_may_work: bool = False
     """Before there is a measure, too, ranks that compute or write output are left alone."""
 
 
-def rule_for(kind: str, after_s: float | None, first_s: float | None) -> Rule:
+def hang_policy_for(kind: str, after_s: float | None, first_s: float | None) -> HangPolicy:
     """The rule for a workload of this kind; times that the spec gives are taken literally.
 
     The built-in trainer's steps are known. A training function may evaluate within a step without saying so: while it
@@ -57,11 +57,11 @@ def rule_for(kind: str, after_s: float | None, first_s: float | None) -> Rule:
     patience_s = _PATIENCE_S if first_s is None else first_s
     match kind:
         case "builtin":
-            return Rule(patience_s, after_s)
+            return HangPolicy(patience_s, after_s)
         case "function":
-            return Rule(patience_s, after_s, busy=Limit(10.0, 300.0))
+            return HangPolicy(patience_s, after_s, busy=HangLimit(10.0, 300.0))
         case _:
-            return Rule(patience_s, after_s, Limit(10.0, 300.0), None, first_may_work=not literal)
+            return HangPolicy(patience_s, after_s, HangLimit(10.0, 300.0), None, first_may_work=not literal)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Hang:
 
 
 def find_hang(
-    dwells: Mapping[int, RankActivity], ranks: Collection[int], rule: Rule, firsts: Mapping[str, float]
+    dwells: Mapping[int, RankActivity], ranks: Collection[int], rule: HangPolicy, firsts: Mapping[str, float]
 ) -> Hang | None:
     """Whether the ranks hang.
 
@@ -99,7 +99,7 @@ def find_hang(
     return Hang(standing[last].quiet_s, bounds[last], standing[last].phase)
 
 
-def _exceeded(dwell: RankActivity, rule: Rule, firsts: Mapping[str, float]) -> float | None:
+def _exceeded(dwell: RankActivity, rule: HangPolicy, firsts: Mapping[str, float]) -> float | None:
     """The bound that a rank has passed, or None."""
     is_patient = dwell.phase in _PATIENT
     if rule.after_s is not None and dwell.visits and not is_patient:
@@ -114,12 +114,12 @@ def _exceeded(dwell: RankActivity, rule: Rule, firsts: Mapping[str, float]) -> f
     return busy_s if busy_s is not None and dwell.quiet_s > busy_s else None
 
 
-def _first_bound_s(phase: str, rule: Rule, firsts: Mapping[str, float]) -> float:
+def _first_bound_s(phase: str, rule: HangPolicy, firsts: Mapping[str, float]) -> float:
     known_s = firsts.get(phase) if phase in _IN_STEP and not rule.first_may_work else None
     return rule.first_s if known_s is None else min(rule.first_s, max(_FIRST_FLOOR_S, _FIRST_FACTOR * known_s))
 
 
-def odd_ones_out(
+def find_outlier_ranks(
     dwells: Mapping[int, RankActivity],
     stacks: Mapping[int, str],
     done: Collection[int] = (),
@@ -152,7 +152,7 @@ def _in_collective(stack: str) -> bool:
     return any(part in frame for frame in frames[:4] for part in _WAITS_IN)
 
 
-def hang_summary(
+def describe_hang(
     hang: Hang, dwells: Mapping[int, RankActivity], odd: Collection[int], stacks: Mapping[int, str]
 ) -> str:
     """One sentence for people: how long, where, and who stands out."""

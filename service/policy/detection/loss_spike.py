@@ -4,12 +4,12 @@ all alike, before anything of the step is kept (workers/rank/loss_spikes.py)."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from regroup.service.policy.recovery.budget import Charge, level_of
+from regroup.service.policy.recovery.budget import Charge, budget_level
 
 BUDGET = "loss_spike"
 
 
-def rule_for_ranks(
+def loss_spike_config(
     do: str,
     known: Mapping[int, tuple[str, float]],
     charges: Sequence[Charge],
@@ -30,6 +30,6 @@ def rule_for_ranks(
         step: that the next generation starts from.
     """
     mine = [charge for charge in charges if charge.budget == BUDGET and now_s - charge.time_s <= window_s]
-    is_used_up = level_of([*mine, Charge(BUDGET, now_s, step)], refill_steps) > most
+    is_used_up = budget_level([*mine, Charge(BUDGET, now_s, step)], refill_steps) > most
     spikes = [(at, of, limit) for at, (of, limit) in sorted(known.items())]
     return {"do": "warn" if do == "rollback" and is_used_up else do, "known": spikes}

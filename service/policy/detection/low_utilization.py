@@ -9,7 +9,7 @@ WELL = 1.5
 
 
 @dataclass(frozen=True)
-class Rule:
+class LowUtilizationPolicy:
     """What counts as low, and what follows."""
 
     below: float
@@ -21,7 +21,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Look:
+class UtilizationSample:
     """A job that trains, at one moment."""
 
     at_s: float
@@ -35,7 +35,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Use:
+class Utilization:
     """What is made of a job's devices."""
 
     share: float
@@ -45,13 +45,15 @@ class Use:
     """It is to be suspended."""
 
 
-def recent(looks: Sequence[Look], rule: Rule) -> tuple[Look, ...]:
+def recent_samples(looks: Sequence[UtilizationSample], rule: LowUtilizationPolicy) -> tuple[UtilizationSample, ...]:
     """The newest looks, as many as it takes to measure: the first is the last of those that are old enough."""
     old = [number for number, look in enumerate(looks) if looks[-1].at_s - look.at_s >= rule.after_s]
     return tuple(looks[old[-1] if old else 0 :])
 
 
-def judged(looks: Sequence[Look], rule: Rule, low_since_s: float | None, usual_s: float | None) -> Use | None:
+def assess_utilization(
+    looks: Sequence[UtilizationSample], rule: LowUtilizationPolicy, low_since_s: float | None, usual_s: float | None
+) -> Utilization | None:
     """What the job makes of its devices; None while it is too early to say, or nothing can be measured.
 
     Args:
@@ -59,7 +61,7 @@ def judged(looks: Sequence[Look], rule: Rule, low_since_s: float | None, usual_s
         low_since_s: as it was found the last time.
         usual_s: the least time of a step that was seen at this size.
     """
-    looks = recent(looks, rule)
+    looks = recent_samples(looks, rule)
     if not looks or looks[-1].at_s - looks[0].at_s < rule.after_s:
         return None
     share = _share(looks, usual_s)
@@ -67,13 +69,13 @@ def judged(looks: Sequence[Look], rule: Rule, low_since_s: float | None, usual_s
         return None
     now_s = looks[-1].at_s
     if share >= rule.below * (1.0 if low_since_s is None else WELL):
-        return Use(share, None)
+        return Utilization(share, None)
     since_s = now_s if low_since_s is None else low_since_s
     patience_s = rule.suspend_after_s
-    return Use(share, since_s, patience_s is not None and now_s - since_s >= patience_s)
+    return Utilization(share, since_s, patience_s is not None and now_s - since_s >= patience_s)
 
 
-def _share(looks: Sequence[Look], usual_s: float | None) -> float | None:
+def _share(looks: Sequence[UtilizationSample], usual_s: float | None) -> float | None:
     """Of the time of `looks` the part that was spent in steps, by what these made of the devices. Where that is not
     known, a step at the pace that the job is known to have makes full use of them."""
     passed_s, steps = looks[-1].at_s - looks[0].at_s, looks[-1].step - looks[0].step

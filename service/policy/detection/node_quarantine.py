@@ -29,7 +29,7 @@ _SHOWN = 200
 """Characters of a fault's message in an explanation."""
 
 
-class Happening(StrEnum):
+class NodeEventKind(StrEnum):
     """What can happen to a node, as far as its health goes."""
 
     NODE_LOST = "node_lost"
@@ -58,21 +58,21 @@ class Happening(StrEnum):
     """An admin trusts it again."""
 
 
-WEIGHTS: Mapping[Happening, float] = {
-    Happening.NODE_LOST: 1.0,
-    Happening.AGENT_LOST: 1.0,
-    Happening.SILENT: 1.0,
-    Happening.UNKILLABLE: QUARANTINE_AT,
-    Happening.DEVICE: QUARANTINE_AT,
-    Happening.PREFLIGHT: QUARANTINE_AT,
-    Happening.LINK: 1.5,
-    Happening.OUT_OF_MEMORY: 0.5,
-    Happening.BLAMED: 0.5,
+WEIGHTS: Mapping[NodeEventKind, float] = {
+    NodeEventKind.NODE_LOST: 1.0,
+    NodeEventKind.AGENT_LOST: 1.0,
+    NodeEventKind.SILENT: 1.0,
+    NodeEventKind.UNKILLABLE: QUARANTINE_AT,
+    NodeEventKind.DEVICE: QUARANTINE_AT,
+    NodeEventKind.PREFLIGHT: QUARANTINE_AT,
+    NodeEventKind.LINK: 1.5,
+    NodeEventKind.OUT_OF_MEMORY: 0.5,
+    NodeEventKind.BLAMED: 0.5,
 }
 """What is a fault, and how much each counts: what proves that the node is at fault is enough by itself."""
 
-_ORDERS = frozenset({Happening.CORDONED, Happening.UNCORDONED})
-_ONCE_A_JOB = frozenset({Happening.OUT_OF_MEMORY, Happening.BLAMED})
+_ORDERS = frozenset({NodeEventKind.CORDONED, NodeEventKind.UNCORDONED})
+_ONCE_A_JOB = frozenset({NodeEventKind.OUT_OF_MEMORY, NodeEventKind.BLAMED})
 """May be the job's own doing: each job is heard once, so that no job can have a node quarantined by itself."""
 
 
@@ -82,7 +82,7 @@ class NodeEvent:
 
     node: str
     """What the node is called for good (`topology.Node.machine`)."""
-    kind: Happening
+    kind: NodeEventKind
     time_s: float
     """Unix seconds."""
     key: str
@@ -94,7 +94,7 @@ class NodeEvent:
 
 
 @dataclass(frozen=True)
-class Rule:
+class QuarantinePolicy:
     """How soon faults are forgotten."""
 
     half_life_s: float
@@ -103,7 +103,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Health:
+class NodeHealth:
     """A node as its history shows it at one moment."""
 
     score: float = 0.0
@@ -119,7 +119,7 @@ class Health:
     """What it ran when it fell silent may live until then; None if that is over."""
 
     @property
-    def why_closed(self) -> str:
+    def closed_reason(self) -> str:
         """Why nothing new is placed there, and until when; empty if it may be."""
         if self.cordon is not None:
             why = f": {self.cordon.message}" if self.cordon.message else ""
@@ -132,14 +132,14 @@ class Health:
         return f"quarantined until {_clock(self.quarantined_until_s)} ({_counted(self.faults)}{told})"
 
 
-def judge(events: Iterable[NodeEvent], now_s: float, rule: Rule) -> Health:
+def assess_node(events: Iterable[NodeEvent], now_s: float, rule: QuarantinePolicy) -> NodeHealth:
     """The health of the one node that all `events` are of, from first to last."""
     happened = sorted((event for event in events if event.time_s <= now_s), key=lambda event: event.time_s)
     orders = [event for event in happened if event.kind in _ORDERS]
-    trusted_s = max((event.time_s for event in orders if event.kind is Happening.UNCORDONED), default=-float("inf"))
+    trusted_s = max((event.time_s for event in orders if event.kind is NodeEventKind.UNCORDONED), default=-float("inf"))
     since_s = max(trusted_s, now_s - MEMORY_S)
     faults = _counting([event for event in happened if event.kind in WEIGHTS and event.time_s > since_s])
-    cordon = orders[-1] if orders and orders[-1].kind is Happening.CORDONED else None
+    cordon = orders[-1] if orders and orders[-1].kind is NodeEventKind.CORDONED else None
     score, at_s, until_s, quarantines = 0.0, now_s, -float("inf"), 0
     for time_s, weight in _episodes(faults):
         score = _decayed(score, time_s - max(at_s, until_s), rule) + weight
@@ -147,60 +147,64 @@ def judge(events: Iterable[NodeEvent], now_s: float, rule: Rule) -> Health:
         if score >= QUARANTINE_AT and rule.quarantine_s > 0:
             quarantines += time_s >= until_s  # a fault of ranks that still run there prolongs the one that is
             until_s = max(until_s, time_s + min(_LONGEST_S, rule.quarantine_s * 2 ** (quarantines - 1)))
-    return Health(
+    return NodeHealth(
         score=_decayed(score, now_s - max(at_s, until_s), rule),
         quarantined_until_s=until_s if now_s < until_s else None,
         quarantines=quarantines,
         faults=tuple(faults),
         cordon=cordon,
-        fenced_until_s=max((each.time_s + FENCE_S for each in unproven(happened, now_s, since_s)), default=None),
+        fenced_until_s=max(
+            (each.time_s + FENCE_S for each in find_unproven_silences(happened, now_s, since_s)), default=None
+        ),
     )
 
 
-def judge_all(events: Iterable[NodeEvent], now_s: float, rule: Rule) -> dict[str, Health]:
+def assess_nodes(events: Iterable[NodeEvent], now_s: float, rule: QuarantinePolicy) -> dict[str, NodeHealth]:
     """The health of every node that anything has happened to."""
     by_node: dict[str, list[NodeEvent]] = {}
     for event in events:
         by_node.setdefault(event.node, []).append(event)
-    return {node: judge(mine, now_s, rule) for node, mine in by_node.items()}
+    return {node: assess_node(mine, now_s, rule) for node, mine in by_node.items()}
 
 
-def unproven(events: Iterable[NodeEvent], now_s: float, since_s: float = -float("inf")) -> list[NodeEvent]:
+def find_unproven_silences(
+    events: Iterable[NodeEvent], now_s: float, since_s: float = -float("inf")
+) -> list[NodeEvent]:
     """When nodes fell silent to jobs that may still have ranks there."""
     found = list(events)
-    cleared = {event.key for event in found if event.kind is Happening.CLEARED}
-    silent = [event for event in found if event.kind is Happening.SILENT and event.time_s > since_s]
-    return [event for event in silent if now_s < event.time_s + FENCE_S and key_of_proof(event) not in cleared]
+    cleared = {event.key for event in found if event.kind is NodeEventKind.CLEARED}
+    silent = [event for event in found if event.kind is NodeEventKind.SILENT and event.time_s > since_s]
+    return [event for event in silent if now_s < event.time_s + FENCE_S and proof_key(event) not in cleared]
 
 
-def key_of_silence(node_id: str, reservation: str) -> str:
+def silence_key(node_id: str, reservation: str) -> str:
     """Of the event that a node of the cluster fell silent to a job, with what the job held there."""
     return f"silent:{node_id}:{reservation}"
 
 
-def fell_silent_as(silent: NodeEvent, node_id: str) -> bool:
+def is_silence_of(silent: NodeEvent, node_id: str) -> bool:
     """Whether it was this node of the cluster: a machine that comes back has another id, and nobody there can tell
     what the old one left running."""
-    return silent.key.startswith(key_of_silence(node_id, ""))
+    return silent.key.startswith(silence_key(node_id, ""))
 
 
-def key_of_proof(silent: NodeEvent) -> str:
+def proof_key(silent: NodeEvent) -> str:
     """Of the event that a node is clear of the job that it was silent to."""
     return f"cleared:{silent.key}"
 
 
-def fault_of(reason: str, evidence: Any) -> Happening | None:
+def node_event_kind_of(reason: str, evidence: Any) -> NodeEventKind | None:
     """What an incident that names a node says of it. Errors and exits of training code say nothing."""
     if reason == Reason.RANK_EXIT and isinstance(evidence, Mapping):
-        told = (Happening.DEVICE, "device"), (Happening.OUT_OF_MEMORY, "out_of_memory")
+        told = (NodeEventKind.DEVICE, "device"), (NodeEventKind.OUT_OF_MEMORY, "out_of_memory")
         return next((kind for kind, name in told if name in evidence), None)
     return _BY_REASON.get(reason)
 
 
-_BY_REASON: Mapping[str, Happening] = {
-    Reason.AGENT_LOST: Happening.AGENT_LOST,
-    Reason.NODE_LOST: Happening.NODE_LOST,
-    Reason.HANG: Happening.BLAMED,
+_BY_REASON: Mapping[str, NodeEventKind] = {
+    Reason.AGENT_LOST: NodeEventKind.AGENT_LOST,
+    Reason.NODE_LOST: NodeEventKind.NODE_LOST,
+    Reason.HANG: NodeEventKind.BLAMED,
 }
 
 
@@ -221,7 +225,7 @@ def _episodes(faults: Iterable[NodeEvent]) -> list[tuple[float, float]]:
     return found
 
 
-def _decayed(score: float, seconds: float, rule: Rule) -> float:
+def _decayed(score: float, seconds: float, rule: QuarantinePolicy) -> float:
     """After so many seconds of use: that nothing happens to a node that is not used does not speak for it."""
     return score * 0.5 ** (max(0.0, seconds) / rule.half_life_s)
 

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from regroup.service.domain.states import Reason
-from regroup.service.policy.detection.node_quarantine import Happening
+from regroup.service.policy.detection.node_quarantine import NodeEventKind
 from regroup.service.policy.recovery.classify import Cause
 
 LINK = "link"
 """A finding about another node as well: who of the two is at fault is to be judged."""
-MOST_PEERS = 32
+MAX_PEERS = 32
 """That one node is to reach where links are doubted: of a larger job not every pair is tried."""
 
 
@@ -27,17 +27,17 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Unfit:
+class UnfitNode:
     """A node that something speaks against."""
 
     node_id: str
-    fault: Happening
+    fault: NodeEventKind
     message: str
-    is_given_up: bool
+    is_excluded: bool
     """The job goes on without it; else another node is given up, and this one is only remembered."""
 
 
-def may_be_a_link(cause: Cause) -> bool:
+def may_be_link_failure(cause: Cause) -> bool:
     """Whether two nodes that no longer reach each other would look like this: ranks wait for each other, or have lost
     a connection and nobody died."""
     return cause.reason is Reason.HANG or (
@@ -45,7 +45,7 @@ def may_be_a_link(cause: Cause) -> bool:
     )
 
 
-def peers_of(node_ids: Sequence[str], most: int = 1) -> Mapping[str, tuple[str, ...]]:
+def assign_probe_peers(node_ids: Sequence[str], most: int = 1) -> Mapping[str, tuple[str, ...]]:
     """Node → whom it is to reach: the next `most` ones in a ring, so that each is reached by as many."""
     count = min(most, len(node_ids) - 1)
     if count < 1:
@@ -54,7 +54,7 @@ def peers_of(node_ids: Sequence[str], most: int = 1) -> Mapping[str, tuple[str, 
     return {node: tuple(twice[n + 1 : n + 1 + count]) for n, node in enumerate(node_ids)}
 
 
-def judge(findings: Sequence[Finding], peers: Mapping[str, Sequence[str]]) -> tuple[Unfit, ...]:
+def find_unfit_nodes(findings: Sequence[Finding], peers: Mapping[str, Sequence[str]]) -> tuple[UnfitNode, ...]:
     """Who is unfit, in the order of the findings. `peers`: whom each node was to reach.
 
     A broken link speaks against both its ends, and the one that has more of them is given up, else the far one; unless
@@ -64,7 +64,7 @@ def judge(findings: Sequence[Finding], peers: Mapping[str, Sequence[str]]) -> tu
     for finding in findings:
         if finding.what != LINK:
             own.setdefault(finding.node_id, []).append(finding.message)
-    found = {node: Unfit(node, Happening.PREFLIGHT, "; ".join(said), True) for node, said in own.items()}
+    found = {node: UnfitNode(node, NodeEventKind.PREFLIGHT, "; ".join(said), True) for node, said in own.items()}
     broken = {
         (finding.node_id, finding.peer): finding.message
         for finding in findings
@@ -73,7 +73,7 @@ def judge(findings: Sequence[Finding], peers: Mapping[str, Sequence[str]]) -> tu
     for ends, message in broken.items():
         cut_off = [end for end in ends if _is_cut_off(end, broken, peers)]
         if len(cut_off) == 1:
-            found.setdefault(cut_off[0], Unfit(cut_off[0], Happening.PREFLIGHT, message, True))
+            found.setdefault(cut_off[0], UnfitNode(cut_off[0], NodeEventKind.PREFLIGHT, message, True))
     left = {ends: message for ends, message in broken.items() if not found.keys() & set(ends)}
     while left:
         count = Counter(end for ends in left for end in ends)
@@ -81,10 +81,10 @@ def judge(findings: Sequence[Finding], peers: Mapping[str, Sequence[str]]) -> tu
         worst = max((far, near, *count), key=count.__getitem__)
         for ends in [ends for ends in left if worst in ends]:
             message = left.pop(ends)
-            if not (worst in found and found[worst].is_given_up):
-                found[worst] = Unfit(worst, Happening.LINK, message, True)
+            if not (worst in found and found[worst].is_excluded):
+                found[worst] = UnfitNode(worst, NodeEventKind.LINK, message, True)
             for end in ends:
-                found.setdefault(end, Unfit(end, Happening.LINK, message, False))
+                found.setdefault(end, UnfitNode(end, NodeEventKind.LINK, message, False))
     return tuple(found.values())
 
 

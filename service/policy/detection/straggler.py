@@ -59,7 +59,7 @@ def find_stragglers(
     return tuple(found)
 
 
-def lasting(
+def filter_lasting(
     found: Sequence[Straggler], named: Collection[int], crowded_s: Mapping[int, float], now_s: float
 ) -> tuple[tuple[Straggler, ...], dict[int, float]]:
     """Those of `found` that are worth a word, and since when each that is crowded is.

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-HOLD_S = 60.0
+MIN_RESIZE_INTERVAL_S = 60.0
 """A size is kept for at least so long: what nodes do within a minute is answered once."""
-SETTLED_S = 10.0
+CAPACITY_SETTLED_S = 10.0
 """Room counts once it has been there for so long."""
 _WORTH = 3.0
 """A change has to save so many times what it costs: rates are estimates."""
@@ -18,7 +18,7 @@ _EXPECTED_EFFICIENCY = 0.8
 
 
 @dataclass(frozen=True)
-class Running:
+class TrainingProgress:
     """A job as it trains."""
 
     degree: int
@@ -27,24 +27,24 @@ class Running:
     """Degree → steps a second, of those that were seen; there is one for `degree`."""
     steps_left: int | None
     """None: nobody knows."""
-    prices_s: Sequence[float]
+    resize_costs_s: Sequence[float]
     """Seconds that each change of this job has taken so far."""
-    held_s: float
+    since_resize_s: float
     """Since it has this size."""
-    settled_s: float
+    since_capacity_s: float
     """Since when there has been room for a larger one."""
 
 
-def grown(job: Running, ladder: Sequence[int], room: int) -> int | None:
+def choose_growth(job: TrainingProgress, ladder: Sequence[int], room: int) -> int | None:
     """The degree to grow to, or None. `ladder`: legal degrees; `room`: the largest of them that there are nodes for.
 
     The work left takes `steps_left / rate` seconds; a change is worth it if that falls by more than `_WORTH` times its
     price. Of the sizes that are, the one with which the job is over first; of equals the smaller.
     """
-    if job.held_s < HOLD_S or job.settled_s < SETTLED_S:
+    if job.since_resize_s < MIN_RESIZE_INTERVAL_S or job.since_capacity_s < CAPACITY_SETTLED_S:
         return None
     rate = job.rates[job.degree]
-    price_s = sorted(job.prices_s)[len(job.prices_s) // 2] if job.prices_s else _PRICE_S
+    price_s = sorted(job.resize_costs_s)[len(job.resize_costs_s) // 2] if job.resize_costs_s else _PRICE_S
     best: tuple[float, int] | None = None
     for degree in ladder:
         if not job.degree < degree <= room:
@@ -72,7 +72,7 @@ def expected_rate(rates: Mapping[int, float], now: int, degree: int) -> float:
     return rates[now] * (1 + _EXPECTED_EFFICIENCY * (degree / now - 1))
 
 
-def shrunk(ladder: Sequence[int], now: int, room: int) -> int | None:
+def choose_shrink(ladder: Sequence[int], now: int, room: int) -> int | None:
     """The degree to go on at where nodes were lost and there are no others: the largest that there is room for. None:
     the smallest of the job does not fit either."""
     return max((degree for degree in ladder if degree < now and degree <= room), default=None)

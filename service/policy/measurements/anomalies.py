@@ -5,7 +5,7 @@ from statistics import median
 from typing import Any
 
 from regroup.service.domain.topology import DOMAIN_LEVELS, Level
-from regroup.service.policy.measurements.outliers import slow
+from regroup.service.policy.measurements.outliers import find_slow
 from regroup.service.policy.measurements.results import Anomaly, MeasuredNode
 
 Pairs = Sequence[tuple[int, int, float, float]]
@@ -14,7 +14,7 @@ _GIGA, _TERA = 1e9, 1e12
 _WAYS = ("bandwidth", "latency")
 
 
-def wrong_nodes(found: Mapping[str, Any], nodes: Sequence[MeasuredNode]) -> list[Anomaly]:
+def find_wrong_nodes(found: Mapping[str, Any], nodes: Sequence[MeasuredNode]) -> list[Anomaly]:
     """Ranks that collectives brought something else than they must."""
     node_of = {rank: at for at, each in enumerate(found["nodes"]) for rank in each["ranks"]}
     wrong: dict[tuple[int, str], list[int]] = {}
@@ -27,31 +27,31 @@ def wrong_nodes(found: Mapping[str, Any], nodes: Sequence[MeasuredNode]) -> list
     ]
 
 
-def slow_nodes(nodes: Sequence[MeasuredNode], pairs: Pairs) -> list[Anomaly]:
+def find_slow_nodes(nodes: Sequence[MeasuredNode], pairs: Pairs) -> list[Anomaly]:
     """Whose devices compute or copy slowly, or whose best link is slow."""
     told: list[Anomaly] = []
     for dtype in sorted({dtype for node in nodes for dtype in node.flops}):
         flops = {at: node.flops[dtype] for at, node in enumerate(nodes) if dtype in node.flops}
         told += [
-            Anomaly("node", (nodes[at].name,), dtype, f"its slowest device multiplies {dtype} at {flops[at] / _TERA:.3g}"
-                f" TFLOP/s, {share:.0%} of the usual")
-            for at, share in slow(flops).items()
+            Anomaly("node", (nodes[at].name,), dtype, f"its slowest device multiplies {dtype} at "
+                f"{flops[at] / _TERA:.3g} TFLOP/s, {share:.0%} of the usual")
+            for at, share in find_slow(flops).items()
         ]  # fmt: skip
     copied = {at: node.memory_bytes_s for at, node in enumerate(nodes)}
     told += [
         Anomaly("node", (nodes[at].name,), "memory", f"its slowest device copies {copied[at] / _GIGA:.3g} GB/s,"
             f" {share:.0%} of the usual")
-        for at, share in slow(copied).items()
+        for at, share in find_slow(copied).items()
     ]  # fmt: skip
     for measure in _WAYS:
         told += [
             Anomaly("node", (nodes[at].name,), measure, f"{measure} of its best link is {share:.0%} of the usual")
-            for at, share in slow(_best(_relative(nodes, pairs, measure))).items()
+            for at, share in find_slow(_best(_relative(nodes, pairs, measure))).items()
         ]
     return told
 
 
-def slow_links(nodes: Sequence[MeasuredNode], pairs: Pairs) -> list[Anomaly]:
+def find_slow_links(nodes: Sequence[MeasuredNode], pairs: Pairs) -> list[Anomaly]:
     """Pairs that are slower than what the slower one of the two does with others."""
     told: list[Anomaly] = []
     for measure in _WAYS:
@@ -61,12 +61,12 @@ def slow_links(nodes: Sequence[MeasuredNode], pairs: Pairs) -> list[Anomaly]:
         told += [
             Anomaly("link", (nodes[a].name, nodes[b].name), measure,
                 f"{measure} of this link is {share:.0%} of what its nodes have with others")
-            for (a, b), share in slow(excused).items()
+            for (a, b), share in find_slow(excused).items()
         ]  # fmt: skip
     return told
 
 
-def leaves(one: Sequence[str], other: Sequence[str]) -> Level:
+def level_crossed(one: Sequence[str], other: Sequence[str]) -> Level:
     """The largest kind of domain that the way between two nodes leaves, from their domains."""
     for level, mine, theirs in zip(DOMAIN_LEVELS, one, other, strict=True):
         if mine != theirs:
@@ -78,7 +78,7 @@ def leaves(one: Sequence[str], other: Sequence[str]) -> Level:
 def _relative(nodes: Sequence[MeasuredNode], pairs: Pairs, measure: str) -> dict[tuple[int, int], float]:
     """Speed of each pair over the median of the pairs whose ways leave the same level. Of latency, its inverse."""
     speeds = {(a, b): bytes_s if measure == "bandwidth" else 1 / latency_s for a, b, bytes_s, latency_s in pairs}
-    level = {(a, b): leaves(nodes[a].domains, nodes[b].domains) for a, b in speeds}
+    level = {(a, b): level_crossed(nodes[a].domains, nodes[b].domains) for a, b in speeds}
     usual = {
         each: median(speed for pair, speed in speeds.items() if level[pair] is each) for each in set(level.values())
     }

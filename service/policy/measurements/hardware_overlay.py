@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from regroup.service.domain.hardware import LINKS, Device, Link, find_device
 from regroup.service.domain.topology import Level
-from regroup.service.policy.measurements.results import Measured, MeasuredCollective, MeasuredLevel
+from regroup.service.policy.measurements.results import MeasuredCollective, MeasuredLevel, ProbeResult
 from regroup.service.policy.placement.link_speeds import Links, LinkSpeed
 
 _TERA = 1e12
@@ -15,7 +15,7 @@ _HALVES = {"all_gather": 1.0, "reduce_scatter": 1.0, "all_reduce": 2.0}
 
 
 @dataclass(frozen=True)
-class Figure:
+class MeasuredValue:
     """One number that was measured, and what it stands in for."""
 
     name: str
@@ -42,31 +42,31 @@ class Hardware:
     device: Device
     link: Link
     """Inside of a node."""
-    domain: int
+    devices_per_node: int
     """Devices of a node."""
     network_bytes_s: float
     """One way out of one device's share of its node's ports."""
-    figures: tuple[Figure, ...] = ()
+    measured_values: tuple[MeasuredValue, ...] = ()
     """What of it was measured."""
-    probe: Measured | None = None
+    probe: ProbeResult | None = None
     """By which probe."""
 
 
-def hardware(device: Device, probes: Iterable[Measured]) -> Hardware:
+def measured_hardware(device: Device, probes: Iterable[ProbeResult]) -> Hardware:
     """The device's row, with what the newest probe of such devices has measured in its place."""
     plain = Hardware(device, LINKS[device.link], device.domain, device.network_bytes_s)
-    found = next((probe for probe in probes if is_of(probe, device)), None)
+    found = next((probe for probe in probes if is_probe_of(probe, device)), None)
     return plain if found is None else _measured(plain, found)
 
 
-def is_of(probe: Measured, device: Device) -> bool:
+def is_probe_of(probe: ProbeResult, device: Device) -> bool:
     """Whether it was such devices, and no others, that were measured."""
     if probe.kind == "cpu":
         return device.name == "cpu"
     return all(find_device(name) is device for name in probe.device.split(", "))
 
 
-def links(table: Links, probe: Measured | None) -> Links:
+def measured_links(table: Links, probe: ProbeResult | None) -> Links:
     """Speeds by level; of levels beyond those that were measured the table's, but none faster than what is inside."""
     if probe is None:
         return table
@@ -81,7 +81,7 @@ def links(table: Links, probe: Measured | None) -> Links:
     return {level: merged[level] for level in table}
 
 
-def _measured(plain: Hardware, probe: Measured) -> Hardware:
+def _measured(plain: Hardware, probe: ProbeResult) -> Hardware:
     device, link, network = _device(plain.device, probe), _link(plain.link, probe), _out_of_nodes(probe)
     found = Hardware(
         device,
@@ -91,18 +91,18 @@ def _measured(plain: Hardware, probe: Measured) -> Hardware:
     )
     before, after = _told(plain), _told(found)
     figures = [
-        Figure(name, value, before.get(name, 0.0), probe.time_s, probe.job_id)
+        MeasuredValue(name, value, before.get(name, 0.0), probe.time_s, probe.job_id)
         for name, value in after.items()
         if value != before.get(name)
     ]
-    return replace(found, figures=tuple(figures), probe=probe)
+    return replace(found, measured_values=tuple(figures), probe=probe)
 
 
-def _device(device: Device, probe: Measured) -> Device:
+def _device(device: Device, probe: ProbeResult) -> Device:
     """Its products at their best. What a GPU copies is less than its sheet says, and it is the sheet that the planner's
     constants were fitted to: of memory only a generic row takes the measured value."""
     best: dict[str, float] = {}
-    for each in probe.products:
+    for each in probe.matmuls:
         best[each.dtype] = max(each.flops, best.get(each.dtype, 0.0))
     flops = {dtype: value / device.ceiling / _TERA for dtype, value in best.items()}
     memory = min(node.memory_bytes_s for node in probe.nodes) if probe.kind == "cpu" else device.memory_bytes_s
@@ -110,17 +110,17 @@ def _device(device: Device, probe: Measured) -> Device:
     return replace(device, peak_tflops={**device.peak_tflops, **flops}, memory_bytes_s=memory, reserved_bytes=reserved)
 
 
-def _link(link: Link, probe: Measured) -> Link:
+def _link(link: Link, probe: ProbeResult) -> Link:
     """Latency and bandwidth of a ring by which the measured collectives inside of nodes take the time they took."""
     scope = "node" if len(probe.nodes) > 1 else "all"
     found = [each for each in probe.collectives if each.scope == scope and each.name in _HALVES]
     if not found:
         return link
-    latency_s, bandwidth = ring_of(found)
+    latency_s, bandwidth = fit_ring(found)
     return Link(bandwidth, latency_s, 0.0, f"measured by {probe.job_id}")
 
 
-def ring_of(collectives: Sequence[MeasuredCollective]) -> tuple[float, float]:
+def fit_ring(collectives: Sequence[MeasuredCollective]) -> tuple[float, float]:
     """Seconds of a hop, and bytes a second, of the ring that fits best: least squares of relative errors."""
     rows = [
         (
@@ -138,7 +138,7 @@ def ring_of(collectives: Sequence[MeasuredCollective]) -> tuple[float, float]:
     return hop_s, 1 / byte_s
 
 
-def _out_of_nodes(probe: Measured) -> MeasuredLevel | None:
+def _out_of_nodes(probe: ProbeResult) -> MeasuredLevel | None:
     return next((each for each in probe.levels if each.level is not Level.DEVICE), None)
 
 
@@ -151,5 +151,5 @@ def _told(hardware: Hardware) -> dict[str, float]:
         "link bytes/s": link.bandwidth_bytes_s,
         "link latency s": link.latency_s,
         "network bytes/s": hardware.network_bytes_s,
-        "devices of a node": float(hardware.domain),
+        "devices of a node": float(hardware.devices_per_node),
     }

@@ -15,7 +15,7 @@ _NORMAL = 0.6745
 Key = TypeVar("Key")
 
 
-def slow(speeds: Mapping[Key, float]) -> dict[Key, float]:
+def find_slow(speeds: Mapping[Key, float]) -> dict[Key, float]:
     """Those that are outliers below, with their share of the median; the slowest first.
 
     Deviations are taken from the median, in median absolute deviations: up to half of the values may be odd without

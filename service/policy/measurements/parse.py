@@ -9,28 +9,34 @@ from statistics import median
 from typing import Any
 
 from regroup.service.domain.topology import DOMAIN_LEVELS, Level
-from regroup.service.policy.measurements.anomalies import Pairs, leaves, slow_links, slow_nodes, wrong_nodes
+from regroup.service.policy.measurements.anomalies import (
+    Pairs,
+    find_slow_links,
+    find_slow_nodes,
+    find_wrong_nodes,
+    level_crossed,
+)
 from regroup.service.policy.measurements.results import (
-    Measured,
     MeasuredBlock,
     MeasuredCollective,
     MeasuredLevel,
     MeasuredLoad,
+    MeasuredMatmul,
     MeasuredNode,
-    MeasuredProduct,
     MeasuredStep,
+    ProbeResult,
     Shape,
 )
-from regroup.service.policy.topology.device_islands import fabric, islands
+from regroup.service.policy.topology.device_islands import fabric_name, find_islands
 
 
-def read(
+def parse_probe_result(
     found: Mapping[str, Any],
     nodes: Sequence[tuple[str, tuple[str, ...]]],
     *,
     job_id: str,
     time_s: float,
-) -> Measured:
+) -> ProbeResult:
     """The result of a probe (`workers/probe/run.py`).
 
     Args:
@@ -46,14 +52,14 @@ def read(
             nodes[at][1],
             dict(each["flops"]),
             float(each["memory_bytes_s"]),
-            islands(each["inside"]),
-            fabric(each["inside"]),
+            find_islands(each["inside"]),
+            fabric_name(each["inside"]),
         )
         for at, each in enumerate(found["nodes"])
     )
     pairs = [(int(a), int(b), float(bytes_s), float(latency_s)) for a, b, bytes_s, latency_s in found["pairs"]]
     levels = _levels(by_node, pairs, found["rings"])
-    return Measured(
+    return ProbeResult(
         job_id,
         time_s,
         str(found["kind"]),
@@ -65,8 +71,8 @@ def read(
             MeasuredCollective(str(name), str(scope), int(ranks), int(size), float(seconds))
             for name, scope, ranks, size, seconds, _ in found["collectives"]
         ),
-        tuple(MeasuredProduct(str(dtype), int(side), float(flops)) for dtype, side, flops in found["products"]),
-        (*wrong_nodes(found, by_node), *slow_nodes(by_node, pairs), *slow_links(by_node, pairs)),
+        tuple(MeasuredMatmul(str(dtype), int(side), float(flops)) for dtype, side, flops in found["products"]),
+        (*find_wrong_nodes(found, by_node), *find_slow_nodes(by_node, pairs), *find_slow_links(by_node, pairs)),
         tuple(
             MeasuredBlock(int(batch), int(sequence), int(dim), int(heads), int(ffn), float(seconds))
             for batch, sequence, dim, heads, ffn, seconds in found["blocks"]
@@ -91,7 +97,7 @@ def _levels(nodes: Sequence[MeasuredNode], pairs: Pairs, rings: Mapping[str, Any
         bytes_s, latency_s = float(inside[1]), float(inside[2])
         found.append(MeasuredLevel(Level.DEVICE, bytes_s, latency_s, bytes_s, 0))
     for level in reversed([*DOMAIN_LEVELS, Level.NODE]):
-        of_it = [pair for pair in pairs if leaves(nodes[pair[0]].domains, nodes[pair[1]].domains) is level]
+        of_it = [pair for pair in pairs if level_crossed(nodes[pair[0]].domains, nodes[pair[1]].domains) is level]
         if of_it:
             speeds = [pair[2] for pair in of_it]
             found.append(

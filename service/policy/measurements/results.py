@@ -55,7 +55,7 @@ class MeasuredCollective:
 
 
 @dataclass(frozen=True)
-class MeasuredProduct:
+class MeasuredMatmul:
     """Products of square matrices, by the median device."""
 
     dtype: str
@@ -122,7 +122,7 @@ class Anomaly:
 
 
 @dataclass(frozen=True)
-class Measured:
+class ProbeResult:
     """One probe's result."""
 
     job_id: str
@@ -137,8 +137,8 @@ class Measured:
     levels: tuple[MeasuredLevel, ...]
     """The innermost first; only those that were measured."""
     collectives: tuple[MeasuredCollective, ...]
-    products: tuple[MeasuredProduct, ...]
-    odd: tuple[Anomaly, ...]
+    matmuls: tuple[MeasuredMatmul, ...]
+    anomalies: tuple[Anomaly, ...]
     blocks: tuple[MeasuredBlock, ...] = ()
     """Of CPUs, like all that follow."""
     steps: tuple[MeasuredStep, ...] = ()
@@ -150,6 +150,6 @@ class Measured:
     """By how they were spread; none of earlier probes."""
 
 
-def fabrics_of(probes: Sequence[Measured]) -> dict[str, str]:
+def fabrics_of(probes: Sequence[ProbeResult]) -> dict[str, str]:
     """What a node is called for good → the NVLink fabric that a probe has found it in."""
     return {node.name: node.fabric for probe in probes for node in probe.nodes if node.fabric}

@@ -8,7 +8,7 @@ from regroup.service.policy.placement.communication_cost import Axis
 from regroup.service.policy.placement.demand import Demand
 from regroup.service.policy.placement.node_index import NodeIndex
 
-Seats = tuple[tuple[int, int], ...]
+CandidateSlots = tuple[tuple[int, int], ...]
 """(Index of the node, its ranks), in the order of positions."""
 
 
@@ -16,31 +16,31 @@ Seats = tuple[tuple[int, int], ...]
 class Candidate:
     """One way to place the job."""
 
-    seats: Seats
+    slots: CandidateSlots
     axes: tuple[Axis, ...]
     """In the order in which positions are numbered, the innermost first."""
     communication_s: float
-    broken: int
+    fragmented_devices: int
     cost: tuple[int, int, float]
     """Domains of the preferred level; nodes beyond one that are broken up; communication with what is left over."""
 
 
-class Judge(Protocol):
+class PlacementJudge(Protocol):
     """What a change of a way is judged by."""
 
     demand: Demand
-    site: NodeIndex
-    caps: Sequence[int]
+    index: NodeIndex
+    capacities: Sequence[int]
     """Ranks that each node may be given."""
 
-    def way(self, seats: Seats, *, every_order: bool = False) -> Candidate:
+    def evaluate(self, seats: CandidateSlots, *, every_order: bool = False) -> Candidate:
         """What these seats come to; in the order of the layout's axes, or the least costly one."""
         ...
 
-    def is_spread(self, seats: Seats) -> bool:
+    def is_spread(self, seats: CandidateSlots) -> bool:
         """No domain has more of the nodes than mirrors can do with."""
         ...
 
-    def scope(self, at: int) -> tuple[int, int]:
+    def node_range(self, at: int) -> tuple[int, int]:
         """The nodes that a job with a rank on this one may be on, as a range."""
         ...

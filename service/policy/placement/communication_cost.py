@@ -46,7 +46,7 @@ class AxisCost:
 
 
 @dataclass(frozen=True)
-class Ground:
+class RankMap:
     """Seats of one placement in the order of their positions: what the prediction needs of them."""
 
     counts: tuple[int, ...]
@@ -55,12 +55,12 @@ class Ground:
     """Of each: numbers of its domains, of `DOMAIN_LEVELS`."""
 
 
-def seconds(axes: Sequence[Axis], ground: Ground, links: Links) -> float:
+def communication_seconds(axes: Sequence[Axis], ground: RankMap, links: Links) -> float:
     """Predicted seconds of a step's communication. `axes`: the innermost first, as positions are numbered."""
-    return sum(cost.seconds for cost in costs(axes, ground, links))
+    return sum(cost.seconds for cost in axis_costs(axes, ground, links))
 
 
-def costs(axes: Sequence[Axis], ground: Ground, links: Links) -> list[AxisCost]:
+def axis_costs(axes: Sequence[Axis], ground: RankMap, links: Links) -> list[AxisCost]:
     """Predicted cost of each axis with more than one rank, in their order."""
     starts = [0, *accumulate(ground.counts)]
     shares = _shares(ground)
@@ -111,7 +111,7 @@ def _deal(hops: dict[tuple[int, int], int], seat: int, low: int, high: int, star
         low, to = until, to + 1
 
 
-def _shares(ground: Ground) -> list[dict[int, int]]:
+def _shares(ground: RankMap) -> list[dict[int, int]]:
     """Of each of `_UPWARD`: domain → ranks of the job in it."""
     shares: list[dict[int, int]] = []
     for level in range(len(DOMAIN_LEVELS) - 1, -1, -1):
@@ -123,7 +123,7 @@ def _shares(ground: Ground) -> list[dict[int, int]]:
 
 
 def _cost(
-    axis: Axis, hops: dict[tuple[int, int], int], ground: Ground, shares: list[dict[int, int]], links: Links
+    axis: Axis, hops: dict[tuple[int, int], int], ground: RankMap, shares: list[dict[int, int]], links: Links
 ) -> AxisCost:
     out, into = dict[int, int](), dict[int, int]()
     for (a, b), count in hops.items():

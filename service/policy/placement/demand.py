@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from regroup.service.domain.topology import ANY, Kind, Level, Node
+from regroup.service.domain.topology import ANY_KIND, Level, Node, NodeKind
 from regroup.service.policy.placement.communication_cost import Axis, AxisCost
 
 
@@ -30,7 +30,7 @@ class Demand:
     """As few domains of this level as can be, whatever else that costs."""
     spread: Level | None = None
     """No domain of this level has more than half of the nodes: mirrors are elsewhere then."""
-    kind: Kind = ANY
+    kind: NodeKind = ANY_KIND
     """What nodes have to be."""
     axes: tuple[Axis, ...] = ()
     """How its ranks talk, the innermost first; their degrees multiply to `ranks`. None: in one ring, and segments in
@@ -47,7 +47,7 @@ class Demand:
         inside = f", all in one {self.required}" if self.required else ""
         apart = f", at most half of its nodes in one {self.spread}" if self.spread else ""
         ranks = f"{self.ranks} rank{'s' if self.ranks > 1 else ''}"
-        where = f", on nodes with {self.kind}" if self.kind != ANY else ""
+        where = f", on nodes with {self.kind}" if self.kind != ANY_KIND else ""
         return f"{ranks} of {' and '.join(parts)} each{whole}{inside}{apart}{where}"
 
 
@@ -57,12 +57,12 @@ class RankSlot:
 
     node: Node
     ranks: int
-    numbers: tuple[int, ...] = ()
+    rank_numbers: tuple[int, ...] = ()
     """Which ranks; none: those that follow the ranks of the seat before."""
 
 
 @dataclass(frozen=True)
-class Rejected:
+class RejectedPlacement:
     """Another way to place the job, and what spoke against it."""
 
     what: str
@@ -70,7 +70,7 @@ class Rejected:
 
 
 @dataclass(frozen=True)
-class Choice:
+class PlacementChoice:
     """Why these nodes."""
 
     inside: str
@@ -81,20 +81,20 @@ class Choice:
     """The innermost first, as ranks follow each other on the ground."""
     broken: int = 0
     """Devices more than before that are free on nodes which others use, too; fewer if below 0."""
-    rejected: tuple[Rejected, ...] = ()
+    rejected: tuple[RejectedPlacement, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the store and the wire."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Choice":
+    def from_json(cls, data: Mapping[str, Any]) -> "PlacementChoice":
         """Read back what `to_json` wrote."""
         axes = tuple(
             AxisCost(axis["name"], axis["degree"], axis["wire_bytes"], Level(axis["leaves"]), axis["seconds"])
             for axis in data["axes"]
         )
-        rejected = tuple(Rejected(**each) for each in data["rejected"])
+        rejected = tuple(RejectedPlacement(**each) for each in data["rejected"])
         return cls(data["inside"], data["communication_s"], axes, data["broken"], rejected)
 
 
@@ -102,8 +102,8 @@ class Choice:
 class Placement:
     """Every rank has a device. Ranks are numbered through the seats in order, unless seats say otherwise."""
 
-    seats: tuple[RankSlot, ...]
-    choice: Choice | None = None
+    slots: tuple[RankSlot, ...]
+    choice: PlacementChoice | None = None
     """None where there was none: single nodes were replaced."""
 
 
@@ -114,9 +114,9 @@ class Shortage(StrEnum):
     """No node of the cluster takes ranks."""
     TOO_LARGE = "too_large"
     """It would not fit even if nothing else ran. It waits for nodes to join and blocks nobody."""
-    BUSY = "busy"
+    RESOURCES = "resources"
     """It fits once others have ended."""
-    BEHIND = "behind"
+    PRIORITY = "priority"
     """A job that came earlier has the next turn."""
     NODES_CLOSED = "nodes_closed"
     """It would fit if no node were cordoned or quarantined. It waits for them to open and blocks nobody."""
@@ -128,7 +128,7 @@ class NodeCapacity:
 
     name: str
     free_ranks: int
-    all_ranks: int
+    total_ranks: int
     limit: str
     """What there is too little of, e.g. `CPU: 1 of 4 free`."""
 

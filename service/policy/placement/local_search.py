@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from regroup.service.domain.topology import DOMAIN_LEVELS, Level
-from regroup.service.policy.placement.candidate import Candidate, Judge, Seats
+from regroup.service.policy.placement.candidate import Candidate, CandidateSlots, PlacementJudge
 
 _WORK = 1200
 """Changes tried, times the seats of the job."""
@@ -12,15 +12,15 @@ _POOL, _NEAR = 24, 10
 _ENOUGH = 1e-6
 
 
-def improve(judge: Judge, way: Candidate, starts: int = 1) -> Candidate:
+def improve(judge: PlacementJudge, way: Candidate, starts: int = 1) -> Candidate:
     """The best way that changes lead to, each of them the first that costs less. `starts`: the work is shared by."""
-    tries = _WORK // len(way.seats) // starts
-    pool = _pool(judge, way.seats)
+    tries = _WORK // len(way.slots) // starts
+    pool = _pool(judge, way.slots)
     while tries > 0:
         better = None
-        for seats in _changes(judge, way.seats, pool):
+        for seats in _changes(judge, way.slots, pool):
             tries -= 1
-            found = judge.way(seats, every_order=True)
+            found = judge.evaluate(seats, every_order=True)
             if found.cost < (*way.cost[:2], way.cost[2] * (1 - _ENOUGH)):
                 better = found
                 break
@@ -32,18 +32,20 @@ def improve(judge: Judge, way: Candidate, starts: int = 1) -> Candidate:
     return way
 
 
-def _pool(judge: Judge, seats: Seats) -> list[int]:
+def _pool(judge: PlacementJudge, seats: CandidateSlots) -> list[int]:
     """The job's nodes, and those with room nearest to its first one, of the last domain the fullest."""
-    site, caps = judge.site, judge.caps
-    low, high = judge.scope(seats[0][0])
+    site, caps = judge.index, judge.capacities
+    low, high = judge.node_range(seats[0][0])
     first, own = seats[0][0], {at for at, _ in seats}
     most = _POOL + len(own)
-    free, everything = site.free(judge.demand), site.all(judge.demand)
+    free, everything = site.free_ranks(judge.demand), site.total_ranks(judge.demand)
     least = min(count for _, count in seats)
     pool = sorted(own)
     for level in range(len(DOMAIN_LEVELS) - 1, -2, -1):
-        number = site.numbers[level][first] if level >= 0 else 0
-        start, end = (site.starts[level][number], site.starts[level][number + 1]) if level >= 0 else (low, high)
+        number = site.domain_numbers[level][first] if level >= 0 else 0
+        start, end = (
+            (site.domain_starts[level][number], site.domain_starts[level][number + 1]) if level >= 0 else (low, high)
+        )
         near = [at for at in range(max(start, low), min(end, high)) if caps[at] and at not in own]
         own.update(near)
         # Nodes in use that hold the smallest seat come first: to fill one up is the best that can be.
@@ -53,9 +55,9 @@ def _pool(judge: Judge, seats: Seats) -> list[int]:
     return pool
 
 
-def _changes(judge: Judge, seats: Seats, pool: list[int]) -> Iterator[Seats]:
+def _changes(judge: PlacementJudge, seats: CandidateSlots, pool: list[int]) -> Iterator[CandidateSlots]:
     """Ranks moved to another node of the job or a new one, a node for another, two seats exchanged."""
-    caps, demand = judge.caps, judge.demand
+    caps, demand = judge.capacities, judge.demand
     grain = demand.segment
     if demand.segment_within is not Level.NODE and grain > 1:
         return  # segments lie across nodes: a change would tear one
@@ -77,7 +79,7 @@ def _changes(judge: Judge, seats: Seats, pool: list[int]) -> Iterator[Seats]:
             yield tuple(changed)
 
 
-def _moved(seats: Seats, room: Sequence[int], pool: list[int], grain: int) -> Iterator[Seats]:
+def _moved(seats: CandidateSlots, room: Sequence[int], pool: list[int], grain: int) -> Iterator[CandidateSlots]:
     for giver, (node, count) in enumerate(seats):
         amounts = dict.fromkeys((grain, count))
         for amount in amounts:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, groupby, pairwise
 
-from regroup.service.domain.topology import ANY, DOMAIN_LEVELS, Kind, Level, Node, domain_of
+from regroup.service.domain.topology import ANY_KIND, DOMAIN_LEVELS, Level, Node, NodeKind, domains_of
 from regroup.service.policy.placement.demand import Demand, Placement
 
-_Shape = tuple[str, int, int, Kind]
+_Shape = tuple[str, int, int, NodeKind]
 """Kind of device, cores and bytes of a rank, and what its node has to be: demands of one shape see the same room."""
 
 
@@ -21,18 +21,20 @@ class NodeIndex:
     def __init__(self, nodes: Iterable[Node]) -> None:
         taking = [node for node in nodes if node.alive and not node.is_control and not node.is_draining]
         self.closed: tuple[Node, ...] = tuple(
-            sorted((node for node in taking if node.closed), key=lambda node: (node.name, node.id))
+            sorted((node for node in taking if node.closed_reason), key=lambda node: (node.name, node.id))
         )
         """Nodes that would take ranks if they were open."""
-        keyed = sorted([(domain_of(node), node.name, node.id, at) for at, node in enumerate(taking) if not node.closed])
+        keyed = sorted(
+            [(domains_of(node), node.name, node.id, at) for at, node in enumerate(taking) if not node.closed_reason]
+        )
         self.paths: Sequence[tuple[str, ...]] = [key[0] for key in keyed]
         self.nodes: Sequence[Node] = [taking[key[3]] for key in keyed]
         """Open nodes, those of a domain together."""
-        self.numbers: Sequence[Sequence[int]]
+        self.domain_numbers: Sequence[Sequence[int]]
         """Of each of `DOMAIN_LEVELS`: node → number of its domain."""
-        self.starts: Sequence[Sequence[int]]
+        self.domain_starts: Sequence[Sequence[int]]
         """Of each of `DOMAIN_LEVELS`: where each domain begins, and one past the last node."""
-        self.numbers, self.starts = _domains(self.paths)
+        self.domain_numbers, self.domain_starts = _domains(self.paths)
         paths = set(self.paths)
         self._named = [any(path[level] for path in paths) for level in range(len(DOMAIN_LEVELS))]
         self._cpus = [node.free_cpus for node in self.nodes]
@@ -45,14 +47,14 @@ class NodeIndex:
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
 
-    def free(self, demand: Demand) -> Sequence[int]:
+    def free_ranks(self, demand: Demand) -> Sequence[int]:
         """Ranks that fit on each node now, whole segments or not."""
         shape = _shape(demand)
         if shape not in self._free:
             self._free[shape] = self._suiting(demand, _fitting(demand, self._cpus, self._gpus, self._memory))
         return self._free[shape]
 
-    def all(self, demand: Demand) -> Sequence[int]:
+    def total_ranks(self, demand: Demand) -> Sequence[int]:
         """Ranks that fit on each node when nothing else runs."""
         shape = _shape(demand)
         if shape not in self._all:
@@ -61,24 +63,24 @@ class NodeIndex:
             self._all[shape] = self._suiting(demand, _fitting(demand, *columns))
         return self._all[shape]
 
-    def sums(self, demand: Demand, level: int) -> Sequence[int]:
+    def domain_sums(self, demand: Demand, level: int) -> Sequence[int]:
         """Ranks that fit in each domain of `DOMAIN_LEVELS[level]` now, in whole segments; of level -1: in all."""
         key = (_shape(demand), demand.segment, demand.segment_within, level)
         if key not in self._sums:
-            self._sums[key] = totals(demand, self.free(demand), self.starts, level)
+            self._sums[key] = totals(demand, self.free_ranks(demand), self.domain_starts, level)
         return self._sums[key]
 
-    def knows(self, level: Level | None) -> bool:
+    def has_level(self, level: Level | None) -> bool:
         """Whether it can be said which nodes are of one domain of this level."""
         if level not in DOMAIN_LEVELS or level is Level.GPU_DOMAIN:
             return True  # a node is one
         return self._named[DOMAIN_LEVELS.index(level)]
 
-    def take(self, demand: Demand, placement: Placement) -> None:
+    def allocate(self, demand: Demand, placement: Placement) -> None:
         """Hold what the placement needs."""
         self._change(demand, placement, -1)
 
-    def give(self, demand: Demand, placement: Placement) -> None:
+    def release(self, demand: Demand, placement: Placement) -> None:
         """Give back what was taken."""
         self._change(demand, placement, 1)
 
@@ -86,11 +88,11 @@ class NodeIndex:
         """The first nodes by name."""
         return self._by_name[:most]
 
-    def left(self, at: int) -> tuple[float, float, float]:
+    def free_resources(self, at: int) -> tuple[float, float, float]:
         """Free cores, devices and bytes of a node."""
         return self._cpus[at], self._gpus[at], self._memory[at]
 
-    def name(self, level: Level, at: int) -> str:
+    def domain_name(self, level: Level, at: int) -> str:
         """The domain of a level that a node is in, for people."""
         if level is Level.NODE:
             return f"node {self.nodes[at].name}"
@@ -106,24 +108,24 @@ class NodeIndex:
         return sorted(range(len(self.nodes)), key=lambda at: (self.nodes[at].name, self.nodes[at].id))
 
     @cached_property
-    def _kinds(self) -> list[Kind]:
+    def _kinds(self) -> list[NodeKind]:
         return [node.kind for node in self.nodes]
 
     def _suiting(self, demand: Demand, fitting: list[int]) -> list[int]:
         """Nothing fits on nodes of another kind."""
-        if demand.kind == ANY:
+        if demand.kind == ANY_KIND:
             return fitting
-        return [ranks if kind.has(demand.kind) else 0 for ranks, kind in zip(fitting, self._kinds, strict=True)]
+        return [ranks if kind.satisfies(demand.kind) else 0 for ranks, kind in zip(fitting, self._kinds, strict=True)]
 
     def _change(self, demand: Demand, placement: Placement, sign: int) -> None:
-        for seat in placement.seats:
+        for seat in placement.slots:
             if (at := self._index.get(seat.node.id)) is None:
                 continue  # it left, or was closed
             self._cpus[at] += sign * seat.ranks * demand.cpus
             self._gpus[at] += sign * seat.ranks if demand.device == "cuda" else 0
             self._memory[at] += sign * seat.ranks * demand.memory_bytes
             for (device, cpus, memory, kind), column in self._free.items():
-                if not self._kinds[at].has(kind):
+                if not self._kinds[at].satisfies(kind):
                     continue
                 one = Demand(1, 1, device, cpus, memory)
                 column[at] = _fitting(one, [self._cpus[at]], [self._gpus[at]], [self._memory[at]])[0]

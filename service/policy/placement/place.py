@@ -4,14 +4,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from regroup.service.domain.topology import DOMAIN_LEVELS, Level, Node
-from regroup.service.policy.placement.communication_cost import Ground, costs
+from regroup.service.policy.placement.communication_cost import RankMap, axis_costs
 from regroup.service.policy.placement.demand import (
-    Choice,
     Demand,
     NodeCapacity,
     Placement,
+    PlacementChoice,
     RankSlot,
-    Rejected,
+    RejectedPlacement,
     Shortage,
     Unplaceable,
 )
@@ -22,19 +22,19 @@ from regroup.service.policy.placement.search import Candidate, Search
 from regroup.service.policy.placement.unschedulable import closed_ones, node_room, table, unplaceable
 
 __all__ = [
-    "Choice",
     "Demand",
     "NodeCapacity",
     "NodeIndex",
     "Placement",
+    "PlacementChoice",
     "RankSlot",
-    "Rejected",
+    "RejectedPlacement",
     "Shortage",
     "Unplaceable",
-    "fits_empty",
-    "occupy",
+    "fits_empty_cluster",
     "place",
-    "place_instead",
+    "place_replacements",
+    "with_placement",
 ]  # fmt: skip
 
 _TOLD = 4
@@ -53,13 +53,13 @@ def place(demand: Demand, nodes: Iterable[Node], links: Links | None = None) -> 
     if _largest(demand, site) < demand.ranks:
         return unplaceable(demand, site)
     search = Search(demand, site, links)
-    best, others = search.best()
+    best, others = search.find_best()
     if best is None:
         return unplaceable(demand, site)
     return _placement(search, best, others)
 
 
-def place_instead(
+def place_replacements(
     demand: Demand, ranks: Sequence[int], nodes: Iterable[Node], beside: Sequence[Sequence[str]] = ()
 ) -> Placement | Unplaceable:
     """A node of its own for each of so many ranks, in their order: seats whose nodes were lost, and who takes them. The
@@ -69,7 +69,7 @@ def place_instead(
         beside: domains of the nodes that stay, as `domain_of` has them.
     """
     site = NodeIndex(nodes)
-    free = site.free(demand)
+    free = site.free_ranks(demand)
     grain = demand.segment if demand.segment_within is Level.NODE else 1
     left, found = set(range(len(site.nodes))), dict[int, Node]()
     for seat, wanted in sorted(enumerate(ranks), key=lambda item: -item[1]):
@@ -78,27 +78,29 @@ def place_instead(
             inside = f" in the {demand.required} of the others" if demand.required and beside else ""
             message = f"no other node{inside} has room for {wanted} of {demand.ranks} ranks"
             rooms = tuple(node_room(demand, site, at) for at in site.first_by_name(len(site.nodes)))
-            return Unplaceable(Shortage.BUSY, f"{message}{table(rooms, len(rooms))}{closed_ones(site.closed)}", rooms)
+            return Unplaceable(
+                Shortage.RESOURCES, f"{message}{table(rooms, len(rooms))}{closed_ones(site.closed)}", rooms
+            )
         best = min(enough, key=lambda at: (_distance(site, at, beside), free[at], site.nodes[at].name, at))
         found[seat] = site.nodes[best]
         left.discard(best)
     return Placement(tuple(RankSlot(found[seat], wanted) for seat, wanted in enumerate(ranks)))
 
 
-def fits_empty(demand: Demand, nodes: Iterable[Node]) -> bool:
+def fits_empty_cluster(demand: Demand, nodes: Iterable[Node]) -> bool:
     """Whether it would fit if nothing else ran."""
     site = nodes if isinstance(nodes, NodeIndex) else NodeIndex(nodes)
-    if not site.knows(demand.required):
+    if not site.has_level(demand.required):
         return False
     level = -1 if demand.required not in DOMAIN_LEVELS else DOMAIN_LEVELS.index(demand.required)
     if demand.required is Level.NODE:
-        return max(site.all(demand), default=0) // demand.segment * demand.segment >= demand.ranks
-    return max(totals(demand, site.all(demand), site.starts, level), default=0) >= demand.ranks
+        return max(site.total_ranks(demand), default=0) // demand.segment * demand.segment >= demand.ranks
+    return max(totals(demand, site.total_ranks(demand), site.domain_starts, level), default=0) >= demand.ranks
 
 
-def occupy(nodes: Sequence[Node], demand: Demand, placement: Placement) -> list[Node]:
+def with_placement(nodes: Sequence[Node], demand: Demand, placement: Placement) -> list[Node]:
     """The nodes once the placement is taken."""
-    taken = {seat.node.id: seat.ranks for seat in placement.seats}
+    taken = {seat.node.id: seat.ranks for seat in placement.slots}
     return [
         replace(
             node,
@@ -114,68 +116,75 @@ def occupy(nodes: Sequence[Node], demand: Demand, placement: Placement) -> list[
 
 def _largest(demand: Demand, site: NodeIndex) -> int:
     """Ranks that fit where all of them may be together."""
-    if not site.knows(demand.required):
+    if not site.has_level(demand.required):
         return 0
     if demand.required is Level.NODE:
-        return max(site.free(demand), default=0) // demand.segment * demand.segment
+        return max(site.free_ranks(demand), default=0) // demand.segment * demand.segment
     level = -1 if demand.required is None else DOMAIN_LEVELS.index(demand.required)
-    return max(site.sums(demand, level), default=0)
+    return max(site.domain_sums(demand, level), default=0)
 
 
 def _placement(search: Search, best: Candidate, others: Sequence[Candidate]) -> Placement:
-    site, numbers = search.site, numbers_of(search, best)
+    site, numbers = search.index, numbers_of(search, best)
     seats = tuple(
-        RankSlot(site.nodes[at], count, which) for (at, count), which in zip(best.seats, numbers, strict=True)
+        RankSlot(site.nodes[at], count, which) for (at, count), which in zip(best.slots, numbers, strict=True)
     )
-    found = costs(best.axes, _ground(search, best), search.links)
-    choice = Choice(
-        _inside(site, best), best.communication_s, tuple(found), best.broken, _rejected(search, best, others)
+    found = axis_costs(best.axes, _ground(search, best), search.links)
+    choice = PlacementChoice(
+        _inside(site, best),
+        best.communication_s,
+        tuple(found),
+        best.fragmented_devices,
+        _rejected(search, best, others),
     )
     return Placement(seats, choice)
 
 
-def _ground(search: Search, way: Candidate) -> Ground:
-    numbers = search.site.numbers
-    domains = tuple(tuple(level[at] for level in numbers) for at, _ in way.seats)
-    return Ground(tuple(count for _, count in way.seats), domains)
+def _ground(search: Search, way: Candidate) -> RankMap:
+    numbers = search.index.domain_numbers
+    domains = tuple(tuple(level[at] for level in numbers) for at, _ in way.slots)
+    return RankMap(tuple(count for _, count in way.slots), domains)
 
 
 def _inside(site: NodeIndex, way: Candidate) -> str:
     """The smallest domain that has all seats; one that nothing is known of is not told."""
-    first = way.seats[0][0]
-    if len(way.seats) == 1:
-        return site.name(Level.NODE, first)
+    first = way.slots[0][0]
+    if len(way.slots) == 1:
+        return site.domain_name(Level.NODE, first)
     for index in range(len(DOMAIN_LEVELS) - 1, -1, -1):
-        numbers = site.numbers[index]
-        if site.paths[first][index] and all(numbers[at] == numbers[first] for at, _ in way.seats):
-            return site.name(DOMAIN_LEVELS[index], first)
+        numbers = site.domain_numbers[index]
+        if site.paths[first][index] and all(numbers[at] == numbers[first] for at, _ in way.slots):
+            return site.domain_name(DOMAIN_LEVELS[index], first)
     return "the cluster"
 
 
-def _rejected(search: Search, best: Candidate, others: Sequence[Candidate]) -> tuple[Rejected, ...]:
+def _rejected(search: Search, best: Candidate, others: Sequence[Candidate]) -> tuple[RejectedPlacement, ...]:
     """Smaller domains that do not hold it, and other nodes that would."""
-    demand, site = search.demand, search.site
-    told = list[Rejected]()
-    if len(best.seats) > 1:
-        most = max(site.free(demand))
-        told.append(Rejected("one node", f"the one with most room has {most} of {demand.ranks}"))
+    demand, site = search.demand, search.index
+    told = list[RejectedPlacement]()
+    if len(best.slots) > 1:
+        most = max(site.free_ranks(demand))
+        told.append(RejectedPlacement("one node", f"the one with most room has {most} of {demand.ranks}"))
         for index in range(len(DOMAIN_LEVELS) - 1, -1, -1):
-            if any(path[index] for path in site.paths) and (most := max(site.sums(demand, index))) < demand.ranks:
+            if (
+                any(path[index] for path in site.paths)
+                and (most := max(site.domain_sums(demand, index))) < demand.ranks
+            ):
                 level = DOMAIN_LEVELS[index]
-                told.append(Rejected(f"one {level}", f"the one with most room has {most} of {demand.ranks}"))
+                told.append(RejectedPlacement(f"one {level}", f"the one with most room has {most} of {demand.ranks}"))
     seen = {_inside(site, best)}
     for way in others:
-        if (where := f"{len(way.seats)} nodes in {_inside(site, way)}") not in seen and len(told) < _TOLD + 2:
+        if (where := f"{len(way.slots)} nodes in {_inside(site, way)}") not in seen and len(told) < _TOLD + 2:
             seen.add(where)
-            told.append(Rejected(where, _against(best, way)))
+            told.append(RejectedPlacement(where, _against(best, way)))
     return tuple(told)
 
 
 def _against(best: Candidate, way: Candidate) -> str:
     more = way.communication_s / best.communication_s - 1 if best.communication_s else 0.0
     reasons = [f"{more:.0%} more communication"] if more >= 0.005 else []
-    if way.broken > best.broken:
-        reasons.append(f"{way.broken - best.broken} more devices left over on broken-up nodes")
+    if way.fragmented_devices > best.fragmented_devices:
+        reasons.append(f"{way.fragmented_devices - best.fragmented_devices} more devices left over on broken-up nodes")
     if not reasons and way.cost[0] > best.cost[0]:
         reasons.append("more domains of the preferred level")
     return ", ".join(reasons) or "no better"

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 
-from regroup.service.policy.placement.candidate import Candidate, Seats
+from regroup.service.policy.placement.candidate import Candidate, CandidateSlots
 from regroup.service.policy.placement.demand import Demand, RankSlot
 from regroup.service.policy.placement.link_speeds import Links, links_for
 from regroup.service.policy.placement.node_index import NodeIndex
@@ -16,7 +16,7 @@ _WORK = 1200
 _ENOUGH = 1e-6
 
 
-def in_order(demand: Demand, seats: Sequence[RankSlot], links: Links | None = None) -> tuple[RankSlot, ...]:
+def order_ranks(demand: Demand, seats: Sequence[RankSlot], links: Links | None = None) -> tuple[RankSlot, ...]:
     """The same seats in the order of their ranks, which they name where axes are numbered otherwise than the layout has
     it. Of orders that cost the same, the given one.
 
@@ -25,27 +25,29 @@ def in_order(demand: Demand, seats: Sequence[RankSlot], links: Links | None = No
         links: how fast nodes are connected; as `links_for` has it if absent.
     """
     if len(seats) < 2 or any(seat.ranks % demand.segment for seat in seats):
-        return tuple(replace(seat, numbers=()) for seat in seats)
+        return tuple(replace(seat, rank_numbers=()) for seat in seats)
     # Nodes that take nothing new keep what they have, and their place among the others.
-    site = NodeIndex(replace(seat.node, alive=True, is_draining=False, is_control=False, closed="") for seat in seats)
+    site = NodeIndex(
+        replace(seat.node, alive=True, is_draining=False, is_control=False, closed_reason="") for seat in seats
+    )
     at = {node.id: index for index, node in enumerate(site.nodes)}
     search = Search(demand, site, links or links_for(demand.device))
     given = tuple((at[seat.node.id], seat.ranks) for seat in seats)
-    best = search.way(given, every_order=True)
-    for other in (sorted(given), sorted(given, key=lambda seat: (search.site.paths[seat[0]], -seat[1]))):
-        best = _better(best, search.way(tuple(other), every_order=True))
+    best = search.evaluate(given, every_order=True)
+    for other in (sorted(given), sorted(given, key=lambda seat: (search.index.paths[seat[0]], -seat[1]))):
+        best = _better(best, search.evaluate(tuple(other), every_order=True))
     best = _best_of_all(search, best, given) if _can_try_all(len(given)) else _exchanged(search, best)
     by_node = {at[seat.node.id]: seat.node for seat in seats}
     numbers = numbers_of(search, best)
     return tuple(
-        RankSlot(by_node[index], count, which) for (index, count), which in zip(best.seats, numbers, strict=True)
+        RankSlot(by_node[index], count, which) for (index, count), which in zip(best.slots, numbers, strict=True)
     )
 
 
 def numbers_of(search: Search, way: Candidate) -> list[tuple[int, ...]]:
     """Ranks of each seat where positions are not numbered as ranks are; nothing where they are."""
     if way.axes == search.axes:
-        return [()] * len(way.seats)
+        return [()] * len(way.slots)
     strides, stride = dict[str, int](), 1
     for axis in search.axes:
         strides[axis.name] = stride
@@ -54,7 +56,7 @@ def numbers_of(search: Search, way: Candidate) -> list[tuple[int, ...]]:
     for axis in way.axes:
         ranks = [rank + digit * strides[axis.name] for digit in range(axis.degree) for rank in ranks]
     found, at = list[tuple[int, ...]](), 0
-    for _, count in way.seats:
+    for _, count in way.slots:
         found.append(tuple(ranks[at : at + count]))
         at += count
     return found
@@ -68,20 +70,20 @@ def _can_try_all(seats: int) -> bool:
     return math.factorial(seats) * seats <= _WORK
 
 
-def _best_of_all(search: Search, way: Candidate, given: Seats) -> Candidate:
+def _best_of_all(search: Search, way: Candidate, given: CandidateSlots) -> Candidate:
     for seats in permutations(given):
-        way = _better(way, search.way(seats, every_order=True))
+        way = _better(way, search.evaluate(seats, every_order=True))
     return way
 
 
 def _exchanged(search: Search, way: Candidate) -> Candidate:
     """The best way that exchanges of two seats lead to, each of them the first that costs less."""
-    tries = _WORK // len(way.seats)
+    tries = _WORK // len(way.slots)
     while tries > 0:
         before = way
-        for seats in _exchanges(way.seats):
+        for seats in _exchanges(way.slots):
             tries -= 1
-            way = _better(way, search.way(seats, every_order=True))
+            way = _better(way, search.evaluate(seats, every_order=True))
             if way is not before or tries <= 0:
                 break
         if way is before:
@@ -89,7 +91,7 @@ def _exchanged(search: Search, way: Candidate) -> Candidate:
     return way
 
 
-def _exchanges(seats: Seats) -> Iterator[Seats]:
+def _exchanges(seats: CandidateSlots) -> Iterator[CandidateSlots]:
     for first in range(len(seats)):
         for second in range(first + 1, len(seats)):
             changed = list(seats)

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from regroup.service.domain.topology import DOMAIN_LEVELS, Level, Node, domain_of
+from regroup.service.domain.topology import DOMAIN_LEVELS, Level, Node, domains_of
 from regroup.service.policy.placement.place import Demand, Placement, RankSlot, Shortage, Unplaceable, place
 
 
-def reseat(
+def resize_slots(
     demand: Demand, seats: Sequence[tuple[str, int]], nodes: Sequence[Node]
 ) -> tuple[RankSlot, ...] | Unplaceable:
     """Seats for `demand.ranks`, in the order of the ranks.
@@ -41,7 +41,7 @@ def reseat(
         have = sum(ranks for _, ranks in seats)
         why = _elsewhere(demand, missing, len(inside)) if inside and not others else f"it {found.message}"
         return replace(found, message=f"to go from {have} to {demand.ranks} ranks {why}")
-    return (*kept, *(replace(seat, numbers=()) for seat in found.seats))
+    return (*kept, *(replace(seat, rank_numbers=()) for seat in found.slots))
 
 
 def _beside(kept: Sequence[RankSlot], demand: Demand, others: Sequence[Node]) -> Placement | Unplaceable:
@@ -57,11 +57,11 @@ def _beside(kept: Sequence[RankSlot], demand: Demand, others: Sequence[Node]) ->
     most = max(0, _excess(level, there))
     found = [place(whichever, others), place(whichever, apart), place(demand, others)]
     for each in found:
-        if isinstance(each, Placement) and _excess(level, [*there, *(seat.node for seat in each.seats)]) <= most:
+        if isinstance(each, Placement) and _excess(level, [*there, *(seat.node for seat in each.slots)]) <= most:
             return each
     if isinstance(found[0], Unplaceable):
         return found[0]
-    return Unplaceable(Shortage.BUSY, f"needs {demand}; no nodes that have room leave at most half in one {level}")
+    return Unplaceable(Shortage.RESOURCES, f"needs {demand}; no nodes that have room leave at most half in one {level}")
 
 
 def _excess(level: Level, nodes: Sequence[Node]) -> int:
@@ -71,7 +71,7 @@ def _excess(level: Level, nodes: Sequence[Node]) -> int:
 
 def _domain(node: Node, level: Level | None) -> tuple[str, ...]:
     """Of this level; a node's own where nothing says which it is in."""
-    path = domain_of(node)[: DOMAIN_LEVELS.index(level) + 1] if level in DOMAIN_LEVELS else ("",)
+    path = domains_of(node)[: DOMAIN_LEVELS.index(level) + 1] if level in DOMAIN_LEVELS else ("",)
     return path if path[-1] else (*path, node.id)
 
 
@@ -84,7 +84,7 @@ def _elsewhere(demand: Demand, missing: int, domains: int) -> str:
 
 def _room(demand: Demand, node: Node) -> int:
     """Ranks that a node could take, in whole groups."""
-    if not node.alive or node.is_draining or node.closed or not node.kind.has(demand.kind):
+    if not node.alive or node.is_draining or node.closed_reason or not node.kind.satisfies(demand.kind):
         return 0
     free = node.free_cpus / demand.cpus
     if demand.device == "cuda":

@@ -9,8 +9,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from regroup.service.domain.topology import DOMAIN_LEVELS, Level
-from regroup.service.policy.placement.candidate import Candidate, Seats
-from regroup.service.policy.placement.communication_cost import Axis, Ground, seconds
+from regroup.service.policy.placement.candidate import Candidate, CandidateSlots
+from regroup.service.policy.placement.communication_cost import Axis, RankMap, communication_seconds
 from regroup.service.policy.placement.demand import Demand
 from regroup.service.policy.placement.link_speeds import Links
 from regroup.service.policy.placement.local_search import improve
@@ -32,14 +32,14 @@ _MANY_SEATS = 64
 class Search:
     """All that is known while one job is placed."""
 
-    def __init__(self, demand: Demand, site: NodeIndex, links: Links) -> None:
-        self.demand, self.site, self.links = demand, site, links
+    def __init__(self, demand: Demand, index: NodeIndex, links: Links) -> None:
+        self.demand, self.index, self.links = demand, index, links
         self.axes = axes_of(demand)
         self.half = demand.ranks // 2 // demand.segment * demand.segment if demand.spread else demand.ranks
         segment = demand.segment if demand.segment_within is Level.NODE else 1
         most = self.half if demand.spread is not None else demand.ranks
-        free = site.free(demand)
-        self.caps: Sequence[int] = (
+        free = index.free_ranks(demand)
+        self.capacities: Sequence[int] = (
             [min(cap, most) // segment * segment for cap in free]
             if demand.spread
             else (free if segment == 1 else [cap // segment * segment for cap in free])
@@ -47,44 +47,46 @@ class Search:
         self._sums: dict[int, list[int]] = {}
         self._orders = list(dict.fromkeys([self.axes, _by_bytes(self.axes)]))
 
-    def best(self) -> tuple[Candidate | None, list[Candidate]]:
+    def find_best(self) -> tuple[Candidate | None, list[Candidate]]:
         """The way to go, and those that were tried and cost more, of other nodes."""
         if (single := self._single()) is not None:
-            return self.way(((single, self.demand.ranks),)), []
-        ways: dict[Seats, Candidate] = {}
+            return self.evaluate(((single, self.demand.ranks),)), []
+        ways: dict[CandidateSlots, Candidate] = {}
         for seats in self._tried():
             if seats not in ways and self.is_spread(seats):
-                ways[seats] = self.way(seats)
+                ways[seats] = self.evaluate(seats)
                 if self._is_perfect(ways[seats]):
                     break
         if not ways:
             return None, []
         ordered = sorted(ways.values(), key=lambda way: way.cost)
-        best = self.way(ordered[0].seats, every_order=True)
-        if len(best.seats) <= _MANY_SEATS and not self._is_perfect(best):
+        best = self.evaluate(ordered[0].slots, every_order=True)
+        if len(best.slots) <= _MANY_SEATS and not self._is_perfect(best):
             improved = [improve(self, way, len(ordered[:_STARTS])) for way in ordered[:_STARTS]]
             best = min([best, *improved], key=lambda way: way.cost)
-        nodes = {at for at, _ in best.seats}
-        others = [way for way in ways.values() if {at for at, _ in way.seats} != nodes]
+        nodes = {at for at, _ in best.slots}
+        others = [way for way in ways.values() if {at for at, _ in way.slots} != nodes]
         return best, sorted(others, key=lambda way: way.cost)
 
-    def way(self, seats: Seats, *, every_order: bool = False) -> Candidate:
+    def evaluate(self, seats: CandidateSlots, *, every_order: bool = False) -> Candidate:
         """What it comes to; in the order of the layout's axes, or the least costly one."""
-        numbers = self.site.numbers
-        ground = Ground(
+        numbers = self.index.domain_numbers
+        ground = RankMap(
             tuple([count for _, count in seats]),
             tuple([(numbers[0][at], numbers[1][at], numbers[2][at], numbers[3][at]) for at, _ in seats]),
         )
         orders = self._orders if every_order else self._orders[:1]
-        spent_s, axes = min(((seconds(order, ground, self.links), order) for order in orders), key=lambda item: item[0])
+        spent_s, axes = min(
+            ((communication_seconds(order, ground, self.links), order) for order in orders), key=lambda item: item[0]
+        )
         broken, nodes = self.broken(seats)
         preferred = self._domains(seats, self.demand.preferred) if self.demand.preferred else 0
         factor = 1 + BROKEN_COSTS * broken / self.demand.ranks + BROKEN_NODE_COSTS * nodes
         return Candidate(seats, axes, spent_s, broken, (preferred, max(0, nodes - 1), spent_s * factor))
 
-    def broken(self, seats: Seats) -> tuple[int, int]:
+    def broken(self, seats: CandidateSlots) -> tuple[int, int]:
         """Devices more than before that are free on nodes which others use, too; and whole nodes that are broken up."""
-        free, everything = self.site.free(self.demand), self.site.all(self.demand)
+        free, everything = self.index.free_ranks(self.demand), self.index.total_ranks(self.demand)
         devices = nodes = 0
         for at, count in seats:
             is_whole, left = free[at] == everything[at], free[at] - count
@@ -92,23 +94,23 @@ class Search:
             nodes += is_whole and left > 0
         return devices, nodes
 
-    def is_spread(self, seats: Seats) -> bool:
+    def is_spread(self, seats: CandidateSlots) -> bool:
         """No domain has more of the nodes than mirrors can do with."""
         level = self.demand.spread
         if level is None:
             return True
         if level is Level.NODE:
             return len(seats) > 1
-        numbers = [self.site.numbers[DOMAIN_LEVELS.index(level)][at] for at, _ in seats]
+        numbers = [self.index.domain_numbers[DOMAIN_LEVELS.index(level)][at] for at, _ in seats]
         return 2 * max(numbers.count(number) for number in set(numbers)) <= len(numbers)
 
-    def scope(self, at: int) -> tuple[int, int]:
+    def node_range(self, at: int) -> tuple[int, int]:
         """The nodes that a job with a rank on this one may be on, as a range."""
         level = self.demand.required
         if level is None or level not in DOMAIN_LEVELS:
-            return 0, len(self.site.nodes)
+            return 0, len(self.index.nodes)
         index = DOMAIN_LEVELS.index(level)
-        number, starts = self.site.numbers[index][at], self.site.starts[index]
+        number, starts = self.index.domain_numbers[index][at], self.index.domain_starts[index]
         return starts[number], starts[number + 1]
 
     # ------------------------------------------------------------ ways to fill domains
@@ -118,13 +120,13 @@ class Search:
         ranks = self.demand.ranks
         if self.demand.spread is not None:
             return None
-        enough = [at for at, cap in enumerate(self.caps) if cap >= ranks]
+        enough = [at for at, cap in enumerate(self.capacities) if cap >= ranks]
         if not enough:
             return None
-        free, racks, numbers = self.site.free(self.demand), self._totals(_RACK), self.site.numbers[_RACK]
+        free, racks, numbers = self.index.free_ranks(self.demand), self._totals(_RACK), self.index.domain_numbers[_RACK]
         return min(enough, key=lambda at: (free[at], racks[numbers[at]], at))
 
-    def _tried(self) -> Iterator[Seats]:
+    def _tried(self) -> Iterator[CandidateSlots]:
         """Ways to fill the domains that hold the job, the innermost level first."""
         demand = self.demand
         is_large = demand.ranks > 8 * _MANY_SEATS
@@ -133,7 +135,7 @@ class Search:
         lowest = -1 if demand.required is None else DOMAIN_LEVELS.index(demand.required)
         levels_tried = 0
         for level in range(_NODES - 1, lowest - 1, -1):
-            starts = [0, len(self.site.nodes)] if level < 0 else self.site.starts[level]
+            starts = [0, len(self.index.nodes)] if level < 0 else self.index.domain_starts[level]
             enough = sorted((size, at) for at, size in enumerate(self._totals(level)) if size >= demand.ranks)
             for _, domain in enough[: 1 if is_large else 4] + enough[-1:] * (len(enough) > 1):
                 for unit in self._units():
@@ -153,18 +155,19 @@ class Search:
         """Each is inside of a node, so that no two nodes need to be near each other for one."""
         return self.demand.segment == 1 or self.demand.segment_within is Level.NODE
 
-    def _anywhere(self) -> Seats:
+    def _anywhere(self) -> CandidateSlots:
         """The fewest nodes, the largest and then the tightest of all, wherever they are: that breaks up least."""
         grain = self.demand.segment
-        parts = [(cap // grain * grain, -at, at + 1) for at, cap in enumerate(self.caps) if cap >= grain]
+        parts = [(cap // grain * grain, -at, at + 1) for at, cap in enumerate(self.capacities) if cap >= grain]
         return tuple(sorted((start, count) for start, _, count in _picked(parts, self.demand.ranks, grain)))
 
-    def _even(self, low: int, high: int) -> Iterator[Seats]:
+    def _even(self, low: int, high: int) -> Iterator[CandidateSlots]:
         """Equal shares on the fewest nodes of a range, and on one or two more: no way out is the bottleneck then."""
         grain = self.demand.segment
         segments = self.demand.ranks // grain
         room = sorted(
-            ((self.caps[at] // grain, -at) for at in range(low, high) if self.caps[at] >= grain), reverse=True
+            ((self.capacities[at] // grain, -at) for at in range(low, high) if self.capacities[at] >= grain),
+            reverse=True,
         )
         if self.demand.segment_within is not Level.NODE and grain > 1:
             return
@@ -192,11 +195,12 @@ class Search:
     def _fill(self, level: int, low: int, high: int, ranks: int, unit: int) -> list[tuple[int, int]]:
         """Seats for so many ranks on nodes [low, high), which are of one domain of `level`, in the order of choice."""
         inner = level + 1
-        while inner < _NODES and self.site.numbers[inner][low] == self.site.numbers[inner][high - 1]:
+        while inner < _NODES and self.index.domain_numbers[inner][low] == self.index.domain_numbers[inner][high - 1]:
             inner += 1
         grain = self.demand.segment
         if inner < _NODES:
-            numbers, starts, sums = self.site.numbers[inner], self.site.starts[inner], self._totals(inner)
+            numbers, starts = self.index.domain_numbers[inner], self.index.domain_starts[inner]
+            sums = self._totals(inner)
             first, last = numbers[low], numbers[high - 1]
             if last - first + 1 < high - low:
                 parts = [(sums[d], -starts[d], starts[d + 1]) for d in range(first, last + 1) if sums[d]]
@@ -208,14 +212,14 @@ class Search:
                 ]
         elif self.demand.segment_within is not Level.NODE:
             grain = 1  # nodes of one gpu_domain share segments
-        caps = self.caps
+        caps = self.capacities
         parts = [(caps[at] // grain * grain, -at, at + 1) for at in range(low, high) if caps[at] >= grain]
         return [(start, count) for start, _, count in _picked(parts, ranks, unit)]
 
     def _totals(self, level: int) -> list[int]:
         """Ranks that fit in each domain of a level, and no more than may be there."""
         if level not in self._sums:
-            sums = totals(self.demand, self.caps, self.site.starts, level)
+            sums = totals(self.demand, self.capacities, self.index.domain_starts, level)
             spread = self.demand.spread
             if spread in DOMAIN_LEVELS:
                 index = DOMAIN_LEVELS.index(spread)
@@ -224,8 +228,8 @@ class Search:
                 else:
                     outer = [0] * len(sums)
                     for number, each in enumerate(self._totals(index)):
-                        at = self.site.starts[index][number]
-                        outer[0 if level < 0 else self.site.numbers[level][at]] += each
+                        at = self.index.domain_starts[index][number]
+                        outer[0 if level < 0 else self.index.domain_numbers[level][at]] += each
                     sums = outer
             self._sums[level] = sums
         return self._sums[level]
@@ -234,22 +238,22 @@ class Search:
 
     def _is_perfect(self, way: Candidate) -> bool:
         """Nothing can be better: equal shares next to each other, nothing broken up."""
-        site, first = self.site, way.seats[0]
-        if way.broken > 0 or any(count != first[1] for _, count in way.seats):
+        site, first = self.index, way.slots[0]
+        if way.fragmented_devices > 0 or any(count != first[1] for _, count in way.slots):
             return False
-        if len(way.seats) > -(-self.demand.ranks // max(self.caps)):
+        if len(way.slots) > -(-self.demand.ranks // max(self.capacities)):
             return False
-        inner, racks = site.numbers[_INNER], site.numbers[_RACK]
-        if all(inner[at] == inner[first[0]] for at, _ in way.seats):
+        inner, racks = site.domain_numbers[_INNER], site.domain_numbers[_RACK]
+        if all(inner[at] == inner[first[0]] for at, _ in way.slots):
             return True
-        starts = site.starts[_INNER]
-        is_alone = all(starts[inner[at] + 1] - starts[inner[at]] == 1 for at, _ in way.seats)
-        return is_alone and all(racks[at] == racks[first[0]] for at, _ in way.seats)
+        starts = site.domain_starts[_INNER]
+        is_alone = all(starts[inner[at] + 1] - starts[inner[at]] == 1 for at, _ in way.slots)
+        return is_alone and all(racks[at] == racks[first[0]] for at, _ in way.slots)
 
-    def _domains(self, seats: Seats, level: Level) -> int:
+    def _domains(self, seats: CandidateSlots, level: Level) -> int:
         if level is Level.NODE:
             return len(seats)
-        return len({self.site.numbers[DOMAIN_LEVELS.index(level)][at] for at, _ in seats})
+        return len({self.index.domain_numbers[DOMAIN_LEVELS.index(level)][at] for at, _ in seats})
 
 
 def axes_of(demand: Demand) -> tuple[Axis, ...]:

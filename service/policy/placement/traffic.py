@@ -16,7 +16,7 @@ from regroup.service.spec.workload import BuiltinWorkload
 
 
 @dataclass(frozen=True)
-class Work:
+class TrainingWork:
     """What a job computes, as far as its traffic depends on it."""
 
     parameters: float = 1e9
@@ -36,7 +36,7 @@ class Work:
     """Forward happens once more in backward."""
 
 
-UNKNOWN_WORK = Work()
+UNKNOWN_WORK = TrainingWork()
 """Of programs and functions: as of a model of a billion parameters, whose data ranks all talk alike."""
 
 
@@ -45,7 +45,7 @@ def axes_of_spec(spec: JobSpec, layout: Layout) -> tuple[Axis, ...]:
     return axes(layout, work_of(spec, layout))
 
 
-def axes(layout: Layout, work: Work) -> tuple[Axis, ...]:
+def axes(layout: Layout, work: TrainingWork) -> tuple[Axis, ...]:
     """The axes of a layout, the innermost first, with what is sent along each in a step."""
     tp, cp, shard, replicate, pp = layout.tp, layout.cp, layout.dp_shard, layout.dp_replicate, layout.pp
     passes = work.micro_batches * work.layers / pp
@@ -64,7 +64,7 @@ def axes(layout: Layout, work: Work) -> tuple[Axis, ...]:
     )
 
 
-def work_of(spec: JobSpec, layout: Layout) -> Work:
+def work_of(spec: JobSpec, layout: Layout) -> TrainingWork:
     """What a step of a data rank is; `UNKNOWN_WORK` where the program decides it itself."""
     training = spec.training
     if training is None or not isinstance(spec.workload, BuiltinWorkload):
@@ -85,7 +85,7 @@ def work_of(spec: JobSpec, layout: Layout) -> Work:
     return _of_model(spec.workload, training, work)
 
 
-def _of_model(workload: BuiltinWorkload, training: Training, work: Work) -> Work:
+def _of_model(workload: BuiltinWorkload, training: Training, work: TrainingWork) -> TrainingWork:
     model = workload.model
     if isinstance(model, TransformerModel):
         kv_width = model.dim * (model.kv_heads or model.heads) // model.heads

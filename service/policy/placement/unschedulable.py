@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from regroup.service.domain.topology import ANY, DOMAIN_LEVELS, Level, Node
+from regroup.service.domain.topology import ANY_KIND, DOMAIN_LEVELS, Level, Node
 from regroup.service.policy.placement.demand import Demand, NodeCapacity, Shortage, Unplaceable
 from regroup.service.policy.placement.node_index import NodeIndex, totals
 
@@ -18,14 +18,17 @@ def unplaceable(demand: Demand, site: NodeIndex) -> Unplaceable:
         return Unplaceable(Shortage.NO_NODES, f"needs {demand}; the cluster has no node that takes ranks")
     rooms = tuple(node_room(demand, site, at) for at in site.first_by_name(_ROWS))
     details = f"{table(rooms, count)}{closed_ones(site.closed)}"
-    free, everything = sum(site.sums(demand, -1)), sum(totals(demand, site.all(demand), site.starts, -1))
+    free, everything = (
+        sum(site.domain_sums(demand, -1)),
+        sum(totals(demand, site.total_ranks(demand), site.domain_starts, -1)),
+    )
     if everything < demand.ranks:
         opened = sum(_whole(demand, node) for node in site.closed)
         which = f"the {count} that are open" if site.closed else f"all {count} nodes together"
         why = Shortage.NODES_CLOSED if everything + opened >= demand.ranks else Shortage.TOO_LARGE
         return Unplaceable(why, f"needs {demand}; {which} hold {everything} when nothing else runs{details}", rooms)
     if free < demand.ranks:
-        return Unplaceable(Shortage.BUSY, f"needs {demand}; {free} of {everything} are free now{details}", rooms)
+        return Unplaceable(Shortage.RESOURCES, f"needs {demand}; {free} of {everything} are free now{details}", rooms)
     return _not_together(demand, site, free, rooms, details)
 
 
@@ -36,29 +39,29 @@ def _not_together(
     level = demand.required
     if level is None:
         message = f"needs {demand}; {free} are free, in too few domains of the level {demand.spread}"
-        return Unplaceable(Shortage.BUSY, f"{message}{details}", rooms)
+        return Unplaceable(Shortage.RESOURCES, f"{message}{details}", rooms)
     if level is Level.NODE:
-        now, whole = max(site.free(demand), default=0), max(site.all(demand), default=0)
+        now, whole = max(site.free_ranks(demand), default=0), max(site.total_ranks(demand), default=0)
     else:
         index = DOMAIN_LEVELS.index(level)
-        if not site.knows(level):
+        if not site.has_level(level):
             message = f"needs {demand}; nothing says which {level} a node is in: see `regroup topology`"
             return Unplaceable(Shortage.TOO_LARGE, message, rooms)
-        now = max(site.sums(demand, index), default=0)
-        whole = max(totals(demand, site.all(demand), site.starts, index), default=0)
+        now = max(site.domain_sums(demand, index), default=0)
+        whole = max(totals(demand, site.total_ranks(demand), site.domain_starts, index), default=0)
     message = f"needs {demand}; {free} are free, but the {level} with most of them has {now}"
     if whole < demand.ranks:
         message = f"needs {demand}; the largest {level} holds {whole} when nothing else runs"
         return Unplaceable(Shortage.TOO_LARGE, f"{message}{details}", rooms)
-    return Unplaceable(Shortage.BUSY, f"{message}{details}", rooms)
+    return Unplaceable(Shortage.RESOURCES, f"{message}{details}", rooms)
 
 
 def node_room(demand: Demand, site: NodeIndex, at: int) -> NodeCapacity:
     """What one node could give, in whole segments if these stay on nodes."""
-    node, (cpus, gpus, memory) = site.nodes[at], site.left(at)
-    if not node.kind.has(demand.kind):
+    node, (cpus, gpus, memory) = site.nodes[at], site.free_resources(at)
+    if not node.kind.satisfies(demand.kind):
         return NodeCapacity(
-            node.name, 0, 0, f"has {node.kind}" if node.kind != ANY else "its labels do not say what it is"
+            node.name, 0, 0, f"has {node.kind}" if node.kind != ANY_KIND else "its labels do not say what it is"
         )
     needs = [_Need("CPU", demand.cpus, cpus, node.cpus)]
     if demand.device == "cuda":
@@ -69,7 +72,7 @@ def node_room(demand: Demand, site: NodeIndex, at: int) -> NodeCapacity:
     scarce = min(needs, key=lambda need: need.free / need.each)
     grain = demand.segment if demand.segment_within is Level.NODE else 1
     limit = f"{scarce.what}: {scarce.free:g} of {scarce.all:g} free"
-    free, everything = site.free(demand)[at], site.all(demand)[at]
+    free, everything = site.free_ranks(demand)[at], site.total_ranks(demand)[at]
     return NodeCapacity(node.name, free // grain * grain, everything // grain * grain, limit)
 
 
@@ -81,7 +84,7 @@ def table(rooms: Sequence[NodeCapacity], count: int) -> str:
 
 def closed_ones(nodes: Sequence[Node]) -> str:
     """Which nodes cannot be used although they are there, and why."""
-    told = [f"{node.name} is {node.closed}" for node in nodes]
+    told = [f"{node.name} is {node.closed_reason}" for node in nodes]
     return ("; " if told else "") + _listed(told[:_CLOSED], len(told) - _CLOSED)
 
 
@@ -94,7 +97,7 @@ class _Need:
 
 
 def _whole(demand: Demand, node: Node) -> int:
-    if not node.kind.has(demand.kind):
+    if not node.kind.satisfies(demand.kind):
         return 0
     fits = [node.cpus // demand.cpus]
     fits += [node.gpus] if demand.device == "cuda" else []

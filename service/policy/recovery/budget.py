@@ -39,17 +39,17 @@ def budget_of(reason: Reason, budgets: Mapping[str, int]) -> str | None:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RecoveryDecision:
     """Whether the job goes on, and how long it waits before."""
 
-    recover: bool
+    is_recovery: bool
     reason: Reason
     """Why the job ends, if it does."""
     message: str
     backoff_s: float = 0.0
 
 
-def judge(
+def decide_recovery(
     cause: Cause,
     charges: Sequence[Charge],
     budgets: Mapping[str, int],
@@ -58,34 +58,36 @@ def judge(
     refill_steps: int,
     now_s: float,
     step: int,
-) -> Verdict:
+) -> RecoveryDecision:
     """Whether the budgets allow one more recovery. `charges` holds earlier failures, oldest first.
 
     A budget is a leaky bucket: each failure adds one, each `refill_steps` committed steps take one away, and failures
     older than the window are forgotten. Failures in a row without progress wait longer and longer.
     """
     if cause.reason in PROGRESS_REASONS:
-        return Verdict(True, cause.reason, cause.summary)
+        return RecoveryDecision(True, cause.reason, cause.summary)
     budget = budget_of(cause.reason, budgets)
     if budget is None:
-        return Verdict(False, cause.reason, cause.summary)
+        return RecoveryDecision(False, cause.reason, cause.summary)
     mine = [charge for charge in charges if charge.budget == budget and now_s - charge.time_s <= window_s]
     if cause.reason in _NO_ACCIDENT_TWICE and any(charge.step == step for charge in mine):
-        return Verdict(False, cause.reason, f"{cause.summary}. It was so before, from the same state: no accident")
+        return RecoveryDecision(
+            False, cause.reason, f"{cause.summary}. It was so before, from the same state: no accident"
+        )
     mine.append(Charge(budget, now_s, step))
-    if level_of(mine, refill_steps) > budgets[budget]:
+    if budget_level(mine, refill_steps) > budgets[budget]:
         message = (
             f"{cause.summary}; {len(mine)} failures of budget {budget!r} within {window_s:.0f} s exceed "
             f"recovery.budgets.{budget}={budgets[budget]}"
         )
-        return Verdict(False, Reason.BUDGET_EXHAUSTED, message)
+        return RecoveryDecision(False, Reason.BUDGET_EXHAUSTED, message)
     in_a_row = next((n for n, charge in enumerate(reversed(mine)) if charge.step != step), len(mine))
     doublings = in_a_row - _BACKOFF_FROM.get(cause.reason, 3)
     backoff_s = min(_BACKOFF_CAP_S, 0.5 * 2**doublings) if doublings >= 0 else 0.0
-    return Verdict(True, cause.reason, cause.summary, backoff_s)
+    return RecoveryDecision(True, cause.reason, cause.summary, backoff_s)
 
 
-def level_of(charges: Sequence[Charge], refill_steps: int) -> float:
+def budget_level(charges: Sequence[Charge], refill_steps: int) -> float:
     """How full the bucket is right after the last of these charges of one budget, oldest first."""
     level, last_step = 0.0, 0
     for charge in charges:

@@ -8,7 +8,7 @@ _FOLDER = re.compile(r"step-(\d+)\.gen-(\d+)")
 
 
 @dataclass(frozen=True)
-class Kept:
+class FinishedCheckpoint:
     """A finished, trusted checkpoint."""
 
     uri: str
@@ -19,7 +19,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Unfinished:
+class UnfinishedCheckpoint:
     """A checkpoint's folder without a manifest."""
 
     uri: str
@@ -27,13 +27,15 @@ class Unfinished:
     step: int
 
     @classmethod
-    def at(cls, uri: str) -> "Unfinished | None":
+    def from_uri(cls, uri: str) -> "UnfinishedCheckpoint | None":
         """From its URI; None for a folder that no save of ours has made."""
         match = _FOLDER.fullmatch(uri.rstrip("/").rpartition("/")[2])
         return cls(uri, int(match[2]), int(match[1])) if match else None
 
 
-def surplus(checkpoints: Sequence[Kept], *, keep_last: int, keep_best: int) -> list[Kept]:
+def find_surplus(
+    checkpoints: Sequence[FinishedCheckpoint], *, keep_last: int, keep_best: int
+) -> list[FinishedCheckpoint]:
     """The checkpoints that neither are among the newest, nor the best, nor pinned; oldest first.
 
     The newest is always kept, so the last good one is never removed.
@@ -45,7 +47,7 @@ def surplus(checkpoints: Sequence[Kept], *, keep_last: int, keep_best: int) -> l
     return [item for item in reversed(newest_first) if item not in keep and not item.pinned]
 
 
-def torn(uris: Iterable[str], failed: Collection[str], generation: int) -> list[Unfinished]:
+def find_abandoned(uris: Iterable[str], failed: Collection[str], generation: int) -> list[UnfinishedCheckpoint]:
     """Of unfinished checkpoints those that nobody will finish: their save is known to have failed, or their generation
     is over.
 
@@ -54,5 +56,5 @@ def torn(uris: Iterable[str], failed: Collection[str], generation: int) -> list[
         failed: those whose save has failed.
         generation: the newest one.
     """
-    found = [item for uri in uris if (item := Unfinished.at(uri)) is not None]
+    found = [item for uri in uris if (item := UnfinishedCheckpoint.from_uri(uri)) is not None]
     return [item for item in found if item.uri in failed or item.generation < generation]

@@ -24,7 +24,7 @@ _MISMATCH = ("a distributed collective mismatch", "mismatch between collectives"
 
 
 @dataclass(frozen=True)
-class Failure:
+class RankFailure:
     """A structured report of an exception."""
 
     rank: int
@@ -41,7 +41,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Exit:
+class ProcessExit:
     """A process that ended by itself, before it was told to. `rank` -1 is the store, -2 a zygote."""
 
     rank: int
@@ -50,12 +50,12 @@ class Exit:
     node_id: str
     out_of_memory: bool = False
     """Its node was out of memory then."""
-    said: str = ""
+    stderr_tail: str = ""
     """Of one that aborted: the end of its standard error."""
 
 
 @dataclass(frozen=True)
-class Loss:
+class AgentLoss:
     """An agent that fell silent or whose actor died."""
 
     node_id: str
@@ -71,13 +71,16 @@ class Cause:
     time_s: float
     rank: int | None = None
     node_id: str | None = None
-    failure: Failure | None = None
+    failure: RankFailure | None = None
     evidence: Mapping[str, Any] | None = None
     """What else is known of it, as plain data: of a hang, where every rank was."""
 
 
-def classify(
-    failures: Sequence[Failure], exits: Sequence[Exit], losses: Sequence[Loss], found: Cause | None = None
+def classify_failure(
+    failures: Sequence[RankFailure],
+    exits: Sequence[ProcessExit],
+    losses: Sequence[AgentLoss],
+    found: Cause | None = None,
 ) -> Cause:
     """The earliest cause that is not of a collateral class.
 
@@ -109,7 +112,7 @@ def classify(
         elif exit.rank not in reported and exit.node_id not in zygotes:
             why = f"{_ended(exit.code)}{_OUT_OF_MEMORY if exit.out_of_memory else ''}"
             evidence = {"kind": "exit", "out_of_memory": True} if exit.out_of_memory else None
-            reason = Reason.DESYNC if _is_mismatch(exit.said) else Reason.RANK_EXIT
+            reason = Reason.DESYNC if _is_mismatch(exit.stderr_tail) else Reason.RANK_EXIT
             summary = f"rank {exit.rank} {why}"
             candidates.append(Cause(reason, summary, exit.time_s, exit.rank, exit.node_id, None, evidence))
     if candidates:
@@ -126,7 +129,7 @@ def classify(
     )
 
 
-def by_its_device(cause: Cause, broken: Mapping[str, str], node_of_rank: Mapping[int, str]) -> Cause:
+def blame_device(cause: Cause, broken: Mapping[str, str], node_of_rank: Mapping[int, str]) -> Cause:
     """A rank that died on a node whose driver has given a device up (`broken`: node → what it says) died of that."""
     node = cause.node_id or node_of_rank.get(-1 if cause.rank is None else cause.rank, "")
     if cause.reason is not Reason.RANK_EXIT or node not in broken:
@@ -139,7 +142,7 @@ def _is_mismatch(said: str) -> bool:
     return any(part in said for part in _MISMATCH)
 
 
-def _cause(reason: Reason, failure: Failure) -> Cause:
+def _cause(reason: Reason, failure: RankFailure) -> Cause:
     if reason in _RAISED_BY_ALL:  # whoever said it first is no more to blame than the others
         odd = failure.details.get("odd_ranks", ())
         is_named = len(odd) == 1 and failure.details.get("is_certain")

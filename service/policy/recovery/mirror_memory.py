@@ -8,7 +8,7 @@ STILL_SHORT_S = 15.0
 """After so long at one level memory that is still short takes the next one down."""
 
 
-class Level(IntEnum):
+class MirrorLevel(IntEnum):
     """Sets that a node may hold for another while one is sent."""
 
     NONE = 0
@@ -20,10 +20,10 @@ class Level(IntEnum):
 
 
 @dataclass(frozen=True)
-class Allowed:
+class MirrorAllowance:
     """What mirrors may take now."""
 
-    level: Level = Level.TWO
+    level: MirrorLevel = MirrorLevel.TWO
     why: str = ""
     """That it is not more; for people."""
     since_s: float = 0.0
@@ -32,27 +32,27 @@ class Allowed:
     """So long after that more is tried."""
 
     @property
-    def is_less(self) -> bool:
+    def is_reduced(self) -> bool:
         """It is not what a job has with room enough."""
-        return self.level is not Level.TWO
+        return self.level is not MirrorLevel.TWO
 
 
-def lowered(allowed: Allowed, why: str, now_s: float) -> Allowed:
+def lower_allowance(allowed: MirrorAllowance, why: str, now_s: float) -> MirrorAllowance:
     """After a node had no room for a set, or said that its memory is short. The pause before more is tried doubles each
     time it is lowered again, to half an hour: a node at its limit is not pushed over it every minute."""
     is_again = allowed.since_s > 0
     pause_s = min(_LONGEST_PAUSE_S, 2 * allowed.pause_s) if is_again else allowed.pause_s
-    return Allowed(Level(max(Level.NONE, allowed.level - 1)), why, now_s, pause_s)
+    return MirrorAllowance(MirrorLevel(max(MirrorLevel.NONE, allowed.level - 1)), why, now_s, pause_s)
 
 
-def judged(allowed: Allowed, short: str, now_s: float) -> Allowed:
+def update_allowance(allowed: MirrorAllowance, short: str, now_s: float) -> MirrorAllowance:
     """As time passes. `short`: what nodes say of their memory now; empty if it is not short."""
     if short:
-        is_due = not allowed.is_less or now_s - allowed.since_s >= STILL_SHORT_S
-        if allowed.level is Level.NONE:
+        is_due = not allowed.is_reduced or now_s - allowed.since_s >= STILL_SHORT_S
+        if allowed.level is MirrorLevel.NONE:
             return replace(allowed, why=short, since_s=now_s)  # its pause begins when memory is there again
-        return lowered(allowed, short, now_s) if is_due else allowed
-    if allowed.is_less and now_s - allowed.since_s >= allowed.pause_s:
-        level = Level(allowed.level + 1)
-        return replace(allowed, level=level, why="" if level is Level.TWO else allowed.why, since_s=now_s)
+        return lower_allowance(allowed, short, now_s) if is_due else allowed
+    if allowed.is_reduced and now_s - allowed.since_s >= allowed.pause_s:
+        level = MirrorLevel(allowed.level + 1)
+        return replace(allowed, level=level, why="" if level is MirrorLevel.TWO else allowed.why, since_s=now_s)
     return allowed

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Member:
+class PairingNode:
     """A node of a job, and where it stands."""
 
     node_id: str
@@ -13,7 +13,7 @@ class Member:
     """Names of the failure domains it is in, the largest first: what one of them takes down goes together."""
 
 
-def pair(members: Sequence[Member]) -> Mapping[str, str]:
+def pair_nodes(members: Sequence[PairingNode]) -> Mapping[str, str]:
     """Node → the node that holds its mirror; empty for a single node.
 
     Nodes hold each other's in pairs, three of an odd number in a ring: of all ways this leaves the fewest two nodes
@@ -31,6 +31,6 @@ def pair(members: Sequence[Member]) -> Mapping[str, str]:
     return held
 
 
-def rest_s(took_s: float, share: float) -> float:
+def pause_s(took_s: float, share: float) -> float:
     """Pause after a set took so long to send, so that sending takes no more than `share` of the time."""
     return took_s * (1 - share) / share

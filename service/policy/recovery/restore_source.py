@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from regroup.service.domain.states import Reason
 
-MOST_SHARDS = 240
+MAX_SHARDS = 240
 """A set of more ranks is not restored onto others from memory: each of them is handed all of it at once."""
 
 
@@ -19,12 +19,12 @@ class Shard:
     step: int
     layout_hash: str
     node_id: str
-    alike: Mapping[str, int] = field(default_factory=dict[str, int])
+    shared_checksums: Mapping[str, int] = field(default_factory=dict[str, int])
     """Checksum of each part that other ranks hold too, by its name."""
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedCheckpoint:
     """A finished checkpoint in durable storage."""
 
     uri: str
@@ -33,7 +33,7 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class Source:
+class RestoreSource:
     """Where the next generation's state comes from."""
 
     kind: str
@@ -48,11 +48,11 @@ class Source:
     """Of `memory`: ranks that wrote it, where those to come are others or split otherwise; else 0."""
 
     @property
-    def rung(self) -> str:
+    def recovery_action(self) -> str:
         """The rung this source means."""
         return "respawn" if self.kind == "memory" else "disk"
 
-    def wanted_on(self, node_id: str, ranks: Sequence[int] | None = None) -> dict[int, str]:
+    def shards_to_fetch(self, node_id: str, ranks: Sequence[int] | None = None) -> dict[int, str]:
         """Rank → node from which its shard has to be brought to `node_id`, where `ranks` (all, if None) will run."""
         if not self.world_size:
             return {rank: node for rank, node in self.fetch if ranks is None or rank in ranks}
@@ -60,21 +60,23 @@ class Source:
         return {rank: node for rank, node in self.fetch if rank not in here}
 
 
-def rung_of(reason: Reason, source: Source, world_size: int, *, is_elsewhere: bool = False) -> str:
+def choose_recovery_action(
+    reason: Reason, source: RestoreSource, world_size: int, *, is_elsewhere: bool = False
+) -> str:
     """How a job goes on with `world_size` ranks: `respawn`, `spare` (on other nodes), `resize`, `shrink` (unplanned) or
     `disk`."""
     if source.kind == "memory" and source.world_size:
         return "shrink" if reason is not Reason.RESIZED and world_size < source.world_size else "resize"
-    return "spare" if source.kind == "memory" and is_elsewhere else source.rung
+    return "spare" if source.kind == "memory" and is_elsewhere else source.recovery_action
 
 
-def choose_source(
+def choose_restore_source(
     shards: Sequence[Shard],
-    saved: Sequence[Saved],
+    saved: Sequence[SavedCheckpoint],
     starts: Mapping[int, int],
     node_of_rank: Mapping[int, str],
     others: Collection[int] = (),
-) -> Source:
+) -> RestoreSource:
     """The newest usable state: memory before disk at the same step, nothing if there is none.
 
     A set in memory is usable if the shard of every rank of one (generation, step, layout) lies on some node. Where the
@@ -83,7 +85,7 @@ def choose_source(
     only if every later generation started at ≥ s (`starts`: generation → start step): otherwise a later one has
     overtaken it. Where ranks differ in what they should hold alike, one of them is wrong: such a set does not count.
     """
-    wrong = set(differing(shards))
+    wrong = set(find_diverged_sets(shards))
 
     def counts(generation: int, step: int) -> bool:
         return all(start >= step for later, start in starts.items() if later > generation)
@@ -98,7 +100,7 @@ def choose_source(
         for (step, generation, world, _), held in sets.items()
         if len(held) == world and counts(generation, step)
     }
-    whole = {key: found for key, found in whole.items() if found[1] <= MOST_SHARDS}
+    whole = {key: found for key, found in whole.items() if found[1] <= MAX_SHARDS}
     disk = [(item.step, item.generation, item.uri) for item in saved if counts(item.generation, item.step)]
     best_disk = max(disk, default=None)
     if whole and (best_disk is None or max(whole)[0] >= best_disk[0]):
@@ -106,23 +108,23 @@ def choose_source(
         held, world_size = whole[step, generation]
         if world_size:
             everywhere = tuple((rank, node) for rank, nodes in sorted(held.items()) for node in nodes)
-            return Source("memory", step, generation, fetch=everywhere, world_size=world_size)
+            return RestoreSource("memory", step, generation, fetch=everywhere, world_size=world_size)
         fetch = ((rank, nodes[-1]) for rank, nodes in sorted(held.items()) if node_of_rank[rank] not in nodes)
-        return Source("memory", step, generation, fetch=tuple(fetch))
+        return RestoreSource("memory", step, generation, fetch=tuple(fetch))
     if best_disk is not None:
-        return Source("checkpoint", best_disk[0], best_disk[1], best_disk[2])
-    return Source("none")
+        return RestoreSource("checkpoint", best_disk[0], best_disk[1], best_disk[2])
+    return RestoreSource("none")
 
 
-def differing(shards: Sequence[Shard]) -> list[tuple[int, int]]:
+def find_diverged_sets(shards: Sequence[Shard]) -> list[tuple[int, int]]:
     """Generation and step of sets in which ranks hold different values of what they should hold alike."""
     sets: dict[tuple[int, int], list[Mapping[str, int]]] = {}
     for shard in shards:
-        sets.setdefault((shard.generation, shard.step), []).append(shard.alike)
-    return sorted(key for key, held in sets.items() if not is_alike(held))
+        sets.setdefault((shard.generation, shard.step), []).append(shard.shared_checksums)
+    return sorted(key for key, held in sets.items() if not replicas_agree(held))
 
 
-def is_alike(held: Sequence[Mapping[str, int]]) -> bool:
+def replicas_agree(held: Sequence[Mapping[str, int]]) -> bool:
     """Whether ranks hold the same of all that they should hold alike, by the checksums of each."""
     known: dict[str, int] = {}
     return all(known.setdefault(name, digest) == digest for each in held for name, digest in each.items())

@@ -7,14 +7,16 @@ to fit on one node; where in the cluster they are is left to the autoscaler, and
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from regroup.service.domain.topology import ACCELERATOR_LABEL, ANY, IMAGE_LABEL, Kind, Level
+from regroup.service.domain.topology import ACCELERATOR_LABEL, ANY_KIND, IMAGE_LABEL, Level, NodeKind
 from regroup.service.policy.placement.demand import Demand, Shortage
 from regroup.service.policy.scheduling.entries import RunningJob, WaitingJob
-from regroup.service.policy.scheduling.quota import Hold
+from regroup.service.policy.scheduling.quota import HoldReason
 
-MOST_BUNDLES = 2_000
+MAX_BUNDLES = 2_000
 """A request is written whole each time; jobs that would make it longer wait for the next one."""
-NODES_HELP: Set[Shortage | Hold] = frozenset({Shortage.NO_NODES, Shortage.TOO_LARGE, Shortage.BUSY, Shortage.BEHIND})
+SOLVED_BY_NODES: Set[Shortage | HoldReason] = frozenset(
+    {Shortage.NO_NODES, Shortage.TOO_LARGE, Shortage.RESOURCES, Shortage.PRIORITY}
+)
 """Why jobs wait that more nodes would let start: not quotas, other jobs, or nodes that are only closed."""
 
 
@@ -25,7 +27,7 @@ class Bundle:
     cpus: int
     gpus: int = 0
     memory_bytes: int = 0
-    kind: Kind = ANY
+    kind: NodeKind = ANY_KIND
 
     def to_ray(self) -> dict[str, float]:
         """In Ray's names."""
@@ -47,8 +49,8 @@ class NodeRequest:
     """Ids of those that wait for it."""
 
 
-def request(
-    waits: Sequence[tuple[WaitingJob, Shortage | Hold]],
+def build_node_request(
+    waits: Sequence[tuple[WaitingJob, Shortage | HoldReason]],
     running: Sequence[RunningJob],
     *,
     now_s: float,
@@ -61,13 +63,13 @@ def request(
         running: who holds devices.
         after_s: a job that waits for less may yet find room by itself.
     """
-    held = [_bundle(job.demand, ranks) for job in running if not job.is_leaving for _, ranks in job.seats]
+    held = [_bundle(job.demand, ranks) for job in running if not job.is_releasing for _, ranks in job.node_ranks]
     found, jobs = list(held), set[str]()
     for job, reason in waits:
-        if reason not in NODES_HELP or now_s - job.queued_s < after_s:
+        if reason not in SOLVED_BY_NODES or now_s - job.queued_s < after_s:
             continue
         wanted = bundles_of(job.sizes[-1].demand)
-        if len(found) + len(wanted) <= MOST_BUNDLES:
+        if len(found) + len(wanted) <= MAX_BUNDLES:
             found += wanted
             jobs.add(job.job_id)
     return NodeRequest(tuple(sorted(found)), frozenset(jobs)) if jobs else NodeRequest()

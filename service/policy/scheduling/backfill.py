@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from regroup.service.policy.placement.place import Demand, Placement, place
-from regroup.service.policy.scheduling.capacity import Capacity, Free, Freed, minus, taken
+from regroup.service.policy.scheduling.capacity import Capacity, Freed, ResourceAmounts, resources_of, subtract
 from regroup.service.policy.scheduling.entries import RunningJob
 
 
@@ -22,8 +22,8 @@ class BackfillReservation:
     start_s: float | None
     """Unix seconds; None if it cannot be told."""
     demand: Demand
-    seats: tuple[tuple[str, int], ...] = ()
-    left: tuple[tuple[str, Free], ...] = ()
+    node_ranks: tuple[tuple[str, int], ...] = ()
+    left: tuple[tuple[str, ResourceAmounts], ...] = ()
     """What its nodes have free beside it from then on."""
 
 
@@ -41,10 +41,10 @@ def reserve(
     def freed_by(count: int) -> Freed:
         freed = Freed(rooms, demand)
         for promise in before:
-            freed.reserve(promise.demand, promise.seats)
+            freed.reserve(promise.demand, promise.node_ranks)
         for _, jobs in ends[:count]:
             for job in jobs:
-                freed.release(job.demand, job.seats)
+                freed.release(job.demand, job.node_ranks)
         return freed
 
     first = _first_enough(freed_by(0), ends)
@@ -65,7 +65,7 @@ def reserve(
     return _reservation(job_id, name, demand, ends[count - 1][0], placement, freed_by(count))
 
 
-class Spare:
+class BackfillCapacity:
     """What may be taken now by jobs that came later than those with a promise."""
 
     def __init__(self, rooms: Capacity) -> None:
@@ -100,7 +100,7 @@ class Spare:
         if rooms is self.beside:
             self.beside.take(demand, placement)
             return
-        for seat in placement.seats:
+        for seat in placement.slots:
             if seat.node.id in self.beside:
                 now = self.now[seat.node.id]
                 self.beside.lower(seat.node.id, (now.free_cpus, now.free_gpus, now.free_memory_bytes))
@@ -110,7 +110,7 @@ def _first_enough(freed: Freed, ends: Sequence[tuple[float, Sequence[RunningJob]
     """How many of the ends have to come, at least, for so many ranks to be free: a count need not be a placement."""
     for number, (_, jobs) in enumerate(ends):
         for job in jobs:
-            freed.release(job.demand, job.seats)
+            freed.release(job.demand, job.node_ranks)
         if freed.ranks >= freed.demand.ranks:
             return number + 1
     return None
@@ -141,7 +141,7 @@ def _by_end(running: Iterable[RunningJob]) -> list[tuple[float, list[RunningJob]
 def _reservation(
     job_id: str, name: str, demand: Demand, start_s: float, placement: Placement, freed: Freed
 ) -> BackfillReservation:
-    seats = tuple((seat.node.id, seat.ranks) for seat in placement.seats)
+    seats = tuple((seat.node.id, seat.ranks) for seat in placement.slots)
     after = {node_id: freed.free_on(node_id) for node_id, _ in seats}
-    left = tuple((node_id, minus(after[node_id], taken(demand, ranks))) for node_id, ranks in seats)
+    left = tuple((node_id, subtract(after[node_id], resources_of(demand, ranks))) for node_id, ranks in seats)
     return BackfillReservation(job_id, name, start_s, demand, seats, left)

@@ -7,27 +7,27 @@ say, which is given the nodes that have room and no others.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from regroup.service.domain.topology import Kind, Level, Node
+from regroup.service.domain.topology import Level, Node, NodeKind
 from regroup.service.policy.placement.place import Demand, Placement
 
-Free = tuple[float, float, int]
+ResourceAmounts = tuple[float, float, int]
 """Cores, CUDA devices and bytes of host memory."""
-_Class = tuple[Free, Kind]
+_Class = tuple[ResourceAmounts, NodeKind]
 """Nodes of which as much is free, and which are of one kind: a demand sees no difference."""
-Seats = Sequence[tuple[str, int]]
+NodeRanks = Sequence[tuple[str, int]]
 """Node id and ranks there."""
-_Shape = tuple[str, int, int, int, Level, Kind]
+_Shape = tuple[str, int, int, int, Level, NodeKind]
 """All of a demand that says how much room there is for its ranks."""
 
 
-def room_on(demand: Demand, node: Node, free: Free) -> int:
+def ranks_that_fit(demand: Demand, node: Node, free: ResourceAmounts) -> int:
     """Ranks of the demand that the node holds with so much free, in whole segments where those stay on a node."""
     return _room(demand, (free, node.kind))
 
 
 def _room(demand: Demand, each: _Class) -> int:
     free, kind = each
-    if not kind.has(demand.kind):
+    if not kind.satisfies(demand.kind):
         return 0
     ranks = free[0] // demand.cpus
     if demand.device == "cuda":
@@ -38,7 +38,7 @@ def _room(demand: Demand, each: _Class) -> int:
     return max(0, int(ranks)) // grain * grain
 
 
-def taken(demand: Demand, ranks: int) -> Free:
+def resources_of(demand: Demand, ranks: int) -> ResourceAmounts:
     """What so many ranks of the demand hold."""
     return ranks * demand.cpus, ranks if demand.device == "cuda" else 0, ranks * demand.memory_bytes
 
@@ -53,7 +53,7 @@ class Capacity:
         for node in self._nodes.values():
             kind = node.kind
             self._alike.setdefault((free_of(node), kind), {})[node.id] = None
-            whole = (whole_of(node), kind)
+            whole = (total_of(node), kind)
             self._empty[whole] = self._empty.get(whole, 0) + 1
         self._counted: dict[_Shape, int] = {}
         self._counted_empty: dict[_Shape, int] = {}
@@ -99,10 +99,10 @@ class Capacity:
 
     def take(self, demand: Demand, placement: Placement) -> None:
         """The placement's seats are taken."""
-        for seat in placement.seats:
-            self.lower(seat.node.id, minus(free_of(self._nodes[seat.node.id]), taken(demand, seat.ranks)))
+        for seat in placement.slots:
+            self.lower(seat.node.id, subtract(free_of(self._nodes[seat.node.id]), resources_of(demand, seat.ranks)))
 
-    def lower(self, node_id: str, free: Free) -> None:
+    def lower(self, node_id: str, free: ResourceAmounts) -> None:
         """A node has no more free than this."""
         node = self._nodes[node_id]
         old = free_of(node)
@@ -124,7 +124,7 @@ class Capacity:
 
     def without(self, demand: Demand) -> "Capacity":
         """Only the nodes that could never hold a rank of this demand."""
-        others = (node for node in self._nodes.values() if not room_on(demand, node, whole_of(node)))
+        others = (node for node in self._nodes.values() if not ranks_that_fit(demand, node, total_of(node)))
         return Capacity(others)
 
 
@@ -135,17 +135,17 @@ class Freed:
         self.demand, self.ranks = demand, rooms.free(demand)
         """`ranks`: so many fit."""
         self._rooms = rooms
-        self._free: dict[str, Free] = {}
+        self._free: dict[str, ResourceAmounts] = {}
 
-    def release(self, demand: Demand, seats: Seats) -> None:
+    def release(self, demand: Demand, seats: NodeRanks) -> None:
         """Ranks of `demand` on these seats are gone; seats on nodes that are closed free nothing."""
         self._add(seats, demand, 1)
 
-    def reserve(self, demand: Demand, seats: Seats) -> None:
+    def reserve(self, demand: Demand, seats: NodeRanks) -> None:
         """These seats will be another's."""
         self._add(seats, demand, -1)
 
-    def free_on(self, node_id: str) -> Free:
+    def free_on(self, node_id: str) -> ResourceAmounts:
         """What the node has free then."""
         return self._free.get(node_id) or free_of(self._rooms[node_id])
 
@@ -154,30 +154,30 @@ class Freed:
         same = [node for node in self._rooms.with_room(self.demand) if node.id not in self._free]
         for node_id, free in self._free.items():
             node = self._rooms[node_id]
-            if room_on(self.demand, node, free):
+            if ranks_that_fit(self.demand, node, free):
                 same.append(replace(node, free_cpus=free[0], free_gpus=free[1], free_memory_bytes=free[2]))
         return same
 
-    def _add(self, seats: Seats, demand: Demand, sign: int) -> None:
+    def _add(self, seats: NodeRanks, demand: Demand, sign: int) -> None:
         for node_id, ranks in seats:
             if node_id in self._rooms:
                 node, before = self._rooms[node_id], self.free_on(node_id)
-                after = minus(before, taken(demand, -sign * ranks))
+                after = subtract(before, resources_of(demand, -sign * ranks))
                 self._free[node_id] = after
-                self.ranks += room_on(self.demand, node, after) - room_on(self.demand, node, before)
+                self.ranks += ranks_that_fit(self.demand, node, after) - ranks_that_fit(self.demand, node, before)
 
 
-def free_of(node: Node) -> Free:
+def free_of(node: Node) -> ResourceAmounts:
     """What a node has free."""
     return node.free_cpus, node.free_gpus, node.free_memory_bytes
 
 
-def whole_of(node: Node) -> Free:
+def total_of(node: Node) -> ResourceAmounts:
     """What a node has when nothing runs there."""
     return node.cpus, node.gpus, node.memory_bytes
 
 
-def minus(free: Free, used: Free) -> Free:
+def subtract(free: ResourceAmounts, used: ResourceAmounts) -> ResourceAmounts:
     """What is left of it."""
     return free[0] - used[0], free[1] - used[1], free[2] - used[2]
 
@@ -187,4 +187,4 @@ def _shape(demand: Demand) -> _Shape:
 
 
 def _is_open(node: Node) -> bool:
-    return node.alive and not node.is_control and not node.is_draining and not node.closed
+    return node.alive and not node.is_control and not node.is_draining and not node.closed_reason

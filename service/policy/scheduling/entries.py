@@ -54,19 +54,19 @@ class WaitingJob:
     preemptibility: Preemptibility = Preemptibility.full
     queued_s: float = 0.0
     """Since when it waits; Unix seconds."""
-    longest_s: float | None = None
+    max_duration_s: float | None = None
     """It ends within so long of its turn, whatever it does; None if nothing ends it."""
-    after: tuple[str, ...] = ()
+    pending_dependencies: tuple[str, ...] = ()
     """Names of jobs that have to succeed before, and have not yet."""
 
     @property
-    def least(self) -> int:
+    def min_ranks(self) -> int:
         """Devices of its smallest size."""
         return self.sizes[0].ranks
 
-    def firm(self, ranks: int) -> int:
+    def non_preemptible_ranks(self, ranks: int) -> int:
         """How many of so many ranks cannot be taken back once it has them."""
-        return firm(self.preemptibility, ranks, self.least)
+        return non_preemptible(self.preemptibility, ranks, self.min_ranks)
 
 
 @dataclass(frozen=True)
@@ -77,45 +77,47 @@ class RunningJob:
     name: str
     demand: Demand
     """What it holds now."""
-    seats: tuple[tuple[str, int], ...]
+    node_ranks: tuple[tuple[str, int], ...]
     """Node id and ranks there."""
-    smaller: tuple[Size, ...] = ()
+    smaller_sizes: tuple[Size, ...] = ()
     """Legal sizes below what it holds, the smallest first."""
     project: str = "default"
     priority: Priority = Priority.normal
     preemptibility: Preemptibility = Preemptibility.full
-    since_s: float = 0.0
+    allocated_at_s: float = 0.0
     """When it was given these devices; Unix seconds."""
     ends_s: float | None = None
     """When it is expected to end; None if nothing tells."""
-    is_leaving: bool = False
+    is_releasing: bool = False
     """It is ending, or was told to: its devices come free by themselves."""
 
     @property
-    def firm(self) -> int:
+    def non_preemptible_ranks(self) -> int:
         """Ranks that cannot be taken back."""
-        return firm(self.preemptibility, self.demand.ranks, min((size.ranks for size in self.smaller), default=None))
+        return non_preemptible(
+            self.preemptibility, self.demand.ranks, min((size.ranks for size in self.smaller_sizes), default=None)
+        )
 
 
-def shrinking(job: RunningJob, gives: Sequence[tuple[str, int]], now_s: float) -> list[RunningJob]:
+def split_shrinking_job(job: RunningJob, gives: Sequence[tuple[str, int]], now_s: float) -> list[RunningJob]:
     """A job that was told to give up so much, as two: what stays, and what comes free."""
     lost = dict(gives)
-    stay = tuple((node_id, ranks - lost.get(node_id, 0)) for node_id, ranks in job.seats)
+    stay = tuple((node_id, ranks - lost.get(node_id, 0)) for node_id, ranks in job.node_ranks)
     count = sum(ranks for _, ranks in stay)
     stays = replace(
         job,
         demand=replace(job.demand, ranks=count),
-        seats=tuple(seat for seat in stay if seat[1]),
-        smaller=tuple(size for size in job.smaller if size.ranks < count),
+        node_ranks=tuple(seat for seat in stay if seat[1]),
+        smaller_sizes=tuple(size for size in job.smaller_sizes if size.ranks < count),
     )
     goes = replace(
-        job, demand=replace(job.demand, ranks=sum(lost.values())), seats=tuple(gives), smaller=(), is_leaving=True,
-        preemptibility=Preemptibility.full, ends_s=now_s,
+        job, demand=replace(job.demand, ranks=sum(lost.values())), node_ranks=tuple(gives), smaller_sizes=(),
+        is_releasing=True, preemptibility=Preemptibility.full, ends_s=now_s,
     )  # fmt: skip
     return [stays, goes]
 
 
-def firm(preemptibility: Preemptibility, ranks: int, least: int | None) -> int:
+def non_preemptible(preemptibility: Preemptibility, ranks: int, least: int | None) -> int:
     """How many of so many ranks nobody else can have."""
     if preemptibility is Preemptibility.full:
         return 0

@@ -8,19 +8,19 @@ import heapq
 from collections.abc import Iterator, Sequence
 
 from regroup.service.policy.scheduling.entries import WaitingJob
-from regroup.service.policy.scheduling.quota import Books
+from regroup.service.policy.scheduling.quota import QuotaUsage
 
 _Key = tuple[bool, int, float, float, str]
 
 
-class Turns:
+class AdmissionOrder:
     """The jobs in order. What is entered in the books meanwhile counts for those that are still to come."""
 
-    def __init__(self, queue: Sequence[WaitingJob], books: Books, *, now_s: float, ageing_s: float) -> None:
+    def __init__(self, queue: Sequence[WaitingJob], books: QuotaUsage, *, now_s: float, ageing_s: float) -> None:
         self._books = books
         lines: dict[tuple[str, int], list[WaitingJob]] = {}
         for job in queue:
-            lines.setdefault((job.project, level(job, now_s=now_s, ageing_s=ageing_s)), []).append(job)
+            lines.setdefault((job.project, aged_priority(job, now_s=now_s, ageing_s=ageing_s)), []).append(job)
         self._lines = {
             place: sorted(jobs, key=lambda job: (job.queued_s, job.job_id), reverse=True)
             for place, jobs in lines.items()
@@ -44,10 +44,10 @@ class Turns:
     def _key(self, place: tuple[str, int]) -> _Key:
         project, class_now = place
         first = self._lines[place][-1]
-        borrows = self._books.borrows(project, first.least)
-        return borrows, -class_now, self._books.share(project), first.queued_s, first.job_id
+        borrows = self._books.would_borrow(project, first.min_ranks)
+        return borrows, -class_now, self._books.weighted_share(project), first.queued_s, first.job_id
 
 
-def level(job: WaitingJob, *, now_s: float, ageing_s: float) -> int:
+def aged_priority(job: WaitingJob, *, now_s: float, ageing_s: float) -> int:
     """The class of a job, with what waiting has added."""
     return int(job.priority) + int(max(0.0, now_s - job.queued_s) // ageing_s)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.placement.place import Demand, Placement, place
-from regroup.service.policy.scheduling.capacity import Capacity, Freed, Seats
+from regroup.service.policy.scheduling.capacity import Capacity, Freed, NodeRanks
 from regroup.service.policy.scheduling.entries import Preemptibility, RunningJob, Size, WaitingJob
-from regroup.service.policy.scheduling.quota import Books
+from regroup.service.policy.scheduling.quota import QuotaUsage
 
 _MOST_SPARED = 64
 """So many are looked at again whether they are needed after all."""
@@ -23,8 +23,8 @@ class Shrink:
     """The job gives up ranks and runs on at another size."""
 
     job_id: str
-    to: Layout
-    gives: tuple[tuple[str, int], ...]
+    layout: Layout
+    releases: tuple[tuple[str, int], ...]
     """Node id and ranks that are to come free there."""
     why: str
 
@@ -44,16 +44,20 @@ class _Offer:
     """What it shrinks to; None: it is suspended."""
 
     @property
-    def gives(self) -> Seats:
-        return self.job.seats if self.size is None else given_up(self.job.seats, self.job.demand, self.size)
+    def gives(self) -> NodeRanks:
+        return (
+            self.job.node_ranks
+            if self.size is None
+            else released_node_ranks(self.job.node_ranks, self.job.demand, self.size)
+        )
 
 
-def make_room(
+def choose_preemptions(
     job: WaitingJob,
     size: Size,
     rooms: Capacity,
     running: Sequence[RunningJob],
-    books: Books,
+    books: QuotaUsage,
     *,
     now_s: float,
     least_run_s: float,
@@ -65,10 +69,12 @@ def make_room(
         least_run_s: who was given devices later than so long ago is left alone.
         can_shrink: jobs can give up a part of what they hold.
     """
-    fair = [other for other in running if _may_ask(job, size, other, books) and now_s - other.since_s >= least_run_s]
-    order = sorted(fair, key=lambda other: (other.priority, -other.since_s, other.job_id))
-    order = order if can_shrink else [replace(other, smaller=()) for other in order]
-    shrinking = [_Offer(other, other.smaller[0]) for other in order if other.smaller]
+    fair = [
+        other for other in running if _may_ask(job, size, other, books) and now_s - other.allocated_at_s >= least_run_s
+    ]
+    order = sorted(fair, key=lambda other: (other.priority, -other.allocated_at_s, other.job_id))
+    order = order if can_shrink else [replace(other, smaller_sizes=()) for other in order]
+    shrinking = [_Offer(other, other.smaller_sizes[0]) for other in order if other.smaller_sizes]
     suspending = [_Offer(other, None) for other in order if other.preemptibility is Preemptibility.full]
     chosen = _enough([*shrinking, *suspending], job, size.demand, rooms, running, books)
     why = f"makes room for job {job.name!r} of project {job.project!r}, priority {job.priority.name}"
@@ -80,7 +86,7 @@ def make_room(
     ]
 
 
-def given_up(seats: Seats, demand: Demand, size: Size) -> Seats:
+def released_node_ranks(seats: NodeRanks, demand: Demand, size: Size) -> NodeRanks:
     """What a job that shrinks lets go, as `reseat` does: its smallest seats first, of equals the last, so that whole
     nodes come free."""
     left, gone = demand.ranks - size.ranks, list[tuple[str, int]]()
@@ -92,13 +98,13 @@ def given_up(seats: Seats, demand: Demand, size: Size) -> Seats:
     return gone
 
 
-def _may_ask(job: WaitingJob, size: Size, other: RunningJob, books: Books) -> bool:
+def _may_ask(job: WaitingJob, size: Size, other: RunningJob, books: QuotaUsage) -> bool:
     """Whether the job may have what the other holds."""
-    if other.is_leaving or other.preemptibility is Preemptibility.none:
+    if other.is_releasing or other.preemptibility is Preemptibility.none:
         return False
-    lends = books.excess(other.project) > 0
+    lends = books.borrowed(other.project) > 0
     is_above = job.priority > other.priority and (lends or other.project == job.project)
-    asks_for_its_own = not books.borrows(job.project, size.ranks) and books.guarantees > 0
+    asks_for_its_own = not books.would_borrow(job.project, size.ranks) and books.total_guaranteed > 0
     return is_above or (asks_for_its_own and lends and other.project != job.project)
 
 
@@ -108,7 +114,7 @@ def _enough(
     demand: Demand,
     rooms: Capacity,
     running: Sequence[RunningJob],
-    books: Books,
+    books: QuotaUsage,
 ) -> list[_Offer]:
     """The first offers that are enough, without those of them that turn out not to be needed."""
     taken: dict[str, _Offer] = {}
@@ -116,7 +122,7 @@ def _enough(
     given = dict[str, int]()
     for offer in offers:
         project, before = offer.job.project, taken.get(offer.job.job_id)
-        is_lent = project != job.project and books.excess(project) - given.get(project, 0) <= 0
+        is_lent = project != job.project and books.borrowed(project) - given.get(project, 0) <= 0
         if is_lent:
             continue  # the others of its project have given back all that it had beyond its guarantee
         if before is not None:
@@ -138,7 +144,7 @@ def _spare(offers: list[_Offer], demand: Demand, rooms: Capacity, running: Seque
         if _fits(demand, others, rooms, running):
             offers = others
             continue
-        for size in reversed([size for size in offer.job.smaller if size.ranks > kept]):
+        for size in reversed([size for size in offer.job.smaller_sizes if size.ranks > kept]):
             less = [_Offer(offer.job, size) if each is offer else each for each in offers]
             if _fits(demand, less, rooms, running):
                 offers = less
@@ -153,7 +159,7 @@ def _fits(demand: Demand, offers: Iterable[_Offer], rooms: Capacity, running: Se
     return freed.ranks >= demand.ranks and isinstance(place(demand, freed.with_room()), Placement)
 
 
-def is_coming(demand: Demand, rooms: Capacity, running: Sequence[RunningJob]) -> bool:
+def will_fit(demand: Demand, rooms: Capacity, running: Sequence[RunningJob]) -> bool:
     """Whether it fits once those have gone that were told to, or are about to end."""
     return _fits(demand, (), rooms, running)
 
@@ -161,10 +167,10 @@ def is_coming(demand: Demand, rooms: Capacity, running: Sequence[RunningJob]) ->
 def _leaving(rooms: Capacity, demand: Demand, running: Sequence[RunningJob]) -> Freed:
     freed = Freed(rooms, demand)
     for job in running:
-        if job.is_leaving:
-            freed.release(job.demand, job.seats)
+        if job.is_releasing:
+            freed.release(job.demand, job.node_ranks)
     return freed
 
 
-def _ranks(seats: Seats) -> int:
+def _ranks(seats: NodeRanks) -> int:
     return sum(ranks for _, ranks in seats)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from regroup.service.domain.topology import DOMAIN_LEVELS, Level, Node, domain_of
+from regroup.service.domain.topology import DOMAIN_LEVELS, Level, Node, domains_of
 
 _FABRIC = DOMAIN_LEVELS.index(Level.GPU_DOMAIN)
 
@@ -24,7 +24,7 @@ class Island:
     """Of these NUMA nodes, as the kernel lists them."""
 
 
-def islands(inside: Mapping[str, Any]) -> tuple[Island, ...]:
+def find_islands(inside: Mapping[str, Any]) -> tuple[Island, ...]:
     """The islands of a node, by what it read of itself (`workers/os/device_topology.py`).
 
     GPUs are of one island if a chain of NVLinks leads from one to the other, all switches of a node being one; those
@@ -41,7 +41,7 @@ def islands(inside: Mapping[str, Any]) -> tuple[Island, ...]:
     return tuple(found)
 
 
-def fabric(inside: Mapping[str, Any]) -> str:
+def fabric_name(inside: Mapping[str, Any]) -> str:
     """What names the domain of GPUs that NVLink joins across nodes; empty if there is none."""
     return str(inside["fabric"])
 
@@ -56,7 +56,7 @@ def with_fabrics(nodes: Sequence[Node], fabrics: Mapping[str, str]) -> list[Node
 
 
 def _with_fabric(node: Node, name: str) -> Node:
-    domains = domain_of(node)
+    domains = domains_of(node)
     if not name or domains[_FABRIC]:
         return node
     return replace(node, domains=(*domains[:_FABRIC], name, *domains[_FABRIC + 1 :]))

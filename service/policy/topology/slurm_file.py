@@ -35,11 +35,11 @@ class _Parts:
     """Switches that are described."""
 
 
-Places = Mapping[str, Mapping[Level, str]]
+NodeDomains = Mapping[str, Mapping[Level, str]]
 """Node → its domains."""
 
 
-def parse(text: str) -> Places:
+def parse_topology(text: str) -> NodeDomains:
     """Read a topology file of either format.
 
     Raises:
@@ -56,7 +56,7 @@ def parse(text: str) -> Places:
     return _places(parts)
 
 
-def hostlist(text: str) -> list[str]:
+def expand_hostlist(text: str) -> list[str]:
     """Names of an expression such as `tux[0-3,12],login`; zeros in front are kept.
 
     Raises:
@@ -176,24 +176,24 @@ def _add_switch(name: str, children: str, nodes: str, parts: _Parts) -> None:
     if bool(children) == bool(nodes):
         raise TopologyError(f"switch {name!r} must have either nodes or switches below it")
     parts.seen.add(name)
-    for child in hostlist(children):
+    for child in expand_hostlist(children):
         if (other := parts.parent.get(child)) is not None:
             raise TopologyError(f"switch {child!r} is below both {other!r} and {name!r}")
         parts.parent[child] = name
     if nodes:
-        parts.nodes_of[name] = hostlist(nodes)
+        parts.nodes_of[name] = expand_hostlist(nodes)
 
 
 def _add_block(name: str, nodes: str, parts: _Parts) -> None:
     if name in parts.blocks:
         raise TopologyError(f"block {name!r} is described twice")
-    parts.blocks[name] = hostlist(nodes)
+    parts.blocks[name] = expand_hostlist(nodes)
 
 
 # ---------------------------------------------------------------- what they come to
 
 
-def _places(parts: _Parts) -> Places:
+def _places(parts: _Parts) -> NodeDomains:
     if unknown := sorted(parts.parent.keys() - parts.seen):
         raise TopologyError(f"switch {unknown[0]!r} is below {parts.parent[unknown[0]]!r}, but never described")
     found: dict[str, dict[Level, str]] = {}

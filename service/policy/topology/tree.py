@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 
 from regroup.service.domain.topology import DEFAULT_LABELS, DOMAIN_LEVELS, Level, Node
 from regroup.service.policy.topology.device_islands import Island
-from regroup.service.policy.topology.slurm_file import Places
+from regroup.service.policy.topology.slurm_file import NodeDomains
 
 _TOLD = 3
+_NO_DOMAINS: NodeDomains = {}
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,9 @@ class Domain:
     """Of a node that was looked into: what is inside of it."""
 
 
-def located(nodes: Iterable[Node], labels: Mapping[Level, str] = DEFAULT_LABELS, places: Places = {}) -> list[Node]:  # noqa: B006
+def with_domains(
+    nodes: Iterable[Node], labels: Mapping[Level, str] = DEFAULT_LABELS, places: NodeDomains = _NO_DOMAINS
+) -> list[Node]:
     """The nodes with their domains: what a label says, else what the file does. The file knows a node by what it is
     called for good, its name or its address."""
     found = list[Node]()
@@ -38,7 +41,9 @@ def located(nodes: Iterable[Node], labels: Mapping[Level, str] = DEFAULT_LABELS,
     return found
 
 
-def problems(nodes: Sequence[Node], labels: Mapping[Level, str] = DEFAULT_LABELS, places: Places = {}) -> list[str]:  # noqa: B006
+def find_topology_problems(
+    nodes: Sequence[Node], labels: Mapping[Level, str] = DEFAULT_LABELS, places: NodeDomains = _NO_DOMAINS
+) -> list[str]:
     """What of located nodes does not fit together, and what is made of it."""
     nodes = sorted(nodes, key=lambda node: (node.name, node.id))
     told = [*_two_parents(nodes), *_unnamed(nodes)]
@@ -58,7 +63,7 @@ def problems(nodes: Sequence[Node], labels: Mapping[Level, str] = DEFAULT_LABELS
     return told
 
 
-def tree(nodes: Sequence[Node], inside: Mapping[str, tuple[Island, ...]] = {}) -> tuple[Domain, ...]:
+def build_tree(nodes: Sequence[Node], inside: Mapping[str, tuple[Island, ...]] = {}) -> tuple[Domain, ...]:
     """Domains of located nodes by name, the largest first; levels that nobody names are left out.
 
     Args:
@@ -121,7 +126,7 @@ def _unnamed(nodes: Sequence[Node]) -> list[str]:
     return told
 
 
-def _is_filed(node: Node, places: Places) -> bool:
+def _is_filed(node: Node, places: NodeDomains) -> bool:
     return any(name in places for name in (node.machine, node.name, node.address))
 
 

@@ -17,7 +17,7 @@ import yaml
 
 from regroup.api.app import create_app
 from regroup.api.cli.main import main
-from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.operations.services import Services
 from regroup.service.ports.cluster import Node, SupervisorEvent
 from regroup.service.settings import Settings
@@ -73,7 +73,7 @@ class Serving:
         for source, target, reason in (
             (JobState.QUEUED, JobState.PLACING, Reason.PLACED), (JobState.PLACING, JobState.STARTING, Reason.RESERVED),
         ):  # fmt: skip
-            self.do(self.store.apply(self.lease, advance(job_id, source, target, reason), now=1000.0))
+            self.do(self.store.apply(self.lease, check_transition(job_id, source, target, reason), now=1000.0))
 
     def report(self, job_id: str, events: list[dict[str, Any]]) -> None:
         """What the supervisor tells; `events` as the story has them."""

@@ -48,7 +48,9 @@ def test_the_return(story) -> None:
 def test_one_step_lost_is_singular_and_a_hopeless_incident_says_so(story) -> None:
     lost = story.view([story.incident(story.back_at, steps_lost=1)]).incidents[0]
     assert lost.summary() == "back in 0.8 s, 1 step lost"
-    assert story.view([story.incident(story.killed_at, rung="fail")]).incidents[0].summary() == "not recovered"
+    assert (
+        story.view([story.incident(story.killed_at, recovery_action="fail")]).incidents[0].summary() == "not recovered"
+    )
 
 
 def test_a_title_names_the_rank_once(story) -> None:

@@ -19,9 +19,9 @@ from tests.support.step_gates import Gates
 
 Spec = Callable[..., dict[str, Any]]
 _DRAINED = (frozenset({"drained"}),)
-MOVED = Expected(incidents=_DRAINED, rungs=frozenset({"spare"}), total_s=60.0, steps_lost=0)
+MOVED = Expected(incidents=_DRAINED, recovery_actions=frozenset({"spare"}), total_s=60.0, steps_lost=0)
 """An incident begins with the notice, and the ranks are held."""
-GAVE_UP = Expected(incidents=_DRAINED, rungs=frozenset({"disk"}), detect_s=60.0, total_s=120.0, steps_lost=0)
+GAVE_UP = Expected(incidents=_DRAINED, recovery_actions=frozenset({"disk"}), detect_s=60.0, total_s=120.0, steps_lost=0)
 SHORT_S = 20.0
 """Of which the last quarter is for handing over."""
 _DRAIN = """

@@ -33,7 +33,9 @@ def elastic(spec: Spec, name: str) -> dict[str, Any]:
 def resized(times: int) -> Expected:
     """A change begins with the wish, and ranks are held until they know of it."""
     why = (frozenset({"resized"}),) * times
-    return Expected(incidents=why, rungs=frozenset({"resize"}), total_s=60.0, steps_lost=0, tolerance=TOLERANCE)
+    return Expected(
+        incidents=why, recovery_actions=frozenset({"resize"}), total_s=60.0, steps_lost=0, tolerance=TOLERANCE
+    )
 
 
 def ranks_by_node(server: Served, job: Job) -> list[dict[str, int]]:
@@ -151,7 +153,7 @@ def test_ranks_that_no_node_holds_together_any_more(three: Served, spec: Spec, t
     assert after.world_size == 2 and len({rank.node_name for rank in after.ranks} - {node}) == 2
     assert after.layout.tp == 1 and after.restore["kind"] == "checkpoint", "its only node was all its memory"
     (incident,) = done.incidents
-    assert incident.reason in ("agent_lost", "node_lost") and incident.rung == "disk"
+    assert incident.reason in ("agent_lost", "node_lost") and incident.recovery_action == "disk"
     assert incident.steps_lost is not None and incident.steps_lost <= SAVED_EVERY
     ledger = three.client.ledger(job.id)
     assert ledger.exact, ledger.problems

@@ -18,7 +18,11 @@ from tests.support.step_gates import Gates
 
 Spec = Callable[..., dict[str, Any]]
 TOOK_OVER = Expected(
-    incidents=(frozenset({"agent_lost"}),), rungs=frozenset({"spare"}), detect_s=6.0, total_s=60.0, steps_lost=7
+    incidents=(frozenset({"agent_lost"}),),
+    recovery_actions=frozenset({"spare"}),
+    detect_s=6.0,
+    total_s=60.0,
+    steps_lost=7,
 )
 """A mirror is not of every step, and the ranks that are left are held for a while."""
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from regroup.service.chaos.detector_coverage import NEEDED_FOR, Need
-from regroup.service.chaos.fault_plan import Plan
+from regroup.service.chaos.detector_coverage import DETECTOR_NEEDS, DetectorNeed
+from regroup.service.chaos.fault_plan import FaultPlan
 from regroup.service.chaos.invariants import MEANINGS, Finding
 from regroup.service.chaos.observation import Record
 from regroup.service.chaos.report import Outcome
@@ -12,18 +12,18 @@ from regroup.service.domain.detectors import Detector
 
 
 def outcome(*broken: str) -> Outcome:
-    nothing = Record(Plan("x", 0, 9), {}, (), (), (), (), (), {}, {})
+    nothing = Record(FaultPlan("x", 0, 9), {}, (), (), (), (), (), {}, {})
     found = (Finding(name, "", ("so",) if name in broken else ()) for name in MEANINGS)
     return Outcome("1", "x", "", 0, tuple(found), nothing)
 
 
 def test_every_detector_is_needed_by_a_scenario() -> None:
-    assert set(NEEDED_FOR) == set(Detector)
-    assert all(need.scenario in SCENARIOS and need.breaks <= set(MEANINGS) for need in NEEDED_FOR.values())
+    assert set(DETECTOR_NEEDS) == set(Detector)
+    assert all(need.scenario in SCENARIOS and need.breaks <= set(MEANINGS) for need in DETECTOR_NEEDS.values())
 
 
 @pytest.mark.parametrize(
     ("broken", "is_shown"), [((), False), (("I2",), False), (("I7",), False), (("I2", "I7"), True), (MEANINGS, True)]
 )
 def test_a_need_is_shown_where_all_breaks_that_was_to_break(broken: tuple[str, ...], is_shown: bool) -> None:
-    assert Need("loss-spiked", frozenset({"I2", "I7"})).is_shown_by(outcome(*broken)) == is_shown
+    assert DetectorNeed("loss-spiked", frozenset({"I2", "I7"})).is_shown_by(outcome(*broken)) == is_shown

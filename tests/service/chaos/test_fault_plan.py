@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from regroup.service.chaos.fault_plan import MIX, PlannedFault, parse_mix, soak
-from regroup.service.chaos.scenarios import ELSEWHERE, RANKS, SCENARIOS, Scenario, by_name, place
+from regroup.service.chaos.fault_plan import MIX, PlannedFault, parse_mix, plan_soak
+from regroup.service.chaos.scenarios import ELSEWHERE, RANKS, SCENARIOS, Scenario, find_scenario, sort_key
 from regroup.service.spec.job import parse_spec
 
 
@@ -15,7 +15,7 @@ def test_the_same_seed_strikes_the_same(scenario: Scenario) -> None:
 
 
 def test_seeds_differ() -> None:
-    scenario = by_name("rank-killed")
+    scenario = find_scenario("rank-killed")
     assert scenario is not None
     assert len({str(scenario.plan(seed).faults) for seed in range(20)}) > 10
 
@@ -29,19 +29,19 @@ def test_what_it_injects_is_a_legal_spec_and_lies_within_its_job(scenario: Scena
             "workload": {"kind": "builtin", "data": {"train": ["/text"]}},
             "training": {"global_batch": 8, "micro_batch": 2, "sequence": 64, "steps": plan.steps},
             "layout": {"dp": RANKS},
-            **plan.parts,
+            **plan.spec_fields,
             "faults": [dict(fault) for fault in plan.faults],
         })  # fmt: skip
-        assert plan.faults or plan.blows
+        assert plan.faults or plan.outside_faults
         assert all(fault["at"]["step"] < plan.steps for fault in plan.faults)
-        assert all(blow.after_step < plan.steps for blow in plan.blows)
+        assert all(blow.after_step < plan.steps for blow in plan.outside_faults)
 
 
 def test_names_and_numbers_are_unique_and_both_find_a_scenario() -> None:
     assert len({scenario.name for scenario in SCENARIOS}) == len({scenario.number for scenario in SCENARIOS})
     assert len(SCENARIOS) == len({scenario.name for scenario in SCENARIOS})
-    assert by_name("16b") is by_name("node-frozen") is not None
-    assert by_name("nothing") is None
+    assert find_scenario("16b") is find_scenario("node-frozen") is not None
+    assert find_scenario("nothing") is None
 
 
 def test_what_is_run_elsewhere_is_there() -> None:
@@ -51,22 +51,24 @@ def test_what_is_run_elsewhere_is_there() -> None:
 
 
 def test_a_soak_is_drawn_from_its_mix() -> None:
-    plan = soak(3, steps=20_000, every=20, ranks=4, nodes=2)
+    plan = plan_soak(3, steps=20_000, every=20, ranks=4, nodes=2)
     assert (
-        plan == soak(3, steps=20_000, every=20, ranks=4, nodes=2) != soak(4, steps=20_000, every=20, ranks=4, nodes=2)
+        plan
+        == plan_soak(3, steps=20_000, every=20, ranks=4, nodes=2)
+        != plan_soak(4, steps=20_000, every=20, ranks=4, nodes=2)
     )
-    total = len(plan.faults) + len(plan.blows)
+    total = len(plan.faults) + len(plan.outside_faults)
     assert total == 999
     exits = sum(fault["do"] == "sigkill" for fault in plan.faults)
     assert 0.65 < exits / total < 0.75
-    assert {blow.do for blow in plan.blows} == {"kill_node", "freeze_node", "kill_supervisor", "kill_server"}
-    steps = [blow.after_step for blow in plan.blows]
+    assert {blow.do for blow in plan.outside_faults} == {"kill_node", "freeze_node", "kill_supervisor", "kill_server"}
+    steps = [blow.after_step for blow in plan.outside_faults]
     assert steps == sorted(steps) and max(steps) < plan.steps
 
 
 def test_a_soak_of_rank_exits_alone_strikes_nothing_from_outside() -> None:
-    plan = soak(3, steps=2000, every=50, ranks=4, nodes=2, mix={"rank_exit": 1})
-    assert not plan.blows and {fault["do"] for fault in plan.faults} == {"sigkill"}
+    plan = plan_soak(3, steps=2000, every=50, ranks=4, nodes=2, mix={"rank_exit": 1})
+    assert not plan.outside_faults and {fault["do"] for fault in plan.faults} == {"sigkill"}
 
 
 def test_wrong_mixes_and_strikes_are_refused() -> None:
@@ -75,12 +77,12 @@ def test_wrong_mixes_and_strikes_are_refused() -> None:
         parse_mix(["rank_exit"])
     for mix in ({"meteor": 1.0}, {"hang": 0.0}, {"hang": -1.0, "node": 2.0}, {}):
         with pytest.raises(ValueError, match=r"no cause|above 0"):
-            soak(0, steps=100, every=10, ranks=4, nodes=2, mix=mix)
+            plan_soak(0, steps=100, every=10, ranks=4, nodes=2, mix=mix)
     with pytest.raises(ValueError, match="no strike from outside"):
         PlannedFault("kill_moon", 3)
     assert sum(MIX.values()) == pytest.approx(1)
 
 
 def test_scenarios_stand_in_order() -> None:
-    assert sorted(SCENARIOS, key=lambda each: place(each.number)) == list(SCENARIOS)
-    assert place("2") < place("16a") < place("16b") < place("33d")
+    assert sorted(SCENARIOS, key=lambda each: sort_key(each.number)) == list(SCENARIOS)
+    assert sort_key("2") < sort_key("16a") < sort_key("16b") < sort_key("33d")

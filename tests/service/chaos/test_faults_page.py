@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from regroup.service.chaos.faults_page import faults_page
+from regroup.service.chaos.faults_page import render_faults_page
 
 SCENARIO: dict[str, Any] = {
     "number": "16b", "what": "everything on a node is stopped", "n": 3, "hold": 3, "steps_lost_max": 3,
@@ -11,7 +11,7 @@ SCENARIO: dict[str, Any] = {
 
 
 def test_without_results_it_says_so() -> None:
-    text = faults_page({})
+    text = render_faults_page({})
     assert "No run is stored." in text and "No run of the benchmark is stored." in text
     assert "| I8 |" in text and "`freeze_node`" in text and "| 22a |" in text
 
@@ -23,7 +23,7 @@ def test_with_results_it_shows_them() -> None:
     quiet = {**SCENARIO, "number": "24", "causes": [], "detect_s": None}
     ran = {"seeds": [1, 2, 3], "date": "2026-11-22", "measured_on": {"cores": 2}, "rows": [quiet, SCENARIO]}
     peers = {"full_strength_s": strength, "ratio": 10.0}
-    text = faults_page({"scenarios": ran, "rank_exit": row, "soak": soak, "torchft": peers})
+    text = render_faults_page({"scenarios": ran, "rank_exit": row, "soak": soak, "torchft": peers})
     assert "The last run, 2026-11-22, with the seeds 1, 2, 3" in text
     node = "everything on a node is stopped"
     assert f"| 16b | {node} | 5.10 / 5.40 s | 7.25 / 7.75 s | 3 | agent_lost, spare | 3 of 3 |" in text

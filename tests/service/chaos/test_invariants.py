@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from regroup.service.chaos.fault_plan import Plan, PlannedFault
-from regroup.service.chaos.invariants import Expected, judge
-from regroup.service.chaos.observation import Fallen, Record
-from regroup.service.chaos.report import Outcome, page
+from regroup.service.chaos.fault_plan import FaultPlan, PlannedFault
+from regroup.service.chaos.invariants import Expected, check_invariants
+from regroup.service.chaos.observation import InjectedFault, Record
+from regroup.service.chaos.report import Outcome, render_outcomes
 
 TOOK_UP_WHAT_WAS_OVERTAKEN = {
     "number": 3, "start_step": 4, "time_s": 15.0, "restore": {"kind": "checkpoint", "step": 4, "generation": 1},
@@ -31,7 +31,8 @@ def fields() -> dict[str, Any]:
             "finished_at": 20.0, "generation": 2, "digest": {"parameters": "p", "samples": "s"},
         },
         "incidents": [{
-            "id": "i", "cause": "rank 1 killed by signal 9", "reason": "rank_exit", "rung": "respawn", "steps_lost": 1,
+            "id": "i", "cause": "rank 1 killed by signal 9", "reason": "rank_exit", "recovery_action": "respawn",
+            "steps_lost": 1,
             "durations": {"detect": 0.1, "total": 1.0},
         }],
         "events": [
@@ -52,24 +53,26 @@ def fields() -> dict[str, Any]:
         "checkpoints": [{"step": 2, "generation": 1, "removed_at": None}],
         "ledger": {"exact": True, "steps": 4, "problems": []},
         "seconds": {"queued": 1.0, "productive": 19.0},
-        "left": [],
+        "leftovers": [],
         "fewest_loadable": 1,
     }  # fmt: skip
 
 
-def record(change: Change = lambda found: None, plan: Plan = Plan("x", 0, 4)) -> Record:  # noqa: B008 - frozen
+def record(change: Change = lambda found: None, plan: FaultPlan = FaultPlan("x", 0, 4)) -> Record:  # noqa: B008 - frozen
     found = copy.deepcopy(fields())
     change(found)
     return Record(plan, **found)
 
 
 def broken(struck: Record, expected: Expected = EXPECTED) -> set[str]:
-    return {finding.invariant for finding in judge(struck, record(), expected) if not finding.holds}
+    return {finding.invariant for finding in check_invariants(struck, record(), expected) if not finding.holds}
 
 
 def test_a_clean_record_holds() -> None:
     assert broken(record()) == set()
-    assert [finding.invariant for finding in judge(record(), record(), EXPECTED)] == [f"I{n}" for n in range(1, 9)]
+    assert [finding.invariant for finding in check_invariants(record(), record(), EXPECTED)] == [
+        f"I{n}" for n in range(1, 9)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -87,12 +90,12 @@ def test_a_clean_record_holds() -> None:
         ("I3", lambda found: found["rows"][1].update(time_s=10.5)),
         ("I3", lambda found: found["generations"].append(TOOK_UP_WHAT_WAS_OVERTAKEN)),
         ("I3", lambda found: found["generations"].reverse()),
-        ("I4", lambda found: found["left"].append("process 7 (python), by REGROUP_SCRATCH=…j")),
+        ("I4", lambda found: found["leftovers"].append("process 7 (python), by REGROUP_SCRATCH=…j")),
         ("I5", lambda found: found["events"].pop(4)),
         ("I5", lambda found: found["events"][6]["data"].update(to="PLACING")),
         ("I5", lambda found: found["job"].update(state="FAILED", reason="budget_exhausted")),
-        ("I5", lambda found: found["incidents"][0].update(rung="")),
-        ("I5", lambda found: found["incidents"][0].update(rung="disk")),
+        ("I5", lambda found: found["incidents"][0].update(recovery_action="")),
+        ("I5", lambda found: found["incidents"][0].update(recovery_action="disk")),
         ("I6", lambda found: found["incidents"][0]["durations"].update(detect=1.5)),
         ("I6", lambda found: found["incidents"][0]["durations"].update(total=11.0)),
         ("I6", lambda found: found["incidents"][0].update(steps_lost=2)),
@@ -114,10 +117,10 @@ def test_what_was_overtaken_may_lie_there_as_long_as_nobody_takes_it_up() -> Non
 
 
 def test_a_strike_that_never_fell_proves_nothing() -> None:
-    plan = Plan("x", 0, 4, blows=(PlannedFault("kill_server", 2),))
+    plan = FaultPlan("x", 0, 4, outside_faults=(PlannedFault("kill_server", 2),))
     assert broken(record(plan=plan)) == {"I5"}
-    fallen = (Fallen("kill_server", "killed the server", 8.0, 2, 1),)
-    assert broken(replace(record(plan=plan), fallen=fallen)) == set()
+    fallen = (InjectedFault("kill_server", "killed the server", 8.0, 2, 1),)
+    assert broken(replace(record(plan=plan), injected=fallen)) == set()
 
 
 def test_where_sums_are_of_another_order_the_curve_is_equal_to_a_tolerance() -> None:
@@ -151,7 +154,7 @@ def test_a_job_that_is_to_fail_needs_no_digest() -> None:
     def fail(found: dict[str, Any]) -> None:
         found["job"].update(state="FAILED", reason="user_error", digest={"parameters": None, "samples": None})
         found["events"][-1]["data"]["to"] = "FAILED"
-        found["incidents"][0].update(reason="user_error", rung="fail")
+        found["incidents"][0].update(reason="user_error", recovery_action="fail")
 
     assert broken(record(fail), Expected("FAILED", "user_error", (frozenset({"user_error"}),))) == set()
 
@@ -159,10 +162,10 @@ def test_a_job_that_is_to_fail_needs_no_digest() -> None:
 def test_the_page_says_what_is_broken() -> None:
     struck = record(lambda found: found["ledger"].update(exact=False, problems=["step 2 twice"]))
     outcomes = [
-        Outcome("1", "clean", "SIGKILL", 0, judge(record(), record(), EXPECTED), record()).to_json(),
-        Outcome("2", "torn", "SIGKILL of rank 0", 0, judge(struck, record(), EXPECTED), struck).to_json(),
+        Outcome("1", "clean", "SIGKILL", 0, check_invariants(record(), record(), EXPECTED), record()).to_json(),
+        Outcome("2", "torn", "SIGKILL of rank 0", 0, check_invariants(struck, record(), EXPECTED), struck).to_json(),
     ]
-    text = page(outcomes)
+    text = render_outcomes(outcomes)
     assert "| 1 | SIGKILL | 0.10 s | 1.00 s | 1 | rank_exit, respawn | hold |" in text
     assert "broken: I1 |" in text and "- I1: the ledger is not exact: ['step 2 twice']" in text
 
@@ -172,7 +175,7 @@ def test_who_freezes_a_node_begins_the_incident() -> None:
 
     def freeze(found: dict[str, Any]) -> None:
         found["incidents"][0]["times"] = {"fault_s": 17.0, "seen_s": 17.0, "first_step_s": 19.0}
-        found["fallen"] = [Fallen("freeze_node", "froze node n", 10.0, 2, 1, 19.0)]
+        found["injected"] = [InjectedFault("freeze_node", "froze node n", 10.0, 2, 1, 19.0)]
 
     frozen = record(freeze)
     assert frozen.durations(frozen.incidents[0]) == {"detect": 7.0, "total": 9.0}

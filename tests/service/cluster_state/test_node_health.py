@@ -15,7 +15,7 @@ from regroup.service.cluster_state.node_health import closed, faults_in
 from regroup.service.controller.controller import Controller
 from regroup.service.domain.states import JobState
 from regroup.service.domain.topology import MACHINE_LABEL
-from regroup.service.policy.detection.node_quarantine import Happening, NodeEvent, Rule, key_of_silence
+from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEventKind, QuarantinePolicy, silence_key
 from regroup.service.ports.cluster import Node, SupervisorEvent, supervisor_name
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
@@ -23,7 +23,7 @@ from regroup.service.store.records import JobRow, NewJob
 from regroup.service.store.store import Store
 from tests.support.fake_cluster import FakeCluster, FakeSupervisor
 
-RULE = Rule(3600.0, 600.0)
+RULE = QuarantinePolicy(3600.0, 600.0)
 
 
 def node(number: int) -> Node:
@@ -56,20 +56,24 @@ def test_incidents_and_notes_that_name_a_node_speak_against_it() -> None:
     ]
     found = faults_in("j", reported, {"n1": "m1", "local-1": "m1"}, 60.0)
     assert [(fault.kind, fault.key, fault.time_s) for fault in found] == [
-        (Happening.AGENT_LOST, "incident:i1", 50.0),
-        (Happening.AGENT_LOST, "incident:i1", 50.0),
-        (Happening.OUT_OF_MEMORY, "incident:i2", 60.0),
-        (Happening.UNKILLABLE, "j:note:1", 50.0),
-        (Happening.DEVICE, "j:note:2", 50.0),
+        (NodeEventKind.AGENT_LOST, "incident:i1", 50.0),
+        (NodeEventKind.AGENT_LOST, "incident:i1", 50.0),
+        (NodeEventKind.OUT_OF_MEMORY, "incident:i2", 60.0),
+        (NodeEventKind.UNKILLABLE, "j:note:1", 50.0),
+        (NodeEventKind.DEVICE, "j:note:2", 50.0),
     ]
     assert {(fault.node, fault.job_id) for fault in found} == {("m1", "j")} and found[0].message == "agent_lost there"
 
 
 def test_a_machine_is_known_again_under_another_name() -> None:
-    losses = [NodeEvent("m1", Happening.NODE_LOST, 100.0 * n, f"{n}") for n in (1, 2, 3)]
+    losses = [NodeEvent("m1", NodeEventKind.NODE_LOST, 100.0 * n, f"{n}") for n in (1, 2, 3)]
     before = replace(node(1), labels={MACHINE_LABEL: "m1"})
     again = replace(before, id="9" * 40, name="10.0.0.9")
-    assert [bool(each.closed) for each in closed([before, again, node(2)], losses, 301.0, RULE)] == [True, True, False]
+    assert [bool(each.closed_reason) for each in closed([before, again, node(2)], losses, 301.0, RULE)] == [
+        True,
+        True,
+        False,
+    ]
 
 
 # ---------------------------------------------------------------- the controller
@@ -138,7 +142,7 @@ async def house(tmp_path: Path) -> AsyncGenerator[House]:
 def long_ago(count: int, name: str = "local-1") -> list[NodeEvent]:
     """Losses of some minutes ago, which by themselves are none too many."""
     now = time.time()
-    return [NodeEvent(name, Happening.NODE_LOST, now - 60 * n - 60, f"old:{n}") for n in range(count)]
+    return [NodeEvent(name, NodeEventKind.NODE_LOST, now - 60 * n - 60, f"old:{n}") for n in range(count)]
 
 
 async def note(store: Store, events: list[NodeEvent]) -> None:
@@ -154,14 +158,14 @@ async def test_a_node_that_fails_once_more_is_gone_around_and_named_to_who_needs
     assert supervisor.payload["preflight"] is True
     await house.fail_and_end(first)
     kept = [event for event in await house.store.node_events() if event.job_id == first]
-    assert [(event.node, event.kind) for event in kept] == [("local-1", Happening.AGENT_LOST)]
+    assert [(event.node, event.kind) for event in kept] == [("local-1", NodeEventKind.AGENT_LOST)]
     assert (await house.started(await house.submit("second")))[1] == ["local-2"]
     message = await house.unmet(await house.submit("large", dp=4), "nodes_closed")
     assert "local-1 is quarantined until" in message and "1 x agent_lost" in message
     before = (await house.store.job("j-large")).version
     await asyncio.sleep(0.5)  # some looks of the controller
     assert (await house.store.job("j-large")).version == before, "it waits, and is not tried again and again"
-    await house.store.note_node_order(NodeEvent("local-1", Happening.UNCORDONED, time.time(), "u", actor="ann"))
+    await house.store.note_node_order(NodeEvent("local-1", NodeEventKind.UNCORDONED, time.time(), "u", actor="ann"))
     await house.fail_and_end("j-second", reason="user_error")
     assert (await house.started("j-large"))[1] == ["local-1", "local-2"]
 
@@ -169,10 +173,10 @@ async def test_a_node_that_fails_once_more_is_gone_around_and_named_to_who_needs
 async def test_a_cordoned_node_keeps_its_job_and_gets_no_other(house: House) -> None:
     first = await house.submit("first")
     supervisor, _ = await house.started(first)
-    order = NodeEvent("local-1", Happening.CORDONED, time.time(), "c", actor="ann", message="fan")
+    order = NodeEvent("local-1", NodeEventKind.CORDONED, time.time(), "c", actor="ann", message="fan")
     await house.store.note_node_order(order)
     assert (await house.started(await house.submit("second")))[1] == ["local-2"]
-    assert "local-1 is cordoned by ann: fan" in await house.unmet(await house.submit("third"), "busy")
+    assert "local-1 is cordoned by ann: fan" in await house.unmet(await house.submit("third"), "resources")
     await supervisor.state("RUNNING", "first_step")
     await house.until(first, JobState.RUNNING)
 
@@ -182,7 +186,7 @@ async def test_a_spare_that_finds_itself_bad_is_closed_before_it_is_needed(house
     async with asyncio.timeout(10):
         while not (events := await house.store.node_events()):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-    assert {(event.node, event.kind) for event in events} == {("local-1", Happening.PREFLIGHT)}
+    assert {(event.node, event.kind) for event in events} == {("local-1", NodeEventKind.PREFLIGHT)}
     assert (await house.started(await house.submit("first")))[1] == ["local-2"]
     assert "core 3 multiplies wrongly" in await house.unmet(await house.submit("large", dp=4), "nodes_closed")
 
@@ -190,7 +194,7 @@ async def test_a_spare_that_finds_itself_bad_is_closed_before_it_is_needed(house
 async def test_a_node_that_fell_silent_is_open_as_soon_as_nothing_of_the_job_is_left(house: House) -> None:
     now = time.time()
     silent = [
-        NodeEvent(f"local-{n}", Happening.SILENT, now, key_of_silence(node_id, "reservation"), job)
+        NodeEvent(f"local-{n}", NodeEventKind.SILENT, now, silence_key(node_id, "reservation"), job)
         for n, node_id, job in (
             (1, node(1).id, "j-gone"),
             (2, node(2).id, "j-other"),
@@ -202,7 +206,7 @@ async def test_a_node_that_fell_silent_is_open_as_soon_as_nothing_of_the_job_is_
     assert "local-1 is silent: ranks may run there until" in await house.unmet(job, "nodes_closed")
     house.cluster.clear = {(node(1).id, "j-gone"), (node(2).id, "j-gone")}
     assert (await house.started(job))[1] == ["local-1"]
-    (proof,) = [event for event in await house.store.node_events() if event.kind is Happening.CLEARED]
+    (proof,) = [event for event in await house.store.node_events() if event.kind is NodeEventKind.CLEARED]
     assert (proof.node, proof.job_id) == ("local-1", "j-gone")
 
 

@@ -56,7 +56,7 @@ async def test_a_wish_beyond_it_waits_for_another_quota(job: Running) -> None:
 
 
 async def test_a_project_that_admits_no_such_size_refuses_it(job: Running) -> None:
-    await job.house.store.queue.put_project(ProjectRow("default", admits={"largest": 5}))
+    await job.house.store.queue.put_project(ProjectRow("default", admits={"max_ranks": 5}))
     with pytest.raises(SpecError, match="5 ranks at most; this is 6"):
         await job.resize(6)
 
@@ -64,6 +64,6 @@ async def test_a_project_that_admits_no_such_size_refuses_it(job: Running) -> No
 async def test_only_who_could_take_the_room_keeps_others_from_growing(job: Running) -> None:
     row = await job.house.store.job("j-gpt")
     assert waits_for_nodes(replace(row, conditions=())), "nobody has looked at it yet"
-    for reason, waits in (("busy", True), ("behind", True), ("after", False), ("too_large", False)):
+    for reason, waits in (("resources", True), ("priority", True), ("dependency", False), ("too_large", False)):
         said = Condition("Placeable", False, reason, "")
         assert waits_for_nodes(replace(row, conditions=(said,))) is waits

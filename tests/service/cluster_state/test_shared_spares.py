@@ -9,7 +9,7 @@ from regroup.service.cluster_state.shared_spares import kept_nodes, without_kept
 from regroup.service.domain.states import JobState
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.operations.nodes import Nodes
-from regroup.service.policy.detection.node_quarantine import Rule
+from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
 from regroup.service.ports.cluster import Node
 from regroup.service.settings import Settings
 from regroup.service.store.records import ProjectRow
@@ -54,9 +54,9 @@ async def test_a_job_that_loses_its_node_goes_there_and_one_of_another_project_d
         supervisor = await trains(house)
         (kept,) = await kept_nodes(house.store, await house.cluster.nodes())
         nodes = await house.cluster.nodes()
-        assert {each.id: bool(each.closed) for each in await without_kept(house.store, nodes)}[kept]
-        assert not any(each.closed for each in await without_kept(house.store, nodes, "vision"))
-        assert any(each.closed for each in await without_kept(house.store, nodes, "speech"))
+        assert {each.id: bool(each.closed_reason) for each in await without_kept(house.store, nodes)}[kept]
+        assert not any(each.closed_reason for each in await without_kept(house.store, nodes, "vision"))
+        assert any(each.closed_reason for each in await without_kept(house.store, nodes, "speech"))
         (lost,) = [each["node_id"] for each in supervisor.payload["nodes"]]
         house.cluster.remove_node(lost)
         supervisor.status = {"nodes": [lost], "former": [], "unready": {}, "lost": [lost]}
@@ -66,7 +66,7 @@ async def test_a_job_that_loses_its_node_goes_there_and_one_of_another_project_d
 
 
 async def test_people_see_which_they_are_and_machines_how_many(house: House) -> None:
-    rule = Rule(3600.0, 600.0)
+    rule = QuarantinePolicy(3600.0, 600.0)
     async with controlled(house):
         await trains(house)
         (kept,) = await kept_nodes(house.store, await house.cluster.nodes())

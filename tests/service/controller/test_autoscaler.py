@@ -8,7 +8,7 @@ import pytest
 from regroup.service.controller.autoscaler import AutoscalerRequests
 from regroup.service.domain.states import JobState
 from regroup.service.observability.prometheus import Metrics
-from regroup.service.policy.detection.node_quarantine import Rule
+from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
 from regroup.service.policy.scheduling.autoscaler_request import Bundle, NodeRequest
 from regroup.service.ports.cluster import ClusterUnavailableError, Node
 from regroup.service.settings import Settings
@@ -57,7 +57,7 @@ async def test_nodes_are_asked_for_come_and_are_no_longer_asked_for(house: House
 
         await house.until("j-waits", lambda row: "NodesRequested" in [each.type for each in row.conditions])
         await eventually(lambda: house.cluster.requested[-1] == (Bundle(1), Bundle(1), Bundle(2), Bundle(2)))
-        text = (await Metrics(house.store, Rule(3600.0, 600.0)).render()).decode()
+        text = (await Metrics(house.store, QuarantinePolicy(3600.0, 600.0)).render()).decode()
         assert "regroup_queue_nodes_requested_jobs 1.0" in text
         house.cluster.add_node(Node(id="3" * 40, name="local-3", address="10.0.0.1", cpus=2, free_cpus=2))
         await house.until_state("j-waits", JobState.STARTING)

@@ -118,7 +118,7 @@ async def test_nothing_is_kept_when_one_node_refuses(house: House) -> None:
     house.cluster.refuse = {TWO_NODES[1].id}
     async with controlled(house):
         job_id = await house.submit()
-        job = await house.until(job_id, lambda job: job.reason == Reason.RELEASED)
+        job = await house.until(job_id, lambda job: job.reason == Reason.REQUEUED)
         assert "does not hold" in job.message
         await eventually(lambda: any(call.startswith("release") for call in house.cluster.calls))
         house.cluster.refuse = set()
@@ -136,15 +136,18 @@ async def test_a_job_that_can_never_fit_blocks_nobody_and_says_what_is_missing(h
         job = await house.until(huge, lambda job: job.conditions != ())
         assert job.conditions[0].reason == "too_large" and "hold 4 when nothing else runs" in job.conditions[0].message
         job = await house.until(later, lambda job: job.conditions != ())
-        assert job.conditions[0].reason == "busy" and "local-1 holds 0 (CPU: 0 of 2 free)" in job.conditions[0].message
+        assert (
+            job.conditions[0].reason == "resources"
+            and "local-1 holds 0 (CPU: 0 of 2 free)" in job.conditions[0].message
+        )
 
 
 async def test_jobs_wait_their_turn_in_order(house: House) -> None:
     async with controlled(house):
         first, second, third = [await house.submit(name, dp=dp) for name, dp in (("a", 3), ("b", 2), ("c", 1))]
         supervisor = await house.supervisor(first)
-        await house.until(second, lambda job: [item.reason for item in job.conditions] == ["busy"])
-        await house.until(third, lambda job: [item.reason for item in job.conditions] == ["behind"])
+        await house.until(second, lambda job: [item.reason for item in job.conditions] == ["resources"])
+        await house.until(third, lambda job: [item.reason for item in job.conditions] == ["priority"])
         await supervisor.state("RUNNING", "first_step")
         await supervisor.state("SUCCEEDED", "completed")
         await house.supervisor(second)
@@ -321,7 +324,7 @@ async def test_metrics_are_rebuilt_from_the_database(house: House) -> None:
         struck = {
             "cause": "rank_exit",
             "reason": "rank_exit",
-            "rung": "respawn",
+            "recovery_action": "respawn",
             "steps_lost": 0,
             "durations": {"total": 0.7},
         }

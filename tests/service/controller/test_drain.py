@@ -12,7 +12,7 @@ from regroup.service.cluster_state.drain_notices import DrainNotices
 from regroup.service.cluster_state.node_health import NodeHealth
 from regroup.service.controller.drain import DrainReconciler
 from regroup.service.domain.states import JobState
-from regroup.service.policy.detection.node_quarantine import Rule
+from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
 from regroup.service.ports.cluster import Node
 from regroup.service.settings import Settings
 from regroup.service.store.records import DrainRow, Lease
@@ -100,7 +100,7 @@ class ByHand:
 
     def __init__(self, house: House, lease: Lease) -> None:
         self.notices = DrainNotices(house.store, house.cluster)
-        health = NodeHealth(lease, house.store, house.cluster, Rule(3600.0, 600.0))
+        health = NodeHealth(lease, house.store, house.cluster, QuarantinePolicy(3600.0, 600.0))
         self._draining = DrainReconciler(lease, house.store, house.cluster, health, self.notices)
         self._store = house.store
 

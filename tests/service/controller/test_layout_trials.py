@@ -9,9 +9,9 @@ import pytest
 
 from regroup.service.controller.layout_trials import LayoutTrialReconciler
 from regroup.service.domain.layout import Layout
-from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.operations.job_plan import plan_of
-from regroup.service.policy.elasticity.layout_trials import PATIENCE_S, TRIAL_STEPS
+from regroup.service.policy.elasticity.layout_trials import TRIAL_STEPS, TRIAL_TIMEOUT_S
 from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.projects import RESIZE
@@ -79,7 +79,7 @@ async def trained(tmp_path: Path) -> AsyncGenerator[Any]:
             (JobState.PLACING, JobState.STARTING, Reason.RESERVED),
             (JobState.STARTING, JobState.RUNNING, Reason.FIRST_STEP),
         ):
-            await store.apply(lease, advance("job_1", source, target, reason), now=2.0)
+            await store.apply(lease, check_transition("job_1", source, target, reason), now=2.0)
         return Trained(store, lease, LayoutTrialReconciler(lease, store))
 
     yield make
@@ -160,7 +160,7 @@ async def test_what_does_not_come_about_is_passed_over(trained: Any) -> None:
     await job.trains(ENOUGH, 0.5)
     await job.look(now=100.0)
     await job.trains(1, 0.5)
-    assert await job.look(now=100.0 + PATIENCE_S + 1) is None
+    assert await job.look(now=100.0 + TRIAL_TIMEOUT_S + 1) is None
     await job.trains(1, 0.5)
     wanted = await job.look(now=300.0)
     assert wanted is not None and wanted["layout"] == C.to_json()
@@ -185,12 +185,12 @@ async def test_one_that_queued_since_goes_to_what_was_found(trained: Any) -> Non
     assert await job.look(now=100.0) is None
     assert (await job.journal())[-1]["kept"] == B.to_json()
     for source, target, reason in (
-        (JobState.RUNNING, JobState.QUEUED, Reason.RELEASED),
+        (JobState.RUNNING, JobState.QUEUED, Reason.REQUEUED),
         (JobState.QUEUED, JobState.PLACING, Reason.PLACED),
         (JobState.PLACING, JobState.STARTING, Reason.RESERVED),
         (JobState.STARTING, JobState.RUNNING, Reason.FIRST_STEP),
     ):
-        await job.store.apply(job.lease, advance("job_1", source, target, reason), now=200.0)
+        await job.store.apply(job.lease, check_transition("job_1", source, target, reason), now=200.0)
     job.refining = LayoutTrialReconciler(job.lease, job.store)
     await job.forms(A)
     await job.trains(1, 0.5)

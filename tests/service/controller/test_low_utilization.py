@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from regroup.service.controller.low_utilization import LowUtilizationReconciler
-from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.observability.prometheus import Metrics
-from regroup.service.policy.detection.low_utilization import Rule
-from regroup.service.policy.detection.node_quarantine import Rule as HealthRule
+from regroup.service.policy.detection.low_utilization import LowUtilizationPolicy
+from regroup.service.policy.detection.node_quarantine import QuarantinePolicy as HealthRule
 from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import WELL_USED, JobRow, Lease, NewJob
 from regroup.service.store.store import Store
 
-RULE = Rule(below=0.05, after_s=300.0, suspend_after_s=600.0)
+RULE = LowUtilizationPolicy(below=0.05, after_s=300.0, suspend_after_s=600.0)
 
 
 @dataclass
@@ -62,7 +62,7 @@ async def running(store: Store, **fields: Any) -> Job:
     assert lease is not None
     job, states = Job(store, lease), [JobState.QUEUED, JobState.PLACING, JobState.STARTING, JobState.RUNNING]
     for source, target in itertools.pairwise(states):
-        await store.apply(lease, advance("j-gpt", source, target, Reason.PLACED), now=1000.0)
+        await store.apply(lease, check_transition("j-gpt", source, target, Reason.PLACED), now=1000.0)
     split = {"dp_replicate": 1, "dp_shard": 1, "cp": 1, "tp": 1, "pp": 1}
     formed = {"number": 1, "layout": split, "world_size": 1, "ranks": [], "start_step": 0, "restore": {}, "cause": ""}
     await job.emit("generation", **formed)
@@ -75,7 +75,7 @@ async def told(store: Store) -> list[bool]:
 
 async def test_it_is_said_taken_back_and_said_again(store: Store) -> None:
     job = await running(store)
-    low_use = LowUtilizationReconciler(job.lease, store, Rule(0.05, 300.0))
+    low_use = LowUtilizationReconciler(job.lease, store, LowUtilizationPolicy(0.05, 300.0))
     assert not (await job.passes(290, low_use, 0.01)).conditions, "not measured for long enough"
     found = await job.passes(100, low_use, 0.01)
     assert [(each.type, each.status, each.reason) for each in found.conditions] == [(WELL_USED, False, "low_use")]

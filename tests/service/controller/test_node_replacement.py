@@ -10,8 +10,8 @@ import pytest
 from regroup.service.cluster_state.allocations import allocate, reservation_of, take_all
 from regroup.service.cluster_state.node_health import NodeHealth
 from regroup.service.controller.node_replacement import ReplacementReconciler, replace_lost
-from regroup.service.domain.states import JobState, Reason, advance
-from regroup.service.policy.detection.node_quarantine import Happening, NodeEvent, Rule
+from regroup.service.domain.states import JobState, Reason, check_transition
+from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEventKind, QuarantinePolicy
 from regroup.service.policy.scheduling.decide import Admission, decide, sizes_of
 from regroup.service.policy.scheduling.entries import WaitingJob
 from regroup.service.ports.cluster import Node
@@ -46,7 +46,7 @@ class Rig:
         await self.store.submit(NewJob(JOB, spec, f"file:///s/jobs/{JOB}"), now=1.0, actor="test")
         (turn,) = decide([WaitingJob(JOB, "gpt", sizes_of(spec))], await self.cluster.nodes())
         assert isinstance(turn, Admission)
-        placed = advance(JOB, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
+        placed = check_transition(JOB, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
         job = await self.store.job(JOB)
         await self.store.apply(self.lease, placed, now=2.0, allocate=allocate(job, turn))
         await take_all(self.cluster, [reservation_of(row) for row in await self.rows("reservation")])
@@ -60,7 +60,7 @@ class Rig:
 
     @property
     def parts(self) -> tuple[Lease, Store, FakeCluster, NodeHealth]:
-        health = NodeHealth(self.lease, self.store, self.cluster, Rule(3600.0, 600.0))
+        health = NodeHealth(self.lease, self.store, self.cluster, QuarantinePolicy(3600.0, 600.0))
         return self.lease, self.store, self.cluster, health
 
     async def names(self) -> list[str]:
@@ -179,7 +179,7 @@ async def test_room_that_another_job_was_given_is_not_free(rig: Rig) -> None:
     await rig.store.submit(NewJob("j-other", spec, "file:///s/jobs/j-other"), now=1.0, actor="test")
     (turn,) = decide([WaitingJob("j-other", "other", sizes_of(spec))], [node(3)])
     assert isinstance(turn, Admission)
-    placed = advance("j-other", JobState.QUEUED, JobState.PLACING, Reason.PLACED)
+    placed = check_transition("j-other", JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     await rig.store.apply(rig.lease, placed, now=2.0, allocate=allocate(await rig.store.job("j-other"), turn))
     rig.cluster.remove_node(node(1).id)
     assert "no other node has room" in await rig.replace(node(1))
@@ -191,11 +191,11 @@ async def test_a_node_that_the_cluster_has_lost_is_noted_once_and_one_that_is_cl
     assert "no other node has room" in await rig.replace(node(1))
     assert "no other node has room" in await rig.replace(node(1)), "asked again and again until there is one"
     (lost,) = await rig.store.node_events()
-    assert (lost.node, lost.kind, lost.job_id) == ("local-1", Happening.NODE_LOST, JOB)
+    assert (lost.node, lost.kind, lost.job_id) == ("local-1", NodeEventKind.NODE_LOST, JOB)
     rig.cluster.add_node(node(3))
-    await rig.store.note_node_order(NodeEvent("local-3", Happening.CORDONED, 1.0, "c", actor="ann", message="fan"))
+    await rig.store.note_node_order(NodeEvent("local-3", NodeEventKind.CORDONED, 1.0, "c", actor="ann", message="fan"))
     assert (await rig.replace(node(1))).endswith("; local-3 is cordoned by ann: fan")
-    await rig.store.note_node_order(NodeEvent("local-3", Happening.UNCORDONED, 2.0, "u", actor="ann"))
+    await rig.store.note_node_order(NodeEvent("local-3", NodeEventKind.UNCORDONED, 2.0, "u", actor="ann"))
     assert await rig.replace(node(1)) == "" and sorted(await rig.names()) == ["local-2", "local-3"]
 
 
@@ -214,6 +214,6 @@ async def test_a_node_that_was_given_up_while_the_cluster_has_it_is_fenced(rig: 
     job = await rig.store.job(JOB)
     assert await replace_lost(*rig.parts, job, [node(1).id], time.time(), is_overdue=True) == ""
     (fault,) = await rig.store.node_events()
-    assert (fault.node, fault.kind, fault.job_id) == ("local-1", Happening.SILENT, JOB)
-    (fenced,) = [each for each in await rig.parts[3].nodes(time.time()) if each.closed]
-    assert fenced.id == node(1).id and "ranks may run there" in fenced.closed
+    assert (fault.node, fault.kind, fault.job_id) == ("local-1", NodeEventKind.SILENT, JOB)
+    (fenced,) = [each for each in await rig.parts[3].nodes(time.time()) if each.closed_reason]
+    assert fenced.id == node(1).id and "ranks may run there" in fenced.closed_reason

@@ -70,7 +70,7 @@ class Running:
         """The job as the queue sees it: ranks, and how many of them on which node."""
         row, rows = await self.house.store.job("j-gpt"), await self.house.store.live_allocations("j-gpt")
         parts = running(row, [each for each in rows if each.kind == "reservation"], Specs(), now=time.time())
-        return [(part.demand.ranks, {node_id[0]: ranks for node_id, ranks in part.seats}) for part in parts]
+        return [(part.demand.ranks, {node_id[0]: ranks for node_id, ranks in part.node_ranks}) for part in parts]
 
     async def until_held(self, **expected: int) -> None:
         async def is_so() -> bool:

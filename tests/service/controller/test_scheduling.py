@@ -14,7 +14,7 @@ from regroup.service.controller.controller import Controller
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.domain.topology import DEFAULT_LABELS, Level
 from regroup.service.observability.prometheus import Metrics
-from regroup.service.policy.detection.node_quarantine import Rule
+from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
 from regroup.service.ports.cluster import Node, supervisor_name
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
@@ -78,11 +78,11 @@ async def test_a_lower_job_is_suspended_for_a_higher_one_and_comes_back(house: H
     told = await asyncio.wait_for(supervisor.wait_for_intent("drain"), 5)
     assert told["gives_up"] and told["reason"] == "preempted" and told["leaving"] == {}
     assert told["why"] == "makes room for job 'high' of project 'default', priority high"
-    waiting = await house.until(high, JobState.QUEUED, "making_room")
+    waiting = await house.until(high, JobState.QUEUED, "preemption")
     assert [each.type for each in waiting.conditions] == ["Placeable", "StartEstimated"]
 
     await supervisor.state("QUEUED", "preempted")
-    suspended = await house.until(low, JobState.QUEUED, "busy")
+    suspended = await house.until(low, JobState.QUEUED, "resources")
     assert suspended.reason == Reason.PREEMPTED and "make_room" not in suspended.intents
     first = await house.runs(high)
     await first.state("SUCCEEDED", "completed")
@@ -92,7 +92,7 @@ async def test_a_lower_job_is_suspended_for_a_higher_one_and_comes_back(house: H
 async def test_who_keeps_what_it_has_is_waited_for(house: House) -> None:
     firm = await house.submit("firm", 4, priority="low", preemptibility="none")
     supervisor = await house.runs(firm)
-    await house.until(await house.submit("high", 2, priority="critical"), JobState.QUEUED, "busy")
+    await house.until(await house.submit("high", 2, priority="critical"), JobState.QUEUED, "resources")
     await supervisor.state("SUCCEEDED", "completed")
     await house.until("j-high", JobState.STARTING)
 
@@ -103,7 +103,7 @@ async def test_a_limit_holds_from_the_next_turn_on(house: House) -> None:
     await house.runs(first)
     held = await house.until(second, JobState.QUEUED, "project_limit")
     assert held.conditions[0].message == "needs 2 devices; project 'small' holds 2 of at most 2"
-    text = (await Metrics(house.store, Rule(3600.0, 600.0)).render()).decode()
+    text = (await Metrics(house.store, QuarantinePolicy(3600.0, 600.0)).render()).decode()
     assert 'regroup_queue_jobs{project="small",reason="project_limit"} 1.0' in text
     assert 'regroup_project_devices{project="small",what="limit"} 2.0' in text
     await house.store.queue.put_project(ProjectRow("small", limit=4))
@@ -112,15 +112,18 @@ async def test_a_limit_holds_from_the_next_turn_on(house: House) -> None:
 
 async def test_a_job_comes_after_others_and_ends_with_one_that_fails(house: House) -> None:
     first = await house.submit("first", 1)
-    then, never = await house.submit("then", 1, after=[first]), await house.submit("never", 1, after=["j-then"])
+    then, never = (
+        await house.submit("then", 1, depends_on=[first]),
+        await house.submit("never", 1, depends_on=["j-then"]),
+    )
     supervisor = await house.runs(first)
-    waiting = await house.until(then, JobState.QUEUED, "after")
+    waiting = await house.until(then, JobState.QUEUED, "dependency")
     assert waiting.conditions[0].message == "comes after first, which has not succeeded yet"
     await supervisor.state("SUCCEEDED", "completed")
     failing = await house.runs(then)
     await failing.state("FAILED", "user_error")
     ended = await house.until(never, JobState.FAILED)
-    assert ended.reason == Reason.AFTER_FAILED and "'then' (j-then)" in ended.message
+    assert ended.reason == Reason.DEPENDENCY_FAILED and "'then' (j-then)" in ended.message
 
 
 async def test_jobs_are_placed_by_what_a_probe_has_measured(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from regroup.service.controller.substitution import members, take_heirs
 from regroup.service.domain.states import JobState
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.operations.projects import Projects
-from regroup.service.policy.accounting import held_ready
-from regroup.service.policy.detection.node_quarantine import Rule
+from regroup.service.policy.accounting import spare_device_seconds
+from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import Allocation, DrainRow, JobRow, ProjectRow
@@ -81,7 +81,7 @@ async def test_one_is_held_counted_made_ready_and_takes_over(house: House) -> No
         supervisor.status = {"spares": {node(3).id: "ready"}}
         job = await until_said(house, "ready")
         assert "ready to take over: local-3" in [each.message for each in job.conditions]
-        text = (await Metrics(house.store, Rule(3600.0, 600.0)).render()).decode()
+        text = (await Metrics(house.store, QuarantinePolicy(3600.0, 600.0)).render()).decode()
         assert 'regroup_device_seconds_total{class="spare",device="cpu"}' in text
 
         house.cluster.calls.clear()
@@ -187,11 +187,11 @@ def test_a_spare_gives_as_much_as_is_missing() -> None:
 def test_device_seconds_of_spares_are_never_negative_nor_more_than_were_held(
     timeline: list[tuple[float, int]], until_s: float
 ) -> None:
-    total = held_ready(timeline, until_s)
+    total = spare_device_seconds(timeline, until_s)
     most = max((devices for _, devices in timeline), default=0)
     latest_s = max([until_s, *(at_s for at_s, _ in timeline)])
     assert 0.0 <= total <= most * latest_s
-    assert held_ready([(10.0, 2), (20.0, 0), (30.0, 4)], 35.0) == 40.0
+    assert spare_device_seconds([(10.0, 2), (20.0, 0), (30.0, 4)], 35.0) == 40.0
 
 
 def payload_of_two() -> JobConfig:

@@ -31,7 +31,7 @@ async def test_it_gives_all_up_and_goes_on_when_it_is_resumed(house: House) -> N
         other = await house.submit("other")
         await house.until_state(other, JobState.STARTING)
         await house.store.queue.resume(job_id, now=2.0, actor="test")
-        await house.until(job_id, lambda job: any(each.reason == "busy" for each in job.conditions))
+        await house.until(job_id, lambda job: any(each.reason == "resources" for each in job.conditions))
         await house.cluster.supervisors[supervisor_name(other)].state("FAILED", "user_error")
         await house.until_state(job_id, JobState.STARTING)
 

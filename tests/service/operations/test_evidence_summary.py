@@ -11,7 +11,7 @@ INCIDENT = {
     "generation": 1,
     "next_generation": 2,
     "at_step": 12,
-    "rung": "respawn",
+    "recovery_action": "respawn",
     "durations": {"detect": 0.012, "total": 0.6},
 }
 

@@ -5,7 +5,7 @@ import pytest
 from regroup.service.domain.errors import SpecError
 from regroup.service.operations.plans import ModelSizes, PlanRequest, plan
 from regroup.service.planner.explain import Report
-from regroup.service.policy.measurements.parse import read
+from regroup.service.policy.measurements.parse import parse_probe_result
 from regroup.service.spec.job import parse_spec
 from tests.support.probe_output import said
 
@@ -115,7 +115,7 @@ def test_wider_gradients_need_more_memory() -> None:
 
 
 def test_what_was_measured_counts_in_place_of_the_table_and_the_plan_says_so() -> None:
-    probe = read(said(2, kind="cpu"), [("a", ("",) * 4), ("b", ("",) * 4)], job_id="job_1", time_s=0.0)
+    probe = parse_probe_result(said(2, kind="cpu"), [("a", ("",) * 4), ("b", ("",) * 4)], job_id="job_1", time_s=0.0)
     question = PlanRequest(
         model=ModelSizes(layers=2, hidden=64, heads=4, vocabulary=257), device="cpu", gpus=4, global_batch=16,
         sequence=128, precision="fp32",

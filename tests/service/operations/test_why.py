@@ -8,7 +8,7 @@ import pytest
 from regroup.service.domain.states import TERMINAL_BY_REASON, JobState, Reason
 from regroup.service.operations.why import _ADVICE_BY_REASON, Why
 from regroup.service.operations.why import explain as explain_whole
-from regroup.service.policy.accounting import Mark, TimeClass, seconds_by_class
+from regroup.service.policy.accounting import StateMark, TimeClass, seconds_by_class
 from regroup.service.store.records import Condition, Incident, JobRow, Step
 
 JOB = JobRow(
@@ -100,12 +100,12 @@ def test_a_job_that_lost_time_names_the_causes():
 
 
 def test_the_start_of_a_healthy_job_is_not_taken_for_bad_goodput():
-    timeline = [Mark(0, JobState.QUEUED), Mark(100, JobState.STARTING), Mark(115, JobState.RUNNING)]
+    timeline = [StateMark(0, JobState.QUEUED), StateMark(100, JobState.STARTING), StateMark(115, JobState.RUNNING)]
     early = explain(RUNNING, [], rows(1.0), None, 0.0, seconds_by_class(timeline, until_s=120))
     assert early.goodput is None and early.seconds[TimeClass.STARTING] == 15
     later = explain(RUNNING, [], rows(1.0), None, 0.0, seconds_by_class(timeline, until_s=160))
     assert later.goodput == 0.75
-    timeline.append(Mark(120, JobState.SUCCEEDED))
+    timeline.append(StateMark(120, JobState.SUCCEEDED))
     ended = dataclasses.replace(RUNNING, state=JobState.SUCCEEDED, reason=Reason.COMPLETED)
     assert explain(ended, [], rows(1.0), None, 0.0, seconds_by_class(timeline, until_s=1e9)).goodput == 0.25
 

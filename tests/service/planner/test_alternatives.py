@@ -7,7 +7,7 @@ import pytest
 from regroup.service.planner.alternatives import splits
 from regroup.service.planner.auto_layout import choose
 from regroup.service.planner.capacity import room_of
-from regroup.service.policy.elasticity.layout_trials import MOST_CANDIDATES
+from regroup.service.policy.elasticity.layout_trials import MAX_CANDIDATES
 from regroup.service.policy.placement.demand import Demand
 from regroup.service.spec.job import parse_spec
 from tests.support.auto_layout_specs import LLAMA_7B, auto_json, cpu_nodes, gpu_nodes
@@ -69,6 +69,6 @@ def test_candidates_are_what_was_chosen_and_others_of_as_many_ranks(refine: str)
         assert chosen.candidates == ()
         return
     layouts = [layout for layout, _ in chosen.candidates]
-    assert layouts[0] == chosen.spec.layout.at(chosen.spec.layout.dp.target)
-    assert 2 <= len(set(layouts)) == len(layouts) <= MOST_CANDIDATES
+    assert layouts[0] == chosen.spec.layout.layout_at(chosen.spec.layout.dp.target)
+    assert 2 <= len(set(layouts)) == len(layouts) <= MAX_CANDIDATES
     assert all(layout.world_size == 4 for layout in layouts)

@@ -14,7 +14,7 @@ from regroup.service.planner.constants import FITTED
 from regroup.service.planner.from_spec import kept_of, plan_of, work_of
 from regroup.service.planner.memory_model import peak_bytes
 from regroup.service.planner.search import search
-from regroup.service.policy.measurements.parse import read
+from regroup.service.policy.measurements.parse import parse_probe_result
 from regroup.service.policy.placement.demand import Demand
 from tests.support.auto_layout_specs import LLAMA_7B, SMALL, auto, cpu_nodes, gpu_nodes
 from tests.support.probe_output import said
@@ -66,19 +66,21 @@ def test_what_is_to_be_measured_leaves_something_to_compare_if_it_costs_little(
     """ZeRO-1, which is predicted to be the fastest, can be split in one way only."""
     costs = {"ddp": 1e-3, "fsdp": fsdp_s, "tp": 3e-3, "pp": 3e-3}
     steps = [[kind, *at, each * at[0] * at[1]] for kind, each in costs.items() for at in product((2, 6), (2, 6))]
-    probe = read({**said(2), "steps": steps}, [("n1", ("",) * 4), ("n2", ("",) * 4)], job_id="job_1", time_s=0.0)
+    probe = parse_probe_result(
+        {**said(2), "steps": steps}, [("n1", ("",) * 4), ("n2", ("",) * 4)], job_id="job_1", time_s=0.0
+    )
     there = room_of(Demand(1, 1, "cpu", 1), cpu_nodes(2, 2), [probe])
     chosen = choose(auto({"auto": {"ranks": 4, "refine": "measure"}, **given_}, global_batch=8), there)
     assert chosen.report.plans[0].sharding == "zero1"
     assert (chosen.spec.layout.data_parallel, len(chosen.candidates)) == (sharding, count)
-    assert chosen.candidates[0][0] == chosen.spec.layout.at(chosen.spec.layout.dp.target)
+    assert chosen.candidates[0][0] == chosen.spec.layout.layout_at(chosen.spec.layout.dp.target)
 
 
 def test_what_runs_is_the_first_of_the_report() -> None:
     chosen = choose(auto(model=LLAMA_7B, device="cuda", global_batch=64, sequence=2048, precision="bf16"), a100s(1))
     best = chosen.report.plans[0]
     assert not best.obstacles
-    layout = chosen.spec.layout.at(chosen.spec.layout.dp.target)
+    layout = chosen.spec.layout.layout_at(chosen.spec.layout.dp.target)
     assert layout == best.layout
     assert chosen.spec.training is not None
     assert (chosen.spec.training.micro_batch, chosen.spec.layout.data_parallel) == (best.micro_batch, best.sharding)

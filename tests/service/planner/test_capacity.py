@@ -6,7 +6,7 @@ import pytest
 
 from regroup.service.domain.errors import SpecError
 from regroup.service.planner.capacity import room_of, room_taken
-from regroup.service.policy.measurements.parse import read
+from regroup.service.policy.measurements.parse import parse_probe_result
 from regroup.service.policy.placement.demand import Demand
 from tests.support.auto_layout_specs import cpu_nodes, gpu_nodes
 from tests.support.probe_output import said
@@ -16,7 +16,12 @@ CPU, GPU = Demand(1, 1, "cpu", 1), Demand(1, 1, "cuda", 4)
 
 def test_nodes_that_take_nothing_are_not_planned_for() -> None:
     first, second, third, fourth = cpu_nodes(2, 4, 8, 1)
-    there = [first, replace(second, closed="cordoned"), replace(third, is_draining=True), replace(fourth, cpus=0)]
+    there = [
+        first,
+        replace(second, closed_reason="cordoned"),
+        replace(third, is_draining=True),
+        replace(fourth, cpus=0),
+    ]
     assert room_of(CPU, there).ranks == (2,)
     with pytest.raises(SpecError, match="no node of the cluster takes a rank of 1 rank of 1 CPU each"):
         room_of(CPU, there[1:])
@@ -65,8 +70,8 @@ def test_what_a_generation_is_on() -> None:
 
 
 def test_what_a_probe_has_measured_of_such_devices_counts() -> None:
-    probe = read(said(2), [("a", ("",) * 4), ("b", ("",) * 4)], job_id="job_1", time_s=0.0)
-    flops = max(each.flops for each in probe.products if each.dtype == "fp32")
+    probe = parse_probe_result(said(2), [("a", ("",) * 4), ("b", ("",) * 4)], job_id="job_1", time_s=0.0)
+    flops = max(each.flops for each in probe.matmuls if each.dtype == "fp32")
     table, measured = room_of(CPU, cpu_nodes(2, 2)), room_of(CPU, cpu_nodes(2, 2), [probe])
     assert measured.device.flops("fp32") == pytest.approx(flops) != table.device.flops("fp32")
     assert measured.cluster(4).network_bytes_s == measured.there.network_bytes_s != table.cluster(4).network_bytes_s

@@ -14,9 +14,9 @@ from regroup.service.planner.model_shape import Model
 from regroup.service.planner.search import search
 from regroup.service.planner.time_model import cost_of, step_time
 from regroup.service.planner.types import Cluster, Plan, StepCost, Work
-from regroup.service.policy.measurements.hardware_overlay import hardware
-from regroup.service.policy.measurements.parse import read
-from regroup.service.policy.measurements.results import Measured
+from regroup.service.policy.measurements.hardware_overlay import measured_hardware
+from regroup.service.policy.measurements.parse import parse_probe_result
+from regroup.service.policy.measurements.results import ProbeResult
 from tests.support.probe_output import said
 
 FLOPS, MEMORY, TILE, ATTENTION, PASSES, OVERHEAD_S = 5e10, 8e9, 0.5, 0.4, 6.0, 1e-3
@@ -64,15 +64,15 @@ def result(**changed: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def probed(**changed: Any) -> Measured:
-    return read(result(**changed), [("a", ("",) * 4), ("b", ("",) * 4)], job_id="job_1", time_s=0.0)
+def probed(**changed: Any) -> ProbeResult:
+    return parse_probe_result(result(**changed), [("a", ("",) * 4), ("b", ("",) * 4)], job_id="job_1", time_s=0.0)
 
 
-def cluster(probe: Measured) -> Cluster:
+def cluster(probe: ProbeResult) -> Cluster:
     cpu = find_device("cpu")
     assert cpu is not None
-    there = hardware(cpu, [probe])
-    return Cluster(there.device, 4, there.domain, there.network_bytes_s, there.link, costs_of(probe))
+    there = measured_hardware(cpu, [probe])
+    return Cluster(there.device, 4, there.devices_per_node, there.network_bytes_s, there.link, costs_of(probe))
 
 
 def test_what_went_in_comes_out() -> None:

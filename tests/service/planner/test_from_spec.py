@@ -27,7 +27,7 @@ def test_sizes_are_those_of_the_built_in_transformer() -> None:
 
 def test_a_layout_is_the_plan_that_runs() -> None:
     spec = fixed({"dp": 2, "pp": 2, "schedule": "zbv", "data_parallel": "zero2"})
-    plan = plan_of(spec, spec.layout.at(2))
+    plan = plan_of(spec, spec.layout.layout_at(2))
     assert (plan.layout.world_size, plan.sharding, plan.schedule, plan.virtual) == (4, "zero2", "zbv", 2)
     assert plan.micro_batches(work_of(spec)) == 4
 
@@ -37,7 +37,7 @@ def test_a_layout_is_the_plan_that_runs() -> None:
 )
 def test_recomputation(asked: str | int, share: Any) -> None:
     spec = fixed({"dp": 1}, activation_checkpointing=asked)
-    assert plan_of(spec, spec.layout.at(1)).recomputed == share
+    assert plan_of(spec, spec.layout.layout_at(1)).recomputed == share
 
 
 def test_state_is_what_the_trainer_keeps() -> None:

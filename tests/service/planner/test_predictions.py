@@ -21,7 +21,7 @@ def spec(layout: dict[str, Any], device: str = "cpu", **training: Any) -> JobSpe
 
 
 def foretold(asked: JobSpec, room: Room = CPUS) -> Figures:
-    layout = asked.layout.at(asked.layout.dp.target)
+    layout = asked.layout.layout_at(asked.layout.dp.target)
     return predicted(asked, layout, room.cluster(layout.world_size))
 
 

@@ -5,25 +5,25 @@ from hypothesis import strategies as st
 from regroup.service.domain.states import JobState
 from regroup.service.policy.accounting import (
     CLASS_OF_STATE,
-    Mark,
+    StateMark,
     TimeClass,
     device_seconds,
     goodput,
+    incident_seconds,
     mean_recovery_s,
     queue_waits,
     seconds_by_class,
-    seconds_until_dead,
     steps_lost,
 )
 
 LIFE = [
-    Mark(0, JobState.QUEUED),
-    Mark(10, JobState.PLACING),
-    Mark(11, JobState.STARTING),
-    Mark(15, JobState.RUNNING),
-    Mark(45, JobState.RECOVERING),
-    Mark(46, JobState.RUNNING),
-    Mark(65, JobState.SUCCEEDED),
+    StateMark(0, JobState.QUEUED),
+    StateMark(10, JobState.PLACING),
+    StateMark(11, JobState.STARTING),
+    StateMark(15, JobState.RUNNING),
+    StateMark(45, JobState.RECOVERING),
+    StateMark(46, JobState.RUNNING),
+    StateMark(65, JobState.SUCCEEDED),
 ]
 
 
@@ -48,7 +48,7 @@ def test_time_until_the_ranks_were_dead_by_what_it_was() -> None:
         {"reason": "rank_exit", "durations": {}},
         {"reason": "drained", "durations": {"detect": 0.0, "teardown": 0.4}},
     ]
-    spent = seconds_until_dead(incidents)
+    spent = incident_seconds(incidents)
     assert spent == {TimeClass.HANG: 9.0, TimeClass.DETECTING: 0.1, TimeClass.RECOVERING: 0.5, TimeClass.RESIZING: 0.4}
 
 
@@ -68,7 +68,7 @@ def test_every_state_in_which_time_passes_has_a_class() -> None:
 def test_classes_sum_to_wall_clock_whatever_the_clocks_said(
     marks: list[tuple[float, JobState]], until_s: float, lost_s: float, stall_s: float
 ) -> None:
-    timeline = [Mark(at_s, state) for at_s, state in marks]
+    timeline = [StateMark(at_s, state) for at_s, state in marks]
     within = {TimeClass.RECOMPUTE: lost_s, TimeClass.STALL: stall_s}
     seconds = seconds_by_class(timeline, until_s, within)
     latest = max([until_s, *(mark.at_s for mark in timeline)]) if timeline else 0.0
@@ -79,10 +79,10 @@ def test_classes_sum_to_wall_clock_whatever_the_clocks_said(
 
 def test_what_is_held_after_a_failure_is_a_class_of_its_own() -> None:
     timeline = [
-        Mark(0, JobState.RUNNING),
-        Mark(10, JobState.RUNNING, is_held=True),
-        Mark(11, JobState.DRAINING, is_held=True),
-        Mark(70, JobState.FAILED, is_held=True),
+        StateMark(0, JobState.RUNNING),
+        StateMark(10, JobState.RUNNING, is_held=True),
+        StateMark(11, JobState.DRAINING, is_held=True),
+        StateMark(70, JobState.FAILED, is_held=True),
     ]
     seconds = seconds_by_class(timeline, 100)
     assert {kind: value for kind, value in seconds.items() if value} == {TimeClass.PRODUCTIVE: 10, TimeClass.HELD: 60}

@@ -88,10 +88,10 @@ async def _two_gangs_do_not_share(cluster: RayCluster, nodes: list[Node]) -> Non
     assert isinstance(torn, Unplaceable) and torn.reason is Shortage.TOO_LARGE
     first = place(demand(Layout(tp=4), segment_within=Level.GPU_DOMAIN), nodes)
     assert isinstance(first, Placement)
-    assert {seat.node.name for seat in first.seats} == {"local-2", "local-3"}, "the other domain contradicts itself"
+    assert {seat.node.name for seat in first.slots} == {"local-2", "local-3"}, "the other domain contradicts itself"
     reservations = [
         Reservation(f"regroup-reservation:a:{seat.node.id[:8]}:0", "a", seat.node.id, seat.ranks, "cuda", seat.ranks)
-        for seat in first.seats
+        for seat in first.slots
     ]
     devices = await asyncio.gather(*(cluster.create_reservation(reservation) for reservation in reservations))
     assert [sorted(each) for each in devices] == [[0, 1], [0, 1]]
@@ -101,7 +101,7 @@ async def _two_gangs_do_not_share(cluster: RayCluster, nodes: list[Node]) -> Non
             await asyncio.sleep(0.05)  # Ray's view of what is free follows within a moment
             left = list(await cluster.nodes())
     pairs = place(demand(Layout(tp=2, dp_shard=3)), left)
-    assert isinstance(pairs, Placement) and {seat.ranks for seat in pairs.seats} == {2}
-    assert {seat.node.name for seat in pairs.seats} == {"local-1", "local-4", "local-5"}
+    assert isinstance(pairs, Placement) and {seat.ranks for seat in pairs.slots} == {2}
+    assert {seat.node.name for seat in pairs.slots} == {"local-1", "local-4", "local-5"}
     refused = place(demand(Layout(tp=2, dp_shard=2), required=Level.RACK), left)
     assert isinstance(refused, Unplaceable) and "the rack with most of them has 2" in refused.message

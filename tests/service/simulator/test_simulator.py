@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.service.domain.topology import Node
-from regroup.service.policy.scheduling.decide import Rule
+from regroup.service.policy.scheduling.decide import SchedulingPolicy
 from regroup.service.policy.scheduling.entries import Preemptibility, Priority, RunningJob, WaitingJob
 from regroup.service.policy.scheduling.quota import Quota
 from regroup.service.simulator.simulator import Arrival, Costs, Outage, simulate
@@ -19,7 +19,7 @@ FREE = Costs(start_s=0.0, suspend_s=1.0, restart_s=10.0, lost_s=5.0)
 
 
 def comes(name: str, at_s: float, work_s: float, *ranks: int, **fields: object) -> Arrival:
-    job = WaitingJob(name, name, sizes(*ranks), queued_s=at_s, longest_s=work_s)
+    job = WaitingJob(name, name, sizes(*ranks), queued_s=at_s, max_duration_s=work_s)
     return Arrival(at_s, replace(job, **fields), work_s)
 
 
@@ -51,17 +51,22 @@ def test_a_suspended_job_goes_on_from_where_it_was() -> None:
 
 def test_low_jobs_are_not_starved_by_a_stream_of_higher_ones() -> None:
     stream = [comes(f"s{number}", 40.0 * number, 100, 4, priority=Priority.critical) for number in range(400)]
-    waits = comes("low", 1, 50, 8, priority=Priority.low, longest_s=None)
-    held = Rule(ageing_s=600.0)
+    waits = comes("low", 1, 50, 8, priority=Priority.low, max_duration_s=None)
+    held = SchedulingPolicy(ageing_s=600.0)
     report = simulate([node("n", 8)], [*stream, waits], until_s=16000.0, costs=FREE, rule=held)
     assert report.waits["priority low"].max_s < 5000
-    forgetful = simulate([node("n", 8)], [*stream, waits], until_s=16000.0, costs=FREE, rule=Rule(ageing_s=1e9))
+    forgetful = simulate(
+        [node("n", 8)], [*stream, waits], until_s=16000.0, costs=FREE, rule=SchedulingPolicy(ageing_s=1e9)
+    )
     assert "priority low" not in forgetful.waits, "without ageing it never has its turn"
 
 
 def test_jobs_come_after_others() -> None:
     report = simulate(
-        [node("n", 8)], [comes("then", 0, 10, 1, after=("first",)), comes("first", 0, 100, 1)], until_s=300, costs=FREE
+        [node("n", 8)],
+        [comes("then", 0, 10, 1, pending_dependencies=("first",)), comes("first", 0, 100, 1)],
+        until_s=300,
+        costs=FREE,
     )
     assert report.finished == 2 and report.waits["all"].max_s == 120.0
 
@@ -88,16 +93,18 @@ def test_at_every_moment_no_device_is_twice_taken_gangs_are_whole_and_quotas_are
     def holds(now_s: float, there: Sequence[Node], running: Sequence[RunningJob]) -> None:
         used, use = Counter[str](), Counter[str]()
         for job in running:
-            assert sum(ranks for _, ranks in job.seats) == job.demand.ranks in legal[job.job_id], "the gang is whole"
+            assert sum(ranks for _, ranks in job.node_ranks) == job.demand.ranks in legal[job.job_id], (
+                "the gang is whole"
+            )
             use[job.project] += job.demand.ranks
-            for node_id, ranks in job.seats:
+            for node_id, ranks in job.node_ranks:
                 used[node_id] += ranks
         assert all(each.free_gpus == each.gpus - used[each.id] >= 0 for each in there), "a device is taken twice"
         assert all(use[name] <= (quota.limit or 0) for name, quota in quotas.items()), "a limit is passed"
 
-    rule = Rule(ageing_s=600.0, least_run_s=60.0, can_resize=resizes)
+    rule = SchedulingPolicy(ageing_s=600.0, min_run_s=60.0, can_resize=resizes)
     report = simulate(
-        nodes, arrivals, outages, quotas, until_s=200_000.0, rule=rule, costs=FREE, look_every_s=20.0, watch=holds
+        nodes, arrivals, outages, quotas, until_s=200_000.0, rule=rule, costs=FREE, pass_interval_s=20.0, watch=holds
     )
     fits = [arrival for arrival in arrivals if _ever(arrival.job, 8 * len(nodes), quotas)]
     assert report.finished == len(fits), "whoever can ever start does, and ends"
@@ -109,6 +116,6 @@ def _ever(job: WaitingJob, devices: int, quotas: dict[str, Quota]) -> bool:
     unpromised = max(0, devices - sum(each.guaranteed for each in quotas.values()))
     return any(
         size.ranks <= min(devices, quota.limit or devices)
-        and max(0, job.firm(size.ranks) - quota.guaranteed) <= unpromised
+        and max(0, job.non_preemptible_ranks(size.ranks) - quota.guaranteed) <= unpromised
         for size in job.sizes
     )

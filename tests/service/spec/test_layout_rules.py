@@ -7,7 +7,7 @@ import pytest
 from regroup.service.domain.errors import SpecError
 from regroup.service.domain.layout import Layout
 from regroup.service.spec.job import JobSpec, parse_spec
-from regroup.service.spec.layout_rules import RULES, rules_doc
+from regroup.service.spec.layout_rules import RULES, render_rules
 from regroup.workers.data.tokenizers import ByteTokenizer
 
 MODEL = {"dim": 48, "layers": 4, "heads": 6, "kv_heads": 6, "ffn_dim": 96, "vocab_size": 258}
@@ -99,7 +99,7 @@ def test_every_rule_has_such_a_case() -> None:
     ],
 )
 def test_what_keeps_all_rules_is_taken(layout: dict[str, Any]) -> None:
-    assert parsed(layout).layout.at(layout.get("dp", 1)).world_size >= 3
+    assert parsed(layout).layout.layout_at(layout.get("dp", 1)).world_size >= 3
 
 
 def test_sizes_on_the_way_that_break_a_rule_are_left_out_of_the_ladder() -> None:
@@ -117,7 +117,7 @@ def test_a_size_that_needs_it_takes_a_smaller_part_of_the_micro_batch() -> None:
     found = {layout.data_degree: layout.micro_batch for layout in spec.ladder}
     assert found == {**dict.fromkeys(range(1, 5), None), **dict.fromkeys(range(5, 9), 3),
                      **dict.fromkeys(range(9, 13), 2), **dict.fromkeys(range(13, 25), 1)}  # fmt: skip
-    piped = {layout.data_degree: layout.micro_batch for layout in spec.split(1, 2).ladder}
+    piped = {layout.data_degree: layout.micro_batch for layout in spec.with_model_parallel(1, 2).ladder}
     assert (piped[3], piped[4], piped[7], piped[8], piped[12]) == (None, 3, 3, 2, 1) and 24 not in piped
     assert str(spec.ladder[4]) == "dp_shard=5, micro_batch=3"
     assert Layout(**spec.ladder[4].to_json()) == spec.ladder[4]
@@ -152,7 +152,7 @@ def test_functions_and_scripts_are_data_parallel(field: str) -> None:
 
 
 def test_the_table_for_people_has_all_rules() -> None:
-    table = rules_doc()
+    table = render_rules()
     assert all(rule.law in table and rule.reason in table for rule in RULES)
 
 
@@ -172,8 +172,8 @@ def test_a_batch_that_follows_gives_every_size_as_many_micro_batches_a_rank() ->
     layout = {"dp": {"min": 1, "target": 4, "max": 16}}
     spec = parsed(layout, batch="follows_world", lr_rule="sqrt")
     assert [size.world_size for size in spec.ladder] == list(range(1, 17)), "more ranks than the target's micro-batches"
-    assert [spec.samples_of_a_step(size) for size in spec.ladder[:4]] == [6, 12, 18, 24]
-    assert parsed(layout | {"dp": 4}).samples_of_a_step(spec.ladder[0]) == 24
+    assert [spec.samples_per_step(size) for size in spec.ladder[:4]] == [6, 12, 18, 24]
+    assert parsed(layout | {"dp": 4}).samples_per_step(spec.ladder[0]) == 24
     with pytest.raises(SpecError, match="every rank has as many micro-batches: 12 micro-batches, target 5"):
         parsed({"dp": 5}, batch="follows_world")
     with pytest.raises(SpecError, match="are of batch follows_world"):

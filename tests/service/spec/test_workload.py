@@ -6,7 +6,7 @@ import pytest
 
 from regroup.service.domain.errors import SpecError
 from regroup.service.spec.job import JobSpec, parse_spec
-from regroup.service.spec.workload import steps_of
+from regroup.service.spec.workload import requested_steps
 
 BUILTIN = {"kind": "builtin", "data": {"train": ["/x"]}}
 SCRIPT = {"kind": "script", "entrypoint": "/train.py"}
@@ -80,4 +80,4 @@ def test_replicas_are_compared_where_they_are_the_platforms_own_or_it_is_asked_f
 
 def test_how_many_steps_is_known_of_training_and_of_a_script_that_says_so() -> None:
     specs = (parsed(BUILTIN, training=TRAINING), parsed({**SCRIPT, "steps": 7}), parsed(SCRIPT))
-    assert [steps_of(spec.model_dump(mode="json")) for spec in specs] == [3, 7, None]
+    assert [requested_steps(spec.model_dump(mode="json")) for spec in specs] == [3, 7, None]

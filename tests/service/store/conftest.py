@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.spec.job import JobSpec, parse_spec
 from regroup.service.store.records import Lease, NewJob
 from regroup.service.store.store import Store
@@ -114,7 +114,7 @@ def walk(store: Store, lease: Lease) -> Callable[..., Any]:
             (JobState.QUEUED, JobState.PLACING, Reason.PLACED),
             (JobState.PLACING, JobState.STARTING, Reason.RESERVED),
         ):
-            await store.apply(lease, advance(job_id, source, target, reason), now=500.0)
+            await store.apply(lease, check_transition(job_id, source, target, reason), now=500.0)
         first = [life.generation(1, 0), life.step(1, 1), life.state(JobState.RUNNING, Reason.FIRST_STEP)]
         await store.ingest(lease, job_id, life.boot_id, first, {})
 

@@ -12,7 +12,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 
 from regroup.service.domain.errors import ConflictError, PreconditionError, UnavailableError
-from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.store.database import _MIGRATIONS, Database
 from regroup.service.store.records import Lease
 from regroup.service.store.store import Store
@@ -123,7 +123,7 @@ async def test_a_newer_token_fences_the_old_leader(store: Store, lease: Lease, q
     assert newer is not None and newer.token > lease.token
     with pytest.raises(PreconditionError, match="stop leading"):
         await store.renew_lease(lease, 30.0)
-    placed = advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
+    placed = check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     with pytest.raises(PreconditionError):
         await store.apply(lease, placed, now=1.0)
     assert (await store.job(job_id)).state is JobState.QUEUED

@@ -2,7 +2,7 @@
 
 import math
 
-from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.store.records import Allocation, Lease
 from regroup.service.store.store import Store
 
@@ -137,7 +137,7 @@ async def test_what_the_table_forbids_is_shown_and_not_followed(store: Store, le
 
 async def test_a_supervisor_that_speaks_proves_the_reservations(store: Store, lease: Lease, queue, life):
     job_id = await queue()
-    await store.apply(lease, advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=1.0)
+    await store.apply(lease, check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=1.0)
     reports = [life.generation(1, 0), life.step(1, 1), life.state(JobState.RUNNING, Reason.FIRST_STEP)]
     assert (await store.ingest(lease, job_id, life.boot_id, reports, {})).state is JobState.RUNNING
 
@@ -158,8 +158,8 @@ async def test_odd_values_are_stored_as_plain_data(store: Store, lease: Lease, q
 
 async def test_phases_are_progress_of_starting(store: Store, lease: Lease, queue, life):
     job_id = await queue()
-    await store.apply(lease, advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=1.0)
-    await store.apply(lease, advance(job_id, JobState.PLACING, JobState.STARTING, Reason.RESERVED), now=2.0)
+    await store.apply(lease, check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=1.0)
+    await store.apply(lease, check_transition(job_id, JobState.PLACING, JobState.STARTING, Reason.RESERVED), now=2.0)
     reports = [
         life.report("phase", f"phase:{number}", 0, phase="data", fraction=number / 4, message="") for number in range(4)
     ]
@@ -172,11 +172,11 @@ async def test_phases_are_progress_of_starting(store: Store, lease: Lease, queue
 
 async def test_a_gang_that_was_released_queues_again_and_holds_nothing(store: Store, lease: Lease, queue, life):
     job_id = await queue()
-    placed = advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
+    placed = check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     allocate = [Allocation(job_id, "supervisor", "s"), Allocation(job_id, "reservation", "g", "n0", {"cpus": 1})]
     await store.apply(lease, placed, now=1.0, allocate=allocate)
     assert await store.live_allocations() == allocate
-    job = await store.ingest(lease, job_id, life.boot_id, [life.state(JobState.QUEUED, Reason.RELEASED)], {})
+    job = await store.ingest(lease, job_id, life.boot_id, [life.state(JobState.QUEUED, Reason.REQUEUED)], {})
     assert job.state is JobState.QUEUED
     assert await store.live_allocations(job_id) == []
     await store.apply(lease, placed, now=2.0, allocate=allocate)

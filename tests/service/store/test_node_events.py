@@ -3,13 +3,13 @@
 import pytest
 
 from regroup.service.domain.errors import PreconditionError
-from regroup.service.policy.detection.node_quarantine import Happening, NodeEvent
+from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEventKind
 from regroup.service.store.records import Lease
 from regroup.service.store.store import Store
 
 
 def loss(at_s: float, key: str = "", message: str = "") -> NodeEvent:
-    return NodeEvent("local-1", Happening.NODE_LOST, at_s, key or f"lost:{at_s}", "job", "", message)
+    return NodeEvent("local-1", NodeEventKind.NODE_LOST, at_s, key or f"lost:{at_s}", "job", "", message)
 
 
 async def test_the_same_fault_told_twice_happened_once(store: Store, lease: Lease) -> None:
@@ -18,11 +18,11 @@ async def test_the_same_fault_told_twice_happened_once(store: Store, lease: Leas
     await store.note_node_faults(lease, [first, loss(20.0)], forget_before_s=0.0)
     kept = await store.node_events()
     assert [(event.key, event.time_s) for event in kept] == [("incident:1", 10.0), ("lost:20.0", 20.0)]
-    assert (kept[0].node, kept[0].kind, kept[0].job_id) == ("local-1", Happening.NODE_LOST, "job")
+    assert (kept[0].node, kept[0].kind, kept[0].job_id) == ("local-1", NodeEventKind.NODE_LOST, "job")
 
 
 async def test_old_faults_are_given_up_and_orders_are_kept(store: Store, lease: Lease) -> None:
-    order = NodeEvent("local-1", Happening.CORDONED, 5.0, "cordoned:1", actor="ann", message="disk")
+    order = NodeEvent("local-1", NodeEventKind.CORDONED, 5.0, "cordoned:1", actor="ann", message="disk")
     await store.note_node_order(order)
     await store.note_node_faults(lease, [loss(10.0)], forget_before_s=0.0)
     await store.note_node_faults(lease, [loss(30.0)], forget_before_s=20.0)
@@ -40,7 +40,7 @@ async def test_whoever_leads_no_longer_notes_no_faults(store: Store, lease: Leas
 async def test_both_wake_who_waits_for_changes(store: Store, lease: Lease) -> None:
     for write in (
         lambda: store.note_node_faults(lease, [loss(1.0)], forget_before_s=0.0),
-        lambda: store.note_node_order(NodeEvent("b", Happening.UNCORDONED, 5.0, "uncordoned:1", actor="ann")),
+        lambda: store.note_node_order(NodeEvent("b", NodeEventKind.UNCORDONED, 5.0, "uncordoned:1", actor="ann")),
     ):
         mark = store.changes.mark()
         await write()

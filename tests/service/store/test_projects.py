@@ -3,7 +3,7 @@
 import pytest
 
 from regroup.service.domain.errors import ConflictError, NotFoundError
-from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.store.job_writer import SUSPEND
 from regroup.service.store.projects import MAKE_ROOM
 from regroup.service.store.records import Allocation, Lease, ProjectRow
@@ -12,7 +12,7 @@ from regroup.service.store.store import Store
 
 async def test_a_project_is_kept_changed_and_forgotten_only_when_nobody_uses_it(store: Store, queue):
     assert await store.queue.project("default") == ProjectRow("default"), "one that was not set up has no bounds"
-    row = ProjectRow("default", 4, 2, 8, 0.5, {"largest": 2}, {"priority": "low"})
+    row = ProjectRow("default", 4, 2, 8, 0.5, {"max_ranks": 2}, {"priority": "low"})
     await store.queue.put_project(ProjectRow("default", limit=1))
     await store.queue.put_project(row)
     assert await store.queue.projects() == [row] and await store.queue.project("default") == row
@@ -30,14 +30,14 @@ async def test_a_job_is_asked_once_to_make_room_and_is_not_when_it_queues_again(
     await store.queue.make_room(lease, job_id, {MAKE_ROOM: {"why": "for another", "asked_s": 1.0}}, now=1.0)
     assert (await store.job(job_id)).intents == {}, "it holds nothing"
     allocate = [Allocation(job_id, "reservation", "g", "n0", {"ranks": 1})]
-    placed = advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
+    placed = check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     await store.apply(lease, placed, now=2.0, allocate=allocate)
     for now in (3.0, 4.0):
         await store.queue.make_room(lease, job_id, {MAKE_ROOM: {"why": "for another", "asked_s": now}}, now=now)
     job = await store.job(job_id)
     assert job.intents == {MAKE_ROOM: {"why": "for another", "asked_s": 3.0}}
     assert [row.created_at for row in await store.live_allocations()] == [2.0]
-    await store.apply(lease, advance(job_id, JobState.PLACING, JobState.QUEUED, Reason.RELEASED), now=5.0)
+    await store.apply(lease, check_transition(job_id, JobState.PLACING, JobState.QUEUED, Reason.REQUEUED), now=5.0)
     assert MAKE_ROOM not in (await store.job(job_id)).intents
 
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError, PreconditionError
-from regroup.service.domain.states import TERMINAL_BY_REASON, TRANSITIONS, JobState, Reason, advance
+from regroup.service.domain.states import TERMINAL_BY_REASON, TRANSITIONS, JobState, Reason, check_transition
 from regroup.service.store.records import Allocation, Condition, JobFilter, Lease, NewJob
 from regroup.service.store.store import Store
 
@@ -78,13 +78,13 @@ async def test_a_transition_decided_on_an_older_state_is_refused(store: Store, l
     job_id = await queue()
     await store.cancel(job_id, now=1.0, actor="someone")
     with pytest.raises(IllegalTransitionError, match="no longer QUEUED"):
-        await store.apply(lease, advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=2.0)
+        await store.apply(lease, check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=2.0)
 
 
 async def test_a_live_name_in_the_cluster_belongs_to_one_job(store: Store, lease: Lease, queue):
     first, second = await queue("a"), await queue("b")
     for job_id, refused in ((first, False), (second, True)):
-        placed = advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
+        placed = check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
         allocate = [Allocation(job_id, "reservation", "reservation-1", "n0")]
         if refused:
             with pytest.raises(ConflictError, match="reservation-1"):
@@ -103,7 +103,7 @@ async def test_conditions_keep_the_time_of_their_last_change(store: Store, lease
     await store.set_conditions(lease, job_id, [waits], now=20.0)
     job = await store.job(job_id)
     assert (job.conditions[0].last_transition_time, job.revision, job.version) == (10.0, revision, 1)
-    await store.apply(lease, advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=30.0)
+    await store.apply(lease, check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED), now=30.0)
     assert (await store.job(job_id)).conditions == ()
 
 
@@ -163,11 +163,11 @@ async def test_any_walk_leaves_gapless_events_and_no_allocation_behind(
         target = chooser.choice(sorted(TRANSITIONS[job.state]))
         reason = _REASON_BY_TERMINAL.get(target, Reason.PLACED)
         taken = [Allocation(job_id, "reservation", f"{job_id}:{step}", "n0")] if target.holds_devices else []
-        await store.apply(lease, advance(job_id, job.state, target, reason), now=float(step), allocate=taken)
+        await store.apply(lease, check_transition(job_id, job.state, target, reason), now=float(step), allocate=taken)
         assert target.holds_devices or await store.live_allocations(job_id) == []
         illegal = sorted(set(JobState) - TRANSITIONS[target])[0]
         with pytest.raises(IllegalTransitionError):
-            advance(job_id, target, illegal, Reason.PLACED)
+            check_transition(job_id, target, illegal, Reason.PLACED)
     job = await store.job(job_id)
     events = await store.events(job_id)
     assert [event.number for event in events] == list(range(1, job.version + 1))

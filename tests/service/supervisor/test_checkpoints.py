@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from regroup.service.policy.recovery.restore_source import Source
+from regroup.service.policy.recovery.restore_source import RestoreSource
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.spec.job import parse_spec
 from regroup.service.supervisor.checkpoints import Checkpoints
@@ -103,7 +103,9 @@ class House:
 
     async def generation(self) -> Generation:
         """The next one."""
-        return await self.log.create(Generation(0, self.payload.layout, self.payload.places(), Source("none"), "start"))
+        return await self.log.create(
+            Generation(0, self.payload.layout, self.payload.places(), RestoreSource("none"), "start")
+        )
 
     def begin(self, step: int) -> asyncio.Event:
         """Save in the newest generation; returns what is set when that is over."""

@@ -4,7 +4,7 @@ import pytest
 
 from regroup.service.domain.detectors import Detector
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.recovery.restore_source import Source
+from regroup.service.policy.recovery.restore_source import RestoreSource
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation, RankPlace
 from regroup.workers.contract.messages import Exited, Failed, Joined
@@ -14,9 +14,11 @@ ENDED = Exited(0, 1, -9, 0.0)
 RAISED = Failed(0, 1, RankError(ErrorClass.USER, "ValueError", "no", "", 1, "forward", 0.0))
 
 
-def watch(*blind_to: Detector) -> GenerationMonitor:
+def watch(*disable_detectors: Detector) -> GenerationMonitor:
     place = RankPlace(0, "n", "n", "10.0.0.1", 0, 0)
-    return GenerationMonitor(Generation(1, Layout(dp_shard=1), (place,), Source("none"), "start"), blind_to=blind_to)
+    return GenerationMonitor(
+        Generation(1, Layout(dp_shard=1), (place,), RestoreSource("none"), "start"), disable_detectors=disable_detectors
+    )
 
 
 @pytest.mark.parametrize(("message", "detector"), [(ENDED, Detector.EXIT), (RAISED, Detector.EXCEPTION)])

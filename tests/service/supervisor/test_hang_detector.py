@@ -3,8 +3,8 @@
 import pytest
 
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.detection.hang import rule_for
-from regroup.service.policy.recovery.restore_source import Source
+from regroup.service.policy.detection.hang import hang_policy_for
+from regroup.service.policy.recovery.restore_source import RestoreSource
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation, RankPlace
@@ -17,8 +17,8 @@ from tests.support.supervised_job import FakeNodes
 @pytest.mark.parametrize(("known_s", "is_found"), [(0.0, False), (0.2, True)])
 async def test_how_long_a_first_step_took_is_asked_of_the_agents(known_s: float, is_found: bool) -> None:
     place = RankPlace(0, "node-0", "n0", "h", 0, 0)
-    watch = GenerationMonitor(Generation(3, Layout(dp_shard=1), (place,), Source("none"), "rank_exit"))
-    standstill = HangDetector(Gang(FakeNodes({}), {}), rule_for("builtin", None, None))
+    watch = GenerationMonitor(Generation(3, Layout(dp_shard=1), (place,), RestoreSource("none"), "rank_exit"))
+    standstill = HangDetector(Gang(FakeNodes({}), {}), hang_policy_for("builtin", None, None))
     dwell = RankActivity(5, "forward", 600.0, 600.0, 0, 0.0, known_s=known_s)
     standstill.hear(AgentReport("node-0", "boot", 3, (0,), (), {}, {"0": dwell}))
     assert (await standstill.look(watch) is not None) is is_found

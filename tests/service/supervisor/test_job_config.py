@@ -52,7 +52,7 @@ def test_an_interpreter_is_passed_on() -> None:
 
 
 def test_in_a_rehearsal_detectors_may_be_off() -> None:
-    seeing, blind = payload(BUILTIN), payload({**BUILTIN, "blind_to": list(Detector)})
+    seeing, blind = payload(BUILTIN), payload({**BUILTIN, "disable_detectors": list(Detector)})
     assert seeing.hang_rule is not None and blind.hang_rule is None
     ours, theirs = seeing.join().config, blind.join().config
     assert (ours["verify_replicas"], theirs["verify_replicas"]) == (True, False)

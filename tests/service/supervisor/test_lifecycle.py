@@ -25,7 +25,7 @@ async def test_a_dead_rank_is_one_incident_and_no_step_is_lost() -> None:
     _, journal = await run(FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)}))
     events = await journal.since("", 0, 0)
     incident = [event.data for event in events if event.type == "incident"][-1]
-    assert (incident["reason"], incident["rung"], incident["steps_lost"]) == ("rank_exit", "respawn", 0)
+    assert (incident["reason"], incident["recovery_action"], incident["steps_lost"]) == ("rank_exit", "respawn", 0)
     assert set(incident["durations"]) >= {"detect", "teardown", "decide", "form", "restore", "first_step", "total"}
     steps = [(event.generation, event.data["step"]) for event in events if event.type == "step"]
     assert steps == [(1, 1), (1, 2), (1, 3), (2, 4), (2, 5), (2, 6)]
@@ -57,7 +57,7 @@ async def test_a_lost_agent_is_replaced_and_without_disk_the_job_starts_again() 
     _, journal = await run(nodes)
     assert ("node-1", "kill") in nodes.calls
     incident = [event.data for event in await journal.since("", 0, 0) if event.type == "incident"][-1]
-    assert (incident["reason"], incident["rung"], incident["steps_lost"]) == ("agent_lost", "disk", 3)
+    assert (incident["reason"], incident["recovery_action"], incident["steps_lost"]) == ("agent_lost", "disk", 3)
 
 
 async def test_without_memory_a_job_that_goes_on_from_another_starts_there_again() -> None:
@@ -84,7 +84,7 @@ async def test_a_damaged_checkpoint_is_told_and_an_older_one_is_used() -> None:
     events = await journal.since("", 0, 0)
     assert [event.data["start_step"] for event in events if event.type == "generation"] == [4, 2]
     incident = [event.data for event in events if event.type == "incident"][-1]
-    assert (incident["reason"], incident["rung"]) == ("io_error", "disk")
+    assert (incident["reason"], incident["recovery_action"]) == ("io_error", "disk")
     (note,) = [event.data for event in events if event.data.get("kind") == "checkpoint_unusable"]
     assert "step-4.gen-1 is damaged" in note["message"]
     assert (await told(journal))[-1] == ("state", "SUCCEEDED")
@@ -169,7 +169,7 @@ async def test_a_node_silent_while_data_is_prepared_is_not_waited_for(monkeypatc
     made._pulse = Liveness(count().__next__)  # a second passes at every look
     await asyncio.wait_for(made.run(), 20)
     last = (await journal.since("", 0, 0))[-1]
-    assert (last.data["state"], last.data["reason"]) == ("QUEUED", "released")
+    assert (last.data["state"], last.data["reason"]) == ("QUEUED", "requeued")
     assert "fell silent during data preparation" in last.data["message"]
 
 
@@ -267,7 +267,7 @@ async def test_memory_does_not_wait_for_storage_that_hangs_or_is_gone(monkeypatc
         await asyncio.wait_for(made.run(), 20)
         events = await journal.since("", 0, 0)
         (incident,) = {event.data["id"]: event.data for event in events if event.type == "incident"}.values()
-        assert (incident["rung"], incident["steps_lost"]) == ("respawn", 0)
+        assert (incident["recovery_action"], incident["steps_lost"]) == ("respawn", 0)
         said = [event.data["message"] for event in events if event.data.get("kind") == "storage_unavailable"]
         assert said == ["durable storage did not answer: step 3 is restored from memory without a look there"]
         assert (await told(journal))[-1] == ("state", "SUCCEEDED")

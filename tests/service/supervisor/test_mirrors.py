@@ -9,7 +9,7 @@ import pytest
 
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.recovery import mirror_memory
-from regroup.service.policy.recovery.restore_source import Source
+from regroup.service.policy.recovery.restore_source import RestoreSource
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
@@ -85,7 +85,7 @@ class Rig:
 
     def generation(self, number: int) -> GenerationMonitor:
         places = tuple(RankPlace(rank, node, node, "h", 0, 0) for rank, node in enumerate(PAIRS))
-        return GenerationMonitor(Generation(number, Layout(dp_shard=2), places, Source("none"), "start"))
+        return GenerationMonitor(Generation(number, Layout(dp_shard=2), places, RestoreSource("none"), "start"))
 
     def trains(self) -> None:
         number = self.watch.generation.number
@@ -226,7 +226,7 @@ async def test_sending_rests_for_its_share() -> None:
 
 
 async def test_where_memory_is_short_there_are_fewer_then_none_and_more_again_later(rig: Rig) -> None:
-    rig.mirrors._allowed = mirror_memory.Allowed(pause_s=3600.0)
+    rig.mirrors._allowed = mirror_memory.MirrorAllowance(pause_s=3600.0)
     rig.trains()
     await rig.round(2)
     rig.nodes.has_room = 1

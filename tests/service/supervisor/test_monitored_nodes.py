@@ -2,8 +2,8 @@
 
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import Reason
-from regroup.service.policy.detection.node_quarantine import Happening, fault_of
-from regroup.service.policy.recovery.restore_source import Source
+from regroup.service.policy.detection.node_quarantine import NodeEventKind, node_event_kind_of
+from regroup.service.policy.recovery.restore_source import RestoreSource
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation, RankPlace
 from regroup.workers.contract.messages import Exited, Note
@@ -15,7 +15,7 @@ def condition(what: str, message: str) -> Note:
 
 def watch() -> GenerationMonitor:
     places = tuple(RankPlace(rank, node, node, "h", 0, 0) for rank, node in enumerate("ab"))
-    return GenerationMonitor(Generation(1, Layout(dp_shard=2), places, Source("none"), "start"))
+    return GenerationMonitor(Generation(1, Layout(dp_shard=2), places, RestoreSource("none"), "start"))
 
 
 def test_a_rank_dies_of_the_device_that_its_nodes_driver_has_given_up() -> None:
@@ -26,7 +26,7 @@ def test_a_rank_dies_of_the_device_that_its_nodes_driver_has_given_up() -> None:
     cause = seen.cause()
     assert (cause.reason, cause.node_id) == (Reason.RANK_EXIT, "b")
     assert cause.summary == "rank 1 killed by signal 6; GPU 1 is lost"
-    assert fault_of(cause.reason, cause.evidence) is Happening.DEVICE
+    assert node_event_kind_of(cause.reason, cause.evidence) is NodeEventKind.DEVICE
 
 
 def test_what_is_well_again_and_other_nodes_devices_say_nothing() -> None:

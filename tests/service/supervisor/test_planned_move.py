@@ -188,7 +188,7 @@ async def test_a_job_moves_off_a_node_without_losing_a_step(rig: Rig) -> None:
     (formed,) = [data for data in rig.events("generation") if data["number"] == 2]
     assert (formed["start_step"], formed["cause"]) == (last, "drained")
     incident = rig.events("incident")[-1]
-    assert (incident["reason"], incident["rung"], incident["at_step"], incident["steps_lost"]) == (
+    assert (incident["reason"], incident["recovery_action"], incident["at_step"], incident["steps_lost"]) == (
         "drained", "spare", last, 0,
     )  # fmt: skip
     assert incident["evidence"]["nodes"] == ["n1"] and "first_step_s" in incident["times"]
@@ -247,7 +247,7 @@ async def test_it_is_charged_to_no_budget(rig: Rig) -> None:
         rig.life.intend({"drain": drain, "nodes": nodes})
         await rig.goes()
     await rig.trains(generation=5)
-    newest = {data["id"]: data["rung"] for data in rig.events("incident") if "first_step_s" in data["times"]}
+    newest = {data["id"]: data["recovery_action"] for data in rig.events("incident") if "first_step_s" in data["times"]}
     assert list(newest.values()) == ["spare"] * 4
 
 
@@ -393,4 +393,4 @@ async def test_a_failure_meanwhile_is_recovered_from_on_the_new_nodes_if_they_ar
     assert moved.nodes == NEW
     await rig.trains(generation=2)
     incident = rig.events("incident")[-1]
-    assert (incident["reason"], incident["rung"]) == ("rank_exit", "spare")
+    assert (incident["reason"], incident["recovery_action"]) == ("rank_exit", "spare")

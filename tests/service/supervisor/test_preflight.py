@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from regroup.service.cluster_state.node_health import faults_in
-from regroup.service.policy.detection.node_quarantine import Happening
+from regroup.service.policy.detection.node_quarantine import NodeEventKind
 from regroup.service.ports.agents import AgentLostError
 from regroup.workers.contract.messages import Exited, Failed, Message
 from regroup.workers.contract.rank_error import ErrorClass, RankError
@@ -91,7 +91,7 @@ async def test_an_unfit_node_is_told_of_and_another_takes_its_place() -> None:
     (note,) = await rig.notes()
     events = await rig.journal.since("", 0, 0)
     (fault,) = faults_in("j", events, {"n-node-1": "machine-1"}, 1e12)
-    assert (fault.node, fault.kind, fault.message) == ("machine-1", Happening.PREFLIGHT, LIES[1])
+    assert (fault.node, fault.kind, fault.message) == ("machine-1", NodeEventKind.PREFLIGHT, LIES[1])
     assert note["message"] == LIES[1] and await rig.told("generation") == [], "no rank was started there"
     nodes = [place("node-0"), place("node-2")]
     rig.life.intend({"nodes": nodes})

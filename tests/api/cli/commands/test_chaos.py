@@ -30,7 +30,7 @@ def test_a_detector_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[s
         main(["chaos", "detectors", "smell"])
     assert done.value.code != 0
     shown = capsys.readouterr().err
-    assert "smell" in shown and "silence" in shown
+    assert "smell" in shown and "heartbeat" in shown
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from regroup.api.cli.main import main
-from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.domain.topology import Node
 from regroup.service.store.records import Allocation
 
@@ -15,7 +15,7 @@ NODE = Node(id="a1" * 20, name="local-1", address="h", cpus=2, free_cpus=2)
 async def held(live: Any, job_id: str) -> None:
     """A job that holds a part of the node."""
     name = f"regroup-reservation:{job_id}:x:1"
-    placed = advance(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
+    placed = check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     allocate = (Allocation(job_id, "reservation", name, NODE.id, {"ranks": 1}),)
     await live.services.store.apply(live.lease, placed, now=5.0, allocate=allocate)
 

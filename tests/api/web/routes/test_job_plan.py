@@ -98,7 +98,7 @@ async def test_a_cluster_that_does_not_answer_is_no_wrong_spec(live: Any) -> Non
 async def test_a_project_bounds_what_is_chosen(live: Any) -> None:
     for node in gpu_nodes(2):
         live.cluster.add_node(node)
-    answer = await live.http.put("/v1/projects/default", json={"guaranteed": 0, "limit": 6, "admits": {"largest": 4}})
+    answer = await live.http.put("/v1/projects/default", json={"guaranteed": 0, "limit": 6, "admits": {"max_ranks": 4}})
     assert answer.status_code == 200, answer.text
     job = await submitted(live, auto_json(device="cuda"))
     layout = job["spec"]["layout"]

@@ -92,7 +92,7 @@ async def test_numbers_that_json_cannot_hold_are_refused(live, make_spec):
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_spec")
 
 
-@pytest.mark.parametrize("part", [{"faults": [{"at": {"rank": 0, "step": 1}}]}, {"blind_to": ["hang"]}])
+@pytest.mark.parametrize("part", [{"faults": [{"at": {"rank": 0, "step": 1}}]}, {"disable_detectors": ["hang"]}])
 async def test_a_rehearsal_needs_a_server_that_allows_it(live, make_spec, part):
     answer = await live.http.post("/v1/jobs", json=make_spec(**part))
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from regroup.api.client.client import ApiError
-from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.domain.topology import MACHINE_LABEL
-from regroup.service.policy.detection.node_quarantine import Happening, NodeEvent
+from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEventKind
 from regroup.service.ports.cluster import Node
 from regroup.service.store.records import Allocation
 
@@ -27,7 +27,7 @@ async def test_nodes_with_what_is_free_and_who_is_there(live: Any) -> None:
     live.cluster.add_node(node(2, labels={MACHINE_LABEL: "rack-7/m2"}, is_draining=True))
     job = await live.submit()
     holds = {"ranks": 3, "device_kind": "cpu", "cpus": 3, "memory_bytes": 0, "name": "local-1"}
-    placed = advance(job["id"], JobState.QUEUED, JobState.PLACING, Reason.PLACED)
+    placed = check_transition(job["id"], JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     reservation = Allocation(job["id"], "reservation", f"regroup-reservation:{job['id']}:1", "1" * 40, holds)
     await live.store.apply(live.lease, placed, now=1.0, allocate=[reservation])
     first, second = (await named(live)).values()
@@ -54,7 +54,7 @@ async def test_an_admin_closes_a_node_and_opens_it(live: Any) -> None:
 async def test_a_node_that_is_gone_is_remembered_with_what_it_did_and_can_be_forgiven(live: Any) -> None:
     now = time.time()
     for number in range(3):
-        loss = NodeEvent("m1", Happening.NODE_LOST, now - 600 + 60 * number, f"{number}", "j", "", "Ray lost it")
+        loss = NodeEvent("m1", NodeEventKind.NODE_LOST, now - 600 + 60 * number, f"{number}", "j", "", "Ray lost it")
         await live.store.note_node_order(loss)
     (gone,) = (await named(live)).values()
     assert (gone.name, gone.node_id, gone.address, gone.cpus) == ("m1", None, None, 0)

@@ -6,7 +6,7 @@ import pytest
 
 from regroup.api.client.client import ApiError
 from regroup.api.schemas.projects import ProjectSettings
-from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.domain.states import JobState, Reason, check_transition
 
 
 async def test_a_project_is_set_up_shown_changed_and_forgotten(live: Any) -> None:
@@ -47,8 +47,8 @@ async def test_numbers_that_contradict_each_other_are_refused(live: Any, setting
     ("admits", "fields", "status", "said"),
     [
         ({"devices": ["cuda"]}, {}, 403, "jobs of project 'small' may use devices cuda, not cpu"),
-        ({"highest_priority": "normal"}, {"priority": "high"}, 403, "may have priority normal at most, not high"),
-        ({"largest": 2}, {"layout": {"dp": {"min": 1, "target": 1, "max": 4}}}, 422, "may grow to 4"),
+        ({"max_priority": "normal"}, {"priority": "high"}, 403, "may have priority normal at most, not high"),
+        ({"max_ranks": 2}, {"layout": {"dp": {"min": 1, "target": 1, "max": 4}}}, 422, "may grow to 4"),
         ({"interpreters": []}, {"environment": {"interpreter": "/opt/py"}}, 403, "not in /opt/py"),
         ({"images": ["cu128"]}, {"environment": {"image": "cu130"}}, 403, "may use images cu128, not cu130"),
         ({"images": ["cu128"]}, {}, 403, "not any: say environment.image"),
@@ -85,13 +85,13 @@ async def test_defaults_stand_where_a_spec_says_nothing(live: Any) -> None:
 
 async def test_a_job_comes_after_others_by_id(live: Any, make_spec: Any) -> None:
     first = await live.submit(name="first")
-    then = await live.submit(name="then", after=["first"])
-    assert (await live.store.job(then["id"])).spec["after"] == [first["id"]]
+    then = await live.submit(name="then", depends_on=["first"])
+    assert (await live.store.job(then["id"])).spec["depends_on"] == [first["id"]]
     for after, said in (("itself", "a job cannot come after itself"), ("nobody", "no job with id")):
-        answer = await live.http.post("/v1/jobs", json=make_spec("itself", after=[after]))
+        answer = await live.http.post("/v1/jobs", json=make_spec("itself", depends_on=[after]))
         assert answer.status_code == 422 and said in answer.text
     await live.store.apply(
-        live.lease, advance(first["id"], JobState.QUEUED, JobState.FAILED, Reason.MAX_QUEUE_TIME), now=1.0
+        live.lease, check_transition(first["id"], JobState.QUEUED, JobState.FAILED, Reason.MAX_QUEUE_TIME), now=1.0
     )
-    answer = await live.http.post("/v1/jobs", json=make_spec("late", after=["first"]))
+    answer = await live.http.post("/v1/jobs", json=make_spec("late", depends_on=["first"]))
     assert answer.status_code == 422 and "ended FAILED (max_queue_time): nothing can come after it" in answer.text

@@ -8,7 +8,7 @@ import pytest
 from regroup.api.cli.commands.topology import tree_lines
 from regroup.api.cli.render.why import explained
 from regroup.service.cluster_state.topology import Topology
-from regroup.service.domain.states import JobState, Reason, advance
+from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.domain.topology import DEFAULT_LABELS, Level
 from regroup.service.policy.placement.place import Demand, Placement, place
 from regroup.service.policy.topology.slurm_file import TopologyError
@@ -44,7 +44,7 @@ async def test_why_tells_where_a_job_is_and_what_else_there_was(live: Any) -> No
     assert isinstance(placed, Placement) and placed.choice is not None
     job = await live.submit()
     plan = {"layout": {}, "attempt": 0, "choice": placed.choice.to_json()}
-    moved = advance(job["id"], JobState.QUEUED, JobState.PLACING, Reason.PLACED)
+    moved = check_transition(job["id"], JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     row = Allocation(job["id"], "supervisor", "regroup-supervisor:x", data=plan)
     await live.store.apply(live.lease, moved, now=1.0, allocate=[row])
     why = await live.client(lambda client: client.why(job["id"]))

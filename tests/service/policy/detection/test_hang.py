@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from regroup.service.policy.detection.hang import Hang, find_hang, hang_summary, odd_ones_out, rule_for
+from regroup.service.policy.detection.hang import Hang, describe_hang, find_hang, find_outlier_ranks, hang_policy_for
 from regroup.workers.contract.messages import Phase, RankActivity
 
-BUILTIN, FUNCTION, SCRIPT = (rule_for(kind, None, None) for kind in ("builtin", "function", "script"))
+BUILTIN, FUNCTION, SCRIPT = (hang_policy_for(kind, None, None) for kind in ("builtin", "function", "script"))
 
 
 def dwell(quiet_s: float, phase: str = Phase.FORWARD, *, usual_s: float = 0.2, visits: int = 9, idle_s: float = 1e9,
@@ -66,7 +66,7 @@ def test_a_script_that_computes_or_prints_is_left_alone() -> None:
 
 @pytest.mark.parametrize("kind", ["builtin", "function", "script"])
 def test_times_that_the_spec_gives_are_taken_literally(kind: str) -> None:
-    rule = rule_for(kind, 5.0, 20.0)
+    rule = hang_policy_for(kind, 5.0, 20.0)
     assert find_hang({0: dwell(4.9, usual_s=60)}, (0,), rule, {}) is None
     assert find_hang({0: dwell(5.1, usual_s=60, idle_s=0, visits=1)}, (0,), rule, {}) == Hang(5.1, 5.0, "forward")
     before = dwell(19.9, Phase.BUILD, visits=0, idle_s=0)
@@ -87,34 +87,34 @@ SLEEPS = stack("/x/train.py")
 def test_who_cannot_answer_stands_out_then_who_is_behind_then_who_is_in_no_collective() -> None:
     alike = {rank: dwell(9) for rank in range(3)}
     stopped = {0: WAITS, 1: "process 5 does not answer: it is stopped by a signal", 2: SLEEPS}
-    assert odd_ones_out(alike, stopped) == (1,)
+    assert find_outlier_ranks(alike, stopped) == (1,)
     behind = {**alike, 2: dwell(9, step=6)}
-    assert odd_ones_out(behind, {0: WAITS, 1: WAITS, 2: WAITS}) == (2,)
-    assert odd_ones_out(alike, {0: WAITS, 1: WAITS, 2: SLEEPS}) == (2,)
+    assert find_outlier_ranks(behind, {0: WAITS, 1: WAITS, 2: WAITS}) == (2,)
+    assert find_outlier_ranks(alike, {0: WAITS, 1: WAITS, 2: SLEEPS}) == (2,)
     backward = stack("/t/torch/autograd/graph.py", "/x/train.py")
-    assert odd_ones_out(alike, {0: SLEEPS, 1: backward, 2: WAITS}) == (0,)
-    assert odd_ones_out(alike, {0: WAITS, 1: WAITS, 2: WAITS}, missing=(1,)) == (1,)
+    assert find_outlier_ranks(alike, {0: SLEEPS, 1: backward, 2: WAITS}) == (0,)
+    assert find_outlier_ranks(alike, {0: WAITS, 1: WAITS, 2: WAITS}, missing=(1,)) == (1,)
     earlier = {0: dwell(9, Phase.BACKWARD), 1: dwell(9, Phase.BACKWARD), 2: dwell(9)}
-    assert odd_ones_out(earlier, {}) == (2,)
+    assert find_outlier_ranks(earlier, {}) == (2,)
 
 
 def test_who_is_left_when_most_have_ended_stands_out() -> None:
     alike = {rank: dwell(9) for rank in range(4)}
-    assert odd_ones_out(alike, {3: WAITS}, done={0, 1, 2}) == (3,)
+    assert find_outlier_ranks(alike, {3: WAITS}, done={0, 1, 2}) == (3,)
     finished = {**alike, 0: dwell(9, Phase.DONE), 1: dwell(9, Phase.DONE)}
-    assert odd_ones_out(finished, {2: WAITS, 3: WAITS}) == (2, 3)
-    assert odd_ones_out(alike, {1: WAITS, 2: WAITS, 3: WAITS}, done={0}) == (), "those who wait are not at fault"
+    assert find_outlier_ranks(finished, {2: WAITS, 3: WAITS}) == (2, 3)
+    assert find_outlier_ranks(alike, {1: WAITS, 2: WAITS, 3: WAITS}, done={0}) == (), "those who wait are not at fault"
 
 
 def test_nobody_stands_out_where_all_are_alike() -> None:
     alike = {rank: dwell(9) for rank in range(2)}
     for text in (WAITS, SLEEPS, "process 5 does not answer: it is stopped by a signal"):
-        assert odd_ones_out(alike, dict.fromkeys(alike, text)) == ()
+        assert find_outlier_ranks(alike, dict.fromkeys(alike, text)) == ()
 
 
 def test_the_summary_says_how_long_where_and_who() -> None:
     hang, dwells = Hang(8.4, 8.0, "backward"), {0: dwell(9), 1: dwell(9)}
     silent = "process 5 does not answer: it is stopped by a signal"
-    assert hang_summary(hang, dwells, (), {}) == "no rank moved on for 8 s, more than the 8 s allowed in backward"
-    assert hang_summary(hang, dwells, (1,), {1: silent}).endswith(f"; rank 1 stands out: step 7, forward, {silent}")
-    assert hang_summary(hang, dwells, (0, 1), {0: SLEEPS}).endswith("; ranks 0, 1 stand out: step 7, forward")
+    assert describe_hang(hang, dwells, (), {}) == "no rank moved on for 8 s, more than the 8 s allowed in backward"
+    assert describe_hang(hang, dwells, (1,), {1: silent}).endswith(f"; rank 1 stands out: step 7, forward, {silent}")
+    assert describe_hang(hang, dwells, (0, 1), {0: SLEEPS}).endswith("; ranks 0, 1 stand out: step 7, forward")

@@ -1,13 +1,15 @@
 """How often ranks may go back because a loss stands out."""
 
 from regroup.service.domain.states import Reason
-from regroup.service.policy.detection.loss_spike import rule_for_ranks
-from regroup.service.policy.recovery.budget import Charge, judge
+from regroup.service.policy.detection.loss_spike import loss_spike_config
+from regroup.service.policy.recovery.budget import Charge, decide_recovery
 from regroup.service.policy.recovery.classify import Cause
 
 
 def rule(charges: list[Charge], do: str = "rollback", most: int = 2, step: int = 100) -> str:
-    told = rule_for_ranks(do, {7: ("loss", 2.5)}, charges, most, window_s=60, refill_steps=10, now_s=100.0, step=step)
+    told = loss_spike_config(
+        do, {7: ("loss", 2.5)}, charges, most, window_s=60, refill_steps=10, now_s=100.0, step=step
+    )
     assert told["known"] == [(7, "loss", 2.5)]
     return told["do"]
 
@@ -35,5 +37,7 @@ def test_ranks_that_may_go_back_are_never_told_that_it_was_once_too_often() -> N
         for step in (100, 103, 150):
             if rule(charges, step=100) == "rollback":
                 cause = Cause(Reason.LOSS_SPIKE, "x", 100.0)
-                verdict = judge(cause, charges, {"loss_spike": 2}, window_s=60, refill_steps=10, now_s=100.0, step=step)
-                assert verdict.recover and verdict.backoff_s == 0
+                verdict = decide_recovery(
+                    cause, charges, {"loss_spike": 2}, window_s=60, refill_steps=10, now_s=100.0, step=step
+                )
+                assert verdict.is_recovery and verdict.backoff_s == 0

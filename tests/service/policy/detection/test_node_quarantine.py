@@ -11,66 +11,68 @@ from regroup.service.domain.states import Reason
 from regroup.service.policy.detection.node_quarantine import (
     QUARANTINE_AT,
     WEIGHTS,
-    Happening,
-    Health,
     NodeEvent,
-    Rule,
-    fault_of,
-    fell_silent_as,
-    judge,
-    judge_all,
-    key_of_proof,
-    key_of_silence,
+    NodeEventKind,
+    NodeHealth,
+    QuarantinePolicy,
+    assess_node,
+    assess_nodes,
+    is_silence_of,
+    node_event_kind_of,
+    proof_key,
+    silence_key,
 )
 
 HOUR = 3600.0
-RULE = Rule(half_life_s=HOUR, quarantine_s=600.0)
+RULE = QuarantinePolicy(half_life_s=HOUR, quarantine_s=600.0)
 T0 = 1_000_000.0
 
 
 def event(
-    kind: Happening, at_s: float, *, node: str = "a", job: str = "", actor: str = "", message: str = ""
+    kind: NodeEventKind, at_s: float, *, node: str = "a", job: str = "", actor: str = "", message: str = ""
 ) -> NodeEvent:
     return NodeEvent(node, kind, T0 + at_s, f"{node}:{kind}:{at_s}:{job}", job, actor, message)
 
 
 def losses(*at_s: float) -> list[NodeEvent]:
-    return [event(Happening.NODE_LOST, at) for at in at_s]
+    return [event(NodeEventKind.NODE_LOST, at) for at in at_s]
 
 
-def after(events: Sequence[NodeEvent], at_s: float, rule: Rule = RULE) -> Health:
-    return judge(events, T0 + at_s, rule)
+def after(events: Sequence[NodeEvent], at_s: float, rule: QuarantinePolicy = RULE) -> NodeHealth:
+    return assess_node(events, T0 + at_s, rule)
 
 
 def test_one_loss_is_not_a_quarantine_and_three_in_a_short_time_are() -> None:
-    assert after(losses(0, 60), 61).why_closed == ""
+    assert after(losses(0, 60), 61).closed_reason == ""
     health = after(losses(0, 60, 120), 121)
     assert health.quarantined_until_s == T0 + 120 + 600 and health.quarantines == 1
-    assert after(losses(0, 60, 120), 719).why_closed and not after(losses(0, 60, 120), 720).why_closed
+    assert after(losses(0, 60, 120), 719).closed_reason and not after(losses(0, 60, 120), 720).closed_reason
 
 
 def test_a_node_that_fell_silent_is_closed_while_ranks_may_run_there_and_not_longer() -> None:
-    silent = [event(Happening.SILENT, 0)]
-    assert after(silent, 59).why_closed == "silent: ranks may run there until 1970-01-12 13:47:40 UTC"
-    assert after(silent, 60).why_closed == "" and after(silent, 60).score == pytest.approx(1, abs=0.02)
-    assert after([*silent, event(Happening.UNCORDONED, 10, actor="ann")], 11).why_closed == ""
+    silent = [event(NodeEventKind.SILENT, 0)]
+    assert after(silent, 59).closed_reason == "silent: ranks may run there until 1970-01-12 13:47:40 UTC"
+    assert after(silent, 60).closed_reason == "" and after(silent, 60).score == pytest.approx(1, abs=0.02)
+    assert after([*silent, event(NodeEventKind.UNCORDONED, 10, actor="ann")], 11).closed_reason == ""
 
 
 def test_a_node_that_is_proven_clear_of_the_job_is_open_at_once_and_no_less_at_fault() -> None:
-    first, second = event(Happening.SILENT, 0), event(Happening.SILENT, 5, job="other")
-    proof = replace(event(Happening.CLEARED, 8), key=key_of_proof(first))
-    assert after([first, proof], 9).why_closed == "" and after([first], 9).score == after([first, proof], 9).score
-    assert "until 1970-01-12 13:47:45" in after([first, second, proof], 9).why_closed, "of the other nothing is known"
-    assert after([event(Happening.CORDONED, 1, actor="ann"), first, proof], 9).why_closed == "cordoned by ann"
+    first, second = event(NodeEventKind.SILENT, 0), event(NodeEventKind.SILENT, 5, job="other")
+    proof = replace(event(NodeEventKind.CLEARED, 8), key=proof_key(first))
+    assert after([first, proof], 9).closed_reason == "" and after([first], 9).score == after([first, proof], 9).score
+    assert "until 1970-01-12 13:47:45" in after([first, second, proof], 9).closed_reason, (
+        "of the other nothing is known"
+    )
+    assert after([event(NodeEventKind.CORDONED, 1, actor="ann"), first, proof], 9).closed_reason == "cordoned by ann"
 
 
 def test_only_the_node_that_fell_silent_can_say_that_it_is_clear() -> None:
-    silent = replace(event(Happening.SILENT, 0), key=key_of_silence("a" * 40, "reservation"))
-    assert fell_silent_as(silent, "a" * 40) and not fell_silent_as(silent, "b" * 40)
+    silent = replace(event(NodeEventKind.SILENT, 0), key=silence_key("a" * 40, "reservation"))
+    assert is_silence_of(silent, "a" * 40) and not is_silence_of(silent, "b" * 40)
 
 
 def test_three_losses_in_a_day_are_not_a_quarantine() -> None:
-    assert after(losses(0, 4 * HOUR, 8 * HOUR), 8 * HOUR + 1).why_closed == ""
+    assert after(losses(0, 4 * HOUR, 8 * HOUR), 8 * HOUR + 1).closed_reason == ""
 
 
 def test_a_node_that_flaps_on_is_kept_away_twice_as_long_each_time() -> None:
@@ -81,7 +83,7 @@ def test_a_node_that_flaps_on_is_kept_away_twice_as_long_each_time() -> None:
         found.append(until_s - T0 - times[-1])
         times.append(until_s - T0 + 60)  # it is used again, and lost again
     assert found == [600, 1200, 2400, 4800, 9600]
-    assert after(losses(*times[:-1]), times[-1] + 200 * HOUR) == Health(), "forgotten"
+    assert after(losses(*times[:-1]), times[-1] + 200 * HOUR) == NodeHealth(), "forgotten"
 
 
 def test_flapping_five_times_within_minutes_is_one_quarantine() -> None:
@@ -90,64 +92,66 @@ def test_flapping_five_times_within_minutes_is_one_quarantine() -> None:
 
 
 def test_what_follows_at_once_is_a_consequence() -> None:
-    jobs = [event(Happening.AGENT_LOST, at, job=f"job-{at}") for at in range(5)]
+    jobs = [event(NodeEventKind.AGENT_LOST, at, job=f"job-{at}") for at in range(5)]
     health = after([*jobs, *losses(14)], 15)
-    assert health.why_closed == "" and health.score == pytest.approx(1, abs=0.01) and len(health.faults) == 6
+    assert health.closed_reason == "" and health.score == pytest.approx(1, abs=0.01) and len(health.faults) == 6
 
 
-@pytest.mark.parametrize("kind", [Happening.PREFLIGHT, Happening.UNKILLABLE])
-def test_what_proves_the_node_to_be_at_fault_is_enough_by_itself(kind: Happening) -> None:
+@pytest.mark.parametrize("kind", [NodeEventKind.PREFLIGHT, NodeEventKind.UNKILLABLE])
+def test_what_proves_the_node_to_be_at_fault_is_enough_by_itself(kind: NodeEventKind) -> None:
     health = after([event(kind, 0, message="its matmul is wrong")], 1)
     assert health.quarantined_until_s == T0 + 600
-    assert health.why_closed == (
+    assert health.closed_reason == (
         f"quarantined until 1970-01-12 13:56:40 UTC (1 x {kind}, the last at 1970-01-12 13:46:40 UTC: "
         "its matmul is wrong)"
     )
 
 
-@pytest.mark.parametrize("kind", [Happening.OUT_OF_MEMORY, Happening.BLAMED])
-def test_one_job_cannot_have_a_node_quarantined_by_what_may_be_its_own_doing(kind: Happening) -> None:
+@pytest.mark.parametrize("kind", [NodeEventKind.OUT_OF_MEMORY, NodeEventKind.BLAMED])
+def test_one_job_cannot_have_a_node_quarantined_by_what_may_be_its_own_doing(kind: NodeEventKind) -> None:
     same = [event(kind, 60 * n, job="j") for n in range(50)]
     assert after(same, 3000).score <= WEIGHTS[kind]
     several = [event(kind, 60 * n, job=f"j{n}") for n in range(6)]
-    assert after(several, 301).why_closed
+    assert after(several, 301).closed_reason
 
 
 def test_an_admin_cordons_for_as_long_as_he_likes_and_uncordoning_forgives() -> None:
-    cordoned = event(Happening.CORDONED, 10, actor="ann", message="its disk is exchanged")
-    assert after([cordoned], 300 * HOUR).why_closed == "cordoned by ann: its disk is exchanged"
+    cordoned = event(NodeEventKind.CORDONED, 10, actor="ann", message="its disk is exchanged")
+    assert after([cordoned], 300 * HOUR).closed_reason == "cordoned by ann: its disk is exchanged"
     bad = losses(0, 60, 120)
-    trusted = event(Happening.UNCORDONED, 130, actor="ann")
+    trusted = event(NodeEventKind.UNCORDONED, 130, actor="ann")
     health = after([*bad, cordoned, trusted], 131)
-    assert (health.why_closed, health.score, health.cordon) == ("", 0.0, None)
-    assert after([*bad, trusted, *losses(200)], 201).why_closed == "", "it begins anew"
-    assert after([event(Happening.UNCORDONED, 5), cordoned], 11).cordon is cordoned
+    assert (health.closed_reason, health.score, health.cordon) == ("", 0.0, None)
+    assert after([*bad, trusted, *losses(200)], 201).closed_reason == "", "it begins anew"
+    assert after([event(NodeEventKind.UNCORDONED, 5), cordoned], 11).cordon is cordoned
 
 
 def test_without_a_quarantine_nodes_are_only_scored() -> None:
-    health = after(losses(0, 60, 120, 180), 181, Rule(HOUR, 0.0))
-    assert health.score > QUARANTINE_AT and health.why_closed == ""
+    health = after(losses(0, 60, 120, 180), 181, QuarantinePolicy(HOUR, 0.0))
+    assert health.score > QUARANTINE_AT and health.closed_reason == ""
 
 
 def test_each_node_has_its_own_history() -> None:
-    found = judge_all([*losses(0, 60), event(Happening.NODE_LOST, 120, node="b")], T0 + 121, RULE)
+    found = assess_nodes([*losses(0, 60), event(NodeEventKind.NODE_LOST, 120, node="b")], T0 + 121, RULE)
     assert found["a"].score == pytest.approx(2, abs=0.05) and found["b"].score == pytest.approx(1, abs=0.01)
 
 
 @pytest.mark.parametrize(
     ("reason", "evidence", "kind"),
     [
-        (Reason.AGENT_LOST, {}, Happening.AGENT_LOST),
-        (Reason.HANG, {"kind": "hang"}, Happening.BLAMED),
-        (Reason.RANK_EXIT, {"out_of_memory": True}, Happening.OUT_OF_MEMORY),
-        (Reason.RANK_EXIT, {"device": "GPU 1 is lost", "out_of_memory": True}, Happening.DEVICE),
+        (Reason.AGENT_LOST, {}, NodeEventKind.AGENT_LOST),
+        (Reason.HANG, {"kind": "hang"}, NodeEventKind.BLAMED),
+        (Reason.RANK_EXIT, {"out_of_memory": True}, NodeEventKind.OUT_OF_MEMORY),
+        (Reason.RANK_EXIT, {"device": "GPU 1 is lost", "out_of_memory": True}, NodeEventKind.DEVICE),
         (Reason.RANK_EXIT, {}, None),
         (Reason.USER_ERROR, {"kind": "ValueError"}, None),
         (Reason.ZYGOTE_EXIT, {}, None),
     ],
 )
-def test_what_an_incident_says_of_its_node(reason: Reason, evidence: dict[str, object], kind: Happening | None) -> None:
-    assert fault_of(reason, evidence) is kind
+def test_what_an_incident_says_of_its_node(
+    reason: Reason, evidence: dict[str, object], kind: NodeEventKind | None
+) -> None:
+    assert node_event_kind_of(reason, evidence) is kind
 
 
 FAULTS = st.lists(st.tuples(st.sampled_from(sorted(WEIGHTS)), st.floats(0, 10 * HOUR), st.sampled_from("xyz")))
@@ -155,21 +159,21 @@ FAULTS = st.lists(st.tuples(st.sampled_from(sorted(WEIGHTS)), st.floats(0, 10 * 
 
 @given(FAULTS, st.floats(10 * HOUR, 40 * HOUR), st.floats(0, 40 * HOUR))
 def test_a_score_only_decays_while_nothing_happens_and_is_no_more_than_its_faults(
-    faults: list[tuple[Happening, float, str]], then_s: float, later_s: float
+    faults: list[tuple[NodeEventKind, float, str]], then_s: float, later_s: float
 ) -> None:
     events = [event(kind, at_s, job=job) for kind, at_s, job in faults]
     before, later = after(events, then_s), after(events, then_s + later_s)
     assert 0 <= later.score <= before.score + 1e-9 <= sum(WEIGHTS[kind] for kind, _, _ in faults) + 1e-6
     assert later.quarantines <= before.quarantines <= len(faults)
-    assert after(events, then_s + 1000 * HOUR) == Health()
+    assert after(events, then_s + 1000 * HOUR) == NodeHealth()
 
 
 @given(FAULTS, st.floats(0, 80 * HOUR))
 def test_no_order_of_faults_closes_a_node_for_more_than_a_day(
-    faults: list[tuple[Happening, float, str]], at_s: float
+    faults: list[tuple[NodeEventKind, float, str]], at_s: float
 ) -> None:
     health = after([event(kind, time_s, job=job) for kind, time_s, job in faults], at_s)
     if not any(T0 + time_s <= T0 + at_s for _, time_s, _ in faults):
-        assert health == Health(), "a clean history is never a quarantine"
+        assert health == NodeHealth(), "a clean history is never a quarantine"
     if health.quarantined_until_s is not None:
         assert T0 + at_s < health.quarantined_until_s <= health.faults[-1].time_s + 24 * HOUR

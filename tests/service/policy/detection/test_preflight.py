@@ -3,11 +3,17 @@
 import pytest
 
 from regroup.service.domain.states import Reason
-from regroup.service.policy.detection.node_quarantine import Happening
-from regroup.service.policy.detection.preflight import Finding, Unfit, judge, may_be_a_link, peers_of
-from regroup.service.policy.recovery.classify import Cause, Failure
+from regroup.service.policy.detection.node_quarantine import NodeEventKind
+from regroup.service.policy.detection.preflight import (
+    Finding,
+    UnfitNode,
+    assign_probe_peers,
+    find_unfit_nodes,
+    may_be_link_failure,
+)
+from regroup.service.policy.recovery.classify import Cause, RankFailure
 
-LINK, PREFLIGHT = Happening.LINK, Happening.PREFLIGHT
+LINK, PREFLIGHT = NodeEventKind.LINK, NodeEventKind.PREFLIGHT
 
 
 def links(*ends: str) -> list[Finding]:
@@ -15,16 +21,23 @@ def links(*ends: str) -> list[Finding]:
     return [Finding(near, "link", f"{near} is cut", far) for near, far in ends]
 
 
-def given_up(findings: list[Finding], nodes: str, most: int = 1) -> dict[str, tuple[Happening, bool]]:
-    return {unfit.node_id: (unfit.fault, unfit.is_given_up) for unfit in judge(findings, peers_of(nodes, most))}
+def given_up(findings: list[Finding], nodes: str, most: int = 1) -> dict[str, tuple[NodeEventKind, bool]]:
+    return {
+        unfit.node_id: (unfit.fault, unfit.is_excluded)
+        for unfit in find_unfit_nodes(findings, assign_probe_peers(nodes, most))
+    }
 
 
 def test_each_node_reaches_as_many_as_it_is_reached_by() -> None:
-    assert peers_of("") == peers_of("a") == peers_of("a", 32) == {}
-    assert peers_of("ab") == {"a": ("b",), "b": ("a",)} == peers_of("ab", 32)
-    assert peers_of("abc") == {"a": ("b",), "b": ("c",), "c": ("a",)}
-    assert peers_of("abc", 2) == {"a": ("b", "c"), "b": ("c", "a"), "c": ("a", "b")} == peers_of("abc", 32)
-    some = peers_of([str(n) for n in range(100)], 32)
+    assert assign_probe_peers("") == assign_probe_peers("a") == assign_probe_peers("a", 32) == {}
+    assert assign_probe_peers("ab") == {"a": ("b",), "b": ("a",)} == assign_probe_peers("ab", 32)
+    assert assign_probe_peers("abc") == {"a": ("b",), "b": ("c",), "c": ("a",)}
+    assert (
+        assign_probe_peers("abc", 2)
+        == {"a": ("b", "c"), "b": ("c", "a"), "c": ("a", "b")}
+        == assign_probe_peers("abc", 32)
+    )
+    some = assign_probe_peers([str(n) for n in range(100)], 32)
     assert (
         {len(reached) for reached in some.values()}
         == {32}
@@ -44,14 +57,18 @@ def test_each_node_reaches_as_many_as_it_is_reached_by() -> None:
     ],
 )
 def test_after_what_failures_links_are_doubted(reason: Reason, error_class: str, may_be: bool) -> None:
-    failure = Failure(0, error_class, "RuntimeError", "reset by peer", "", 3, "backward", 1.0) if error_class else None
-    assert may_be_a_link(Cause(reason, "", 1.0, failure=failure)) is may_be
+    failure = (
+        RankFailure(0, error_class, "RuntimeError", "reset by peer", "", 3, "backward", 1.0) if error_class else None
+    )
+    assert may_be_link_failure(Cause(reason, "", 1.0, failure=failure)) is may_be
 
 
 def test_what_a_node_finds_wrong_with_itself_is_its_fault() -> None:
     findings = [Finding("b", "device", "core 3 lies"), Finding("b", "scratch", "disk full")]
-    assert judge(findings, peers_of("ab")) == (Unfit("b", PREFLIGHT, "core 3 lies; disk full", True),)
-    assert judge([], peers_of("ab")) == ()
+    assert find_unfit_nodes(findings, assign_probe_peers("ab")) == (
+        UnfitNode("b", PREFLIGHT, "core 3 lies; disk full", True),
+    )
+    assert find_unfit_nodes([], assign_probe_peers("ab")) == ()
 
 
 def test_a_broken_link_speaks_against_both_ends_and_one_is_given_up() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pytest import approx
 
-from regroup.service.policy.detection.straggler import Straggler, find_stragglers, lasting
+from regroup.service.policy.detection.straggler import Straggler, filter_lasting, find_stragglers
 from regroup.workers.contract.messages import RankActivity
 
 FOUR = range(4)
@@ -57,9 +57,9 @@ def test_a_rank_that_waits_for_a_processor_is_told_apart_from_one_that_works_lon
 
 def test_a_crowded_node_is_worth_a_word_once_it_has_been_so_for_half_a_minute() -> None:
     slow, crowded = Straggler(1, 0.3, 0.1), Straggler(2, 0.3, 0.1, is_crowded=True)
-    told, since_s = lasting((slow, crowded), (), {}, 100.0)
+    told, since_s = filter_lasting((slow, crowded), (), {}, 100.0)
     assert (told, since_s) == ((slow,), {2: 100.0})
-    assert lasting((crowded,), (), since_s, 129.9) == ((), since_s)
-    assert lasting((crowded,), (), since_s, 130.0) == ((crowded,), since_s)
-    assert lasting((), (), since_s, 110.0) == ((), {}), "it begins anew"
-    assert lasting((crowded,), (2,), {}, 200.0)[0] == (crowded,), "what it was named for may change"
+    assert filter_lasting((crowded,), (), since_s, 129.9) == ((), since_s)
+    assert filter_lasting((crowded,), (), since_s, 130.0) == ((crowded,), since_s)
+    assert filter_lasting((), (), since_s, 110.0) == ((), {}), "it begins anew"
+    assert filter_lasting((crowded,), (2,), {}, 200.0)[0] == (crowded,), "what it was named for may change"

@@ -4,7 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.elasticity.layout_trials import TRIAL_STEPS, fastest, following, is_worth_it
+from regroup.service.policy.elasticity.layout_trials import (
+    TRIAL_STEPS,
+    fastest_candidate,
+    is_worth_trying,
+    next_candidate,
+)
 
 A, B, C = Layout(dp_shard=4), Layout(dp_shard=2, tp=2), Layout(pp=4)
 
@@ -14,18 +19,18 @@ A, B, C = Layout(dp_shard=4), Layout(dp_shard=2, tp=2), Layout(pp=4)
 def test_each_is_tried_once_in_order_and_the_fastest_stays(found: list[float | None]) -> None:
     seen: dict[Layout, float | None] = {}
     for layout, step_s in zip((A, B, C), found, strict=True):
-        assert following((A, B, C), seen) == layout
+        assert next_candidate((A, B, C), seen) == layout
         seen[layout] = step_s
-    kept = following((A, B, C), seen)
+    kept = next_candidate((A, B, C), seen)
     tried = {layout: step_s for layout, step_s in seen.items() if step_s is not None}
-    assert kept == fastest((A, B, C), seen)
+    assert kept == fastest_candidate((A, B, C), seen)
     assert (kept is None) == (not tried)
     assert kept is None or tried[kept] == min(tried.values())
 
 
 def test_of_equals_the_one_that_was_predicted_to_be_fastest() -> None:
-    assert fastest((A, B, C), {C: 1.0, B: 1.0, A: None}) == B
+    assert fastest_candidate((A, B, C), {C: 1.0, B: 1.0, A: None}) == B
 
 
 def test_at_the_end_of_a_job_nothing_is_tried() -> None:
-    assert is_worth_it(None) and is_worth_it(100) and not is_worth_it(TRIAL_STEPS + 1)
+    assert is_worth_trying(None) and is_worth_trying(100) and not is_worth_trying(TRIAL_STEPS + 1)

@@ -5,33 +5,35 @@ from typing import Any
 import pytest
 
 from regroup.service.domain.topology import Level
-from regroup.service.policy.measurements.anomalies import leaves
-from regroup.service.policy.measurements.parse import read
-from regroup.service.policy.measurements.results import Measured
+from regroup.service.policy.measurements.anomalies import level_crossed
+from regroup.service.policy.measurements.parse import parse_probe_result
+from regroup.service.policy.measurements.results import ProbeResult
 from tests.support.probe_output import LINK, said
 
 Domains = tuple[str, ...]
 NOWHERE: Domains = ("", "", "", "")
 
 
-def probed(found: dict[str, Any], domains: list[Domains] | None = None) -> Measured:
+def probed(found: dict[str, Any], domains: list[Domains] | None = None) -> ProbeResult:
     places = domains or [NOWHERE] * len(found["nodes"])
     nodes = [(f"n{number}", each) for number, each in enumerate(places)]
-    return read(found, nodes, job_id="job_1", time_s=1000.0)
+    return parse_probe_result(found, nodes, job_id="job_1", time_s=1000.0)
 
 
-def odd(measured: Measured) -> list[tuple[str, tuple[str, ...], str]]:
-    return [(each.kind, each.nodes, each.measure) for each in measured.odd]
+def odd(measured: ProbeResult) -> list[tuple[str, tuple[str, ...], str]]:
+    return [(each.kind, each.nodes, each.measure) for each in measured.anomalies]
 
 
 def test_a_way_leaves_the_largest_domain_that_its_ends_do_not_share() -> None:
     here = ("z", "b", "r", "d")
-    assert leaves(here, here) is Level.NODE
-    assert leaves(here, ("z", "b", "r", "e")) is Level.GPU_DOMAIN
-    assert leaves(here, ("z", "b", "s", "d")) is Level.RACK
-    assert leaves(here, ("y", "b", "r", "d")) is Level.ZONE
-    assert leaves(NOWHERE, NOWHERE) is Level.GPU_DOMAIN, "a node of which nothing is known is a domain of its own"
-    assert leaves(("", "", "r", ""), ("", "", "s", "")) is Level.RACK
+    assert level_crossed(here, here) is Level.NODE
+    assert level_crossed(here, ("z", "b", "r", "e")) is Level.GPU_DOMAIN
+    assert level_crossed(here, ("z", "b", "s", "d")) is Level.RACK
+    assert level_crossed(here, ("y", "b", "r", "d")) is Level.ZONE
+    assert level_crossed(NOWHERE, NOWHERE) is Level.GPU_DOMAIN, (
+        "a node of which nothing is known is a domain of its own"
+    )
+    assert level_crossed(("", "", "r", ""), ("", "", "s", "")) is Level.RACK
 
 
 def test_pairs_tell_of_the_levels_that_their_ways_leave_and_rings_of_the_inside_of_nodes() -> None:
@@ -59,7 +61,7 @@ def test_bus_bandwidth_is_that_of_nccl_tests() -> None:
 def test_a_slow_link_is_not_its_nodes_fault() -> None:
     found = probed(said(5, links={(1, 3): (0.4e9, 1e-4)}))
     assert odd(found) == [("link", ("n1", "n3"), "bandwidth")]
-    assert "40%" in found.odd[0].message
+    assert "40%" in found.anomalies[0].message
 
 
 def test_a_node_whose_links_are_all_slow_is_slow_itself_and_its_links_are_not_told() -> None:
@@ -86,4 +88,6 @@ def test_a_node_that_computes_slowly_or_gets_wrong_results_is_named() -> None:
 @pytest.mark.parametrize("broken", [{}, {"nodes": 3}, {**said(2), "pairs": [[0, 9, 1.0, 1.0]]}])
 def test_what_is_no_result_is_refused(broken: dict[str, Any]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError, IndexError)):
-        probed(broken) if "nodes" in broken and broken["nodes"] != 3 else read(broken, [], job_id="", time_s=0.0)
+        probed(broken) if "nodes" in broken and broken["nodes"] != 3 else parse_probe_result(
+            broken, [], job_id="", time_s=0.0
+        )

@@ -4,16 +4,16 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regroup.service.domain.topology import Kind, Node
+from regroup.service.domain.topology import Node, NodeKind
 from regroup.service.policy.placement.place import (
     Demand,
     Placement,
     Shortage,
     Unplaceable,
-    fits_empty,
-    occupy,
+    fits_empty_cluster,
     place,
-    place_instead,
+    place_replacements,
+    with_placement,
 )
 from regroup.service.policy.scheduling.decide import Admission, Wait, decide, sizes_of
 from regroup.service.policy.scheduling.entries import WaitingJob
@@ -31,7 +31,7 @@ def ranks(count: int, segment: int = 1, device: str = "cpu", cpus: int = 1, memo
 
 def seats(outcome: Placement | Unplaceable) -> dict[str, int]:
     assert isinstance(outcome, Placement), outcome
-    return {seat.node.name: seat.ranks for seat in outcome.seats}
+    return {seat.node.name: seat.ranks for seat in outcome.slots}
 
 
 def test_fewest_nodes_then_the_tightest_fit_but_no_node_alone_with_little_of_the_way_out() -> None:
@@ -60,8 +60,8 @@ def test_control_draining_and_dead_nodes_take_nothing() -> None:
 def test_what_is_missing_is_named_node_by_node() -> None:
     nodes = [node("a", 8, free=8, gpus=2), node("b", 8, free=1, gpus=4)]
     busy = place(ranks(4, device="cuda"), nodes)
-    assert isinstance(busy, Unplaceable) and busy.reason is Shortage.BUSY
-    assert [(room.name, room.free_ranks, room.all_ranks, room.limit) for room in busy.nodes] == [
+    assert isinstance(busy, Unplaceable) and busy.reason is Shortage.RESOURCES
+    assert [(room.name, room.free_ranks, room.total_ranks, room.limit) for room in busy.nodes] == [
         ("a", 2, 2, "CUDA devices: 2 of 2 free"), ("b", 1, 4, "CPU: 1 of 8 free"),
     ]  # fmt: skip
     assert "a holds 2 (CUDA devices: 2 of 2 free); b holds 1 (CPU: 1 of 8 free)" in busy.message
@@ -96,10 +96,10 @@ def test_all_or_nothing_and_no_device_twice(nodes: list[Node], wanted: list[Dema
         if isinstance(outcome, Unplaceable):
             assert outcome.message
             continue
-        assert sum(seat.ranks for seat in outcome.seats) == demand.ranks
-        assert all(seat.ranks % demand.segment == 0 for seat in outcome.seats)
-        assert len({seat.node.id for seat in outcome.seats}) == len(outcome.seats)
-        nodes = occupy(nodes, demand, outcome)
+        assert sum(seat.ranks for seat in outcome.slots) == demand.ranks
+        assert all(seat.ranks % demand.segment == 0 for seat in outcome.slots)
+        assert len({seat.node.id for seat in outcome.slots}) == len(outcome.slots)
+        nodes = with_placement(nodes, demand, outcome)
         for after in nodes:
             assert after.free_cpus >= 0 and after.free_gpus >= 0, "a device was given twice"
 
@@ -110,7 +110,7 @@ def test_no_placement_uses_more_nodes_than_needed(nodes: list[Node], demand: Dem
     if isinstance(outcome, Placement):
         rooms = sorted((_room(demand, each) for each in nodes), reverse=True)
         fewest = next(count for count in range(1, len(rooms) + 1) if sum(rooms[:count]) >= demand.ranks)
-        assert len(outcome.seats) == fewest
+        assert len(outcome.slots) == fewest
     else:
         assert sum(_room(demand, each) for each in nodes) < demand.ranks
 
@@ -145,17 +145,17 @@ def outcomes(queue: list[WaitingJob], nodes: list[Node]) -> list[str]:
 
 def test_first_come_first_served_and_the_impossible_blocks_nobody() -> None:
     queue = [waiting("huge", 50), waiting("a", 4), waiting("b", 6), waiting("c", 1)]
-    assert outcomes(queue, [node("n", 8)]) == ["too_large", "4", "busy", "behind"]
+    assert outcomes(queue, [node("n", 8)]) == ["too_large", "4", "resources", "priority"]
 
 
 def test_decisions_of_one_look_never_share_a_device() -> None:
-    assert outcomes([waiting("a", 2), waiting("b", 2), waiting("c", 1)], [node("n", 4)]) == ["2", "2", "busy"]
+    assert outcomes([waiting("a", 2), waiting("b", 2), waiting("c", 1)], [node("n", 4)]) == ["2", "2", "resources"]
 
 
 def test_a_cluster_too_small_for_the_target_gets_a_smaller_layout_but_a_busy_one_is_waited_for() -> None:
     elastic = [waiting("a", {"min": 2, "target": 8, "max": 8})]
     assert outcomes(elastic, [node("n", 5)]) == ["5"]
-    assert outcomes(elastic, [node("n", 8, free=5)]) == ["busy"]
+    assert outcomes(elastic, [node("n", 8, free=5)]) == ["resources"]
     assert outcomes(elastic, [node("n", 1)]) == ["too_large"]
 
 
@@ -165,31 +165,31 @@ def test_a_wait_names_who_is_ahead() -> None:
 
 
 def test_fits_empty_ignores_what_runs() -> None:
-    assert fits_empty(ranks(4), [node("n", 4, free=0)]) and not fits_empty(ranks(5), [node("n", 4)])
+    assert fits_empty_cluster(ranks(4), [node("n", 4, free=0)]) and not fits_empty_cluster(ranks(5), [node("n", 4)])
 
 
 def test_a_lost_seat_goes_to_the_tightest_fit() -> None:
     nodes = [node("wide", 8), node("tight", 2), node("full", 4, free=1)]
-    found = place_instead(ranks(6), [2], nodes)
+    found = place_replacements(ranks(6), [2], nodes)
     assert isinstance(found, Placement) and seats(found) == {"tight": 2}
 
 
 def test_each_lost_seat_gets_a_node_of_its_own_the_largest_first() -> None:
     nodes = [node("a", 4), node("b", 2)]
-    found = place_instead(ranks(8), [2, 4], nodes)
+    found = place_replacements(ranks(8), [2, 4], nodes)
     assert isinstance(found, Placement)
-    assert [(seat.node.name, seat.ranks) for seat in found.seats] == [("b", 2), ("a", 4)], "in the order of the lost"
-    refused = place_instead(ranks(8), [4, 4], nodes)
+    assert [(seat.node.name, seat.ranks) for seat in found.slots] == [("b", 2), ("a", 4)], "in the order of the lost"
+    refused = place_replacements(ranks(8), [4, 4], nodes)
     assert isinstance(refused, Unplaceable) and "no other node has room for 4 of 8 ranks: a holds 4" in refused.message
 
 
 def test_a_seat_does_not_go_where_nothing_new_goes() -> None:
     nodes = [node("control", 8, is_control=True), node("leaving", 8, is_draining=True)]
-    assert isinstance(place_instead(ranks(2), [2], nodes), Unplaceable)
+    assert isinstance(place_replacements(ranks(2), [2], nodes), Unplaceable)
 
 
 def test_a_closed_node_gets_nothing_and_is_named() -> None:
-    nodes = [node("a", 2), node("b", 2, closed="cordoned by ann: fan"), node("c", 2)]
+    nodes = [node("a", 2), node("b", 2, closed_reason="cordoned by ann: fan"), node("c", 2)]
     assert seats(place(ranks(3), nodes)) == {"a": 2, "c": 1}
     outcome = place(ranks(5), nodes)
     assert isinstance(outcome, Unplaceable) and outcome.reason is Shortage.NODES_CLOSED
@@ -200,12 +200,12 @@ def test_a_closed_node_gets_nothing_and_is_named() -> None:
     too_large = place(ranks(7), nodes)
     assert isinstance(too_large, Unplaceable) and too_large.reason is Shortage.TOO_LARGE
     busy = place(ranks(4), [node("a", 4, free=2), nodes[1]])
-    assert isinstance(busy, Unplaceable) and busy.reason is Shortage.BUSY and "b is cordoned" in busy.message
-    assert not fits_empty(ranks(5), nodes) and fits_empty(ranks(4), nodes)
+    assert isinstance(busy, Unplaceable) and busy.reason is Shortage.RESOURCES and "b is cordoned" in busy.message
+    assert not fits_empty_cluster(ranks(5), nodes) and fits_empty_cluster(ranks(4), nodes)
 
 
 def test_a_cluster_of_closed_nodes_is_not_one_without_nodes() -> None:
-    many = [node(f"n{number}", 2, closed="quarantined") for number in range(6)]
+    many = [node(f"n{number}", 2, closed_reason="quarantined") for number in range(6)]
     outcome = place(ranks(2), many)
     assert isinstance(outcome, Unplaceable) and outcome.reason is Shortage.NODES_CLOSED
     assert outcome.message == (
@@ -215,7 +215,7 @@ def test_a_cluster_of_closed_nodes_is_not_one_without_nodes() -> None:
 
 
 def test_nobody_moves_to_a_closed_node() -> None:
-    outcome = place_instead(ranks(4), [2], [node("a", 4, closed="quarantined"), node("b", 1)])
+    outcome = place_replacements(ranks(4), [2], [node("a", 4, closed_reason="quarantined"), node("b", 1)])
     assert isinstance(outcome, Unplaceable) and outcome.message.endswith("; a is quarantined")
 
 
@@ -225,7 +225,7 @@ def test_a_job_that_only_closed_nodes_could_hold_blocks_nobody() -> None:
         workload = {"kind": "builtin", "data": {"train": ["/data/*.txt"]}}
         return parse_spec({"name": name, "workload": workload, "training": training, "layout": {"dp": dp}})
 
-    nodes = [node("a", 2), node("b", 2, closed="quarantined")]
+    nodes = [node("a", 2), node("b", 2, closed_reason="quarantined")]
     first, second = decide(
         [WaitingJob(name, name, sizes_of(spec(name, dp))) for name, dp in (("1", 4), ("2", 2))], nodes
     )
@@ -236,19 +236,19 @@ def test_a_job_that_only_closed_nodes_could_hold_blocks_nobody() -> None:
 def test_nodes_of_another_kind_hold_nothing_and_say_what_they_are() -> None:
     new = {"regroup.io/image": "cu130"}
     nodes = [node("old", 8, labels={"regroup.io/image": "cu128"}), node("new", 2, labels=new), node("bare", 4)]
-    wanted = dataclasses.replace(ranks(2), kind=Kind(image="cu130"))
+    wanted = dataclasses.replace(ranks(2), kind=NodeKind(image="cu130"))
     assert seats(place(wanted, nodes)) == {"new": 2}
     outcome = place(dataclasses.replace(wanted, ranks=3), nodes)
     assert isinstance(outcome, Unplaceable) and outcome.reason is Shortage.TOO_LARGE
     assert "needs 3 ranks of 1 CPU each, on nodes with image cu130; all 3 nodes together hold 2" in outcome.message
     assert "old holds 0 (has image cu128)" in outcome.message and "bare holds 0 (its labels" in outcome.message
-    instead = place_instead(wanted, [2], nodes)
+    instead = place_replacements(wanted, [2], nodes)
     assert seats(instead) == {"new": 2}
-    assert isinstance(place_instead(wanted, [2, 2], nodes), Unplaceable)
-    assert not fits_empty(dataclasses.replace(wanted, ranks=3), nodes)
+    assert isinstance(place_replacements(wanted, [2, 2], nodes), Unplaceable)
+    assert not fits_empty_cluster(dataclasses.replace(wanted, ranks=3), nodes)
 
 
 def test_a_kind_that_is_not_asked_for_may_be_any() -> None:
     nodes = [node("a", 2, labels={"ray.io/accelerator-type": "H100"}), node("b", 2, labels={"regroup.io/image": "x"})]
     assert seats(place(ranks(4), nodes)) == {"a": 2, "b": 2}
-    assert seats(place(dataclasses.replace(ranks(2), kind=Kind("H100")), nodes)) == {"a": 2}
+    assert seats(place(dataclasses.replace(ranks(2), kind=NodeKind("H100")), nodes)) == {"a": 2}

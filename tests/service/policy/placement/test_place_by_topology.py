@@ -14,15 +14,15 @@ from regroup.service.domain.topology import DOMAIN_LEVELS, Level, Node
 from regroup.service.policy.placement.communication_cost import Axis
 from regroup.service.policy.placement.link_speeds import GPU_LINKS
 from regroup.service.policy.placement.place import (
-    Choice,
     Demand,
     NodeIndex,
     Placement,
+    PlacementChoice,
     Shortage,
     Unplaceable,
-    fits_empty,
+    fits_empty_cluster,
     place,
-    place_instead,
+    place_replacements,
 )
 from regroup.service.policy.placement.traffic import UNKNOWN_WORK, axes
 
@@ -43,17 +43,17 @@ def demand(layout: Layout, **fields: object) -> Demand:
 
 def seats(outcome: Placement | Unplaceable) -> dict[str, int]:
     assert isinstance(outcome, Placement), outcome
-    return {seat.node.name: seat.ranks for seat in outcome.seats}
+    return {seat.node.name: seat.ranks for seat in outcome.slots}
 
 
 def spots(outcome: Placement) -> list[Spot]:
     """By rank."""
     found = dict[int, Spot]()
-    for number, seat in enumerate(outcome.seats):
+    for number, seat in enumerate(outcome.slots):
         where = seat.node.domains
         # As the policy does: a level that nobody names has one domain, one that others are in alone is the node's own.
         spot = Spot(number, (*where[:3], where[3] or f"alone {number}"))
-        for rank in seat.numbers or range(len(found), len(found) + seat.ranks):
+        for rank in seat.rank_numbers or range(len(found), len(found) + seat.ranks):
             assert rank not in found
             found[rank] = spot
     return [found[rank] for rank in range(len(found))]
@@ -96,23 +96,23 @@ def test_whatever_is_asked_a_placement_keeps_to_it(
     if isinstance(outcome, Unplaceable):
         assert outcome.message
         return
-    assert sum(seat.ranks for seat in outcome.seats) == layout.world_size, "a gang is whole"
-    assert len({seat.node.id for seat in outcome.seats}) == len(outcome.seats)
-    assert all(0 < seat.ranks <= seat.node.free_gpus and not seat.node.is_control for seat in outcome.seats)
+    assert sum(seat.ranks for seat in outcome.slots) == layout.world_size, "a gang is whole"
+    assert len({seat.node.id for seat in outcome.slots}) == len(outcome.slots)
+    assert all(0 < seat.ranks <= seat.node.free_gpus and not seat.node.is_control for seat in outcome.slots)
     ranks = spots(outcome)
     for first in range(0, len(ranks), layout.tp):
         group = ranks[first : first + layout.tp]
         assert len({spot.node for spot in group} if not wide else {spot.domains for spot in group}) == 1, "TP is torn"
     used = [
-        seat.node.domains[: DOMAIN_LEVELS.index(required) + 1] for seat in outcome.seats if required in DOMAIN_LEVELS
+        seat.node.domains[: DOMAIN_LEVELS.index(required) + 1] for seat in outcome.slots if required in DOMAIN_LEVELS
     ]
-    assert len(set(used)) <= 1 and (required is not Level.NODE or len(outcome.seats) == 1)
+    assert len(set(used)) <= 1 and (required is not Level.NODE or len(outcome.slots) == 1)
     if spread is not None:
-        apart = [seat.node.name if spread is Level.NODE else seat.node.domains[:3] for seat in outcome.seats]
+        apart = [seat.node.name if spread is Level.NODE else seat.node.domains[:3] for seat in outcome.slots]
         assert all(2 * apart.count(one) <= len(apart) for one in apart), "mirrors are beside their nodes"
     assert outcome.choice is not None
     assert outcome.choice.communication_s == pytest.approx(spelled_out(asked.axes, ranks, GPU_LINKS), rel=1e-9)
-    assert Choice.from_json(outcome.choice.to_json()) == outcome.choice
+    assert PlacementChoice.from_json(outcome.choice.to_json()) == outcome.choice
 
 
 @settings(max_examples=30, deadline=None)
@@ -121,22 +121,22 @@ def test_what_a_site_gives_is_gone_until_it_is_given_back(
     nodes: list[Node], wanted: list[Layout], chance: random.Random
 ) -> None:
     site, taken = NodeIndex(nodes), list[tuple[Demand, Placement]]()
-    before = list(site.free(demand(Layout())))
+    before = list(site.free_ranks(demand(Layout())))
     for layout in wanted:
         asked = demand(layout)
         if isinstance(found := place(asked, site), Placement):
-            site.take(asked, found)
+            site.allocate(asked, found)
             taken.append((asked, found))
-        assert all(free >= 0 for free in site.free(asked))
+        assert all(free >= 0 for free in site.free_ranks(asked))
         held = {item.id: 0 for item in nodes}
         for _, placement in taken:
-            for seat in placement.seats:
+            for seat in placement.slots:
                 held[seat.node.id] += seat.ranks
         assert all(held[item.id] <= item.free_gpus for item in nodes), "a device was given twice"
     chance.shuffle(taken)
     for asked, found in taken:
-        site.give(asked, found)
-    assert list(site.free(demand(Layout()))) == before
+        site.release(asked, found)
+    assert list(site.free_ranks(demand(Layout()))) == before
 
 
 def test_the_innermost_domain_that_holds_the_job_and_the_tightest_of_its_kind() -> None:
@@ -152,7 +152,7 @@ def test_ranks_follow_the_topology_not_names() -> None:
     nodes = [node(f"n{at}", where=("", "b0", f"r{at % 2}", "")) for at in range(4)]
     outcome = place(demand(Layout(dp_shard=32)), nodes)
     assert isinstance(outcome, Placement)
-    assert [seat.node.domains[2] for seat in outcome.seats] in (["r0", "r0", "r1", "r1"], ["r1", "r1", "r0", "r0"])
+    assert [seat.node.domains[2] for seat in outcome.slots] in (["r0", "r0", "r1", "r1"], ["r1", "r1", "r0", "r0"])
 
 
 def test_groups_that_say_most_are_kept_together_whatever_their_place_in_the_layout() -> None:
@@ -163,14 +163,14 @@ def test_groups_that_say_most_are_kept_together_whatever_their_place_in_the_layo
     assert [axis.name for axis in outcome.choice.axes] == ["pp", "dp_shard", "dp_replicate"]
     by_rank = spots(outcome)
     assert all(by_rank[rank].node == by_rank[rank + 16].node for rank in range(16)), "stages of one pipeline"
-    assert sorted(number for seat in outcome.seats for number in seat.numbers) == list(range(32))
+    assert sorted(number for seat in outcome.slots for number in seat.rank_numbers) == list(range(32))
 
 
 def test_required_waits_and_says_what_there_is() -> None:
     nodes = [*rack(0, 2, free=4), *rack(1, 2, free=4)]
     asked = demand(Layout(tp=4, dp_shard=4), required=Level.RACK)
     busy = place(asked, nodes)
-    assert isinstance(busy, Unplaceable) and busy.reason is Shortage.BUSY
+    assert isinstance(busy, Unplaceable) and busy.reason is Shortage.RESOURCES
     assert "all in one rack; 16 are free, but the rack with most of them has 8" in busy.message
     large = place(demand(Layout(tp=4, dp_shard=5), required=Level.RACK), [*nodes, *rack(2, 1)])
     assert isinstance(large, Unplaceable) and large.reason is Shortage.TOO_LARGE
@@ -178,7 +178,9 @@ def test_required_waits_and_says_what_there_is() -> None:
     unknown = place(demand(Layout(tp=4, dp_shard=2), required=Level.ZONE), rack(0, 2))
     assert isinstance(unknown, Unplaceable) and "nothing says which zone a node is in" in unknown.message
     assert isinstance(place(demand(Layout(tp=4, dp_shard=2), required=Level.GPU_DOMAIN), rack(0, 2)), Placement)
-    assert fits_empty(asked, nodes) and not fits_empty(demand(Layout(tp=4, dp_shard=5), required=Level.RACK), nodes)
+    assert fits_empty_cluster(asked, nodes) and not fits_empty_cluster(
+        demand(Layout(tp=4, dp_shard=5), required=Level.RACK), nodes
+    )
 
 
 def test_preferred_costs_communication_if_it_must() -> None:
@@ -197,7 +199,7 @@ def test_tp_across_nodes_only_where_they_are_one_gpu_domain_and_it_is_allowed() 
     assert isinstance(torn, Unplaceable) and torn.reason is Shortage.TOO_LARGE
     outcome = place(demand(Layout(tp=8, dp_shard=2), segment_within=Level.GPU_DOMAIN), nodes)
     assert isinstance(outcome, Placement)
-    assert [seat.node.name[:2] for seat in outcome.seats] in (["n0", "n1", "n2", "n3"], ["n2", "n3", "n0", "n1"])
+    assert [seat.node.name[:2] for seat in outcome.slots] in (["n0", "n1", "n2", "n3"], ["n2", "n3", "n0", "n1"])
 
 
 def test_spread_keeps_mirrors_out_of_the_rack() -> None:
@@ -221,14 +223,16 @@ def test_a_node_of_which_nothing_is_known_stands_alone() -> None:
 
 def test_a_lost_seat_goes_near_to_the_others() -> None:
     nodes = [*rack(0, 1, free=8), *rack(1, 1, free=4), *rack(2, 1, free=2, block="b1")]
-    near = place_instead(demand(Layout(dp_shard=4)), [2], nodes, [("", "b0", "r0", "")])
+    near = place_replacements(demand(Layout(dp_shard=4)), [2], nodes, [("", "b0", "r0", "")])
     assert seats(near) == {"r0n0": 2}
     asked = demand(Layout(dp_shard=4), required=Level.RACK)
-    refused = place_instead(asked, [2], nodes, [("", "b0", "r9", "")])
+    refused = place_replacements(asked, [2], nodes, [("", "b0", "r9", "")])
     assert (
         isinstance(refused, Unplaceable) and "no other node in the rack of the others has room for 2" in refused.message
     )
-    alone = place_instead(dataclasses.replace(asked, required=Level.GPU_DOMAIN), [2], nodes, [("", "b0", "r0", "")])
+    alone = place_replacements(
+        dataclasses.replace(asked, required=Level.GPU_DOMAIN), [2], nodes, [("", "b0", "r0", "")]
+    )
     assert isinstance(alone, Unplaceable), "a node that is said to be in no GPU domain is one by itself"
 
 

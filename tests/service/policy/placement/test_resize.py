@@ -11,15 +11,15 @@ from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import DOMAIN_LEVELS, Level, Node
 from regroup.service.policy.placement.communication_cost import Axis
 from regroup.service.policy.placement.place import Demand, Unplaceable
-from regroup.service.policy.placement.resize import reseat
+from regroup.service.policy.placement.resize import resize_slots
 from regroup.service.policy.scheduling.entries import Size
-from regroup.service.policy.scheduling.preemption import given_up
+from regroup.service.policy.scheduling.preemption import released_node_ranks
 
 Seats = list[tuple[str, int]]
 
 
-def node(name: str, free: int, cpus: int = 4, *, closed: str = "") -> Node:
-    return Node(name, name, "10.0.0.1", cpus=cpus, free_cpus=free, closed=closed)
+def node(name: str, free: int, cpus: int = 4, *, closed_reason: str = "") -> Node:
+    return Node(name, name, "10.0.0.1", cpus=cpus, free_cpus=free, closed_reason=closed_reason)
 
 
 def demand(ranks: int, segment: int = 1) -> Demand:
@@ -27,7 +27,7 @@ def demand(ranks: int, segment: int = 1) -> Demand:
 
 
 def seated(ranks: int, seats: Seats, *nodes: Node, segment: int = 1) -> Seats:
-    found = reseat(demand(ranks, segment), seats, nodes)
+    found = resize_slots(demand(ranks, segment), seats, nodes)
     assert not isinstance(found, Unplaceable), found
     return [(seat.node.id, seat.ranks) for seat in found]
 
@@ -52,8 +52,8 @@ def test_ranks_stay_where_they_are(ranks: int, seats: Seats, expected: Seats) ->
 
 
 def test_a_node_that_takes_nothing_new_is_given_no_more() -> None:
-    assert seated(4, [("a", 2)], node("a", 2, closed="cordoned"), node("b", 4)) == [("a", 2), ("b", 2)]
-    assert seated(1, [("a", 2)], node("a", 2, closed="cordoned")) == [("a", 1)]
+    assert seated(4, [("a", 2)], node("a", 2, closed_reason="cordoned"), node("b", 4)) == [("a", 2), ("b", 2)]
+    assert seated(1, [("a", 2)], node("a", 2, closed_reason="cordoned")) == [("a", 1)]
 
 
 def test_a_node_that_the_job_may_not_keep_is_not_among_its_seats() -> None:
@@ -62,9 +62,13 @@ def test_a_node_that_the_job_may_not_keep_is_not_among_its_seats() -> None:
 
 def test_what_is_known_of_all_ranks_does_not_place_those_that_are_missing() -> None:
     wanted = replace(demand(6), axes=(Axis("dp_shard", 6, 1e6),))
-    found = reseat(wanted, [("a", 2), ("b", 2)], [node("a", 0), node("b", 0), node("c", 2)])
+    found = resize_slots(wanted, [("a", 2), ("b", 2)], [node("a", 0), node("b", 0), node("c", 2)])
     assert not isinstance(found, Unplaceable)
-    assert [(seat.node.id, seat.ranks, seat.numbers) for seat in found] == [("a", 2, ()), ("b", 2, ()), ("c", 2, ())]
+    assert [(seat.node.id, seat.ranks, seat.rank_numbers) for seat in found] == [
+        ("a", 2, ()),
+        ("b", 2, ()),
+        ("c", 2, ()),
+    ]
 
 
 def test_groups_stay_whole() -> None:
@@ -72,7 +76,7 @@ def test_groups_stay_whole() -> None:
 
 
 def test_what_there_is_no_room_for_says_so() -> None:
-    found = reseat(demand(6), [("a", 2)], [node("a", 1), node("b", 2)])
+    found = resize_slots(demand(6), [("a", 2)], [node("a", 1), node("b", 2)])
     assert isinstance(found, Unplaceable)
     assert "from 2 to 6 ranks it needs 3 ranks" in found.message and "2 of 4 are free" in found.message
 
@@ -84,13 +88,13 @@ def racked(name: str, free: int, rack: str) -> Node:
 def test_what_the_whole_job_requires_holds_for_what_is_added() -> None:
     inside = replace(demand(4), required=Level.RACK)
     near, far = racked("near", 4, "r1"), racked("far", 2, "r2")
-    found = reseat(inside, [("a", 2)], [racked("a", 0, "r1"), far, near])
+    found = resize_slots(inside, [("a", 2)], [racked("a", 0, "r1"), far, near])
     assert not isinstance(found, Unplaceable)
     assert [seat.node.id for seat in found] == ["a", "near"], "although another fits tighter"
-    refused = reseat(inside, [("a", 2)], [racked("a", 0, "r1"), far])
+    refused = resize_slots(inside, [("a", 2)], [racked("a", 0, "r1"), far])
     assert isinstance(refused, Unplaceable)
     assert refused.message.endswith("it needs 2 more in the rack of its others, which has no other node")
-    alone = reseat(replace(demand(4), required=Level.NODE), [("a", 2)], [racked("a", 0, "r1"), near])
+    alone = resize_slots(replace(demand(4), required=Level.NODE), [("a", 2)], [racked("a", 0, "r1"), near])
     assert isinstance(alone, Unplaceable) and "in the node of its others" in alone.message
 
 
@@ -111,7 +115,7 @@ def test_what_is_added_leaves_the_whole_job_spread(
     apart, own = replace(demand(ranks), spread=Level.RACK), free.get("a1", 0)
     there = [racked("a", own, "r1"), racked("b", 0, "r2")]
     there += [racked(name, count, f"r{name[1]}") for name, count in free.items() if name != "a1"]
-    found = reseat(apart, [("a", 2), ("b", 2)], there)
+    found = resize_slots(apart, [("a", 2), ("b", 2)], there)
     if expected is None:
         assert isinstance(found, Unplaceable) and "leave at most half in one rack" in found.message
     else:
@@ -122,11 +126,11 @@ def test_what_is_added_leaves_the_whole_job_spread(
 def test_nodes_whose_labels_changed_while_they_were_used() -> None:
     inside = replace(demand(4), required=Level.RACK)
     seats, now = [("a", 2), ("b", 2)], [racked("a", 0, "r1"), racked("b", 0, "r2"), racked("c", 4, "r1")]
-    kept = reseat(inside, seats, now)
+    kept = resize_slots(inside, seats, now)
     assert not isinstance(kept, Unplaceable) and [seat.ranks for seat in kept] == [2, 2], "who runs is left alone"
-    less = reseat(replace(inside, ranks=2), seats, now)
+    less = resize_slots(replace(inside, ranks=2), seats, now)
     assert not isinstance(less, Unplaceable) and [seat.node.id for seat in less] == ["a"]
-    refused = reseat(replace(inside, ranks=6), seats, now)
+    refused = resize_slots(replace(inside, ranks=6), seats, now)
     assert isinstance(refused, Unplaceable)
     assert "it needs 2 more in one rack with its others, and those are in 2 by now" in refused.message
 
@@ -144,7 +148,7 @@ def test_whatever_nodes_are_called_by_now_it_is_answered_and_nothing_new_is_else
 ) -> None:
     nodes = [racked(f"n{at}", free, rack) for at, (_, free, rack) in enumerate(there)]
     seats = [(f"n{at}", have) for at, (have, _, _) in enumerate(there) if have]
-    found = reseat(replace(demand(ranks), required=required), seats, nodes)
+    found = resize_slots(replace(demand(ranks), required=required), seats, nodes)
     if isinstance(found, Unplaceable) or required is None:
         return
     held = {name for name, _ in seats}
@@ -169,7 +173,7 @@ def test_no_node_holds_more_than_it_has_and_nothing_is_moved_without_need(
     free = {name: more for name, (_, more) in zip(names, held_and_free, strict=True)}
     nodes = [node(name, free[name], held[name] + free[name]) for name in names]
     ranks = groups * segment
-    found = reseat(demand(ranks, segment), [(name, have) for name, have in held.items() if have], nodes)
+    found = resize_slots(demand(ranks, segment), [(name, have) for name, have in held.items() if have], nodes)
     if isinstance(found, Unplaceable):
         assert sum(have + free[name] // segment * segment for name, have in held.items()) < ranks
         return
@@ -186,5 +190,5 @@ def test_the_queue_knows_what_a_job_that_shrinks_will_give_up(counts: list[int],
     seats = [(f"n{at}", count) for at, count in enumerate(counts)]
     ranks = data.draw(st.integers(1, sum(counts)))
     kept = dict(seated(ranks, seats, *(node(name, 0) for name, _ in seats)))
-    gone = dict(given_up(seats, demand(sum(counts)), Size(Layout(dp_shard=ranks), demand(ranks))))
+    gone = dict(released_node_ranks(seats, demand(sum(counts)), Size(Layout(dp_shard=ranks), demand(ranks))))
     assert {name: kept.get(name, 0) + gone.get(name, 0) for name, _ in seats} == dict(seats)

@@ -1,10 +1,15 @@
 import pytest
 
-from regroup.service.policy.recovery.checkpoint_retention import Kept, Unfinished, surplus, torn
+from regroup.service.policy.recovery.checkpoint_retention import (
+    FinishedCheckpoint,
+    UnfinishedCheckpoint,
+    find_abandoned,
+    find_surplus,
+)
 
 
-def kept(step: int, loss: float | None = None, pinned: bool = False) -> Kept:
-    return Kept(f"/s/step-{step}.gen-1", 1, step, loss, pinned)
+def kept(step: int, loss: float | None = None, pinned: bool = False) -> FinishedCheckpoint:
+    return FinishedCheckpoint(f"/s/step-{step}.gen-1", 1, step, loss, pinned)
 
 
 @pytest.mark.parametrize(
@@ -17,16 +22,18 @@ def kept(step: int, loss: float | None = None, pinned: bool = False) -> Kept:
         ([kept(1)], 1, 1, []),
     ],
 )
-def test_the_newest_the_best_and_the_pinned_stay(have: list[Kept], last: int, best: int, gone: list[int]) -> None:
-    assert [item.step for item in surplus(have, keep_last=last, keep_best=best)] == gone
+def test_the_newest_the_best_and_the_pinned_stay(
+    have: list[FinishedCheckpoint], last: int, best: int, gone: list[int]
+) -> None:
+    assert [item.step for item in find_surplus(have, keep_last=last, keep_best=best)] == gone
 
 
 def test_torn_is_what_nobody_will_finish() -> None:
     uris = ["/s/step-8.gen-1", "/s/step-16.gen-2", "/s/step-24.gen-2"]
-    assert torn(uris, (), 1) == []
-    assert torn(uris, (), 2) == [Unfinished("/s/step-8.gen-1", 1, 8)]
-    assert torn(uris, {"/s/step-24.gen-2"}, 1) == [Unfinished("/s/step-24.gen-2", 2, 24)]
+    assert find_abandoned(uris, (), 1) == []
+    assert find_abandoned(uris, (), 2) == [UnfinishedCheckpoint("/s/step-8.gen-1", 1, 8)]
+    assert find_abandoned(uris, {"/s/step-24.gen-2"}, 1) == [UnfinishedCheckpoint("/s/step-24.gen-2", 2, 24)]
 
 
 def test_folders_of_other_names_are_nobodys_debris() -> None:
-    assert torn(["/s/best", "/s/step-8", "/s/step-8.gen-1.old", "/s/step-x.gen-1"], (), 9) == []
+    assert find_abandoned(["/s/best", "/s/step-8", "/s/step-8.gen-1.old", "/s/step-x.gen-1"], (), 9) == []

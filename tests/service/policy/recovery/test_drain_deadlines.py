@@ -3,34 +3,36 @@
 import pytest
 
 from regroup.service.domain.states import Reason
-from regroup.service.policy.recovery.budget import judge
+from regroup.service.policy.recovery.budget import decide_recovery
 from regroup.service.policy.recovery.classify import Cause
 from regroup.service.policy.recovery.drain_deadlines import (
-    Notice,
+    DrainNotice,
     change_due_s,
-    deadline_of,
-    excused,
-    leave_by_s,
-    merged,
-    pace,
+    earliest_deadline_s,
+    excuse_announced_loss,
+    merge_notices,
+    release_by_s,
+    schedule_drain,
 )
 
 FOR_EVER = float("inf")
 
 
-def notice(node: str, at_s: float, deadline_s: float | None = None, why: str = "") -> Notice:
-    return Notice(node, node, at_s, deadline_s, why)
+def notice(node: str, at_s: float, deadline_s: float | None = None, why: str = "") -> DrainNotice:
+    return DrainNotice(node, node, at_s, deadline_s, why)
 
 
 def test_two_notices_of_one_node_are_one_with_the_earlier_deadline() -> None:
-    found = merged([notice("a", 5, 50, "later"), notice("b", 4), notice("a", 2, 90, "first"), notice("b", 3, 30)])
+    found = merge_notices(
+        [notice("a", 5, 50, "later"), notice("b", 4), notice("a", 2, 90, "first"), notice("b", 3, 30)]
+    )
     assert found == {"a": notice("a", 2, 50, "first"), "b": notice("b", 3, 30)}
 
 
 def test_notices_of_one_maintenance_are_one_change() -> None:
     assert change_due_s([notice("a", 100.0, 200.0)]) == 102.0
     assert change_due_s([notice("b", 101.5, 160.0), notice("a", 100.0)]) == 102.0, "counted from the first"
-    assert deadline_of([notice("b", 101.5, 160.0), notice("a", 100.0), notice("c", 101.0, 130.0)]) == 130.0
+    assert earliest_deadline_s([notice("b", 101.5, 160.0), notice("a", 100.0), notice("c", 101.0, 130.0)]) == 130.0
 
 
 @pytest.mark.parametrize(("deadline_s", "due_s"), [(111.0, 101.0), (110.0, 100.0), (103.0, 100.0), (None, 102.0)])
@@ -51,27 +53,29 @@ def test_nobody_waits_for_more_where_there_is_no_time(deadline_s: float | None, 
     ],
 )
 def test_time_is_kept_for_handing_over(left_s: float, stop_s: float, cut_s: float) -> None:
-    found = pace(1000.0, 1000.0 + left_s)
-    assert (found.stop_s - 1000.0, found.cut_s - 1000.0) == (stop_s, cut_s)
+    found = schedule_drain(1000.0, 1000.0 + left_s)
+    assert (found.stop_s - 1000.0, found.kill_s - 1000.0) == (stop_s, cut_s)
 
 
 def test_without_a_deadline_there_is_all_the_time() -> None:
-    assert (pace(1.0, None).stop_s, pace(1.0, None).cut_s) == (FOR_EVER, FOR_EVER)
-    assert leave_by_s(1.0, None, step_s=1.0, checkpoint_s=60.0) == FOR_EVER
+    assert (schedule_drain(1.0, None).stop_s, schedule_drain(1.0, None).kill_s) == (FOR_EVER, FOR_EVER)
+    assert release_by_s(1.0, None, step_s=1.0, checkpoint_s=60.0) == FOR_EVER
 
 
 def test_a_job_without_another_node_leaves_in_time_to_save_and_not_sooner() -> None:
-    assert leave_by_s(1000.0, 1120.0, step_s=0.0, checkpoint_s=0.0) == 1072.0
-    assert leave_by_s(1000.0, 1120.0, step_s=1.0, checkpoint_s=10.0) == 1050.0
-    assert leave_by_s(1000.0, 1120.0, step_s=1.0, checkpoint_s=600.0) == 1000.0, "at once"
+    assert release_by_s(1000.0, 1120.0, step_s=0.0, checkpoint_s=0.0) == 1072.0
+    assert release_by_s(1000.0, 1120.0, step_s=1.0, checkpoint_s=10.0) == 1050.0
+    assert release_by_s(1000.0, 1120.0, step_s=1.0, checkpoint_s=600.0) == 1000.0, "at once"
 
 
 def test_an_announced_loss_is_no_failure_and_charged_to_nothing() -> None:
     lost = Cause(Reason.AGENT_LOST, "agent on node a lost", 5.0, None, "a")
-    found = excused(lost, {"a": "node a is drained: disks"})
+    found = excuse_announced_loss(lost, {"a": "node a is drained: disks"})
     assert found.reason is Reason.DRAINED and "disks" in found.summary
-    verdict = judge(found, (), {}, window_s=600, refill_steps=10, now_s=5.0, step=3)
-    assert verdict.recover and verdict.backoff_s == 0
-    assert excused(lost, {"b": "node b is drained"}) == lost
+    verdict = decide_recovery(found, (), {}, window_s=600, refill_steps=10, now_s=5.0, step=3)
+    assert verdict.is_recovery and verdict.backoff_s == 0
+    assert excuse_announced_loss(lost, {"b": "node b is drained"}) == lost
     killed = Cause(Reason.RANK_EXIT, "rank 0 killed by signal 9", 5.0, 0, "a")
-    assert excused(killed, {"a": "node a is drained"}) == killed, "that one node leaves excuses nothing else"
+    assert excuse_announced_loss(killed, {"a": "node a is drained"}) == killed, (
+        "that one node leaves excuses nothing else"
+    )

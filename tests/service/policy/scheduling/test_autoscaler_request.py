@@ -6,18 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.service.domain.layout import Layout
-from regroup.service.domain.topology import Kind, Level
+from regroup.service.domain.topology import Level, NodeKind
 from regroup.service.policy.placement.demand import Demand, Shortage
 from regroup.service.policy.scheduling.autoscaler_request import (
-    MOST_BUNDLES,
-    NODES_HELP,
+    MAX_BUNDLES,
+    SOLVED_BY_NODES,
     Bundle,
     NodeRequest,
+    build_node_request,
     bundles_of,
-    request,
 )
 from regroup.service.policy.scheduling.entries import RunningJob, Size, WaitingJob
-from regroup.service.policy.scheduling.quota import Hold
+from regroup.service.policy.scheduling.quota import HoldReason
 
 PAIRS = Demand(8, 2, "cuda", 4, 2**30)
 ONES = Demand(3, 1, "cpu", 2)
@@ -35,44 +35,52 @@ def test_pieces_that_must_not_be_split_stay_whole() -> None:
     assert bundles_of(replace(PAIRS, segment_within=Level.GPU_DOMAIN)) == [Bundle(4, 1, 2**30)] * 8
     assert Bundle(8, 2, 2**31).to_ray() == {"CPU": 8.0, "GPU": 2.0, "memory": 2.0**31}
     assert Bundle(2).to_ray() == {"CPU": 2.0} and Bundle(2).labels() == {}
-    of_a_kind = bundles_of(replace(PAIRS, kind=Kind("H100", "cu130")))[0]
+    of_a_kind = bundles_of(replace(PAIRS, kind=NodeKind("H100", "cu130")))[0]
     assert of_a_kind.labels() == {"ray.io/accelerator-type": "H100", "regroup.io/image": "cu130"}
 
 
 def test_what_runs_is_part_of_it_and_nothing_is_asked_for_when_nobody_waits() -> None:
     held = [RunningJob("r", "r", replace(ONES, ranks=5), (("n1", 4), ("n2", 1)))]
-    leaving = [RunningJob("l", "l", ONES, (("n3", 3),), is_leaving=True)]
-    assert request([], [*held, *leaving], now_s=100.0, after_s=0.0) == NodeRequest()
-    asked = request([(waits("w", ONES), Shortage.BUSY)], [*held, *leaving], now_s=100.0, after_s=0.0)
+    leaving = [RunningJob("l", "l", ONES, (("n3", 3),), is_releasing=True)]
+    assert build_node_request([], [*held, *leaving], now_s=100.0, after_s=0.0) == NodeRequest()
+    asked = build_node_request([(waits("w", ONES), Shortage.RESOURCES)], [*held, *leaving], now_s=100.0, after_s=0.0)
     assert asked == NodeRequest((Bundle(2), Bundle(2), Bundle(2), Bundle(2), Bundle(8)), frozenset({"w"}))
 
 
 def test_it_is_asked_for_the_size_that_a_job_wants() -> None:
-    asked = request([(waits("w", replace(ONES, ranks=1), ONES), Shortage.TOO_LARGE)], [], now_s=9.0, after_s=9.0)
+    asked = build_node_request(
+        [(waits("w", replace(ONES, ranks=1), ONES), Shortage.TOO_LARGE)], [], now_s=9.0, after_s=9.0
+    )
     assert asked.bundles == (Bundle(2),) * 3
-    assert request([(waits("w", ONES, queued_s=1.0), Shortage.BUSY)], [], now_s=9.0, after_s=9.0) == NodeRequest()
+    assert (
+        build_node_request([(waits("w", ONES, queued_s=1.0), Shortage.RESOURCES)], [], now_s=9.0, after_s=9.0)
+        == NodeRequest()
+    )
 
 
 def test_a_request_has_an_end_and_jobs_are_in_it_whole() -> None:
-    large = replace(ONES, ranks=MOST_BUNDLES)
-    asked = request(
-        [(waits("a", ONES), Shortage.BUSY), (waits("b", large), Shortage.BUSY), (waits("c", ONES), Shortage.BEHIND)],
+    large = replace(ONES, ranks=MAX_BUNDLES)
+    asked = build_node_request(
+        [(waits("a", ONES), Shortage.RESOURCES), (waits("b", large), Shortage.RESOURCES),
+         (waits("c", ONES), Shortage.PRIORITY)],
         [], now_s=9.0, after_s=0.0,
     )  # fmt: skip
     assert asked == NodeRequest((Bundle(2),) * 6, frozenset({"a", "c"}))
 
 
-REASONS = st.sampled_from([*Shortage, *Hold])
+REASONS = st.sampled_from([*Shortage, *HoldReason])
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(REASONS, st.integers(1, 9), st.floats(0, 100)), max_size=12), st.floats(0, 100))
-def test_only_who_would_start_with_more_nodes_is_asked_for(jobs: list[tuple[Shortage | Hold, int, float]], after_s):
+def test_only_who_would_start_with_more_nodes_is_asked_for(
+    jobs: list[tuple[Shortage | HoldReason, int, float]], after_s
+):
     line = [
         (waits(f"j{number}", replace(ONES, ranks=ranks), queued_s=queued_s), reason)
         for number, (reason, ranks, queued_s) in enumerate(jobs)
     ]
-    asked = request(line, [], now_s=100.0, after_s=after_s)
-    wanted = {job.job_id: job for job, reason in line if reason in NODES_HELP and 100.0 - job.queued_s >= after_s}
+    asked = build_node_request(line, [], now_s=100.0, after_s=after_s)
+    wanted = {job.job_id: job for job, reason in line if reason in SOLVED_BY_NODES and 100.0 - job.queued_s >= after_s}
     assert asked.jobs == wanted.keys()
     assert len(asked.bundles) == sum(job.sizes[-1].ranks for job in wanted.values())

@@ -6,15 +6,22 @@ from dataclasses import replace
 from regroup.service.domain.topology import Level, Node
 from regroup.service.policy.placement.link_speeds import GPU_LINKS, LinkSpeed
 from regroup.service.policy.placement.place import Shortage
-from regroup.service.policy.scheduling.decide import Admission, Decision, Rule, Wait, decide, position
+from regroup.service.policy.scheduling.decide import (
+    Admission,
+    SchedulingDecision,
+    SchedulingPolicy,
+    Wait,
+    decide,
+    queue_position,
+)
 from regroup.service.policy.scheduling.entries import Preemptibility, Priority, RunningJob, WaitingJob
-from regroup.service.policy.scheduling.fair_share import Turns, level
+from regroup.service.policy.scheduling.fair_share import AdmissionOrder, aged_priority
 from regroup.service.policy.scheduling.preemption import Shrink, Suspend
-from regroup.service.policy.scheduling.quota import Books, Hold, Quota
+from regroup.service.policy.scheduling.quota import HoldReason, Quota, QuotaUsage
 from tests.support.queue_inputs import demand, node, sizes
 
 AGEING_S = 3600.0
-RULE = Rule(ageing_s=AGEING_S, least_run_s=60.0, can_resize=True)
+RULE = SchedulingPolicy(ageing_s=AGEING_S, min_run_s=60.0, can_resize=True)
 
 
 def waits(name: str, *ranks: int, queued_s: float = 0.0, device: str = "cuda", **fields: object) -> WaitingJob:
@@ -23,20 +30,20 @@ def waits(name: str, *ranks: int, queued_s: float = 0.0, device: str = "cuda", *
 
 def runs(name: str, ranks: int, where: str, *smaller: int, device: str = "cuda", **fields: object) -> RunningJob:
     held = RunningJob(name, name, demand(ranks, device=device), ((where, ranks),), sizes(*smaller))
-    return replace(held, since_s=-1000.0, **fields)
+    return replace(held, allocated_at_s=-1000.0, **fields)
 
 
-def told(decisions: Sequence[Decision]) -> dict[str, object]:
+def told(decisions: Sequence[SchedulingDecision]) -> dict[str, object]:
     """What each job is told: its ranks, why it waits, the size it shrinks to, or `suspend`."""
 
-    def of(decision: Decision) -> object:
+    def of(decision: SchedulingDecision) -> object:
         match decision:
             case Admission():
                 return decision.layout.world_size
             case Wait():
                 return decision.why.reason
             case Shrink():
-                return decision.to.world_size
+                return decision.layout.world_size
             case Suspend():
                 return "suspend"
 
@@ -52,16 +59,16 @@ def test_priority_comes_before_age_and_share_before_age() -> None:
     assert list(told(decide(queue, [node("n", 8)], [runs("r", 1, "x", project="b")], weighty)))[:2] == ["a1", "b1"]
 
 
-def order(queue: Sequence[WaitingJob], now_s: float = 10.0, books: Books | None = None) -> list[WaitingJob]:
-    return list(Turns(queue, books or Books({}), now_s=now_s, ageing_s=AGEING_S))
+def order(queue: Sequence[WaitingJob], now_s: float = 10.0, books: QuotaUsage | None = None) -> list[WaitingJob]:
+    return list(AdmissionOrder(queue, books or QuotaUsage({}), now_s=now_s, ageing_s=AGEING_S))
 
 
 def test_who_waits_rises_and_nothing_starves() -> None:
     old = waits("old", 1, priority=Priority.low)
     late = waits("late", 1, priority=Priority.critical, queued_s=3 * AGEING_S + 1)
     assert [job.name for job in order([old, late], 3 * AGEING_S + 2)] == ["old", "late"]
-    assert level(old, now_s=3 * AGEING_S + 2, ageing_s=AGEING_S) == 3
-    assert position("late", [old, late], (), {}, now_s=0.0, rule=RULE) == 0
+    assert aged_priority(old, now_s=3 * AGEING_S + 2, ageing_s=AGEING_S) == 3
+    assert queue_position("late", [old, late], (), {}, now_s=0.0, rule=RULE) == 0
 
 
 def test_a_later_job_goes_first_only_where_it_makes_the_first_no_later() -> None:
@@ -70,14 +77,19 @@ def test_a_later_job_goes_first_only_where_it_makes_the_first_no_later() -> None
     queue = [
         waits("head", 8, preemptibility=Preemptibility.none),
         waits("long", 2, queued_s=1.0),
-        waits("late", 2, queued_s=2.0, longest_s=101.0),
-        waits("short", 2, queued_s=3.0, longest_s=100.0),
+        waits("late", 2, queued_s=2.0, max_duration_s=101.0),
+        waits("short", 2, queued_s=3.0, max_duration_s=100.0),
     ]
     decisions = decide(queue, nodes, held, rule=RULE)
-    assert told(decisions) == {"head": Shortage.BUSY, "long": Shortage.BEHIND, "late": Shortage.BEHIND, "short": 2}
+    assert told(decisions) == {
+        "head": Shortage.RESOURCES,
+        "long": Shortage.PRIORITY,
+        "late": Shortage.PRIORITY,
+        "short": 2,
+    }
     assert isinstance(decisions[0], Wait) and decisions[0].start_s == 100.0
     unknown = decide(queue, nodes, [replace(job, ends_s=None) for job in held], rule=RULE)
-    assert told(unknown)["short"] is Shortage.BEHIND, "where the start cannot be told, nobody goes first"
+    assert told(unknown)["short"] is Shortage.PRIORITY, "where the start cannot be told, nobody goes first"
 
 
 def test_a_job_without_an_end_may_use_what_the_first_leaves() -> None:
@@ -91,29 +103,29 @@ def test_cpu_jobs_do_not_wait_for_a_head_that_wants_gpus_elsewhere() -> None:
     cpu_only = Node("c", "c", "::1", cpus=4, free_cpus=4)
     queue = [waits("head", 8), waits("cpu", 4, queued_s=1.0, device="cpu")]
     assert told(decide(queue, [node("a", 8, free=1), cpu_only], [runs("r", 7, "a")])) == {
-        "head": Shortage.BUSY, "cpu": 4,
+        "head": Shortage.RESOURCES, "cpu": 4,
     }  # fmt: skip
 
 
 def test_a_project_at_its_limit_waits_with_the_numbers_and_blocks_only_itself() -> None:
     queue = [waits("a1", 4, project="a"), waits("a2", 1, project="a", queued_s=1.0), waits("b", 2, project="b")]
     decisions = decide(queue, [node("n", 8)], [runs("r", 6, "x", project="a")], {"a": Quota(limit=8)})
-    assert told(decisions) == {"b": 2, "a1": Hold.PROJECT_LIMIT, "a2": Shortage.BEHIND}
+    assert told(decisions) == {"b": 2, "a1": HoldReason.PROJECT_LIMIT, "a2": Shortage.PRIORITY}
     (why,) = (each.why for each in decisions if isinstance(each, Wait) and each.job_id == "a1")
     assert why.message == "needs 4 devices; project 'a' holds 6 of at most 8"
     never = decide(
         [waits("huge", 9, project="a"), waits("one", 1, project="a")], [node("n", 16)], (), {"a": Quota(limit=8)}
     )
-    assert told(never) == {"huge": Hold.PROJECT_LIMIT, "one": 1}, "what no change of use helps blocks nobody"
+    assert told(never) == {"huge": HoldReason.PROJECT_LIMIT, "one": 1}, "what no change of use helps blocks nobody"
 
 
 def test_what_is_kept_free_is_not_lent_and_what_is_firm_does_not_borrow() -> None:
     quotas = {"a": Quota(guaranteed=6, borrowable=2)}
     queue = [waits("b", 5, project="b")]
-    assert told(decide(queue, [node("n", 8)], (), quotas)) == {"b": Hold.PROJECT_QUOTA}
+    assert told(decide(queue, [node("n", 8)], (), quotas)) == {"b": HoldReason.PROJECT_QUOTA}
     assert told(decide([waits("b", 4, project="b")], [node("n", 8)], (), quotas)) == {"b": 4}
     firm = waits("firm", 3, project="b", preemptibility=Preemptibility.none)
-    assert told(decide([firm], [node("n", 8)], (), {"a": Quota(guaranteed=6)})) == {"firm": Hold.PROJECT_QUOTA}
+    assert told(decide([firm], [node("n", 8)], (), {"a": Quota(guaranteed=6)})) == {"firm": HoldReason.PROJECT_QUOTA}
     assert told(decide([replace(firm, sizes=sizes(2))], [node("n", 8)], (), {"a": Quota(guaranteed=6)})) == {"firm": 2}
 
 
@@ -122,7 +134,7 @@ def test_quotas_below_what_is_held_take_nothing_by_themselves() -> None:
     decisions = decide(
         [waits("more", 1, project="a")], [node("n", 16, free=8)], held, {"a": Quota(guaranteed=2, limit=4)}
     )
-    assert told(decisions) == {"more": Hold.PROJECT_LIMIT}
+    assert told(decisions) == {"more": HoldReason.PROJECT_LIMIT}
 
 
 def test_room_is_made_by_shrinking_before_anybody_is_suspended() -> None:
@@ -132,15 +144,15 @@ def test_room_is_made_by_shrinking_before_anybody_is_suspended() -> None:
         runs("whole", 4, "n", priority=Priority.low),
     ]
     urgent = waits("urgent", 2, priority=Priority.high)
-    assert told(decide([urgent], nodes, held, rule=RULE)) == {"elastic": 2, "urgent": Hold.MAKING_ROOM}
+    assert told(decide([urgent], nodes, held, rule=RULE)) == {"elastic": 2, "urgent": HoldReason.PREEMPTION}
     larger = replace(urgent, sizes=sizes(6))
     assert told(decide([larger], nodes, held, rule=RULE)) == {
         "elastic": 2,
         "whole": "suspend",
-        "urgent": Hold.MAKING_ROOM,
+        "urgent": HoldReason.PREEMPTION,
     }
     stiff = replace(RULE, can_resize=False)
-    assert told(decide([urgent], nodes, held, rule=stiff))["urgent"] is Hold.MAKING_ROOM
+    assert told(decide([urgent], nodes, held, rule=stiff))["urgent"] is HoldReason.PREEMPTION
     assert list(told(decide([urgent], nodes, held, rule=stiff)).values()).count("suspend") == 1
 
 
@@ -151,12 +163,14 @@ def test_nobody_is_asked_who_need_not_or_cannot_give() -> None:
         runs("r", 8, "n", priority=Priority.high),
         runs("r", 8, "n", preemptibility=Preemptibility.none),
         runs("r", 8, "n", preemptibility=Preemptibility.semi),
-        replace(runs("r", 8, "n"), since_s=-1.0),
+        replace(runs("r", 8, "n"), allocated_at_s=-1.0),
     ):
-        assert told(decide([urgent], nodes, [held], rule=RULE)) == {"urgent": Shortage.BUSY}
+        assert told(decide([urgent], nodes, [held], rule=RULE)) == {"urgent": Shortage.RESOURCES}
     mine = {"other": Quota(guaranteed=8)}
     held = runs("r", 8, "n", project="other")
-    assert told(decide([urgent], nodes, [held], mine, rule=RULE)) == {"urgent": Shortage.BUSY}, "a guarantee is one"
+    assert told(decide([urgent], nodes, [held], mine, rule=RULE)) == {"urgent": Shortage.RESOURCES}, (
+        "a guarantee is one"
+    )
 
 
 def test_a_guarantee_is_taken_back_whatever_the_priority_of_who_borrowed() -> None:
@@ -164,7 +178,7 @@ def test_a_guarantee_is_taken_back_whatever_the_priority_of_who_borrowed() -> No
     held = [runs("loan", 8, "n", project="b", priority=Priority.critical)]
     asks = waits("mine", 4, project="a", priority=Priority.low)
     assert told(decide([asks], [node("n", 8, free=0)], held, quotas, rule=RULE)) == {
-        "loan": "suspend", "mine": Hold.MAKING_ROOM,
+        "loan": "suspend", "mine": HoldReason.PREEMPTION,
     }  # fmt: skip
     again = [asks, waits("loan", 8, project="b", priority=Priority.critical)]
     first = next(iter(told(decide(again, [node("n", 8)], (), quotas, rule=RULE))))
@@ -172,17 +186,17 @@ def test_a_guarantee_is_taken_back_whatever_the_priority_of_who_borrowed() -> No
 
 
 def test_who_was_told_to_go_is_waited_for_and_nobody_else_is_asked() -> None:
-    held = [replace(runs("a", 4, "n"), is_leaving=True), runs("b", 4, "n")]
+    held = [replace(runs("a", 4, "n"), is_releasing=True), runs("b", 4, "n")]
     urgent = waits("urgent", 4, priority=Priority.high)
     decisions = decide([urgent], [node("n", 8, free=0)], held, now_s=5.0, rule=RULE)
-    assert told(decisions) == {"urgent": Hold.MAKING_ROOM}
+    assert told(decisions) == {"urgent": HoldReason.PREEMPTION}
     assert isinstance(decisions[0], Wait) and decisions[0].start_s == 5.0
 
 
 def test_a_job_comes_after_others() -> None:
-    queue = [waits("later", 1, after=("first",)), waits("free", 1)]
+    queue = [waits("later", 1, pending_dependencies=("first",)), waits("free", 1)]
     decisions = decide(queue, [node("n")])
-    assert told(decisions) == {"free": 1, "later": Hold.AFTER}
+    assert told(decisions) == {"free": 1, "later": HoldReason.DEPENDENCY}
     assert any(
         isinstance(each, Wait) and "first, which has not succeeded yet" in each.why.message for each in decisions
     )
@@ -190,7 +204,7 @@ def test_a_job_comes_after_others() -> None:
 
 def test_a_look_ends_when_it_has_weighed_enough() -> None:
     queue = [waits(f"j{number}", 1, queued_s=number) for number in range(5)]
-    assert len(decide(queue, [node("n"), node("m")], rule=replace(RULE, most_looks=2))) == 2
+    assert len(decide(queue, [node("n"), node("m")], rule=replace(RULE, max_nodes_weighed=2))) == 2
 
 
 def test_a_job_is_placed_by_the_speed_of_links_that_was_measured() -> None:

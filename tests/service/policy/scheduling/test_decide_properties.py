@@ -6,15 +6,15 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regroup.service.domain.topology import ANY, Kind, Node
+from regroup.service.domain.topology import ANY_KIND, Node, NodeKind
 from regroup.service.policy.placement.place import Demand, Placement, Shortage, place
 from regroup.service.policy.scheduling.backfill import reserve
-from regroup.service.policy.scheduling.capacity import Capacity, room_on, whole_of
-from regroup.service.policy.scheduling.decide import Admission, Decision, Rule, Wait, decide
+from regroup.service.policy.scheduling.capacity import Capacity, ranks_that_fit, total_of
+from regroup.service.policy.scheduling.decide import Admission, SchedulingDecision, SchedulingPolicy, Wait, decide
 from regroup.service.policy.scheduling.entries import Preemptibility, Priority, RunningJob, WaitingJob
-from regroup.service.policy.scheduling.fair_share import Turns
+from regroup.service.policy.scheduling.fair_share import AdmissionOrder
 from regroup.service.policy.scheduling.preemption import Shrink, Suspend
-from regroup.service.policy.scheduling.quota import Books, Quota
+from regroup.service.policy.scheduling.quota import Quota, QuotaUsage
 from tests.support.queue_inputs import demand, node, sizes
 
 AGEING_S = 3600.0
@@ -40,8 +40,8 @@ def clusters(draw: st.DrawFn) -> tuple[list[Node], list[RunningJob]]:
                 RunningJob(
                     f"r{number}.{index}", f"r{number}.{index}", demand(ranks), ((f"n{number}", ranks),), smaller,
                     project=draw(st.sampled_from("ab")), priority=draw(_priorities),
-                    preemptibility=draw(_preemptibilities), since_s=-draw(st.integers(0, 200)),
-                    ends_s=draw(st.none() | st.integers(1, 100)), is_leaving=draw(st.booleans()),
+                    preemptibility=draw(_preemptibilities), allocated_at_s=-draw(st.integers(0, 200)),
+                    ends_s=draw(st.none() | st.integers(1, 100)), is_releasing=draw(st.booleans()),
                 )
             )  # fmt: skip
         nodes.append(node(f"n{number}", 8, free=free, image=draw(st.sampled_from(["", "", "x", "y"]))))
@@ -63,9 +63,9 @@ _queues = st.lists(
             **fields,
         ),
         st.integers(1, 6), st.integers(1, 3), st.sampled_from([1, 1, 2, 4]), st.sampled_from(["cuda", "cuda", "cpu"]),
-        st.sampled_from([ANY, ANY, ANY, Kind(image="x")]),
+        st.sampled_from([ANY_KIND, ANY_KIND, ANY_KIND, NodeKind(image="x")]),
         project=st.sampled_from("abc"), priority=_priorities, preemptibility=_preemptibilities,
-        queued_s=st.integers(-8000, 0), longest_s=st.none() | st.integers(1, 120),
+        queued_s=st.integers(-8000, 0), max_duration_s=st.none() | st.integers(1, 120),
     ),
     max_size=8,
 ).map(_named)  # fmt: skip
@@ -76,13 +76,16 @@ _quotas = st.dictionaries(
         st.sampled_from([0.5, 1.0, 3.0]),
     ),
 )  # fmt: skip
-_rules = st.builds(Rule, st.just(AGEING_S), st.just(60.0), st.booleans())
+_rules = st.builds(SchedulingPolicy, st.just(AGEING_S), st.just(60.0), st.booleans())
 
 
 @settings(max_examples=60, deadline=None)
 @given(clusters(), _queues, _quotas, _rules)
 def test_no_device_twice_gangs_whole_quotas_kept_and_each_job_is_answered(
-    there: tuple[list[Node], list[RunningJob]], queue: list[WaitingJob], quotas: dict[str, Quota], rule: Rule
+    there: tuple[list[Node], list[RunningJob]],
+    queue: list[WaitingJob],
+    quotas: dict[str, Quota],
+    rule: SchedulingPolicy,
 ) -> None:
     nodes, running = there
     decisions = decide(queue, nodes, running, quotas, rule=rule)
@@ -92,10 +95,10 @@ def test_no_device_twice_gangs_whole_quotas_kept_and_each_job_is_answered(
     )
     used = {each.id: 0 for each in nodes}
     for turn in turns.values():
-        assert sum(seat.ranks for seat in turn.placement.seats) == turn.demand.ranks, "the gang is whole"
-        for seat in turn.placement.seats:
+        assert sum(seat.ranks for seat in turn.placement.slots) == turn.demand.ranks, "the gang is whole"
+        for seat in turn.placement.slots:
             used[seat.node.id] += seat.ranks
-            assert seat.node.kind.has(turn.demand.kind)
+            assert seat.node.kind.satisfies(turn.demand.kind)
     assert all(used[each.id] <= each.free_cpus for each in nodes), "a device was given twice"
     jobs = {job.job_id: job for job in queue}
     use = _use(running)
@@ -131,21 +134,25 @@ def _lends_nothing_that_is_kept(
         project = jobs[turn.job_id].project
         free, use[project] = free - turn.demand.ranks, use.get(project, 0) + turn.demand.ranks
         if has_guarantees and use[project] > quotas.get(project, Quota()).guaranteed:
-            kept = sum(max(0, each.kept_free - use.get(name, 0)) for name, each in quotas.items() if name != project)
+            kept = sum(max(0, each.reserved - use.get(name, 0)) for name, each in quotas.items() if name != project)
             assert free >= kept, "what was kept for others was lent"
 
 
-def _spares_what_must_not_be_asked(decisions: Sequence[Decision], running: Sequence[RunningJob]) -> None:
+def _spares_what_must_not_be_asked(decisions: Sequence[SchedulingDecision], running: Sequence[RunningJob]) -> None:
     held = {job.job_id: job for job in running}
     for each in decisions:
         if isinstance(each, Shrink | Suspend):
             job = held[each.job_id]
-            assert job.preemptibility is not Preemptibility.none and not job.is_leaving and job.since_s <= -60
+            assert job.preemptibility is not Preemptibility.none and not job.is_releasing and job.allocated_at_s <= -60
         if isinstance(each, Suspend):
             assert held[each.job_id].preemptibility is Preemptibility.full
         if isinstance(each, Shrink):
-            given = sum(ranks for _, ranks in each.gives)
-            assert each.to.world_size == held[each.job_id].demand.ranks - given >= held[each.job_id].smaller[0].ranks
+            given = sum(ranks for _, ranks in each.releases)
+            assert (
+                each.layout.world_size
+                == held[each.job_id].demand.ranks - given
+                >= held[each.job_id].smaller_sizes[0].ranks
+            )
 
 
 @settings(max_examples=60, deadline=None)
@@ -153,7 +160,7 @@ def _spares_what_must_not_be_asked(decisions: Sequence[Decision], running: Seque
 def test_who_goes_first_makes_nobody_later(there: tuple[list[Node], list[RunningJob]], queue: list[WaitingJob]) -> None:
     """With all ends as expected, a promised start is as early with what went first as without it."""
     nodes, running = there
-    running = [replace(job, preemptibility=Preemptibility.none, is_leaving=False) for job in running]
+    running = [replace(job, preemptibility=Preemptibility.none, is_releasing=False) for job in running]
     decisions = decide(queue, nodes, running)
     jobs = {job.job_id: job for job in queue}
     waiting = [each for each in decisions if isinstance(each, Wait) and each.why.reason is not Shortage.TOO_LARGE]
@@ -170,14 +177,14 @@ def test_who_goes_first_makes_nobody_later(there: tuple[list[Node], list[Running
 
 
 def _holds(wanted: Demand, nodes: Sequence[Node]) -> bool:
-    return sum(room_on(wanted, each, whole_of(each)) for each in nodes) >= wanted.ranks
+    return sum(ranks_that_fit(wanted, each, total_of(each)) for each in nodes) >= wanted.ranks
 
 
-def _turns(decisions: Sequence[Decision], jobs: Mapping[str, WaitingJob]) -> list[RunningJob]:
+def _turns(decisions: Sequence[SchedulingDecision], jobs: Mapping[str, WaitingJob]) -> list[RunningJob]:
     return [
         RunningJob(
-            turn.job_id, turn.job_id, turn.demand, tuple((seat.node.id, seat.ranks) for seat in turn.placement.seats),
-            ends_s=jobs[turn.job_id].longest_s,
+            turn.job_id, turn.job_id, turn.demand, tuple((seat.node.id, seat.ranks) for seat in turn.placement.slots),
+            ends_s=jobs[turn.job_id].max_duration_s,
         )
         for turn in decisions
         if isinstance(turn, Admission)
@@ -187,7 +194,7 @@ def _turns(decisions: Sequence[Decision], jobs: Mapping[str, WaitingJob]) -> lis
 def _rooms(nodes: Sequence[Node], taken: Sequence[RunningJob]) -> Capacity:
     rooms = Capacity(nodes)
     for job in taken:
-        for node_id, ranks in job.seats:
+        for node_id, ranks in job.node_ranks:
             there = rooms[node_id]
             gpus = there.free_gpus - (ranks if job.demand.device == "cuda" else 0)
             rooms.lower(node_id, (there.free_cpus - ranks, gpus, 0))
@@ -201,10 +208,10 @@ def test_decisions_are_those_of_the_plain_algorithm(
 ) -> None:
     """Which asks `place` for each job, size and node anew, and tries every end for a promised start."""
     nodes, running = there
-    running = [replace(job, preemptibility=Preemptibility.none, is_leaving=False) for job in running]
+    running = [replace(job, preemptibility=Preemptibility.none, is_releasing=False) for job in running]
     turns = {
         each.job_id: (each.demand, each.placement)
-        for each in decide(queue, nodes, running, rule=Rule(can_resize=resizes))
+        for each in decide(queue, nodes, running, rule=SchedulingPolicy(can_resize=resizes))
         if isinstance(each, Admission)
     }
     assert {job_id: (wanted, _by_id(placement)) for job_id, (wanted, placement) in turns.items()} == _plainly(
@@ -217,30 +224,32 @@ _Promise = tuple[float | None, dict[str, tuple[float, float]], Demand, list[tupl
 
 
 def _by_id(placement: Placement) -> list[tuple[str, int]]:
-    return [(seat.node.id, seat.ranks) for seat in placement.seats]
+    return [(seat.node.id, seat.ranks) for seat in placement.slots]
 
 
 def _plainly(
     queue: Sequence[WaitingJob], nodes: Sequence[Node], running: Sequence[RunningJob], resizes: bool
 ) -> dict[str, tuple[Demand, list[tuple[str, int]]]]:
-    books = Books({})
+    books = QuotaUsage({})
     for job in running:
-        books.enter(job.project, job.demand.ranks, job.firm)
+        books.add(job.project, job.demand.ranks, job.non_preemptible_ranks)
     now = {each.id: (each.free_cpus, each.free_gpus) for each in nodes}
     promises: list[_Promise] = []
     found: dict[str, tuple[Demand, list[tuple[str, int]]]] = {}
     given: list[RunningJob] = []
-    for job in Turns(queue, books, now_s=0.0, ageing_s=Rule().ageing_s):
+    for job in AdmissionOrder(queue, books, now_s=0.0, ageing_s=SchedulingPolicy().ageing_s):
         legal = [size.demand for size in job.sizes if _holds(size.demand, nodes)]
         tries = legal[::-1] if resizes else legal[-1:]
         for wanted in tries:
-            surely = job.longest_s is not None and all(at is not None and job.longest_s <= at for at, *_ in promises)
+            surely = job.max_duration_s is not None and all(
+                at is not None and job.max_duration_s <= at for at, *_ in promises
+            )
             view = dict(now) if surely else _beside(now, nodes, promises)
             outcome = place(wanted, _with(nodes, view))
             if isinstance(outcome, Placement):
                 found[job.job_id] = wanted, _by_id(outcome)
-                given.append(RunningJob("", "", wanted, tuple(_by_id(outcome)), ends_s=job.longest_s))
-                books.enter(job.project, wanted.ranks, job.firm(wanted.ranks))
+                given.append(RunningJob("", "", wanted, tuple(_by_id(outcome)), ends_s=job.max_duration_s))
+                books.add(job.project, wanted.ranks, job.non_preemptible_ranks(wanted.ranks))
                 for node_id, ranks in _by_id(outcome):
                     less = (ranks, ranks if wanted.device == "cuda" else 0)
                     now[node_id] = _minus(now[node_id], less)
@@ -279,7 +288,7 @@ def _beside(
 
 
 def _holds_one(wanted: Demand, each: Node) -> bool:
-    return room_on(wanted, each, whole_of(each)) > 0
+    return ranks_that_fit(wanted, each, total_of(each)) > 0
 
 
 def _promise(
@@ -293,7 +302,7 @@ def _promise(
         free = dict(now)
         for job in running:
             if job.ends_s is not None and job.ends_s <= end_s:
-                for node_id, ranks in job.seats:
+                for node_id, ranks in job.node_ranks:
                     gpus = ranks if job.demand.device == "cuda" else 0
                     free[node_id] = free[node_id][0] + ranks, free[node_id][1] + gpus
         for *_, taken in before:

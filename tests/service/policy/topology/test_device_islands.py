@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from regroup.service.domain.topology import DEFAULT_LABELS, MACHINE_LABEL, Level, Node
-from regroup.service.policy.topology.device_islands import Island, islands, with_fabrics
+from regroup.service.policy.topology.device_islands import Island, find_islands, with_fabrics
 
 NUMA = [[0, "0-55,112-167"], [1, "56-111,168-223"]]
 
@@ -38,11 +38,11 @@ CLOUD = {"numa": [[0, "0-47"]], "gpus": [gpu(0, -1), gpu(1, -1)], "fabric": ""}
     ],
 )
 def test_what_reaches_each_other_without_leaving_is_one_island(machine: dict[str, Any], found: list[Any]) -> None:
-    assert [(each.link, each.gpus, each.numa) for each in islands(machine)] == found
+    assert [(each.link, each.gpus, each.numa) for each in find_islands(machine)] == found
 
 
 def test_a_node_without_gpus_is_its_numa_nodes() -> None:
-    assert islands({"numa": NUMA, "gpus": [], "fabric": ""}) == (
+    assert find_islands({"numa": NUMA, "gpus": [], "fabric": ""}) == (
         Island("numa", (), (0,), NUMA[0][1]), Island("numa", (), (1,), NUMA[1][1]),
     )  # fmt: skip
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.service.domain.topology import Level
-from regroup.service.policy.topology.slurm_file import TopologyError, hostlist, parse
+from regroup.service.policy.topology.slurm_file import TopologyError, expand_hostlist, parse_topology
 
 CONF = """
 # leaves first
@@ -39,7 +39,7 @@ YAML = """
 
 @pytest.mark.parametrize("text", [CONF, YAML])
 def test_leaves_are_racks_and_what_is_above_them_blocks(text: str) -> None:
-    places = parse(text)
+    places = parse_topology(text)
     assert sorted(places) == ["dev0", "dev1", "dev2", "dev3", "far", "spare"]
     assert places["dev0"] == {Level.RACK: "s0", Level.BLOCK: "spine0", Level.GPU_DOMAIN: "nvl0"}
     assert places["spare"] == {Level.RACK: "s1", Level.BLOCK: "spine0"}
@@ -50,9 +50,9 @@ def test_one_root_above_zones_says_nothing_two_are_too_many() -> None:
     chain = ["leaf", "spine", "core", "top"]
     above = [f"SwitchName={upper} Switches={lower}" for lower, upper in itertools.pairwise(chain)]
     tall = "\n".join(["SwitchName=leaf Nodes=a", *above])
-    assert parse(tall)["a"] == {Level.RACK: "leaf", Level.BLOCK: "spine", Level.ZONE: "core"}
+    assert parse_topology(tall)["a"] == {Level.RACK: "leaf", Level.BLOCK: "spine", Level.ZONE: "core"}
     with pytest.raises(TopologyError, match=r"5 tiers of switches \(leaf < spine < core < top < more\)"):
-        parse(f"{tall}\nSwitchName=more Switches=top")
+        parse_topology(f"{tall}\nSwitchName=more Switches=top")
 
 
 @pytest.mark.parametrize(
@@ -84,20 +84,20 @@ def test_one_root_above_zones_says_nothing_two_are_too_many() -> None:
 )
 def test_what_is_wrong_is_said_with_its_place(text: str, said: str) -> None:
     with pytest.raises(TopologyError, match=said):
-        parse(text)
+        parse_topology(text)
 
 
 @settings(deadline=None)
 @given(st.text(max_size=60) | st.text(alphabet="SwitchName=Nodes[]-0,\n #", max_size=60))
 def test_no_text_makes_it_crash(text: str) -> None:
     try:
-        parse(text)
+        parse_topology(text)
     except TopologyError as error:
         assert str(error)
 
 
 def test_names_are_spelled_out_with_their_zeros() -> None:
-    assert hostlist("a[08-10],b,c[1,3]-ib[0-1]") == [
+    assert expand_hostlist("a[08-10],b,c[1,3]-ib[0-1]") == [
         "a08", "a09", "a10", "b", "c1-ib0", "c1-ib1", "c3-ib0", "c3-ib1",
     ]  # fmt: skip
-    assert hostlist("") == []
+    assert expand_hostlist("") == []

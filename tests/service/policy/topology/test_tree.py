@@ -1,5 +1,5 @@
-from regroup.service.domain.topology import DEFAULT_LABELS, Level, Node, domain_of
-from regroup.service.policy.topology.tree import located, problems, tree
+from regroup.service.domain.topology import DEFAULT_LABELS, Level, Node, domains_of
+from regroup.service.policy.topology.tree import build_tree, find_topology_problems, with_domains
 
 RACK, ZONE = DEFAULT_LABELS[Level.RACK], DEFAULT_LABELS[Level.ZONE]
 
@@ -13,17 +13,17 @@ def node(name: str, **labels: str) -> Node:
 def test_labels_say_where_a_node_is_then_the_file() -> None:
     nodes = [node("a", rack="r1", zone="z"), node("b"), node("c", **{"my/rack": "r9"})]
     places = {"a": {Level.RACK: "s1", Level.BLOCK: "spine"}, "b": {Level.RACK: "s2"}}
-    assert [each.domains for each in located(nodes, places=places)] == [
+    assert [each.domains for each in with_domains(nodes, places=places)] == [
         ("z", "spine", "r1", ""), ("", "", "s2", ""), ("", "", "", ""),
     ]  # fmt: skip
-    assert located(nodes, {**DEFAULT_LABELS, Level.RACK: "my/rack"})[2].domains[2] == "r9"
-    again = located(located(nodes, places=places))
+    assert with_domains(nodes, {**DEFAULT_LABELS, Level.RACK: "my/rack"})[2].domains[2] == "r9"
+    again = with_domains(with_domains(nodes, places=places))
     assert again[0].domains[2] == "r1", "once is enough"
-    assert domain_of(nodes[0]) == ("z", "", "r1", "")
+    assert domains_of(nodes[0]) == ("z", "", "r1", "")
 
 
 def test_what_contradicts_itself_is_told_and_nothing_breaks() -> None:
-    nodes = located(
+    nodes = with_domains(
         [
             node("a", rack="r1", block="b1", gpu="g"),
             node("b", rack="r1", block="b2"),
@@ -32,19 +32,21 @@ def test_what_contradicts_itself_is_told_and_nothing_breaks() -> None:
         ],
         places={"a": {Level.RACK: "s7"}},
     )
-    told = problems(nodes, places={"a": {Level.RACK: "s7"}})
-    assert problems(nodes[::-1], places={"a": {Level.RACK: "s7"}}) == told, "in whatever order Ray names its nodes"
+    told = find_topology_problems(nodes, places={"a": {Level.RACK: "s7"}})
+    assert find_topology_problems(nodes[::-1], places={"a": {Level.RACK: "s7"}}) == told, (
+        "in whatever order Ray names its nodes"
+    )
     assert "rack 'r1' is said to be in block 'b1' (a) and block 'b2' (b): taken for 2 of them" in told
     assert "gpu_domain 'g' is said to be in rack 'r1' (a) and rack 'r2' (c): taken for 2 of them" in told
     assert "d: no block is known; each is taken for one by itself" in told
     assert "a: the label says rack 'r1', the file 's7'; the label counts" in told
     assert "b, c, d: not in the topology file" in told
-    assert problems(located([node("a", rack="r"), node("b", rack="r")])) == []
+    assert find_topology_problems(with_domains([node("a", rack="r"), node("b", rack="r")])) == []
 
 
 def test_the_tree_has_the_levels_that_somebody_names() -> None:
-    (first, second) = tree(located([node("b", rack="r1"), node("a", rack="r1"), node("c", rack="r2")]))
+    (first, second) = build_tree(with_domains([node("b", rack="r1"), node("a", rack="r1"), node("c", rack="r2")]))
     assert (first.level, first.name, first.nodes, first.free_gpus, first.cpus) == (Level.RACK, "r1", 2, 4, 8)
     assert [(child.level, child.name) for child in first.children] == [(Level.NODE, "a"), (Level.NODE, "b")]
-    assert second.name == "r2" and tree([]) == ()
-    assert [domain.level for domain in tree(located([node("a")]))] == [Level.NODE]
+    assert second.name == "r2" and build_tree([]) == ()
+    assert [domain.level for domain in build_tree(with_domains([node("a")]))] == [Level.NODE]
