@@ -41,7 +41,7 @@ _TITLES: Mapping[str, tuple[int, str]] = {
     "conflict": (409, "The request contradicts the present state"),
     "precondition_failed": (412, "The version in If-Match has passed"),
     "body_too_large": (413, "The body is too large"),
-    "archive_too_large": (413, "The archive is larger than this server takes"),
+    "archive_too_large": (413, "The archive is larger than the limit of this server"),
     "unsupported_media_type": (415, "The body must be application/json"),
     "host_not_allowed": (421, "The Host header names another host"),
     "invalid_spec": (422, "The job spec is wrong"),

@@ -1,10 +1,10 @@
-"""A folder of blobs in durable storage (file, s3, gs by fsspec). Blocking.
+"""A folder of blobs in durable storage (file, s3, gs by fsspec). All calls block.
 
-Below its URI:
+Layout below the URI:
 
-    sha256/<hex>                                an archive: whole and verified, or not there
-    used/<hex>                                  when it was last used, in Unix seconds
-    uploads/<hex>-<size>/<offset>-<n>-<time>    n bytes of an archive on its way
+    sha256/<hex>                                a complete, verified archive
+    used/<hex>                                  time of the archive's last use, in Unix seconds
+    uploads/<hex>-<size>/<offset>-<n>-<time>    n bytes of an unfinished upload
 """
 
 import errno
@@ -19,20 +19,20 @@ from typing import Any
 from regroup.service.domain.errors import ConflictError, RegroupError
 
 _CHUNK_BYTES = 4 * 2**20
-_UPLOAD_KEPT_S = 24 * 3600.0
+_UPLOAD_RETENTION_S = 24 * 3600.0
 _PART = re.compile(r"(\d+)-(\d+)-(\d+)")
 
 
 class DamagedUploadError(RegroupError):
-    """The bytes that came are not those that were announced."""
+    """The uploaded bytes do not match the announced size or checksum."""
 
 
 class OffsetError(ConflictError):
-    """The bytes do not follow those that are there; `offset_bytes` says where to go on."""
+    """The bytes do not follow those that were uploaded before. `offset_bytes` is the expected offset."""
 
     def __init__(self, offset_bytes: int, got: int) -> None:
         self.offset_bytes = offset_bytes
-        super().__init__(f"these bytes begin at {got}, the upload stands at {offset_bytes}: go on from there")
+        super().__init__(f"upload offset mismatch: got {got}, expected {offset_bytes}; continue from {offset_bytes}")
 
 
 @dataclass(frozen=True)
@@ -42,57 +42,67 @@ class _Part:
     size_bytes: int
     written_s: int
     is_whole: bool
-    """Otherwise it is still being written, or its writer died."""
+    """False while the part is being written, or if its writer died."""
 
 
 class BlobFolder:
-    """One blob store, seen anew: nothing is remembered between two of these."""
+    """One blob store. Each instance reads the storage again: it caches nothing of another instance."""
 
     def __init__(self, uri: str) -> None:
-        from fsspec.core import url_to_fs  # a server starts without it; it imports the storage's own package, too
+        from fsspec.core import url_to_fs  # imported late: it also imports the storage's package
 
         self._fs, self._root = url_to_fs(uri, use_listings_cache=False)
 
-    def offset(self, sha256: str, size: int, now_s: float) -> int | None:
-        """Where the upload of an archive goes on; None if the archive is here, which counts as a use."""
+    def next_offset(self, sha256: str, size: int, now_s: float) -> int | None:
+        """Return the offset at which the upload of an archive continues.
+
+        Returns:
+            None if the archive is stored already; this call then counts as a use of it.
+        """
         if self._size(self._blob(sha256)) == size:
             self._mark_used(sha256, now_s)
             return None
-        return _reach(self._chain(sha256, size))
+        return _end_offset(self._contiguous_parts(sha256, size))
 
     def append(self, sha256: str, size: int, offset: int, data: bytes, now_s: float) -> int | None:
-        """Add bytes; returns where to go on, None once the archive is here.
+        """Add bytes, and return the offset at which the upload continues; None once the archive is stored.
 
         Raises:
-            OffsetError: the upload stands elsewhere.
-            DamagedUploadError: too many bytes, or together they are another archive; the upload is dropped.
+            OffsetError: the upload continues at another offset.
+            DamagedUploadError: there are too many bytes, or the checksum is wrong and the upload was discarded.
         """
-        at = self.offset(sha256, size, now_s)
-        if at is None:
+        expected = self.next_offset(sha256, size, now_s)
+        if expected is None:
             return None
-        if offset != at:
-            raise OffsetError(at, offset)
+        if offset != expected:
+            raise OffsetError(expected, offset)
         if offset + len(data) > size:
-            raise DamagedUploadError(f"{offset + len(data)} bytes came of an archive of {size}: announce what you send")
+            raise DamagedUploadError(
+                f"upload too long: got {offset + len(data)} bytes, announced {size}; announce the actual size"
+            )
         try:
             if data:
-                # Named by offset and length: two writers of the same bytes never overwrite each other.
+                # The name has offset and length, so two writers of the same bytes never overwrite each other.
                 self._write(f"{self._upload(sha256, size)}/{offset}-{len(data)}-{int(now_s)}", data)
             if offset + len(data) == size:
                 self._finish(sha256, size, now_s)
         except FileNotFoundError:
-            pass  # another request finished the same upload, or dropped it
-        return self.offset(sha256, size, now_s)
+            pass  # another request finished or discarded the same upload
+        return self.next_offset(sha256, size, now_s)
 
-    def use(self, sha256: str, now_s: float) -> bool:
-        """Whether the archive is here; if so, remember that it was used."""
+    def touch(self, sha256: str, now_s: float) -> bool:
+        """Record a use of the archive. Return False if the archive is not stored."""
         if self._size(self._blob(sha256)) is None:
             return False
         self._mark_used(sha256, now_s)
-        return self._size(self._blob(sha256)) is not None  # a sweep may have been at it before it saw the mark
+        return self._size(self._blob(sha256)) is not None  # a garbage collection may have removed it before the mark
 
-    def sweep(self, in_use: Collection[str], kept_s: float, now_s: float) -> list[str]:
-        """Remove archives unused for `kept_s`, and uploads that brought nothing for a day; returns the archives."""
+    def collect_garbage(self, in_use: Collection[str], retention_s: float, now_s: float) -> list[str]:
+        """Remove archives without a use for `retention_s`, and uploads without new bytes for a day.
+
+        Returns:
+            The removed archives.
+        """
         removed: list[str] = []
         for sha256 in sorted(self._names("sha256")):
             if not re.fullmatch("[0-9a-f]{64}", sha256):
@@ -100,25 +110,25 @@ class BlobFolder:
             used_s = self._used_s(sha256)
             if sha256 in in_use or used_s is None:
                 self._mark_used(sha256, now_s)
-            elif now_s - used_s > kept_s:
+            elif now_s - used_s > retention_s:
                 self._remove(self._blob(sha256))
                 self._remove(f"{self._root}/used/{sha256}")
                 removed.append(sha256)
         for upload in sorted(self._names("uploads")):
             folder = f"{self._root}/uploads/{upload}"
-            if now_s - max((part.written_s for part in self._parts(folder)), default=0) > _UPLOAD_KEPT_S:
+            if now_s - max((part.written_s for part in self._parts(folder)), default=0) > _UPLOAD_RETENTION_S:
                 self._remove(folder)
         return removed
 
     # ------------------------------------------------------------ uploads
 
     def _finish(self, sha256: str, size: int, now_s: float) -> None:
-        """Put the parts together under their address, or drop them if they are something else."""
+        """Store the parts as one archive under its address, or discard them if the checksum is wrong."""
         folder = self._upload(sha256, size)
         draft = f"{folder}/whole.{uuid.uuid4().hex}"
         digest = hashlib.sha256()
-        parts = self._chain(sha256, size)
-        if _reach(parts) != size:
+        parts = self._contiguous_parts(sha256, size)
+        if _end_offset(parts) != size:
             return  # another request is removing them
         with self._fs.open(draft, "wb") as whole:
             for part in parts:
@@ -133,22 +143,22 @@ class BlobFolder:
         self._remove(folder)
         if digest.hexdigest() != sha256:
             raise DamagedUploadError(
-                f"the {size} bytes that came have sha256 {digest.hexdigest()}, not {sha256}; "
-                "they are dropped: begin again"
+                f"upload checksum mismatch for {size} bytes: got sha256 {digest.hexdigest()}, expected {sha256}; "
+                "discarded, restart the upload"
             )
 
-    def _chain(self, sha256: str, size: int) -> list[_Part]:
-        """The parts that follow each other from the first byte on."""
+    def _contiguous_parts(self, sha256: str, size: int) -> list[_Part]:
+        """Return the parts that follow each other without a gap, from the first byte."""
         longest: dict[int, _Part] = {}
         for part in self._parts(self._upload(sha256, size)):
             if not part.is_whole:
                 continue
             if part.offset not in longest or longest[part.offset].size_bytes < part.size_bytes:
                 longest[part.offset] = part
-        chain: list[_Part] = []
-        while part := longest.get(_reach(chain)):
-            chain.append(part)
-        return chain
+        contiguous: list[_Part] = []
+        while part := longest.get(_end_offset(contiguous)):
+            contiguous.append(part)
+        return contiguous
 
     def _parts(self, folder: str) -> list[_Part]:
         found: list[_Part] = []
@@ -173,7 +183,7 @@ class BlobFolder:
     def _used_s(self, sha256: str) -> float | None:
         try:
             return float(self._fs.cat_file(f"{self._root}/used/{sha256}"))
-        except (FileNotFoundError, ValueError):  # none yet, or just being written
+        except (FileNotFoundError, ValueError):  # missing, or another request is writing it
             return None
 
     def _size(self, path: str) -> int | None:
@@ -196,7 +206,7 @@ class BlobFolder:
         self._fs.pipe_file(path, data)
 
     def _make_folder(self, path: str) -> None:
-        """Only where folders exist: object storage would make a bucket up out of a mistyped name."""
+        """Create a folder on a file system. Object storage has no folders, and would create a mistyped bucket."""
         if "file" in self._fs.protocol:
             self._fs.makedirs(path, exist_ok=True)
 
@@ -204,10 +214,10 @@ class BlobFolder:
         try:
             self._fs.rm(path, recursive=True)
         except OSError as error:
-            # Another request removes the same, or writes there: what is left goes with the sweep.
+            # Another request removes the same files, or writes there. The next garbage collection removes the rest.
             if error.errno not in (errno.ENOENT, errno.ENOTEMPTY) and not isinstance(error, FileNotFoundError):
                 raise
 
 
-def _reach(chain: list[_Part]) -> int:
-    return chain[-1].offset + chain[-1].size_bytes if chain else 0
+def _end_offset(parts: list[_Part]) -> int:
+    return parts[-1].offset + parts[-1].size_bytes if parts else 0

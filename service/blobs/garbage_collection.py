@@ -1,30 +1,30 @@
-"""The server's broom in the blob store: archives that no job used for long, uploads that nobody goes on with."""
+"""Garbage collection of the blob store: it removes unused archives and abandoned uploads."""
 
 import asyncio
 
 import structlog
 
-from regroup.service.blobs.store import Blobs
+from regroup.service.blobs.store import BlobStore
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.store.store import Store
 
-_EVERY_S = 3600.0
+_INTERVAL_S = 3600.0
 _log = structlog.get_logger(__name__)
 
 
-async def keep_swept(blobs: Blobs, store: Store, every_s: float = _EVERY_S) -> None:
-    """Sweep now and every `every_s`, until cancelled. Several servers may: what one removed the other finds gone."""
+async def run_garbage_collection(blobs: BlobStore, store: Store, interval_s: float = _INTERVAL_S) -> None:
+    """Collect garbage now and every `interval_s`, until cancelled. Several servers may do so at the same time."""
     while True:
         try:
-            await sweep(blobs, store)
+            await collect_garbage(blobs, store)
         except UnavailableError as error:
-            _log.warning("sweeping the blob store is delayed", error=str(error))
-        await asyncio.sleep(every_s)
+            _log.warning("garbage collection of the blob store is delayed", error=str(error))
+        await asyncio.sleep(interval_s)
 
 
-async def sweep(blobs: Blobs, store: Store) -> None:
-    """Remove what was not used for long; the code of a job that is not over is in use, however long it runs."""
+async def collect_garbage(blobs: BlobStore, store: Store) -> None:
+    """Remove unused archives. The code of a job that has not ended is in use."""
     unfinished = [*await store.queued_jobs(), *await store.queue.suspended(), *await store.live_jobs()]
     in_use = {job.spec["code"]["archive"] for job in unfinished if job.spec.get("code")}
-    for archive in await blobs.sweep(in_use):
-        _log.info("removed unused code", archive=archive)
+    for archive in await blobs.collect_garbage(in_use):
+        _log.info("removed an unused code archive", archive=archive)

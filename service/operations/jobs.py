@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from regroup.service.blobs.store import Blobs
+from regroup.service.blobs.store import BlobStore
 from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.cluster_state.queue import jobs_ahead
 from regroup.service.domain.errors import ConflictError, FieldIssue, ForbiddenError, NotFoundError, SpecError
@@ -82,7 +82,7 @@ class Jobs:
         self,
         store: Store,
         clock: Callable[[], float],
-        blobs: Blobs,
+        blobs: BlobStore,
         planning: Planning,
         *,
         storage_uri: str,
@@ -274,7 +274,7 @@ class Jobs:
         return spec.model_copy(update={"depends_on": found}) if found else spec
 
     async def _find_code(self, spec: JobSpec) -> None:
-        if spec.code is not None and not await self._blobs.use(spec.code.archive):
+        if spec.code is not None and not await self._blobs.touch(spec.code.archive):
             say = (
                 "this server has no such archive (it may have been removed after long disuse): upload the code again "
                 "with `regroup submit SPEC --working-dir DIR` or Client.upload_working_dir"

@@ -4,7 +4,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from regroup.service.blobs.store import Blobs
+from regroup.service.blobs.store import BlobStore
 from regroup.service.cluster_state.node_health import rule_of
 from regroup.service.cluster_state.topology import Topology, TopologyState
 from regroup.service.operations.auto_layout import Planning
@@ -82,12 +82,12 @@ class Services:
         return Projects(self.store)
 
     @property
-    def blobs(self) -> Blobs:
+    def blobs(self) -> BlobStore:
         """Where archives of code are kept."""
         settings = self.settings
-        return Blobs(
+        return BlobStore(
             settings.blob_uri,
             limit_bytes=settings.upload_limit_bytes,
-            kept_s=settings.blob_retention_s,
+            retention_s=settings.blob_retention_s,
             clock=self.clock,
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import structlog
 
-from regroup.service.blobs.garbage_collection import keep_swept
+from regroup.service.blobs.garbage_collection import run_garbage_collection
 from regroup.service.cluster_state.node_health import rule_of
 from regroup.service.cluster_state.topology import Topology
 from regroup.service.controller.controller import Controller
@@ -65,7 +65,7 @@ async def control_plane(settings: Settings) -> AsyncGenerator[Services]:
                             checks={"controller": controller.check})  # fmt: skip
         running = (
             asyncio.create_task(controller.run(), name="controller"),
-            asyncio.create_task(keep_swept(services.blobs, store), name="blob sweep"),
+            asyncio.create_task(run_garbage_collection(services.blobs, store), name="blob garbage collection"),
         )
         try:
             yield services

@@ -9,15 +9,15 @@ from regroup.api.web.http import MAX_PIECE_BYTES
 from regroup.api.web.problems import problem, responses
 from regroup.api.web.routes.dependencies import services_of
 from regroup.service.blobs import store as blob_store
-from regroup.service.blobs.store import Announced, Blobs, OffsetError
+from regroup.service.blobs.store import ArchiveKey, BlobStore, OffsetError
 
 
-def blobs_of(request: Request) -> Blobs:
+def blobs_of(request: Request) -> BlobStore:
     """Where archives of code are kept."""
     return services_of(request).blobs
 
 
-TheBlobs = Annotated[Blobs, Depends(blobs_of)]
+TheBlobStore = Annotated[BlobStore, Depends(blobs_of)]
 UploadId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}-[1-9]\d{0,14}$")]
 _THERE = {200: {"model": Upload, "description": "The archive is there already"}}
 _BYTES = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}, "required": True}
@@ -25,23 +25,23 @@ router = APIRouter(prefix="/v1/uploads", tags=["uploads"], responses=responses("
 
 
 @router.get("")
-async def limits(blobs: TheBlobs) -> UploadLimits:
+async def limits(blobs: TheBlobStore) -> UploadLimits:
     """What this server takes."""
     return UploadLimits(archive_bytes=blobs.limit_bytes, piece_bytes=MAX_PIECE_BYTES)
 
 
 @router.post("", status_code=201, responses={**responses("malformed_json"), **_THERE})
-async def create(new: NewUpload, response: Response, blobs: TheBlobs) -> Upload:
+async def create(new: NewUpload, response: Response, blobs: TheBlobStore) -> Upload:
     """Announce an archive: answers where its upload stands, whoever began it, or that the archive is there."""
-    upload = await blobs.announce(Announced(new.sha256, new.size_bytes))
+    upload = await blobs.start_upload(ArchiveKey(new.sha256, new.size_bytes))
     response.status_code = 200 if upload.complete else 201
     return _wire(upload, response)
 
 
 @router.get("/{upload}")
-async def get(upload: UploadId, response: Response, blobs: TheBlobs) -> Upload:
+async def get(upload: UploadId, response: Response, blobs: TheBlobStore) -> Upload:
     """How far an upload is. One that brought nothing for a day begins again at 0."""
-    return _wire(await blobs.announce(Announced.from_id(upload)), response)
+    return _wire(await blobs.start_upload(ArchiveKey.from_id(upload)), response)
 
 
 @router.patch(
@@ -52,7 +52,7 @@ async def append(
     upload: UploadId,
     request: Request,
     response: Response,
-    blobs: TheBlobs,
+    blobs: TheBlobStore,
     upload_offset: Annotated[int, Header(ge=0, lt=2**53)],
 ) -> Upload | Response:
     """Add the bytes that follow. The last ones complete it; with all there and no answer, send none to ask again.
@@ -60,7 +60,7 @@ async def append(
     `Upload-Offset` of a 409 says where to go on.
     """
     try:
-        return _wire(await blobs.append(Announced.from_id(upload), upload_offset, await request.body()), response)
+        return _wire(await blobs.append(ArchiveKey.from_id(upload), upload_offset, await request.body()), response)
     except OffsetError as error:
         refused = problem("conflict", str(error), request.url.path)
         refused.headers["Upload-Offset"] = str(error.offset_bytes)
@@ -70,9 +70,9 @@ async def append(
 def _wire(upload: blob_store.Upload, response: Response) -> Upload:
     response.headers["Upload-Offset"] = str(upload.offset_bytes)
     return Upload(
-        id=upload.announced.id,
-        archive=upload.announced.archive,
-        size_bytes=upload.announced.size_bytes,
+        id=upload.key.id,
+        archive=upload.key.archive,
+        size_bytes=upload.key.size_bytes,
         offset_bytes=upload.offset_bytes,
         complete=upload.complete,
     )

@@ -1,4 +1,4 @@
-"""The server's sweep of the blob store, over a real store."""
+"""Garbage collection of the blob store, with a real database."""
 
 import asyncio
 import contextlib
@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from regroup.service.blobs.garbage_collection import keep_swept, sweep
-from regroup.service.blobs.store import Announced, Blobs
+from regroup.service.blobs.garbage_collection import collect_garbage, run_garbage_collection
+from regroup.service.blobs.store import ArchiveKey, BlobStore
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import NewJob
 from regroup.service.store.store import Store
 from tests.support.fake_clock import Clock
 
-KEPT_S = 3600.0
+RETENTION_S = 3600.0
 
 
 @pytest.fixture
@@ -27,8 +27,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def blobs(tmp_path: Path, clock: Clock) -> Blobs:
-    return Blobs(str(tmp_path / "blobs"), limit_bytes=100, kept_s=KEPT_S, clock=clock)
+def blobs(tmp_path: Path, clock: Clock) -> BlobStore:
+    return BlobStore(str(tmp_path / "blobs"), limit_bytes=100, retention_s=RETENTION_S, clock=clock)
 
 
 @pytest.fixture
@@ -38,10 +38,10 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
     await opened.close()
 
 
-async def bring(blobs: Blobs, data: bytes) -> str:
-    announced = Announced(hashlib.sha256(data).hexdigest(), len(data))
-    await blobs.append(announced, 0, data)
-    return announced.archive
+async def upload(blobs: BlobStore, data: bytes) -> str:
+    key = ArchiveKey(hashlib.sha256(data).hexdigest(), len(data))
+    await blobs.append(key, 0, data)
+    return key.archive
 
 
 async def submit(store: Store, name: str, **fields: Any) -> str:
@@ -51,45 +51,45 @@ async def submit(store: Store, name: str, **fields: Any) -> str:
     return (await store.submit(NewJob(f"j-{name}", spec, "file:///s", None), now=time.time(), actor="test")).id
 
 
-async def eventually(look: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not look():  # noqa: ASYNC110  # a file says nothing of itself
+        while not condition():  # noqa: ASYNC110  # a file emits no event
             await asyncio.sleep(0.02)
 
 
-async def test_code_outlives_every_job_that_needs_it(store: Store, blobs: Blobs, clock: Clock) -> None:
-    unused, needed = await bring(blobs, b"unused"), await bring(blobs, b"needed")
+async def test_code_outlives_every_job_that_needs_it(store: Store, blobs: BlobStore, clock: Clock) -> None:
+    unused, needed = await upload(blobs, b"unused"), await upload(blobs, b"needed")
     job_id = await submit(store, "long", code={"archive": needed})
     await submit(store, "plain")
-    clock.now_s += KEPT_S + 1
-    await sweep(blobs, store)
-    assert not await blobs.use(unused)
+    clock.now_s += RETENTION_S + 1
+    await collect_garbage(blobs, store)
+    assert not await blobs.touch(unused)
     await store.queue.suspend(job_id, "for the night", now=time.time(), actor="test")
-    clock.now_s += KEPT_S + 1
-    await sweep(blobs, store)
-    assert await blobs.use(needed), "it may be resumed"
+    clock.now_s += RETENTION_S + 1
+    await collect_garbage(blobs, store)
+    assert await blobs.touch(needed), "the suspended job may be resumed"
     await store.cancel(job_id, now=time.time(), actor="test")
-    clock.now_s += KEPT_S - 1
-    await sweep(blobs, store)
+    clock.now_s += RETENTION_S - 1
+    await collect_garbage(blobs, store)
     clock.now_s += 2
-    await sweep(blobs, store)
-    assert not await blobs.use(needed), "its job is over, and it was in use a kept_s ago"
+    await collect_garbage(blobs, store)
+    assert not await blobs.touch(needed), "its job has ended, and its last use is longer ago than the retention time"
 
 
-async def test_the_sweep_goes_on_when_the_storage_comes_back(
-    store: Store, blobs: Blobs, clock: Clock, tmp_path: Path
+async def test_garbage_collection_continues_after_an_outage_of_the_storage(
+    store: Store, blobs: BlobStore, clock: Clock, tmp_path: Path
 ) -> None:
-    archive = await bring(blobs, b"unused")
-    clock.now_s += KEPT_S + 1
+    archive = await upload(blobs, b"unused")
+    clock.now_s += RETENTION_S + 1
     (tmp_path / "blobs").rename(tmp_path / "away")
     (tmp_path / "blobs").touch()
-    kept = tmp_path / "blobs" / "sha256" / archive.removeprefix("sha256:")
+    stored = tmp_path / "blobs" / "sha256" / archive.removeprefix("sha256:")
     with capture_logs() as logs:
-        task = asyncio.create_task(keep_swept(blobs, store, every_s=0.02))
-        await eventually(lambda: any("delayed" in entry["event"] for entry in logs))
+        task = asyncio.create_task(run_garbage_collection(blobs, store, interval_s=0.02))
+        await wait_until(lambda: any("delayed" in entry["event"] for entry in logs))
         (tmp_path / "blobs").unlink()
         (tmp_path / "away").rename(tmp_path / "blobs")
-        await eventually(lambda: not kept.exists())
+        await wait_until(lambda: not stored.exists())
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task

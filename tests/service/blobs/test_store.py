@@ -1,4 +1,4 @@
-"""The blob store over a real folder, with a clock that tests turn."""
+"""The blob store in a real folder, with a fake clock."""
 
 import asyncio
 import hashlib
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regroup.service.blobs.store import Announced, Blobs, DamagedUploadError, OffsetError, TooLargeError
+from regroup.service.blobs.store import ArchiveKey, BlobStore, DamagedUploadError, OffsetError, TooLargeError
 from regroup.service.domain.errors import UnavailableError
 from tests.support.fake_clock import Clock
 
@@ -20,108 +20,110 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def blobs(tmp_path: Path, clock: Clock) -> Blobs:
-    return Blobs(f"file://{tmp_path}/blobs", limit_bytes=10_000, kept_s=30 * DAY_S, clock=clock)
+def blobs(tmp_path: Path, clock: Clock) -> BlobStore:
+    return BlobStore(f"file://{tmp_path}/blobs", limit_bytes=10_000, retention_s=30 * DAY_S, clock=clock)
 
 
-def announced(data: bytes) -> Announced:
-    return Announced(hashlib.sha256(data).hexdigest(), len(data))
+def archive_key(data: bytes) -> ArchiveKey:
+    return ArchiveKey(hashlib.sha256(data).hexdigest(), len(data))
 
 
-async def stored(blobs: Blobs, data: bytes = DATA) -> str:
-    assert (await blobs.append(announced(data), 0, data)).complete
-    return announced(data).archive
+async def stored(blobs: BlobStore, data: bytes = DATA) -> str:
+    assert (await blobs.append(archive_key(data), 0, data)).complete
+    return archive_key(data).archive
 
 
-async def test_an_archive_lies_under_its_address(blobs: Blobs, tmp_path: Path) -> None:
+async def test_an_archive_is_stored_under_its_address(blobs: BlobStore, tmp_path: Path) -> None:
     archive = await stored(blobs)
     assert (tmp_path / "blobs" / "sha256" / archive.removeprefix("sha256:")).read_bytes() == DATA
     assert list((tmp_path / "blobs" / "uploads").iterdir()) == []
-    assert await blobs.use(archive)
-    assert not await blobs.use("sha256:" + "0" * 64)
+    assert await blobs.touch(archive)
+    assert not await blobs.touch("sha256:" + "0" * 64)
 
 
-async def test_an_upload_goes_on_at_another_server(blobs: Blobs, tmp_path: Path, clock: Clock) -> None:
-    other = Blobs(blobs.uri, limit_bytes=10_000, kept_s=1.0, clock=clock)
-    await blobs.append(announced(DATA), 0, DATA[:100])
-    assert (await other.announce(announced(DATA))).offset_bytes == 100
+async def test_another_server_continues_an_upload(blobs: BlobStore, tmp_path: Path, clock: Clock) -> None:
+    other = BlobStore(blobs.uri, limit_bytes=10_000, retention_s=1.0, clock=clock)
+    await blobs.append(archive_key(DATA), 0, DATA[:100])
+    assert (await other.start_upload(archive_key(DATA))).offset_bytes == 100
     with pytest.raises(OffsetError) as refused:
-        await other.append(announced(DATA), 0, DATA)
+        await other.append(archive_key(DATA), 0, DATA)
     assert refused.value.offset_bytes == 100
-    assert (await other.append(announced(DATA), 100, DATA[100:])).complete
+    assert (await other.append(archive_key(DATA), 100, DATA[100:])).complete
 
 
-async def test_a_piece_that_was_cut_short_does_not_count(blobs: Blobs, tmp_path: Path) -> None:
-    await blobs.append(announced(DATA), 0, DATA[:100])
-    await blobs.append(announced(DATA), 100, DATA[100:200])
+async def test_a_truncated_part_does_not_count(blobs: BlobStore, tmp_path: Path) -> None:
+    await blobs.append(archive_key(DATA), 0, DATA[:100])
+    await blobs.append(archive_key(DATA), 100, DATA[100:200])
     (part,) = (tmp_path / "blobs" / "uploads").rglob("100-100-*")
     part.write_bytes(part.read_bytes()[:50])
-    assert (await blobs.announce(announced(DATA))).offset_bytes == 100
-    assert (await blobs.append(announced(DATA), 100, DATA[100:])).complete
+    assert (await blobs.start_upload(archive_key(DATA))).offset_bytes == 100
+    assert (await blobs.append(archive_key(DATA), 100, DATA[100:])).complete
 
 
-async def test_all_bytes_without_an_answer_are_completed_by_none(blobs: Blobs, tmp_path: Path) -> None:
-    await blobs.append(announced(DATA), 0, DATA[:100])
+async def test_an_append_without_bytes_finishes_an_interrupted_upload(blobs: BlobStore, tmp_path: Path) -> None:
+    await blobs.append(archive_key(DATA), 0, DATA[:100])
     (part,) = (tmp_path / "blobs" / "uploads").rglob("0-100-*")
     part.with_name(f"100-{len(DATA) - 100}-5").write_bytes(DATA[100:])  # written, then the server died
-    assert not (state := await blobs.announce(announced(DATA))).complete
-    assert (await blobs.append(announced(DATA), state.offset_bytes, b"")).complete
+    assert not (state := await blobs.start_upload(archive_key(DATA))).complete
+    assert (await blobs.append(archive_key(DATA), state.offset_bytes, b"")).complete
 
 
-async def test_the_same_upload_from_many_sides_is_one(blobs: Blobs) -> None:
-    async def bring(piece: int) -> None:
-        state = await blobs.announce(announced(DATA))
+async def test_clients_that_send_the_same_archive_share_one_upload(blobs: BlobStore) -> None:
+    async def upload(piece: int) -> None:
+        state = await blobs.start_upload(archive_key(DATA))
         while not state.complete:
             data = DATA[state.offset_bytes : state.offset_bytes + piece]
             try:
-                state = await blobs.append(announced(DATA), state.offset_bytes, data)
+                state = await blobs.append(archive_key(DATA), state.offset_bytes, data)
             except OffsetError:
-                state = await blobs.announce(announced(DATA))
+                state = await blobs.start_upload(archive_key(DATA))
 
-    await asyncio.wait_for(asyncio.gather(*(bring(piece) for piece in (7, 50, 64, 100, 500))), 60)
-    assert await blobs.use(announced(DATA).archive)
+    await asyncio.wait_for(asyncio.gather(*(upload(piece) for piece in (7, 50, 64, 100, 500))), 60)
+    assert await blobs.touch(archive_key(DATA).archive)
 
 
-async def test_what_is_not_as_announced_is_refused(blobs: Blobs, tmp_path: Path) -> None:
-    with pytest.raises(TooLargeError, match="this server takes 10000"):
-        await blobs.announce(Announced("0" * 64, 10_001))
-    with pytest.raises(DamagedUploadError, match="dropped"):
-        await blobs.append(announced(DATA), 0, DATA[::-1])
+async def test_bytes_that_do_not_match_the_key_are_refused(blobs: BlobStore, tmp_path: Path) -> None:
+    with pytest.raises(TooLargeError, match="10001 bytes, limit 10000"):
+        await blobs.start_upload(ArchiveKey("0" * 64, 10_001))
+    with pytest.raises(DamagedUploadError, match="discarded, restart"):
+        await blobs.append(archive_key(DATA), 0, DATA[::-1])
     assert list((tmp_path / "blobs").rglob("*-*")) == []
-    assert not await blobs.use(announced(DATA).archive)
+    assert not await blobs.touch(archive_key(DATA).archive)
 
 
-async def test_an_archive_is_kept_as_long_as_it_is_used(blobs: Blobs, clock: Clock) -> None:
+async def test_an_archive_is_retained_while_it_is_used(blobs: BlobStore, clock: Clock) -> None:
     unused, used, running = [await stored(blobs, DATA + bytes([number])) for number in range(3)]
     clock.now_s += 29 * DAY_S
-    assert await blobs.sweep([]) == []
-    assert await blobs.use(used)
+    assert await blobs.collect_garbage([]) == []
+    assert await blobs.touch(used)
     clock.now_s += 2 * DAY_S
-    assert await blobs.sweep([running]) == [unused]
-    assert not await blobs.use(unused)
+    assert await blobs.collect_garbage([running]) == [unused]
+    assert not await blobs.touch(unused)
     clock.now_s += 29 * DAY_S
-    assert await blobs.sweep([]) == [used], "used 31 days ago; the other was in use 29 days ago"
-    assert await blobs.use(running)
+    assert await blobs.collect_garbage([]) == [used], (
+        "the last use was 31 days ago; the other archive was in use 29 days ago"
+    )
+    assert await blobs.touch(running)
     clock.now_s += 29 * DAY_S
-    assert (await blobs.announce(announced(DATA + bytes([2])))).complete, "bringing it again is a use, too"
+    assert (await blobs.start_upload(archive_key(DATA + bytes([2])))).complete, "uploading it again counts as a use"
     clock.now_s += 2 * DAY_S
-    assert await blobs.sweep([]) == []
+    assert await blobs.collect_garbage([]) == []
 
 
-async def test_an_upload_that_brings_nothing_for_a_day_is_dropped(blobs: Blobs, clock: Clock, tmp_path: Path) -> None:
-    await blobs.append(announced(DATA), 0, DATA[:100])
+async def test_an_upload_without_new_bytes_for_a_day_is_removed(blobs: BlobStore, clock: Clock, tmp_path: Path) -> None:
+    await blobs.append(archive_key(DATA), 0, DATA[:100])
     clock.now_s += 0.9 * DAY_S
-    await blobs.append(announced(DATA), 100, DATA[100:200])
+    await blobs.append(archive_key(DATA), 100, DATA[100:200])
     clock.now_s += 0.9 * DAY_S
-    await blobs.sweep([])
-    assert (await blobs.announce(announced(DATA))).offset_bytes == 200
+    await blobs.collect_garbage([])
+    assert (await blobs.start_upload(archive_key(DATA))).offset_bytes == 200
     clock.now_s += 0.2 * DAY_S
-    await blobs.sweep([])
-    assert (await blobs.announce(announced(DATA))).offset_bytes == 0
+    await blobs.collect_garbage([])
+    assert (await blobs.start_upload(archive_key(DATA))).offset_bytes == 0
     assert list((tmp_path / "blobs" / "uploads").iterdir()) == []
 
 
-async def test_storage_that_cannot_be_reached_is_unavailable(clock: Clock) -> None:
-    nowhere = Blobs("no-such-scheme://bucket", limit_bytes=10_000, kept_s=1.0, clock=clock)
+async def test_storage_without_a_driver_is_unavailable(clock: Clock) -> None:
+    nowhere = BlobStore("no-such-scheme://bucket", limit_bytes=10_000, retention_s=1.0, clock=clock)
     with pytest.raises(UnavailableError, match="no-such-scheme"):
-        await nowhere.announce(announced(DATA))
+        await nowhere.start_upload(archive_key(DATA))

@@ -1,4 +1,4 @@
-"""The blob store in a bucket: what a server brings together, a node fetches."""
+"""The blob store in a bucket: the server stores an archive, and a node fetches it."""
 
 import hashlib
 import uuid
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regroup.service.blobs.store import Announced, Blobs, DamagedUploadError, OffsetError
+from regroup.service.blobs.store import ArchiveKey, BlobStore, DamagedUploadError, OffsetError
 from regroup.workers.environment.code_archive import CodeError, fetched
 from tests.support.s3 import ObjectStorage
 
@@ -16,35 +16,35 @@ now_s = [1_000_000.0]
 
 
 @pytest.fixture
-def blobs(s3: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> Blobs:
-    """A place of its own in the bucket, with credentials where a server and an agent have them."""
+def blobs(s3: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> BlobStore:
+    """Return a store in its own folder of the bucket, with credentials for the server and the agent."""
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     uri = f"{s3.uri}/{uuid.uuid4().hex}"
-    return Blobs(uri, limit_bytes=len(DATA), kept_s=30 * DAY_S, clock=lambda: now_s[0])
+    return BlobStore(uri, limit_bytes=len(DATA), retention_s=30 * DAY_S, clock=lambda: now_s[0])
 
 
-async def test_an_archive_goes_through_a_bucket(blobs: Blobs, tmp_path: Path) -> None:
-    announced = Announced(hashlib.sha256(DATA).hexdigest(), len(DATA))
-    archive, half = announced.archive, len(DATA) // 2
-    assert not await blobs.use(archive)
+async def test_a_node_fetches_an_archive_from_a_bucket(blobs: BlobStore, tmp_path: Path) -> None:
+    key = ArchiveKey(hashlib.sha256(DATA).hexdigest(), len(DATA))
+    archive, half = key.archive, len(DATA) // 2
+    assert not await blobs.touch(archive)
     with pytest.raises(CodeError, match=r"does not see the job's code at s3://.*it was removed"):
         fetched(archive, blobs.uri, tmp_path)
-    assert (await blobs.announce(announced)).offset_bytes == 0
-    assert (await blobs.append(announced, 0, DATA[:half])).offset_bytes == half
+    assert (await blobs.start_upload(key)).offset_bytes == 0
+    assert (await blobs.append(key, 0, DATA[:half])).offset_bytes == half
     with pytest.raises(OffsetError):
-        await blobs.append(announced, 0, DATA[:half])
+        await blobs.append(key, 0, DATA[:half])
     with pytest.raises(DamagedUploadError):
-        await blobs.append(announced, half, bytes(half))
-    assert (await blobs.announce(announced)).offset_bytes == 0
-    await blobs.append(announced, 0, DATA[:half])
-    assert (await blobs.append(announced, half, DATA[half:])).complete
+        await blobs.append(key, half, bytes(half))
+    assert (await blobs.start_upload(key)).offset_bytes == 0
+    await blobs.append(key, 0, DATA[:half])
+    assert (await blobs.append(key, half, DATA[half:])).complete
     assert fetched(archive, blobs.uri, tmp_path).read_bytes() == DATA
 
     now_s[0] += 29 * DAY_S
-    assert await blobs.use(archive)
+    assert await blobs.touch(archive)
     now_s[0] += 29 * DAY_S
-    assert await blobs.sweep([]) == []
+    assert await blobs.collect_garbage([]) == []
     now_s[0] += 2 * DAY_S
-    assert await blobs.sweep([]) == [archive]
-    assert not await blobs.use(archive)
+    assert await blobs.collect_garbage([]) == [archive]
+    assert not await blobs.touch(archive)
