@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from generators import metrics_page, processes_page, python_page, settings_page
+
 from regroup.api.app import openapi
 from regroup.api.cli.docs import cli_reference, spec_reference
 from regroup.service.chaos.faults_page import render_faults_page
@@ -39,12 +41,20 @@ def main() -> int:
     dashboard = subprocess.run(
         [sys.executable, ROOT / "deploy" / "grafana" / "dashboard.py"], capture_output=True, text=True, check=True
     ).stdout
+    processes, picture = processes_page.render()
     generated = {
         ROOT / "docs" / "states.md": STATES,
         ROOT / "docs" / "layouts.md": LAYOUTS,
         ROOT / "docs" / "cli.md": cli_reference.render(),
         ROOT / "docs" / "job-spec.md": spec_reference.render(),
         ROOT / "docs" / "faults.md": render_faults_page(_result("faults")),
+        ROOT / "docs" / "reference" / "settings.md": settings_page.render(),
+        ROOT / "docs" / "reference" / "metrics.md": metrics_page.render_metrics(),
+        ROOT / "docs" / "reference" / "exit-codes.md": metrics_page.render_exit_codes(),
+        ROOT / "docs" / "reference" / "python-client.md": python_page.render_client(),
+        ROOT / "docs" / "reference" / "context.md": python_page.render_context(),
+        ROOT / "docs" / "architecture" / "processes.md": processes,
+        ROOT / "docs" / "architecture" / "processes.svg": picture,
         ROOT / "docs" / "openapi.json": json.dumps(openapi(), indent=1, sort_keys=True) + "\n",
         ROOT / "deploy" / "grafana" / "regroup.json": dashboard,
     }
