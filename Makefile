@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help setup demo test test-all check format docs dist dist-check test-pythons bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-resize bench-prediction clean
+.PHONY: help setup demo test test-all check format docs docs-site dist dist-check test-pythons bench-recovery bench-overhead bench-functions bench-parallel bench-faults bench-planner bench-scheduler bench-resize bench-prediction clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -40,6 +40,9 @@ format: $(STAMP) ## reformat the code and apply automatic fixes
 
 docs: $(STAMP) ## regenerate the generated pages: states, commands, spec, API, dashboard
 	@$(BIN)/python docs/generate.py
+
+docs-site: $(STAMP) ## build the documentation site in build/docs/site; a broken link or anchor is an error
+	@$(BIN)/python docs/build_site.py
 
 dist: $(STAMP) ## build the sdist and the wheel in dist/
 	@$(BIN)/python .ci/dist.py build

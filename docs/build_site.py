@@ -2,8 +2,8 @@
 
     python docs/build_site.py [FOLDER]      # build/docs if absent; the site is FOLDER/site/index.html
 
-Pages link to source files relative to the repository, as code hosts expect it. The site has no such files. A link to one
-becomes a link to `repo_url` of zensical.toml where that is set, and else the plain path.
+Pages link to source files relative to the repository, as code hosts expect it. The site has no such files. A link to
+one becomes a link to `repo_url` of zensical.toml where that is set, and else the plain path.
 """
 
 import re

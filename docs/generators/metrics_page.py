@@ -1,17 +1,16 @@
 """Pages with the metrics and the exit codes, from the tables in the code."""
 
 from generators.source import table_row
-
 from regroup.api.cli.common.exit_codes import MEANINGS
 from regroup.service.observability import metric_names
 from regroup.service.observability.metric_names import Metric
 
 _METRICS = """# Metrics
 
-The control plane serves these metrics in Prometheus format at `/metrics`. It computes them from the database at scrape time,
-so they survive a restart of the server. Counters end in `_total`. Histograms have the series `_bucket`, `_sum` and
-`_count`. [Operations](../deploy.md) describes the dashboard and the alerts that use them. `make docs` writes this page
-from `service/observability/metric_names.py`.
+The control plane serves these metrics in Prometheus format at `/metrics`. It computes them from the database at
+scrape time, so they survive a restart of the server. Counters end in `_total`. Histograms have the series `_bucket`,
+`_sum` and `_count`. [Operations](../deploy.md) describes the dashboard and the alerts that use them. `make docs`
+writes this page from `service/observability/metric_names.py`.
 
 | metric | type | labels | meaning |
 |---|---|---|---|

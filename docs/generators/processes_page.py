@@ -15,27 +15,55 @@ _PAGE = """# Processes and folders
 
 ![Folders by layer, coloured by process, with their imports](processes.svg)
 
-A folder imports only folders that are drawn below it. A line is one such import; imports of `domain`, `spec` and `contract` are
-in the table only, because nearly every folder has them. The colour is the process that runs the folder. Folders next to
-each other without a line are independent. In particular, `service/controller` and `service/supervisor` never import each
-other: they meet through `service/ports` and through typed messages.
+A folder imports only folders that are drawn below it. A line is one such import; imports of `domain`, `spec` and
+`contract` are in the table only, because nearly every folder has them. The colour is the process that runs the
+folder. Folders next to each other without a line are independent. In particular, `service/controller` and
+`service/supervisor` never import each other: they meet through `service/ports` and through typed messages.
 
 | folder | process | modules | imports |
 |---|---|---|---|
 """
 _PROCESSES = {
-    "api/app": "server", "api/serve": "server", "api/web": "server", "api/schemas": "shared", "api/client": "user",
-    "api/live": "user", "api/cli": "user", "api/chaos": "user",
-    "service/server": "server", "service/operations": "server", "service/observability": "server",
-    "service/controller": "server", "service/cluster_state": "server", "service/blobs": "server", "service/store": "server",
-    "service/local": "server", "service/settings": "server", "service/supervisor": "supervisor", "service/ports": "shared",
-    "service/ray_adapter": "adapter", "service/domain": "shared", "service/spec": "shared", "service/policy": "shared",
-    "service/planner": "shared", "service/simulator": "shared", "service/chaos": "shared",
-    "workers/agent": "agent", "workers/environment": "agent", "workers/zygote": "zygote", "workers/contract": "shared",
-    "workers/storage": "shared", "workers/os": "shared", "workers/rank": "rank", "workers/train": "rank",
-    "workers/parallel": "rank", "workers/models": "rank", "workers/state": "rank", "workers/data": "rank",
+    "api/app": "server",
+    "api/serve": "server",
+    "api/web": "server",
+    "api/schemas": "shared",
+    "api/client": "user",
+    "api/live": "user",
+    "api/cli": "user",
+    "api/chaos": "user",
+    "service/server": "server",
+    "service/operations": "server",
+    "service/observability": "server",
+    "service/controller": "server",
+    "service/cluster_state": "server",
+    "service/blobs": "server",
+    "service/store": "server",
+    "service/local": "server",
+    "service/settings": "server",
+    "service/supervisor": "supervisor",
+    "service/ports": "shared",
+    "service/ray_adapter": "adapter",
+    "service/domain": "shared",
+    "service/spec": "shared",
+    "service/policy": "shared",
+    "service/planner": "shared",
+    "service/simulator": "shared",
+    "service/chaos": "shared",
+    "workers/agent": "agent",
+    "workers/environment": "agent",
+    "workers/zygote": "zygote",
+    "workers/contract": "shared",
+    "workers/storage": "shared",
+    "workers/os": "shared",
+    "workers/rank": "rank",
+    "workers/train": "rank",
+    "workers/parallel": "rank",
+    "workers/models": "rank",
+    "workers/state": "rank",
+    "workers/data": "rank",
     "workers/probe": "rank",
-}  # fmt: skip
+}
 _LEGEND = {
     "user": ("#fde68a", "command line, notebook"),
     "server": ("#bfdbfe", "control plane"),
@@ -90,7 +118,9 @@ def _layers() -> dict[str, list[list[str]]]:
         for container in contract.get("containers", []):
             package = container.removeprefix("regroup.")
             if package in PRODUCT:
-                found[package] = [[f"{package}/{name.strip()}" for name in row.split("|")] for row in contract["layers"]]
+                found[package] = [
+                    [f"{package}/{name.strip()}" for name in row.split("|")] for row in contract["layers"]
+                ]
     return found
 
 
@@ -146,7 +176,8 @@ def _picture(layers: dict[str, list[list[str]]], folders: dict[str, Folder]) -> 
             y += _ROW
         height = y - top - 16
         parts.append(
-            f'<rect x="8" y="{top:.0f}" width="{_WIDTH - 16}" height="{height:.0f}" rx="8" fill="none" stroke="#9ca3af"/>'
+            f'<rect x="8" y="{top:.0f}" width="{_WIDTH - 16}" height="{height:.0f}" rx="8"'
+            ' fill="none" stroke="#9ca3af"/>'
             f'<text x="20" y="{top + 24:.0f}" font-weight="bold">{package}/</text>'
         )
         y += 14
@@ -158,8 +189,9 @@ def _picture(layers: dict[str, list[list[str]]], folders: dict[str, Folder]) -> 
         colour = _LEGEND[_PROCESSES[name]][0]
         label = name.partition("/")[2]
         parts.append(
-            f'<g><title>{escape(name)} imports {escape(", ".join(folders[name].imports) or "nothing")}</title>'
-            f'<rect x="{x:.0f}" y="{top:.0f}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}" rx="5" fill="{colour}" stroke="#6b7280"/>'
+            f"<g><title>{escape(name)} imports {escape(', '.join(folders[name].imports) or 'nothing')}</title>"
+            f'<rect x="{x:.0f}" y="{top:.0f}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}" rx="5"'
+            f' fill="{colour}" stroke="#6b7280"/>'
             f'<text x="{x + _BOX_WIDTH / 2:.0f}" y="{top + 20:.0f}" text-anchor="middle">{escape(label)}</text></g>'
         )
     for number, (colour, text) in enumerate(_LEGEND.values()):
@@ -168,7 +200,8 @@ def _picture(layers: dict[str, list[list[str]]], folders: dict[str, Folder]) -> 
             f'<rect x="{x}" y="{top}" width="14" height="12" fill="{colour}" stroke="#6b7280"/>'
             f'<text x="{x + 19}" y="{top + 11}" font-size="11">{escape(text)}</text>'
         )
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {y:.0f}" font-family="sans-serif" font-size="13">'
+    attributes = f'viewBox="0 0 {_WIDTH} {y:.0f}" font-family="sans-serif" font-size="13"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {attributes}>'
     return "\n".join([head, '<rect width="100%" height="100%" fill="#ffffff"/>', *parts, "</svg>", ""])
 
 

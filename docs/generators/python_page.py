@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from generators.source import ROOT, attribute_docs, find_class
-
 from regroup.api.client.client import Client
 from regroup.api.client.job import Job
 
 _CLIENT = """# Python client
 
-`regroup.api.client.client.Client` calls the REST API with the nouns and verbs of the command line. `regroup.Job` is a handle
-for one job, made for notebooks. `regroup.submit` submits a function; see [Notebooks](../guides/notebooks.md). `make docs`
-writes this page from the docstrings.
+`regroup.api.client.client.Client` calls the REST API with the nouns and verbs of the command line. `regroup.Job` is
+a handle for one job, made for notebooks. `regroup.submit` submits a function; see
+[Notebooks](../guides/notebooks.md). `make docs` writes this page from the docstrings.
 
 ```python
 from regroup.api.client.client import Client
@@ -27,8 +26,8 @@ with Client("http://127.0.0.1:8500") as client:
 """
 _CONTEXT = """# regroup.Context
 
-The platform passes a `Context` to the training function of a job of kind `function`. [Functions](../guides/functions.md)
-is the guide. `make docs` writes this page from the docstrings.
+The platform passes a `Context` to the training function of a job of kind `function`.
+[Functions](../guides/functions.md) is the guide. `make docs` writes this page from the docstrings.
 
 ```python
 def train(run):

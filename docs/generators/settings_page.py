@@ -5,16 +5,16 @@ import json
 import re
 
 import typer.main
-from generators.source import PRODUCT, ROOT, attribute_docs, find_class, parse_module, table_row
 
+from generators.source import PRODUCT, ROOT, attribute_docs, find_class, parse_module, table_row
 from regroup.api.cli.main import app
 from regroup.service.settings import Settings
 
 _HEAD = """# Settings and environment variables
 
-The control plane reads its settings from the flags of `regroup serve` and from environment variables. A flag overrides a
-variable. A list or mapping is JSON. `make docs` writes this page from `service/settings.py` and from the code that reads
-the other variables.
+The control plane reads its settings from the flags of `regroup serve` and from environment variables. A flag
+overrides a variable. A list or mapping is JSON. `make docs` writes this page from `service/settings.py` and from the
+code that reads the other variables.
 
 ## Settings of the control plane
 
@@ -58,7 +58,8 @@ def render() -> str:
     """Return the page.
 
     Raises:
-        LookupError: the code reads a variable that this file does not describe, or no longer reads one that it describes.
+        LookupError: the code reads a variable that this file does not describe, or does not read one that it
+            describes.
     """
     docs = attribute_docs(find_class(ROOT / "service" / "settings.py", "Settings"))
     flags = {
@@ -74,7 +75,9 @@ def render() -> str:
         rows.append(table_row(f"`REGROUP_{name.upper()}`", flag, default, docs.get(name, "") or _meaning(name)))
     found = _names_in_code() - variables - _NOT_VARIABLES
     if found != _VARIABLES.keys():
-        raise LookupError(f"describe or remove in docs/generators/settings_page.py: {sorted(found ^ _VARIABLES.keys())}")
+        raise LookupError(
+            f"describe or remove in docs/generators/settings_page.py: {sorted(found ^ _VARIABLES.keys())}"
+        )
     others = [table_row(f"`{name}`", user, meaning) for name, (user, meaning) in sorted(_VARIABLES.items())]
     return _HEAD + "\n".join(rows) + "\n" + _OTHERS + "\n".join(others) + "\n"
 
@@ -91,5 +94,7 @@ def _names_in_code() -> set[str]:
         for folder in PRODUCT
         for path in (ROOT / folder).rglob("*.py")
         for node in ast.walk(parse_module(path))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch("REGROUP_[A-Z_]+", node.value)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.fullmatch("REGROUP_[A-Z_]+", node.value)
     }
