@@ -24,6 +24,8 @@ from benchmarks.peers.bare_loop import BareSettings
 from benchmarks.peers.trainer_alone import AloneSettings
 from benchmarks.peers.workload import RANKS, Workload, write_text
 from regroup.service.spec.job import JobSpec, parse_spec
+from regroup.service.supervisor.rank_config import rank_config
+from regroup.workers.contract.codec import plain
 from regroup.workers.data.tokenize import prepare
 
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -100,9 +102,9 @@ def _trial(workload: Workload, name: str, folder: Path, count: int, number: int)
     source = {"train": [workload.text], "validation": [], "tokenizer": "byte", "sequence": workload.sequence}
     dataset = prepare({**source, "directory": str(folder / "prepared")}, [])
     losses = {arm: folder / f"{arm}-losses.json" for arm in (TRAINER, _BARE)}
-    alone = AloneSettings(spec.rank_config(), layout, dataset, str(losses[TRAINER]))
+    alone = AloneSettings(plain(rank_config(spec)), layout, dataset, str(losses[TRAINER]))
     bare = BareSettings(
-        workload.to_json(), spec.rank_config()["model"], layout, spec.layout.data_parallel, str(dataset["train"]),
+        workload.to_json(), dict(rank_config(spec).model), layout, spec.layout.data_parallel, str(dataset["train"]),
         str(folder / "gate"), _BARE, str(losses[_BARE]),
     )  # fmt: skip
     with (

@@ -18,8 +18,10 @@ import torch.distributed as dist
 
 from benchmarks import gated_trainer
 from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_PER_RANK
+from regroup.workers.contract.codec import build
 from regroup.workers.contract.messages import Buffers, Join, Message, Restore, StepRow, WantBuffers
 from regroup.workers.contract.progress_page import PAGE_BYTES, ProgressPage
+from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.rank.context import Context
 from regroup.workers.rank.malloc_tuning import keep_freed_memory
 from regroup.workers.train import trainer
@@ -30,7 +32,7 @@ class AloneSettings:
     """What the benchmark hands to a rank."""
 
     config: dict[str, Any]
-    """As `JobSpec.rank_config` gives it."""
+    """A `RankConfig` as plain data."""
     layout: dict[str, int]
     dataset: dict[str, Any]
     losses: str
@@ -78,7 +80,7 @@ def main() -> None:
         store_port=0,
         restore=Restore("none"),
         entry="regroup.workers.train.trainer:train",
-        config=settings.config,
+        config=build(RankConfig, settings.config),
         dataset=settings.dataset,
     )
     page = os.memfd_create("progress")

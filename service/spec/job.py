@@ -10,7 +10,6 @@ from pydantic_core import PydanticCustomError
 
 from regroup.service.domain.detectors import Detector
 from regroup.service.domain.errors import FieldIssue, SpecError
-from regroup.service.domain.hardware import peak_flops
 from regroup.service.domain.layout import Layout
 from regroup.service.spec import nearest_sizes
 from regroup.service.spec.code import Code
@@ -219,30 +218,6 @@ class JobSpec(SpecModel):
         """Whether ranks compare what they hold alike."""
         asked = self.recovery.verify_replicas
         return isinstance(self.workload, BuiltinWorkload) if asked == "auto" else asked
-
-    def rank_config(self) -> dict[str, Any]:
-        """What a training function reads as `context.config`: plain data, no secrets, no storage."""
-        whole = self.model_dump(mode="json")
-        if isinstance(self.workload, ProgramWorkload):
-            max_restarts = self.recovery.budgets.user_error
-            return {"script": whole["workload"], "faults": whole["faults"], "max_restarts": max_restarts}
-        keys = ("training", "seed", "determinism", "snapshot", "checkpoint", "faults", "args")
-        own = "function" if isinstance(self.workload, FunctionWorkload) else "model"
-        whole["training"]["dp_target"] = self.layout.dp.target
-        return {
-            **{key: whole[key] for key in keys},
-            own: whole["workload"][own],
-            "device_flops": peak_flops(whole["training"]["precision"]) if self.resources.device == "cuda" else {},
-            "non_finite": {
-                "do": self.recovery.non_finite,
-                "most_skips": self.recovery.budgets.non_finite,
-                "refill_steps": self.recovery.refill_steps,
-            },
-            "loss_spike": {"do": self.recovery.loss_spike},
-            "verify_replicas": self.verifies_replicas,
-            "data_parallel": self.layout.data_parallel,
-            "strategy": self.layout.strategy(),
-        }
 
 
 def _split_by_more_than_data(layout: LayoutSpec) -> dict[str, Any]:

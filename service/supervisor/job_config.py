@@ -16,8 +16,11 @@ from regroup.service.spec.models import TransformerModel
 from regroup.service.spec.workload import BuiltinWorkload, FunctionWorkload, ProgramWorkload, RayTrainWorkload
 from regroup.service.supervisor.generations import RankPlace
 from regroup.service.supervisor.outcomes import Shape
+from regroup.service.supervisor.rank_config import rank_config
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import Join, Restore
+from regroup.workers.contract.rank_config import WarmupConfig
 
 BUILTIN_ENTRY = "regroup.workers.train.trainer:train"
 FUNCTION_ENTRY = "regroup.workers.rank.user_function:train"
@@ -246,7 +249,7 @@ class JobConfig:
             store_port=0,
             restore=Restore("none"),
             entry=self._entry,
-            config=self._config,
+            config=rank_config(self.spec, micro_batch=self.layout.micro_batch, storage_uri=self.storage_uri),
         )
 
     def agent_configs(self) -> dict[str, AgentConfig]:
@@ -288,21 +291,6 @@ class JobConfig:
         return _PRELOADED_FOR_SCRIPTS if self.script else _ALWAYS_PRELOADED
 
     @property
-    def _config(self) -> dict[str, Any]:
-        config = self.spec.rank_config()
-        if self.layout.micro_batch is not None:
-            config["training"]["micro_batch"] = self.layout.micro_batch
-        if isinstance(self.script, RayTrainWorkload):
-            config["storage_uri"] = f"{self.storage_uri}/ray-train"
-        if Detector.NON_FINITE in self.spec.disable_detectors:
-            config["non_finite"] = {**config["non_finite"], "do": "overlook"}
-        if Detector.LOSS_SPIKE in self.spec.disable_detectors and self.script is None:
-            config["loss_spike"] = {"do": "off"}
-        if Detector.REPLICA_MISMATCH in self.spec.disable_detectors:
-            config["verify_replicas"] = False
-        return config
-
-    @property
     def _entry(self) -> str:
         if self.script is None:
             return FUNCTION_ENTRY if isinstance(self.spec.workload, FunctionWorkload) else BUILTIN_ENTRY
@@ -324,9 +312,11 @@ class JobConfig:
         if self.script is not None:
             return {}
         # A function's first sharded step pays for the same imports and dispatch, whatever its model is.
-        args = {"model": TransformerModel().model_dump(mode="json"), **self.spec.rank_config()}
-        args["splits_tensors"] = self.spec.layout.tp > 1
-        return {"target": "regroup.workers.train.warmup:rehearse", "args": args}
+        config = rank_config(self.spec)
+        if not config.model:
+            config = replace(config, model=TransformerModel().model_dump(mode="json"))
+        warmup = WarmupConfig(config, is_tensor_parallel=self.spec.layout.tp > 1)
+        return {"target": "regroup.workers.train.warmup:rehearse", "args": plain(warmup)}
 
 
 def _allocated(nodes: Sequence[Mapping[str, Any]]) -> tuple[NodeAssignment, ...]:

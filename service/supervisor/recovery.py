@@ -139,10 +139,10 @@ class RecoveryRun:
     def join(self) -> Join:
         """What a JOIN says that is the same for every rank of the next generation."""
         join, recovery = self._payload.join(), self._payload.spec.recovery
-        if "loss_spike" not in join.config:
+        if join.config.script is not None:
             return join
         rule = loss_spike_config(
-            join.config["loss_spike"]["do"],
+            join.config.loss_spike.action,
             self._spikes,
             self._in_order(self._charges.values()),
             self._payload.budgets[BUDGET],
@@ -151,7 +151,7 @@ class RecoveryRun:
             now_s=time.time(),
             step=max(self._generations.starts.values(), default=0),
         )
-        return replace(join, config={**join.config, "loss_spike": rule})
+        return replace(join, config=replace(join.config, loss_spike=rule))
 
     async def choose(self, lost: Sequence[str], reached: int) -> RestoreSource:
         """The newest state the next generation can start from. A script, which keeps its own, is thought to go on from

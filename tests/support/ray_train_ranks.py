@@ -11,6 +11,7 @@ import pytest
 from torch.distributed import TCPStore
 
 from regroup.workers.contract.messages import Done, Failed, Join, Message, Restore, decode, encode
+from regroup.workers.contract.rank_config import RankConfig, ScriptConfig
 from tests.support.forked_process import forking
 
 FORKS = """
@@ -59,7 +60,9 @@ for line in sys.stdin:
     print(json.dumps(told), flush=True)
 """
 """Does what zygote and agents do: has ray.train imported, forks the ranks of a generation, ends them with the first."""
-JOIN = Join("j", 1, 0, 1, 0, 1, 0, 1, {}, "cpu", "127.0.0.1", 0, Restore("none"), "script:", {}, node_name="node-a")
+JOIN = Join(
+    "j", 1, 0, 1, 0, 1, 0, 1, {}, "cpu", "127.0.0.1", 0, Restore("none"), "script:", RankConfig(), node_name="node-a"
+)
 HEAD = """
 import os, signal, sys, tempfile
 from pathlib import Path
@@ -112,15 +115,11 @@ def run(forks: tuple[subprocess.Popen[str], Path], tmp_path: Path) -> Start:
     def start(source: str, *, ranks: int = 2, generation: int = 1, restarts: int = 0, **join: Any) -> list[Ended]:
         program.write_text(HEAD + source.replace("STORAGE", repr(str(tmp_path / "runs"))))
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        config = {
-            "script": {"kind": "ray_train", "args": []},
-            "max_restarts": restarts,
-            "storage_uri": (tmp_path / "job").as_uri(),
-        }
+        script = ScriptConfig("ray_train", max_restarts=restarts, storage_uri=(tmp_path / "job").as_uri())
         joins = [
             replace(
                 JOIN, generation=generation, rank=rank, world_size=ranks, local_rank=rank, local_world_size=ranks,
-                store_port=store.port, entry=f"script:{program}", config=config, **join,
+                store_port=store.port, entry=f"script:{program}", config=RankConfig(script=script), **join,
             )
             for rank in range(ranks)
         ]  # fmt: skip

@@ -21,6 +21,7 @@ import torch
 from torch import distributed as dist
 
 from regroup.workers.contract import messages as contract
+from regroup.workers.contract.codec import build, plain
 from regroup.workers.contract.error_classes import classify
 from regroup.workers.contract.messages import (
     Buffers,
@@ -35,6 +36,7 @@ from regroup.workers.contract.messages import (
     StepRow,
     Stop,
 )
+from regroup.workers.contract.rank_config import RankConfig, WarmupConfig
 from regroup.workers.rank.agent_channel import AgentGone, Channel
 from regroup.workers.rank.context import Context
 from regroup.workers.state.shard_buffer import Pin, ShardBuffer
@@ -204,7 +206,7 @@ def rank_life(rank: int, request: dict[str, Any], sock: socket.socket, store: st
             store_port=0,
             restore=contract.Restore(**request["restore"]),
             entry=request["entry"],
-            config=request["config"],
+            config=build(RankConfig, request["config"]),
             dataset=request["dataset"],
             checkpoint_dir=request.get("checkpoint_dir", ""),
             faults_fired=tuple(request.get("faults_fired", ())),
@@ -242,11 +244,9 @@ def rank_life(rank: int, request: dict[str, Any], sock: socket.socket, store: st
 
 def rehearse_all() -> None:
     """As the zygote does for its job: what the first step of a process costs, ranks then have behind them."""
-    optimizer = {"name": "adamw", "lr": 0.1, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "momentum": 0.9}
-    training = {"precision": "fp32", "activation_checkpointing": "none", "optimizer": optimizer}
     model = {"family": "transformer", "rope_theta": 10000.0, "norm_eps": 1e-5, "tie_embeddings": False}
-    for splits_tensors in (False, True):
-        rehearse({"model": model, "training": training, "data_parallel": "fsdp", "splits_tensors": splits_tensors})
+    for is_tensor_parallel in (False, True):
+        rehearse(plain(WarmupConfig(RankConfig(model=model), is_tensor_parallel)))
 
 
 if __name__ == "__main__":

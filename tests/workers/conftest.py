@@ -1,6 +1,5 @@
 """Ranks without Ray: real processes, real gloo, real memory files; only the agent at the other end is a double."""
 
-import copy
 import json
 import math
 import os
@@ -8,12 +7,21 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from regroup.workers.contract.codec import plain
+from regroup.workers.contract.rank_config import (
+    OptimizerConfig,
+    ParallelConfig,
+    RankConfig,
+    ScheduleConfig,
+    SnapshotConfig,
+    TrainingConfig,
+)
 from regroup.workers.data.tokenize import prepare
 
 NOTHING = {"source": "none"}
@@ -76,7 +84,7 @@ class Agent:
 
     def run(
         self,
-        config: dict[str, Any],
+        config: RankConfig,
         world_size: int,
         memory: str,
         *,
@@ -84,14 +92,17 @@ class Agent:
         generation: int = 1,
         entry: str = "regroup.workers.train.trainer:train",
         layout: dict[str, int] | None = None,
+        verify_replicas: bool | None = None,
         **options: Any,
     ) -> Generation:
-        axis = "dp_replicate" if config.get("data_parallel") == "ddp" else "dp_shard"
+        axis = "dp_replicate" if config.parallel.data_parallel == "ddp" else "dp_shard"
+        if verify_replicas is None:
+            # As the spec's default: ranks of other training functions may hold different state on purpose.
+            verify_replicas = entry.startswith("regroup.workers.train.trainer:")
         reply = self._ask(
             {
                 "do": "run",
-                # As a spec has it: what ranks of other training functions hold may differ on purpose.
-                "config": {"verify_replicas": entry.startswith("regroup.workers.train.trainer:"), **config},
+                "config": plain(replace(config, verify_replicas=verify_replicas)),
                 "world_size": world_size,
                 "memory": memory,
                 "restore": restore or NOTHING,
@@ -106,9 +117,10 @@ class Agent:
             raise LookupError(reply["error"])
         return Generation(**reply)
 
-    def spread(self, config: dict[str, Any], over: Spread, memory: str, **options: Any) -> Generation:
+    def spread(self, config: RankConfig, over: Spread, memory: str, **options: Any) -> Generation:
         """A generation on as many ranks as a layout has."""
-        config["data_parallel"], layout, config["strategy"] = over
+        data_parallel, layout, options_of_layout = over
+        config = replace(config, parallel=ParallelConfig(data_parallel, **options_of_layout))
         return self.run(config, math.prod(layout.values()), memory, layout=layout, **options)
 
     def task(self, target: str, args: dict[str, Any], **options: Any) -> dict[str, Any]:
@@ -155,46 +167,30 @@ def agent(dataset: dict[str, Any]) -> Iterator[Agent]:
 
 
 @pytest.fixture
-def config() -> dict[str, Any]:
+def config() -> RankConfig:
     """A small job: 8 micro-batches a step, 4 steps."""
-    return copy.deepcopy(
-        {
-            "training": {
-                "global_batch": 16,
-                "micro_batch": 2,
-                "sequence": 16,
-                "steps": 4,
-                "optimizer": {
-                    "name": "adamw",
-                    "lr": 0.01,
-                    "betas": [0.9, 0.95],
-                    "eps": 1e-8,
-                    "weight_decay": 0.1,
-                    "clip_norm": 1.0,
-                },
-                "schedule": {"name": "cosine", "warmup_steps": 1, "min_lr_ratio": 0.1},
-                "precision": "fp32",
-                "activation_checkpointing": "none",
-                "validate_every": 2,
-            },
-            "seed": 7,
-            "determinism": "default",
-            "snapshot": {"every_steps": 1},
-            "checkpoint": {"every_steps": None, "every": None},
-            "faults": [],
-            "args": {},
-            "data_parallel": "fsdp",
-            "model": {
-                "family": "transformer",
-                "dim": 24,
-                "layers": 2,
-                "heads": 2,
-                "kv_heads": 1,
-                "ffn_dim": 32,
-                "vocab_size": None,
-                "rope_theta": 10000.0,
-                "norm_eps": 1e-5,
-                "tie_embeddings": False,
-            },
-        }
+    return RankConfig(
+        training=TrainingConfig(
+            global_batch=16,
+            micro_batch=2,
+            sequence=16,
+            steps=4,
+            optimizer=OptimizerConfig(lr=0.01),
+            schedule=ScheduleConfig(warmup_steps=1),
+            validate_every=2,
+        ),
+        model={
+            "family": "transformer",
+            "dim": 24,
+            "layers": 2,
+            "heads": 2,
+            "kv_heads": 1,
+            "ffn_dim": 32,
+            "vocab_size": None,
+            "rope_theta": 10000.0,
+            "norm_eps": 1e-5,
+            "tie_embeddings": False,
+        },
+        seed=7,
+        snapshot=SnapshotConfig(every_steps=1),
     )

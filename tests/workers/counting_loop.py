@@ -1,5 +1,7 @@
 """What a step of the engine sends, holds and allocates, on any layout."""
 
+from dataclasses import replace
+
 from parity_loop import batches, engine_of
 from torch import distributed as dist
 
@@ -12,9 +14,9 @@ from regroup.workers.parallel.pipeline_parallel import Pipeline
 def counted(context):
     config = context.config
     place = context.data_place
-    count = config["args"].get("micro_batches", 8)
+    count = config.args.get("micro_batches", 8)
     numbers = dealt(count, place.index, place.degree)
-    engine = engine_of(context, len(numbers), {**config["training"]["optimizer"], "name": "adamw"})
+    engine = engine_of(context, len(numbers), replace(config.training.optimizer, name="adamw"))
     engine.initialise(0)
     made = (batches(1) * 4)[:count]
     for _ in range(2):  # the first step also builds what is kept

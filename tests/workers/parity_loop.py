@@ -1,6 +1,7 @@
 """Steps of the engine on any layout, compared on the ranks with what one process of plain torch computes."""
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import distributed as dist
@@ -47,8 +48,8 @@ def dummy(family):
 def engine_of(context, count, optimizer, loss_scale=1 / 100):
     config = context.config
     return Engine(
-        config["model"], VOCABULARY, context.layout, context.device, strategy_of(config), optimizer,
-        micro_batches=count, example=dummy(config["model"]["family"]).inputs.to("meta"), loss_scale=loss_scale,
+        config.model, VOCABULARY, context.layout, context.device, strategy_of(config), optimizer,
+        micro_batches=count, example=dummy(config.model["family"]).inputs.to("meta"), loss_scale=loss_scale,
         phase=lambda _: None,
     )  # fmt: skip
 
@@ -58,44 +59,44 @@ def dense(context):
 
     The whole batch at once, but for a model that normalises over micro-batches.
     """
-    config, dtype = context.config, DTYPES[context.config["training"]["precision"]]
+    config, dtype = context.config, DTYPES[context.config.training.precision]
     found = {}
     for name in ("adamw", "sgd"):
-        optimizer_config = {**config["training"]["optimizer"], "name": name}
-        model = build_model(config["model"], VOCABULARY).to(dtype).to_empty(device="cpu")
+        optimizer_config = replace(config.training.optimizer, name=name)
+        model = build_model(config.model, VOCABULARY).to(dtype).to_empty(device="cpu")
         initialise(model, SEED)
         optimizer = torch_optimizer(model, optimizer_config)
         for step in range(1, STEPS + 1):
             optimizer.zero_grad()
-            made = batches(step, config["model"]["family"])
+            made = batches(step, config.model["family"])
             labels = torch.cat([batch.labels for batch in made])
-            if config["model"].get("norm_over") == "micro_batch":
+            if config.model.get("norm_over") == "micro_batch":
                 logits = torch.cat([model(batch.inputs) for batch in made])
             else:
                 logits = model(torch.cat([batch.inputs for batch in made]))
             loss = functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED)
             loss.backward()
             gradients = {key: value.grad.clone() for key, value in model.named_parameters()}
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), optimizer_config["clip_norm"])
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), optimizer_config.clip_norm)
             optimizer.step()
             track_statistics(model)
             if step in COMPARED:
                 parameters = {key: value.detach().clone() for key, value in model.state_dict().items()}
                 found[name, step] = (float(loss), float(norm), gradients, parameters)
-    torch.save(found, config["args"]["reference"])
+    torch.save(found, config.args["reference"])
 
 
 def spread(context):
     """The same by the engine; `context.result` is what differs by how much."""
     config = context.config
-    reference = torch.load(config["args"]["reference"], weights_only=True)
-    mutant, worst, family = config["args"].get("mutant"), {}, config["model"]["family"]
+    reference = torch.load(config.args["reference"], weights_only=True)
+    mutant, worst, family = config.args.get("mutant"), {}, config.model["family"]
     if mutant == "missing reduce":
         module._sum_hook = unreduced
-    for name in config["args"].get("optimizers", ("adamw", "sgd")):
+    for name in config.args.get("optimizers", ("adamw", "sgd")):
         place = context.data_place
         numbers = dealt(COUNT, place.index, place.degree)
-        engine = engine_of(context, len(numbers), {**config["training"]["optimizer"], "name": name})
+        engine = engine_of(context, len(numbers), replace(config.training.optimizer, name=name))
         engine.initialise(SEED)
         if mutant == "wrong shard axis":
             transpose_shard(dict(parameters_of(engine.model)))
@@ -112,7 +113,7 @@ def spread(context):
             correction = 100 / tokens
             norm = correction * math.sqrt(squared)
             gradients = whole({key: value.grad for key, value in parameters_of(engine.model)})
-            engine.update(config["training"]["optimizer"]["lr"], norm, correction)
+            engine.update(config.training.optimizer.lr, norm, correction)
             if step in COMPARED:
                 parameters = whole({**dict(parameters_of(engine.model)), **dict(buffers_of(engine.model))})
                 found = (loss / tokens, norm, {key: value * correction for key, value in gradients.items()}, parameters)
@@ -126,7 +127,7 @@ def breaks(context):
     def raises(*_):
         raise ConnectionError("the network is gone")
 
-    engine = engine_of(context, COUNT, context.config["training"]["optimizer"])
+    engine = engine_of(context, COUNT, context.config.training.optimizer)
     engine.initialise(SEED)
     if context.rank == 1:
         engine.model[0].layers["3"].forward = raises
@@ -179,12 +180,12 @@ def whole(tensors):
 def torch_optimizer(model, config):
     parameters = list(model.parameters())
     groups = [
-        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config["weight_decay"]},
+        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
     ]
-    if config["name"] == "sgd":
-        return torch.optim.SGD(groups, lr=config["lr"], momentum=config["momentum"])
-    return torch.optim.AdamW(groups, lr=config["lr"], betas=config["betas"], eps=config["eps"])
+    if config.name == "sgd":
+        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum)
+    return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps)
 
 
 def track_statistics(model):

@@ -21,7 +21,7 @@ def train(context, is_patient=False):
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     context.track(model=model, optimizer=optimizer)
-    for step in range(context.restore() + 1, context.config["training"]["steps"] + 1):
+    for step in range(context.restore() + 1, context.config.training.steps + 1):
         x = torch.randn(8, 4)
         loss = ((model(x) - x.sum(1, keepdim=True)) ** 2).mean()
         optimizer.zero_grad()
@@ -44,8 +44,8 @@ def initial_values(context):
     """Draw the initial parameters on this layout and report them whole."""
     strategy = strategy_of(context.config)
     meshes = meshes_of(context.layout, context.device.type, sharded=strategy.is_sharded)
-    model = parallelize(build_model(context.config["model"], 11), meshes, context.device, strategy)
-    initialise(model, context.config["seed"])
+    model = parallelize(build_model(context.config.model, 11), meshes, context.device, strategy)
+    initialise(model, context.config.seed)
     whole = {
         name: value.full_tensor() if hasattr(value, "full_tensor") else value for name, value in parameters_of(model)
     }
@@ -120,8 +120,8 @@ def leaves_blocks_out(context):
         engine.build_model, transformer.Block.forward = build, forward
     (module,) = context.tracked(nn.Module)
     found = dict(parameters_of(module))
-    drawn = numbered(context.config["model"], 257)
-    initialise(drawn.to_empty(device="cpu"), context.config["seed"])
+    drawn = numbered(context.config.model, 257)
+    initialise(drawn.to_empty(device="cpu"), context.config.seed)
     start = dict(parameters_of(drawn))
     context.result |= {
         "moved": sorted(

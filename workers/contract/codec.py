@@ -44,5 +44,6 @@ def _typed(hint: Any, value: Any) -> Any:
         kind = typing.get_args(hint)[1]
         return {key: _typed(kind, item) for key, item in value.items()}
     if origin is types.UnionType and value is not None:
-        return value
+        inner = [kind for kind in typing.get_args(hint) if kind is not types.NoneType]
+        return _typed(inner[0], value) if len(inner) == 1 else value
     return value

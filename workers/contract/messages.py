@@ -12,6 +12,7 @@ from typing import Any, get_args
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.codec import build, plain
 from regroup.workers.contract.rank_activity import RankActivity
+from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.contract.rank_error import RankError
 
 CONTRACT_VERSION = 2
@@ -75,8 +76,8 @@ class Join:
     restore: Restore
     entry: str
     """`module:function` of the training function, `script:PATH`, or `script-module:NAME` for one like `python -m`."""
-    config: dict[str, Any]
-    """The job as the training function reads it (`JobSpec.rank_config`)."""
+    config: RankConfig
+    """The configuration of the job's ranks, the same for all of them."""
     dataset: dict[str, Any] = field(default_factory=dict[str, Any])
     """Paths on this node of the prepared data, with their fingerprints."""
     checkpoint_dir: str = ""

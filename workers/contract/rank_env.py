@@ -32,7 +32,7 @@ def variables(join: Join) -> dict[str, str]:
         "ROLE_NAME": "default",
         "TORCHELASTIC_RUN_ID": join.job_id,
         "TORCHELASTIC_RESTART_COUNT": str(join.generation - 1),
-        "TORCHELASTIC_MAX_RESTARTS": str(join.config.get("max_restarts", 0)),
+        "TORCHELASTIC_MAX_RESTARTS": str(join.config.script.max_restarts if join.config.script else 0),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "REGROUP_JOB_ID": join.job_id,
         "REGROUP_GENERATION": str(join.generation),
@@ -50,5 +50,5 @@ def folder(join: Join) -> str:
     if not is_script(join.entry):
         return ""
     path = join.entry.removeprefix(SCRIPT_FILE) if join.entry.startswith(SCRIPT_FILE) else ""
-    cwd = (join.config.get("script") or {}).get("cwd") or os.path.dirname(path)  # noqa: PTH120
+    cwd = (join.config.script and join.config.script.cwd) or os.path.dirname(path)  # noqa: PTH120
     return cwd if PurePosixPath(cwd).is_absolute() else ""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
+from regroup.workers.contract.rank_config import OptimizerConfig
 from regroup.workers.data.sampler import MicroBatch
 from regroup.workers.models import Model, build_model
 from regroup.workers.models.batch_norm import batch_norms, forget, settle
@@ -48,7 +49,7 @@ class Engine:
         layout: Mapping[str, int],
         device: torch.device,
         strategy: Strategy,
-        optimizer: Mapping[str, Any],
+        optimizer: OptimizerConfig,
         *,
         micro_batches: int,
         example: Tensor,
@@ -90,7 +91,7 @@ class Engine:
             )
         rows = RowPartition(meshes.data) if strategy.data_parallel == "zero1" else None
         self.optimizer = make_optimizer(self.model, optimizer, rows)
-        self._clip_norm = optimizer["clip_norm"]
+        self._clip_norm = optimizer.clip_norm
         self._schedule, self._micro_batches = strategy.schedule, micro_batches
         self._stages = stage_count(strategy.schedule, layout.get("pp", 1))
         self._stopwatch = DeviceTimer(device)

@@ -1,6 +1,6 @@
 """Optimizers on the memory a rank holds: as `grad_norm.py`, without DTensor's dispatch."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.adamw import adamw
 
+from regroup.workers.contract.rank_config import OptimizerConfig
 from regroup.workers.parallel.mesh import local, zeros_like
 from regroup.workers.parallel.zero1 import RowPartition
 
@@ -15,18 +16,18 @@ _NOT_OF_SHARDS = frozenset({"amsgrad", "maximize", "foreach", "capturable", "dif
 
 
 def make_optimizer(
-    model: nn.Module, config: Mapping[str, Any], rows: RowPartition | None = None
+    model: nn.Module, config: OptimizerConfig, rows: RowPartition | None = None
 ) -> "ShardAdamW | ShardSGD":
     """The optimizer as the spec has it; norms and other vectors are not decayed. With `rows` its state is of some rows
     of each parameter alone."""
     parameters = list(model.parameters())
     groups = [
-        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config["weight_decay"]},
+        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
     ]
-    if config["name"] == "sgd":
-        return ShardSGD(groups, rows=rows, lr=config["lr"], momentum=config["momentum"])
-    return ShardAdamW(groups, rows=rows, lr=config["lr"], betas=tuple(config["betas"]), eps=config["eps"])
+    if config.name == "sgd":
+        return ShardSGD(groups, rows=rows, lr=config.lr, momentum=config.momentum)
+    return ShardAdamW(groups, rows=rows, lr=config.lr, betas=config.betas, eps=config.eps)
 
 
 class _OnShards:

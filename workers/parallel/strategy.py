@@ -1,8 +1,8 @@
 """How a model is spread over its mesh, beside the degrees: the part of a spec that parallelism reads."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from regroup.workers.contract.rank_config import RankConfig
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,12 @@ class Strategy:
         return False if self.data_parallel == "zero2" else self.reshard_after_forward
 
 
-def strategy_of(config: Mapping[str, Any]) -> Strategy:
+def strategy_of(config: RankConfig) -> Strategy:
     """The strategy of a rank's configuration."""
     return Strategy(
-        data_parallel=config["data_parallel"],
-        precision=config["training"]["precision"],
-        activation_checkpointing=config["training"]["activation_checkpointing"],
-        reduce=config["training"].get("reduce", "fp32"),
-        compile=config["training"].get("compile", "off"),
-        **config.get("strategy", {}),
+        precision=config.training.precision,
+        activation_checkpointing=config.training.activation_checkpointing,
+        reduce=config.training.reduce,
+        compile=config.training.compile,
+        **vars(config.parallel),
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regroup.workers.contract.rank_config import OptimizerConfig
 from regroup.workers.data.sampler import TrainingData, hash_limbs, samples_hash_of
 from regroup.workers.models.transformer import Block, rotary
 from regroup.workers.parallel.engine import Engine
@@ -28,7 +29,7 @@ DEPTHS: Sequence[tuple[int, int]] = ((2, 1), (6, 1), (2, 5), (6, 5))
 """Steps: layers, and micro-batches of a rank, of which a pipeline has one more: it takes as many as it has stages."""
 _CONTROL = 16
 """Numbers that ranks agree on in a step beside those that are made here, about."""
-_ADAM = {"name": "adamw", "lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "clip_norm": 1.0}
+_ADAM = OptimizerConfig("adamw", lr=1e-3)
 _BURSTS, _STEP_BURSTS = 9, 7
 
 

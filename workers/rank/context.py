@@ -45,6 +45,7 @@ from regroup.workers.contract.messages import (
     StepRow,
     WantBuffers,
 )
+from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.data.record_files import RecordFiles, open_records
 from regroup.workers.data.record_stream import RecordBatch
 from regroup.workers.parallel.mesh import Place, alike_in, build_mesh, data_place, layout_hash
@@ -71,7 +72,7 @@ class Context:
 
     def __init__(self, join: Join, channel: ChannelPort, device: torch.device, progress: ProgressPort) -> None:
         self.job_id = join.job_id
-        self.config: Mapping[str, Any] = join.config
+        self.config: RankConfig = join.config
         self.generation = join.generation
         self.rank = join.rank
         self.world_size = join.world_size
@@ -85,9 +86,9 @@ class Context:
         """The job was told to stop, and the last `commit` returned False because of it."""
         self.result: dict[str, Any] = {}
         """What the leading rank reports when the training function has returned."""
-        self.args: Mapping[str, Any] = join.config.get("args", {})
+        self.args: Mapping[str, Any] = join.config.args
         """The spec's `args`."""
-        self.last_step: int | None = join.config.get("training", {}).get("steps")
+        self.last_step: int | None = join.config.training.steps
         """After this step the job is done, and its state is saved."""
         self._join = join
         self._channel = channel
@@ -101,7 +102,7 @@ class Context:
         self._last_checkpoint = join.restore.step
         self._checkpoint_clock = self._step_clock = time.monotonic()
         self._stall_s = 0.0
-        every = join.config["snapshot"]["every_steps"]
+        every = join.config.snapshot.every_steps
         self._interval = SnapshotInterval(None if every == "auto" else every, is_async=self._snapshots.is_async)
         self._newest_step = join.restore.step
         """The last one that was kept in memory."""
@@ -121,12 +122,14 @@ class Context:
     @property
     def global_batch(self) -> int:
         """Samples of one step, all ranks together: the spec's `training.global_batch`."""
-        return self.config["training"]["global_batch"]
+        if (samples := self.config.training.global_batch) is None:
+            raise LookupError("training.global_batch is not set in the spec")
+        return samples
 
     @property
     def micro_batch(self) -> int:
         """Samples of one forward: the spec's `training.micro_batch`."""
-        return self.config["training"]["micro_batch"]
+        return self.config.training.micro_batch
 
     @property
     def stopping(self) -> bool:
@@ -219,7 +222,7 @@ class Context:
         assert isinstance(reply, Buffers), f"the reply to WantBuffers is Buffers, not {reply!r}"
         own = [ShardBuffer(fd) for fd in fds[: reply.count]]
         self._snapshots.use(own, reply.source_index)
-        seed_random(seed_of(self.config.get("seed", 0), source.step, self.data_place.index), self.device)
+        seed_random(seed_of(self.config.seed, source.step, self.data_place.index), self.device)
         if source.source == "memory":
             # Descriptors beyond this rank's own are shards of other ranks, sent when the layout changed.
             shards = [own[reply.source_index]] if reply.source_index >= 0 else []
@@ -377,8 +380,7 @@ class Context:
         return self.last_step is not None and step >= self.last_step
 
     def _checkpoint_due(self, step: int) -> bool:
-        policy = self.config["checkpoint"]
-        steps, seconds = policy.get("every_steps"), policy.get("every")
+        steps, seconds = self.config.checkpoint.every_steps, self.config.checkpoint.every_s
         # Not "step % every_steps": one that was put off stays due.
         by_steps = steps is not None and step // steps > self._last_checkpoint // steps
         return by_steps or (seconds is not None and time.monotonic() - self._checkpoint_clock >= seconds)

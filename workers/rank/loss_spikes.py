@@ -2,12 +2,13 @@
 the same sums."""
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
 from regroup.workers.contract.error_classes import LossSpikeError
+from regroup.workers.contract.rank_config import LossSpikeAction, LossSpikeConfig
 
 LOSS, NORM = "loss", "gradient norm"
 _WINDOW = 64
@@ -26,7 +27,6 @@ _HIGH = 0.9
 """So many of the norms are no larger than what the next one is held against: more wild ones than that are usual."""
 _TIMES = 10.0
 """So much larger: norms scatter, and do so more on some batches than on others. One wrong exponent is far more."""
-_OFF: Mapping[str, Any] = {"do": "off"}
 
 
 def limit_of_losses(losses: Sequence[float]) -> float | None:
@@ -54,10 +54,9 @@ def limit_of_norms(norms: Sequence[float]) -> float | None:
 class LossSpikes:
     """The spec's `recovery.loss_spike`, and losses and gradient norms of this generation's newest steps."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        rule = config.get("loss_spike", _OFF)
-        self._do: str = rule["do"]
-        self._known = {int(step): (str(of), float(limit)) for step, of, limit in rule.get("known", ())}
+    def __init__(self, config: LossSpikeConfig) -> None:
+        self._action = config.action
+        self._repeated = {spike.step: spike for spike in config.repeated}
         self._series = {LOSS: _Series(limit_of_losses), NORM: _Series(limit_of_norms)}
 
     def look(self, step: int, loss: float | None, norm: float | None) -> Sequence[dict[str, Any]]:
@@ -71,20 +70,21 @@ class LossSpikes:
             LossSpikeError: the job is to go back to the state before this step.
         """
         told: list[dict[str, Any]] = []
-        again_for, limit_then = self._known.get(step, (None, None))
+        repeated = self._repeated.get(step)
         for of, value in ((LOSS, loss), (NORM, norm)):
-            if value is None or self._do == "off":
+            if value is None or self._action is LossSpikeAction.OFF:
                 continue
-            series, is_again = self._series[of], of == again_for
-            was_high, limit = series.is_high, series.exceeded_by(value, limit_then if is_again else None)
+            series = self._series[of]
+            limit_then = repeated.limit if repeated is not None and repeated.metric == of else None
+            was_high, limit = series.is_high, series.exceeded_by(value, limit_then)
             if limit is None or was_high:
                 continue
             facts = {"step": step, "of": of, "value": value, "limit": limit}
             said = f"step {step}: {of} {value:.4g} stands out: no more than {limit:.4g} was to be expected"
-            if self._do == "rollback" and again_for is None:
+            if self._action is LossSpikeAction.ROLLBACK and repeated is None:
                 raise LossSpikeError(f"{said}; the step is done again from the state before it", facts)
             again = ". It came out so again, from the same state: it is in the data or the learning rate"
-            told.append({**facts, "message": f"{said}{again if is_again else ''}"})
+            told.append({**facts, "message": f"{said}{again if limit_then is not None else ''}"})
         return told
 
 

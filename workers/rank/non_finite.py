@@ -1,21 +1,19 @@
 """What a rank does with a step whose loss or gradient norm is no number: the same on all ranks, from the same sums."""
 
 import math
-from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from regroup.workers.contract.error_classes import NonFiniteError
-
-_AS_IF_NOTHING_WAS_SAID: Mapping[str, Any] = {"do": "fail"}
+from regroup.workers.contract.rank_config import NonFiniteAction, NonFiniteConfig
 
 
 class NonFinite:
     """The spec's `recovery.non_finite`, and the updates that were skipped because of it in this generation."""
 
-    def __init__(self, config: Mapping[str, Any], advice: str) -> None:
+    def __init__(self, config: NonFiniteConfig, advice: str) -> None:
         """`advice`: what a person can do about such a step."""
         self._advice = advice
-        self._rule: Mapping[str, Any] = config.get("non_finite", _AS_IF_NOTHING_WAS_SAID)
+        self._config = config
         self._level, self._last = 0.0, 0
 
     def is_finite(self, *values: float) -> bool:
@@ -25,7 +23,7 @@ class NonFinite:
     @property
     def is_overlooked(self) -> bool:
         """Nobody is to look."""
-        return self._rule["do"] == "overlook"
+        return self._config.action is NonFiniteAction.IGNORE
 
     def skip(self, step: int, told: str) -> dict[str, Any]:
         """Go on without this step's update; returns what to tell of it.
@@ -35,9 +33,9 @@ class NonFinite:
         Raises:
             NonFiniteError: it is not to be skipped, or as many were as may be.
         """
-        if self._rule["do"] != "skip":
+        if self._config.action is not NonFiniteAction.SKIP:
             self.refuse(step, told)
-        most, refill_steps = self._rule["most_skips"], self._rule["refill_steps"]
+        most, refill_steps = self._config.max_skips, self._config.refill_steps
         self._level = max(0.0, self._level - (step - self._last) / refill_steps) + 1
         self._last = step
         if self._level > most:

@@ -14,15 +14,15 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import Any
 
 from regroup.workers.contract import rank_env
 from regroup.workers.contract.error_classes import InputError
 from regroup.workers.contract.messages import Done, Failed, Join, Joined
 from regroup.workers.contract.progress_page import ProgressPage
+from regroup.workers.contract.rank_config import ScriptConfig
 from regroup.workers.contract.rank_env import SCRIPT_FILE, SCRIPT_MODULE
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from regroup.workers.rank import process_groups
@@ -41,15 +41,15 @@ def run(join: Join, channel: Channel, progress: ProgressPage) -> int:
     """
     os.environ.update(rank_env.visible_devices(join))  # the zygote has not touched CUDA, so this still decides
     _forget_shared_randomness()
-    asked: dict[str, Any] = join.config.get("script") or {}
+    config = join.config.script or ScriptConfig()
     _enter(rank_env.folder(join), join)
     channel.send(Joined(join.rank, join.generation, time.time()))
     steps = StepCounter(join, channel, progress)
     steps.begin()
     process_groups.keep_what_is_destroyed()
-    program = _program(join, asked.get("args") or [])
+    program = _program(join, config.args)
     try:
-        if asked.get("kind") == "ray_train":
+        if config.kind == "ray_train":
             # Loaded by name: only such programs import ray, and `rank` does not depend on its adapter.
             adapter = importlib.import_module(_RAY_TRAIN_ADAPTER)
             adapter.run(join, channel, progress, steps, program)
@@ -86,7 +86,7 @@ def _enter(folder: str, join: Join) -> None:
             raise InputError(f"no folder {folder} on node {join.node_name}: {error.strerror}") from error
 
 
-def _program(join: Join, args: list[str]) -> Callable[[], None]:
+def _program(join: Join, args: Sequence[str]) -> Callable[[], None]:
     """What is left to do when `sys.argv` and `sys.path` are the program's."""
     if join.entry.startswith(SCRIPT_MODULE):
         _set_command_line(["-m", *args], str(Path.cwd()))

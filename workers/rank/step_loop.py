@@ -28,16 +28,18 @@ class StepLoop:
 
     def __init__(self, context: "Context") -> None:
         self._context = context
-        self._non_finite = NonFinite(context.config, "Lower the learning rate, or look at the data of this step")
-        self._spikes = LossSpikes(context.config)
-        training = context.config["training"]
-        self._steps: int | None = training.get("steps")
+        self._non_finite = NonFinite(
+            context.config.non_finite, "Lower the learning rate, or look at the data of this step"
+        )
+        self._spikes = LossSpikes(context.config.loss_spike)
+        training = context.config.training
+        self._steps: int | None = training.steps
         self._stream: RecordStream | None = None
-        if training.get("global_batch"):
+        if training.global_batch is not None:
             self._stream = RecordStream(
-                global_batch=training["global_batch"],
-                micro_batch=training["micro_batch"],
-                seed=context.config.get("seed", 0),
+                global_batch=training.global_batch,
+                micro_batch=training.micro_batch,
+                seed=context.config.seed,
                 fingerprint=context.dataset.get("fingerprint", ""),
             )
         self._step = _Step()

@@ -17,11 +17,11 @@ from regroup.workers.state.rng_state import seed_random
 def train(context: Context) -> None:
     """Call the function that the spec names, from the same random state on every rank: models are born equal."""
     context.phase(Phase.BUILD)
-    if context.config["determinism"] == "strict":
+    if context.config.is_deterministic:
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
-    function = load(context.config["function"])
-    seed_random(context.config["seed"], context.device)
+    function = load(context.config.function)
+    seed_random(context.config.seed, context.device)
     function(context)
 
 

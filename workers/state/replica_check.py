@@ -54,9 +54,9 @@ def compared_by(join: Join, device: torch.device) -> ReplicaComparison | None:
     Ranks that compute the same result from the same input are bitwise equal only if operations are deterministic. Ranks
     whose gradients are summed by one collective are always equal.
     """
-    if join.world_size == 1 or not join.config.get("verify_replicas"):
+    if join.world_size == 1 or not join.config.verify_replicas:
         return None
-    is_deterministic = device.type == "cpu" or join.config["determinism"] == "strict"
+    is_deterministic = device.type == "cpu" or join.config.is_deterministic
     alike = alike_in(join.layout, join.rank, join.world_size)
     return ReplicaComparison(join.rank, alike, None if is_deterministic else _SUMMED_OVER)
 

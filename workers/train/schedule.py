@@ -2,23 +2,25 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+
+from regroup.workers.contract.rank_config import TrainingConfig
 
 FOLLOWS = "follows_world"
 _RULES = {"fixed": 0.0, "sqrt": 0.5, "linear": 1.0}
 """Exponent of the batch's size in the learning rate: Krizhevsky 2014 (square root), Goyal et al. 2017 (linear)."""
 
 
-def learning_rate(step: int, training: Mapping[str, Any]) -> float:
+def learning_rate(step: int, training: TrainingConfig) -> float:
     """Rate of step `step` (from 1): linear warm-up, then constant or cosine decay to `min_lr_ratio` at the last."""
-    peak, schedule = float(training["optimizer"]["lr"]), training["schedule"]
-    warmup = int(schedule["warmup_steps"])
+    assert training.steps is not None, "the spec gives it"
+    peak, schedule = training.optimizer.lr, training.schedule
+    warmup = schedule.warmup_steps
     if step <= warmup:
         return peak * step / warmup
-    if schedule["name"] == "constant":
+    if schedule.name == "constant":
         return peak
-    way = (step - warmup) / max(1, int(training["steps"]) - warmup)
-    floor = float(schedule["min_lr_ratio"])
+    way = (step - warmup) / max(1, training.steps - warmup)
+    floor = schedule.min_lr_ratio
     return peak * (floor + (1 - floor) * (1 + math.cos(math.pi * way)) / 2)
 
 
@@ -29,19 +31,20 @@ class BatchSize:
     than the wanted one is gone to slowly. `Context.track` keeps how far that is.
     """
 
-    def __init__(self, training: Mapping[str, Any], degree: int) -> None:
+    def __init__(self, training: TrainingConfig, degree: int) -> None:
         """
         Args:
             training: of the spec; with `dp_target`, the degree at which a step has `global_batch` samples.
             degree: data ranks of this generation.
         """
-        self.samples = int(training["global_batch"])
+        assert training.global_batch is not None, "the spec gives it"
+        self.samples = training.global_batch
         self._goal = 1.0
-        if training.get("batch") == FOLLOWS:
-            ratio = degree / int(training["dp_target"])
+        if training.batch == FOLLOWS:
+            ratio = degree / training.dp_target
             self.samples = round(self.samples * ratio)
-            self._goal = ratio ** _RULES[training["lr_rule"]]
-        self._ramp_steps = int(training.get("lr_ramp_steps", 0))
+            self._goal = ratio ** _RULES[training.lr_rule]
+        self._ramp_steps = training.lr_ramp_steps
         self._from, self._since = self._goal, 0
         self._loaded: Mapping[str, float] | None = None
 

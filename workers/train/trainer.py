@@ -48,55 +48,54 @@ def train(context: Context) -> None:
 class _Training:
     def __init__(self, context: Context) -> None:
         context.phase(Phase.BUILD)
-        config, training = context.config, context.config["training"]
-        _be_deterministic(config["determinism"] == "strict")
-        samples = open_samples(context.dataset, "train", training["sequence"])
+        config, training = context.config, context.config.training
+        _be_deterministic(config.is_deterministic)
+        samples = open_samples(context.dataset, "train", training.sequence)
         assert samples is not None, "a spec has data to train on"
         self._context = context
         self._training = training
         self._non_finite = NonFinite(
-            config,
+            config.non_finite,
             "Lower training.optimizer.lr, lengthen training.schedule.warmup_steps, or look at the data of this step",
         )
-        self._spikes = LossSpikes(config)
-        place, micro_batch = context.data_place, int(training["micro_batch"])
+        self._spikes = LossSpikes(config.loss_spike)
+        place, micro_batch = context.data_place, training.micro_batch
         self._batch = BatchSize(training, place.degree)
         self._nominal_labels = self._batch.samples * samples.labels_each
-        self._data = TrainingData(
-            samples, global_batch=self._batch.samples, micro_batch=micro_batch, seed=config["seed"]
-        )
+        self._data = TrainingData(samples, global_batch=self._batch.samples, micro_batch=micro_batch, seed=config.seed)
         self._engine = Engine(
-            config["model"],
+            config.model,
             samples.symbols,
             context.layout,
             context.device,
             strategy_of(config),
-            training["optimizer"],
+            training.optimizer,
             micro_batches=len(dealt(self._batch.samples // micro_batch, place.index, place.degree)),
             example=samples.blank(micro_batch)[0].to("meta"),
             loss_scale=1 / self._nominal_labels,
             phase=context.phase,
         )
         self._validation = self._held_out()
-        precision = stream_dtype(training["precision"])
+        precision = stream_dtype(training.precision)
         # A block that was compiled is not run as such where somebody listens to its operations: that step would have
         # other last bits, and which step it is depends on failures.
-        self._may_count = training.get("compile", "off") == "off"
+        self._may_count = training.compile == "off"
         self._meter = StepMeter(context.device, precision, context.rank, context.world_size)
         self._begun = self._flops = 0
 
     def run(self) -> None:
         """Restore or begin, then step."""
-        context, steps, engine = self._context, int(self._training["steps"]), self._engine
+        context, steps, engine = self._context, self._training.steps, self._engine
+        assert steps is not None, "the spec gives it"
         context.track(model=engine.model, optimizer=engine.optimizer, data=self._data)
         if engine.scale.is_on:
             context.track(scale=engine.scale)
-        if self._training.get("batch") == FOLLOWS:
+        if self._training.batch == FOLLOWS:
             context.track(batch=self._batch)
         self._begun = done = context.restore()
         self._batch.resumed_after(done)
         if done == 0:
-            engine.initialise(context.config["seed"])
+            engine.initialise(context.config.seed)
         for step in range(done + 1, steps + 1):
             if not self._step(step, last=step == steps):
                 return
@@ -114,7 +113,7 @@ class _Training:
             loss_sum = self._engine.gradients(batches)
         self._meter.end()
         if is_measured:
-            self._meter.measure(context.config.get("device_flops", {}))
+            self._meter.measure(context.config.device_flops)
             self._flops = self._engine.flops(self._batch.samples)
         # Ranks that split a model between them see the same samples: one of them counts.
         counted = batches if place.speaks else []
@@ -147,7 +146,7 @@ class _Training:
             self._engine.update(rate, norm, correction)
         self._engine.scale.judge(finite=finite)
         self._data.advance(step, samples, samples_hash)
-        every = self._training["validate_every"]
+        every = self._training.validate_every
         validates = self._validation and (last or (every is not None and step % every == 0))
         return context.commit(
             step,
@@ -166,13 +165,13 @@ class _Training:
         )
 
     def _held_out(self) -> list[MicroBatch]:
-        samples = open_samples(self._context.dataset, "validation", self._training["sequence"])
+        samples = open_samples(self._context.dataset, "validation", self._training.sequence)
         if samples is None:
             return []
         place = self._context.data_place
         return validation_batches(
             samples,
-            micro_batch=self._training["micro_batch"],
+            micro_batch=self._training.micro_batch,
             most=_VALIDATION_RECORDS,
             index=place.index,
             degree=place.degree,

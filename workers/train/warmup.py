@@ -6,6 +6,7 @@ process group that only pretends keeps it within one process; one thread and tin
 must not have run before a fork.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,8 @@ from torch._C._distributed_c10d import FakeProcessGroup  # registers the backend
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from regroup.workers.contract.codec import build
+from regroup.workers.contract.rank_config import WarmupConfig
 from regroup.workers.models import build_model, tiny_of
 from regroup.workers.parallel.grad_norm import copies_of, scale, squared_norm
 from regroup.workers.parallel.loss import label_loss, loss_scope
@@ -32,27 +35,27 @@ _AXIS = "rehearsal"
 here may ever be found again by a rank."""
 
 
-def rehearse(config: dict[str, Any]) -> None:
+def rehearse(args: Mapping[str, Any]) -> None:
     """Build, shard, step and plan a snapshot of a tiny model of the job's family, as its ranks will."""
     assert FakeProcessGroup is not None
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=_WORLD_SIZE)
     try:
-        _step(config)
+        _step(build(WarmupConfig, args))
     finally:
         dist.destroy_process_group()
         torch.set_num_threads(threads)
 
 
-def _step(config: dict[str, Any]) -> None:
-    training, device = config["training"], torch.device("cpu")
+def _step(warmup: WarmupConfig) -> None:
+    config, device = warmup.config, torch.device("cpu")
     # Ranks would not find again what is compiled for the tiny model.
-    strategy, meshes = replace(strategy_of(config), compile="off"), _meshes(config)
-    tiny = tiny_of(config["model"])
-    model = parallelize(build_model({**config["model"], **tiny.config}, tiny.symbols), meshes, device, strategy)
+    strategy, meshes = replace(strategy_of(config), compile="off"), _meshes(warmup)
+    tiny = tiny_of(config.model)
+    model = parallelize(build_model({**config.model, **tiny.config}, tiny.symbols), meshes, device, strategy)
     rows = RowPartition(meshes.data) if strategy.data_parallel == "zero1" else None
-    optimizer = make_optimizer(model, training["optimizer"], rows)
+    optimizer = make_optimizer(model, config.training.optimizer, rows)
     initialise(model, 0)
     with gradients(model, summed=True), loss_scope(meshes), autocast(strategy.precision, meshes, device.type):
         label_loss(model(tiny.inputs), tiny.labels).backward()
@@ -65,10 +68,10 @@ def _step(config: dict[str, Any]) -> None:
     TrainingState({"model": model, "optimizer": optimizer}, device).buffer_bytes()
 
 
-def _meshes(config: dict[str, Any]) -> Meshes:
+def _meshes(warmup: WarmupConfig) -> Meshes:
     """Those of the strategy, with axes of other names. A pipeline's stages are rehearsed as a model of their own."""
-    if config.get("splits_tensors"):
+    if warmup.is_tensor_parallel:
         mesh = init_device_mesh("cpu", (1, _WORLD_SIZE), mesh_dim_names=(_AXIS, f"{_AXIS}_tensor"))
         return Meshes(mesh[_AXIS], mesh[f"{_AXIS}_tensor"])
     mesh = init_device_mesh("cpu", (_WORLD_SIZE,), mesh_dim_names=(_AXIS,))
-    return Meshes(mesh, is_sharded=strategy_of(config).is_sharded)
+    return Meshes(mesh, is_sharded=strategy_of(warmup.config).is_sharded)

@@ -2,15 +2,15 @@
 all alike, before anything of the step is kept (workers/rank/loss_spikes.py)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from regroup.service.policy.recovery.budget import Charge, budget_level
+from regroup.workers.contract.rank_config import LossSpikeAction, LossSpikeConfig, RepeatedSpike
 
 BUDGET = "loss_spike"
 
 
 def loss_spike_config(
-    do: str,
+    action: LossSpikeAction,
     known: Mapping[int, tuple[str, float]],
     charges: Sequence[Charge],
     most: int,
@@ -19,17 +19,19 @@ def loss_spike_config(
     refill_steps: int,
     now_s: float,
     step: int,
-) -> dict[str, Any]:
+) -> LossSpikeConfig:
     """What the ranks of the next generation are told, as plain data: `do`, and as `known` the steps that are done again
     because of a spike, each with what stood out and its largest value that does not.
 
     Args:
-        do: the spec's `recovery.loss_spike`. A `rollback` that the budget does not allow any more is a `warn`: a job
-            does not end for its loss.
+        action: the spec's `recovery.loss_spike`. A `rollback` that the budget does not allow any more is a `warn`: a
+            job does not end for its loss.
         charges: earlier failures of all causes, oldest first; `most`: of them that the budget allows.
         step: that the next generation starts from.
     """
     mine = [charge for charge in charges if charge.budget == BUDGET and now_s - charge.time_s <= window_s]
     is_used_up = budget_level([*mine, Charge(BUDGET, now_s, step)], refill_steps) > most
-    spikes = [(at, of, limit) for at, (of, limit) in sorted(known.items())]
-    return {"do": "warn" if do == "rollback" and is_used_up else do, "known": spikes}
+    repeated = tuple(RepeatedSpike(at, metric, limit) for at, (metric, limit) in sorted(known.items()))
+    if action is LossSpikeAction.ROLLBACK and is_used_up:
+        action = LossSpikeAction.WARN
+    return LossSpikeConfig(action, repeated)

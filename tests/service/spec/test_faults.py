@@ -6,6 +6,7 @@ import pytest
 
 from regroup.service.domain.errors import SpecError
 from regroup.service.spec.job import parse_spec
+from regroup.service.supervisor.rank_config import rank_config
 
 
 def spec(**fault: Any) -> dict[str, Any]:
@@ -29,7 +30,7 @@ def spec(**fault: Any) -> dict[str, Any]:
     ],
 )
 def test_legal(fault: dict[str, Any]) -> None:
-    assert parse_spec(spec(**fault)).rank_config()["faults"][0]["do"] == fault.get("do", "sigkill")
+    assert rank_config(parse_spec(spec(**fault))).faults[0].do == fault.get("do", "sigkill")
 
 
 @pytest.mark.parametrize(

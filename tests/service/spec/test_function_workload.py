@@ -6,6 +6,7 @@ import pytest
 
 from regroup.service.domain.errors import SpecError
 from regroup.service.spec.job import JobSpec, parse_spec
+from regroup.service.supervisor.rank_config import rank_config
 
 BUILTIN = {"kind": "builtin", "data": {"train": ["/x"]}}
 FUNCTION = {"kind": "function", "function": "package.module:train"}
@@ -41,5 +42,5 @@ def test_a_field_that_does_not_fit_is_named(workload: Any, fields: Any, path: st
 def test_a_function_reads_back_as_it_was_and_its_ranks_are_told_which() -> None:
     spec = parsed(FUNCTION, training=STEPS, args={"lr": 0.1})
     assert parse_spec(spec.model_dump(mode="json")) == spec
-    config = spec.rank_config()
-    assert (config["function"], config["args"], config["training"]["steps"]) == ("package.module:train", {"lr": 0.1}, 3)
+    config = rank_config(spec)
+    assert (config.function, config.args, config.training.steps) == ("package.module:train", {"lr": 0.1}, 3)

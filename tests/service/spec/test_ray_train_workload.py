@@ -7,6 +7,7 @@ import pytest
 from regroup.service.domain.errors import SpecError
 from regroup.service.spec.job import parse_spec
 from regroup.service.supervisor.job_config import JobConfig
+from regroup.workers.contract.rank_config import ScriptConfig
 
 WORKLOAD = {"kind": "ray_train", "entrypoint": "/train.py"}
 
@@ -25,12 +26,11 @@ def test_its_ranks_run_the_program_with_ray_train_imported() -> None:
     assert mine.script is not None and mine.sources is None
     join = mine.join()
     assert join.entry == "script:/train.py"
-    assert join.config["script"]["kind"] == "ray_train"
-    assert join.config["storage_uri"] == "file:///s/jobs/j/ray-train"
+    assert join.config.script == ScriptConfig("ray_train", max_restarts=3, storage_uri="file:///s/jobs/j/ray-train")
     (config,) = mine.agent_configs().values()
     assert config.preload[-2:] == ("regroup.workers.rank.ray_train.fit", "mine")
     script = payload({**WORKLOAD, "kind": "script"})
-    assert "storage_uri" not in script.join().config
+    assert script.join().config.script == ScriptConfig(max_restarts=3)
     assert not any("ray_train" in module for config in script.agent_configs().values() for module in config.preload)
 
 

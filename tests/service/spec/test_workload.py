@@ -7,6 +7,8 @@ import pytest
 from regroup.service.domain.errors import SpecError
 from regroup.service.spec.job import JobSpec, parse_spec
 from regroup.service.spec.workload import requested_steps
+from regroup.service.supervisor.rank_config import rank_config
+from regroup.workers.contract.rank_config import NonFiniteAction, NonFiniteConfig
 
 BUILTIN = {"kind": "builtin", "data": {"train": ["/x"]}}
 SCRIPT = {"kind": "script", "entrypoint": "/train.py"}
@@ -72,10 +74,10 @@ def test_replicas_are_compared_where_they_are_the_platforms_own_or_it_is_asked_f
     builtin, function = parsed(BUILTIN, training=TRAINING), parsed(FUNCTION, training=STEPS)
     assert (builtin.verifies_replicas, function.verifies_replicas) == (True, False)
     asked = parsed(FUNCTION, training=STEPS, recovery={"verify_replicas": True})
-    assert asked.rank_config()["verify_replicas"]
+    assert rank_config(asked).verify_replicas
     off = parsed(BUILTIN, training=TRAINING, recovery={"verify_replicas": False, "non_finite": "skip"})
-    assert not off.rank_config()["verify_replicas"]
-    assert off.rank_config()["non_finite"] == {"do": "skip", "most_skips": 3, "refill_steps": 100}
+    assert not rank_config(off).verify_replicas
+    assert rank_config(off).non_finite == NonFiniteConfig(NonFiniteAction.SKIP, max_skips=3, refill_steps=100)
 
 
 def test_how_many_steps_is_known_of_training_and_of_a_script_that_says_so() -> None:

@@ -55,9 +55,9 @@ def test_in_a_rehearsal_detectors_may_be_off() -> None:
     seeing, blind = payload(BUILTIN), payload({**BUILTIN, "disable_detectors": list(Detector)})
     assert seeing.hang_rule is not None and blind.hang_rule is None
     ours, theirs = seeing.join().config, blind.join().config
-    assert (ours["verify_replicas"], theirs["verify_replicas"]) == (True, False)
-    assert (ours["loss_spike"]["do"], theirs["loss_spike"]["do"]) == ("warn", "off")
-    assert (ours["non_finite"]["do"], theirs["non_finite"]["do"]) == ("rollback", "overlook")
+    assert (ours.verify_replicas, theirs.verify_replicas) == (True, False)
+    assert (ours.loss_spike.action, theirs.loss_spike.action) == ("warn", "off")
+    assert (ours.non_finite.action, theirs.non_finite.action) == ("rollback", "ignore")
 
 
 def places(*numbers: list[int]) -> list[tuple[int, str, int]]:

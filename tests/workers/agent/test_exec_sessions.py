@@ -15,6 +15,7 @@ from regroup.workers.agent.exec_sessions import ExecRefused
 from regroup.workers.agent.job_host import JobHost
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import Join, Restore
+from regroup.workers.contract.rank_config import RankConfig
 from tests.support.served import called
 
 LEAKS = """
@@ -45,7 +46,7 @@ async def host(tmp_path: Path) -> AsyncIterator[JobHost]:
     for local in range(2):
         join = Join(
             config.job_id, 7, 2 + local, 4, local, 2, 1, 2, {"dp_shard": 4}, "cpu", "127.0.0.1", 1, Restore("none"),
-            f"script:{tmp_path}/train.py", {},
+            f"script:{tmp_path}/train.py", RankConfig(),
         )  # fmt: skip
         host.places[2 + local] = (join, {"REGROUP_DEVICE_INDEX": str(local)})
     yield host

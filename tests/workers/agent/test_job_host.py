@@ -16,6 +16,7 @@ import pytest
 from regroup.workers.agent.job_host import STORE_RANK, ZYGOTE_RANK, JobHost, StaleGeneration
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import Done, Exited, Failed, FaultDue, Join, Message, Note, Restore, from_json
+from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.os.procfs import is_zombie
 from regroup.workers.zygote.client import TaskDied, TaskFailed, ZygoteRefused
 from tests.support.small_disk import needs_root, small_disk
@@ -118,7 +119,7 @@ def joins(generation: int, script: Path, store: tuple[str, int], node: int) -> l
             *store,
             Restore("none"),
             f"script:{script}",
-            {},
+            RankConfig(),
         )
         for local in range(2)
     ]
@@ -284,7 +285,7 @@ async def test_a_rank_whose_output_fills_the_disk_says_so_and_nothing_waits(full
     try:
         await node.host.prepare()
         store = node.host.open_store(1)
-        join = Join("job", 1, 0, 1, 0, 1, 0, 1, {}, "cpu", *store, Restore("none"), f"script:{script}", {})
+        join = Join("job", 1, 0, 1, 0, 1, 0, 1, {}, "cpu", *store, Restore("none"), f"script:{script}", RankConfig())
         await node.host.form([join], [0], {})
         (failed,) = await node.until(Failed)
         assert (failed.error.error_class, failed.error.message) == ("io", "[Errno 28] No space left on device")
@@ -311,7 +312,7 @@ async def trains_by_exec(folder: Path, module: str, source: str) -> str:
         facts = await node.host.prepare()
         assert facts["launcher"] == "exec"
         store = node.host.open_store(1)
-        join = Join("job", 1, 0, 1, 0, 1, 0, 1, {}, "cpu", *store, Restore("none"), f"script:{script}", {})
+        join = Join("job", 1, 0, 1, 0, 1, 0, 1, {}, "cpu", *store, Restore("none"), f"script:{script}", RankConfig())
         await node.host.form([join], [0], {})
         await node.until(Done, within_s=60)
         await node.host.end(1)

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from regroup.workers.contract.rank_config import RankConfig
+from tests.support.rank_configs import changed, fault
+
 pytestmark = pytest.mark.compiler
-Config = dict[str, Any]
 LAYOUTS: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
     "ddp": ("ddp", {"dp_replicate": 2}, {}),
     "fsdp": ("fsdp", {"dp_shard": 2}, {}),
@@ -15,20 +17,19 @@ LAYOUTS: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
 
 
 @pytest.fixture
-def divisible(config: Config) -> Config:
-    config["model"] |= {"layers": 2, "heads": 4, "kv_heads": 2, "vocab_size": 264}
-    return config
+def divisible(config: RankConfig) -> RankConfig:
+    return changed(config, model={"layers": 2, "heads": 4, "kv_heads": 2, "vocab_size": 264})
 
 
-def run(agent: Any, config: Config, name: str, memory: str, **options: Any) -> Any:
+def run(agent: Any, config: RankConfig, name: str, memory: str, **options: Any) -> Any:
     return agent.spread(config, LAYOUTS[name], memory, **options)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fsdp", "ddp", "pp"])
-def test_it_computes_what_is_not_compiled(agent: Any, divisible: Config, name: str) -> None:
+def test_it_computes_what_is_not_compiled(agent: Any, divisible: RankConfig, name: str) -> None:
     plain = run(agent, divisible, name, f"plain-{name}")
-    divisible["training"]["compile"] = "default"
+    divisible = changed(divisible, training={"compile": "default"})
     compiled = run(agent, divisible, name, f"compiled-{name}")
     assert set(compiled.codes) == {0}, compiled.errors
     assert compiled.losses == pytest.approx(plain.losses, rel=1e-5)
@@ -36,10 +37,10 @@ def test_it_computes_what_is_not_compiled(agent: Any, divisible: Config, name: s
 
 
 @pytest.mark.slow
-def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, divisible: Config) -> None:
-    divisible["training"]["compile"] = "default"
+def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, divisible: RankConfig) -> None:
+    divisible = changed(divisible, training={"compile": "default"})
     whole = run(agent, divisible, "fsdp", "compiled-whole")
-    divisible["faults"] = [{"at": {"rank": 1, "step": 3, "phase": "backward"}, "do": "sigkill"}]
+    divisible = changed(divisible, faults=[fault(1, 3, "sigkill", "backward")])
     struck = run(agent, divisible, "fsdp", "compiled-struck", show_errors=False)
     assert struck.codes[1] == -signal.SIGKILL
     state = {"source": "memory", "step": 2, "generation": 1}
@@ -48,7 +49,7 @@ def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, divisible: Config) -
 
 
 @pytest.mark.slow
-def test_within_a_share_of_memory_less_is_kept(agent: Any, config: Config) -> None:
+def test_within_a_share_of_memory_less_is_kept(agent: Any, config: RankConfig) -> None:
     found = agent.run(config, 1, "kept", entry="compiled_loop:kept").result
     assert found["part"] < 0.6 * found["whole"], found
     assert found["difference"] < 1e-4, found

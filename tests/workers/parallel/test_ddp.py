@@ -4,22 +4,26 @@ from typing import Any
 
 import pytest
 
-Config = dict[str, Any]
+from regroup.workers.contract.rank_config import ParallelConfig, RankConfig
+from tests.support.rank_configs import changed, fault
 
 
 @pytest.fixture
-def many_buckets(config: Config) -> Config:
-    config["model"] |= {"dim": 192, "heads": 4, "kv_heads": 4, "ffn_dim": 512}  # about a million parameters
-    config["training"] |= {"validate_every": None}
-    return config | {"data_parallel": "ddp", "strategy": {"bucket_mib": 1}}
+def many_buckets(config: RankConfig) -> RankConfig:
+    return changed(
+        config,
+        model={"dim": 192, "heads": 4, "kv_heads": 4, "ffn_dim": 512},  # about a million parameters
+        training={"validate_every": None},
+        parallel=ParallelConfig("ddp", bucket_mib=1),
+    )
 
 
 @pytest.mark.parametrize("done", [1, 2, 3])
-def test_a_restart_at_any_step_is_bitwise_the_same(agent: Any, many_buckets: Config, done: int) -> None:
-    many_buckets["training"]["steps"] = 4
+def test_a_restart_at_any_step_is_bitwise_the_same(agent: Any, many_buckets: RankConfig, done: int) -> None:
+    many_buckets = changed(many_buckets, training={"steps": 4})
     whole = agent.run(many_buckets, 3, "buckets-whole")
-    fault = {"at": {"rank": 1, "step": done + 1, "phase": "optimizer"}, "do": "sigkill"}
-    agent.run({**many_buckets, "faults": [fault]}, 3, f"buckets-{done}", show_errors=False)
+    kill = fault(1, done + 1, "sigkill", "optimizer")
+    agent.run(changed(many_buckets, faults=[kill]), 3, f"buckets-{done}", show_errors=False)
     state = {"source": "memory", "step": done, "generation": 1}
     after = agent.run(many_buckets, 3, f"buckets-{done}", generation=2, restore=state)
     assert after.result == whole.result
@@ -28,10 +32,10 @@ def test_a_restart_at_any_step_is_bitwise_the_same(agent: Any, many_buckets: Con
 
 @pytest.mark.parametrize("data_parallel", ["ddp", "zero1"])
 def test_a_model_that_leaves_parts_out_is_trained_where_that_is_looked_for(
-    agent: Any, config: Config, data_parallel: str
+    agent: Any, config: RankConfig, data_parallel: str
 ) -> None:
-    config["model"] |= {"layers": 3}
-    config |= {"data_parallel": data_parallel, "strategy": {"find_unused_parameters": True}}
+    parallel = ParallelConfig(data_parallel, find_unused_parameters=True)
+    config = changed(config, model={"layers": 3}, parallel=parallel)
     entry = "plain_loop:leaves_blocks_out"
     layout = {"dp_replicate": 2}
     run = agent.run(config, 2, f"parts-{data_parallel}", entry=entry, layout=layout)
@@ -39,9 +43,8 @@ def test_a_model_that_leaves_parts_out_is_trained_where_that_is_looked_for(
     assert run.result["moved"] == ["1", "2"], "also what one rank alone has used; what nobody has stays as it was"
 
 
-def test_a_model_that_leaves_parts_out_is_told_to_look_for_that(agent: Any, config: Config) -> None:
-    config["model"] |= {"layers": 3}
-    config |= {"data_parallel": "ddp", "strategy": {}}
+def test_a_model_that_leaves_parts_out_is_told_to_look_for_that(agent: Any, config: RankConfig) -> None:
+    config = changed(config, model={"layers": 3}, parallel=ParallelConfig("ddp"))
     layout, entry = {"dp_replicate": 2}, "plain_loop:leaves_blocks_out"
     run = agent.run(config, 2, "refused", entry=entry, layout=layout, show_errors=False)
     assert any("find_unused_parameters" in error for error in run.errors)

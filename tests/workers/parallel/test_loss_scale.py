@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.parallel.loss_scale import GROWTH_INTERVAL, INITIAL, LossScale
+from tests.support.rank_configs import changed
 
 LAYOUTS = {"ddp": {"dp_replicate": 2}, "fsdp": {"dp_shard": 2}, "tp": {"tp": 2}, "pp": {"pp": 2}}
 
@@ -35,11 +37,11 @@ def test_a_run_that_is_broken_for_good_is_not_skipped_for_ever() -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "tp" else []) for name in LAYOUTS]
 )
-def test_all_ranks_skip_the_step_that_overflows(agent: Any, config: dict[str, Any], name: str) -> None:
-    config["model"] |= {"dim": 16, "heads": 2, "kv_heads": 2, "vocab_size": 260}
-    config["training"]["precision"] = "fp16"
-    config["training"]["steps"] = 12
-    config["data_parallel"] = "ddp" if name == "ddp" else "fsdp"
+def test_all_ranks_skip_the_step_that_overflows(agent: Any, config: RankConfig, name: str) -> None:
+    config = changed(config, model={"dim": 16, "heads": 2, "kv_heads": 2, "vocab_size": 260})
+    config = changed(config, training={"precision": "fp16"})
+    config = changed(config, training={"steps": 12})
+    config = changed(config, parallel={"data_parallel": "ddp" if name == "ddp" else "fsdp"})
     entry = "plain_loop:begins_with_an_overflow"
     run = agent.run(config, 2, f"fp16-{name}", layout=LAYOUTS[name], entry=entry)
     assert run.codes == [0, 0], run.errors

@@ -2,12 +2,15 @@
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-Config = dict[str, Any]
+from regroup.workers.contract.rank_config import ParallelConfig, RankConfig
+from tests.support.rank_configs import changed
+
 LIMIT, SCALAR_LIMIT = 1e-11, 1e-12
 """In float64: of a tensor's norm, and of the loss and the gradient's norm."""
 TENSORS = {"transformer": 3 + 9 * 4, "convnet": 4 + 7 * 4}
@@ -74,23 +77,24 @@ def references(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def exact(config: Config) -> Config:
+def exact(config: RankConfig) -> RankConfig:
     """Four blocks of a model that divides by two, in float64; its gradients are clipped."""
-    config["training"] |= {"precision": "fp64"}
-    config["training"]["optimizer"] |= {"momentum": 0.9, "clip_norm": 0.5}
-    config["model"] |= {"dim": 16, "layers": 4, "heads": 4, "kv_heads": 2, "ffn_dim": 24}
-    return config
+    return changed(
+        config,
+        training={"precision": "fp64", "optimizer": {"momentum": 0.9, "clip_norm": 0.5}},
+        model={"dim": 16, "layers": 4, "heads": 4, "kv_heads": 2, "ffn_dim": 24},
+    )
 
 
-def spread(agent: Any, config: Config, references: dict[str, Path], name: str, **args: Any) -> dict[str, Any]:
+def spread(agent: Any, config: RankConfig, references: dict[str, Path], name: str, **args: Any) -> dict[str, Any]:
     """Errors of a layout against the reference, which is made when it is first needed."""
     data_parallel, layout, options = LAYOUTS[name]
     options = dict(options)
-    config["training"]["activation_checkpointing"] = options.pop("activation_checkpointing", "none")
-    config["model"] = options.pop("model", config["model"] | {"tie_embeddings": options.pop("tie_embeddings", False)})
-    config |= {"data_parallel": data_parallel, "strategy": options}
-    reference = references[config["training"]["precision"] + json.dumps(config["model"])]
-    config["args"] = {"reference": str(reference), **args}
+    config = changed(config, training={"activation_checkpointing": options.pop("activation_checkpointing", "none")})
+    model = options.pop("model", {**config.model, "tie_embeddings": options.pop("tie_embeddings", False)})
+    config = replace(config, model=model, parallel=ParallelConfig(data_parallel, **options))
+    reference = references[config.training.precision + json.dumps(config.model)]
+    config = replace(config, args={"reference": str(reference), **args})
     if not reference.exists():
         assert agent.run(config, 1, "dense", entry="parity_loop:dense").codes == [0]
     ranks = 1
@@ -116,13 +120,13 @@ def beyond(errors: dict[str, Any], limit: float, scalar_limit: float) -> list[st
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in VARIANTS else []) for name in LAYOUTS]
 )
 def test_gradients_and_parameters_are_those_of_one_process(
-    agent: Any, exact: Config, references: dict[str, Path], name: str
+    agent: Any, exact: RankConfig, references: dict[str, Path], name: str
 ) -> None:
     errors = spread(agent, exact, references, name)
     assert beyond(errors, LIMIT, SCALAR_LIMIT) == []
     assert list(errors) == ["adamw after 1", "adamw after 5", "sgd after 1", "sgd after 5"]
-    family = exact["model"]["family"]
-    tensors = TENSORS[family] - exact["model"].get("tie_embeddings", False)
+    family = exact.model["family"]
+    tensors = TENSORS[family] - exact.model.get("tie_embeddings", False)
     assert {found["compared gradients"] for found in errors.values()} == {tensors}
     assert {found["compared parameters"] for found in errors.values()} == {tensors + BUFFERS[family]}
 
@@ -132,7 +136,7 @@ def test_gradients_and_parameters_are_those_of_one_process(
     [("wrong shard axis", "tp2"), ("missing reduce", "ddp2"), ("dropped token", "fsdp2"), ("norm gradient", "pp2")],
 )
 def test_the_comparison_finds_what_is_wrong(
-    agent: Any, exact: Config, references: dict[str, Path], mutant: str, name: str
+    agent: Any, exact: RankConfig, references: dict[str, Path], mutant: str, name: str
 ) -> None:
     errors = spread(agent, exact, references, name, mutant=mutant, optimizers=["sgd"])
     assert any(found.startswith("gradients of sgd after 1") for found in beyond(errors, LIMIT, SCALAR_LIMIT))
@@ -140,15 +144,15 @@ def test_the_comparison_finds_what_is_wrong(
 
 @pytest.mark.parametrize("name", ["ddp2", "fsdp2", "tp2", "pp2", "pp2 x tp2 x fsdp2"])
 def test_in_float32_the_first_step_is_within_reordering(
-    agent: Any, exact: Config, references: dict[str, Path], name: str
+    agent: Any, exact: RankConfig, references: dict[str, Path], name: str
 ) -> None:
-    exact["training"]["precision"] = "fp32"
+    exact = changed(exact, training={"precision": "fp32"})
     found = spread(agent, exact, references, name, optimizers=["sgd"])["sgd after 1"]
     assert found["loss"] <= 1e-6
     assert max(found["all gradients"], found["all parameters"]) <= 2e-6
 
 
-def test_what_a_stage_raises_is_not_wrapped(agent: Any, exact: Config) -> None:
-    exact |= {"data_parallel": "fsdp", "strategy": {"schedule": "1f1b"}, "args": {}}
+def test_what_a_stage_raises_is_not_wrapped(agent: Any, exact: RankConfig) -> None:
+    exact = replace(exact, parallel=ParallelConfig("fsdp", schedule="1f1b"), args={})
     run = agent.run(exact, 2, "breaks", entry="parity_loop:breaks", layout={"pp": 2}, show_errors=False)
     assert run.errors[0] == "ConnectionError: the network is gone", "a RuntimeError would be the model's own fault"

@@ -5,25 +5,25 @@ from typing import Any
 
 import pytest
 
+from regroup.workers.contract.rank_config import RankConfig, SnapshotConfig, TrainingConfig
+from tests.support.rank_configs import changed, fault
+
 ENTRY = "probing_loop:on_two_nodes"
 STAGES = 8
 
 
 @pytest.fixture
-def config() -> dict[str, Any]:
-    return {
-        "training": {"global_batch": 4, "micro_batch": 1, "steps": STAGES},
-        "seed": 0,
-        "snapshot": {"every_steps": 1},
-        "checkpoint": {"every_steps": None, "every": None},
-        "faults": [],
-        "args": {},
-    }
+def config() -> RankConfig:
+    return RankConfig(
+        training=TrainingConfig(global_batch=4, micro_batch=1, steps=STAGES), snapshot=SnapshotConfig(every_steps=1)
+    )
 
 
-def test_four_ranks_on_two_nodes_measure_everything_and_a_lost_one_costs_one_step(agent: Any, config: Any) -> None:
+def test_four_ranks_on_two_nodes_measure_everything_and_a_lost_one_costs_one_step(
+    agent: Any, config: RankConfig
+) -> None:
     layout = {"dp_replicate": 4}
-    config["faults"] = [{"at": {"rank": 1, "step": 3, "phase": "optimizer"}, "do": "sigkill"}]
+    config = changed(config, faults=[fault(1, 3, "sigkill", "optimizer")])
     struck = agent.run(config, 4, "probe", entry=ENTRY, layout=layout, show_errors=False)
     assert struck.codes[1] == -signal.SIGKILL
     state = {"source": "memory", "step": 2, "generation": 1}
@@ -59,7 +59,7 @@ def test_four_ranks_on_two_nodes_measure_everything_and_a_lost_one_costs_one_ste
     assert loads.keys() == empty.keys() and loads["ddp"] > empty["ddp"]
 
 
-def test_a_rank_that_gets_something_else_than_it_must_is_named(agent: Any, config: Any) -> None:
+def test_a_rank_that_gets_something_else_than_it_must_is_named(agent: Any, config: RankConfig) -> None:
     entry = "probing_loop:with_one_that_adds_wrongly"
     found = agent.run(config, 4, "wrong", entry=entry, layout={"dp_replicate": 4}).result["probe"]
     wrong = {(name, tuple(ranks)) for name, *_, ranks in found["collectives"] if ranks}

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.workers.contract.error_classes import LossSpikeError, classify
+from regroup.workers.contract.rank_config import LossSpikeAction, LossSpikeConfig, RepeatedSpike
 from regroup.workers.contract.rank_error import ErrorClass
 from regroup.workers.rank.loss_spikes import LOSS, NORM, LossSpikes, limit_of_losses, limit_of_norms
 
@@ -14,7 +15,7 @@ EVEN = [2.0 + 0.01 * (step % 5) for step in range(30)]
 
 
 def after(losses: list[float], do: str = "warn", norms: list[float] | None = None) -> LossSpikes:
-    spikes = LossSpikes({"loss_spike": {"do": do}})
+    spikes = LossSpikes(LossSpikeConfig(LossSpikeAction(do)))
     for number, loss in enumerate(losses):
         assert spikes.look(number + 1, loss, norms[number] if norms else None) == []
     return spikes
@@ -74,7 +75,7 @@ def test_the_step_is_to_be_done_once_more_and_goes_on_as_it_comes_out(do: str) -
         after(EVEN, do).look(31, 9.0, None)
     assert classify(told.value) is ErrorClass.LOSS_SPIKE
     assert told.value.details == {"step": 31, "of": LOSS, "value": 9.0, "limit": 2.525}
-    known = {"loss_spike": {"do": do, "known": [(31, LOSS, 2.525)]}}
+    known = LossSpikeConfig(LossSpikeAction(do), (RepeatedSpike(31, LOSS, 2.525),))
     assert messages(LossSpikes(known), 31, 2.02) == []
     again = LossSpikes(known)
     (said,) = messages(again, 31, 9.0)
@@ -83,9 +84,9 @@ def test_the_step_is_to_be_done_once_more_and_goes_on_as_it_comes_out(do: str) -
 
 
 def test_switched_off_nobody_looks() -> None:
-    spikes = LossSpikes({"loss_spike": {"do": "off"}})
+    spikes = LossSpikes(LossSpikeConfig(LossSpikeAction.OFF))
     assert [messages(spikes, step, loss, 1.0) for step, loss in enumerate([*EVEN, 9.0])] == [[]] * 31
-    assert messages(LossSpikes({}), 1, 9.0) == []
+    assert messages(LossSpikes(LossSpikeConfig()), 1, 9.0) == []
 
 
 @settings(max_examples=25, deadline=None)

@@ -3,12 +3,13 @@
 import pytest
 
 from regroup.workers.contract.error_classes import NonFiniteError, classify
+from regroup.workers.contract.rank_config import NonFiniteAction, NonFiniteConfig
 from regroup.workers.contract.rank_error import ErrorClass
 from regroup.workers.rank.non_finite import NonFinite
 
 
 def rule(do: str) -> NonFinite:
-    return NonFinite({"non_finite": {"do": do, "most_skips": 2, "refill_steps": 10}}, "Lower the rate")
+    return NonFinite(NonFiniteConfig(NonFiniteAction(do), max_skips=2, refill_steps=10), "Lower the rate")
 
 
 @pytest.mark.parametrize("do", ["rollback", "fail"])
@@ -42,4 +43,4 @@ def test_every_step_without_numbers_ends_it_soon() -> None:
 
 def test_in_a_rehearsal_it_may_be_overlooked() -> None:
     assert not rule("rollback").is_finite(1.0, float("nan"))
-    assert rule("overlook").is_finite(1.0, float("nan"))
+    assert rule("ignore").is_finite(1.0, float("nan"))

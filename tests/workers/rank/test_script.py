@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from regroup.workers.contract.messages import Done, Failed, Join, Joined, Message, Restore, decode, encode
+from regroup.workers.contract.rank_config import RankConfig, ScriptConfig
 from tests.support.forked_process import forking
 
 FORKS = """
@@ -97,7 +98,7 @@ print([os.environ["TORCHELASTIC_" + name] for name in ("RESTART_COUNT", "MAX_RES
 print(sys.argv, os.getcwd(), __file__, __name__, sys.modules["__main__"].__dict__ is globals())
 """
     (tmp_path / "beside.py").touch()
-    ended = run(source, config={"max_restarts": 5, "script": {"args": ["--a", "b"]}})
+    ended = run(source, config=RankConfig(script=ScriptConfig(args=("--a", "b"), max_restarts=5)))
     script = tmp_path / "train.py"
     assert ended.out.splitlines() == [
         "['2', '5', 'j']",
@@ -164,11 +165,11 @@ sys.exit({code})
 
 def test_what_a_node_lacks_is_named_with_the_node(run: Start, tmp_path: Path) -> None:
     for join, said in (
-        ({"entry": "script:/nowhere/x.py", "config": {"script": {"cwd": str(tmp_path)}}},
+        ({"entry": "script:/nowhere/x.py", "config": in_folder(str(tmp_path))},
          "no script /nowhere/x.py on node node-a: No such file or directory"),
-        ({"config": {"script": {"cwd": "/nowhere"}}},
+        ({"config": in_folder("/nowhere")},
          "no folder /nowhere on node node-a: No such file or directory"),
-        ({"entry": "script-module:no.such", "config": {"script": {"cwd": str(tmp_path)}}},
+        ({"entry": "script-module:no.such", "config": in_folder(str(tmp_path))},
          f"no module no.such in {tmp_path} or on the path of node node-a"),
     ):  # fmt: skip
         (failed,) = run(**join).of(Failed)
@@ -200,8 +201,12 @@ if __name__ == "__main__":
 """
 
 
+def in_folder(cwd: str) -> RankConfig:
+    return RankConfig(script=ScriptConfig(cwd=cwd))
+
+
 @pytest.mark.parametrize("entry", ["", "script-module:train"])
 def test_spawned_loader_workers_find_what_the_program_defines(run: Start, tmp_path: Path, entry: str) -> None:
-    by_module = {"entry": entry, "config": {"script": {"cwd": str(tmp_path)}}} if entry else {}
+    by_module = {"entry": entry, "config": in_folder(str(tmp_path))} if entry else {}
     ended = run(SPAWNS, **by_module)
     assert (ended.code, ended.out) == (0, "[[0, 1, 2, 3], [4, 5, 6, 7]]\n"), ended.err

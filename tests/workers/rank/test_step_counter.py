@@ -11,8 +11,10 @@ from torch.optim import Optimizer, optimizer
 
 from regroup.workers.contract.messages import FaultDue, FaultGranted, Join, Message, Phase, Restore, Restored, StepRow
 from regroup.workers.contract.progress_page import ProgressPage, new_page
+from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.rank.agent_channel import Channel
 from regroup.workers.rank.step_counter import StepCounter
+from tests.support.rank_configs import fault
 
 
 class Agent:
@@ -43,7 +45,21 @@ def no_hooks_left() -> Iterator[None]:
 def counting(*, rank: int = 0, reached: int = 0, faults: Any = ()) -> tuple[StepCounter, Agent, ProgressPage]:
     agent, progress = Agent(), ProgressPage(new_page())
     join = Join(
-        "j", 2, rank, 2, rank, 2, 0, 1, {}, "cpu", "h", 1, Restore("none", reached), "script:x", {"faults": faults}
+        "j",
+        2,
+        rank,
+        2,
+        rank,
+        2,
+        0,
+        1,
+        {},
+        "cpu",
+        "h",
+        1,
+        Restore("none", reached),
+        "script:x",
+        RankConfig(faults=tuple(faults)),
     )
     count = StepCounter(join, cast(Channel, agent), progress)
     count.begin()
@@ -131,7 +147,7 @@ def test_optimizers_that_take_turns_make_one_step_together() -> None:
 
 
 def test_faults_are_due_at_their_step_and_phase() -> None:
-    planned = [{"at": {"rank": 0, "step": number, "phase": phase}, "do": "sigkill"}
+    planned = [fault(0, number, "sigkill", phase)
                for number, phase in ((1, "forward"), (2, "optimizer"), (4, "forward"))]  # fmt: skip
     _, agent, _ = counting(faults=planned)
     module = model()

@@ -4,35 +4,42 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-Config = dict[str, Any]
+from regroup.workers.contract.rank_config import (
+    LossSpikeAction,
+    LossSpikeConfig,
+    RankConfig,
+    RepeatedSpike,
+    SnapshotConfig,
+    TrainingConfig,
+)
+from tests.support.rank_configs import changed, fault
+
 ENTRY = "regroup.workers.rank.user_function:train"
 
 
 @pytest.fixture
-def config() -> Config:
+def config() -> RankConfig:
     """Six steps of eight micro-batches."""
-    return {
-        "training": {"global_batch": 16, "micro_batch": 2, "steps": 6},
-        "function": "function_loops:train",
-        "seed": 7,
-        "determinism": "default",
-        "snapshot": {"every_steps": 1},
-        "checkpoint": {"every_steps": None, "every": None},
-        "faults": [],
-        "args": {"wrap": "fsdp"},
-    }
+    return RankConfig(
+        training=TrainingConfig(global_batch=16, micro_batch=2, steps=6),
+        function="function_loops:train",
+        args={"wrap": "fsdp"},
+        seed=7,
+        snapshot=SnapshotConfig(every_steps=1),
+    )
 
 
 @pytest.fixture
 def run(agent: Any) -> Any:
     """Runs a generation of the function that the config names."""
 
-    def start(config: Config, world_size: int, memory: str, **options: Any) -> Any:
-        axis = "dp_shard" if config["args"].get("wrap") == "fsdp" else "dp_replicate"
+    def start(config: RankConfig, world_size: int, memory: str, **options: Any) -> Any:
+        axis = "dp_shard" if config.args.get("wrap") == "fsdp" else "dp_replicate"
         return agent.run(config, world_size, f"loop-{memory}", entry=ENTRY, layout={axis: world_size}, **options)
 
     return start
@@ -43,13 +50,13 @@ def memory_at(step: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("wrap", ["fsdp", "ddp"])
-def test_a_killed_rank_costs_no_step_and_no_bit(run: Any, config: Config, wrap: str) -> None:
-    config["args"]["wrap"] = wrap
+def test_a_killed_rank_costs_no_step_and_no_bit(run: Any, config: RankConfig, wrap: str) -> None:
+    config = changed(config, args={"wrap": wrap})
     whole = run(config, 2, f"whole-{wrap}")
     assert whole.codes == [0, 0]
     assert len(whole.result["parameters"]) == len(whole.result["samples"]) == 64
     for phase in ("forward", "optimizer", "snapshot"):
-        config["faults"] = [{"at": {"rank": 1, "step": 4, "phase": phase}, "do": "sigkill"}]
+        config = changed(config, faults=[fault(1, 4, "sigkill", phase)])
         struck = run(config, 2, f"struck-{wrap}-{phase}", show_errors=False)
         assert struck.codes[1] == -signal.SIGKILL
         after = run(config, 2, f"struck-{wrap}-{phase}", generation=2, restore=memory_at(3), faults_fired=[0])
@@ -58,11 +65,11 @@ def test_a_killed_rank_costs_no_step_and_no_bit(run: Any, config: Config, wrap: 
 
 
 @pytest.mark.parametrize("wrap", ["fsdp", "ddp"])
-def test_clipping_and_adamw_on_shards_compute_what_torchs_do(run: Any, config: Config, wrap: str) -> None:
-    config["function"] = "function_loops:clipped"
+def test_clipping_and_adamw_on_shards_compute_what_torchs_do(run: Any, config: RankConfig, wrap: str) -> None:
+    config = changed(config, function="function_loops:clipped")
     both = []
     for on_shards in (False, True):
-        config["args"] = {"wrap": wrap, "on_shards": on_shards}
+        config = changed(config, args={"wrap": wrap, "on_shards": on_shards})
         both.append(run(config, 2, f"clipped-{wrap}-{on_shards}"))
     torchs, ours = both
     assert torchs.codes == ours.codes == [0, 0]
@@ -71,45 +78,44 @@ def test_clipping_and_adamw_on_shards_compute_what_torchs_do(run: Any, config: C
     assert norms[1] == pytest.approx(norms[0], rel=1e-10) and max(norms[0]) > 0.3
 
 
-def test_a_functions_gradient_norm_that_stands_out_gives_its_step_up(run: Any, config: Config) -> None:
-    config["function"] = "function_loops:clipped"
-    config["args"]["on_shards"] = True
-    config["training"]["steps"] = 24
+def test_a_functions_gradient_norm_that_stands_out_gives_its_step_up(run: Any, config: RankConfig) -> None:
+    config = changed(config, function="function_loops:clipped")
+    config = changed(config, args={"on_shards": True})
+    config = changed(config, training={"steps": 24})
     whole = run(config, 2, "even-norms")
     assert whole.codes == [0, 0]
-    config["faults"] = [{"at": {"rank": 1, "step": 22, "phase": "forward"}, "do": "spike_gradient"}]
-    config["loss_spike"] = {"do": "rollback", "known": []}
+    config = changed(config, faults=[fault(1, 22, "spike_gradient", "forward")])
+    config = changed(config, loss_spike=LossSpikeConfig(LossSpikeAction.ROLLBACK))
     struck = run(config, 2, "wild-norm", show_errors=False)
     assert struck.codes == [1, 1]
     details = struck.of("Failed")[0]["error"]["details"]
     assert (details["step"], details["of"]) == (22, "gradient norm")
-    config["loss_spike"]["known"] = [[22, "gradient norm", details["limit"]]]
+    config = changed(config, loss_spike={"repeated": [RepeatedSpike(22, "gradient norm", details["limit"])]})
     after = run(config, 2, "wild-norm", generation=2, restore=memory_at(21), faults_fired=[0])
     assert after.result == whole.result
 
 
-def test_replicas_of_a_function_are_compared_where_it_asks(run: Any, config: Config) -> None:
-    config["verify_replicas"] = True
-    assert run(config, 2, "compared-fsdp").codes == [0, 0]
-    config["args"]["wrap"] = "ddp"
-    whole = run(config, 3, "compared")
+def test_replicas_of_a_function_are_compared_where_it_asks(run: Any, config: RankConfig) -> None:
+    assert run(config, 2, "compared-fsdp", verify_replicas=True).codes == [0, 0]
+    config = changed(config, args={"wrap": "ddp"})
+    whole = run(config, 3, "compared", verify_replicas=True)
     assert whole.codes == [0, 0, 0]
-    config["faults"] = [{"at": {"rank": 1, "step": 3, "phase": "forward"}, "do": "flip_bit"}]
-    struck = run(config, 3, "odd", show_errors=False)
+    config = changed(config, faults=[fault(1, 3, "flip_bit", "forward")])
+    struck = run(config, 3, "odd", show_errors=False, verify_replicas=True)
     assert struck.codes == [1, 1, 1]
     assert struck.of("Failed")[0]["error"]["details"]["odd_ranks"] == [1]
-    after = run(config, 3, "odd", generation=2, restore=memory_at(2), faults_fired=[0])
+    after = run(config, 3, "odd", generation=2, restore=memory_at(2), faults_fired=[0], verify_replicas=True)
     assert after.result == whole.result
 
 
-def test_ranks_that_remember_different_things_are_not_compared_in_them(run: Any, config: Config) -> None:
-    config |= {"verify_replicas": True, "function": "function_loops:shares_work", "args": {}}
-    shared = run(config, 2, "shares-work")
+def test_ranks_that_remember_different_things_are_not_compared_in_them(run: Any, config: RankConfig) -> None:
+    config = replace(config, function="function_loops:shares_work", args={})
+    shared = run(config, 2, "shares-work", verify_replicas=True)
     assert shared.codes == [0, 0]
     assert len(shared.rows) == 6
 
 
-def test_a_stop_ends_the_loop_after_a_step_that_survives(run: Any, config: Config) -> None:
+def test_a_stop_ends_the_loop_after_a_step_that_survives(run: Any, config: RankConfig) -> None:
     whole = run(config, 3, "not-stopped")
     before = run(config, 3, "stopped", stop_at=2)
     step = before.rows[-1]["step"]
@@ -120,7 +126,7 @@ def test_a_stop_ends_the_loop_after_a_step_that_survives(run: Any, config: Confi
 
 @pytest.mark.parametrize(("before", "after"), [(4, 2), (4, 3), (1, 4)])
 def test_every_layout_sees_the_same_samples_and_computes_the_same(
-    run: Any, config: Config, before: int, after: int
+    run: Any, config: RankConfig, before: int, after: int
 ) -> None:
     # On three ranks the eight micro-batches do not divide: one of the nine that run is a dummy.
     whole = run(config, 2, "layouts")
@@ -144,8 +150,8 @@ def test_every_layout_sees_the_same_samples_and_computes_the_same(
     assert second.result["rate"] == pytest.approx(whole.result["rate"])
 
 
-def test_several_modules_optimizers_and_averaged_weights_survive(run: Any, config: Config) -> None:
-    config["function"] = "function_loops:averaged"
+def test_several_modules_optimizers_and_averaged_weights_survive(run: Any, config: RankConfig) -> None:
+    config = changed(config, function="function_loops:averaged")
     whole = run(config, 2, "averaged")
     for ranks in (2, 3):
         memory = f"averaged-{ranks}"
@@ -159,7 +165,7 @@ def test_several_modules_optimizers_and_averaged_weights_survive(run: Any, confi
 
 
 def test_a_checkpoint_of_a_function_loads_on_another_layout(
-    run: Any, agent: Any, config: Config, tmp_path: Any
+    run: Any, agent: Any, config: RankConfig, tmp_path: Any
 ) -> None:
     whole = run(config, 4, "saved-whole")
     before = run(config, 4, "saved", stop_at=2)
@@ -187,7 +193,7 @@ def test_a_checkpoint_of_a_function_loads_on_another_layout(
     assert resumed.result["parameters"] == whole.result["parameters"]
 
 
-def test_what_is_reported_arrives(run: Any, config: Config) -> None:
+def test_what_is_reported_arrives(run: Any, config: RankConfig) -> None:
     rows = run(config, 2, "reported").rows
     assert [row["extra"] for row in rows] == [{"rank": 0.0, "step": float(step)} for step in range(1, 7)]
     assert {row["tokens"] for row in rows} == {6}
@@ -195,26 +201,26 @@ def test_what_is_reported_arrives(run: Any, config: Config) -> None:
     assert rows[1]["learning_rate"] < 0.05
 
 
-def test_a_job_with_its_own_data_reports_what_it_knows(run: Any, config: Config) -> None:
-    config["function"] = "function_loops:own_data"
-    config["training"] = {"steps": 3}
+def test_a_job_with_its_own_data_reports_what_it_knows(run: Any, config: RankConfig) -> None:
+    config = changed(config, function="function_loops:own_data")
+    config = replace(config, training=TrainingConfig(steps=3))
     rows = run(config, 2, "own-data").rows
     assert [(row["loss"], row["samples"], row["extra"]) for row in rows] == [
         (float(step), None, {"learning_quality": 0.5}) for step in (1, 2, 3)
     ]
 
 
-def test_a_step_that_is_left_is_not_committed(run: Any, config: Config) -> None:
-    config["function"] = "function_loops:own_data"
-    config["args"]["break_at"] = 4
+def test_a_step_that_is_left_is_not_committed(run: Any, config: RankConfig) -> None:
+    config = changed(config, function="function_loops:own_data")
+    config = changed(config, args={"break_at": 4})
     left = run(config, 2, "left")
     assert [row["step"] for row in left.rows] == [1, 2, 3]
     assert [(done["step"], done["stopped"]) for done in left.of("Done")] == [(3, False)] * 2
 
 
-def test_a_function_hears_that_it_is_to_stop(run: Any, config: Config) -> None:
-    config["function"] = "function_loops:until_told"
-    config["training"] = {"steps": 100_000}
+def test_a_function_hears_that_it_is_to_stop(run: Any, config: RankConfig) -> None:
+    config = changed(config, function="function_loops:until_told")
+    config = replace(config, training=TrainingConfig(steps=100_000))
     told = run(config, 1, "told", stop_at=3)
     # It waits in step 4 until it hears of the stop; the end of that step is where all agree on it.
     assert [(done["step"], done["stopped"]) for done in told.of("Done")] == [(4, True)]
@@ -234,9 +240,9 @@ def test_a_function_hears_that_it_is_to_stop(run: Any, config: Config) -> None:
         ("length", r"DataError: the position in the data was counted over 16 records, but the dataset has 8"),
     ],
 )
-def test_misuse_is_explained(run: Any, config: Config, how: str, error: str) -> None:
-    config["function"] = "function_loops:broken"
-    config["args"] = {"how": how}
+def test_misuse_is_explained(run: Any, config: RankConfig, how: str, error: str) -> None:
+    config = changed(config, function="function_loops:broken")
+    config = replace(config, args={"how": how})
     wrong = run(config, 2, f"broken-{how}", show_errors=False)
     assert wrong.codes == [1, 1]
     assert re.match(error, wrong.errors[0]), wrong.errors
@@ -250,8 +256,8 @@ def test_misuse_is_explained(run: Any, config: Config, how: str, error: str) -> 
         ("no_such_module:train", "no module no_such_module in "),
     ],
 )
-def test_a_function_that_is_not_there_is_named(run: Any, config: Config, function: str, error: str) -> None:
-    config["function"] = function
+def test_a_function_that_is_not_there_is_named(run: Any, config: RankConfig, function: str, error: str) -> None:
+    config = changed(config, function=function)
     wrong = run(config, 1, "missing", show_errors=False)
     assert wrong.codes == [1]
     assert error in wrong.errors[0]

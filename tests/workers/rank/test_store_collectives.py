@@ -7,6 +7,7 @@ from typing import Any
 from torch.distributed import TCPStore
 
 from regroup.workers.contract.messages import Join, Restore
+from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.rank.store_collectives import StoreCollectives
 
 
@@ -16,7 +17,8 @@ def together(work: Callable[[StoreCollectives, int], Any], *, ranks: int = 3) ->
 
     def one(rank: int) -> Any:
         join = Join(
-            "j", 1, rank, ranks, rank, ranks, 0, 1, {}, "cpu", "127.0.0.1", store.port, Restore("none"), "", {}
+            "j", 1, rank, ranks, rank, ranks, 0, 1, {}, "cpu", "127.0.0.1", store.port, Restore("none"), "",
+            RankConfig(),
         )  # fmt: skip
         return work(StoreCollectives(join, "test"), rank)
 

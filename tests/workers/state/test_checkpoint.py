@@ -10,9 +10,10 @@ import torch
 from safetensors.torch import load_file
 from torch.distributed import checkpoint as dcp
 
+from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.state.export import export, main
+from tests.support.rank_configs import changed
 
-Config = dict[str, Any]
 SAVE = "regroup.workers.state.checkpoint:save_shards"
 FINISH = "regroup.workers.state.checkpoint:write_metadata"
 
@@ -44,14 +45,14 @@ def save(agent: Any, memory: str, world_size: int, step: int, directory: Path) -
 
 @pytest.mark.parametrize(("kind", "before", "after"), [("fsdp", 4, 2), ("fsdp", 2, 3), ("ddp", 2, 1)])
 def test_a_run_continues_from_a_checkpoint_on_another_layout(
-    agent: Any, config: Config, tmp_path: Path, kind: str, before: int, after: int
+    agent: Any, config: RankConfig, tmp_path: Path, kind: str, before: int, after: int
 ) -> None:
-    config["training"]["precision"] = "fp64"
-    config["data_parallel"] = kind
+    config = changed(config, training={"precision": "fp64"})
+    config = changed(config, parallel={"data_parallel": kind})
     memory = f"checkpoint-{kind}-{before}-{after}"
     whole = agent.run(config, before, memory)
     directory = save(agent, memory, before, 3, tmp_path / "checkpoint")
-    config["data_parallel"] = "fsdp"
+    config = changed(config, parallel={"data_parallel": "fsdp"})
     resumed = agent.run(
         config,
         after,
@@ -66,7 +67,7 @@ def test_a_run_continues_from_a_checkpoint_on_another_layout(
     assert resumed.result["samples"] == whole.result["samples"]
 
 
-def test_on_the_same_layout_a_run_continues_bitwise(agent: Any, config: Config, tmp_path: Path) -> None:
+def test_on_the_same_layout_a_run_continues_bitwise(agent: Any, config: RankConfig, tmp_path: Path) -> None:
     whole = agent.run(config, 2, "checkpoint-same")
     directory = save(agent, "checkpoint-same", 2, 3, tmp_path / "checkpoint")
     resumed = agent.run(
@@ -80,8 +81,8 @@ def test_on_the_same_layout_a_run_continues_bitwise(agent: Any, config: Config, 
     assert resumed.result == whole.result
 
 
-def test_plain_dcp_loads_it_and_replicas_are_written_once(agent: Any, config: Config, tmp_path: Path) -> None:
-    config["data_parallel"] = "ddp"
+def test_plain_dcp_loads_it_and_replicas_are_written_once(agent: Any, config: RankConfig, tmp_path: Path) -> None:
+    config = changed(config, parallel={"data_parallel": "ddp"})
     agent.run(config, 2, "checkpoint-dcp")
     directory = save(agent, "checkpoint-dcp", 2, 4, tmp_path / "checkpoint")
     metadata = dcp.FileSystemReader(directory).read_metadata()
@@ -97,7 +98,7 @@ def test_plain_dcp_loads_it_and_replicas_are_written_once(agent: Any, config: Co
     assert set(sizes) == {"__0_0.distcp", "__1_0.distcp"}
 
 
-def test_a_torn_or_foreign_buffer_is_not_saved(agent: Any, config: Config, tmp_path: Path) -> None:
+def test_a_torn_or_foreign_buffer_is_not_saved(agent: Any, config: RankConfig, tmp_path: Path) -> None:
     agent.run(config, 2, "checkpoint-foreign")
     state = {"source": "memory", "step": 4, "generation": 1}
     args = {"directory": str(tmp_path), "shards": [{"rank": 1}]}
@@ -105,7 +106,7 @@ def test_a_torn_or_foreign_buffer_is_not_saved(agent: Any, config: Config, tmp_p
         agent.task(SAVE, args, memory="checkpoint-foreign", ranks=[0], restore=state)
 
 
-def test_metadata_of_half_the_shards_is_refused(agent: Any, config: Config, tmp_path: Path) -> None:
+def test_metadata_of_half_the_shards_is_refused(agent: Any, config: RankConfig, tmp_path: Path) -> None:
     agent.run(config, 2, "checkpoint-half")
     state = {"source": "memory", "step": 4, "generation": 1}
     args = {"directory": str(tmp_path), "shards": [{"rank": 0}]}
@@ -116,7 +117,7 @@ def test_metadata_of_half_the_shards_is_refused(agent: Any, config: Config, tmp_
 
 
 def test_parameters_are_exported_as_safetensors(
-    agent: Any, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    agent: Any, config: RankConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = agent.run(config, 2, "checkpoint-export")
     directory = save(agent, "checkpoint-export", 2, 4, tmp_path / "checkpoint")

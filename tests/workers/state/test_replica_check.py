@@ -11,6 +11,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from regroup.workers.contract.error_classes import classify
 from regroup.workers.contract.messages import Join, Restore
+from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.contract.rank_error import ErrorClass
 from regroup.workers.parallel.mesh import Alike, alike_in, holders_of
 from regroup.workers.state.replica_check import ReplicaComparison, ReplicaOutlier, compared_by, error_of, find_odd
@@ -69,21 +70,20 @@ def test_ranks_that_hold_other_tensors_are_in_other_groups() -> None:
     assert one["optim.w.step"].id != other["optim.v.step"].id
 
 
-def join(world_size: int, determinism: str, **config: object) -> Join:
+def join(world_size: int, *, strict: bool = False, verifies: bool = True) -> Join:
     return Join(
         "job", 1, 0, world_size, 0, world_size, 0, 1, {"dp_replicate": world_size}, "cpu", "", 0, Restore("none"), "e",
-        {"determinism": determinism, **config},
+        RankConfig(is_deterministic=strict, verify_replicas=verifies),
     )  # fmt: skip
 
 
 def test_nondeterministic_devices_compare_only_results_of_one_collective() -> None:
-    on = {"verify_replicas": True}
     cuda, cpu = torch.device("cuda"), torch.device("cpu")
-    assert compared_by(join(2, "default", **on), cpu) == ReplicaComparison(0, Alike(0, 2), None)
-    assert compared_by(join(2, "strict", **on), cuda) == ReplicaComparison(0, Alike(0, 2), None)
-    assert compared_by(join(2, "default", **on), cuda) == ReplicaComparison(0, Alike(0, 2), frozenset({"dp_replicate"}))
-    assert compared_by(join(1, "default", **on), cpu) is None
-    assert compared_by(join(2, "default"), cpu) is None
+    assert compared_by(join(2), cpu) == ReplicaComparison(0, Alike(0, 2), None)
+    assert compared_by(join(2, strict=True), cuda) == ReplicaComparison(0, Alike(0, 2), None)
+    assert compared_by(join(2), cuda) == ReplicaComparison(0, Alike(0, 2), frozenset({"dp_replicate"}))
+    assert compared_by(join(1), cpu) is None
+    assert compared_by(join(2, verifies=False), cpu) is None
 
 
 @pytest.mark.parametrize(

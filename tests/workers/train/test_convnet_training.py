@@ -3,15 +3,17 @@
 import math
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.data.prepare.preparation import summary
 from tests.support.data_inputs import prepared, recipe
+from tests.support.rank_configs import changed, fault
 
-Config = dict[str, Any]
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 LAYOUTS: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
     "ddp": ("ddp", {"dp_replicate": 2}, {}),
@@ -41,23 +43,22 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture
-def images(config: Config) -> Config:
-    config["model"] = {
+def images(config: RankConfig) -> RankConfig:
+    config = replace(config, model={
         "family": "convnet", "channels": 1, "classes": 10, "dim": 8, "layers": 2, "ffn_dim": None,
         "norm_over": "micro_batch", "norm_eps": 1e-5, "norm_momentum": 0.1,
-    }  # fmt: skip
-    config["training"] |= {"sequence": None, "micro_batch": 4, "global_batch": 32}
-    return config
+    })  # fmt: skip
+    return changed(config, training={"sequence": None, "micro_batch": 4, "global_batch": 32})
 
 
-def run(agent: Any, config: Config, digits: dict[str, Any], name: str, memory: str, **options: Any) -> Any:
+def run(agent: Any, config: RankConfig, digits: dict[str, Any], name: str, memory: str, **options: Any) -> Any:
     return agent.spread(config, LAYOUTS[name], memory, dataset=digits, **options)
 
 
-def test_digits_are_learnt(agent: Any, images: Config, digits: dict[str, Any]) -> None:
-    images["model"]["dim"] = 16
-    images["training"] |= {"steps": 100, "validate_every": 100, "micro_batch": 16}
-    images["training"]["optimizer"]["lr"] = 0.02
+def test_digits_are_learnt(agent: Any, images: RankConfig, digits: dict[str, Any]) -> None:
+    images = changed(images, model={"dim": 16})
+    images = changed(images, training={"steps": 100, "validate_every": 100, "micro_batch": 16})
+    images = changed(images, training={"optimizer": {"lr": 0.02}})
     rows = run(agent, images, digits, "ddp", "learnt").rows
     assert rows[0]["tokens"] == 32, "a label each"
     assert rows[0]["loss"] == pytest.approx(math.log(10), rel=0.3)
@@ -65,8 +66,8 @@ def test_digits_are_learnt(agent: Any, images: Config, digits: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("name", ["fsdp", "tp", "pp"])
-def test_every_layout_computes_the_same(agent: Any, images: Config, digits: dict[str, Any], name: str) -> None:
-    images["training"]["precision"] = "fp64"
+def test_every_layout_computes_the_same(agent: Any, images: RankConfig, digits: dict[str, Any], name: str) -> None:
+    images = changed(images, training={"precision": "fp64"})
     one = run(agent, images, digits, "ddp", "images-ddp")
     other = run(agent, images, digits, name, f"images-{name}")
     assert set(other.codes) == {0}, other.errors
@@ -78,9 +79,11 @@ def test_every_layout_computes_the_same(agent: Any, images: Config, digits: dict
 
 
 @pytest.mark.parametrize("name", ["fsdp", pytest.param("tp", marks=pytest.mark.slow), "pp"])
-def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, images: Config, digits: dict[str, Any], name: str) -> None:
+def test_a_killed_rank_costs_no_step_and_no_bit(
+    agent: Any, images: RankConfig, digits: dict[str, Any], name: str
+) -> None:
     whole = run(agent, images, digits, name, f"images-whole-{name}")
-    images["faults"] = [{"at": {"rank": 1, "step": 3, "phase": "backward"}, "do": "sigkill"}]
+    images = changed(images, faults=[fault(1, 3, "sigkill", "backward")])
     struck = run(agent, images, digits, name, f"images-struck-{name}", show_errors=False)
     assert struck.codes[1] == -signal.SIGKILL
     state = {"source": "memory", "step": 2, "generation": 1}
@@ -90,8 +93,8 @@ def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, images: Config, digi
     assert after.rows[-1]["validation_loss"] == whole.rows[-1]["validation_loss"], "what is kept of batches came back"
 
 
-def test_statistics_go_to_another_layout(agent: Any, images: Config, digits: dict[str, Any]) -> None:
-    images["training"]["precision"] = "fp64"
+def test_statistics_go_to_another_layout(agent: Any, images: RankConfig, digits: dict[str, Any]) -> None:
+    images = changed(images, training={"precision": "fp64"})
     whole = run(agent, images, digits, "tp", "images-from-tp")
     state = {"source": "memory", "step": 3, "generation": 1}
     after = run(agent, images, digits, "ddp", "images-from-tp", generation=2, restore=state, source_world=4)

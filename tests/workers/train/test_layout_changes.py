@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from regroup.workers.contract.rank_config import RankConfig
+from tests.support.rank_configs import changed, fault
 from tests.workers.state.test_checkpoint import save
 
-Config = dict[str, Any]
 SPLIT: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
     "zero1": ("zero1", {"dp_replicate": 2}, {}),
     "hsdp": ("fsdp", {"dp_replicate": 2, "dp_shard": 2}, {}),
@@ -22,16 +23,15 @@ SPLIT: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
 
 
 @pytest.fixture
-def divisible(config: Config) -> Config:
-    config["model"] |= {"layers": 4, "heads": 4, "kv_heads": 2, "vocab_size": 264}
-    return config
+def divisible(config: RankConfig) -> RankConfig:
+    return changed(config, model={"layers": 4, "heads": 4, "kv_heads": 2, "vocab_size": 264})
 
 
-def run(agent: Any, config: Config, name: str, memory: str, **options: Any) -> Any:
+def run(agent: Any, config: RankConfig, name: str, memory: str, **options: Any) -> Any:
     return agent.spread(config, SPLIT[name], memory, **options)
 
 
-def resume(agent: Any, config: Config, name: str, memory: str, step: int, **options: Any) -> Any:
+def resume(agent: Any, config: RankConfig, name: str, memory: str, step: int, **options: Any) -> Any:
     state = {"source": "memory", "step": step, "generation": 1}
     return run(agent, config, name, memory, generation=2, restore=state, **options)
 
@@ -46,9 +46,9 @@ KILLS = [
 
 
 @pytest.mark.parametrize(("name", "phase"), KILLS)
-def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, divisible: Config, name: str, phase: str) -> None:
+def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, divisible: RankConfig, name: str, phase: str) -> None:
     whole = run(agent, divisible, name, f"whole-{name}")
-    divisible["faults"] = [{"at": {"rank": 1, "step": 3, "phase": phase}, "do": "sigkill"}]
+    divisible = changed(divisible, faults=[fault(1, 3, "sigkill", phase)])
     struck = run(agent, divisible, name, f"struck-{name}", show_errors=False)
     assert struck.codes[1] == -signal.SIGKILL
     after = resume(agent, divisible, name, f"struck-{name}", 2, faults_fired=[0])
@@ -61,8 +61,8 @@ def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, divisible: Config, n
 
 
 @pytest.mark.parametrize(("before", "after"), [("3d", "fsdp3"), ("fsdp3", "zbv"), ("zero1", "hsdp"), ("hsdp", "tp")])
-def test_the_state_in_memory_fits_any_other_layout(agent: Any, divisible: Config, before: str, after: str) -> None:
-    divisible["training"]["precision"] = "fp64"
+def test_the_state_in_memory_fits_any_other_layout(agent: Any, divisible: RankConfig, before: str, after: str) -> None:
+    divisible = changed(divisible, training={"precision": "fp64"})
     memory = f"from-{before}-to-{after}"
     whole = run(agent, divisible, before, memory)
     ranks = math.prod(SPLIT[before][1].values())
@@ -74,8 +74,8 @@ def test_the_state_in_memory_fits_any_other_layout(agent: Any, divisible: Config
 
 
 @pytest.mark.parametrize(("before", "after"), [("3d", "zero1"), ("zbv", "pp")])
-def test_so_does_a_checkpoint(agent: Any, divisible: Config, tmp_path: Path, before: str, after: str) -> None:
-    divisible["training"]["precision"] = "fp64"
+def test_so_does_a_checkpoint(agent: Any, divisible: RankConfig, tmp_path: Path, before: str, after: str) -> None:
+    divisible = changed(divisible, training={"precision": "fp64"})
     memory = f"saved-{before}-for-{after}"
     whole = run(agent, divisible, before, memory)
     directory = save(agent, memory, math.prod(SPLIT[before][1].values()), 3, tmp_path / "checkpoint")
@@ -87,7 +87,7 @@ def test_so_does_a_checkpoint(agent: Any, divisible: Config, tmp_path: Path, bef
     assert resumed.losses == pytest.approx(whole.losses[3:], rel=1e-11)
 
 
-def test_a_pipeline_tells_how_idle_it_is_and_which_stage_is_slow(agent: Any, divisible: Config) -> None:
+def test_a_pipeline_tells_how_idle_it_is_and_which_stage_is_slow(agent: Any, divisible: RankConfig) -> None:
     rows = run(agent, divisible, "pp", "told").rows
     for row in rows:
         assert 0 < row["extra"]["idle"] < 1 <= row["extra"]["slowest_stage"] <= 2
@@ -95,7 +95,7 @@ def test_a_pipeline_tells_how_idle_it_is_and_which_stage_is_slow(agent: Any, div
     assert rows[1]["extra"]["send"] == 8, "the first stage, of eight micro-batches"
 
 
-def test_the_second_step_tells_what_each_sends(agent: Any, divisible: Config) -> None:
+def test_the_second_step_tells_what_each_sends(agent: Any, divisible: RankConfig) -> None:
     before, told, after, _ = (row["extra"] for row in run(agent, divisible, "hsdp", "told-collectives").rows)
     assert told["reduce_scatter"] == told["all_reduce"] == 4 + 1, "blocks, and the root"
     assert told["reduce_scatter_bytes"] == 2 * told["all_reduce_bytes"], "a shard is summed over replicas"
@@ -103,7 +103,7 @@ def test_the_second_step_tells_what_each_sends(agent: Any, divisible: Config) ->
 
 
 def test_every_step_tells_memory_and_waiting_and_from_the_third_on_the_use_of_the_devices(
-    agent: Any, divisible: Config
+    agent: Any, divisible: RankConfig
 ) -> None:
     rows = [row["extra"] for row in run(agent, divisible, "fsdp3", "told-facts").rows]
     for row in rows:
@@ -114,18 +114,18 @@ def test_every_step_tells_memory_and_waiting_and_from_the_third_on_the_use_of_th
 
 
 @pytest.mark.parametrize("name", ["zero1", "hsdp"])
-def test_summed_in_bf16_every_layout_stays_near(agent: Any, divisible: Config, name: str) -> None:
+def test_summed_in_bf16_every_layout_stays_near(agent: Any, divisible: RankConfig, name: str) -> None:
     exact = run(agent, divisible, name, f"summed-fp32-{name}")
-    divisible["training"]["reduce"] = "bf16"
+    divisible = changed(divisible, training={"reduce": "bf16"})
     rough = run(agent, divisible, name, f"summed-bf16-{name}")
     assert rough.losses == pytest.approx(exact.losses, rel=0.02)
     assert rough.losses != exact.losses
 
 
 @pytest.mark.parametrize("name", ["tp", "zbv", pytest.param("3d", marks=pytest.mark.slow)])
-def test_in_bf16_every_layout_stays_near_float32(agent: Any, divisible: Config, name: str) -> None:
+def test_in_bf16_every_layout_stays_near_float32(agent: Any, divisible: RankConfig, name: str) -> None:
     exact = run(agent, divisible, "fsdp3", "fp32")
-    divisible["training"]["precision"] = "bf16"
+    divisible = changed(divisible, training={"precision": "bf16"})
     rough = run(agent, divisible, name, f"bf16-{name}")
     assert rough.losses == pytest.approx(exact.losses, rel=0.02)
     assert rough.losses != exact.losses

@@ -1,46 +1,44 @@
 """Numbers that go wrong: all ranks do the same about them, and a rank that holds what others do not is named."""
 
-import copy
 import signal
 from typing import Any
 
 import pytest
 
-Config = dict[str, Any]
-Fault = dict[str, Any]
+from regroup.workers.contract.rank_config import (
+    LossSpikeAction,
+    LossSpikeConfig,
+    NonFiniteAction,
+    NonFiniteConfig,
+    RankConfig,
+    RepeatedSpike,
+)
+from tests.support.rank_configs import changed, fault
 
-
-def fault(do: str, rank: int, step: int, phase: str = "forward") -> Fault:
-    return {"at": {"rank": rank, "step": step, "phase": phase}, "do": do}
-
-
-def rule(do: str, most_skips: int = 3) -> dict[str, Any]:
-    return {"do": do, "most_skips": most_skips, "refill_steps": 100}
+ROLLBACK = LossSpikeConfig(LossSpikeAction.ROLLBACK)
 
 
 @pytest.fixture(params=["fsdp", "ddp"])
-def spread(request: pytest.FixtureRequest, config: Config) -> Config:
-    config["data_parallel"] = request.param
-    return config
+def spread(request: pytest.FixtureRequest, config: RankConfig) -> RankConfig:
+    return changed(config, parallel={"data_parallel": request.param})
 
 
 @pytest.fixture
-def replicas(config: Config) -> Config:
+def replicas(config: RankConfig) -> RankConfig:
     """Three ranks that hold the same."""
-    config["data_parallel"] = "ddp"
-    return config
+    return changed(config, parallel={"data_parallel": "ddp"})
 
 
-def again(agent: Any, config: Config, memory: str, step: int, world_size: int = 2) -> Any:
+def again(agent: Any, config: RankConfig, memory: str, step: int, world_size: int = 2) -> Any:
     """The generation after one that ended with this step's state in memory; no fault strikes twice."""
     source = {"source": "memory", "step": step, "generation": 1}
     return agent.run(config, world_size, memory, generation=2, restore=source, faults_fired=[0, 1])
 
 
-def test_a_loss_that_is_no_number_once_costs_its_step_and_no_bit(agent: Any, spread: Config) -> None:
-    name = spread["data_parallel"]
+def test_a_loss_that_is_no_number_once_costs_its_step_and_no_bit(agent: Any, spread: RankConfig) -> None:
+    name = spread.parallel.data_parallel
     whole = agent.run(spread, 2, f"finite-{name}")
-    spread |= {"faults": [fault("nan_loss", 1, 3)], "non_finite": rule("rollback")}
+    spread = changed(spread, faults=[fault(1, 3, "nan_loss")], non_finite=NonFiniteConfig(NonFiniteAction.ROLLBACK))
     struck = agent.run(spread, 2, f"nan-{name}", show_errors=False)
     assert struck.codes == [1, 1], "both, though one of them had the wrong number"
     assert [failed["error"]["error_class"] for failed in struck.of("Failed")] == ["non_finite"] * 2
@@ -51,9 +49,11 @@ def test_a_loss_that_is_no_number_once_costs_its_step_and_no_bit(agent: Any, spr
     assert [*struck.losses, *after.losses] == whole.losses
 
 
-def test_a_skipped_step_is_one_without_an_update_on_every_rank(agent: Any, spread: Config) -> None:
-    name = spread["data_parallel"]
-    spread |= {"faults": [fault("nan_loss", 1, 3)], "non_finite": rule("skip")}
+def test_a_skipped_step_is_one_without_an_update_on_every_rank(agent: Any, spread: RankConfig) -> None:
+    name = spread.parallel.data_parallel
+    spread = changed(
+        spread, faults=[fault(1, 3, "nan_loss")], non_finite=NonFiniteConfig(NonFiniteAction.SKIP, max_skips=3)
+    )
     struck = agent.run(spread, 2, f"skipped-{name}")
     assert struck.codes == [0, 0]
     assert [row["step"] for row in struck.rows] == [1, 2, 3, 4]
@@ -61,16 +61,16 @@ def test_a_skipped_step_is_one_without_an_update_on_every_rank(agent: Any, sprea
     assert {row["samples"] for row in struck.rows} == {16}, "its samples count as seen"
     (note,) = struck.of("Note")
     assert (note["kind"], note["data"]["step"]) == ("step_skipped", 3)
-    elsewhere = copy.deepcopy(spread)
-    elsewhere["faults"][0]["at"]["rank"] = 0
+    elsewhere = changed(spread, faults=[fault(0, 3, "nan_loss")])
     assert agent.run(elsewhere, 2, f"skipped-by-0-{name}").result == struck.result, "whoever had the wrong number"
 
 
-def test_more_skips_than_allowed_end_it(agent: Any, config: Config) -> None:
-    config |= {
-        "faults": [fault("nan_loss", 0, step) for step in (1, 2, 3)],
-        "non_finite": rule("skip", most_skips=2),
-    }
+def test_more_skips_than_allowed_end_it(agent: Any, config: RankConfig) -> None:
+    config = changed(
+        config,
+        faults=[fault(0, step, "nan_loss") for step in (1, 2, 3)],
+        non_finite=NonFiniteConfig(NonFiniteAction.SKIP, max_skips=2),
+    )
     struck = agent.run(config, 2, "skips", show_errors=False)
     assert struck.codes == [1, 1]
     assert "more than recovery.budgets.non_finite=2 such steps were skipped" in struck.errors[0]
@@ -79,10 +79,10 @@ def test_more_skips_than_allowed_end_it(agent: Any, config: Config) -> None:
 
 @pytest.mark.parametrize("phase", ["forward", "backward", "optimizer"])
 def test_a_flipped_bit_in_one_replica_is_found_and_the_state_before_is_good(
-    agent: Any, replicas: Config, phase: str
+    agent: Any, replicas: RankConfig, phase: str
 ) -> None:
     whole = agent.run(replicas, 3, "alike")
-    replicas["faults"] = [fault("flip_bit", 1, 3, phase)]
+    replicas = changed(replicas, faults=[fault(1, 3, "flip_bit", phase)])
     struck = agent.run(replicas, 3, f"flipped-{phase}", show_errors=False)
     assert struck.codes == [1, 1, 1]
     assert [failed["error"]["error_class"] for failed in struck.of("Failed")] == ["corruption"] * 3
@@ -94,36 +94,36 @@ def test_a_flipped_bit_in_one_replica_is_found_and_the_state_before_is_good(
     assert after.result == whole.result
 
 
-def test_of_two_replicas_nothing_tells_which_is_wrong(agent: Any, replicas: Config) -> None:
-    replicas["faults"] = [fault("flip_bit", 0, 2)]
+def test_of_two_replicas_nothing_tells_which_is_wrong(agent: Any, replicas: RankConfig) -> None:
+    replicas = changed(replicas, faults=[fault(0, 2, "flip_bit")])
     struck = agent.run(replicas, 2, "two", show_errors=False)
     assert struck.codes == [1, 1]
     assert not struck.of("Failed")[0]["error"]["details"]["is_certain"]
 
 
-def test_the_last_step_is_looked_at_before_it_is_saved(agent: Any, replicas: Config) -> None:
-    replicas["faults"] = [fault("flip_bit", 2, 4, "optimizer")]
+def test_the_last_step_is_looked_at_before_it_is_saved(agent: Any, replicas: RankConfig) -> None:
+    replicas = changed(replicas, faults=[fault(2, 4, "flip_bit", "optimizer")])
     struck = agent.run(replicas, 3, "last", show_errors=False)
     assert struck.codes == [1, 1, 1]
     assert struck.of("Failed")[0]["error"]["details"]["odd_ranks"] == [2]
     assert not struck.of("Pinned") and not struck.of("Done")
 
 
-def test_between_snapshots_it_is_found_at_the_next_one(agent: Any, replicas: Config) -> None:
-    replicas["training"]["steps"] = 8
-    replicas["snapshot"]["every_steps"] = 3
+def test_between_snapshots_it_is_found_at_the_next_one(agent: Any, replicas: RankConfig) -> None:
+    replicas = changed(replicas, training={"steps": 8})
+    replicas = changed(replicas, snapshot={"every_steps": 3})
     whole = agent.run(replicas, 3, "seldom")
-    replicas["faults"] = [fault("flip_bit", 1, 4)]
+    replicas = changed(replicas, faults=[fault(1, 4, "flip_bit")])
     struck = agent.run(replicas, 3, "seldom-flipped", show_errors=False)
     assert struck.of("Failed")[0]["error"]["details"]["step"] == 6
     assert again(agent, replicas, "seldom-flipped", 3, 3).result == whole.result
 
 
-def test_switched_off_nobody_sees_it(agent: Any, replicas: Config) -> None:
+def test_switched_off_nobody_sees_it(agent: Any, replicas: RankConfig) -> None:
     """The detector alone is what finds it: without it the run ends as if it were well, with other parameters."""
     whole = agent.run(replicas, 3, "on")
-    replicas |= {"faults": [fault("flip_bit", 1, 3)], "verify_replicas": False}
-    struck = agent.run(replicas, 3, "off")
+    replicas = changed(replicas, faults=[fault(1, 3, "flip_bit")])
+    struck = agent.run(replicas, 3, "off", verify_replicas=False)
     assert struck.codes == [0, 0, 0]
     assert struck.result["parameters"] != whole.result["parameters"]
 
@@ -131,10 +131,10 @@ def test_switched_off_nobody_sees_it(agent: Any, replicas: Config) -> None:
 HYBRID = ("fsdp", {"dp_replicate": 2, "dp_shard": 2}, {})
 
 
-def test_a_shard_is_compared_with_that_of_the_other_replica(agent: Any, config: Config) -> None:
+def test_a_shard_is_compared_with_that_of_the_other_replica(agent: Any, config: RankConfig) -> None:
     whole = agent.spread(config, HYBRID, "hybrid")
     assert whole.codes == [0] * 4
-    config["faults"] = [fault("flip_bit", 3, 3)]
+    config = changed(config, faults=[fault(3, 3, "flip_bit")])
     struck = agent.spread(config, HYBRID, "hybrid-flipped", show_errors=False)
     details = struck.of("Failed")[0]["error"]["details"]
     assert (details["odd_ranks"], details["is_certain"]) == ([1, 3], False), "ranks 1 and 3 hold the same shards"
@@ -143,8 +143,8 @@ def test_a_shard_is_compared_with_that_of_the_other_replica(agent: Any, config: 
     assert after.result == whole.result
 
 
-def test_a_flipped_bit_in_a_snapshot_fails_its_checksum(agent: Any, config: Config) -> None:
-    config["faults"] = [fault("flip_snapshot", 1, 3), fault("sigkill", 1, 3, "backward")]
+def test_a_flipped_bit_in_a_snapshot_fails_its_checksum(agent: Any, config: RankConfig) -> None:
+    config = changed(config, faults=[fault(1, 3, "flip_snapshot"), fault(1, 3, "sigkill", "backward")])
     struck = agent.run(config, 2, "bad-snapshot", show_errors=False)
     assert struck.codes[1] == -signal.SIGKILL
     with pytest.raises(LookupError, match="no set of rank 1"):
@@ -153,11 +153,11 @@ def test_a_flipped_bit_in_a_snapshot_fails_its_checksum(agent: Any, config: Conf
 
 
 @pytest.mark.parametrize("of", ["loss", "gradient norm"])
-def test_what_stands_out_is_told_or_its_step_done_once_more(agent: Any, config: Config, of: str) -> None:
-    config["training"]["steps"] = 24
+def test_what_stands_out_is_told_or_its_step_done_once_more(agent: Any, config: RankConfig, of: str) -> None:
+    config = changed(config, training={"steps": 24})
     whole = agent.run(config, 2, "even")
     do = "spike_loss" if of == "loss" else "spike_gradient"
-    config |= {"faults": [fault(do, 1, 22)], "loss_spike": {"do": "warn", "known": []}}
+    config = changed(config, faults=[fault(1, 22, do)], loss_spike=LossSpikeConfig(LossSpikeAction.WARN))
     warned = agent.run(config, 2, "spiked")
     note = next(each for each in warned.of("Note") if each["data"]["of"] == of)
     assert (note["kind"], note["data"]["step"]) == ("loss_spike", 22)
@@ -165,31 +165,31 @@ def test_what_stands_out_is_told_or_its_step_done_once_more(agent: Any, config: 
     assert (warned.losses[21] == whole.losses[21]) is (of == "gradient norm"), "the loss of the step is right"
     assert warned.result["parameters"] != whole.result["parameters"]
 
-    config["loss_spike"]["do"] = "rollback"
+    config = changed(config, loss_spike=ROLLBACK)
     struck = agent.run(config, 2, "back", show_errors=False)
     assert struck.codes == [1, 1]
     assert [failed["error"]["error_class"] for failed in struck.of("Failed")] == ["loss_spike"] * 2
     details = struck.of("Failed")[0]["error"]["details"]
     assert (details["step"], details["of"]) == (22, of)
     assert [row["step"] for row in struck.rows] == list(range(1, 22))
-    config["loss_spike"]["known"] = [[22, of, details["limit"]]]
+    config = changed(config, loss_spike={"repeated": [RepeatedSpike(22, of, details["limit"])]})
     after = again(agent, config, "back", 21)
     assert after.result == whole.result and not after.of("Note")
 
 
 @pytest.mark.parametrize("axis", ["tp", "pp"])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_wild_gradient_of_a_part_of_a_model_stands_out(agent: Any, config: Config, axis: str, rank: int) -> None:
-    config["training"]["steps"] = 24
-    config["model"] |= {"heads": 4, "kv_heads": 2, "vocab_size": 264}
-    config |= {"faults": [fault("spike_gradient", rank, 22)], "loss_spike": {"do": "rollback", "known": []}}
+def test_a_wild_gradient_of_a_part_of_a_model_stands_out(agent: Any, config: RankConfig, axis: str, rank: int) -> None:
+    config = changed(config, training={"steps": 24})
+    config = changed(config, model={"heads": 4, "kv_heads": 2, "vocab_size": 264})
+    config = changed(config, faults=[fault(rank, 22, "spike_gradient")], loss_spike=ROLLBACK)
     struck = agent.run(config, 2, f"wild-{axis}-{rank}", layout={axis: 2}, show_errors=False)
     details = struck.of("Failed")[0]["error"]["details"]
     assert (struck.codes, details["step"], details["of"]) == ([1, 1], 22, "gradient norm")
 
 
-def test_a_loss_of_a_pipeline_stands_out(agent: Any, config: Config) -> None:
-    config["training"]["steps"] = 24
-    config |= {"faults": [fault("spike_loss", 1, 22)], "loss_spike": {"do": "rollback", "known": []}}
+def test_a_loss_of_a_pipeline_stands_out(agent: Any, config: RankConfig) -> None:
+    config = changed(config, training={"steps": 24})
+    config = changed(config, faults=[fault(1, 22, "spike_loss")], loss_spike=ROLLBACK)
     struck = agent.run(config, 2, "wild-pipeline", layout={"pp": 2}, show_errors=False)
     assert struck.of("Failed")[0]["error"]["details"]["of"] == "loss", "the last stage has it"

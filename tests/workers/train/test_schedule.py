@@ -1,45 +1,46 @@
 """Learning rates, and batches that follow the number of ranks."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from regroup.workers.contract.rank_config import OptimizerConfig, RankConfig, ScheduleConfig, TrainingConfig
 from regroup.workers.train.schedule import BatchSize, learning_rate
+from tests.support.rank_configs import changed, fault
 
-Config = dict[str, Any]
-FOLLOWING = {"global_batch": 16, "batch": "follows_world", "dp_target": 4, "lr_ramp_steps": 0}
+FOLLOWING = TrainingConfig(global_batch=16, batch="follows_world", dp_target=4)
 
 
-def test_the_rate_is_a_function_of_the_step(config: Config) -> None:
-    training = {**config["training"], "steps": 110}
-    training["optimizer"] = {"lr": 2.0}
-    training["schedule"] = {"name": "cosine", "warmup_steps": 10, "min_lr_ratio": 0.25}
+def test_the_rate_is_a_function_of_the_step() -> None:
+    schedule = ScheduleConfig("cosine", warmup_steps=10, min_lr_ratio=0.25)
+    training = TrainingConfig(steps=110, optimizer=OptimizerConfig(lr=2.0), schedule=schedule)
     assert [learning_rate(step, training) for step in (1, 5, 10)] == [0.2, 1.0, 2.0]
     assert learning_rate(60, training) == pytest.approx(1.25)
     assert learning_rate(110, training) == pytest.approx(0.5)
     rates = [learning_rate(step, training) for step in range(10, 111)]
     assert rates == sorted(rates, reverse=True)
-    training["schedule"] = {"name": "constant", "warmup_steps": 0, "min_lr_ratio": 0.25}
+    training = replace(training, schedule=ScheduleConfig("constant"))
     assert {learning_rate(step, training) for step in (1, 110)} == {2.0}
-    assert math.isfinite(learning_rate(1, {**training, "steps": 1}))
+    assert math.isfinite(learning_rate(1, replace(training, steps=1)))
 
 
 def test_a_fixed_batch_knows_no_ranks() -> None:
     for degree in (1, 3, 4):
-        batch = BatchSize({"global_batch": 16}, degree)
+        batch = BatchSize(TrainingConfig(global_batch=16), degree)
         assert (batch.samples, batch.factor(1)) == (16, 1.0)
 
 
 @pytest.mark.parametrize(("rule", "factor"), [("fixed", 1.0), ("linear", 0.25), ("sqrt", 0.5)])
 def test_a_batch_that_follows_has_its_rules_rate(rule: str, factor: float) -> None:
-    batch = BatchSize({**FOLLOWING, "lr_rule": rule}, 1)
+    batch = BatchSize(replace(FOLLOWING, lr_rule=rule), 1)
     assert (batch.samples, batch.factor(1)) == (4, factor)
-    assert BatchSize({**FOLLOWING, "lr_rule": rule}, 4).factor(9) == 1.0
+    assert BatchSize(replace(FOLLOWING, lr_rule=rule), 4).factor(9) == 1.0
 
 
 def test_another_size_is_gone_to_slowly_and_the_way_survives_a_failure() -> None:
-    training = {**FOLLOWING, "lr_rule": "linear", "lr_ramp_steps": 4}
+    training = replace(FOLLOWING, lr_rule="linear", lr_ramp_steps=4)
     whole, half, again = BatchSize(training, 4), BatchSize(training, 2), BatchSize(training, 2)
     assert whole.factor(10) == 1.0, "the first size is begun with: that is what the schedule's warm-up is for"
     half.load_state_dict(whole.state_dict())
@@ -54,11 +55,20 @@ def test_another_size_is_gone_to_slowly_and_the_way_survives_a_failure() -> None
     assert [back.factor(step) for step in (12, 14, 16)] == [0.75, 0.875, 1.0], "from where it was"
 
 
-def test_a_job_goes_on_with_fewer_samples_a_step_on_fewer_ranks(agent: Any, config: Config) -> None:
-    config["training"] |= {"batch": "follows_world", "dp_target": 4, "lr_rule": "linear", "lr_ramp_steps": 2}
-    config["training"] |= {"steps": 8, "validate_every": None}
-    config["training"]["schedule"] = {"name": "constant", "warmup_steps": 0, "min_lr_ratio": 0.1}
-    first = agent.run({**config, "faults": [{"at": {"rank": 0, "step": 5, "phase": "forward"}, "do": "sigkill"}]}, 4,
+def test_a_job_goes_on_with_fewer_samples_a_step_on_fewer_ranks(agent: Any, config: RankConfig) -> None:
+    config = changed(
+        config,
+        training={
+            "steps": 8,
+            "validate_every": None,
+            "batch": "follows_world",
+            "dp_target": 4,
+            "lr_rule": "linear",
+            "lr_ramp_steps": 2,
+            "schedule": ScheduleConfig("constant"),
+        },
+    )
+    first = agent.run(changed(config, faults=[fault(0, 5, "sigkill", "forward")]), 4,
                       "following", show_errors=False)  # fmt: skip
     assert [row["samples"] for row in first.rows] == [16] * 4
     state = {"source": "memory", "step": 4, "generation": 1}

@@ -1,19 +1,18 @@
 """The result is a function of seed and spec: not of layout, failure, or where a run was cut and taken up again."""
 
-import copy
 import signal
 from typing import Any
 
 import pytest
 
-Config = dict[str, Any]
+from regroup.workers.contract.rank_config import RankConfig
+from tests.support.rank_configs import changed, fault
 
 
 @pytest.fixture
-def exact(config: Config) -> Config:
+def exact(config: RankConfig) -> RankConfig:
     """The small job in float64, where layouts agree far below what float32 reordering hides."""
-    config["training"]["precision"] = "fp64"
-    return config
+    return changed(config, training={"precision": "fp64"})
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +21,10 @@ def alone(agent: Any) -> dict[str, Any]:
     return {}
 
 
-def run_alone(agent: Any, alone: dict[str, Any], config: Config) -> Any:
-    precision = config["training"]["precision"]
+def run_alone(agent: Any, alone: dict[str, Any], config: RankConfig) -> Any:
+    precision = config.training.precision
     if precision not in alone:
-        alone[precision] = agent.run({**config, "data_parallel": "fsdp"}, 1, f"alone-{precision}")
+        alone[precision] = agent.run(changed(config, parallel={"data_parallel": "fsdp"}), 1, f"alone-{precision}")
     return alone[precision]
 
 
@@ -33,11 +32,11 @@ def run_alone(agent: Any, alone: dict[str, Any], config: Config) -> Any:
     ("data_parallel", "world_size"), [("fsdp", 2), ("fsdp", 3), ("fsdp", 4), ("ddp", 2), ("ddp", 3)]
 )
 def test_every_layout_computes_the_same(
-    agent: Any, alone: dict[str, Any], exact: Config, data_parallel: str, world_size: int
+    agent: Any, alone: dict[str, Any], exact: RankConfig, data_parallel: str, world_size: int
 ) -> None:
     # On three ranks the eight micro-batches do not divide: one of the nine that run is a dummy.
     one_rank = run_alone(agent, alone, exact)
-    exact["data_parallel"] = data_parallel
+    exact = changed(exact, parallel={"data_parallel": data_parallel})
     spread = agent.run(exact, world_size, f"{data_parallel}{world_size}")
     assert (one_rank.codes, spread.codes) == ([0], [0] * world_size)
     assert [row["step"] for row in spread.rows] == [1, 2, 3, 4]
@@ -54,29 +53,29 @@ def test_every_layout_computes_the_same(
     assert spread.losses[-1] < spread.losses[0]
 
 
-def test_in_float32_layouts_agree_within_reordering(agent: Any, alone: dict[str, Any], config: Config) -> None:
+def test_in_float32_layouts_agree_within_reordering(agent: Any, alone: dict[str, Any], config: RankConfig) -> None:
     one_rank, spread = run_alone(agent, alone, config), agent.run(config, 2, "fp32")
     assert spread.losses == pytest.approx(one_rank.losses, rel=1e-5)
 
 
-def test_in_bf16_it_learns_and_both_kinds_of_data_parallelism_are_close(agent: Any, config: Config) -> None:
-    config["training"]["precision"] = "bf16"
+def test_in_bf16_it_learns_and_both_kinds_of_data_parallelism_are_close(agent: Any, config: RankConfig) -> None:
+    config = changed(config, training={"precision": "bf16"})
     sharded = agent.run(config, 2, "bf16-fsdp")
-    config["data_parallel"] = "ddp"
+    config = changed(config, parallel={"data_parallel": "ddp"})
     replicated = agent.run(config, 2, "bf16-ddp")
     assert sharded.losses == pytest.approx(replicated.losses, rel=2e-2)
     assert sharded.losses[-1] < sharded.losses[0]
 
 
-def test_activation_checkpointing_changes_nothing(agent: Any, config: Config) -> None:
+def test_activation_checkpointing_changes_nothing(agent: Any, config: RankConfig) -> None:
     plain = agent.run(config, 2, "plain")
-    config["training"]["activation_checkpointing"] = "full"
+    config = changed(config, training={"activation_checkpointing": "full"})
     checkpointed = agent.run(config, 2, "recomputed")
     assert checkpointed.result == plain.result
 
 
-def test_tied_embeddings_train_alike_on_any_layout(agent: Any, exact: Config) -> None:
-    exact["model"]["tie_embeddings"] = True
+def test_tied_embeddings_train_alike_on_any_layout(agent: Any, exact: RankConfig) -> None:
+    exact = changed(exact, model={"tie_embeddings": True})
     one_rank, spread = agent.run(exact, 1, "tied1"), agent.run(exact, 2, "tied2")
     assert spread.losses == pytest.approx(one_rank.losses, rel=1e-12)
     assert spread.losses[-1] < spread.losses[0]
@@ -84,9 +83,9 @@ def test_tied_embeddings_train_alike_on_any_layout(agent: Any, exact: Config) ->
 
 @pytest.mark.parametrize(("data_parallel", "world_size"), [("fsdp", 2), ("ddp", 3)])
 def test_restored_at_any_step_the_same_layout_ends_bitwise_the_same(
-    agent: Any, config: Config, data_parallel: str, world_size: int
+    agent: Any, config: RankConfig, data_parallel: str, world_size: int
 ) -> None:
-    config["data_parallel"] = data_parallel
+    config = changed(config, parallel={"data_parallel": data_parallel})
     whole = agent.run(config, world_size, f"whole-{data_parallel}")
     for step in (1, 2, 3):
         memory = f"cut-{data_parallel}-{step}"
@@ -104,9 +103,9 @@ def test_restored_at_any_step_the_same_layout_ends_bitwise_the_same(
 
 
 @pytest.mark.parametrize("phase", ["forward", "backward", "optimizer", "snapshot"])
-def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, config: Config, phase: str) -> None:
+def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, config: RankConfig, phase: str) -> None:
     whole = agent.run(config, 2, "undisturbed")
-    config["faults"] = [{"at": {"rank": 1, "step": 3, "phase": phase}, "do": "sigkill"}]
+    config = changed(config, faults=[fault(1, 3, "sigkill", phase)])
     struck = agent.run(config, 2, f"struck-{phase}", show_errors=False)
     assert struck.codes[1] == -signal.SIGKILL
     assert [due["index"] for due in struck.of("FaultDue")] == [0]
@@ -123,11 +122,14 @@ def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, config: Config, phas
     assert after.result == whole.result
 
 
-def test_a_fault_may_raise_or_strike_another_process(agent: Any, config: Config) -> None:
-    config["faults"] = [
-        {"at": {"rank": 0, "step": 1, "phase": "forward"}, "do": "kill_store"},
-        {"at": {"rank": 0, "step": 2, "phase": "backward"}, "do": "raise"},
-    ]
+def test_a_fault_may_raise_or_strike_another_process(agent: Any, config: RankConfig) -> None:
+    config = changed(
+        config,
+        faults=[
+            fault(0, 1, "kill_store", "forward"),
+            fault(0, 2, "raise", "backward"),
+        ],
+    )
     struck = agent.run(config, 1, "raised", show_errors=False)
     assert [due["do"] for due in struck.of("FaultDue")] == ["kill_store", "raise"]
     assert struck.errors == ["PlannedFaultError: fault 1 of the spec: raise at step 2 in backward"]
@@ -135,7 +137,7 @@ def test_a_fault_may_raise_or_strike_another_process(agent: Any, config: Config)
 
 @pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 3)])
 def test_restored_on_another_layout_the_run_is_the_same_within_reordering(
-    agent: Any, alone: dict[str, Any], exact: Config, before: int, after: int
+    agent: Any, alone: dict[str, Any], exact: RankConfig, before: int, after: int
 ) -> None:
     one_rank, memory = run_alone(agent, alone, exact), f"resized-{before}-{after}"
     first = agent.run(exact, before, memory, stop_at=2)
@@ -153,10 +155,9 @@ def test_restored_on_another_layout_the_run_is_the_same_within_reordering(
     assert second.result["samples"] == one_rank.result["samples"]
 
 
-def test_data_that_does_not_belong_to_the_state_is_refused(agent: Any, config: Config) -> None:
+def test_data_that_does_not_belong_to_the_state_is_refused(agent: Any, config: RankConfig) -> None:
     agent.run(config, 1, "other-data", stop_at=2)
-    other = copy.deepcopy(config)
-    other["training"]["sequence"] = 8
+    other = changed(config, training={"sequence": 8})
     again = agent.run(
         other,
         1,
@@ -169,8 +170,8 @@ def test_data_that_does_not_belong_to_the_state_is_refused(agent: Any, config: C
     assert "resume with the same files" in again.errors[0]
 
 
-def test_a_loss_that_is_not_finite_ends_the_job_with_a_clear_error(agent: Any, config: Config) -> None:
-    config["training"]["optimizer"] |= {"lr": 1e20, "clip_norm": None}
+def test_a_loss_that_is_not_finite_ends_the_job_with_a_clear_error(agent: Any, config: RankConfig) -> None:
+    config = changed(config, training={"optimizer": {"lr": 1e20, "clip_norm": None}})
     run = agent.run(config, 1, "diverged", show_errors=False)
     assert run.codes == [1]
     assert run.errors[0].startswith("NonFiniteError: step ")

@@ -3,9 +3,10 @@
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from regroup.workers.contract.messages import FaultDue, FaultGranted, Join, Message, Phase
+from regroup.workers.contract.rank_config import FaultConfig, FaultPoint
 from regroup.workers.rank.faults import network_faults, process_faults
 
 _NOT_EVERY_STEP = (Phase.SNAPSHOT, Phase.CHECKPOINT)
@@ -29,11 +30,10 @@ class Faults:
     def __init__(self, join: Join, acts: Mapping[str, Callable[[], None]] | None = None) -> None:
         """`acts`: what is done to what the rank holds, by the name that a spec calls it."""
         self._acts = acts or {}
-        planned: Sequence[Mapping[str, Any]] = join.config.get("faults", ())
         self._due = {
             index: fault
-            for index, fault in enumerate(planned)
-            if _is_of(fault["at"], join) and index not in join.faults_fired
+            for index, fault in enumerate(join.config.faults)
+            if _is_of(fault.at, join) and index not in join.faults_fired
         }
         self._drag: process_faults.Drag | None = None
 
@@ -46,16 +46,16 @@ class Faults:
         if self._drag is not None and not self._drag.pull(step):
             self._drag = None
         for index, fault in list(self._due.items()):
-            if not _is_due(fault["at"], step, phase):
+            if not _is_due(fault.at, step, phase):
                 continue
             del self._due[index]
-            reply, _ = channel.request(FaultDue(index, fault["do"]))
+            reply, _ = channel.request(FaultDue(index, fault.do))
             if isinstance(reply, FaultGranted) and reply.granted:
                 self._act(index, fault, step, phase)
 
-    def _act(self, index: int, fault: Mapping[str, Any], step: int, phase: str) -> None:
-        where = f"fault {index} of the spec: {fault['do']} at step {step} in {phase}"
-        match fault["do"]:
+    def _act(self, index: int, fault: FaultConfig, step: int, phase: str) -> None:
+        where = f"fault {index} of the spec: {fault.do} at step {step} in {phase}"
+        match fault.do:
             case "sigkill":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "sigstop":
@@ -69,17 +69,17 @@ class Faults:
             case "loop":
                 process_faults.loop()
             case "sleep":
-                process_faults.sleep(fault.get("duration"))
+                process_faults.sleep(fault.duration_s)
             case "hold_gil":
-                process_faults.hold_gil(fault.get("duration"))
+                process_faults.hold_gil(fault.duration_s)
             case "oom":
                 _if_possible(where, process_faults.exhaust_memory)
             case "cut_traffic":
                 network_faults.cut()
             case "lose_traffic":
-                _if_possible(where, lambda: network_faults.lose(float(fault["share"]), fault.get("duration")))
+                _if_possible(where, lambda: network_faults.lose(fault.share or 0.0, fault.duration_s))
             case "slow":
-                self._drag = process_faults.Drag(float(fault["factor"]), until_step=step + int(fault["steps"]))
+                self._drag = process_faults.Drag(fault.factor or 1.0, until_step=step + (fault.steps or 0))
             case do if do in self._acts:
                 try:
                     self._acts[do]()
@@ -96,14 +96,14 @@ def _if_possible(where: str, act: Callable[[], None]) -> None:
         raise PlannedFaultError(f"{where}: not possible on this node: {error}") from error
 
 
-def _is_of(at: Mapping[str, Any], join: Join) -> bool:
+def _is_of(at: FaultPoint, join: Join) -> bool:
     """A node is struck through the first of its ranks."""
-    if at.get("node") is not None:
-        return at["node"] == join.node_rank and join.local_rank == 0
-    return at["rank"] == join.rank
+    if at.node is not None:
+        return at.node == join.node_rank and join.local_rank == 0
+    return at.rank == join.rank
 
 
-def _is_due(at: Mapping[str, Any], step: int, phase: str) -> bool:
+def _is_due(at: FaultPoint, step: int, phase: str) -> bool:
     # Not every step has a snapshot or a checkpoint: there a fault waits for the next one.
-    reached = step >= at["step"] if phase in _NOT_EVERY_STEP else step == at["step"]
-    return reached and phase == at["phase"]
+    reached = step >= at.step if phase in _NOT_EVERY_STEP else step == at.step
+    return reached and phase == at.phase

@@ -32,6 +32,7 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from regroup.workers.contract.error_classes import InputError, LoopFailed
 from regroup.workers.contract.messages import Join
 from regroup.workers.contract.progress_page import ProgressPage
+from regroup.workers.contract.rank_config import ScriptConfig
 from regroup.workers.rank.agent_channel import Channel
 from regroup.workers.rank.ray_train.checkpoints import Committed, write_whole
 from regroup.workers.rank.ray_train.options import Asked, of_budgets, refusal
@@ -121,7 +122,7 @@ def _give_names(join: Join) -> None:
             number = next(unnamed)
             config.name = f"ray_train_run-{join.job_id}" + (f"-{number}" if number > 1 else "")
         if config.storage_path is None:
-            config.storage_path = join.config["storage_uri"]
+            config.storage_path = _script(join).storage_uri
         original(config)
 
     _replace(ray.train.RunConfig, "__post_init__", post_init)
@@ -153,7 +154,7 @@ class _Ranks:
         asked = _asked(trainer)
         if why := refusal(asked, self._join.world_size, self._join.device):
             raise LoopFailed(InputError(why))
-        if note := of_budgets(asked, self._join.config["max_restarts"]):
+        if note := of_budgets(asked, _script(self._join).max_restarts):
             _say(note)
         self._settle(trainer.run_config)
         storage = trainer.run_config.storage_context
@@ -167,7 +168,7 @@ class _Ranks:
     def _settle(self, run_config: Any) -> None:
         """The name and place that the first generation had hold for all: a program may have made them from the date."""
         try:
-            files, folder = pyarrow.fs.FileSystem.from_uri(self._join.config["storage_uri"])
+            files, folder = pyarrow.fs.FileSystem.from_uri(_script(self._join).storage_uri)
             files.create_dir(folder)
             path = f"{folder}/fit-{self._fits + 1}.json"
             if files.get_file_info(path).is_file:
@@ -253,3 +254,8 @@ def _loops_own(error: BaseException) -> BaseException:
 
 def _say(text: str) -> None:
     print(f"regroup: {text}", file=sys.stderr, flush=True)
+
+
+def _script(join: Join) -> ScriptConfig:
+    assert join.config.script is not None, "only programs call Ray Train"
+    return join.config.script

@@ -4,14 +4,14 @@ from regroup.service.domain.states import Reason
 from regroup.service.policy.detection.loss_spike import loss_spike_config
 from regroup.service.policy.recovery.budget import Charge, decide_recovery
 from regroup.service.policy.recovery.classify import Cause
+from regroup.workers.contract.rank_config import LossSpikeAction, RepeatedSpike
 
 
 def rule(charges: list[Charge], do: str = "rollback", most: int = 2, step: int = 100) -> str:
-    told = loss_spike_config(
-        do, {7: ("loss", 2.5)}, charges, most, window_s=60, refill_steps=10, now_s=100.0, step=step
-    )
-    assert told["known"] == [(7, "loss", 2.5)]
-    return told["do"]
+    spikes, action = {7: ("loss", 2.5)}, LossSpikeAction(do)
+    config = loss_spike_config(action, spikes, charges, most, window_s=60, refill_steps=10, now_s=100.0, step=step)
+    assert config.repeated == (RepeatedSpike(7, "loss", 2.5),)
+    return config.action
 
 
 def spikes(*steps: int) -> list[Charge]:

@@ -15,6 +15,7 @@ import pytest
 from regroup.workers.agent.job_host import JobHost
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import FaultDue, Join, Restore
+from regroup.workers.contract.rank_config import RankConfig
 
 SCRIPT = """
 import os, sys
@@ -65,7 +66,8 @@ async def form(host: JobHost, tmp_path: Path) -> None:
     store = host.open_store(1)
     layout, entry = {"dp_shard": 3}, f"script:{script}"
     joins = [
-        Join("job", 1, rank, 3, rank, 3, 0, 1, layout, "cpu", *store, Restore("none"), entry, {}) for rank in range(3)
+        Join("job", 1, rank, 3, rank, 3, 0, 1, layout, "cpu", *store, Restore("none"), entry, RankConfig())
+        for rank in range(3)
     ]
     await host.form(joins, [0, 1, 2], {})
     async with asyncio.timeout(60):

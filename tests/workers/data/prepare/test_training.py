@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from regroup.workers.contract.error_classes import DataError
+from regroup.workers.contract.rank_config import RankConfig, TrainingConfig
 from regroup.workers.data.prepare.preparation import summary
 from regroup.workers.data.record_files import RecordFiles
 from regroup.workers.data.record_stream import RecordStream
 from tests.support.data_inputs import prepared, recipe
+from tests.support.rank_configs import changed, fault
 
 FUNCTION = "regroup.workers.rank.user_function:train"
 
@@ -25,7 +27,9 @@ def records(dataset: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
     return {**summary(meta), "directory": str(tmp_path / "out" / meta["fingerprint"])}
 
 
-def test_training_is_that_of_a_token_file_of_the_same_text(agent: Any, config: Any, records: dict[str, Any]) -> None:
+def test_training_is_that_of_a_token_file_of_the_same_text(
+    agent: Any, config: RankConfig, records: dict[str, Any]
+) -> None:
     whole = agent.run(config, 2, "tokens")
     assert whole.codes == [0, 0]
     same = agent.run(config, 2, "records", dataset=records)
@@ -35,18 +39,18 @@ def test_training_is_that_of_a_token_file_of_the_same_text(agent: Any, config: A
 
 
 @pytest.fixture
-def loop(config: dict[str, Any]) -> dict[str, Any]:
+def loop(config: RankConfig) -> RankConfig:
     """A function that goes through `run.records`."""
-    training = {"global_batch": 16, "micro_batch": 2, "steps": 6}
-    return {**config, "training": training, "function": "function_loops:of_records"}
+    training = TrainingConfig(global_batch=16, micro_batch=2, steps=6)
+    return changed(config, training=training, function="function_loops:of_records")
 
 
-def test_a_function_goes_on_in_its_records(agent: Any, loop: dict[str, Any], records: dict[str, Any]) -> None:
+def test_a_function_goes_on_in_its_records(agent: Any, loop: RankConfig, records: dict[str, Any]) -> None:
     options: dict[str, Any] = {"entry": FUNCTION, "dataset": records}
     whole = agent.run(loop, 2, "of-records", **options)
     assert whole.codes == [0, 0]
     assert whole.result["length"] == records["records"]["train"]
-    loop["faults"] = [{"at": {"rank": 1, "step": 4, "phase": "forward"}, "do": "sigkill"}]
+    loop = changed(loop, faults=[fault(1, 4, "sigkill", "forward")])
     at = {"source": "memory", "step": 3, "generation": 1}
     for ranks in (2, 3):
         memory = f"of-records-{ranks}"
@@ -59,7 +63,7 @@ def test_a_function_goes_on_in_its_records(agent: Any, loop: dict[str, Any], rec
             assert again.result == whole.result
 
 
-def test_without_a_preparation_there_are_no_records(agent: Any, loop: dict[str, Any]) -> None:
+def test_without_a_preparation_there_are_no_records(agent: Any, loop: RankConfig) -> None:
     ended = agent.run(loop, 1, "no-records", entry=FUNCTION, show_errors=False)
     assert "needs workload.data.prepare" in ended.of("Failed")[0]["error"]["message"]
 

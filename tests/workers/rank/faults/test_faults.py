@@ -9,19 +9,15 @@ from typing import Any
 
 import pytest
 
+from regroup.workers.contract.rank_config import FaultConfig, FaultPoint, RankConfig
 from regroup.workers.rank.faults import process_faults
-
-Config = dict[str, Any]
-
-
-def fault(rank: int, step: int, do: str, phase: str = "forward", **more: Any) -> dict[str, Any]:
-    return {"at": {"rank": rank, "node": None, "step": step, "phase": phase}, "do": do, **more}
+from tests.support.rank_configs import changed, fault
 
 
 @pytest.mark.parametrize(("do", "code"), [("segfault", -signal.SIGSEGV), ("abort", -signal.SIGABRT)])
-def test_a_rank_ends_by_the_real_signal_and_no_bit_is_lost(agent: Any, config: Config, do: str, code: int) -> None:
+def test_a_rank_ends_by_the_real_signal_and_no_bit_is_lost(agent: Any, config: RankConfig, do: str, code: int) -> None:
     whole = agent.run(config, 2, "signals-whole")
-    struck_by = {**config, "faults": [fault(1, 3, do, "backward")]}
+    struck_by = changed(config, faults=[fault(1, 3, do, "backward")])
     struck = agent.run(struck_by, 2, f"signals-{do}", show_errors=False)
     assert struck.codes[1] == code
     at = {"source": "memory", "step": 2, "generation": 1}
@@ -29,8 +25,8 @@ def test_a_rank_ends_by_the_real_signal_and_no_bit_is_lost(agent: Any, config: C
     assert after.result == whole.result
 
 
-def test_out_of_memory_is_a_kill_by_the_kernel_that_leaves_no_cgroup(agent: Any, config: Config) -> None:
-    struck = agent.run({**config, "faults": [fault(0, 2, "oom")]}, 1, "oom", show_errors=False)
+def test_out_of_memory_is_a_kill_by_the_kernel_that_leaves_no_cgroup(agent: Any, config: RankConfig) -> None:
+    struck = agent.run(changed(config, faults=[fault(0, 2, "oom")]), 1, "oom", show_errors=False)
     if struck.errors:
         assert "fault 0 of the spec: oom at step 2 in forward: not possible on this node: " in struck.errors[0]
         pytest.skip(struck.errors[0])
@@ -41,26 +37,27 @@ def test_out_of_memory_is_a_kill_by_the_kernel_that_leaves_no_cgroup(agent: Any,
         time.sleep(0.02)
 
 
-def test_a_node_is_struck_through_its_first_rank(agent: Any, config: Config) -> None:
-    config["faults"] = [
-        {"at": {"node": number, "rank": None, "step": 2, "phase": "forward"}, "do": "raise"} for number in (1, 0)
-    ]
+def test_a_node_is_struck_through_its_first_rank(agent: Any, config: RankConfig) -> None:
+    config = changed(
+        config,
+        faults=[FaultConfig(FaultPoint(2, node=number), "raise") for number in (1, 0)],
+    )
     struck = agent.run(config, 2, "by-node", show_errors=False)
     assert [due["index"] for due in struck.of("FaultDue")] == [1]
     assert "PlannedFaultError: fault 1 of the spec: raise at step 2 in forward" in struck.errors
 
 
-def test_a_sleeping_rank_goes_on_where_it_was(agent: Any, config: Config) -> None:
+def test_a_sleeping_rank_goes_on_where_it_was(agent: Any, config: RankConfig) -> None:
     whole = agent.run(config, 2, "awake")
-    config["faults"] = [fault(1, 3, "sleep", duration=1.0), fault(0, 4, "hold_gil", duration=1.0)]
+    config = changed(config, faults=[fault(1, 3, "sleep", duration_s=1.0), fault(0, 4, "hold_gil", duration_s=1.0)])
     slept = agent.run(config, 2, "slept")
     assert slept.result == whole.result and slept.codes == [0, 0]
     assert [row["step"] for row in slept.rows if row["duration_s"] > 0.9] == [3, 4]
 
 
-def test_connections_that_end_cost_a_start_and_no_bit(agent: Any, config: Config) -> None:
+def test_connections_that_end_cost_a_start_and_no_bit(agent: Any, config: RankConfig) -> None:
     whole = agent.run(config, 2, "connected")
-    config["faults"] = [fault(1, 3, "cut_traffic")]
+    config = changed(config, faults=[fault(1, 3, "cut_traffic")])
     struck = agent.run(config, 2, "cut-off", show_errors=False)
     assert all(code != 0 for code in struck.codes)
     assert {each["error"]["error_class"] for each in struck.of("Failed")} == {"collateral"}, "nobody is to blame"
@@ -69,20 +66,23 @@ def test_connections_that_end_cost_a_start_and_no_bit(agent: Any, config: Config
     assert after.result == whole.result
 
 
-def test_lost_packets_cost_time_and_no_bit(agent: Any, config: Config) -> None:
+def test_lost_packets_cost_time_and_no_bit(agent: Any, config: RankConfig) -> None:
     whole = agent.run(config, 2, "heard-well")
-    config["faults"] = [
-        fault(1, 2, "lose_traffic", share=0.1, duration=5.0),
-        fault(0, 4, "lose_traffic", share=1, duration=1.5),
-    ]
+    config = changed(
+        config,
+        faults=[
+            fault(1, 2, "lose_traffic", share=0.1, duration_s=5.0),
+            fault(0, 4, "lose_traffic", share=1, duration_s=1.5),
+        ],
+    )
     struck = agent.run(config, 2, "heard-badly")
     assert struck.result == whole.result and struck.codes == [0, 0]
     assert max(row["duration_s"] for row in struck.rows) > 1.0
 
 
-def test_a_flipped_byte_makes_the_newest_set_unusable_and_the_one_before_serves(agent: Any, config: Config) -> None:
+def test_a_flipped_byte_makes_the_newest_set_unusable_and_the_one_before_serves(agent: Any, config: RankConfig) -> None:
     whole = agent.run(config, 2, "kept-well")
-    config["faults"] = [fault(1, 3, "flip_snapshot"), fault(0, 3, "sigkill", "backward")]
+    config = changed(config, faults=[fault(1, 3, "flip_snapshot"), fault(0, 3, "sigkill", "backward")])
     agent.run(config, 2, "flipped", show_errors=False)
 
     def resumed(step: int) -> Any:
@@ -94,8 +94,8 @@ def test_a_flipped_byte_makes_the_newest_set_unusable_and_the_one_before_serves(
     assert resumed(1).result == whole.result
 
 
-def test_there_is_no_snapshot_to_flip_in_the_first_step(agent: Any, config: Config) -> None:
-    config["faults"] = [fault(0, 1, "flip_snapshot")]
+def test_there_is_no_snapshot_to_flip_in_the_first_step(agent: Any, config: RankConfig) -> None:
+    config = changed(config, faults=[fault(0, 1, "flip_snapshot")])
     assert "this rank has no snapshot yet" in agent.run(config, 1, "too-soon", show_errors=False).errors[0]
 
 
