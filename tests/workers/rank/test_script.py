@@ -38,7 +38,9 @@ for line in sys.stdin:
     print(json.dumps({"code": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), "heard": heard}), flush=True)
 """
 """Does what zygote and agent do: has torch imported, forks a rank for each Join, takes down what it says."""
-JOIN = Join("j", 3, 1, 2, 1, 2, 0, 1, {}, "cpu", "h", 1, Restore("none", 4), "script:", RankConfig(), node_name="node-a")
+JOIN = Join(
+    "j", 3, 1, 2, 1, 2, 0, 1, {}, "cpu", "h", 1, Restore("none", 4), "script:", RankConfig(), node_name="node-a"
+)
 
 
 @dataclass(frozen=True)
