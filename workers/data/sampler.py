@@ -70,7 +70,7 @@ class SampleStream:
         self._seed = seed
 
     def dealt_ids(self, index: int, degree: int) -> list[tuple[SampleId, ...]]:
-        """Return the samples of each micro-batch of the next step for data rank `index` of `degree`; dummies have none."""
+        """Return the samples of each micro-batch of the next step for data rank `index` of `degree`; dummies: none."""
         count, size = self.global_batch // self.micro_batch, self.micro_batch
         return [
             sample_ids(self.cursor + number * size, size, self.records) if number < count else ()

@@ -56,7 +56,7 @@ def test_the_order_of_an_epoch_is_a_bijection(size: int, seed: int, epoch: int) 
     assert sorted(shuffled.tolist()) == list(range(size))
 
 
-def test_the_order_differs_by_seed_and_epoch_and_looks_shuffled() -> None:
+def test_the_order_differs_by_seed_and_epoch_and_is_shuffled() -> None:
     size = 10_000
     indexes = np.arange(size, dtype=np.uint64)
     orders = [permute(indexes, size, seed, epoch).astype(np.int64) for seed, epoch in ((1, 0), (1, 1), (2, 0))]
@@ -69,7 +69,7 @@ def test_the_order_differs_by_seed_and_epoch_and_looks_shuffled() -> None:
 
 
 def test_the_order_of_a_seed_never_changes_between_versions() -> None:
-    # A running job that is resumed by a newer version must go on in the same order.
+    # A running job that is resumed by a newer version must continue in the same order.
     order = permute(np.arange(10, dtype=np.uint64), 10, 42, 1)
     assert order.tolist() == ORDER_OF_SEED_42_EPOCH_1
     assert samples_hash_of(sample_ids(0, 3, 10)) == HASH_OF_FIRST_THREE
@@ -134,7 +134,7 @@ def test_hashes_survive_being_summed_as_floats(hashes: list[int]) -> None:
     assert hash_from_limbs(low, high) == sum(hashes) % 2**64
 
 
-def test_state_goes_on_where_it_stood_and_refuses_other_data(samples: Samples) -> None:
+def test_a_restored_position_continues_and_refuses_other_data(samples: Samples) -> None:
     data, again = new_data(samples), new_data(samples)
     data.advance(1, GLOBAL, samples_hash_of(sample_ids(0, GLOBAL, len(samples))))
     again.load_state_dict(data.state_dict())

@@ -1,4 +1,4 @@
-"""Text is turned into tokens once, by its content; what is missing is named."""
+"""Text is tokenized once for each content, and missing files are named."""
 
 import json
 import os

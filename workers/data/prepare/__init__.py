@@ -1,1 +1,1 @@
-"""Turns a job's data into fixed-length records, once: what is read, packed and written. Ray only in ray_pipeline.py."""
+"""Data preparation: read a job's data, pack it into fixed-length records, write them. Ray only in ray_pipeline.py."""

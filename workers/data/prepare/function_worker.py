@@ -1,11 +1,11 @@
-"""The process of a job's data function: `python -m regroup.workers.data.prepare.function_worker MODULE:FUNCTION`.
+"""Process of a job's data function: `python -m regroup.workers.data.prepare.function_worker MODULE:FUNCTION`.
 
-It has the job's interpreter, code, environment and secrets, like a rank, and nothing of the platform's; whoever started
-it holds the credentials and does not unpickle what it says. Batches come in and records go out by two pipes:
+Like a rank, it has the job's interpreter, code, environment and secrets, and no credentials of the platform. Its parent
+holds the credentials and never unpickles its output. Batches and records travel through two pipes:
 
     → length, pickle of {column: values}
     ← length, JSON {"arrays": [[name, type, shape], …]} or {"error", "traceback"} or {"wrong": why, "row": number}
-      and, after "arrays", their bytes one behind the other
+      and, after "arrays", the bytes of the arrays in order
 """
 
 import argparse
@@ -27,7 +27,7 @@ LENGTH = struct.Struct("<Q")
 
 
 def main() -> None:
-    """Serve batches until there are no more."""
+    """Serve batches until the input ends."""
     parser = argparse.ArgumentParser(prog="data function")
     parser.add_argument("function")
     parser.add_argument("--batch-format", required=True)
@@ -38,9 +38,9 @@ def main() -> None:
         try:
             function = _load(args.function)
         except BaseException as error:
-            _say(records, {"error": f"{type(error).__name__}: {error}", "traceback": _traceback(error)})
+            _send(records, {"error": f"{type(error).__name__}: {error}", "traceback": _traceback(error)})
             return
-        _say(records, {"arrays": []})
+        _send(records, {"arrays": []})
         while head := batches.read(LENGTH.size):
             _serve(function, pickle.loads(batches.read(LENGTH.unpack(head)[0])), args.batch_format, records)
 
@@ -49,12 +49,12 @@ def _serve(function: Callable[[Any], Any], columns: Mapping[str, Any], batch_for
     try:
         arrays = _arrays(function(_batch(columns, batch_format)))
     except _WrongRecord as error:
-        _say(records, {"wrong": error.why, "row": error.row})
+        _send(records, {"wrong": error.why, "row": error.row})
         return
     except BaseException as error:
-        _say(records, {"error": f"{type(error).__name__}: {error}", "traceback": _traceback(error)})
+        _send(records, {"error": f"{type(error).__name__}: {error}", "traceback": _traceback(error)})
         return
-    _say(records, {"arrays": [[name, values.dtype.str, values.shape] for name, values in arrays.items()]}, arrays)
+    _send(records, {"arrays": [[name, values.dtype.str, values.shape] for name, values in arrays.items()]}, arrays)
 
 
 def _load(name: str) -> Callable[[Any], Any]:
@@ -78,12 +78,12 @@ def _batch(columns: Mapping[str, list[Any]], batch_format: str) -> Any:
 
 
 def _column(values: list[Any]) -> npt.NDArray[Any]:
-    """An array of numbers where they are all alike, else of objects."""
+    """Return an array of numbers if all values have one shape, otherwise an array of objects."""
     if all(isinstance(value, int | float | list) for value in values):
         try:
             return np.asarray(values)
         except (ValueError, OverflowError):
-            pass  # lists of unequal lengths
+            pass  # the lists have different lengths
     column = np.empty(len(values), object)
     column[:] = values
     return column
@@ -96,7 +96,7 @@ class _WrongRecord(Exception):
 
 
 def _arrays(returned: object) -> dict[str, npt.NDArray[Any]]:
-    """What the function returned as arrays of numbers."""
+    """Convert the result of the function to arrays of numbers."""
     if not isinstance(returned, Mapping):
         raise _WrongRecord(f"returned {type(returned).__name__}, not a dict of arrays", None)
     return {str(name): _numbers(str(name), values) for name, values in returned.items()}
@@ -119,7 +119,7 @@ def _numbers(name: str, values: Any) -> npt.NDArray[Any]:
         first = this if first is None else first
         if this.shape != first.shape:
             raise _WrongRecord(
-                f"field {name!r} has shape {this.shape}, in the first record {first.shape}: records have one length",
+                f"field {name!r} has shape {this.shape}, but {first.shape} in the first record: record lengths differ",
                 row,
             )
     return np.ascontiguousarray(np.stack([np.asarray(value) for value in values])) if first is not None else array
@@ -131,19 +131,21 @@ def _number(name: str, row: int, value: object) -> npt.NDArray[Any]:
     except ValueError:
         this = np.empty(0, object)
     if this.dtype.kind not in "iufb":
-        raise _WrongRecord(f"field {name!r} is {type(value).__name__}: a record holds integers and floats", row)
+        raise _WrongRecord(
+            f"field {name!r} is {type(value).__name__}: a record may contain integers and floats only", row
+        )
     return this
 
 
 def _traceback(error: BaseException) -> str:
-    """From the first frame that is not of this file."""
+    """Format the traceback from the first frame outside this file."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename != __file__ and "importlib" not in frame.filename]
     lines = traceback.format_list(own) + traceback.format_exception_only(error)
     return "".join(["Traceback (most recent call last):\n", *lines])[-8000:]
 
 
-def _say(records: BinaryIO, head: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]] | None = None) -> None:
+def _send(records: BinaryIO, head: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]] | None = None) -> None:
     text = json.dumps(head).encode()
     records.write(LENGTH.pack(len(text)) + text)
     for values in (arrays or {}).values():

@@ -1,6 +1,6 @@
-"""Documents → records of equal length: end to end, each followed by the end-of-document id, cut every `sequence`.
+"""Pack documents into records of equal length: concatenate them with end-of-document ids and cut every `sequence`.
 
-A record holds `sequence` tokens and the one after them, which is the last label and the next record's first token.
+A record has `sequence` tokens plus the next one, which is the last label and the first token of the next record.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ Tokens = npt.NDArray[np.generic]
 
 
 class Packer:
-    """The tokens of one unit on their way into records."""
+    """Packer of the tokens of one unit."""
 
     def __init__(self, sequence: int, end_of_document: int, dtype: np.dtype[Any]) -> None:
         self._sequence, self._dtype = sequence, dtype
@@ -22,32 +22,32 @@ class Packer:
         self._in_document = False
         self._is_cut = False
         self.tokens = 0
-        """Put in so far, ends of documents too."""
+        """Number of tokens added so far, including ends of documents."""
 
     @property
     def held(self) -> int:
-        """Tokens that wait to be taken."""
+        """Number of tokens that are not in a record yet."""
         return self._held
 
     @property
     def dropped(self) -> int:
-        """Tokens behind the last record taken: too few for another one."""
+        """Number of tokens after the last record, too few for another one."""
         return self._held - 1 if self._is_cut else self._held
 
     def add(self, ids: Tokens) -> None:
-        """Some more of a document."""
+        """Add the next tokens of a document."""
         if len(ids):
             self._in_document = True
             self._put(ids.astype(self._dtype))
 
     def end_document(self) -> None:
-        """The document is over; an empty one leaves nothing."""
+        """End the document. An empty document adds no token."""
         if self._in_document:
             self._put(self._end)
         self._in_document = False
 
     def take(self) -> Tokens:
-        """All whole records so far, (n, sequence + 1)."""
+        """Remove and return all complete records, of shape (n, sequence + 1)."""
         stream = np.concatenate([np.empty(0, self._dtype), *self._waiting])
         count = max(0, (len(stream) - 1) // self._sequence)
         rest = stream[count * self._sequence :]

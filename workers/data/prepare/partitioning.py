@@ -1,7 +1,7 @@
-"""How the files of a split are cut into units, each made by one task into one file of records.
+"""Partition the files of a split into units. One task turns a unit into one file of records.
 
-The cut depends on the files alone, not on how many tasks run: a unit is as many consecutive pieces as fill
-`unit_bytes`, a piece is a whole file or, of jsonl and parquet, a part of a larger one.
+The partition depends only on the files, not on the number of tasks. A unit is a series of consecutive pieces that fill
+`unit_bytes`. A piece is a whole file, or a part of a large jsonl or parquet file.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from regroup.workers.data.sources import SourceFile
 
 SMALLEST_UNIT_BYTES = 8 << 20
 MOST_UNITS = 256
-"""About so many units a split, if it is large: a rank maps as many files."""
+"""Approximate number of units of a large split. A rank maps as many files."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a file: bytes of jsonl, row groups of parquet, otherwise the whole of it (`stop` 0)."""
+    """Part of a file: bytes of jsonl, row groups of parquet, otherwise the whole file (`stop` 0)."""
 
     uri: str
     start: int = 0
@@ -30,10 +30,10 @@ class Piece:
 def units(
     files: Sequence[SourceFile], file_format: str, smallest_bytes: int = SMALLEST_UNIT_BYTES
 ) -> list[list[Piece]]:
-    """Cut the files of one split, in their order.
+    """Partition the files of one split in order.
 
     Raises:
-        DataError: a file is not readable.
+        DataError: A file is not readable.
     """
     sizes = [size_bytes(file) for file in files]
     unit_bytes = max(smallest_bytes, -(-sum(sizes) // MOST_UNITS))
@@ -50,10 +50,10 @@ def units(
 
 
 def size_bytes(file: SourceFile) -> int:
-    """Size of a file.
+    """Return the size of a file.
 
     Raises:
-        DataError: it is not readable.
+        DataError: The file is not readable.
     """
     fs, path = url_to_fs(file.uri)
     try:

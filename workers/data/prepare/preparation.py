@@ -1,8 +1,8 @@
-"""A preparation from its sources to its manifest, but for how the units are made: ray_pipeline.py does that.
+"""Plan a preparation and write its manifest. ray_pipeline.py runs the tasks for the units in between.
 
-<datasets_uri>/<fingerprint>/train-00000.json                what a unit came to
+<datasets_uri>/<fingerprint>/train-00000.json                result of a unit
                              train-00000-0123456789ab.bin    its records
-                             meta.json                       written last: what counts, and all that counts
+                             meta.json                       manifest, written last; only files in it count
 """
 
 import hashlib
@@ -15,23 +15,23 @@ from typing import Any
 from regroup.workers.contract.error_classes import DataError
 from regroup.workers.data.prepare.partitioning import SMALLEST_UNIT_BYTES, Piece, size_bytes, units
 from regroup.workers.data.prepare.recipe import Recipe
-from regroup.workers.data.prepare.record_format import described
+from regroup.workers.data.prepare.record_format import describe_fields
 from regroup.workers.data.prepare.task import LABEL, LABELS, TOKENS
 from regroup.workers.data.sources import SourceFile, find, mark
 from regroup.workers.data.tokenizers import tokenizer_of
 from regroup.workers.storage import fsspec_storage
 
 META = "meta.json"
-Said = dict[str, Any]
+Report = dict[str, Any]
 """`progress` (0 to 1, or None) and `message`."""
 _READERS = 4
 
 
 def list_sources(data: Mapping[str, Any]) -> dict[str, str]:
-    """What this node sees under the sources, without reading all of it: URI → a mark of size, beginning and end.
+    """List the files of the sources on this node as URI → digest of size, start and end, without reading them whole.
 
     Raises:
-        DataError: a source is missing or unreadable.
+        DataError: A source is missing or unreadable.
     """
     recipe = Recipe.of(data)
     tokenizer = [] if recipe.tokenizer == "byte" else find(recipe.tokenizer)
@@ -41,28 +41,28 @@ def list_sources(data: Mapping[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What there is to make, and where."""
+    """Plan of a preparation."""
 
     recipe: Recipe
     fingerprint: str
     folder: str
     """URI of the records."""
     vocab_size: int | None
-    """Of the tokenizer; None where a function makes the records."""
+    """Vocabulary size of the tokenizer; None if a function makes the records."""
     files: Mapping[str, Sequence[SourceFile]]
     units: Mapping[str, Sequence[Piece]]
-    """Name → its pieces."""
+    """Name of a unit → its pieces."""
     meta: dict[str, Any] | None
-    """The manifest, if all of it is made already."""
+    """Manifest of an earlier preparation with the same fingerprint, if there is one."""
 
 
 def plan(
     data: Mapping[str, Any], datasets_uri: str, smallest_unit_bytes: int = SMALLEST_UNIT_BYTES
-) -> Generator[Said, None, Plan]:
-    """Read all sources once, for the fingerprint, and look whether the records are there.
+) -> Generator[Report, None, Plan]:
+    """Read all sources once for the fingerprint, and check whether the records exist.
 
     Raises:
-        DataError: a source is missing or unreadable.
+        DataError: A source is missing or unreadable.
     """
     recipe = Recipe.of(data)
     files = recipe.files()
@@ -82,10 +82,10 @@ def plan(
 
 
 def finish(plan: Plan, made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Write the manifest of the units, now that all are made, and return it.
+    """Write the manifest of all units and return it.
 
     Raises:
-        DataError: there are no records, or units have unlike ones.
+        DataError: There are no records, or the fields differ between units.
     """
     splits: dict[str, Any] = {}
     units_made = {unit["unit"]: unit for unit in made}
@@ -94,8 +94,8 @@ def finish(plan: Plan, made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for name, unit in filled:
         if unit["fields"] != filled[0][1]["fields"]:
             raise DataError(
-                f"records differ between files: {described(filled[0][1]['fields'])} of "
-                f"{plan.units[filled[0][0]][0].uri!r} and others, {described(unit['fields'])} of "
+                f"records differ between files: {describe_fields(filled[0][1]['fields'])} of "
+                f"{plan.units[filled[0][0]][0].uri!r} and others, {describe_fields(unit['fields'])} of "
                 f"{plan.units[name][0].uri!r} and others"
             )
     for part, files in plan.files.items():
@@ -129,7 +129,7 @@ def finish(plan: Plan, made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def summary(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """What a job's nodes are told of its prepared data."""
+    """Return the description of the prepared data for the nodes of a job."""
     return {
         "kind": "records",
         "fingerprint": meta["fingerprint"],
@@ -143,14 +143,14 @@ def summary(meta: Mapping[str, Any]) -> dict[str, Any]:
 def _nothing(recipe: Recipe, part: str, files: Sequence[SourceFile], tokens: int) -> str:
     named = ", ".join(file.uri for file in files[:3]) + (", …" if len(files) > 3 else "")
     if recipe.function:
-        return f"{part} data ({named}): function {recipe.function} made no record of it"
+        return f"{part} data ({named}): function {recipe.function} made no records from it"
     return (
         f"{part} data ({named}) has {tokens} tokens, fewer than one record of {recipe.sequence} + 1; give more text or "
         "a shorter sequence"
     )
 
 
-def _hashes(files: Mapping[str, Sequence[SourceFile]]) -> Generator[Said, None, dict[str, list[str]]]:
+def _hashes(files: Mapping[str, Sequence[SourceFile]]) -> Generator[Report, None, dict[str, list[str]]]:
     whole = [file for part in files.values() for file in part]
     size, done = sum(size_bytes(file) for file in whole), 0
     hashes: dict[str, str] = {}

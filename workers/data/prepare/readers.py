@@ -1,6 +1,6 @@
-"""The rows of text, jsonl, parquet, tar archives, and Hugging Face datasets on disk, one file after the other.
+"""Readers for rows of text, jsonl, parquet, tar archives, and Hugging Face datasets on disk.
 
-pyarrow is imported where it is needed: a node that only trains does without.
+pyarrow is imported only where it is needed, so a node that only trains does not need it.
 """
 
 import json
@@ -22,25 +22,25 @@ SUFFIXES = {
     "tar": (".tar", ".tar.gz", ".tgz"),
     "hf": (".arrow",),
 }
-"""Format → which files of a folder are taken."""
+"""Format → suffixes of the files to read from a folder."""
 TEXT_FIELDS = {"text": "text", "jsonl": "text", "parquet": "text", "tar": "txt", "hf": "text"}
-"""Format → where a row's text is, if the spec does not say."""
+"""Format → default name of the field with the text of a row."""
 Row = tuple[str, dict[str, Any]]
-"""Where in its file a row is, in words, and what it holds."""
+"""Position of a row in its file, in words, and its fields."""
 
 
 def rows(uri: str, start: int, stop: int, file_format: str, columns: list[str] | None) -> Iterator[Row]:
-    """The rows of a file, or of a part of it.
+    """Yield the rows of a file or of a part of it.
 
     Args:
-        uri: of the file.
-        start: first byte (jsonl) or row group (parquet) of the part.
-        stop: where it ends; 0: with the file.
-        file_format: a key of `SUFFIXES`.
-        columns: of parquet and Arrow, the only ones to read; all if None.
+        uri: URI of the file.
+        start: First byte (jsonl) or row group (parquet) of the part.
+        stop: End of the part; 0 means the end of the file.
+        file_format: Key of `SUFFIXES`.
+        columns: Columns to read from parquet and Arrow; all if None.
 
     Raises:
-        DataError: the file is not what its format says; names it and the row.
+        DataError: The content does not match the format; the message names file and row.
     """
     with _understood(uri, file_format):
         match file_format:
@@ -57,10 +57,10 @@ def rows(uri: str, start: int, stop: int, file_format: str, columns: list[str] |
 
 
 def hf_files(source: str) -> list[SourceFile]:
-    """The Arrow files of a folder that `datasets.Dataset.save_to_disk` wrote, in the order of its rows.
+    """Return the Arrow files of a folder that `datasets.Dataset.save_to_disk` wrote, in the order of the rows.
 
     Raises:
-        DataError: it is no such folder, or its rows were reordered without being written so.
+        DataError: The folder has a different origin, or its rows were reordered without rewriting the files.
     """
     fs, path = url_to_fs(source)
     if not fs.isdir(path):
@@ -69,8 +69,10 @@ def hf_files(source: str) -> list[SourceFile]:
         state = cast(dict[str, Any], json.loads(fs.cat_file(posixpath.join(path, "state.json"))))
     except (OSError, ValueError):
         known = [name for name in ("train", "test", "validation") if fs.isdir(posixpath.join(path, name))]
-        hint = f"; it has the splits {', '.join(known)}: name one of them" if known else ""
-        raise DataError(f"data {source!r} is no folder that save_to_disk wrote: no readable state.json{hint}") from None
+        hint = f"; it has the splits {', '.join(known)}; name one of them" if known else ""
+        raise DataError(
+            f"data {source!r} was not written by save_to_disk: it has no readable state.json{hint}"
+        ) from None
     if state.get("_indices_data_files"):
         raise DataError(f"data {source!r} has reordered or selected rows: call flatten_indices() before save_to_disk")
     return [
@@ -79,10 +81,10 @@ def hf_files(source: str) -> list[SourceFile]:
 
 
 def row_groups(uri: str) -> list[int]:
-    """Bytes in each row group of a parquet file.
+    """Return the size in bytes of each row group of a parquet file.
 
     Raises:
-        DataError: it is none.
+        DataError: The file is not a parquet file.
     """
     from pyarrow import parquet
 
@@ -93,12 +95,12 @@ def row_groups(uri: str) -> list[int]:
 
 
 def _jsonl(uri: str, start: int, stop: int) -> Iterator[Row]:
-    """The lines that begin in the part."""
+    """Yield the lines that start in the part."""
     fs, path = url_to_fs(uri)
     with fs.open(path, "rb") as file:
         if start:
             file.seek(start - 1)
-            file.readline()  # it began before, or is the end of the line before
+            file.readline()  # this line started before the part
         at, number = file.tell(), 0
         while (not stop or at < stop) and (line := cast(bytes, file.readline())):
             number += 1
@@ -144,7 +146,7 @@ def _arrow(uri: str, columns: list[str] | None) -> Iterator[Row]:
 
 
 def _tar(uri: str) -> Iterator[Row]:
-    """Consecutive files of one name are a row: `a/1.txt` and `a/1.cls` are `txt` and `cls` of `a/1`."""
+    """Yield a row for consecutive files of one name: `a/1.txt` and `a/1.cls` are fields `txt` and `cls` of `a/1`."""
     fs, path = url_to_fs(uri)
     with fs.open(path, "rb") as reader, tarfile.open(fileobj=reader, mode="r|*") as archive:
         key, row = "", dict[str, Any]()
@@ -159,7 +161,7 @@ def _tar(uri: str) -> Iterator[Row]:
                 row = {}
             key = this
             content = archive.extractfile(member)
-            assert content is not None, "only a regular file comes here"
+            assert content is not None, "the member is a regular file"
             row["__key__"] = key
             row[extension.lower()] = _decoded(uri, member.name, extension.lower(), content.read())
         if row:
@@ -189,7 +191,7 @@ def _check_columns(uri: str, names: list[str], columns: list[str] | None) -> Non
 
 @contextmanager
 def _understood(uri: str, file_format: str) -> Generator[None]:
-    """What a library raises for a file that is not of its format."""
+    """Convert the errors that libraries raise for files of another format."""
     try:
         yield
     except DataError:
@@ -199,6 +201,11 @@ def _understood(uri: str, file_format: str) -> Generator[None]:
             f"reading {file_format} needs {error.name} on the nodes: install regroup[data] there"
         ) from error
     except FileNotFoundError as error:
-        raise DataError(f"data {uri!r} is not readable: it is not there any more") from error
-    except (OSError, ValueError, tarfile.TarError, EOFError) as error:  # pyarrow's errors are of the first two
+        raise DataError(f"data {uri!r} is not readable: it has been removed") from error
+    except (
+        OSError,
+        ValueError,
+        tarfile.TarError,
+        EOFError,
+    ) as error:  # the errors of pyarrow derive from the first two
         raise DataError(f"data {uri!r} is not readable as {file_format}: {error}") from error

@@ -1,4 +1,4 @@
-"""What is to be made of which files, and its name: a hash of all that the records depend on."""
+"""Recipe of a preparation, and its fingerprint: a hash of everything that determines the records."""
 
 import hashlib
 import json
@@ -12,12 +12,12 @@ from regroup.workers.data.prepare.readers import SUFFIXES, TEXT_FIELDS
 from regroup.workers.data.sources import SourceFile, split
 
 _VERSION = 1
-"""Raised when the same recipe makes other records than before."""
+"""Version of the preparation. Increase it when the same recipe produces different records."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How rows become records."""
+    """Description of the conversion of rows into records."""
 
     format: str
     train: tuple[str, ...]
@@ -25,35 +25,35 @@ class Recipe:
     field: str | None
     tokenizer: str
     sequence: int | None
-    """Tokens of a record, and one more: for packing, and for a function whose records the built-in trainer reads."""
+    """Tokens of a record, without the last label: for packing, and for functions that serve the built-in trainer."""
     function: str | None
-    """`module:function`, which makes the records instead of tokenizer and packing."""
+    """`module:function` that makes the records instead of tokenizer and packing."""
     batch_format: str
     batch_rows: int
     code: str
-    """Content address of the code that the function is in."""
+    """Content address of the code with the function."""
     python: str
-    """What the spec says of the Python that runs the function."""
+    """Section of the spec for the Python that runs the function."""
     reads: str
-    """What the built-in trainer reads of the records: `tokens` or `images`; empty if it does not read them."""
+    """Fields that the built-in trainer reads: `tokens` or `images`; empty if it does not read the records."""
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> "Recipe":
-        """From plain data: `prepare` of a spec, and what is known besides."""
+        """Create a recipe from plain data: the section `prepare` of a spec plus the resolved values."""
         fields: dict[str, Any] = {key: data[key] for key in cls.__dataclass_fields__}
         fields["train"], fields["validation"] = tuple(data["train"]), tuple(data["validation"])
         return cls(**fields)
 
     @property
     def text_field(self) -> str:
-        """Where a row's text is."""
+        """Name of the field with the text of a row."""
         return self.field or TEXT_FIELDS[self.format]
 
     def files(self) -> dict[str, list[SourceFile]]:
-        """Split → its files, in order; validation only where something is held out.
+        """Return split → its files in order; `validation` exists only if files are held out.
 
         Raises:
-            DataError: a source is missing, or nothing is left to train on.
+            DataError: A source is missing, or no training file is left.
         """
         if self.format == "hf":
             held_out = [file for source in self.validation for file in readers.hf_files(source)]
@@ -65,11 +65,11 @@ class Recipe:
         return {"train": kept, "validation": held_out} if held_out else {"train": kept}
 
     def fingerprint(self, tokenizer: str, content: Mapping[str, Sequence[str]]) -> str:
-        """32 hexadecimal digits.
+        """Return the fingerprint: 32 hexadecimal digits.
 
         Args:
-            tokenizer: its identity.
-            content: split → the hash of each file, in order. Names do not matter, nor where the files lie.
+            tokenizer: Identity of the tokenizer.
+            content: Split → hash of each file in order. Names and locations do not count.
         """
         how = {key: value for key, value in asdict(self).items() if key not in ("train", "validation", "tokenizer")}
         whole = {"version": _VERSION, **how, "tokenizer": tokenizer, "content": dict(content)}

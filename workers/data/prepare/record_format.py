@@ -1,7 +1,7 @@
-"""Files of fixed-length records: what a record is made of, and one file as it is written.
+"""Format of files of fixed-length records, and their writer.
 
-A record is its fields one behind the other, little-endian and without gaps: numpy reads a file by mapping it with the
-type that `record_dtype` gives.
+A record consists of its fields in order, little-endian and without gaps. numpy maps a file with the type that
+`record_dtype` returns.
 """
 
 import hashlib
@@ -18,35 +18,35 @@ Fields = tuple[tuple[str, str, tuple[int, ...]], ...]
 
 
 class WrongRecord(Exception):
-    """A batch of records that does not fit the ones before it."""
+    """A batch of records does not match the previous batches."""
 
 
 def record_dtype(fields: Iterable[Sequence[Any]]) -> np.dtype[Any]:
-    """The type of one record."""
+    """Return the type of one record."""
     return np.dtype([(name, kind, tuple(shape)) for name, kind, shape in fields])
 
 
 def fields_of(arrays: Arrays) -> Fields:
-    """The fields of the records in a batch, by name.
+    """Return the fields of the records in a batch, sorted by name.
 
     Raises:
-        WrongRecord: a field is neither integer nor float.
+        WrongRecord: A field is neither integer nor float.
     """
     found: list[tuple[str, str, tuple[int, ...]]] = []
     for name, values in sorted(arrays.items()):
         if values.dtype.kind not in "iuf":
-            raise WrongRecord(f"field {name!r} is {values.dtype}: a record holds integers and floats")
+            raise WrongRecord(f"field {name!r} is {values.dtype}: a record may contain integers and floats only")
         found.append((name, values.dtype.newbyteorder("<").str, values.shape[1:]))
     return tuple(found)
 
 
-def described(fields: Iterable[Sequence[Any]]) -> str:
-    """Fields as a person writes them: `tokens <u2 (129,)`."""
+def describe_fields(fields: Iterable[Sequence[Any]]) -> str:
+    """Format fields for people: `tokens <u2 (129,)`."""
     return ", ".join(f"{name} {kind} {tuple(shape)}" for name, kind, shape in fields) or "no fields"
 
 
 class RecordFile:
-    """A file of records while it is written."""
+    """Writer of a file of records."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -58,19 +58,21 @@ class RecordFile:
         self._file = path.open("wb")
 
     def append(self, arrays: Arrays) -> None:
-        """Add records: the first dimension of every array counts them.
+        """Append records; the first dimension of every array is their number.
 
         Raises:
-            WrongRecord: they are not as long as each other, or not like the ones before.
+            WrongRecord: The arrays differ in length, or the fields differ from those of earlier records.
         """
         fields = fields_of(arrays)
         counts = {len(values) for values in arrays.values()}
         if len(counts) != 1:
-            told = ", ".join(f"{name}: {len(values)}" for name, values in sorted(arrays.items()))
-            raise WrongRecord(f"fields have unequal numbers of records: {told or 'no fields'}")
+            lengths = ", ".join(f"{name}: {len(values)}" for name, values in sorted(arrays.items()))
+            raise WrongRecord(f"fields have unequal numbers of records: {lengths or 'no fields'}")
         if self.fields not in (None, fields):
-            assert self.fields is not None, "looked at above"
-            raise WrongRecord(f"records have {described(fields)}, those before them {described(self.fields)}")
+            assert self.fields is not None, "checked above"
+            raise WrongRecord(
+                f"records have {describe_fields(fields)}, but earlier records have {describe_fields(self.fields)}"
+            )
         (count,) = counts
         if not count:
             return
@@ -86,7 +88,7 @@ class RecordFile:
         self.records += count
 
     def close(self) -> dict[str, Any]:
-        """What there is to say of the finished file: `records`, `size_bytes`, `sha256`, `fields`, `largest`."""
+        """Close the file and return `records`, `size_bytes`, `sha256`, `fields` and `largest`."""
         self._file.close()
         return {
             "records": self.records,

@@ -1,7 +1,7 @@
-"""One unit, whole: read its pieces, make records, write them into one file, publish it. What each task does.
+"""Task for one unit: read its pieces, make records, write them into one file, publish it.
 
-Done twice it makes the same file again, so a task that died is simply done once more. A file is published under a name
-that holds its hash, then a note that names it; whoever finds the note need not make the unit.
+A repeated task makes the same file, so a task that died is repeated. The task publishes the file under a name with its
+hash, then a note that names the file. A task that finds the note skips the work.
 """
 
 import json
@@ -33,19 +33,19 @@ _TAKE_TOKENS = 1 << 18
 
 
 def make_unit(order: Mapping[str, Any], place: Mapping[str, Any]) -> dict[str, Any]:
-    """Make a unit, or find it made.
+    """Make a unit unless it exists, and return its description.
 
     Args:
         order: `recipe`, `folder` (URI), `unit` (its name), `pieces`, `agent` (the job's `AgentConfig` as plain data).
-        place: of the node it is made on: `scratch` and `code`, folders of the job there, and
-            `python`, where the job's is (`JobPython.place`).
+        place: Folders of the job on this node, `scratch` and `code`, and `python`, its interpreter
+            (`JobPython.place`).
 
     Returns:
-        `unit`, `file` (None without records), `tokens`, `dropped`, and what `RecordFile.close` says.
+        `unit`, `file` (None without records), `tokens`, `dropped`, and the result of `RecordFile.close`.
 
     Raises:
-        DataError: something is wrong with the data or what the function makes of it; names file and row.
-        StorageError: the file could not be stored.
+        DataError: The data or the output of the function is invalid; the message names file and row.
+        StorageError: The file could not be stored.
     """
     recipe = Recipe.of(order["recipe"])
     note = fsspec_storage.join(order["folder"], f"{order['unit']}.json")
@@ -82,7 +82,7 @@ def _pack(recipe: Recipe, pieces: list[Piece], file: RecordFile) -> dict[str, in
 
 
 def _texts(recipe: Recipe, piece: Piece) -> Iterator[tuple[bytes, bool]]:
-    """Text, and whether a document ends with it."""
+    """Yield text, and True if a document ends with it."""
     if recipe.format == "text":
         for block in SourceFile(piece.uri).blocks():
             yield block, False
@@ -93,7 +93,7 @@ def _texts(recipe: Recipe, piece: Piece) -> Iterator[tuple[bytes, bool]]:
     for where, row in readers.rows(piece.uri, piece.start, piece.stop, recipe.format, [column]):
         value = _lookup(row, field)
         if value is None:
-            has = "it is null there" if field in row else f"there are {', '.join(row)}"
+            has = "its value is null" if field in row else f"its fields are {', '.join(row)}"
             raise DataError(f"data {piece.uri!r}, {where}, has no field {field!r}: {has}")
         if not isinstance(value, str | bytes):
             raise DataError(f"data {piece.uri!r}, {where}: field {field!r} is {type(value).__name__}, not text")
@@ -101,7 +101,7 @@ def _texts(recipe: Recipe, piece: Piece) -> Iterator[tuple[bytes, bool]]:
 
 
 def _lookup(row: Mapping[str, Any], field: str) -> object:
-    """`a.b` is the field of that name, or `b` in the object `a`."""
+    """Return the field `a.b`, or the field `b` of the object `a`."""
     if field in row:
         return row[field]
     head, _, rest = field.partition(".")
@@ -147,28 +147,28 @@ def _batches(recipe: Recipe, piece: Piece) -> Iterator[Batch]:
 
 
 def _check_nothing(recipe: Recipe, arrays: Arrays) -> None:
-    """A function of somebody's own reads what it likes."""
+    """Accept any records: a user's own training function reads them."""
 
 
 def _check_images(_: Recipe, arrays: Arrays) -> None:
-    """The built-in trainer reads `image` and `label`."""
+    """Check the fields `image` and `label` that the built-in trainer reads."""
     shapes = {name: values.shape[1:] for name, values in arrays.items()}
     if len(shapes.get(IMAGE, ())) != 3 or shapes.get(LABEL) != () or arrays[LABEL].dtype.kind not in "iu":
-        told = ", ".join(f"{name} {arrays[name].dtype} {shape}" for name, shape in sorted(shapes.items()))
+        present = ", ".join(f"{name} {arrays[name].dtype} {shape}" for name, shape in sorted(shapes.items()))
         raise WrongRecord(
             f"the built-in trainer needs {IMAGE!r} of shape (channels, height, width) and {LABEL!r}, one integer; "
-            f"there are {told}"
+            f"the records have {present}"
         )
     if arrays[LABEL].size and int(arrays[LABEL].min()) < 0:
         raise WrongRecord(f"field {LABEL!r} is negative in record {int(arrays[LABEL].argmin())} of the batch")
 
 
 def _check_tokens(recipe: Recipe, arrays: Arrays) -> None:
-    """The built-in trainer reads `tokens` alone, with the last label, or `tokens` and `labels`."""
+    """Check the fields that the built-in trainer reads: `tokens` with the last label, or `tokens` and `labels`."""
     sequence = recipe.sequence or 0
     shapes = {name: values.shape[1:] for name, values in arrays.items()}
     if TOKENS not in shapes or any(arrays[name].dtype.kind not in "iu" for name in {TOKENS, LABELS} & shapes.keys()):
-        raise WrongRecord(f"the built-in trainer needs the integer field {TOKENS!r}; there are {sorted(shapes)}")
+        raise WrongRecord(f"the built-in trainer needs the integer field {TOKENS!r}; the records have {sorted(shapes)}")
     tokens = arrays[TOKENS]
     if tokens.size and int(tokens.min()) < 0:
         record = int(np.argwhere(tokens.min(axis=tuple(range(1, tokens.ndim))) < 0)[0, 0])
@@ -177,10 +177,10 @@ def _check_tokens(recipe: Recipe, arrays: Arrays) -> None:
     for name in (TOKENS, LABELS):
         if shapes.get(name, expected) != expected:
             raise WrongRecord(
-                f"field {name!r} has shape {shapes[name]}, and training.sequence {sequence} asks for {expected}: "
+                f"field {name!r} has shape {shapes[name]}, but training.sequence {sequence} requires {expected}: "
                 f"{TOKENS!r} of sequence + 1, or {TOKENS!r} and {LABELS!r} of sequence"
             )
 
 
 _CHECKS = {"": _check_nothing, "tokens": _check_tokens, "images": _check_images}
-"""What the built-in trainer reads → what records must be."""
+"""Fields that the built-in trainer reads → check of the records."""

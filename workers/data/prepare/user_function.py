@@ -1,4 +1,4 @@
-"""A job's data function as seen from outside its process: batches of rows in, records out, errors with file and row."""
+"""Parent side of a job's data function: send batches of rows, receive records, report errors with file and row."""
 
 import contextlib
 import json
@@ -21,11 +21,11 @@ from regroup.workers.data.prepare.readers import Row
 
 _END_S = 5.0
 _NUMBER = re.compile(r"[<>=|][iuf][1248]")
-_SAID_LINES = 12
+_OUTPUT_LINES = 12
 
 
 class FunctionFailed(DataError):
-    """The data function raised, or its process ended; `traceback` is that of the function alone."""
+    """The data function raised an exception, or its process ended. `traceback` has only the frames of the function."""
 
     def __init__(self, message: str, traceback: str) -> None:
         super().__init__(message)
@@ -41,23 +41,23 @@ class Batch:
 
     @property
     def where(self) -> str:
-        """The rows in words."""
+        """Description of the rows."""
         first, last = self.rows[0][0], self.rows[-1][0]
         return f"{self.uri!r}, {first}" if first == last else f"{self.uri!r}, {first} to {last}"
 
     def columns(self) -> dict[str, list[Any]]:
-        """Field → its value in each row; None where a row has no such field."""
+        """Return field → its value in each row; None if a row lacks the field."""
         names = dict.fromkeys(name for _, row in self.rows for name in row)
         return {name: [row.get(name) for _, row in self.rows] for name in names}
 
     def place(self, record: int | None, records: int | None) -> str:
-        """Where a record came from: the row, if there is one for each record."""
+        """Return the origin of a record: the row, if there is one row for each record."""
         one_each = record is not None and (records is None or records == len(self.rows)) and record < len(self.rows)
         return f"{self.uri!r}, {self.rows[record or 0][0]}" if one_each else self.where
 
 
 class DataFunction:
-    """A process that runs the function; a context manager that ends it."""
+    """Process that runs the function. As a context manager it starts and ends the process."""
 
     def __init__(
         self, name: str, batch_format: str, *, interpreter: str, cwd: Path, env: Mapping[str, str], log: Path
@@ -70,10 +70,10 @@ class DataFunction:
         self._records: BinaryIO
 
     def __enter__(self) -> "DataFunction":
-        """Start it, and wait until the function is loaded.
+        """Start the process and wait until it has loaded the function.
 
         Raises:
-            FunctionFailed: there is no such function, or its module raised.
+            FunctionFailed: The function does not exist, or its module raised an exception.
         """
         batches, theirs_in = _pipe()[::-1]
         records, theirs_out = _pipe()
@@ -85,14 +85,14 @@ class DataFunction:
             )  # fmt: skip
         self._batches, self._records = batches, records
         try:
-            self._hear("could not be loaded")
+            self._receive("could not be loaded")
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Let it end, and end it if it does not."""
+        """Close the pipes, wait for the process to exit, and kill it if it does not."""
         assert self._process is not None, "it was started"
         for pipe in (self._batches, self._records):
             with contextlib.suppress(OSError):
@@ -104,35 +104,35 @@ class DataFunction:
             self._process.wait()
 
     def __call__(self, batch: Batch) -> dict[str, npt.NDArray[Any]]:
-        """The records of a batch.
+        """Return the records of a batch.
 
         Raises:
-            FunctionFailed: the function raised, or its process ended.
-            DataError: it returned what is no records; names file and row.
+            FunctionFailed: The function raised an exception, or its process ended.
+            DataError: The result is not a batch of records; the message names file and row.
         """
         data = pickle.dumps(batch.columns(), protocol=5)
-        with contextlib.suppress(BrokenPipeError):  # it has ended: it may have said why
+        with contextlib.suppress(BrokenPipeError):  # the process has ended; its last message may give the reason
             self._batches.write(LENGTH.pack(len(data)))
             self._batches.write(data)
             self._batches.flush()
-        head = self._hear(f"failed at {batch.where}")
+        head = self._receive(f"failed at {batch.where}")
         if "wrong" in head:
             raise DataError(f"function {self.name}: {head['wrong']} (data {batch.place(head['row'], None)})")
         arrays: dict[str, npt.NDArray[Any]] = {}
         for name, kind, shape in head["arrays"]:
             if not _NUMBER.fullmatch(kind):
-                raise DataError(f"function {self.name}: field {name!r} is {kind}, no number (data {batch.where})")
+                raise DataError(f"function {self.name}: field {name!r} is {kind}, not a number (data {batch.where})")
             content = self._records.read(prod(shape) * np.dtype(kind).itemsize)
             arrays[name] = np.frombuffer(content, kind).reshape(shape)
         return arrays
 
-    def _hear(self, doing: str) -> dict[str, Any]:
+    def _receive(self, doing: str) -> dict[str, Any]:
         size = self._records.read(LENGTH.size)
         if len(size) < LENGTH.size:
             assert self._process is not None, "it was started"
             code = self._process.wait()
-            said = "\n".join(self._log.read_text(errors="replace").splitlines()[-_SAID_LINES:])
-            raise FunctionFailed(f"function {self.name} {doing}: its process ended with code {code}", said)
+            output = "\n".join(self._log.read_text(errors="replace").splitlines()[-_OUTPUT_LINES:])
+            raise FunctionFailed(f"function {self.name} {doing}: its process ended with code {code}", output)
         head: dict[str, Any] = json.loads(self._records.read(LENGTH.unpack(size)[0]))
         if "error" in head:
             raise FunctionFailed(f"function {self.name} {doing}: {head['error']}", head["traceback"])

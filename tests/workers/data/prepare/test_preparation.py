@@ -18,7 +18,7 @@ FORMATS = sorted(SUFFIXES)
 
 
 def stream(documents: list[str]) -> list[int]:
-    """The tokens of documents, each followed by the end-of-document id."""
+    """Return the tokens of documents, each followed by the end-of-document id."""
     return [token for document in documents for token in [*document.encode(), 256]]
 
 
@@ -57,7 +57,7 @@ def test_parts_of_one_file_hold_each_row_once(tmp_path: Path, file_format: str) 
         assert meta["splits"]["train"]["tokens"] == len(stream(DOCUMENTS))
 
 
-def test_a_file_is_read_in_parts_only_where_rows_can_be_told_apart(tmp_path: Path) -> None:
+def test_only_files_with_separable_rows_are_read_in_parts(tmp_path: Path) -> None:
     for file_format, units in (("jsonl", 10), ("parquet", 10), ("tar", 1), ("hf", 1)):
         source = write(tmp_path / file_format, file_format, files=1)
         found = planned(recipe(source, file_format), tmp_path / "out", unit_bytes=150).units
@@ -139,8 +139,8 @@ def test_a_corrupt_file_is_named(tmp_path: Path, file_format: str) -> None:
     [
         (b'{"text": "a"}\n{"text": \n', "line 2, is not JSON"),
         (b'{"text": "a"}\n[1]\n', "line 2, is list, not an object"),
-        (b'{"text": "a"}\n{"body": "b"}\n', "line 2, has no field 'text': there are body"),
-        (b'{"text": null}\n', "line 1, has no field 'text': it is null there"),
+        (b'{"text": "a"}\n{"body": "b"}\n', "line 2, has no field 'text': its fields are body"),
+        (b'{"text": null}\n', "line 1, has no field 'text': its value is null"),
         (b'{"text": 3}\n', "line 1: field 'text' is int, not text"),
     ],
 )
@@ -167,7 +167,7 @@ def test_nothing_to_train_on_is_said(tmp_path: Path) -> None:
 
 def test_a_hugging_face_folder_that_is_not_one_split_is_explained(tmp_path: Path) -> None:
     write(tmp_path / "in" / "train", "hf")
-    with pytest.raises(DataError, match="it has the splits train: name one of them"):
+    with pytest.raises(DataError, match="it has the splits train; name one of them"):
         prepared(recipe(str(tmp_path / "in"), "hf"), tmp_path / "out")
     state = tmp_path / "in" / "train" / "state.json"
     state.write_text(json.dumps({**json.loads(state.read_text()), "_indices_data_files": [{"filename": "i.arrow"}]}))

@@ -30,7 +30,7 @@ RESERVATIONS = ("reservation-0", "reservation-1")
 def nodes() -> Iterator[list[str]]:
     """Two nodes of two processors, all of them held by the reservations of one job.
 
-    With a token, like every cluster of ours: what of Ray is in this process keeps to the kind it has met first.
+    The cluster has a token, like all clusters of these tests: Ray in this process keeps the kind that it met first.
     """
     state, before = Path(tempfile.mkdtemp(prefix="rgp-", dir="/tmp")), dict(os.environ)
     settings = Settings(state_dir=state, local_nodes=2, slots_per_node=2)
@@ -88,7 +88,7 @@ async def test_it_makes_what_one_process_makes_and_finds_it_again(nodes: list[st
     assert not [note for note in said if "parts prepared" in note["message"]]
 
 
-async def test_a_person_is_told_what_is_wrong(nodes: list[str], tmp_path: Path) -> None:
+async def test_an_error_names_its_cause(nodes: list[str], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def make(batch):\n    raise ValueError('bad')\n")
     data = recipe(write(tmp_path / "in", "jsonl"), "jsonl", function="mine:make")
     made = await Pipeline().run(order(data, nodes, tmp_path, str(tmp_path)), lambda kind, note: None)
@@ -111,7 +111,7 @@ def make(batch):
 
 
 async def held(folder: Path) -> list[int]:
-    """The workers that wait in the function, once there are some."""
+    """Wait for workers inside the function and return them."""
     deadline = time.monotonic() + 60
     while not (found := [int(name.removesuffix(".pid")) for name in os.listdir(folder) if name.endswith(".pid")]):
         assert time.monotonic() < deadline

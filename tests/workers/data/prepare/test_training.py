@@ -45,7 +45,7 @@ def loop(config: RankConfig) -> RankConfig:
     return changed(config, training=training, function="function_loops:of_records")
 
 
-def test_a_function_goes_on_in_its_records(agent: Any, loop: RankConfig, records: dict[str, Any]) -> None:
+def test_a_function_continues_in_its_records(agent: Any, loop: RankConfig, records: dict[str, Any]) -> None:
     options: dict[str, Any] = {"entry": FUNCTION, "dataset": records}
     whole = agent.run(loop, 2, "of-records", **options)
     assert whole.codes == [0, 0]

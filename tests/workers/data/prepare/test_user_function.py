@@ -1,4 +1,4 @@
-"""A data function in its own process: what it is given, what it may return, and what a person is told otherwise."""
+"""A data function in its own process: its input, its output, and errors for anything else."""
 
 import json
 import os
@@ -68,13 +68,13 @@ def test_records_for_the_trainer_have_its_tokens(tmp_path: Path) -> None:
         ("return {'x': [[1, 2], [1, 2], [1]] + [[1, 2]] * 5}", r"field 'x' has shape \(1,\).*in\.jsonl', line 3\)"),
         ("return {'name': batch['name']}", r"field 'name' is str.*integers and floats.*in\.jsonl', line 1\)"),
         ("return {'a': batch['label'], 'b': batch['label'][1:]}", "unequal numbers of records: a: 8, b: 7.*line 1 to"),
-        ("return {'a': [[1] * (2 + (batch['label'][0] == 2))] * 8}", "those before them a <i8"),
+        ("return {'a': [[1] * (2 + (batch['label'][0] == 2))] * 8}", "but earlier records have a <i8"),
         ("return 3", "returned int, not a dict of arrays"),
         ("return {'a': 3}", "field 'a' is int, not an array"),
         ("return {}", "unequal numbers of records: no fields"),
     ],
 )
-def test_what_is_no_record_is_refused_with_file_and_row(tmp_path: Path, body: str, words: str) -> None:
+def test_an_invalid_record_is_refused_with_file_and_row(tmp_path: Path, body: str, words: str) -> None:
     with pytest.raises(DataError, match=words):
         run(tmp_path, f"def make(batch):\n    {body}\n")
     assert not list((tmp_path / "out").rglob("*.bin"))
@@ -83,8 +83,8 @@ def test_what_is_no_record_is_refused_with_file_and_row(tmp_path: Path, body: st
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("return {'x': [[1] * 16] * 8}", r"needs the integer field 'tokens'; there are \['x'\]"),
-        ("return {'tokens': [[1] * 16] * 8}", r"shape \(16,\), and training\.sequence 16 asks for \(17,\)"),
+        ("return {'x': [[1] * 16] * 8}", r"needs the integer field 'tokens'; the records have \['x'\]"),
+        ("return {'tokens': [[1] * 16] * 8}", r"shape \(16,\), but training\.sequence 16 requires \(17,\)"),
         ("return {'tokens': [[1.0] * 17] * 8}", "needs the integer field 'tokens'"),
         ("return {'tokens': [[1] * 17] * 7 + [[-1] * 17]}", "negative in record 7"),
     ],
@@ -109,7 +109,7 @@ def test_a_function_that_raises_is_shown_alone(tmp_path: Path) -> None:
         ("import os\ndef make(batch):\n    os._exit(3)\n", "failed at .*line 1.*: its process ended with code 3"),
     ],
 )
-def test_a_function_that_cannot_run_is_told(tmp_path: Path, code: str, words: str) -> None:
+def test_a_function_that_cannot_run_is_reported(tmp_path: Path, code: str, words: str) -> None:
     with pytest.raises(FunctionFailed, match=words):
         run(tmp_path, code)
 
@@ -169,12 +169,12 @@ def test_images_for_the_trainer_have_a_shape_and_a_class(tmp_path: Path) -> None
     ("body", "words"),
     [
         ("return {'image': numpy.ones((n, 4, 4)), 'label': numpy.arange(n)}", r"needs 'image' of shape \(channels"),
-        ("return {'image': numpy.ones((n, 1, 4, 4)), 'label': numpy.ones(n)}", "there are image float64"),
+        ("return {'image': numpy.ones((n, 1, 4, 4)), 'label': numpy.ones(n)}", "the records have image float64"),
         ("return {'image': numpy.ones((n, 1, 4, 4))}", "'label', one integer"),
         ("return {'image': numpy.ones((n, 1, 4, 4)), 'label': numpy.arange(n) - 2}", "negative in record 0"),
     ],
 )
-def test_what_is_no_image_is_refused(tmp_path: Path, body: str, words: str) -> None:
+def test_an_invalid_image_is_refused(tmp_path: Path, body: str, words: str) -> None:
     code = f"import numpy\ndef make(batch):\n    n = len(batch['label'])\n    {body}\n"
     with pytest.raises(DataError, match=words):
         run(tmp_path, code, reads="images")
