@@ -7,6 +7,7 @@ import structlog
 
 from regroup.service.cluster_state.drain_notices import nodes_to_use
 from regroup.service.cluster_state.shared_spares import without_kept
+from regroup.service.domain.job_events import IncidentRevised, MalformedEventError, NoteRecorded, decode
 from regroup.service.domain.topology import Node
 from regroup.service.policy.detection.node_quarantine import (
     MEMORY_S,
@@ -137,23 +138,35 @@ def faults_in(
     """Faults of nodes in what a supervisor reports. `machines`: id or name of a node → what it is called for good."""
     found: list[NodeEvent] = []
     for event in reported:
-        kind: NodeEventKind | None = None
-        node = str(event.data.get("node_id") or event.data.get("node"))
-        if event.type == "incident":
-            kind = node_event_kind_of(str(event.data.get("reason")), event.data.get("evidence"))
-        elif event.type == "note" and event.data.get("kind") == "stuck":
-            kind = NodeEventKind.UNKILLABLE
-        elif event.type == "note" and event.data.get("kind") == "preflight" and "fault" in event.data:
-            kind = NodeEventKind(event.data["fault"])
-        elif event.type == "note" and event.data.get("kind") == "condition" and event.data["what"] == "device":
-            kind = NodeEventKind.DEVICE if event.data["message"] else None
+        try:
+            body = decode(event.type, event.data)
+        except MalformedEventError:
+            continue  # the store records it as rejected
+        match body:
+            case IncidentRevised():
+                kind, node = node_event_kind_of(body.reason, body.evidence), body.node_id or ""
+                key, message = f"incident:{body.id}", body.cause
+            case NoteRecorded():
+                kind, node = _fault_in(body), str(body.data.get("node"))
+                key, message = f"{job_id}:{event.key}", str(body.data.get("message") or "")
+            case _:
+                continue
         if kind is None or node not in machines:
             continue
-        key = f"incident:{event.data['id']}" if event.type == "incident" else f"{job_id}:{event.key}"
-        message = str(event.data.get("cause") or event.data.get("message") or "")
         # Clocks of nodes differ: what has not happened yet would count for nothing.
         found.append(NodeEvent(machines[node], kind, min(event.time_s, now), key, job_id, "", message))
     return found
+
+
+def _fault_in(note: NoteRecorded) -> NodeEventKind | None:
+    """Return the fault of its node that a note reports, if any."""
+    if note.kind == "stuck":
+        return NodeEventKind.UNKILLABLE
+    if note.kind == "preflight" and "fault" in note.data:
+        return NodeEventKind(note.data["fault"])
+    if note.kind == "condition" and note.data["what"] == "device" and note.data["message"]:
+        return NodeEventKind.DEVICE
+    return None
 
 
 def _machines(rows: Iterable[Allocation]) -> dict[str, str]:

@@ -8,10 +8,12 @@ from typing import Any
 
 from ray.util.metrics import Counter, Gauge, Histogram
 
+from regroup.service.domain.job_events import GenerationStarted, IncidentRevised, decode
 from regroup.service.observability import metric_names as names
 from regroup.service.observability.metric_names import Metric
 from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.supervisor.job_config import JobConfig
+from regroup.workers.contract.messages import StepRow
 
 _JOB = names.JOB_STEP.labels
 
@@ -30,22 +32,25 @@ class RayMetrics:
 
     def take(self, event: SupervisorEvent) -> None:
         """Export what an event says; most say nothing here."""
-        if event.type == "step":
-            for metric, value in _OF_A_STEP.items():
-                if (now := value(event.data)) is not None:
-                    self._gauges[metric.name].set(now)
-        elif event.type == "generation":
-            self._gauges[names.JOB_GENERATION.name].set(event.generation)
-        elif event.type == "incident":
-            self._incident(event.data)
+        match decode(event.type, event.data):
+            case StepRow() as row:
+                for metric, value in _OF_A_STEP.items():
+                    if (now := value(row)) is not None:
+                        self._gauges[metric.name].set(now)
+            case GenerationStarted(number=number):
+                self._gauges[names.JOB_GENERATION.name].set(number)
+            case IncidentRevised() as incident:
+                self._incident(incident)
+            case _:
+                pass
 
-    def _incident(self, data: Mapping[str, Any]) -> None:
-        if data["id"] not in self._counted:
-            self._counted.add(data["id"])
-            self._incidents.inc(tags={"cause": data["reason"]})
-        if "total" in data["durations"] and data["id"] not in self._timed:
-            self._timed.add(data["id"])
-            for phase, seconds in data["durations"].items():
+    def _incident(self, incident: IncidentRevised) -> None:
+        if incident.id not in self._counted:
+            self._counted.add(incident.id)
+            self._incidents.inc(tags={"cause": incident.reason.value})
+        if "total" in incident.durations and incident.id not in self._timed:
+            self._timed.add(incident.id)
+            for phase, seconds in incident.durations.items():
                 self._recovery.observe(seconds, tags={"phase": phase})
 
     def _tagged(self, kind: type[Any], metric: Metric, **options: Any) -> Any:
@@ -58,12 +63,12 @@ def _tokens_per_s(tokens: int | None, duration_s: float | None) -> float | None:
     return None if tokens is None or not duration_s else tokens / duration_s
 
 
-_OF_A_STEP: Mapping[Metric, Callable[[Mapping[str, Any]], float | None]] = {
-    names.JOB_STEP: lambda row: row["step"],
-    names.JOB_LOSS: lambda row: row["loss"],
-    names.JOB_STEP_SECONDS: lambda row: row["duration_s"],
-    names.JOB_TOKENS: lambda row: _tokens_per_s(row["tokens"], row["duration_s"]),
-    names.JOB_MFU: lambda row: row["extra"].get("mfu"),
-    names.JOB_EXPOSED: lambda row: row["extra"].get("exposed"),
-    names.JOB_PEAK_BYTES: lambda row: row["extra"].get("peak_bytes"),
+_OF_A_STEP: Mapping[Metric, Callable[[StepRow], float | None]] = {
+    names.JOB_STEP: lambda row: row.step,
+    names.JOB_LOSS: lambda row: row.loss,
+    names.JOB_STEP_SECONDS: lambda row: row.duration_s,
+    names.JOB_TOKENS: lambda row: _tokens_per_s(row.tokens, row.duration_s),
+    names.JOB_MFU: lambda row: row.extra.get("mfu"),
+    names.JOB_EXPOSED: lambda row: row.extra.get("exposed"),
+    names.JOB_PEAK_BYTES: lambda row: row.extra.get("peak_bytes"),
 }

@@ -19,6 +19,11 @@ def plain(value: Any) -> Any:
     return value
 
 
+def finite(value: float | None) -> float | None:
+    """Return a float, or None for a value that is not finite."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
 def number(data: Mapping[str, Any], name: str) -> float | None:
     """A finite float field, or None."""
     value = plain(data.get(name))

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from regroup.service.domain.job_events import CheckpointRemoved, CheckpointWritten, NoteRecorded
 from regroup.service.policy.recovery.checkpoint_retention import FinishedCheckpoint, find_abandoned, find_surplus
 from regroup.service.policy.recovery.restore_source import SavedCheckpoint
 from regroup.service.ports.agents import AgentError, AgentLostError
@@ -83,8 +84,8 @@ class Checkpoints:
     async def distrust(self, uri: str, generation: int, why: str) -> None:
         """A checkpoint could not be loaded for `generation`: never restore from it, and tell."""
         self._distrusted[uri] = why
-        data = {"kind": "checkpoint_unusable", "uri": uri, "message": why}
-        await self._journal.write(f"checkpoint_unusable:{generation}", "note", generation, data)
+        note = NoteRecorded("checkpoint_unusable", {"uri": uri, "message": why})
+        await self._journal.record(f"checkpoint_unusable:{generation}", note, generation)
 
     def trusts(self, uri: str) -> bool:
         """Whether a checkpoint may be restored from."""
@@ -115,32 +116,24 @@ class Checkpoints:
             try:
                 whole = await self._unless_lost(self._gang.save(generation, step, uri, manifest))
             except (AgentError, AgentLostError) as error:
-                await self._journal.write(
-                    f"checkpoint_failed:{generation.number}:{step}",
-                    "note",
-                    generation.number,
-                    {"kind": "checkpoint_failed", "step": step, "message": str(error)},
-                )
+                note = NoteRecorded("checkpoint_failed", {"step": step, "message": str(error)})
+                await self._journal.record(f"checkpoint_failed:{generation.number}:{step}", note, generation.number)
                 self._unfinished.add(uri)
                 self._failed.add(uri)
                 await self._retain(log.past[-1].number)
                 return
             self._manifests[uri] = {**whole, "uri": uri}
             size = sum(file["size_bytes"] for file in whole["files"])
-            await self._journal.write(
-                f"checkpoint:{generation.number}:{step}",
-                "checkpoint",
-                generation.number,
-                {
-                    "step": step,
-                    "generation": generation.number,
-                    "uri": uri,
-                    "size_bytes": size,
-                    "files": len(whole["files"]),
-                    "duration_s": time.time() - started,
-                    "validation_loss": whole["validation_loss"],
-                },
+            written = CheckpointWritten(
+                step=step,
+                generation=generation.number,
+                uri=uri,
+                size_bytes=size,
+                files=len(whole["files"]),
+                duration_s=time.time() - started,
+                validation_loss=whole["validation_loss"],
             )
+            await self._journal.record(f"checkpoint:{generation.number}:{step}", written, generation.number)
             await self._retain(log.past[-1].number)
 
     async def _unless_lost(self, save: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
@@ -179,12 +172,8 @@ class Checkpoints:
         for item in find_surplus(kept, keep_last=policy.keep_last, keep_best=policy.keep_best):
             await self._gang.remove(item.uri)
             del self._manifests[item.uri]
-            await self._journal.write(
-                f"checkpoint_removed:{item.generation}:{item.step}",
-                "checkpoint_removed",
-                item.generation,
-                {"step": item.step, "generation": item.generation},
-            )
+            removed = CheckpointRemoved(item.step, item.generation)
+            await self._journal.record(f"checkpoint_removed:{item.generation}:{item.step}", removed, item.generation)
 
     def _take_up(self, manifests: list[dict[str, Any]], unfinished: set[str]) -> None:
         found = {item["uri"]: item for item in manifests}
@@ -200,9 +189,6 @@ class Checkpoints:
         for item in find_abandoned(untouched, self._failed, newest_generation):
             await self._gang.remove(item.uri)
             self._unfinished.discard(item.uri)
-            await self._journal.write(
-                f"checkpoint_torn:{item.generation}:{item.step}",
-                "note",
-                item.generation,
-                {"kind": "checkpoint_torn", "step": item.step, "message": f"{item.uri} was never finished: removed"},
-            )
+            message = f"{item.uri} was never finished: removed"
+            note = NoteRecorded("checkpoint_torn", {"step": item.step, "message": message})
+            await self._journal.record(f"checkpoint_torn:{item.generation}:{item.step}", note, item.generation)

@@ -5,6 +5,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from regroup.service.domain.job_events import (
+    IncidentRevised,
+    JobMoved,
+    MetricsReported,
+    NoteRecorded,
+    PhaseProgressed,
+    ScriptResumed,
+    StateChanged,
+    decoded,
+)
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.recovery.restore_source import RestoreSource
 from regroup.service.ports.cluster import SupervisorEvent
@@ -13,7 +23,7 @@ from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.incidents import Incident
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.outcomes import Relocated
-from regroup.workers.contract.messages import Note, Report, Restored, StepRow, to_json
+from regroup.workers.contract.messages import Note, Report, Restored, StepRow
 
 
 class EventLog:
@@ -45,28 +55,24 @@ class EventLog:
         """The job is in another state."""
         self.state = state
         key = "state:end" if state.is_terminal else f"state:{self._attempt}:{generation}:{state.value}"
-        data: dict[str, Any] = {"state": state.value, "reason": reason.value, "message": message}
-        await self._journal.write(key, "state", generation, {**data, "error": dict(error)} if error else data)
+        event = StateChanged(state, reason, message, dict(error) if error else None)
+        await self._journal.record(key, event, generation)
 
     def enter(self, phase: str, fraction: float | None, message: str, generation: int = 0) -> None:
         """A part of starting has begun, or is so far."""
         self.phase = phase
         self._phases += 1
-        data = {"phase": phase, "fraction": fraction, "message": message}
-        self._journal.pass_on(
-            f"phase:{self._journal.boot_id[:8]}:{self._phases}", "phase", generation, time.time(), data
-        )
+        key = f"phase:{self._journal.boot_id[:8]}:{self._phases}"
+        self._journal.emit(key, PhaseProgressed(phase, fraction, message), generation, time.time())
 
     def step(self, row: StepRow) -> None:
         """A step was committed."""
-        data = {key: value for key, value in to_json(row).items() if key not in ("type", "v")}
-        self._journal.pass_on(f"step:{row.generation}:{row.step}", "step", row.generation, row.time_s, data)
+        self._journal.emit(f"step:{row.generation}:{row.step}", row, row.generation, row.time_s)
 
     def report(self, report: Report) -> None:
         """Training code said more of a step than its row did."""
-        data = {"step": report.step, "metrics": report.metrics}
         key = f"report:{report.generation}:{report.step}:{report.time_s}"
-        self._journal.pass_on(key, "report", report.generation, report.time_s, data)
+        self._journal.emit(key, MetricsReported(report.step, report.metrics), report.generation, report.time_s)
 
     def note(self, node_id: str, note: Note) -> None:
         """Something of a node that a person may want to read."""
@@ -74,13 +80,13 @@ class EventLog:
             self.enter(note.data.get("phase", "data"), note.data.get("fraction"), note.data.get("message", ""))
             return
         key = f"note:{node_id[:8]}:{note.kind}:{note.time_s}"
-        self._journal.pass_on(key, "note", note.generation, note.time_s, {"kind": note.kind, **note.data})
+        self._journal.emit(key, NoteRecorded(note.kind, note.data), note.generation, note.time_s)
 
     def nodes(self, facts: Mapping[str, Mapping[str, Any]]) -> None:
         """Host facts of every node, and how long its zygote took."""
         for node_id, found in facts.items():
             key = f"note:{node_id[:8]}:node:{found.get('boot_id')}"
-            self._journal.pass_on(key, "note", 0, time.time(), {"kind": "node", **found})
+            self._journal.emit(key, NoteRecorded("node", dict(found)), 0, time.time())
 
     async def trains(self, watch: GenerationMonitor) -> None:
         """The generation has committed its first step (once)."""
@@ -112,8 +118,8 @@ class EventLog:
     def resumed(self, restored: Restored) -> None:
         """A script took its first step of a generation: what number it had, and so what an incident cost."""
         number = restored.generation
-        data = {"step": restored.step, "is_known": restored.is_known}
-        self._journal.pass_on(f"resumed:{number}", "resumed", number, restored.time_s, data)
+        event = ScriptResumed(restored.step, restored.is_known)
+        self._journal.emit(f"resumed:{number}", event, number, restored.time_s)
         incident = self.incident
         if incident is not None and incident.next_generation == number and restored.is_known:
             incident.steps_lost = max(0, incident.at_step - restored.step)
@@ -131,7 +137,7 @@ class EventLog:
         """A phase of a recovery has ended: said at once, without the wait for a record. The next revision keeps it."""
         incident.passed(phase, time_s)
         key = f"incident:{incident.id}:{incident.revision}:{phase}"
-        self._journal.pass_on(key, "incident", incident.generation, time.time(), incident.to_json())
+        self._journal.emit(key, incident.to_event(), incident.generation, time.time())
 
     def decide(self, incident: Incident, source: RestoreSource, recovery_action: str) -> None:
         """Where the next generation's state comes from, and so what the incident costs. What it costs a script is known
@@ -153,35 +159,39 @@ class EventLog:
     def leaves(self, generation: int, message: str) -> None:
         """How far a planned end is."""
         key = f"leaving:{self._journal.boot_id[:8]}:{generation}:{message}"
-        self._journal.pass_on(key, "note", generation, time.time(), {"kind": "leaving", "message": message})
+        self._journal.emit(key, NoteRecorded("leaving", {"message": message}), generation, time.time())
 
     async def moved(self, moved: Relocated) -> None:
         """The job has other nodes from now on. On record before it goes there: a supervisor that restarts is born with
         those of the beginning."""
         if moved.is_known:
             return
-        data = {"nodes": [dict(node) for node in moved.nodes], "layout": dict(moved.layout),
-                "former": dict(moved.former), "attempt": self._attempt}  # fmt: skip
+        event = JobMoved(
+            nodes=tuple(dict(node) for node in moved.nodes),
+            layout=dict(moved.layout),
+            former=dict(moved.former),
+            attempt=self._attempt,
+        )
         generation = self.incident.generation if self.incident else 0
         self._moves += 1
-        await self._journal.write(f"moved:{self._attempt}:{self._moves}", "moved", generation, data)
+        await self._journal.record(f"moved:{self._attempt}:{self._moves}", event, generation)
 
     async def revise(self, incident: Incident) -> None:
         """Say what is known of an incident by now, on record."""
         incident.revision += 1
         key = f"incident:{incident.id}:{incident.revision}"
-        await self._journal.write(key, "incident", incident.generation, incident.to_json())
+        await self._journal.record(key, incident.to_event(), incident.generation)
 
     def recall(self, past: Sequence[SupervisorEvent]) -> None:
         """Take up the state, and the open incident, that an earlier life of this supervisor left."""
-        states = [event for event in past if event.type == "state"]
-        incidents = {event.data["id"]: event.data for event in past if event.type == "incident"}
-        self._moves = sum(event.type == "moved" for event in past)
+        states = decoded(past, StateChanged)
+        incidents = {event.id: event for event in decoded(past, IncidentRevised)}
+        self._moves = len(decoded(past, JobMoved))
         if states:
-            self.state = JobState(states[-1].data["state"])
-        newest = max(incidents.values(), key=lambda data: data["times"]["seen_s"], default=None)
-        if newest is not None and "first_step_s" not in newest["times"] and not self.state.is_terminal:
-            self.incident = Incident.from_json(newest)
+            self.state = states[-1].state
+        newest = max(incidents.values(), key=lambda event: event.times["seen_s"], default=None)
+        if newest is not None and "first_step_s" not in newest.times and not self.state.is_terminal:
+            self.incident = Incident.from_event(newest)
 
     def _of(self, watch: GenerationMonitor) -> Incident | None:
         incident = self.incident

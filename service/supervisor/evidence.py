@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
+from regroup.service.domain.job_events import IncidentRevised, decoded
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.supervisor.event_log import EventLog
@@ -34,10 +35,10 @@ class Evidence:
 
     def recall(self, past: Sequence[SupervisorEvent]) -> None:
         """Take up the incidents of earlier lives of this supervisor."""
-        known = {event.data["id"]: event.data for event in past if event.type == "incident"}
+        known = {event.id: event for event in decoded(past, IncidentRevised)}
         now = self._telling.incident
         self._incidents = [
-            now if now is not None and now.id == name else Incident.from_json(data) for name, data in known.items()
+            now if now is not None and now.id == name else Incident.from_event(event) for name, event in known.items()
         ]
         if now is None:
             self._telling.calm.set()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from regroup.service.domain.job_events import JobHeld, decoded
 from regroup.service.domain.states import TERMINAL_BY_REASON, JobState, Reason
 from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.supervisor.gang import Gang
@@ -37,11 +38,11 @@ class FailureHold:
 
     def recall(self, past: Sequence[SupervisorEvent]) -> Finished | None:
         """Take up a hold that an earlier life of this supervisor began; returns the end that it delays."""
-        held = next((event.data for event in past if event.type == "held"), None)
+        held = next(iter(decoded(past, JobHeld)), None)
         if held is None:
             return None
-        self._until_s, self.stacks = float(held["until_s"]), dict(held["stacks"])
-        return Finished(Reason(held["reason"]), held["message"], held["error"])
+        self._until_s, self.stacks = held.until_s, dict(held.stacks)
+        return Finished(held.reason, held.message, held.error)
 
     def let_go(self) -> None:
         """Hold no longer; nothing will be held from now on."""
@@ -63,10 +64,8 @@ class FailureHold:
         if self._until_s is None:
             self._until_s = self._clock() + self._hold_s
             error = dict(end.error) if end.error else None
-            await self._journal.write(_KEY, "held", generation, {
-                "until_s": self._until_s, "reason": end.reason.value, "message": end.message, "error": error,
-                "stacks": self.stacks,
-            })  # fmt: skip
+            event = JobHeld(self._until_s, end.reason, end.message, error, self.stacks)
+            await self._journal.record(_KEY, event, generation)
         return f"{datetime.fromtimestamp(self._until_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
     async def wait(self) -> None:

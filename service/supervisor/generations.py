@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
+from regroup.service.domain.job_events import GenerationStarted, RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.recovery.restore_source import RestoreSource
 
@@ -23,19 +24,6 @@ class Records(Protocol):
     async def read(self, prefix: str) -> Mapping[str, bytes]:
         """All records whose key begins with `prefix`."""
         ...
-
-
-@dataclass(frozen=True)
-class RankPlace:
-    """Where one rank runs."""
-
-    rank: int
-    node_id: str
-    node_name: str
-    address: str
-    local_rank: int
-    device: int
-    """Index of the device on its node."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +50,18 @@ class Generation:
     def on(self, node_id: str) -> tuple[RankPlace, ...]:
         """Its ranks on one node."""
         return tuple(place for place in self.ranks if place.node_id == node_id)
+
+    def to_event(self) -> GenerationStarted:
+        """Return the event of its start."""
+        return GenerationStarted(
+            number=self.number,
+            layout=self.layout.to_json(),
+            world_size=len(self.ranks),
+            ranks=self.ranks,
+            start_step=self.start_step,
+            restore=asdict(self.source),
+            cause=self.cause,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
-from regroup.service.domain.states import Reason
+from regroup.service.domain.job_events import IncidentRevised
 from regroup.service.policy.recovery.classify import Cause, RankFailure
 
 _PHASES = ("fault_s", "seen_s", "dead_s", "decided_s", "formed_s", "restored_s", "first_step_s")
@@ -57,52 +56,52 @@ class Incident:
             spans["total"] = self.times["first_step_s"] - self.times["fault_s"]
         return spans
 
-    def to_json(self) -> dict[str, Any]:
-        """As the API shows it."""
-        failure = self.cause.failure
-        return {
-            "id": self.id,
-            "revision": self.revision,
-            "cause": self.cause.summary,
-            "reason": self.cause.reason.value,
-            "rank": self.cause.rank,
-            "node_id": self.cause.node_id,
-            "evidence": asdict(failure) if failure else self.cause.evidence,
-            "generation": self.generation,
-            "next_generation": self.next_generation,
-            "recovery_action": self.recovery_action,
-            "at_step": self.at_step,
-            "steps_lost": self.steps_lost,
-            "times": dict(self.times),
-            "durations": self.durations,
-            "evidence_bytes": self.evidence_bytes,
-            "evidence_missing": dict(self.evidence_missing),
-        }
+    def to_event(self) -> IncidentRevised:
+        """Return the event of the present revision."""
+        failure, evidence = self.cause.failure, self.cause.evidence
+        return IncidentRevised(
+            id=self.id,
+            revision=self.revision,
+            cause=self.cause.summary,
+            reason=self.cause.reason,
+            rank=self.cause.rank,
+            node_id=self.cause.node_id,
+            evidence=asdict(failure) if failure else None if evidence is None else dict(evidence),
+            generation=self.generation,
+            next_generation=self.next_generation,
+            recovery_action=self.recovery_action,
+            at_step=self.at_step,
+            steps_lost=self.steps_lost,
+            times=dict(self.times),
+            durations=self.durations,
+            evidence_bytes=self.evidence_bytes,
+            evidence_missing=dict(self.evidence_missing),
+        )
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Incident":
-        """Read back a revision, to go on with it."""
-        evidence, reason = data["evidence"], Reason(data["reason"])
-        is_failure = bool(evidence) and "error_class" in evidence
+    def from_event(cls, event: IncidentRevised) -> "Incident":
+        """Restore an incident from its newest revision."""
+        evidence = event.evidence
+        failure = RankFailure(**evidence) if evidence and "error_class" in evidence else None
         cause = Cause(
-            reason,
-            data["cause"],
-            data["times"]["fault_s"],
-            data["rank"],
-            data["node_id"],
-            RankFailure(**evidence) if is_failure else None,
-            None if is_failure else evidence,
+            event.reason,
+            event.cause,
+            event.times["fault_s"],
+            event.rank,
+            event.node_id,
+            failure,
+            None if failure else evidence,
         )
         return cls(
-            data["id"],
-            data["generation"],
-            cause,
-            data["at_step"],
-            dict(data["times"]),
-            data["next_generation"],
-            data["recovery_action"],
-            data["steps_lost"],
-            data["revision"],
-            data.get("evidence_bytes"),
-            data.get("evidence_missing") or {},
+            id=event.id,
+            generation=event.generation,
+            cause=cause,
+            at_step=event.at_step,
+            times=dict(event.times),
+            next_generation=event.next_generation,
+            recovery_action=event.recovery_action,
+            steps_lost=event.steps_lost,
+            revision=event.revision,
+            evidence_bytes=event.evidence_bytes,
+            evidence_missing=event.evidence_missing,
         )

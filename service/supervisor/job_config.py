@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regroup.service.domain.detectors import Detector
+from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.detection.hang import HangPolicy, hang_policy_for
 from regroup.service.policy.recovery.mirror_pairs import PairingNode, pair_nodes
@@ -14,7 +15,6 @@ from regroup.service.spec.data_preparation import PreparedData
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.models import TransformerModel
 from regroup.service.spec.workload import BuiltinWorkload, FunctionWorkload, ProgramWorkload, RayTrainWorkload
-from regroup.service.supervisor.generations import RankPlace
 from regroup.service.supervisor.outcomes import Shape
 from regroup.service.supervisor.rank_config import rank_config
 from regroup.workers.contract.agent_config import AgentConfig

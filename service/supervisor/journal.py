@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from regroup.service.domain.job_events import JobEvent, encode, type_of
 from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.supervisor.generations import Records
 
@@ -43,16 +44,16 @@ class Journal:
             self._add(item["key"], item["type"], item["generation"], item["time_s"], item["data"])
         return list(self._events)
 
-    async def write(self, key: str, kind: str, generation: int, data: Mapping[str, Any]) -> None:
-        """Record an event, then let it out."""
-        time_s = self._clock()
-        event = {"key": key, "type": kind, "generation": generation, "time_s": time_s, "data": dict(data)}
-        if await self._records.create(f"{self._prefix}{key}", json.dumps(event).encode()):
+    async def record(self, key: str, event: JobEvent, generation: int) -> None:
+        """Write an event to a create-only record, then emit it. Do nothing if the key exists."""
+        time_s, kind, data = self._clock(), type_of(event).value, encode(event)
+        item = {"key": key, "type": kind, "generation": generation, "time_s": time_s, "data": data}
+        if await self._records.create(f"{self._prefix}{key}", json.dumps(item).encode()):
             self._on_event(self._add(key, kind, generation, time_s, data))
 
-    def pass_on(self, key: str, kind: str, generation: int, time_s: float, data: Mapping[str, Any]) -> None:
-        """Let out an event that its sender keeps until it is durable."""
-        self._on_event(self._add(key, kind, generation, time_s, data))
+    def emit(self, key: str, event: JobEvent, generation: int, time_s: float) -> None:
+        """Emit an event that its sender keeps until it is durable."""
+        self._on_event(self._add(key, type_of(event).value, generation, time_s, encode(event)))
 
     async def since(self, boot_id: str, acked: int, wait_s: float) -> list[SupervisorEvent]:
         """Events the controller has not acknowledged; waits up to `wait_s` for the first."""

@@ -10,10 +10,10 @@ import contextlib
 import time
 import traceback
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from regroup.service.domain.detectors import Detector
+from regroup.service.domain.job_events import ResultRecorded, StateChanged, decoded, encode
 from regroup.service.domain.states import TERMINAL_BY_REASON, JobState, Reason
 from regroup.service.policy.recovery.budget import RecoveryDecision
 from regroup.service.policy.recovery.classify import ZYGOTE_RANK
@@ -134,7 +134,7 @@ class Lifecycle:
             "layout": self.payload.layout.to_json(),
             "former": sorted(self.gang.former),
             "unready": self._leaving.unready,
-            "incident": self._telling.incident.to_json() if self._telling.incident else None,
+            "incident": encode(self._telling.incident.to_event()) if self._telling.incident else None,
         }
 
     # ------------------------------------------------------------ the path
@@ -168,7 +168,7 @@ class Lifecycle:
     async def _live(self) -> None:
         await self._generations.load()
         past = await self.journal.replay()
-        if any(event.type == "state" and JobState(event.data["state"]).is_terminal for event in past):
+        if any(event.state.is_terminal for event in decoded(past, StateChanged)):
             return  # it ended; the controller has yet to hear so
         self._telling.recall(past)
         begun = self._recovering.recall(past)
@@ -247,15 +247,7 @@ class Lifecycle:
         )
         if (incident := self._telling.incident) is not None:
             incident.next_generation = generation.number
-        await self.journal.write(f"generation:{generation.number}", "generation", generation.number, {
-            "number": generation.number,
-            "layout": generation.layout.to_json(),
-            "world_size": len(generation.ranks),
-            "ranks": [asdict(place) for place in generation.ranks],
-            "start_step": generation.start_step,
-            "restore": asdict(source),
-            "cause": cause,
-        })  # fmt: skip
+        await self.journal.record(f"generation:{generation.number}", generation.to_event(), generation.number)
         try:
             await self.gang.form(generation, self._recovering.join())
         except AgentLostError as error:
@@ -302,7 +294,7 @@ class Lifecycle:
     async def _complete(self, watch: GenerationMonitor) -> None:
         number = watch.generation.number
         await self.gang.end(number, ())
-        await self.journal.write("result", "result", number, {"step": watch.step, **watch.result()})
+        await self.journal.record("result", ResultRecorded(watch.step, dict(watch.result())), number)
         script = self.payload.script
         done = f"all {watch.step} steps committed" if script is None else "the script ended with code 0 on every rank"
         raise Finished(Reason.COMPLETED, done)

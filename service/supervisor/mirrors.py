@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 
+from regroup.service.domain.job_events import MirrorChanged, NoteRecorded
 from regroup.service.policy.recovery.mirror_memory import (
     MirrorAllowance,
     MirrorLevel,
@@ -136,8 +137,8 @@ class Mirrors:
         if self._failing or generation.number != self._generation:
             return
         self._failing = True
-        data = {"kind": "mirror_failed", "step": step, "message": str(error)}
-        await self._journal.write(f"mirror_failed:{generation.number}:{step}", "note", generation.number, data)
+        note = NoteRecorded("mirror_failed", {"step": step, "message": str(error)})
+        await self._journal.record(f"mirror_failed:{generation.number}:{step}", note, generation.number)
 
     def _tell(self, step: int | None) -> None:
         self.step = step
@@ -147,5 +148,4 @@ class Mirrors:
         self._said = (step, level, why)
         self._told += 1
         key = f"mirror:{self._journal.boot_id[:8]}:{self._told}"
-        data = {"step": step, "sets": int(level), "why": why}
-        self._journal.pass_on(key, "mirror", self._generation, time.time(), data)
+        self._journal.emit(key, MirrorChanged(step, int(level), why), self._generation, time.time())

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from regroup.service.domain.job_events import JobMoved, decoded
 from regroup.service.domain.states import Reason
 from regroup.service.ports.cluster import SupervisorEvent
 
@@ -35,11 +36,11 @@ class Relocated(Exception):
     def recall(cls, past: Sequence[SupervisorEvent], attempt: int, layout: Mapping[str, int]) -> "Relocated | None":
         """The last that is on record since the job was placed; None if there is none. `layout`: that of the job, for a
         record of a supervisor that knew no other."""
-        moves = [event.data for event in past if event.type == "moved" and event.data["attempt"] == attempt]
+        moves = [event for event in decoded(past, JobMoved) if event.attempt == attempt]
         if not moves:
             return None
         last = moves[-1]
-        return cls(last["nodes"], last.get("layout") or layout, last["former"], is_known=True)
+        return cls(last.nodes, last.layout or layout, last.former, is_known=True)
 
     @property
     def shape(self) -> Shape:

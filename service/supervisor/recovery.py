@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from regroup.service.domain.job_events import IncidentRevised, StateChanged, decoded
 from regroup.service.domain.states import PLANNED_REASONS, JobState, Reason
 from regroup.service.policy.detection.loss_spike import BUDGET, loss_spike_config
 from regroup.service.policy.recovery.budget import Charge, RecoveryDecision, budget_of, decide_recovery
@@ -65,15 +66,15 @@ class RecoveryRun:
         """Charges of earlier lives of this supervisor, so that a restart forgives nothing, and evidence not left yet;
         returns the end that the last one had begun. Call it when the open incident has been recalled."""
         self.evidence.recall(past)
-        incidents = {event.data["id"]: event.data for event in past if event.type == "incident"}
-        for data in incidents.values():
-            if (budget := budget_of(Reason(data["reason"]), self._payload.budgets)) is not None:
-                self._charges[data["id"]] = Charge(budget, data["times"]["seen_s"], data["at_step"])
-            self._note_spike(data["reason"], (data["evidence"] or {}).get("details"))
-        last = next((event.data for event in reversed(past) if event.type == "state"), None)
-        if last is None or last["state"] != JobState.DRAINING.value:
+        incidents = {event.id: event for event in decoded(past, IncidentRevised)}
+        for event in incidents.values():
+            if (budget := budget_of(event.reason, self._payload.budgets)) is not None:
+                self._charges[event.id] = Charge(budget, event.times["seen_s"], event.at_step)
+            self._note_spike(event.reason, (event.evidence or {}).get("details"))
+        states = decoded(past, StateChanged)
+        if not states or states[-1].state is not JobState.DRAINING:
             return None
-        return Finished(Reason(last["reason"]), last["message"], last.get("error"))
+        return Finished(states[-1].reason, states[-1].message, states[-1].error)
 
     async def gives_up(self, watch: GenerationMonitor) -> bool:
         """Whether the job will not go on after this generation, as far as is known before its ranks are ended. If so,

@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 
+from regroup.service.domain.job_events import StragglerRank, StragglersChanged
 from regroup.service.policy.detection.straggler import Straggler, filter_lasting, find_stragglers
 from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.journal import Journal
@@ -43,5 +43,7 @@ class StragglerMonitor:
         self._told += 1
         nodes = {place.rank: place.node_name for place in generation.ranks}
         key = f"stragglers:{self._journal.boot_id[:8]}:{self._told}"
-        data = {"ranks": [{**asdict(each), "node": nodes[each.rank]} for each in found]}
-        self._journal.pass_on(key, "stragglers", generation.number, time.time(), data)
+        ranks = tuple(
+            StragglerRank(each.rank, nodes[each.rank], each.work_s, each.usual_s, each.is_crowded) for each in found
+        )
+        self._journal.emit(key, StragglersChanged(ranks), generation.number, time.time())

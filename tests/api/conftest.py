@@ -22,6 +22,7 @@ from regroup.service.settings import Settings
 from regroup.service.store.records import Lease
 from regroup.service.store.store import Store
 from tests.support.fake_cluster import FakeCluster
+from tests.support.job_events import event_data
 
 
 class QuietServer(uvicorn.Server):
@@ -64,7 +65,14 @@ class Live:
     async def report(self, job_id: str, *reported: tuple[str, int, dict[str, Any]], status: Any = None) -> None:
         """A supervisor reports (type, generation, data)."""
         events = [
-            SupervisorEvent(seq := next(self._sequence), f"{kind}:{seq}", kind, generation, 1000.0 + seq, data)
+            SupervisorEvent(
+                seq := next(self._sequence),
+                f"{kind}:{seq}",
+                kind,
+                generation,
+                time_s := 1000.0 + seq,
+                event_data(kind, generation, time_s, data),
+            )
             for kind, generation, data in reported
         ]
         await self.store.ingest(self.lease, job_id, "boot", events, status or {})

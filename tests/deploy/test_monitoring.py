@@ -46,10 +46,10 @@ class Report:
 def life_of_a_job() -> list[Report]:
     """Two generations: ten steps, a killed rank, ten more steps and a checkpoint."""
     phases = ("detect", "teardown", "decide", "form", "restore", "first_step", "total")
-    ranks = [{"rank": 0, "node_id": "n0", "node_name": "a", "address": "::1", "local_rank": 0, "device": "cpu"}]
+    ranks = [{"rank": 0, "node_id": "n0", "node_name": "a", "address": "::1", "local_rank": 0, "device": 0}]
     formed = {"layout": {"dp_shard": 1}, "world_size": 1, "ranks": ranks, "cause": "", "restore": {"source": "none"}}
     incident = {"id": "i1", "cause": "rank_exit", "reason": "rank_exit", "rank": 0, "node_id": "n0",
-                "evidence": "SIGKILL", "generation": 1, "next_generation": 2, "recovery_action": "respawn",
+                "evidence": {"signal": 9}, "generation": 1, "next_generation": 2, "recovery_action": "respawn",
                 "at_step": 10, "steps_lost": 0, "times": {"fault_s": 1011.0, "seen_s": 1011.1, "first_step_s": 1011.8},
                 "durations": dict.fromkeys(phases, 0.1)}  # fmt: skip
     saved = {"step": 20, "generation": 2, "uri": "file:///s", "size_bytes": 4096, "files": 2, "duration_s": 0.5,

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from regroup.service.domain.job_events import JobMoved
 from regroup.service.supervisor.journal import Journal
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import Exited
@@ -88,10 +89,10 @@ async def test_a_supervisor_that_restarts_where_nodes_have_changed_places_leaves
     rig = Rig(FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)}))
     rig.running.cancel()
     placed, layout = [place("node-1"), place("node-0")], rig.payload.layout.to_json()
-    moved = {"nodes": placed, "layout": layout, "former": {}, "attempt": 0}
-    await Journal(rig.records, "j").write("moved:0:1", "moved", 0, moved)
+    moved = JobMoved(tuple(placed), former={}, attempt=0, layout=layout)
+    await Journal(rig.records, "j").record("moved:0:1", moved, 0)
     rig.begin()
-    assert (await rig.end()).nodes == placed
+    assert list((await rig.end()).nodes) == placed
     rig.payload = rig.payload.on(placed, rig.payload.layout.to_json())
     rig.begin()
     assert await rig.end() is None

@@ -22,6 +22,7 @@ from regroup.service.ports.cluster import (
     job_of,
     supervisor_name,
 )
+from tests.support.job_events import event_data
 
 
 class FakeSupervisor:
@@ -42,7 +43,9 @@ class FakeSupervisor:
         async with self._news:
             self._seq += 1
             key = key or f"{event_type}:{self._seq}"
-            event = SupervisorEvent(self._seq, key, event_type, generation, time.time(), data)
+            time_s = time.time()
+            data = event_data(event_type, generation, time_s, data)
+            event = SupervisorEvent(self._seq, key, event_type, generation, time_s, data)
             self._events.append(event)
             self._news.notify_all()
 

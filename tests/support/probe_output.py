@@ -8,6 +8,7 @@ from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.store.records import Allocation, Lease
 from regroup.service.store.store import Store
+from tests.support.job_events import event_data
 
 LINK = (1e9, 1e-4)
 """Bytes a second and seconds of a link where a test says nothing of it."""
@@ -82,7 +83,9 @@ async def end(store: Store, lease: Lease, job_id: str, result: dict[str, Any], n
         ("state", {"state": "SUCCEEDED", "reason": "completed"}),
     ]
     events = [
-        SupervisorEvent(number, f"{kind}:{number}", kind, 1, 1000.0 + number, data)
+        SupervisorEvent(
+            number, f"{kind}:{number}", kind, 1, 1000.0 + number, event_data(kind, 1, 1000.0 + number, data)
+        )
         for number, (kind, data) in enumerate(said, 1)
     ]
     await store.ingest(lease, job_id, "boot", events, {})

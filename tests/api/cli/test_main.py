@@ -24,6 +24,7 @@ from regroup.service.settings import Settings
 from regroup.service.store.records import Condition, Lease
 from regroup.service.store.store import Store
 from tests.support.fake_cluster import FakeCluster
+from tests.support.job_events import event_data
 
 SPEC: dict[str, Any] = {
     "name": "gpt",
@@ -87,7 +88,9 @@ class Serving:
             if event["type"] == "step":
                 data |= {"samples": 4, "samples_hash": 1, "duration_s": 0.1}
             generation = int(data.get("number") or data.get("generation") or 1)
-            reported.append(SupervisorEvent(seq, f"k{seq}", str(event["type"]), generation, 1000.0 + seq, data))
+            kind, time_s = str(event["type"]), 1000.0 + seq
+            data = event_data(kind, generation, time_s, data)
+            reported.append(SupervisorEvent(seq, f"k{seq}", kind, generation, time_s, data))
         self.do(self.store.ingest(self.lease, job_id, "boot", reported, {}))
 
 

@@ -46,7 +46,7 @@ def test_incidents_and_notes_that_name_a_node_speak_against_it() -> None:
         told("incident", incident(3, "rank_exit", "n1")),
         told("incident", incident(4, "user_error", "n1", {"error_class": "user"})),
         told("incident", incident(5, "agent_lost", "of another job")),
-        told("incident", {"id": "i6", "cause": "SIGKILL", "evidence": "SIGKILL"}),
+        told("incident", {"id": "i6", "cause": "SIGKILL", "evidence": "SIGKILL"}),  # malformed
         told("note", {"kind": "stuck", "node": "local-1", "pids": [7]}, "note:1"),
         told("note", {"kind": "progress", "node": "local-1"}),
         told("note", {"kind": "condition", "node": "local-1", "what": "device", "message": "GPU 0 is lost"}, "note:2"),

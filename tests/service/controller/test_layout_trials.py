@@ -18,6 +18,7 @@ from regroup.service.store.projects import RESIZE
 from regroup.service.store.records import Lease, NewJob
 from regroup.service.store.store import Store
 from tests.support.auto_layout_specs import auto_json
+from tests.support.job_events import event_data
 
 A, B, C = Layout(dp_shard=4), Layout(dp_shard=2, tp=2), Layout(pp=4)
 ENOUGH = TRIAL_STEPS + 2
@@ -36,7 +37,9 @@ class Trained:
 
     async def hear(self, kind: str, data: dict[str, Any]) -> None:
         self.heard += 1
-        event = SupervisorEvent(self.heard, f"{kind}:{self.heard}", kind, self.generation, 5.0 + self.heard, data)
+        time_s = 5.0 + self.heard
+        data = event_data(kind, self.generation, time_s, data)
+        event = SupervisorEvent(self.heard, f"{kind}:{self.heard}", kind, self.generation, time_s, data)
         await self.store.ingest(self.lease, "job_1", "boot", [event], {})
 
     async def forms(self, layout: Layout) -> None:

@@ -17,6 +17,7 @@ from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import WELL_USED, JobRow, Lease, NewJob
 from regroup.service.store.store import Store
+from tests.support.job_events import event_data
 
 RULE = LowUtilizationPolicy(below=0.05, after_s=300.0, suspend_after_s=600.0)
 
@@ -33,6 +34,7 @@ class Job:
 
     async def emit(self, kind: str, **data: Any) -> JobRow:
         self._seq += 1
+        data = event_data(kind, 1, self.now, data)
         event = SupervisorEvent(self._seq, f"{kind}:{self._seq}", kind, 1, self.now, data)
         return await self.store.ingest(self.lease, "j-gpt", "boot", [event], {})
 

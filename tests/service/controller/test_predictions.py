@@ -14,6 +14,7 @@ from regroup.service.store.records import Lease, NewJob
 from regroup.service.store.store import Store
 from tests.support.auto_layout_specs import auto_json, cpu_nodes
 from tests.support.fake_cluster import FakeCluster
+from tests.support.job_events import event_data
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Stage:
         ranks = [{"rank": rank, "node_id": nodes[rank * len(nodes) // (2 * dp)]} for rank in range(2 * dp)]
         data = {"number": number, "layout": layout, "world_size": 2 * dp, "ranks": ranks, "start_step": 0}
         self.heard += 1
+        data = event_data("generation", number, 5.0, data)
         event = SupervisorEvent(self.heard, f"generation:{number}", "generation", number, 5.0, data)
         await self.store.ingest(self.lease, "job_1", "boot", [event], {})
 

@@ -12,6 +12,7 @@ from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.spec.job import JobSpec, parse_spec
 from regroup.service.store.records import Lease, NewJob
 from regroup.service.store.store import Store
+from tests.support.job_events import event_data
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,14 @@ class Life:
 
     def report(self, kind: str, key: str, generation: int = 1, /, **data: Any) -> Report:
         seq = next(self._sequence)
-        return Report(seq, key, kind, generation, 1000.0 + seq, data)
+        time_s = 1000.0 + seq
+        return Report(seq, key, kind, generation, time_s, event_data(kind, generation, time_s, data))
 
     def state(self, state: JobState, reason: Reason, **data: Any) -> Report:
         return self.report("state", f"state:{self.boot_id}:{state}:{reason}", state=state, reason=reason, **data)
 
     def generation(self, number: int, start_step: int, **data: Any) -> Report:
-        ranks = [{"rank": 0, "node_id": "n0", "node_name": "a", "address": "::1", "local_rank": 0, "device": "cpu"}]
+        ranks = [{"rank": 0, "node_id": "n0", "node_name": "a", "address": "::1", "local_rank": 0, "device": 0}]
         fixed = {"layout": {"dp_shard": 1}, "world_size": 1, "ranks": ranks, "restore": {"source": "none"}, "cause": ""}
         data = {**fixed, "number": number, "start_step": start_step, **data}
         return self.report("generation", f"generation:{number}", number, **data)

@@ -66,8 +66,17 @@ async def test_that_a_job_starts_is_no_news_of_one_that_runs(store: Store, lease
 async def test_an_incident_fills_in_revisions(store: Store, lease: Lease, queue, walk, life):
     job_id = await queue()
     await walk(job_id, life)
-    first = life.report("incident", "incident:i1:1", id="i1", cause="rank_exit", times={"seen_s": 1.0})
-    second = life.report("incident", "incident:i1:2", id="i1", cause="rank_exit", times={"seen_s": 1.0, "dead_s": 2.0})
+    first = life.report(
+        "incident", "incident:i1:1", id="i1", cause="rank_exit", times={"seen_s": 1.0}
+    )
+    second = life.report(
+        "incident",
+        "incident:i1:2",
+        id="i1",
+        cause="rank_exit",
+        reason="rank_exit",
+        times={"seen_s": 1.0, "dead_s": 2.0},
+    )
     other = life.report("incident", "incident:i2:1", id="i2", cause="rank 3 is silent", reason="hang", times={})
     await store.ingest(lease, job_id, life.boot_id, [first, other, second], {})
     incidents = await store.incidents(job_id)

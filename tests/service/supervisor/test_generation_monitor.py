@@ -3,10 +3,11 @@
 import pytest
 
 from regroup.service.domain.detectors import Detector
+from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.recovery.restore_source import RestoreSource
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
-from regroup.service.supervisor.generations import Generation, RankPlace
+from regroup.service.supervisor.generations import Generation
 from regroup.workers.contract.messages import Exited, Failed, Joined
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 

@@ -2,12 +2,13 @@
 
 import pytest
 
+from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.detection.hang import hang_policy_for
 from regroup.service.policy.recovery.restore_source import RestoreSource
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
-from regroup.service.supervisor.generations import Generation, RankPlace
+from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.hang_detector import HangDetector
 from regroup.workers.contract.messages import AgentReport
 from regroup.workers.contract.rank_activity import RankActivity

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.recovery import mirror_memory
 from regroup.service.policy.recovery.restore_source import RestoreSource
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
-from regroup.service.supervisor.generations import Generation, RankPlace
+from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.mirrors import Mirrors
 from regroup.workers.contract.agent_config import AgentConfig

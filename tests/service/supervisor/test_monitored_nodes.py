@@ -1,11 +1,12 @@
 """What a node says of its devices and its memory, as a watch takes it in."""
 
+from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import Reason
 from regroup.service.policy.detection.node_quarantine import NodeEventKind, node_event_kind_of
 from regroup.service.policy.recovery.restore_source import RestoreSource
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
-from regroup.service.supervisor.generations import Generation, RankPlace
+from regroup.service.supervisor.generations import Generation
 from regroup.workers.contract.messages import Exited, Note
 
 

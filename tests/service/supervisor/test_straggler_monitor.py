@@ -1,9 +1,10 @@
 """Who straggles is told when it changes, and no oftener."""
 
+from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.recovery.restore_source import RestoreSource
 from regroup.service.ports.cluster import SupervisorEvent
-from regroup.service.supervisor.generations import Generation, RankPlace
+from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.straggler_monitor import StragglerMonitor
 from regroup.workers.contract.messages import RankActivity

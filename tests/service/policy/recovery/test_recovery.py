@@ -63,8 +63,8 @@ def test_every_way_a_program_ends_has_its_reason() -> None:
     out_of_memory = classify_failure([], [ProcessExit(0, -9, 1.0, "a", out_of_memory=True)], [])
     assert out_of_memory.summary.startswith("rank 0 killed by signal 9: its node was out of memory; take smaller")
     assert node_event_kind_of(out_of_memory.reason, out_of_memory.evidence) is NodeEventKind.OUT_OF_MEMORY
-    told = Incident("i", 1, out_of_memory, 3, {"fault_s": 1.0}).to_json()
-    assert Incident.from_json(told).to_json() == told, "what is read back says so, too"
+    event = Incident("i", 1, out_of_memory, 3, {"fault_s": 1.0}).to_event()
+    assert Incident.from_event(event).to_event() == event
 
 
 def test_a_hang_explains_what_came_of_ending_it() -> None:
