@@ -56,8 +56,8 @@ async def test_ranks_that_shared_a_node_go_to_several(house: House) -> None:
 async def test_a_model_whose_parts_no_node_holds_together_is_split_otherwise_and_back_once_one_does(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regroup.service.policy.elasticity.autosize.HOLD_S", 0.0)
-    monkeypatch.setattr("regroup.service.policy.elasticity.autosize.SETTLED_S", 0.0)
+    monkeypatch.setattr("regroup.service.policy.elasticity.autosize.MIN_RESIZE_INTERVAL_S", 0.0)
+    monkeypatch.setattr("regroup.service.policy.elasticity.autosize.CAPACITY_SETTLED_S", 0.0)
     monkeypatch.setattr("regroup.service.controller.autosize._LOOK_S", 0.0)
     async with controlled(house):
         supervisor = await trains(house, tp=2)

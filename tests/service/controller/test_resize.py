@@ -260,8 +260,8 @@ async def test_a_lost_node_that_nothing_replaces_makes_the_job_smaller(job: Runn
 
 @pytest.mark.slow
 async def test_it_grows_into_room_that_nobody_waits_for(job: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regroup.service.policy.elasticity.autosize.HOLD_S", 0.0)
-    monkeypatch.setattr("regroup.service.policy.elasticity.autosize.SETTLED_S", 0.0)
+    monkeypatch.setattr("regroup.service.policy.elasticity.autosize.MIN_RESIZE_INTERVAL_S", 0.0)
+    monkeypatch.setattr("regroup.service.policy.elasticity.autosize.CAPACITY_SETTLED_S", 0.0)
     monkeypatch.setattr("regroup.service.controller.autosize._LOOK_S", 0.0)
     job.house.cluster.add_node(node(3))
     split = {"dp_replicate": 1, "dp_shard": 4, "cp": 1, "tp": 1, "pp": 1}
