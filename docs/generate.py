@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from generators import metrics_page, processes_page, python_page, settings_page
+from generators import metrics_page, processes_page, python_page, settings_page, watch_picture
 
 from regroup.api.app import openapi
 from regroup.api.cli.docs import cli_reference, spec_reference
@@ -55,6 +55,7 @@ def main() -> int:
         ROOT / "docs" / "reference" / "context.md": python_page.render_context(),
         ROOT / "docs" / "architecture" / "processes.md": processes,
         ROOT / "docs" / "architecture" / "processes.svg": picture,
+        ROOT / "docs" / "watch.svg": watch_picture.render(),
         ROOT / "docs" / "openapi.json": json.dumps(openapi(), indent=1, sort_keys=True) + "\n",
         ROOT / "deploy" / "grafana" / "regroup.json": dashboard,
     }

@@ -52,7 +52,7 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
         student.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         done = saved["step"]
-        print(f"rank {rank} goes on after step {done}", flush=True)
+        print(f"rank {rank} resumes after step {done}", flush=True)
 
     for step in range(done + 1, args.steps + 1):
         numbers = torch.Generator().manual_seed(1000 * step + rank)  # every rank and step its own samples

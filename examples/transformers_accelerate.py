@@ -56,7 +56,7 @@ def main() -> None:
     if newest := newest_checkpoint(args.folder):
         accelerator.load_state(str(newest))
         done = json.loads((newest / "progress.json").read_text())["step"]
-        print(f"rank {accelerator.process_index} goes on after step {done}", flush=True)
+        print(f"rank {accelerator.process_index} resumes after step {done}", flush=True)
 
     model.train()
     while done < args.steps:

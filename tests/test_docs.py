@@ -26,6 +26,7 @@ BASES: dict[str, dict[str, Any]] = {
     "function": {"workload": {"function": "mine:train"}, "training": TRAINING},
 }
 """What a spec of each kind must say; a page's block says the rest, or says it otherwise."""
+VERIFICATION = ROOT / "docs" / "verification.md"
 OF_KUSTOMIZE = "# kustomization.yaml\n"
 """First line of the blocks that are no part of a job spec."""
 
@@ -84,3 +85,11 @@ def test_commands_within_the_text_have_verbs_and_options_that_there_are(page: st
 
 def test_there_are_blocks_to_look_at() -> None:
     assert len(found("yaml")) > 10 and len(found("python")) > 8 and len(EXAMPLES) > 6
+
+
+def test_every_claim_names_tests_that_exist() -> None:
+    rows = re.findall(r"^\| (?!claim|---)(.+?) \| (.+) \| (?:yes |partly |)\|$", VERIFICATION.read_text(), re.MULTILINE)
+    named = {path for _, tests in rows for path in re.findall(r"`((?:tests|benchmarks)/[^`]+)`", tests)}
+    assert len(rows) > 45 and len(named) > 45
+    assert all(re.search(r"`(tests|benchmarks)/", tests) for _, tests in rows)
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []

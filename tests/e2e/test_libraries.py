@@ -50,7 +50,7 @@ def assert_back(served: Served, job: Job) -> None:
 
 def test_transformers_with_accelerate(served: Served, tmp_path: Path) -> None:
     job, again = lose_a_rank(served, tmp_path, "transformers-accelerate", "transformers_accelerate.py")
-    assert "rank 0 goes on after step 30\n" in again
+    assert "rank 0 resumes after step 30\n" in again
     assert_back(served, job)
 
 

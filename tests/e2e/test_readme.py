@@ -1,4 +1,4 @@
-"""The README's own commands do what it says, and so do the guide's to scripts, and the demo."""
+"""The commands of README, quickstart and torchrun guide do what these pages describe, and so does the demo."""
 
 import json
 import os
@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from regroup.api.cli.spec_input.spec_file import read_spec
 from tests.support.shell_commands import TIME, Shell, blocks, commands, own_state
 from tests.support.wheel import ROOT
 
-README, SCRIPTS = "README.md", "docs/guides/torchrun.md"
-SETUP = "make setup && . .venv/bin/activate"
+README, QUICKSTART, SCRIPTS = "README.md", "docs/quickstart.md", "docs/guides/torchrun.md"
+KILL = [(README, "Quickstart"), (QUICKSTART, "Run your own script and kill a rank"), (SCRIPTS, "See it lose a rank")]
+"""Pages and headings that show the same commands."""
 _DEMO_S = 900.0
+_INSTALL_S = 1200.0
 
 
 @pytest.fixture
@@ -29,31 +30,45 @@ def run(tmp_path: Path, no_leaks: None) -> Iterator[Shell]:
 
 
 @pytest.mark.slow
-def test_the_commands_of_use_it(run: Shell, tmp_path: Path) -> None:
-    setup, *others = commands(README, "Use it")
-    assert setup == SETUP, "whoever runs this has done it; all others are typed as they stand"
-    verbs = [shlex.split(command)[1] for command in others]
+def test_the_commands_that_install_the_wheel(tmp_path: Path) -> None:
+    install = commands(README, "Install")
+    assert install == commands(QUICKSTART, "Install")
+    assert [command.split()[0] for command in install] == ["make", "python3", "pip"]
+    typed = " && ".join(install).replace("/tmp/regroup-env", str(tmp_path / "environment"))
+    environment = {**os.environ, "PYTHONPATH": ""}
+    done = subprocess.run(
+        ["bash", "-c", f"{typed} && regroup --version && python -c 'import torch'"], cwd=ROOT, env=environment,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_INSTALL_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith("regroup ")
+
+
+@pytest.mark.slow
+def test_the_commands_that_recover_from_memory(run: Shell, tmp_path: Path) -> None:
+    typed = commands(QUICKSTART, "Recover from memory")
+    verbs = [shlex.split(command)[1] for command in typed]
     assert verbs[0] == "serve" and verbs[-1] == "down" and len(set(verbs)) == len(verbs)
-    said = dict(zip(verbs[:-1], map(run, others[:-1]), strict=True))
+    said = dict(zip(verbs[:-1], map(run, typed[:-1]), strict=True))
     assert re.search(r"^job_\w+", said["submit"], re.MULTILINE)
     assert re.search(rf"{TIME}incident: rank 1 killed by signal 9 after step 149$", said["watch"], re.MULTILINE)
     assert re.search(rf"{TIME}  back in \S+ m?s, [01] steps? lost$", said["watch"], re.MULTILINE)
     assert said["watch"].splitlines()[-1].endswith(" SUCCEEDED")
     assert "SUCCEEDED" in said["why"] and "1 incident, back after " in said["why"]
     assert said["logs"] == "", "the trainer writes nothing to standard output"
-    assert re.match(r"parameters='[0-9a-f]{64}' samples=", said_by_the_python_example(run, tmp_path))
+    assert said_by_the_python_example(run, tmp_path) == "SUCCEEDED 30\n"
     record = json.loads((tmp_path / "state/ray.json").read_text())
-    ended = run(others[-1])
+    ended = run(typed[-1])
     assert re.match(r"ended: server http://\S+ \(process \d+\), local Ray \S+ \(2 nodes\), and the jobs on it\n", ended)
     assert not Path(record["temp_dir"]).exists()
-    assert run(others[-1]) == "nothing was running\n"
+    assert run(typed[-1]) == "nothing was running\n"
 
 
 @pytest.mark.slow
 def test_the_commands_that_kill_a_rank_of_a_script(run: Shell, tmp_path: Path) -> None:
-    typed = [
-        command.replace("/tmp/mine", str(tmp_path / "mine")) for command in commands(SCRIPTS, "See it lose a rank")
-    ]
+    shown, *others = [commands(page, heading) for page, heading in KILL]
+    assert all(other == shown for other in others)
+    typed = [command.replace("/tmp/mine", str(tmp_path / "mine")) for command in shown]
     assert [command.split()[:2] for command in typed] == [
         *(["regroup", verb] for verb in ("serve", "run", "stacks")),
         ["kill", "-9"],
@@ -64,18 +79,15 @@ def test_the_commands_that_kill_a_rank_of_a_script(run: Shell, tmp_path: Path) -
     assert killed == ""
     assert re.search(rf"{TIME}incident: rank 1 killed by signal 9 after step \d+$", watched, re.MULTILINE)
     assert watched.splitlines()[-1].endswith(" SUCCEEDED")
-    assert "rank 0 goes on after step " in logs
+    assert "rank 0 resumes after step " in logs
 
 
 def said_by_the_python_example(run: Shell, tmp_path: Path) -> str:
-    """Run the README's Python with this server's address, and with parts of a small job in place of its ellipses."""
-    (source,) = blocks(README, "python", heading="Use it")
+    """Run the quickstart's Python example with the address of this test's server; return its output."""
+    (source,) = blocks(QUICKSTART, "python", heading="Recover from memory")
     url = json.loads((tmp_path / "state/server.json").read_text())["url"]
-    spec = read_spec(ROOT / "examples/pretrain-cpython.yaml", ["training.steps=30"])
     filled = source.text.replace("http://127.0.0.1:8500", url)
-    for part in ("workload", "training"):
-        filled = filled.replace(f'"{part}": {{...}}', f'"{part}": {spec[part]!r}')
-    assert "..." not in filled and url in filled
+    assert url in filled
     (tmp_path / "example.py").write_text(filled)
     return run(f"python {tmp_path}/example.py")
 

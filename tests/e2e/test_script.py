@@ -42,7 +42,7 @@ def test_the_example_loses_a_rank_and_ends_as_under_torchrun(
     assert (incident.reason, incident.rank, incident.recovery_action) == ("rank_exit", 2, "respawn")
     assert incident.at_step is not None and incident.steps_lost == incident.at_step - 10
     again = output(served, job, generation=2)
-    assert "rank 0 goes on after step 10" in again
+    assert "rank 0 resumes after step 10" in again
     assert digest(again) == under_torchrun
     rows = list(served.client.steps(job.id))
     assert [row.step for row in rows] == list(range(1, STEPS + 1))
