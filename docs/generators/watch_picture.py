@@ -3,10 +3,10 @@
 import io
 import sys
 
-from generators.source import ROOT
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
+from generators.source import ROOT
 from regroup.api.live.screen import screen
 
 _WIDTH = 118
