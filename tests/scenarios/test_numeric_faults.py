@@ -75,4 +75,5 @@ async def test_a_loss_that_stood_out_is_done_once_more_and_the_ranks_know_which_
     assert (incident["reason"], incident["rank"], incident["recovery_action"]) == ("loss_spike", None, "respawn")
     assert (await told(journal))[-1] == ("state", "SUCCEEDED")
     rules = {join["generation"]: join["config"]["loss_spike"] for join in nodes.joins}
-    assert rules == {1: {"do": "warn", "known": []}, 2: {"do": "warn", "known": [[4, "loss", 2.5]]}}
+    repeated = {"step": 4, "metric": "loss", "limit": 2.5}
+    assert rules == {1: {"action": "warn", "repeated": []}, 2: {"action": "warn", "repeated": [repeated]}}
