@@ -37,6 +37,44 @@ class EventType(StrEnum):
     RESULT = "result"
 
 
+class RecoveryAction(StrEnum):
+    """How a job continues after a generation."""
+
+    NONE = ""
+    """Not chosen yet."""
+    RESPAWN = "respawn"
+    """New ranks on the same nodes, from memory."""
+    SPARE = "spare"
+    """New ranks on other nodes, from memory."""
+    SHRINK = "shrink"
+    """Fewer ranks because nodes were lost, from memory."""
+    RESIZE = "resize"
+    """Another number of ranks by plan, from memory."""
+    DISK = "disk"
+    """New ranks from a checkpoint, or from the beginning."""
+    FAIL = "fail"
+    """The job ends."""
+
+
+class SupervisorPhase(StrEnum):
+    """What a supervisor is doing. Agents may report other phases of starting."""
+
+    AGENTS = "agents"
+    ENVIRONMENT = "environment"
+    DATA = "data"
+    PREFLIGHT = "preflight"
+    STORAGE = "storage"
+    FORMING = "forming"
+    TRAINING = "training"
+    RUNNING = "running"
+    RECOVERING = "recovering"
+    BACKOFF = "backoff"
+    FENCE = "fence"
+    HELD = "held"
+    RELEASED = "released"
+    ENDED = "ended"
+
+
 class MalformedEventError(ValueError):
     """An event has an unknown type, a missing field or a field of the wrong type."""
 
@@ -132,7 +170,7 @@ class IncidentRevised:
     generation: int = 0
     """The generation that it ended."""
     next_generation: int | None = None
-    recovery_action: str = ""
+    recovery_action: RecoveryAction = RecoveryAction.NONE
     at_step: int = 0
     """Last committed step before it."""
     steps_lost: int | None = None

@@ -11,8 +11,10 @@ from regroup.service.domain.job_events import (
     MetricsReported,
     NoteRecorded,
     PhaseProgressed,
+    RecoveryAction,
     ScriptResumed,
     StateChanged,
+    SupervisorPhase,
     decoded,
 )
 from regroup.service.domain.states import JobState, Reason
@@ -33,7 +35,7 @@ class EventLog:
         """`keeps_state`: the job is a script, whose state is its own."""
         self._keeps_state = keeps_state
         self.state = JobState.STARTING
-        self.phase = "agents"
+        self.phase: str = SupervisorPhase.AGENTS
         self.incident: Incident | None = None
         """The one that is being recovered from."""
         self.calm = asyncio.Event()
@@ -77,7 +79,9 @@ class EventLog:
     def note(self, node_id: str, note: Note) -> None:
         """Something of a node that a person may want to read."""
         if note.kind == "progress":
-            self.enter(note.data.get("phase", "data"), note.data.get("fraction"), note.data.get("message", ""))
+            self.enter(
+                note.data.get("phase", SupervisorPhase.DATA), note.data.get("fraction"), note.data.get("message", "")
+            )
             return
         key = f"note:{node_id[:8]}:{note.kind}:{note.time_s}"
         self._journal.emit(key, NoteRecorded(note.kind, note.data), note.generation, note.time_s)
@@ -94,7 +98,7 @@ class EventLog:
             return
         number = watch.generation.number
         if self.state is not JobState.RUNNING:
-            self.phase = "training"
+            self.phase = SupervisorPhase.TRAINING
             await self.change(JobState.RUNNING, Reason.FIRST_STEP, f"generation {number} trains", generation=number)
         if (incident := self._of(watch)) is not None:
             # Rank 0's first step may be heard of before the last of the others has said that it was ready for it.
@@ -110,7 +114,7 @@ class EventLog:
         """The generation's script runs on every rank (once); it need not ever take a step."""
         number = watch.generation.number
         if self.state is not JobState.RUNNING and len(watch.joined) == len(watch.generation.ranks):
-            self.phase = "running"
+            self.phase = SupervisorPhase.RUNNING
             await self.change(
                 JobState.RUNNING, Reason.SCRIPT_STARTED, f"generation {number} runs the script", generation=number
             )
@@ -139,10 +143,10 @@ class EventLog:
         key = f"incident:{incident.id}:{incident.revision}:{phase}"
         self._journal.emit(key, incident.to_event(), incident.generation, time.time())
 
-    def decide(self, incident: Incident, source: RestoreSource, recovery_action: str) -> None:
+    def decide(self, incident: Incident, source: RestoreSource, recovery_action: RecoveryAction) -> None:
         """Where the next generation's state comes from, and so what the incident costs. What it costs a script is known
         once that has found its own checkpoint."""
-        incident.recovery_action = "respawn" if self._keeps_state else recovery_action
+        incident.recovery_action = RecoveryAction.RESPAWN if self._keeps_state else recovery_action
         if not self._keeps_state:
             incident.steps_lost = max(0, incident.at_step - source.step)
         self.passed(incident, "decided_s", time.time())
@@ -153,7 +157,7 @@ class EventLog:
         if incident is not None and incident.generation < following.number and incident.next_generation is None:
             incident.next_generation = following.number
             action = incident.recovery_action or following.source.recovery_action
-            incident.recovery_action = "respawn" if self._keeps_state else action
+            incident.recovery_action = RecoveryAction.RESPAWN if self._keeps_state else action
             incident.steps_lost = max(0, incident.at_step - following.start_step)
 
     def leaves(self, generation: int, message: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from regroup.service.policy.recovery.restore_source import Shard, replicas_agree
+from regroup.service.policy.recovery.restore_source import RestoreKind, Shard, replicas_agree
 from regroup.service.ports.agents import AgentError, AgentLostError, Agents
 from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.node_facts import NodeFacts
@@ -147,7 +147,7 @@ class Gang:
             ]
             ranks = [place.rank for place in places]
             mine = {rank: addresses[holder] for rank, holder in source.shards_to_fetch(node, ranks).items()}
-            timeout_s = RESTORE_TIMEOUT_S if source.kind == "checkpoint" or mine else FORM_TIMEOUT_S
+            timeout_s = RESTORE_TIMEOUT_S if source.kind is RestoreKind.CHECKPOINT or mine else FORM_TIMEOUT_S
             await self.ask(node, "form", joins, list(devices), mine, timeout_s=timeout_s)
 
         await all_of(one(node_rank, node) for node_rank, node in enumerate(nodes))

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from regroup.service.domain.job_events import GenerationStarted, RankPlace
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.recovery.restore_source import RestoreSource
+from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 
 
 class SupersededError(Exception):
@@ -71,6 +71,7 @@ class Generation:
     def from_json(cls, data: Mapping[str, Any]) -> "Generation":
         """Read back what `to_json` wrote."""
         source = dict(data["source"])
+        source["kind"] = RestoreKind(source["kind"])
         fetch = tuple((int(rank), str(node)) for rank, node in source.pop("fetch", ()))
         return cls(
             data["number"],

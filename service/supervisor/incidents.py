@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from regroup.service.domain.job_events import IncidentRevised
+from regroup.service.domain.job_events import IncidentRevised, RecoveryAction
 from regroup.service.policy.recovery.classify import Cause, RankFailure
 
 _PHASES = ("fault_s", "seen_s", "dead_s", "decided_s", "formed_s", "restored_s", "first_step_s")
@@ -22,7 +22,7 @@ class Incident:
     times: dict[str, float] = field(default_factory=dict[str, float])
     """Unix seconds at which each phase ended."""
     next_generation: int | None = None
-    recovery_action: str = ""
+    recovery_action: RecoveryAction = RecoveryAction.NONE
     steps_lost: int | None = None
     revision: int = 0
     evidence_bytes: int | None = None

@@ -13,11 +13,18 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from regroup.service.domain.detectors import Detector
-from regroup.service.domain.job_events import ResultRecorded, StateChanged, decoded, encode
+from regroup.service.domain.job_events import (
+    RecoveryAction,
+    ResultRecorded,
+    StateChanged,
+    SupervisorPhase,
+    decoded,
+    encode,
+)
 from regroup.service.domain.states import TERMINAL_BY_REASON, JobState, Reason
 from regroup.service.policy.recovery.budget import RecoveryDecision
 from regroup.service.policy.recovery.classify import ZYGOTE_RANK
-from regroup.service.policy.recovery.restore_source import RestoreSource, choose_recovery_action
+from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource, choose_recovery_action
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.supervisor.adoption import found
 from regroup.service.supervisor.checkpoints import Checkpoints
@@ -48,7 +55,9 @@ _OVERDUE_S = 5.0
 _SETTLE_S = 5.0
 _LOOK_S = 0.5
 """How often a watch looks for silence when nothing is said."""
-_WITHOUT_RANKS = frozenset({"recovering", "held", "ended", "released"})
+_WITHOUT_RANKS = frozenset(
+    {SupervisorPhase.RECOVERING, SupervisorPhase.HELD, SupervisorPhase.ENDED, SupervisorPhase.RELEASED}
+)
 """Phases in which the ranks of the newest generation have been ended."""
 _STORAGE_KINDS = frozenset({"storage", "StorageError"})
 _INPUT_KINDS = frozenset({"code", "preload", "secret", "environment", "data", "DataError", "FileNotFoundError",
@@ -208,7 +217,7 @@ class Lifecycle:
         return following
 
     async def _gang_up(self) -> None:
-        self._telling.enter("agents", None, "bringing agents and zygotes up")
+        self._telling.enter(SupervisorPhase.AGENTS, None, "bringing agents and zygotes up")
         self._bringing_up_s = time.monotonic()
         try:
             await self._intended.unless(self.gang.up(GANG_TIMEOUT_S))
@@ -241,7 +250,7 @@ class Lifecycle:
         generation = await self._generations.create(
             Generation(0, self.payload.layout, self.payload.places(), source, cause)
         )
-        self._telling.enter("forming", None, "forming ranks", generation.number)
+        self._telling.enter(SupervisorPhase.FORMING, None, "forming ranks", generation.number)
         watch = self._watch = GenerationMonitor(
             generation, step=source.step, disable_detectors=self.payload.spec.disable_detectors
         )
@@ -253,7 +262,7 @@ class Lifecycle:
         except AgentLostError as error:
             watch.lose(error.node_id, time.time())
         except AgentError as error:
-            if error.kind in (*_STORAGE_KINDS, STORAGE_UNAVAILABLE) and source.kind == "checkpoint":
+            if error.kind in (*_STORAGE_KINDS, STORAGE_UNAVAILABLE) and source.kind is RestoreKind.CHECKPOINT:
                 if error.kind != STORAGE_UNAVAILABLE:
                     await self._checkpoints.distrust(source.uri, generation.number, str(error))
                 watch.hear(error.node_id, unread(error, generation))
@@ -328,7 +337,7 @@ class Lifecycle:
             raise way_on
         wait_s = verdict.backoff_s - max(0.0, time.time() - incident.times["seen_s"])  # a clock may be set back
         if wait_s > 0:
-            self._telling.enter("backoff", None, f"waiting {wait_s:.1f} s before the next try")
+            self._telling.enter(SupervisorPhase.BACKOFF, None, f"waiting {wait_s:.1f} s before the next try")
             await self._intended.unless(asyncio.sleep(wait_s))
 
     async def _succeed(self, lost: Sequence[str]) -> None:
@@ -349,7 +358,7 @@ class Lifecycle:
                 if self.payload.script is not None and passed_s < FENCE_S:
                     names = ", ".join(self.gang.configs[node].node_name for node in lost)
                     message = f"waiting {FENCE_S - passed_s:.0f} s: what ran on {names} may still write files"
-                    self._telling.enter("fence", None, message)
+                    self._telling.enter(SupervisorPhase.FENCE, None, message)
                     await self._intended.unless(asyncio.sleep(FENCE_S - passed_s), moved=False)
                 raise
 
@@ -370,7 +379,7 @@ class Lifecycle:
     async def _finish(self, end: Finished) -> None:
         number = self._generations.past[-1].number if self._generations.past else 0
         target = TERMINAL_BY_REASON[end.reason]
-        if (incident := self._telling.incident) is not None and incident.recovery_action != "fail":
+        if (incident := self._telling.incident) is not None and incident.recovery_action is not RecoveryAction.FAIL:
             incident.end(time.time())
             await self._telling.revise(incident)
         until = await self.holding.begin(end, number)
@@ -380,13 +389,13 @@ class Lifecycle:
         await self.gang.end(max(1, number), ())
         await self._recovering.evidence.collect()
         if until:
-            self._telling.phase = "held"
+            self._telling.phase = SupervisorPhase.HELD
             await self.holding.wait()
-        self._telling.phase = "ended"
+        self._telling.phase = SupervisorPhase.ENDED
         await self._telling.change(target, end.reason, end.message, generation=number, error=end.error)
 
     async def _release(self, message: str, reason: Reason) -> None:
         number = self._generations.past[-1].number if self._generations.past else 0
-        self._telling.phase = "released"
+        self._telling.phase = SupervisorPhase.RELEASED
         await self._recovering.evidence.collect()
         await self._telling.change(JobState.QUEUED, reason, message, generation=number)

@@ -8,6 +8,7 @@ from typing import Any
 from regroup.service.domain.states import Reason
 from regroup.service.policy.recovery.classify import Cause
 from regroup.service.policy.recovery.drain_deadlines import DrainSchedule, schedule_drain
+from regroup.service.policy.recovery.restore_source import RestoreKind
 from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.supervisor.event_log import EventLog
 from regroup.service.supervisor.gang import CALL_TIMEOUT_S, Gang
@@ -77,7 +78,7 @@ class PlannedMove:
         generation, every = watch.generation, self._payload.spec.snapshot.every_steps
         every = 1 if every == "auto" else every  # it begins with the first, to learn what they cost
         first = (generation.start_step // every + 1) * every
-        return generation.source.kind == "memory" and watch.step > first
+        return generation.source.kind is RestoreKind.MEMORY and watch.step > first
 
     @property
     def _is_ready(self) -> bool:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from regroup.service.domain.job_events import SupervisorPhase
 from regroup.service.policy.detection.node_quarantine import node_event_kind_of
 from regroup.service.policy.detection.preflight import (
     LINK,
@@ -85,7 +86,7 @@ class Preflight:
         """Wait for others in the place of those that are given up."""
         given_up = [each for each in unfit if each.is_excluded]
         told = "; ".join(f"{self._gang.configs[each.node_id].node_name}: {each.message}" for each in given_up)
-        self._telling.enter("preflight", None, f"waiting for another node: {told}")
+        self._telling.enter(SupervisorPhase.PREFLIGHT, None, f"waiting for another node: {told}")
         self._gang.missing |= {each.node_id for each in given_up}
         self._intended.lost = tuple(each.node_id for each in given_up)
         await self._intended.unless(asyncio.sleep(_REPLACE_S))

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from regroup.service.domain.job_events import IncidentRevised, StateChanged, decoded
+from regroup.service.domain.job_events import IncidentRevised, RecoveryAction, StateChanged, SupervisorPhase, decoded
 from regroup.service.domain.states import PLANNED_REASONS, JobState, Reason
 from regroup.service.policy.detection.loss_spike import BUDGET, loss_spike_config
 from regroup.service.policy.recovery.budget import Charge, RecoveryDecision, budget_of, decide_recovery
 from regroup.service.policy.recovery.classify import Cause
 from regroup.service.policy.recovery.drain_deadlines import excuse_announced_loss
 from regroup.service.policy.recovery.restore_source import (
+    RestoreKind,
     RestoreSource,
     Shard,
     choose_restore_source,
@@ -121,7 +122,7 @@ class RecoveryRun:
         cause, seen_s = incident.cause, incident.times["seen_s"]
         is_planned = cause.reason in PLANNED_REASONS and self._telling.state in (JobState.RUNNING, JobState.RESIZING)
         state = JobState.RESIZING if is_planned else JobState.RECOVERING
-        self._telling.phase = "recovering"
+        self._telling.phase = SupervisorPhase.RECOVERING
         news = [self._telling.revise(incident)]
         if self._telling.state is not JobState.QUEUED:  # since the incident it queued, and it starts now
             news.append(self._telling.change(state, cause.reason, cause.summary, generation=incident.generation))
@@ -133,7 +134,7 @@ class RecoveryRun:
             self._charges[incident.id] = Charge(budget, seen_s, incident.at_step)
             self._note_spike(cause.reason, cause.failure.details if cause.failure else None)
         elif not verdict.is_recovery:
-            incident.recovery_action = "fail"
+            incident.recovery_action = RecoveryAction.FAIL
             await self._telling.revise(incident)
         return verdict
 
@@ -162,21 +163,23 @@ class RecoveryRun:
             Ended: the job was to go on from a checkpoint that cannot be loaded, and has no state of its own.
         """
         if self._payload.script is not None:
-            return RestoreSource("none", reached)
+            return RestoreSource(RestoreKind.NONE, reached)
         shards, error = await asyncio.gather(self._gang.shards(lost), self._scan_soon())
         for generation, step in find_diverged_sets(shards):
             message = f"ranks differ in what they should hold alike after step {step}: nothing is restored from that"
             note = Note(generation, "snapshot_refused", {"step": step, "message": message}, time.time())
             self._telling.note("", note)
         source = self._newest(shards)
-        if source.kind != "memory":
+        if source.kind is not RestoreKind.MEMORY:
             await self._scan(error)
             source = self._newest(shards)
         elif not self._checkpoints.scanned:
             message = f"durable storage did not answer: step {source.step} is restored from memory without a look there"
             self._telling.note("", Note(source.generation, "storage_unavailable", {"message": message}, time.time()))
         resume = self._payload.resume
-        if resume is not None and source.kind == "none":  # starting anew would be another job than was asked for
+        if (
+            resume is not None and source.kind is RestoreKind.NONE
+        ):  # starting anew would be another job than was asked for
             why = self._checkpoints.why_distrusted(resume.uri)
             raise Finished(Reason.INVALID_INPUT, f"cannot go on from what `resume_from` names: {why}")
         return source
@@ -202,7 +205,9 @@ class RecoveryRun:
         if not verdict.is_recovery:
             raise Finished(verdict.reason, verdict.message)
         self._charges[f"storage at {now_s}"] = Charge("io_error", now_s, step)
-        self._telling.enter("storage", None, f"asking storage again in {verdict.backoff_s:.1f} s: {error}")
+        self._telling.enter(
+            SupervisorPhase.STORAGE, None, f"asking storage again in {verdict.backoff_s:.1f} s: {error}"
+        )
         await asyncio.sleep(verdict.backoff_s)
 
     def _nodes_of(self, generation: int) -> dict[str, str]:

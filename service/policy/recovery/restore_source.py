@@ -2,7 +2,9 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
+from regroup.service.domain.job_events import RecoveryAction
 from regroup.service.domain.states import Reason
 
 MAX_SHARDS = 240
@@ -32,12 +34,20 @@ class SavedCheckpoint:
     step: int
 
 
+class RestoreKind(StrEnum):
+    """The tier that holds the state of a restore."""
+
+    MEMORY = "memory"
+    CHECKPOINT = "checkpoint"
+    NONE = "none"
+    """There is no state: training starts from the beginning."""
+
+
 @dataclass(frozen=True)
 class RestoreSource:
     """Where the next generation's state comes from."""
 
-    kind: str
-    """`memory`, `checkpoint` or `none`."""
+    kind: RestoreKind
     step: int = 0
     generation: int = 0
     uri: str = ""
@@ -48,9 +58,9 @@ class RestoreSource:
     """Of `memory`: ranks that wrote it, where those to come are others or split otherwise; else 0."""
 
     @property
-    def recovery_action(self) -> str:
-        """The rung this source means."""
-        return "respawn" if self.kind == "memory" else "disk"
+    def recovery_action(self) -> RecoveryAction:
+        """The recovery action that this source implies."""
+        return RecoveryAction.RESPAWN if self.kind is RestoreKind.MEMORY else RecoveryAction.DISK
 
     def shards_to_fetch(self, node_id: str, ranks: Sequence[int] | None = None) -> dict[int, str]:
         """Rank → node from which its shard has to be brought to `node_id`, where `ranks` (all, if None) will run."""
@@ -62,12 +72,14 @@ class RestoreSource:
 
 def choose_recovery_action(
     reason: Reason, source: RestoreSource, world_size: int, *, is_elsewhere: bool = False
-) -> str:
-    """How a job goes on with `world_size` ranks: `respawn`, `spare` (on other nodes), `resize`, `shrink` (unplanned) or
-    `disk`."""
-    if source.kind == "memory" and source.world_size:
-        return "shrink" if reason is not Reason.RESIZED and world_size < source.world_size else "resize"
-    return "spare" if source.kind == "memory" and is_elsewhere else source.recovery_action
+) -> RecoveryAction:
+    """Choose how a job continues with `world_size` ranks; `is_elsewhere`: on other nodes."""
+    if source.kind is RestoreKind.MEMORY and source.world_size:
+        is_smaller = reason is not Reason.RESIZED and world_size < source.world_size
+        return RecoveryAction.SHRINK if is_smaller else RecoveryAction.RESIZE
+    if source.kind is RestoreKind.MEMORY and is_elsewhere:
+        return RecoveryAction.SPARE
+    return source.recovery_action
 
 
 def choose_restore_source(
@@ -108,12 +120,12 @@ def choose_restore_source(
         held, world_size = whole[step, generation]
         if world_size:
             everywhere = tuple((rank, node) for rank, nodes in sorted(held.items()) for node in nodes)
-            return RestoreSource("memory", step, generation, fetch=everywhere, world_size=world_size)
+            return RestoreSource(RestoreKind.MEMORY, step, generation, fetch=everywhere, world_size=world_size)
         fetch = ((rank, nodes[-1]) for rank, nodes in sorted(held.items()) if node_of_rank[rank] not in nodes)
-        return RestoreSource("memory", step, generation, fetch=tuple(fetch))
+        return RestoreSource(RestoreKind.MEMORY, step, generation, fetch=tuple(fetch))
     if best_disk is not None:
-        return RestoreSource("checkpoint", best_disk[0], best_disk[1], best_disk[2])
-    return RestoreSource("none")
+        return RestoreSource(RestoreKind.CHECKPOINT, best_disk[0], best_disk[1], best_disk[2])
+    return RestoreSource(RestoreKind.NONE)
 
 
 def find_diverged_sets(shards: Sequence[Shard]) -> list[tuple[int, int]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from regroup.service.policy.recovery.restore_source import RestoreSource
+from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.spec.job import parse_spec
 from regroup.service.supervisor.checkpoints import Checkpoints
@@ -104,7 +104,7 @@ class House:
     async def generation(self) -> Generation:
         """The next one."""
         return await self.log.create(
-            Generation(0, self.payload.layout, self.payload.places(), RestoreSource("none"), "start")
+            Generation(0, self.payload.layout, self.payload.places(), RestoreSource(RestoreKind.NONE), "start")
         )
 
     def begin(self, step: int) -> asyncio.Event:

@@ -7,7 +7,7 @@ from typing import Any
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import Reason
 from regroup.service.policy.recovery.classify import Cause
-from regroup.service.policy.recovery.restore_source import RestoreSource
+from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.supervisor.event_log import EventLog
@@ -68,7 +68,7 @@ class Rig:
     async def train(self, incident: Incident) -> None:
         """The generation after an incident commits its first step."""
         incident.next_generation = incident.generation + 1
-        formed = Generation(incident.next_generation, Layout(), (), RestoreSource("none"), "rank_exit")
+        formed = Generation(incident.next_generation, Layout(), (), RestoreSource(RestoreKind.NONE), "rank_exit")
         await self.telling.trains(GenerationMonitor(formed, first_step_s=9.0))
 
     async def told(self) -> list[SupervisorEvent]:

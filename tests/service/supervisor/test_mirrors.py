@@ -10,7 +10,7 @@ import pytest
 from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.recovery import mirror_memory
-from regroup.service.policy.recovery.restore_source import RestoreSource
+from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 from regroup.service.ports.agents import AgentLostError
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
@@ -86,7 +86,9 @@ class Rig:
 
     def generation(self, number: int) -> GenerationMonitor:
         places = tuple(RankPlace(rank, node, node, "h", 0, 0) for rank, node in enumerate(PAIRS))
-        return GenerationMonitor(Generation(number, Layout(dp_shard=2), places, RestoreSource("none"), "start"))
+        return GenerationMonitor(
+            Generation(number, Layout(dp_shard=2), places, RestoreSource(RestoreKind.NONE), "start")
+        )
 
     def trains(self) -> None:
         number = self.watch.generation.number

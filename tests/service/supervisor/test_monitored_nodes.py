@@ -4,7 +4,7 @@ from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import Reason
 from regroup.service.policy.detection.node_quarantine import NodeEventKind, node_event_kind_of
-from regroup.service.policy.recovery.restore_source import RestoreSource
+from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation
 from regroup.workers.contract.messages import Exited, Note
@@ -16,7 +16,7 @@ def condition(what: str, message: str) -> Note:
 
 def watch() -> GenerationMonitor:
     places = tuple(RankPlace(rank, node, node, "h", 0, 0) for rank, node in enumerate("ab"))
-    return GenerationMonitor(Generation(1, Layout(dp_shard=2), places, RestoreSource("none"), "start"))
+    return GenerationMonitor(Generation(1, Layout(dp_shard=2), places, RestoreSource(RestoreKind.NONE), "start"))
 
 
 def test_a_rank_dies_of_the_device_that_its_nodes_driver_has_given_up() -> None:

@@ -2,7 +2,7 @@
 
 from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
-from regroup.service.policy.recovery.restore_source import RestoreSource
+from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.journal import Journal
@@ -13,7 +13,7 @@ from tests.support.memory_records import Records
 
 def generation(number: int) -> Generation:
     places = tuple(RankPlace(rank, f"id-{rank}", f"node-{rank}", "10.0.0.1", 0, 0) for rank in range(3))
-    return Generation(number, Layout(dp_shard=3), places, RestoreSource("none"), "start")
+    return Generation(number, Layout(dp_shard=3), places, RestoreSource(RestoreKind.NONE), "start")
 
 
 def works(*seconds: float, ready_s: float = 0.0) -> dict[int, RankActivity]:

@@ -20,6 +20,7 @@ from regroup.service.policy.recovery.classify import (
 )
 from regroup.service.policy.recovery.restore_source import (
     MAX_SHARDS,
+    RestoreKind,
     RestoreSource,
     SavedCheckpoint,
     Shard,
@@ -170,7 +171,9 @@ def shards(step: int, generation: int = 1, nodes: dict[int, str] = NODES) -> lis
 
 def test_the_newest_whole_set_in_memory_is_taken() -> None:
     torn = shards(9)[:1]
-    assert choose_restore_source([*shards(7), *shards(8), *torn], [], {1: 0}, NODES) == RestoreSource("memory", 8, 1)
+    assert choose_restore_source([*shards(7), *shards(8), *torn], [], {1: 0}, NODES) == RestoreSource(
+        RestoreKind.MEMORY, 8, 1
+    )
 
 
 def test_a_set_in_which_replicas_differ_is_passed_over() -> None:
@@ -181,40 +184,40 @@ def test_a_set_in_which_replicas_differ_is_passed_over() -> None:
         ]
 
     sets = [*held(6, 5, 5), *held(7, 6, 6), *held(8, 7, 9)]
-    assert choose_restore_source(sets, [], {1: 0}, NODES) == RestoreSource("memory", 7, 1)
+    assert choose_restore_source(sets, [], {1: 0}, NODES) == RestoreSource(RestoreKind.MEMORY, 7, 1)
     assert find_diverged_sets(sets) == [(1, 8)]
     assert choose_restore_source(held(8, 7, 9), [SavedCheckpoint("u", 1, 4)], {1: 0}, NODES) == RestoreSource(
-        "checkpoint", 4, 1, "u"
+        RestoreKind.CHECKPOINT, 4, 1, "u"
     )
 
 
 def test_a_shard_on_another_node_is_fetched_from_there() -> None:
     moved = shards(8, nodes={0: "a", 1: "c"})
     assert choose_restore_source([*moved, *shards(7)], [], {1: 0}, NODES) == RestoreSource(
-        "memory", 8, 1, fetch=((1, "c"),)
+        RestoreKind.MEMORY, 8, 1, fetch=((1, "c"),)
     )
 
 
 def test_a_mirror_is_asked_only_for_what_its_node_has_lost() -> None:
     """Each node of a pair holds the other's: own memory first, and a set counts if all of it is somewhere."""
     mirrored = [*shards(6), *shards(6, nodes={0: "b", 1: "a"})]
-    assert choose_restore_source(mirrored, [], {1: 0}, NODES) == RestoreSource("memory", 6, 1)
+    assert choose_restore_source(mirrored, [], {1: 0}, NODES) == RestoreSource(RestoreKind.MEMORY, 6, 1)
     of_a = [shard for shard in mirrored if shard.node_id == "a"]
     assert choose_restore_source([*of_a, *shards(8)[:1]], [], {1: 0}, NODES) == RestoreSource(
-        "memory", 6, 1, fetch=((1, "a"),)
+        RestoreKind.MEMORY, 6, 1, fetch=((1, "a"),)
     )
     assert choose_restore_source(of_a[:1], [SavedCheckpoint("u", 1, 2)], {1: 0}, NODES) == RestoreSource(
-        "checkpoint", 2, 1, "u"
+        RestoreKind.CHECKPOINT, 2, 1, "u"
     )
     newer_on_disk = [SavedCheckpoint("u", 1, 7)]
-    assert choose_restore_source(of_a, newer_on_disk, {1: 0}, NODES) == RestoreSource("checkpoint", 7, 1, "u")
+    assert choose_restore_source(of_a, newer_on_disk, {1: 0}, NODES) == RestoreSource(RestoreKind.CHECKPOINT, 7, 1, "u")
 
 
 def test_what_other_ranks_wrote_goes_to_every_node_from_wherever_it_lies() -> None:
     """Three ranks are to go on with what two have left; a third node has a copy of one shard."""
     more = {0: "a", 1: "a", 2: "b"}
     source = choose_restore_source([*shards(8), *shards(8, nodes={1: "c"}), *shards(9)[:1]], [], {1: 0}, more)
-    assert source == RestoreSource("memory", 8, 1, fetch=((0, "a"), (1, "b"), (1, "c")), world_size=2)
+    assert source == RestoreSource(RestoreKind.MEMORY, 8, 1, fetch=((0, "a"), (1, "b"), (1, "c")), world_size=2)
     assert source.shards_to_fetch("a") == {1: "c"} and source.shards_to_fetch("b") == {0: "a"}
     assert source.shards_to_fetch("d") == {0: "a", 1: "c"}
     assert (
@@ -230,19 +233,19 @@ def test_as_many_ranks_that_were_split_otherwise_are_others() -> None:
 def test_a_set_of_too_many_ranks_is_not_handed_to_others_but_to_its_own() -> None:
     many = dict.fromkeys(range(MAX_SHARDS + 1), "a")
     held = [Shard(rank, len(many), 1, 8, "h", "a") for rank in many]
-    assert choose_restore_source(held, [], {1: 0}, {0: "a"}) == RestoreSource("none")
-    assert choose_restore_source(held, [], {1: 0}, many) == RestoreSource("memory", 8, 1)
+    assert choose_restore_source(held, [], {1: 0}, {0: "a"}) == RestoreSource(RestoreKind.NONE)
+    assert choose_restore_source(held, [], {1: 0}, many) == RestoreSource(RestoreKind.MEMORY, 8, 1)
 
 
 @pytest.mark.parametrize(
     ("reason", "source", "is_elsewhere", "recovery_action"),
     [
-        (Reason.RANK_EXIT, RestoreSource("memory"), False, "respawn"),
-        (Reason.AGENT_LOST, RestoreSource("memory"), True, "spare"),
-        (Reason.RESIZED, RestoreSource("memory", world_size=4), True, "resize"),
-        (Reason.RANK_EXIT, RestoreSource("memory", world_size=1), False, "resize"),
-        (Reason.AGENT_LOST, RestoreSource("memory", world_size=4), True, "shrink"),
-        (Reason.AGENT_LOST, RestoreSource("checkpoint"), True, "disk"),
+        (Reason.RANK_EXIT, RestoreSource(RestoreKind.MEMORY), False, "respawn"),
+        (Reason.AGENT_LOST, RestoreSource(RestoreKind.MEMORY), True, "spare"),
+        (Reason.RESIZED, RestoreSource(RestoreKind.MEMORY, world_size=4), True, "resize"),
+        (Reason.RANK_EXIT, RestoreSource(RestoreKind.MEMORY, world_size=1), False, "resize"),
+        (Reason.AGENT_LOST, RestoreSource(RestoreKind.MEMORY, world_size=4), True, "shrink"),
+        (Reason.AGENT_LOST, RestoreSource(RestoreKind.CHECKPOINT), True, "disk"),
     ],
 )
 def test_the_rung_says_how_a_job_goes_on(
@@ -253,20 +256,20 @@ def test_the_rung_says_how_a_job_goes_on(
 
 def test_disk_is_taken_when_newer_or_alone() -> None:
     saved = [SavedCheckpoint("u5", 1, 5), SavedCheckpoint("u9", 1, 9)]
-    assert choose_restore_source(shards(8), saved, {1: 0}, NODES) == RestoreSource("checkpoint", 9, 1, "u9")
-    assert choose_restore_source(shards(9), saved, {1: 0}, NODES) == RestoreSource("memory", 9, 1)
-    assert choose_restore_source([], [], {1: 0}, NODES) == RestoreSource("none")
+    assert choose_restore_source(shards(8), saved, {1: 0}, NODES) == RestoreSource(RestoreKind.CHECKPOINT, 9, 1, "u9")
+    assert choose_restore_source(shards(9), saved, {1: 0}, NODES) == RestoreSource(RestoreKind.MEMORY, 9, 1)
+    assert choose_restore_source([], [], {1: 0}, NODES) == RestoreSource(RestoreKind.NONE)
 
 
 def test_what_a_later_generation_overtook_does_not_count() -> None:
     starts = {1: 0, 2: 4}
     assert choose_restore_source(shards(8, generation=1), [SavedCheckpoint("u", 1, 6)], starts, NODES) == RestoreSource(
-        "none"
+        RestoreKind.NONE
     )
-    assert choose_restore_source(shards(4, generation=1), [], starts, NODES) == RestoreSource("memory", 4, 1)
+    assert choose_restore_source(shards(4, generation=1), [], starts, NODES) == RestoreSource(RestoreKind.MEMORY, 4, 1)
     assert choose_restore_source(
         [*shards(5, generation=2), *shards(8, generation=1)], [], starts, NODES
-    ) == RestoreSource("memory", 5, 2)
+    ) == RestoreSource(RestoreKind.MEMORY, 5, 2)
 
 
 def test_an_error_of_the_code_ends_the_job_unless_it_has_a_budget() -> None:
