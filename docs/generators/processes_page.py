@@ -20,8 +20,8 @@ A folder imports only folders that are drawn below it. A line is one such import
 folder. Folders next to each other without a line are independent. In particular, `service/controller` and
 `service/supervisor` never import each other: they meet through `service/ports` and through typed messages.
 
-| folder | process | modules | imports |
-|---|---|---|---|
+| folder | process | imports |
+|---|---|---|
 """
 _PROCESSES = {
     "api/app": "server",
@@ -85,7 +85,6 @@ class Folder:
     """A second-level folder or module of the product."""
 
     name: str
-    modules: int
     imports: tuple[str, ...]
 
 
@@ -102,7 +101,7 @@ def render() -> tuple[str, str]:
         raise LookupError(f"docs/generators/processes_page.py: add to or remove from _PROCESSES: {', '.join(missing)}")
     rows = [
         table_row(
-            f"`{name}`", _LEGEND[_PROCESSES[name]][1], str(folders[name].modules),
+            f"`{name}`", _LEGEND[_PROCESSES[name]][1],
             ", ".join(f"`{each}`" for each in folders[name].imports),
         )
         for package in PRODUCT for row in layers[package] for name in row
@@ -126,7 +125,7 @@ def _layers() -> dict[str, list[list[str]]]:
 
 def _folders() -> dict[str, Folder]:
     """Return each folder with the folders that its modules import at run time."""
-    modules: dict[str, int] = defaultdict(int)
+    modules: set[str] = set()
     imports: dict[str, set[str]] = defaultdict(set)
     for package in PRODUCT:
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -134,13 +133,12 @@ def _folders() -> dict[str, Folder]:
             if len(parts) < 3 and parts[-1] == "__init__":
                 continue
             name = "/".join(parts[:2])
-            modules[name] += 1
+            modules.add(name)
             for imported in _imports(parse_module(path)):
                 target = "/".join(imported.split(".")[1:3])
                 if imported.startswith("regroup.") and target != name and target.count("/") == 1:
                     imports[name].add(target)
-    known = modules.keys()
-    return {name: Folder(name, count, tuple(sorted(imports[name] & known))) for name, count in modules.items()}
+    return {name: Folder(name, tuple(sorted(imports[name] & modules))) for name in modules}
 
 
 def _imports(tree: ast.Module) -> list[str]:
