@@ -1,9 +1,11 @@
 """How a job's agents are reached, and what can be wrong with one."""
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from regroup.service.domain.errors import RegroupError
+from regroup.workers.contract.agent_api import AgentApi
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.agent_records import AgentErrorKind, AgentFailure
 
 
 class AgentLostError(RegroupError):
@@ -17,30 +19,36 @@ class AgentLostError(RegroupError):
 class AgentError(RegroupError):
     """An agent refused for a reason that a person can act on."""
 
-    def __init__(self, node_id: str, node_name: str, kind: str, message: str, traceback: str) -> None:
+    def __init__(self, node_id: str, node_name: str, kind: AgentErrorKind, message: str, traceback: str = "") -> None:
         super().__init__(f"{message} (node {node_name})")
-        self.node_id, self.kind, self.traceback = node_id, kind, traceback
+        self.node_id, self.kind, self.message, self.traceback = node_id, kind, message, traceback
+
+    @classmethod
+    def of(cls, node_id: str, failure: AgentFailure) -> "AgentError":
+        """Return the error of a node's agent."""
+        return cls(node_id, failure.node_name, failure.kind, failure.message, failure.traceback)
 
 
 class Agents(Protocol):
-    """How agents are reached; `ray_agents.RayAgents` is the real one."""
+    """How agents are reached; `RayAgents` is the real one."""
 
     async def start(self, config: AgentConfig) -> None:
         """Create the agent's actor on its node, or find it there."""
         ...
 
-    async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
-        """Call a method.
+    def agent(self, node_id: str, *, timeout_s: float) -> AgentApi:
+        """Return a node's agent. Each call of it takes up to `timeout_s`.
 
-        Raises:
+        Its calls raise:
             AgentLostError: the actor is dead or did not answer in time.
+            AgentError: the agent failed.
         """
         ...
 
     async def kill(self, node_id: str) -> None:
-        """End the actor by force; a missing one is no error."""
+        """Kill the actor; a missing one is no error."""
         ...
 
-    async def farewell(self, node_id: str) -> str:
-        """Why a node has left by plan, e.g. by SIGTERM; empty if it has not, or nobody knows."""
+    async def planned_end(self, node_id: str) -> str:
+        """Return why a node ended by plan, e.g. by SIGTERM; empty if it did not, or nothing is known of it."""
         ...

@@ -13,16 +13,18 @@ from ray.core.generated.common_pb2 import NodeDeathInfo  # pyright: ignore[repor
 from ray.exceptions import ActorUnschedulableError, RayActorError, RaySystemError
 from ray.experimental import internal_kv
 
-from regroup.service.ports.agents import AgentLostError
+from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.ports.cluster import NAMESPACE, agent_name
 from regroup.service.ray_adapter import standby
 from regroup.service.supervisor.job_config import JobConfig
-from regroup.workers.agent.agent import NodeAgent
+from regroup.workers.agent.agent import NodeAgentActor
+from regroup.workers.contract import agent_wire
+from regroup.workers.contract.agent_api import AgentApi, AgentFailedError
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import to_json
 
 _KV = NAMESPACE.encode()
-_FAREWELL_S = 2.0
+_NODES_TIMEOUT_S = 2.0
 _PLANNED = frozenset(
     {
         NodeDeathInfo.EXPECTED_TERMINATION,
@@ -54,7 +56,7 @@ def hasten(payload: JobConfig) -> None:
     """Begin to bring a job's agents up before its supervisor asks for them. Blocking."""
     agents = RayAgents(payload.job_id)
     for config in payload.agent_configs().values():
-        agents.create(config).prepare.remote()
+        agents.create(config).start_zygote.remote()
 
 
 class RayAgents:
@@ -68,12 +70,22 @@ class RayAgents:
         """Create an agent on its node, or find it there."""
         self._handles[config.node_id] = await asyncio.to_thread(self.create, config)
 
-    async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
-        """Call an agent's method within `timeout_s`."""
+    def agent(self, node_id: str, *, timeout_s: float) -> AgentApi:
+        """Return a node's agent. Each call of it takes up to `timeout_s`."""
+
+        async def send(method: str, arguments: list[Any]) -> Any:
+            try:
+                return agent_wire.value_of(await self._call(node_id, method, arguments, timeout_s))
+            except AgentFailedError as error:
+                raise AgentError.of(node_id, error.failure) from error
+
+        return agent_wire.client(send)
+
+    async def _call(self, node_id: str, method: str, arguments: list[Any], timeout_s: float) -> Any:
         try:
             handle = self._handles.get(node_id) or self._find(node_id)
             async with asyncio.timeout(timeout_s):
-                return await getattr(handle, method).remote(*args)
+                return await getattr(handle, method).remote(*arguments)
         except TimeoutError as error:
             raise AgentLostError(
                 node_id, f"agent on node {node_id[:8]} did not answer {method} in {timeout_s:.0f} s"
@@ -90,10 +102,10 @@ class RayAgents:
             return
         await asyncio.to_thread(ray.kill, handle)
 
-    async def farewell(self, node_id: str) -> str:
+    async def planned_end(self, node_id: str) -> str:
         """What a node that ended by plan has told Ray: its raylet got a SIGTERM, or it was drained and ended then."""
         try:
-            async with asyncio.timeout(_FAREWELL_S):
+            async with asyncio.timeout(_NODES_TIMEOUT_S):
                 nodes = await asyncio.to_thread(ray.nodes)
         except (TimeoutError, RaySystemError):
             return ""
@@ -116,7 +128,7 @@ class RayAgents:
         return standby.claim(name, config) or self._create(name, config)
 
     def _create(self, name: str, config: AgentConfig) -> Any:
-        actor = ray.remote(NodeAgent).options(
+        actor = ray.remote(NodeAgentActor).options(
             name=name,
             namespace=NAMESPACE,
             lifetime="detached",

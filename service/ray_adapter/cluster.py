@@ -46,6 +46,10 @@ from regroup.service.ray_adapter.agents import hasten
 from regroup.service.ray_adapter.autoscaler import request_nodes
 from regroup.service.ray_adapter.prestart import prestart_worker
 from regroup.service.supervisor.job_config import JobConfig, standby_config
+from regroup.workers.contract import agent_wire
+from regroup.workers.contract.agent_api import AgentApi, AgentFailedError
+from regroup.workers.contract.agent_records import CommandRequest
+from regroup.workers.contract.codec import build, plain
 
 _CALL_S = 15.0
 _READY_S = 20.0
@@ -182,35 +186,38 @@ class RayCluster:
         return found
 
     async def execute(self, job_id: str, node_id: str, order: Mapping[str, Any]) -> int:
-        limit_s = _FIRST_WORD_S  # a zygote that was killed is started again, and imports
-        return int((await self._ask_agent(job_id, node_id, "execute", dict(order), limit_s=limit_s))["generation"])
+        agent = self._agent(job_id, node_id, _FIRST_WORD_S)  # a zygote that was killed is started again, and imports
+        return (await agent.start_command(build(CommandRequest, order))).generation
 
     async def execution(
         self, job_id: str, node_id: str, key: str, limit_bytes: int, wait_s: float
     ) -> tuple[Sequence[tuple[str, bytes]], Mapping[str, Any] | None]:
-        limit_s = wait_s + _SYNC_GRACE_S
-        found = await self._ask_agent(job_id, node_id, "execution", key, limit_bytes, wait_s, limit_s=limit_s)
-        return found["pieces"], found["ended"]
+        agent = self._agent(job_id, node_id, wait_s + _SYNC_GRACE_S)
+        found = await agent.read_command(key, limit_bytes, wait_s)
+        return found.pieces, found.ended and plain(found.ended)
 
     async def end_execution(self, job_id: str, node_id: str, key: str) -> None:
-        await self._ask_agent(job_id, node_id, "end_execution", key, limit_s=_CALL_S)
+        await self._agent(job_id, node_id, _CALL_S).kill_command(key)
 
     async def dashboard_url(self) -> str | None:
         return self._dashboard
 
     # ------------------------------------------------------------ how to call Ray
 
-    async def _ask_agent(self, job_id: str, node_id: str, method: str, *arguments: Any, limit_s: float) -> Any:
-        """A method of a job's agent, not by way of its supervisor: what it says may be long."""
+    def _agent(self, job_id: str, node_id: str, limit_s: float) -> AgentApi:
+        """Return a job's agent, which is not called through its supervisor: its replies may be long."""
         name = agent_name(job_id, node_id)
-        try:
-            reply = await self._call(name, method, *arguments, limit_s=limit_s)
-        except SupervisorGoneError as error:
-            self._agents.pop(name, None)
-            raise ClusterUnavailableError(f"the agent of job {job_id} on node {node_id[:8]} is gone") from error
-        if isinstance(reply, Mapping) and (refused := reply.get("error")):
-            raise ConflictError(refused["message"])
-        return reply
+
+        async def send(method: str, arguments: list[Any]) -> Any:
+            try:
+                return agent_wire.value_of(await self._call(name, method, *arguments, limit_s=limit_s))
+            except SupervisorGoneError as error:
+                self._agents.pop(name, None)
+                raise ClusterUnavailableError(f"the agent of job {job_id} on node {node_id[:8]} is gone") from error
+            except AgentFailedError as error:
+                raise ConflictError(error.failure.message) from error
+
+        return agent_wire.client(send)
 
     async def _call(self, actor: str, method: str, *arguments: Any, limit_s: float) -> Any:
         """A method of a named actor."""

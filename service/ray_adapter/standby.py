@@ -17,7 +17,7 @@ from ray.experimental import internal_kv
 from ray.util import list_named_actors
 
 from regroup.service.ports.cluster import NAMESPACE, agent_name
-from regroup.workers.agent.standby import StandbyAgent
+from regroup.workers.agent.standby import StandbyAgentActor
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import to_json
 
@@ -124,7 +124,7 @@ def _actor(name: str) -> Any | None:
 
 
 def _create(config: AgentConfig) -> Any:
-    actor = ray.remote(StandbyAgent).options(
+    actor = ray.remote(StandbyAgentActor).options(
         name=f"{PREFIX}{config.node_id[:8]}:{uuid4().hex[:8]}",
         namespace=NAMESPACE,
         lifetime="detached",

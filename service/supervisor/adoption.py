@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation
+from regroup.workers.contract.agent_records import AgentStatus
 from regroup.workers.contract.messages import from_json
 
 
-def found(last: Generation, statuses: Mapping[str, Mapping[str, Any]]) -> tuple[GenerationMonitor, bool]:
+def found(last: Generation, statuses: Mapping[str, AgentStatus]) -> tuple[GenerationMonitor, bool]:
     """All that its agents heard of it, and whether it is alive and whole, or broken with evidence. What is neither was
     never formed.
 
@@ -19,12 +19,12 @@ def found(last: Generation, statuses: Mapping[str, Mapping[str, Any]]) -> tuple[
     watch = GenerationMonitor(last, step=last.start_step)
     is_whole = True
     for node, status in statuses.items():
-        for message in map(from_json, status["said"]):
+        for message in map(from_json, status.messages):
             if getattr(message, "generation", None) == last.number:
                 watch.hear(node, message)
-        silent = {place.rank for place in last.on(node)} - set(status["running"]) - set(watch.done)
-        is_whole = is_whole and status["generation"] == last.number and not silent
+        silent = {place.rank for place in last.on(node)} - set(status.running) - set(watch.done)
+        is_whole = is_whole and status.generation == last.number and not silent
     for node, status in statuses.items():
-        if watch.joined and status["generation"] != last.number:  # all ranks had met, so another agent was there
+        if watch.joined and status.generation != last.number:  # all ranks had met, so another agent was there
             watch.lose(node, time.time())
     return watch, is_whole or watch.broken

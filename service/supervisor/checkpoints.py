@@ -13,6 +13,7 @@ from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generations import Generation, GenerationLog
 from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.journal import Journal
+from regroup.workers.contract.agent_records import Manifest
 from regroup.workers.contract.messages import StepRow
 
 
@@ -175,7 +176,7 @@ class Checkpoints:
             removed = CheckpointRemoved(item.step, item.generation)
             await self._journal.record(f"checkpoint_removed:{item.generation}:{item.step}", removed, item.generation)
 
-    def _take_up(self, manifests: list[dict[str, Any]], unfinished: set[str]) -> None:
+    def _take_up(self, manifests: Sequence[Manifest], unfinished: set[str]) -> None:
         found = {item["uri"]: item for item in manifests}
         self._manifests.update(found)
         self._unfinished = (self._unfinished | unfinished) - found.keys()

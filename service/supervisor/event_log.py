@@ -25,6 +25,8 @@ from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.incidents import Incident
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.outcomes import Relocated
+from regroup.workers.contract.agent_records import NodeDescription
+from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import Note, Report, Restored, StepRow
 
 
@@ -86,11 +88,11 @@ class EventLog:
         key = f"note:{node_id[:8]}:{note.kind}:{note.time_s}"
         self._journal.emit(key, NoteRecorded(note.kind, note.data), note.generation, note.time_s)
 
-    def nodes(self, facts: Mapping[str, Mapping[str, Any]]) -> None:
+    def nodes(self, facts: Mapping[str, NodeDescription]) -> None:
         """Host facts of every node, and how long its zygote took."""
         for node_id, found in facts.items():
-            key = f"note:{node_id[:8]}:node:{found.get('boot_id')}"
-            self._journal.emit(key, NoteRecorded("node", dict(found)), 0, time.time())
+            key = f"note:{node_id[:8]}:node:{found.boot_id}"
+            self._journal.emit(key, NoteRecorded("node", plain(found)), 0, time.time())
 
     async def trains(self, watch: GenerationMonitor) -> None:
         """The generation has committed its first step (once)."""

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from regroup.service.domain.job_events import IncidentRevised, decoded
-from regroup.service.ports.agents import AgentLostError
+from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.supervisor.event_log import EventLog
 from regroup.service.supervisor.gang import Gang
@@ -97,22 +97,20 @@ class Evidence:
         """Bytes that a node left, or why it left nothing."""
         if node not in self._gang.configs:
             return "the node was lost"
-        order = (incident.generation, incident.id)
+        agent = self._gang.agents.agent(node, timeout_s=_LEAVE_TIMEOUT_S)
         try:
-            reply = await self._gang.agents.call(node, "leave_evidence", *order, timeout_s=_LEAVE_TIMEOUT_S)
+            size_bytes = await agent.upload_evidence(incident.generation, incident.id)
         except AgentLostError as error:
             return str(error)
-        if error := reply.get("error"):
-            return str(error["message"])
-        return reply.get("size_bytes") or "its agent died, and what it had noted with it"
+        except AgentError as error:
+            return error.message
+        return size_bytes or "its agent died, and what it had noted with it"
 
     async def _give_up(self, incident: Incident) -> None:
-        with contextlib.suppress(AgentLostError, OSError):
-            node = next(iter(self._gang.configs))
-            order = [incident.id]
-            reply = await self._gang.agents.call(node, "remove_evidence", order, timeout_s=_LEAVE_TIMEOUT_S)
-            if "error" not in reply:
-                incident.evidence_bytes = 0
-                names = self._nodes_of(incident.generation).values()
-                incident.evidence_missing = dict.fromkeys(names, "it was given up for newer ones")
-                await self._telling.revise(incident)
+        agent = self._gang.agents.agent(next(iter(self._gang.configs)), timeout_s=_LEAVE_TIMEOUT_S)
+        with contextlib.suppress(AgentLostError, AgentError, OSError):
+            await agent.remove_evidence([incident.id])
+            incident.evidence_bytes = 0
+            names = self._nodes_of(incident.generation).values()
+            incident.evidence_missing = dict.fromkeys(names, "it was given up for newer ones")
+            await self._telling.revise(incident)

@@ -2,16 +2,25 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from regroup.service.policy.recovery.restore_source import RestoreKind, Shard, replicas_agree
 from regroup.service.ports.agents import AgentError, AgentLostError, Agents
 from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.node_facts import NodeFacts
+from regroup.workers.contract.agent_api import AgentApi
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import Join, Restore, to_json
+from regroup.workers.contract.agent_records import (
+    AgentErrorKind,
+    Dataset,
+    DataSources,
+    DeathProof,
+    Manifest,
+    TransferAddress,
+)
+from regroup.workers.contract.messages import Join, Restore
 
 ENVIRONMENT_TIMEOUT_S = 4000.0
 """Longer than an agent lets its pip run: it says then what it was at."""
@@ -23,8 +32,7 @@ CALL_TIMEOUT_S = 15.0
 SHUTDOWN_TIMEOUT_S = 60.0
 SCAN_TIMEOUT_S = 120.0
 REMOVE_TIMEOUT_S = 600.0
-STORAGE_UNAVAILABLE = "StorageUnavailable"
-"""Kind of error: durable storage did not answer. What it holds may be as good as before."""
+T = TypeVar("T")
 
 
 @dataclass
@@ -68,12 +76,13 @@ class Gang:
                 self.missing.discard(config.node_id)
                 return
             await self.agents.start(config)
-            await self.agents.call(config.node_id, "status", timeout_s=timeout_s)
+            agent = self.agents.agent(config.node_id, timeout_s=timeout_s)
+            await agent.status()
             self.missing.discard(config.node_id)
             if config.requirements:
                 self.on_phase("environment", None, f"installing requirements on {config.node_name}")
-                await self.ask(config.node_id, "make_environment", timeout_s=ENVIRONMENT_TIMEOUT_S)
-            self.known.facts[config.node_id] = await self.ask(config.node_id, "prepare", timeout_s=timeout_s)
+                await self.agents.agent(config.node_id, timeout_s=ENVIRONMENT_TIMEOUT_S).install_environment()
+            self.known.facts[config.node_id] = await agent.start_zygote()
 
         await all_of(one(config) for config in self.configs.values())
 
@@ -83,9 +92,9 @@ class Gang:
         Raises:
             AgentError: one cannot.
         """
-        await all_of(self.ask(node, "check_storage", timeout_s=60) for node in self.unready)
+        await all_of(self.agents.agent(node, timeout_s=60).check_storage() for node in self.unready)
 
-    async def prepare_data(self, sources: Mapping[str, Any] | None) -> None:
+    async def prepare_data(self, sources: DataSources | None) -> None:
         """Compare what the nodes see, make token files or records once, find them on every node that has yet to. A job
         without `sources` has nothing to find.
 
@@ -98,7 +107,7 @@ class Gang:
             return
         prepared = self.known.prepared = self.known.prepared or await self._prepared(sources)
         try:
-            found = await all_of(self.ask(node, "localise_data", prepared, timeout_s=3600) for node in nodes)
+            found = await all_of(self.agents.agent(node, timeout_s=3600).fetch_data(prepared) for node in nodes)
         except AgentError:
             self.known.prepared = None  # it may be gone: the next try makes it again
             raise
@@ -113,15 +122,15 @@ class Gang:
         nodes, source = generation.nodes, generation.source
         restore = Restore(source.kind, source.step, source.generation, source.uri, source.world_size)
         address, addresses = await all_of((
-            self.ask(nodes[0], "open_store", generation.number, timeout_s=FORM_TIMEOUT_S),
+            self.agents.agent(nodes[0], timeout_s=FORM_TIMEOUT_S).start_store(generation.number),
             self.addresses(holder for node in nodes for holder in source.shards_to_fetch(node).values()),
         ))  # fmt: skip
         common = replace(
             join,
             generation=generation.number,
             restore=restore,
-            store_host=address["host"],
-            store_port=address["port"],
+            store_host=address.host,
+            store_port=address.port,
             world_size=len(generation.ranks),
             layout=generation.layout.degrees,
             node_count=len(nodes),
@@ -131,36 +140,34 @@ class Gang:
             places = generation.on(node)
             devices = tuple(place.device for place in places)
             joins = [
-                to_json(
-                    replace(
-                        common,
-                        rank=place.rank,
-                        local_rank=place.local_rank,
-                        local_world_size=len(places),
-                        node_rank=node_rank,
-                        dataset=self.known.datasets.get(node, {}),
-                        node_name=self.configs[node].node_name,
-                        node_devices=devices,
-                    )
+                replace(
+                    common,
+                    rank=place.rank,
+                    local_rank=place.local_rank,
+                    local_world_size=len(places),
+                    node_rank=node_rank,
+                    dataset=self.known.datasets.get(node, {}),
+                    node_name=self.configs[node].node_name,
+                    node_devices=devices,
                 )
                 for place in places
             ]
             ranks = [place.rank for place in places]
             mine = {rank: addresses[holder] for rank, holder in source.shards_to_fetch(node, ranks).items()}
             timeout_s = RESTORE_TIMEOUT_S if source.kind is RestoreKind.CHECKPOINT or mine else FORM_TIMEOUT_S
-            await self.ask(node, "form", joins, list(devices), mine, timeout_s=timeout_s)
+            await self.agents.agent(node, timeout_s=timeout_s).form_ranks(joins, devices, mine)
 
         await all_of(one(node_rank, node) for node_rank, node in enumerate(nodes))
 
-    async def end(self, number: int, lost: Sequence[str]) -> dict[str, dict[str, Any] | None]:
+    async def end(self, number: int, lost: Sequence[str]) -> dict[str, DeathProof | None]:
         """Kill all ranks up to a generation; node → proof, None for an agent that could not give it. Nodes that the job
         has left need give none: their ranks were ended before it left."""
 
-        async def one(node: str) -> dict[str, Any] | None:
+        async def one(node: str) -> DeathProof | None:
             if node in lost:
                 return None
             try:
-                return await self.agents.call(node, "end", number, timeout_s=END_TIMEOUT_S)
+                return await self.agents.agent(node, timeout_s=END_TIMEOUT_S).kill_ranks(number)
             except AgentLostError:
                 return None
 
@@ -172,26 +179,18 @@ class Gang:
 
         async def one(node: str) -> list[Shard]:
             try:
-                found = await self.agents.call(node, "holdings", timeout_s=60)
+                found = await self.agents.agent(node, timeout_s=60).list_shards()
             except AgentLostError:
                 return []
             return [
-                Shard(
-                    item["rank"],
-                    item["world_size"],
-                    item["generation"],
-                    item["step"],
-                    item["layout_hash"],
-                    node,
-                    item.get("alike", {}),
-                )
+                Shard(item.rank, item.world_size, item.generation, item.step, item.layout_hash, node, item.alike)
                 for item in found
             ]
 
         found = await asyncio.gather(*(one(node) for node in (*self.configs, *self.former) if node not in lost))
         return [shard for shards in found for shard in shards]
 
-    async def saved(self, *, by_all: bool = False) -> tuple[list[dict[str, Any]], set[str]]:
+    async def saved(self, *, by_all: bool = False) -> tuple[Sequence[Manifest], set[str]]:
         """Manifests of the finished checkpoints in durable storage, and URIs of the unfinished, found by scanning.
 
         Args:
@@ -201,9 +200,8 @@ class Gang:
             AgentError: storage did not answer.
         """
         nodes = list(self.configs) if by_all else [self._first]
-        scans = await all_of(self._ask_storage(node, "manifests", timeout_s=SCAN_TIMEOUT_S) for node in nodes)
-        finished = [item for item in scans[0] if not item.get("unfinished")]
-        return finished, set.intersection(*({item["uri"] for item in scan if item.get("unfinished")} for scan in scans))
+        scans = await all_of(self.agents.agent(node, timeout_s=SCAN_TIMEOUT_S).scan_checkpoints() for node in nodes)
+        return scans[0].finished, set.intersection(*(set(scan.unfinished) for scan in scans))
 
     async def remove(self, uri: str) -> None:
         """Remove a checkpoint from durable storage.
@@ -211,7 +209,7 @@ class Gang:
         Raises:
             AgentError: storage did not answer.
         """
-        await self._ask_storage(self._first, "remove_checkpoint", uri, timeout_s=REMOVE_TIMEOUT_S)
+        await self.agents.agent(self._first, timeout_s=REMOVE_TIMEOUT_S).remove_checkpoint(uri)
 
     async def save(
         self, generation: Generation, step: int, uri: str, manifest: Callable[[list[Any]], dict[str, Any]]
@@ -222,23 +220,18 @@ class Gang:
             AgentLostError, AgentError: nothing counts as saved; retention collects what was torn.
         """
         written = await all_of(
-            self.ask(
-                node,
-                "save",
-                generation.number,
-                step,
-                [place.rank for place in generation.on(node)],
-                uri,
-                timeout_s=3600,
+            self.agents.agent(node, timeout_s=3600).save_checkpoint(
+                generation.number, step, [place.rank for place in generation.on(node)], uri
             )
             for node in generation.nodes
         )
-        files = [file for item in written for file in item["files"]]
-        parts = [item["part"] for item in written]
+        files = [file for item in written for file in item.files]
+        parts = [item.part for item in written]
         if not replicas_agree([digests for part in parts for digests in part.pop("alike", ())]):
             message = "ranks differ in what they should hold alike: this set is not finished as a checkpoint"
-            raise AgentError(self._first, self.configs[self._first].node_name, "replicas", message, "")
-        return await self.ask(generation.nodes[0], "finish_checkpoint", uri, parts, manifest(files), timeout_s=3600)
+            raise AgentError(self._first, self.configs[self._first].node_name, AgentErrorKind.REPLICAS, message)
+        agent = self.agents.agent(generation.nodes[0], timeout_s=3600)
+        return await agent.finish_checkpoint(uri, parts, manifest(files))
 
     async def stop(self, generation: Generation, reason: str, *, save: bool) -> None:
         """Ask all ranks to end at a step that they agree on; `save`: and to hold it for a checkpoint.
@@ -246,29 +239,28 @@ class Gang:
         Raises:
             AgentLostError, AgentError: a node does not hear.
         """
-        order = (generation.number, reason, save)
-        await all_of(self.ask(node, "stop", *order, timeout_s=CALL_TIMEOUT_S) for node in generation.nodes)
+        agents = (self.agents.agent(node, timeout_s=CALL_TIMEOUT_S) for node in generation.nodes)
+        await all_of(agent.stop_ranks(generation.number, reason, save) for agent in agents)
 
     async def give_up_source(self, *, mirrors: bool) -> None:
         """Tell every node that answers that what other ranks wrote, and these were restored from, is needed no more;
         without `mirrors`, neither is what was held for other nodes when there were some."""
-        await self.tell_all("give_up_source", mirrors)
+        await self.tell_all(lambda agent: agent.release_restore_source(mirrors))
 
-    async def tell_all(self, method: str, *args: Any) -> None:
-        """Call the same method on every node that answers."""
+    async def tell_all(self, call: Callable[[AgentApi], Awaitable[None]]) -> None:
+        """Make the same call on every node that answers."""
 
         async def one(node: str) -> None:
             with contextlib.suppress(AgentLostError):
-                await self.agents.call(node, method, *args, timeout_s=CALL_TIMEOUT_S)
+                await call(self.agents.agent(node, timeout_s=CALL_TIMEOUT_S))
 
         await asyncio.gather(*(one(node) for node in self.configs))
 
-    async def call_all(self, method: str, *args: Any, timeout_s: float) -> dict[str, Any]:
-        """Call the same method on every node; node → reply."""
+    async def call_all(self, call: Callable[[AgentApi], Awaitable[T]], *, timeout_s: float) -> dict[str, T]:
+        """Make the same call on every node; returns node → result."""
         nodes = list(self.configs)
-        return dict(
-            zip(nodes, await all_of(self.ask(node, method, *args, timeout_s=timeout_s) for node in nodes), strict=True)
-        )
+        results = await all_of(call(self.agents.agent(node, timeout_s=timeout_s)) for node in nodes)
+        return dict(zip(nodes, results, strict=True))
 
     async def kill(self, nodes: Iterable[str]) -> None:
         """End these agents by force; nothing is known of their nodes any more."""
@@ -276,24 +268,11 @@ class Gang:
         self.known.forget(gone)
         await asyncio.gather(*(self.agents.kill(node) for node in gone), return_exceptions=True)
 
-    async def addresses(self, nodes: Iterable[str]) -> dict[str, Any]:
+    async def addresses(self, nodes: Iterable[str]) -> dict[str, TransferAddress]:
         """Where these agents' exchanges listen. Asked anew each time: an agent that restarts has another one."""
         wanted = sorted(set(nodes))
-        found = await all_of(self.ask(node, "exchange", timeout_s=CALL_TIMEOUT_S) for node in wanted)
+        found = await all_of(self.agents.agent(node, timeout_s=CALL_TIMEOUT_S).transfer_address() for node in wanted)
         return dict(zip(wanted, found, strict=True))
-
-    async def ask(self, node: str, method: str, *args: Any, timeout_s: float) -> Any:
-        """Call a method of one agent.
-
-        Raises:
-            AgentLostError: it did not answer.
-            AgentError: it said what was wrong.
-        """
-        reply = await self.agents.call(node, method, *args, timeout_s=timeout_s)
-        if isinstance(reply, dict) and (error := reply.get("error")):
-            name = self.former.get(node) or self.configs[node].node_name
-            raise AgentError(node, name, error["kind"], error["message"], error["traceback"])
-        return reply
 
     async def down(self) -> None:
         """End every agent."""
@@ -304,7 +283,7 @@ class Gang:
 
         async def one(node: str) -> None:
             try:
-                await self.agents.call(node, "shutdown", timeout_s=SHUTDOWN_TIMEOUT_S)
+                await self.agents.agent(node, timeout_s=SHUTDOWN_TIMEOUT_S).shutdown()
             except AgentLostError:
                 pass
             finally:
@@ -315,48 +294,37 @@ class Gang:
 
     async def _is_up(self, node: str) -> bool:
         try:
-            await self.agents.call(node, "status", timeout_s=CALL_TIMEOUT_S)
+            await self.agents.agent(node, timeout_s=CALL_TIMEOUT_S).status()
         except AgentLostError:
             self.known.forget([node])
             return False
         return True
 
-    async def _prepared(self, sources: Mapping[str, Any]) -> dict[str, Any]:
+    async def _prepared(self, sources: DataSources) -> Dataset:
         """Let one node prepare what all of them see alike."""
         nodes = list(self.configs)
-        listings = await all_of(self.ask(node, "list_sources", dict(sources), timeout_s=120) for node in nodes)
+        listings = await all_of(self.agents.agent(node, timeout_s=120).list_sources(sources) for node in nodes)
         for node, listing in zip(nodes, listings, strict=True):
-            differing = sorted(set(listings[0]["files"].items()) ^ set(listing["files"].items()))
+            differing = sorted(set(listings[0].files.items()) ^ set(listing.files.items()))
             if differing:
                 raise AgentError(
                     node,
                     self.configs[node].node_name,
-                    "data",
+                    AgentErrorKind.DATA,
                     f"node does not see the same {differing[0][0]!r} as node "
                     f"{self.configs[nodes[0]].node_name}; put data where every node reads it",
-                    "",
                 )
         self.on_phase("data", None, "preparing data")
-        order = dict(sources)
-        if reservations := sources.get("reservations"):
-            places = zip(nodes, listings, strict=True)
-            order["places"] = {node: {**listing["place"], **reservations[node]} for node, listing in places}
-        return await self.ask(nodes[0], "prepare_data", order, timeout_s=24 * 3600)
+        places = {node: listing.place for node, listing in zip(nodes, listings, strict=True) if listing.place}
+        agent = self.agents.agent(nodes[0], timeout_s=24 * 3600)
+        return await agent.prepare_data(replace(sources, places=places))
 
     @property
     def _first(self) -> str:
         return next(iter(self.configs))
 
-    async def _ask_storage(self, node: str, method: str, *args: Any, timeout_s: float) -> Any:
-        """For calls that raise what storage raised, which an agent does not put into its reply."""
-        try:
-            return await self.ask(node, method, *args, timeout_s=timeout_s)
-        except OSError as error:
-            said = (str(error).strip().splitlines() or [type(error).__name__])[-1]  # above it is the agent's traceback
-            raise AgentError(node, self.configs[node].node_name, STORAGE_UNAVAILABLE, said, "") from error
 
-
-async def all_of(calls: Any) -> list[Any]:
+async def all_of(calls: Iterable[Awaitable[Any]]) -> list[Any]:
     """Gather that waits for every call before it raises the first error: no call is left running unseen."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:

@@ -18,6 +18,7 @@ from regroup.service.spec.workload import BuiltinWorkload, FunctionWorkload, Pro
 from regroup.service.supervisor.outcomes import Shape
 from regroup.service.supervisor.rank_config import rank_config
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.agent_records import DataSources
 from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import Join, Restore
 from regroup.workers.contract.rank_config import WarmupConfig
@@ -192,7 +193,7 @@ class JobConfig:
         return self.spec.snapshot.mirror != "off" and self.script is None and len(self.spec.ladder) > 1
 
     @property
-    def sources(self) -> Mapping[str, Any] | None:
+    def sources(self) -> DataSources | None:
         """The data to prepare, if the workload has any."""
         workload, training = self.spec.workload, self.spec.training
         if not isinstance(workload, BuiltinWorkload | FunctionWorkload) or training is None or workload.data is None:
@@ -200,24 +201,24 @@ class JobConfig:
         data = workload.data
         if isinstance(data, PreparedData):
             cpus = self.spec.resources.cpus
-            return {
-                "prepare": data.recipe(
+            return DataSources(
+                recipe=data.recipe(
                     training.sequence,
                     code=self.spec.code.archive if self.spec.code else "",
                     python=self.spec.environment.model_dump_json(),
                     reads=workload.sample_kind if isinstance(workload, BuiltinWorkload) else "",
                 ),
-                "reservations": {
-                    node.node_id: {"reservations": {name: cpus * ranks for name, ranks in node.reservations.items()}}
+                reservations={
+                    node.node_id: {name: cpus * ranks for name, ranks in node.reservations.items()}
                     for node in self.nodes
                 },
-            }
-        return {
+            )
+        return DataSources({
             "train": data.train,
             "validation": data.validation,
             "tokenizer": data.tokenizer,
             "sequence": training.sequence,
-        }
+        })  # fmt: skip
 
     def places(self) -> tuple[RankPlace, ...]:
         """Rank → node and device: as they were placed, else ranks fill nodes in order; a TP group stays on its node."""

@@ -30,7 +30,7 @@ from regroup.service.supervisor.adoption import found
 from regroup.service.supervisor.checkpoints import Checkpoints
 from regroup.service.supervisor.event_log import EventLog
 from regroup.service.supervisor.failure_hold import FailureHold
-from regroup.service.supervisor.gang import STORAGE_UNAVAILABLE, Gang
+from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation, GenerationLog, SupersededError
 from regroup.service.supervisor.hang_detector import HangDetector
@@ -45,6 +45,7 @@ from regroup.service.supervisor.planned_move import PlannedMove
 from regroup.service.supervisor.preflight import Preflight
 from regroup.service.supervisor.recovery import Finished, RecoveryRun, failure_of, input_error, unread
 from regroup.service.supervisor.straggler_monitor import StragglerMonitor
+from regroup.workers.contract.agent_records import AgentErrorKind
 from regroup.workers.contract.messages import AgentReport, Exited, Message, Note, Report, Restored, StepRow
 
 GANG_TIMEOUT_S = 120.0
@@ -59,9 +60,10 @@ _WITHOUT_RANKS = frozenset(
     {SupervisorPhase.RECOVERING, SupervisorPhase.HELD, SupervisorPhase.ENDED, SupervisorPhase.RELEASED}
 )
 """Phases in which the ranks of the newest generation have been ended."""
-_STORAGE_KINDS = frozenset({"storage", "StorageError"})
-_INPUT_KINDS = frozenset({"code", "preload", "secret", "environment", "data", "DataError", "FileNotFoundError",
-                          "PermissionError", *_STORAGE_KINDS})  # fmt: skip
+_INPUT_KINDS = frozenset({
+    AgentErrorKind.CODE, AgentErrorKind.PRELOAD, AgentErrorKind.SECRET, AgentErrorKind.ENVIRONMENT, AgentErrorKind.DATA,
+    AgentErrorKind.FILE, AgentErrorKind.STORAGE,
+})  # fmt: skip
 """Errors of agents that a person has to mend: retrying does not help."""
 
 
@@ -239,7 +241,8 @@ class Lifecycle:
             preparing = self.gang.prepare_data(self.payload.sources)
             await self._intended.unless(self.pulse.unless_silent(self.gang.configs, preparing))
         except AgentError as error:
-            if error.kind != STORAGE_UNAVAILABLE and not (error.kind in _STORAGE_KINDS and self._generations.past):
+            is_retried = error.kind is AgentErrorKind.STORAGE and self._generations.past
+            if error.kind is not AgentErrorKind.STORAGE_UNAVAILABLE and not is_retried:
                 raise input_error(error) from error
             await self._intended.unless(self._recovering.outlast(error))
             await self._prepare_data()
@@ -262,8 +265,9 @@ class Lifecycle:
         except AgentLostError as error:
             watch.lose(error.node_id, time.time())
         except AgentError as error:
-            if error.kind in (*_STORAGE_KINDS, STORAGE_UNAVAILABLE) and source.kind is RestoreKind.CHECKPOINT:
-                if error.kind != STORAGE_UNAVAILABLE:
+            is_storage = error.kind in (AgentErrorKind.STORAGE, AgentErrorKind.STORAGE_UNAVAILABLE)
+            if is_storage and source.kind is RestoreKind.CHECKPOINT:
+                if error.kind is AgentErrorKind.STORAGE:
                     await self._checkpoints.distrust(source.uri, generation.number, str(error))
                 watch.hear(error.node_id, unread(error, generation))
             elif error.kind in _INPUT_KINDS:
@@ -365,8 +369,8 @@ class Lifecycle:
     async def _adopt(self, last: Generation) -> GenerationMonitor | None:
         """Take up a generation that is alive and whole, or broken with evidence; None if it was never formed, or the
         incident that ended it is on record."""
-        statuses = await self.gang.call_all("status", timeout_s=30)
-        datasets = {node: status["dataset"] for node, status in statuses.items() if status["dataset"]}
+        statuses = await self.gang.call_all(lambda agent: agent.status(), timeout_s=30)
+        datasets = {node: status.dataset for node, status in statuses.items() if status.dataset}
         self.gang.known.datasets.update(datasets)
         self._watch, is_telling = found(last, statuses)
         incident = self._telling.incident

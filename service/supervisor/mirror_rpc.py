@@ -20,7 +20,8 @@ class MirrorRpc:
         Raises:
             AgentLostError, AgentError: the leading rank's node does not hear.
         """
-        await self._gang.ask(generation.nodes[0], "ask_mirror", generation.number, timeout_s=CALL_TIMEOUT_S)
+        leader = self._gang.agents.agent(generation.nodes[0], timeout_s=CALL_TIMEOUT_S)
+        await leader.request_mirror(generation.number)
 
     async def send(
         self, generation: Generation, step: int, pairs: Mapping[str, str], bytes_per_s: float | None
@@ -34,18 +35,18 @@ class MirrorRpc:
 
         async def one(node: str) -> None:
             ranks = [place.rank for place in generation.on(node)]
-            order = (generation.number, step, ranks, addresses[pairs[node]], bytes_per_s)
-            await self._gang.ask(node, "mirror", *order, timeout_s=MIRROR_TIMEOUT_S)
+            agent = self._gang.agents.agent(node, timeout_s=MIRROR_TIMEOUT_S)
+            await agent.send_mirror(generation.number, step, ranks, addresses[pairs[node]], bytes_per_s)
 
         await all_of(one(node) for node in generation.nodes)
 
     async def keep(self, generation: int, step: int) -> None:
         """Let every node that answers keep this set of mirrors, and give up all others."""
-        await self._gang.tell_all("keep_mirror", generation, step)
+        await self._gang.tell_all(lambda agent: agent.retain_mirror(generation, step))
 
     async def make_room(self, generation: int, step: int) -> None:
         """Let every node that answers give up what it holds as mirrors before this set is sent."""
-        await self._gang.tell_all("make_room", generation, step)
+        await self._gang.tell_all(lambda agent: agent.release_mirrors(generation, step))
 
     async def kept(self) -> list[tuple[int, int]]:
         """Generation and step of the sets that nodes were told to keep as mirrors, of each node that has one.
@@ -53,5 +54,5 @@ class MirrorRpc:
         Raises:
             AgentLostError: a node does not answer.
         """
-        statuses = await self._gang.call_all("status", timeout_s=CALL_TIMEOUT_S)
-        return [(kept[0], kept[1]) for status in statuses.values() if (kept := status["mirrored"])]
+        statuses = await self._gang.call_all(lambda agent: agent.status(), timeout_s=CALL_TIMEOUT_S)
+        return [status.mirrored for status in statuses.values() if status.mirrored]

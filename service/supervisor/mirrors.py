@@ -22,10 +22,10 @@ from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.mirror_rpc import MirrorRpc
+from regroup.workers.contract.agent_records import AgentErrorKind
 
 _UNKNOWN = -1
 _NO_SET = (0, 0)
-_NO_ROOM = "no_room"
 """Kind of error: the other node has no memory for a shard."""
 
 
@@ -125,7 +125,7 @@ class Mirrors:
             self._tell(step)
         except (AgentError, AgentLostError) as error:
             await self._say_failing(generation, step, error)
-            if isinstance(error, AgentError) and error.kind == _NO_ROOM:
+            if isinstance(error, AgentError) and error.kind is AgentErrorKind.NO_MEMORY:
                 self._allow(lower_allowance(self._allowed, str(error), time.monotonic()))
             await self._calls.keep(*(self._kept or _NO_SET))
         finally:

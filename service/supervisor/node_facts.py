@@ -2,18 +2,19 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+
+from regroup.workers.contract.agent_records import Dataset, NodeDescription
 
 
 @dataclass
 class NodeFacts:
     """Of nodes whose agents answered when they were last asked."""
 
-    prepared: dict[str, Any] | None = None
+    prepared: Dataset | None = None
     """What was made of the job's data: a node that comes anew finds it instead of reading all sources again."""
-    facts: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    facts: dict[str, NodeDescription] = field(default_factory=dict[str, NodeDescription])
     """Node id → what its agent said of it when it had come up."""
-    datasets: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    datasets: dict[str, Dataset] = field(default_factory=dict[str, Dataset])
     """Node id → the job's data as that node reads them, nothing for a job without; it can write to durable storage."""
     passed: set[str] = field(default_factory=set[str])
     """Nodes that the preflight found fit."""

@@ -6,6 +6,7 @@ from regroup.service.ports.agents import AgentError
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.preflight import check
+from regroup.workers.contract.agent_records import AgentErrorKind
 from regroup.workers.contract.messages import Note
 
 READY_TIMEOUT_S = 120.0
@@ -26,4 +27,4 @@ async def make_ready(payload: JobConfig, gang: Gang, note: Callable[[str, Note],
     await gang.prepare_data(payload.sources)
     unfit = await check(payload, gang, note) if payload.preflight else ()
     if (worst := next((each for each in unfit if each.is_excluded), None)) is not None:
-        raise AgentError(worst.node_id, gang.configs[worst.node_id].node_name, "preflight", worst.message, "")
+        raise AgentError(worst.node_id, gang.configs[worst.node_id].node_name, AgentErrorKind.PREFLIGHT, worst.message)

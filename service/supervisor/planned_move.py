@@ -134,7 +134,7 @@ class PlannedMove:
             with contextlib.suppress(AgentLostError, TimeoutError):
                 async with asyncio.timeout(_TOLD_TIMEOUT_S):
                     while True:
-                        if not (await self._gang.agents.call(node, "status", timeout_s=CALL_TIMEOUT_S))["unsent"]:
+                        if not (await self._gang.agents.agent(node, timeout_s=CALL_TIMEOUT_S).status()).unsent:
                             return
                         await asyncio.sleep(_POLL_S)
 

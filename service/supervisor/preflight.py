@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from regroup.service.domain.job_events import SupervisorPhase
@@ -28,6 +29,7 @@ from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.incidents import Incident
 from regroup.service.supervisor.intents import Intents
 from regroup.service.supervisor.job_config import JobConfig
+from regroup.workers.contract.agent_records import PreflightPeer, PreflightReport, PreflightRequest, TransferAddress
 from regroup.workers.contract.messages import Note
 
 _CHECK_S = 30.0
@@ -114,28 +116,29 @@ async def check(
     ]
     addresses = await _addresses(gang) if peers else {}
 
-    async def one(node: str) -> Mapping[str, Any]:
-        reached = [
-            {"node_id": peer, "name": names[peer], **addresses[peer]}
-            for peer in peers.get(node, ())
-            if peer in addresses
-        ]
-        order = {**_needs(payload, node, doubted), "asked_s": time.time(), "peers": reached}
-        with contextlib.suppress(AgentLostError):
-            return await gang.agents.call(node, "preflight", order, timeout_s=_CHECK_S)
-        return {"notes": ("it did not answer",)}
+    async def one(node: str) -> PreflightReport:
+        reached = tuple(
+            PreflightPeer(peer, names[peer], addresses[peer]) for peer in peers.get(node, ()) if peer in addresses
+        )
+        request = replace(_needs(payload, node, doubted), asked_s=time.time(), peers=reached)
+        try:
+            return await gang.agents.agent(node, timeout_s=_CHECK_S).run_preflight(request)
+        except AgentLostError:
+            return PreflightReport(notes=("it did not answer",))
+        except AgentError:
+            return PreflightReport()
 
     def say(node: str, data: Mapping[str, Any]) -> None:
         note(node, Note(0, "preflight", {"node": names[node], **data}, time.time()))
 
     found = dict(zip(asked, await asyncio.gather(*(one(node) for node in asked)), strict=True))
     for node, said in found.items():
-        if notes := said.get("notes"):
-            say(node, {"message": "; ".join(notes)})
+        if said.notes:
+            say(node, {"message": "; ".join(said.notes)})
     findings = list[Finding]()
     for node, said in found.items():
-        findings += [Finding(node, what, message) for what, message in said.get("failed", ())]
-        findings += [Finding(node, LINK, message, peer) for peer, message in said.get("unreached", ())]
+        findings += [Finding(node, what, message) for what, message in said.failed]
+        findings += [Finding(node, LINK, message, peer) for peer, message in said.unreached]
     unfit = find_unfit_nodes(findings, {node: peers.get(node, ()) for node in asked})
     for each in unfit:
         say(each.node_id, {"fault": each.fault.value, "message": each.message})
@@ -143,16 +146,16 @@ async def check(
     return unfit
 
 
-def _needs(payload: JobConfig, node: str, doubted: Collection[str]) -> dict[str, Any]:
+def _needs(payload: JobConfig, node: str, doubted: Collection[str]) -> PreflightRequest:
     """What the job's ranks on a node need; one that has passed is only asked whether it reaches its peers."""
     resources, devices = payload.spec.resources, payload.devices_on(node)
     if node not in doubted:
-        return {"device": "cpu", "indexes": [], "memory_bytes": 0}
-    indexes = list(devices) if resources.device == "cuda" else []
-    return {"device": resources.device, "indexes": indexes, "memory_bytes": (resources.memory or 0) * len(devices)}
+        return PreflightRequest("cpu", (), 0, 0.0)
+    indexes = tuple(devices) if resources.device == "cuda" else ()
+    return PreflightRequest(resources.device, indexes, (resources.memory or 0) * len(devices), 0.0)
 
 
-async def _addresses(gang: Gang) -> Mapping[str, Any]:
+async def _addresses(gang: Gang) -> Mapping[str, TransferAddress]:
     with contextlib.suppress(AgentLostError, AgentError):
-        return await gang.call_all("exchange", timeout_s=_ADDRESS_S)
+        return await gang.call_all(lambda agent: agent.transfer_address(), timeout_s=_ADDRESS_S)
     return {}

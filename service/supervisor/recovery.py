@@ -32,6 +32,7 @@ from regroup.service.supervisor.generations import Generation, GenerationLog
 from regroup.service.supervisor.incidents import Incident
 from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.rank_inspection import look
+from regroup.workers.contract.agent_records import DeathProof
 from regroup.workers.contract.messages import Failed, Join, Note, StepRow, from_json
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 
@@ -107,8 +108,8 @@ class RecoveryRun:
                 watch.lose(node, seen_s)
                 continue
             _last_words(watch, node, proof)
-            if stuck := proof.get("stuck"):
-                said = {"pids": stuck, "node": self._gang.configs[node].node_name}
+            if proof.stuck:
+                said = {"pids": list(proof.stuck), "node": self._gang.configs[node].node_name}
                 self._telling.note(node, Note(watch.generation.number, "stuck", said, time.time()))
         incident.cause, incident.at_step = await self._excused(watch.cause()), watch.step
         incident.found(seen_s)
@@ -235,7 +236,7 @@ class RecoveryRun:
 
     async def _excused(self, cause: Cause) -> Cause:
         """The agent of a node that leaves may have said so with its last breath."""
-        if cause.reason is Reason.AGENT_LOST and (said := await self._gang.agents.farewell(cause.node_id or "")):
+        if cause.reason is Reason.AGENT_LOST and (said := await self._gang.agents.planned_end(cause.node_id or "")):
             self.announced.setdefault(cause.node_id or "", said)
         return excuse_announced_loss(cause, self.announced)
 
@@ -265,9 +266,9 @@ def failure_of(incident: Incident) -> Mapping[str, Any] | None:
     return asdict(incident.cause.failure) if incident.cause.failure else None
 
 
-def _last_words(watch: GenerationMonitor, node: str, proof: Mapping[str, Any]) -> None:
+def _last_words(watch: GenerationMonitor, node: str, proof: DeathProof) -> None:
     """What the ranks still said before they were killed; step rows come again with the agent's next report."""
-    for _, item in proof["report"]["messages"] if "report" in proof else ():
+    for _, item in proof.report.messages:
         message = from_json(item)
         if getattr(message, "generation", None) != watch.generation.number:
             continue

@@ -54,7 +54,7 @@ class SpareNodes:
             self.state[node_id] = READY
             while True:  # until it is given back, or takes ranks over
                 await asyncio.sleep(_LOOK_EVERY_S)
-                await alone.ask(node_id, "status", timeout_s=_ANSWERS_WITHIN_S)
+                await gang.agents.agent(node_id, timeout_s=_ANSWERS_WITHIN_S).status()
         except (AgentError, AgentLostError) as error:
             self.state[node_id] = str(error)
         except Exception as error:  # else it would be waited for

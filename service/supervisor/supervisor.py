@@ -20,8 +20,9 @@ from regroup.service.supervisor.heartbeat_listener import HeartbeatListener
 from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.journal import Intake, Journal
 from regroup.service.supervisor.lifecycle import Lifecycle
-from regroup.service.supervisor.rank_inspection import look
+from regroup.service.supervisor.rank_inspection import dump_stacks
 from regroup.service.supervisor.spare_nodes import SpareNodes
+from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import AgentReport, from_json
 
 
@@ -89,7 +90,7 @@ class Supervisor:
         granted = await self._records.create(f"fault/{self._payload.job_id}/{index}", do.encode())
         if granted and do == "kill_store":
             with contextlib.suppress(AgentLostError):
-                await self._gang.agents.call(next(iter(self._gang.configs)), "strike", do, timeout_s=5)
+                await self._gang.agents.agent(next(iter(self._gang.configs)), timeout_s=5).inject_fault(do)
         return granted
 
     async def read_log(self, generation: int, rank: int, stream: str, offset: int, limit: int) -> dict[str, Any] | None:
@@ -97,14 +98,11 @@ class Supervisor:
         self._wake()
         for node in self._gang.configs:
             with contextlib.suppress(AgentLostError):
-                chunk = await self._gang.agents.call(
-                    node, "read_log", generation, rank, stream, offset, limit, timeout_s=10
-                )
-                if chunk["data"] is not None:
+                agent = self._gang.agents.agent(node, timeout_s=10)
+                piece = await agent.read_log(generation, rank, stream, offset, limit)
+                if piece.data is not None:
                     is_ended = self._life.has_ended(generation)
-                    return asdict(
-                        LogChunk.of(chunk["data"], chunk["offset"], chunk["size"], is_ended=is_ended, asked=offset)
-                    )
+                    return asdict(LogChunk.of(piece.data, piece.offset, piece.size, is_ended=is_ended, asked=offset))
         return None
 
     async def stacks(self) -> dict[str, Any]:
@@ -112,12 +110,12 @@ class Supervisor:
         self._wake()
         if self._life.status()["phase"] == "held":
             return self._life.holding.stacks  # where they were before they were ended
-        return {str(rank): place for rank, place in (await look(self._gang, "stacks")).items()}
+        return {str(rank): place for rank, place in (await dump_stacks(self._gang)).items()}
 
     async def agents(self) -> dict[str, Any]:
         """Status of every agent, for people and tests."""
         self._wake()
-        return await self._gang.call_all("status", timeout_s=10)
+        return plain(await self._gang.call_all(lambda agent: agent.status(), timeout_s=10))
 
     async def shutdown(self) -> None:
         """End the agents; the caller kills this actor when it has returned."""

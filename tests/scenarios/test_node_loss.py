@@ -1,14 +1,16 @@
 """A node is gone for good and another is given: the next life goes on with it, from what the others hold."""
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from regroup.service.domain.job_events import JobMoved
 from regroup.service.supervisor.journal import Journal
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import Exited
+from regroup.workers.contract.agent_records import TransferAddress
+from regroup.workers.contract.messages import Exited, Holding, Join
 from tests.support.supervised_job import STEPS, FakeNodes, Rig, place
 
 
@@ -18,7 +20,7 @@ class Nodes(FakeNodes):
     def __init__(self, dies: str, at_step: int) -> None:
         super().__init__({(1, at_step): dies})
         self.gone = dies
-        self.forms: list[tuple[str, int, dict[int, Any]]] = []
+        self.forms: list[tuple[str, int, dict[int, TransferAddress]]] = []
         """Node, generation, and where its ranks' state was fetched from."""
 
     async def start(self, config: AgentConfig) -> None:
@@ -26,17 +28,16 @@ class Nodes(FakeNodes):
             await asyncio.Event().wait()
         await super().start(config)
 
-    def _holdings(self, node: str) -> list[Any]:
+    def _list_shards(self, node: str) -> list[Holding]:
         """The other's as well, as long as it has any; `FakeNodes` forgets what a dead node held."""
-        own = super()._holdings(node)
-        return [*own, *({**held, "rank": 1 - held["rank"]} for held in own)]
+        own = super()._list_shards(node)
+        return [*own, *(replace(held, rank=1 - held.rank) for held in own)]
 
-    def _exchange(self, node: str) -> dict[str, Any]:
-        return {"host": node, "port": 1, "token": "t"}
-
-    def _form(self, node: str, joins: list[dict[str, Any]], devices: list[int], holders: Any) -> dict[str, Any]:
-        self.forms.append((node, joins[0]["generation"], dict(holders)))
-        return super()._form(node, joins, devices, holders)
+    def _form_ranks(
+        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, TransferAddress]
+    ) -> None:
+        self.forms.append((node, joins[0].generation, holders))
+        super()._form_ranks(node, joins, devices, holders)
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ async def test_the_job_goes_on_with_the_node_that_was_given(rig: Rig) -> None:
     formed = (await rig.told("generation"))[-1]
     assert (formed["number"], formed["start_step"], formed["cause"]) == (2, 3, "agent_lost")
     assert [place["node_id"] for place in formed["ranks"]] == ["node-0", "node-2"]
-    address = {"host": "node-0", "port": 1, "token": "t"}
+    address = TransferAddress("node-0", 1, "t")
     assert rig.nodes.forms[2:] == [("node-0", 2, {}), ("node-2", 2, {1: address})], "only what is not there is fetched"
     assert ((await rig.told("state"))[-1])["state"] == "SUCCEEDED" and ((await rig.told("result"))[-1])["step"] == STEPS
 

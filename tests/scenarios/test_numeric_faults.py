@@ -1,8 +1,9 @@
 """Numbers that went wrong, as a supervisor deals with them: back to a state in which they were not, or the end."""
 
+from dataclasses import replace
 from typing import Any
 
-from regroup.workers.contract.messages import Failed
+from regroup.workers.contract.messages import Failed, Holding
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from tests.service.supervisor.test_lifecycle import FakeNodes, run, told
 
@@ -18,13 +19,13 @@ class TwoSets(FakeNodes):
         super().__init__(breaks)
         self._bad_step = bad_step
 
-    def _holdings(self, node: str) -> list[Any]:
-        newest = super()._holdings(node)
-        older = [{**held, "step": held["step"] - 1} for held in newest]
-        return [{**held, "alike": {"w": self._digest(held)}} for held in (*newest, *older)]
+    def _list_shards(self, node: str) -> list[Holding]:
+        newest = super()._list_shards(node)
+        older = [replace(held, step=held.step - 1) for held in newest]
+        return [replace(held, alike={"w": self._digest(held)}) for held in (*newest, *older)]
 
-    def _digest(self, held: dict[str, Any]) -> int:
-        return held["rank"] if held["step"] == self._bad_step and held["generation"] == 1 else 7
+    def _digest(self, held: Holding) -> int:
+        return held.rank if held.step == self._bad_step and held.generation == 1 else 7
 
 
 async def incidents(journal: Any) -> list[Any]:

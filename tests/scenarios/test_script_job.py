@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,11 +20,13 @@ from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.lifecycle import Lifecycle
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.agent_records import RankInspection, TransferAddress
 from regroup.workers.contract.messages import (
     AgentReport,
     Done,
     Exited,
     Failed,
+    Join,
     Joined,
     Message,
     RankActivity,
@@ -32,50 +34,49 @@ from regroup.workers.contract.messages import (
     StepRow,
 )
 from regroup.workers.contract.rank_error import ErrorClass, RankError
+from tests.support.fake_agents import FakeAgents
 from tests.support.memory_records import Records
 
 KILLED = Exited(1, 1, -9, 5.0)
 FAILED = Failed(1, 1, RankError(ErrorClass.USER, "SystemExit", "the script exited with code 3", "", 0, "", 5.0))
 
 
-class Nodes:
+class Nodes(FakeAgents):
     """Two agents of one rank each. `says[g]` is what the ranks of generation g say, beside that they joined."""
 
     def __init__(self, says: Mapping[int, list[Message]]) -> None:
+        super().__init__()
         self.says = says
         self.life: Lifecycle | None = None
-        self.calls: list[str] = []
-        self.joins: list[dict[str, Any]] = []
-        self.stacks: dict[str, Any] = {}
+        self.joins: list[Join] = []
+        self.stacks: dict[str, dict[int, RankInspection]] = {}
         self.gone: set[str] = set()
         """Nodes on which no agent comes up."""
 
     async def start(self, config: AgentConfig) -> None:
         self.config = config
 
-    async def farewell(self, node_id: str) -> str:
-        return ""
-
     async def kill(self, node_id: str) -> None:
         self.calls.append("kill")
 
-    async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
+    async def intercept(self, node_id: str, method: str, arguments: Sequence[Any]) -> None:
         self.calls.append(method)
-        if method == "prepare" and node_id in self.gone:
+        if method == "start_zygote" and node_id in self.gone:
             raise AgentLostError(node_id, "gone")
-        if method == "look":
-            return self.stacks.get(node_id, {})
-        if method == "open_store":
-            return {"host": "h", "port": 1}
-        if method == "form":
-            (join,) = args[0]
-            self.joins.append(join)
-            asyncio.get_running_loop().create_task(self._rank(node_id, join))
-        return {}
 
-    async def _rank(self, node_id: str, join: Mapping[str, Any]) -> None:
+    def _inspect_ranks(self, node: str) -> dict[int, RankInspection]:
+        return self.stacks.get(node, {})
+
+    def _form_ranks(
+        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, TransferAddress]
+    ) -> None:
+        (join,) = joins
+        self.joins.append(join)
+        asyncio.get_running_loop().create_task(self._rank(node, join))
+
+    async def _rank(self, node_id: str, join: Join) -> None:
         assert self.life is not None
-        rank, generation = join["rank"], join["generation"]
+        rank, generation = join.rank, join.generation
         self.life.hear(node_id, Joined(rank, generation, 1.0))
         for message in self.says[generation]:
             await asyncio.sleep(0.01)
@@ -120,9 +121,9 @@ async def test_a_script_that_never_steps_runs_and_succeeds() -> None:
     nodes = Nodes({1: ended(1, 0)})
     events = await run(nodes)
     assert states(events) == [("STARTING", "reserved"), ("RUNNING", "script_started"), ("SUCCEEDED", "completed")]
-    assert set(nodes.calls) == {"status", "prepare", "check_storage", "open_store", "form", "end"}
-    assert {join["entry"] for join in nodes.joins} == {"script:/x.py"}
-    assert {join["node_name"] for join in nodes.joins} == {"n0", "n1"}
+    assert set(nodes.calls) == {"status", "start_zygote", "check_storage", "start_store", "form_ranks", "kill_ranks"}
+    assert {join.entry for join in nodes.joins} == {"script:/x.py"}
+    assert {join.node_name for join in nodes.joins} == {"n0", "n1"}
     assert nodes.config.rehearsal == {} and "regroup.workers.train.trainer" not in nodes.config.preload
 
 
@@ -132,7 +133,7 @@ async def test_after_a_kill_it_goes_on_where_it_says_and_what_that_cost_is_known
     nodes = Nodes({1: first, 2: second})
     events = await run(nodes)
     assert states(events)[-1] == ("SUCCEEDED", "completed")
-    assert "holdings" not in nodes.calls and "manifests" not in nodes.calls
+    assert "list_shards" not in nodes.calls and "scan_checkpoints" not in nodes.calls
     assert [event.data["start_step"] for event in events if event.type == "generation"] == [0, 4]
     assert [event.data["step"] for event in events if event.type == "resumed"] == [0, 2]
     incident = [event.data for event in events if event.type == "incident"][-1]
@@ -172,11 +173,8 @@ def stands(node: str, generation: int, **seen: RankActivity) -> AgentReport:
 
 async def test_ranks_that_stand_still_are_looked_at_and_then_started_anew() -> None:
     nodes = Nodes({1: [row(1, 1)], 2: ended(2, 0)})
-    nodes.stacks = {
-        "node-1": {
-            "1": {"node": "n1", "pid": 7, "place": [2, "forward"], "text": "Thread 0\n" * 999 + "File x in sleep\n"}
-        }
-    }
+    text = "Thread 0\n" * 999 + "File x in sleep\n"
+    nodes.stacks = {"node-1": {1: RankInspection("n1", 7, (2, "forward"), text)}}
     running = asyncio.create_task(run(nodes, recovery={"hang": {"after": "5s"}}))
     while nodes.life is None or nodes.life.status()["step"] != 1:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
@@ -184,11 +182,11 @@ async def test_ranks_that_stand_still_are_looked_at_and_then_started_anew() -> N
     nodes.life.see(stands("node-0", 1, r0=moving))
     nodes.life.see(stands("node-1", 1, r1=stuck))
     await asyncio.sleep(1)
-    assert "look" not in nodes.calls, "rank 0 moves on"
+    assert "inspect_ranks" not in nodes.calls, "rank 0 moves on"
     nodes.life.see(stands("node-0", 1, r0=replace(moving, quiet_s=5.5, idle_s=5.5)))
     events = await running
     assert states(events)[2:] == [("RECOVERING", "hang"), ("RUNNING", "script_started"), ("SUCCEEDED", "completed")]
-    assert nodes.calls.index("look") < nodes.calls.index("end")
+    assert nodes.calls.index("inspect_ranks") < nodes.calls.index("kill_ranks")
     incident = [event.data for event in events if event.type == "incident"][-1]
     assert (incident["reason"], incident["rank"], incident["node_id"]) == ("hang", 1, "node-1")
     assert incident["cause"].endswith("; rank 1 stands out: step 1, optimizer")
@@ -208,8 +206,8 @@ def in_all_reduce(count: int) -> dict[str, Any]:
 async def test_ranks_in_different_collectives_are_an_error_of_the_script_and_not_tried_again() -> None:
     nodes = Nodes({1: [row(1, 1)], 2: ended(2, 0)})
     for rank in range(2):
-        place = {"node": f"n{rank}", "pid": 7, "place": [2, "forward"], "text": "in all_reduce\n"}
-        nodes.stacks[f"node-{rank}"] = {str(rank): {**place, "collectives": [in_all_reduce(8 + rank)]}}
+        entered = [in_all_reduce(8 + rank)]
+        nodes.stacks[f"node-{rank}"] = {rank: RankInspection(f"n{rank}", 7, (2, "forward"), "in all_reduce\n", entered)}
     running = asyncio.create_task(run(nodes, recovery={"hang": {"after": "5s"}}))
     while nodes.life is None or nodes.life.status()["step"] != 1:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
@@ -217,7 +215,7 @@ async def test_ranks_in_different_collectives_are_an_error_of_the_script_and_not
     nodes.life.see(stands("node-0", 1, r0=stuck))
     nodes.life.see(stands("node-1", 1, r1=stuck))
     events = await running
-    assert states(events)[-1] == ("FAILED", "desync") and nodes.calls.count("open_store") == 1
+    assert states(events)[-1] == ("FAILED", "desync") and nodes.calls.count("start_store") == 1
     incident = [event.data for event in events if event.type == "incident"][-1]
     assert (incident["reason"], incident["recovery_action"]) == ("desync", "fail")
     theirs = "rank 0 into all_reduce of 8 Float, rank 1 into all_reduce of 9 Float"

@@ -2,12 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from regroup.workers.contract.messages import Done, Exited, Joined, Restored, StepRow
+from regroup.workers.contract.agent_records import TransferAddress
+from regroup.workers.contract.messages import Done, Exited, Holding, Join, Joined, Restore, Restored, StepRow
 from tests.service.supervisor.test_planned_move import Nodes, Rig
 from tests.support.supervised_job import SPEC
 
@@ -24,36 +25,37 @@ class Ranks(Nodes):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sets: dict[str, list[dict[str, Any]]] = {}
+        self.sets: dict[str, list[Holding]] = {}
         """Node → shards in its memory."""
         self.gave_up: list[str] = []
-        self.restores: dict[int, dict[str, Any]] = {}
+        self.restores: dict[int, Restore] = {}
         """Generation → where it was told that its state comes from."""
 
-    def _holdings(self, node: str) -> list[Any]:
+    def _list_shards(self, node: str) -> list[Holding]:
         return self.sets.get(node, [])
 
-    def _give_up_source(self, node: str, mirrors: bool) -> None:
-        assert mirrors, "it has two nodes"
+    def _release_restore_source(self, node: str, has_mirrors: bool) -> None:
+        assert has_mirrors, "it has two nodes"
         self.gave_up.append(node)
 
     def _forget(self, node_id: str) -> None:
         super()._forget(node_id)
         self.sets.pop(node_id, None)
 
-    def _form(self, node: str, joins: list[dict[str, Any]], devices: list[int], holders: Any) -> dict[str, Any]:
-        generation = joins[0]["generation"]
-        self.restores[generation] = joins[0]["restore"]
-        self.fetched.append((node, generation, dict(holders)))
-        self.members.setdefault(generation, {}).update({f"{node}/{join['rank']}": join["rank"] for join in joins})
+    def _form_ranks(
+        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, TransferAddress]
+    ) -> None:
+        generation = joins[0].generation
+        self.restores[generation] = joins[0].restore
+        self.fetched.append((node, generation, holders))
+        self.members.setdefault(generation, {}).update({f"{node}/{join.rank}": join.rank for join in joins})
         self.generation[node], self.said[node] = generation, []
-        self.running[node] = [join["rank"] for join in joins]
+        self.running[node] = [join.rank for join in joins]
         for join in joins:
             self.tasks.append(asyncio.get_running_loop().create_task(self._rank(node, join)))
-        return {}
 
-    async def _rank(self, node: str, join: Mapping[str, Any]) -> None:
-        rank, generation, step = join["rank"], join["generation"], join["restore"]["step"]
+    async def _rank(self, node: str, join: Join) -> None:
+        rank, generation, step = join.rank, join.generation, join.restore.step
         self._say(node, Joined(rank, generation, 1.0))
         self._say(node, Restored(rank, generation, step, 2.0))
         while step < self.stops.get(generation, (10**9, False))[0]:
@@ -64,13 +66,10 @@ class Ranks(Nodes):
             self.step = max(self.step, step)
             if rank == 0:
                 self._say(node, StepRow(generation, step, time.time(), 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
-                world = join["world_size"]
-                mine: dict[str, list[dict[str, Any]]] = {}
+                mine: dict[str, list[Holding]] = {}
                 for place, local in self.members[generation].items():
-                    mine.setdefault(place.split("/")[0], []).append(
-                        {"rank": local, "world_size": world, "generation": generation, "step": step,
-                         "layout_hash": str(join["layout"]), "size_bytes": 1}
-                    )  # fmt: skip
+                    held = Holding(local, join.world_size, generation, step, str(join.layout), 1)
+                    mine.setdefault(place.split("/")[0], []).append(held)
                 self.sets |= mine
         self._say(node, Done(rank, generation, step, stopped=True))
         self._say(node, Exited(rank, generation, 0, time.time()))
@@ -125,13 +124,11 @@ async def test_a_job_goes_on_at_another_size_without_losing_a_step(
     last, save = rig.nodes.stops[1]
     assert not save
     await rig.trains(generation=2)
-    held = {
-        node: {rank: each["host"] for rank, each in found.items()} for node, g, found in rig.nodes.fetched if g == 2
-    }
+    held = {node: {rank: each.host for rank, each in found.items()} for node, g, found in rig.nodes.fetched if g == 2}
     assert held == fetched, "every node has all shards of the ranks before, wherever they lie"
     assert isinstance(rig.nodes, Ranks)
     told = rig.nodes.restores[2]
-    assert (told["source"], told["step"], told["generation"], told["world_size"]) == ("memory", last, 1, 2)
+    assert (told.source, told.step, told.generation, told.world_size) == ("memory", last, 1, 2)
     (formed,) = [data for data in rig.events("generation") if data["number"] == 2]
     assert (formed["start_step"], formed["cause"], formed["world_size"]) == (last, "resized", dp)
     assert formed["layout"]["dp_shard"] == dp
@@ -181,7 +178,7 @@ async def test_a_failure_while_a_size_is_prepared_goes_on_at_that_size(rig: Resi
     await rig.trains()
     rig.nodes.listens = False
     rig.resize([seat(0, 2), seat(1, 2)], dp_shard=4)
-    await rig.until(lambda: any(method == "stop" for _, method in rig.nodes.calls))
+    await rig.until(lambda: any(method == "stop_ranks" for _, method in rig.nodes.calls))
     rig.nodes._say("node-1", Exited(1, 1, -9, time.time()))
     moved = await rig.goes()
     assert moved.layout["dp_shard"] == 4

@@ -1,7 +1,7 @@
 """A supervisor's life over two agents in memory, whose ranks do as scripted."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,15 @@ from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.lifecycle import Lifecycle
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import Done, Joined, Message, Restored, StepRow, to_json
+from regroup.workers.contract.agent_records import (
+    AgentErrorKind,
+    AgentStatus,
+    CheckpointScan,
+    DeathProof,
+    TransferAddress,
+)
+from regroup.workers.contract.messages import Done, Holding, Join, Joined, Message, Restored, StepRow, to_json
+from tests.support.fake_agents import FakeAgents
 from tests.support.memory_records import Records
 
 STEPS = 6
@@ -26,26 +34,27 @@ SPEC = {
 }
 
 
-class FakeNodes:
+class FakeNodes(FakeAgents):
     """Two agents whose ranks commit steps until a scripted `(formation, step)` goes wrong. The first formation of ranks
     is that of generation 1, and so on, unless a generation was never formed."""
 
     def __init__(self, breaks: Mapping[tuple[int, int], Message | str]) -> None:
+        super().__init__()
         self.breaks = dict(breaks)
         self.life: Lifecycle | None = None
-        self.calls: list[tuple[str, str]] = []
-        self.held: dict[str, dict[str, Any]] = {}
+        self.held: dict[str, Holding] = {}
         self.generation: dict[str, int] = {}
         self.dead: set[str] = set()
         self.killed: set[str] = set()
         """Their agents died, and none was started since."""
-        self.refuse: Mapping[str, Any] = {}
+        self.refuse: Mapping[str, str] = {}
+        """Method → what its error says."""
         self.stuck = ""
         self.said: dict[str, list[Message]] = {}
         self.running: dict[str, list[int]] = {}
         self.formed: list[int] = []
         """Generations whose ranks were formed."""
-        self.joins: list[dict[str, Any]] = []
+        self.joins: list[Join] = []
         """What each rank that was formed was told."""
         self.manifests: list[dict[str, Any]] = []
         self.damaged: set[str] = set()
@@ -54,17 +63,14 @@ class FakeNodes:
         """So many more times durable storage does not answer."""
 
     async def start(self, config: AgentConfig) -> None:
-        self.calls.append((config.node_id, "start"))
+        await super().start(config)
         self.dead.discard(config.node_id)
         if config.node_id in self.killed or config.node_id not in self.generation:
             self.generation[config.node_id] = 0
         self.killed.discard(config.node_id)
 
-    async def farewell(self, node_id: str) -> str:
-        return ""
-
     async def kill(self, node_id: str) -> None:
-        self.calls.append((node_id, "kill"))
+        await super().kill(node_id)
         self._forget(node_id)
 
     def _forget(self, node_id: str) -> None:
@@ -72,44 +78,35 @@ class FakeNodes:
             mine.pop(node_id, None)
         self.killed.add(node_id)
 
-    async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
-        self.calls.append((node_id, method))
+    async def intercept(self, node_id: str, method: str, arguments: Sequence[Any]) -> None:
+        await super().intercept(node_id, method, arguments)
         if node_id in self.dead:
             raise AgentLostError(node_id, f"agent on {node_id} is gone")
         if method == self.stuck:
             await asyncio.Event().wait()
         if method in self.refuse:
-            return {"error": {"kind": "data", "message": str(self.refuse[method]), "traceback": ""}}
-        return getattr(self, f"_{method}", lambda *_: {})(node_id, *args)
-
-    def _list_sources(self, node: str, sources: Any) -> dict[str, Any]:
-        return {"files": {"/x": 1}}
-
-    def _localise_data(self, node: str, prepared: Any) -> dict[str, Any]:
-        return {"train": "/d"}
-
-    def _open_store(self, node: str, generation: int) -> dict[str, Any]:
-        return {"host": "h", "port": 1}
+            raise self.error(node_id, AgentErrorKind.DATA, self.refuse[method])
 
     def _is_away(self) -> bool:
         self.away -= 1
         return self.away >= 0
 
-    def _manifests(self, node: str) -> list[Any]:
+    def _scan_checkpoints(self, node: str) -> CheckpointScan:
         if self._is_away():
-            raise OSError("a traceback\nConnectionError: no route to storage")
-        return self.manifests
+            raise self.error(node, AgentErrorKind.STORAGE_UNAVAILABLE, "ConnectionError: no route to storage")
+        return CheckpointScan(tuple(self.manifests))
 
-    def _holdings(self, node: str) -> list[Any]:
+    def _list_shards(self, node: str) -> list[Holding]:
         return [self.held[node]] if node in self.held else []
 
-    def _end(self, node: str, generation: int) -> dict[str, Any]:
+    def _kill_ranks(self, node: str, generation: int) -> DeathProof:
         self.said[node], self.running[node] = [], []
-        return {"stuck": []}
+        return super()._kill_ranks(node, generation)
 
-    def _status(self, node: str) -> dict[str, Any]:
-        return {"generation": self.generation[node], "running": self.running.get(node, []), "dataset": {"train": "/d"},
-                "mirrored": None, "said": [to_json(message) for message in self.said.get(node, [])]}  # fmt: skip
+    def _status(self, node: str) -> AgentStatus:
+        messages = tuple(to_json(message) for message in self.said.get(node, []))
+        running = tuple(self.running.get(node, []))
+        return AgentStatus(self.generation[node], running, messages=messages, dataset={"train": "/d"})
 
     def _say(self, node: str, message: Message) -> None:
         assert self.life is not None
@@ -119,21 +116,22 @@ class FakeNodes:
         self.said[node].append(message)
         self.life.hear(node, message)
 
-    def _form(self, node: str, joins: list[dict[str, Any]], devices: list[int], holders: Any) -> dict[str, Any]:
+    def _form_ranks(
+        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, TransferAddress]
+    ) -> None:
         join = joins[0]
         self.joins.append(join)
-        if (uri := join["restore"]["uri"]) and join["rank"] == 0 and self._is_away():
-            return {"error": {"kind": "StorageUnavailable", "message": "no route to storage", "traceback": ""}}
+        if (uri := join.restore.uri) and join.rank == 0 and self._is_away():
+            raise self.error(node, AgentErrorKind.STORAGE_UNAVAILABLE, "no route to storage")
         if uri in self.damaged:
-            return {"error": {"kind": "storage", "message": f"{uri} is damaged", "traceback": ""}}
-        if join["generation"] not in self.formed:
-            self.formed.append(join["generation"])
-        self.generation[node], self.said[node], self.running[node] = join["generation"], [], [join["rank"]]
+            raise self.error(node, AgentErrorKind.STORAGE, f"{uri} is damaged")
+        if join.generation not in self.formed:
+            self.formed.append(join.generation)
+        self.generation[node], self.said[node], self.running[node] = join.generation, [], [join.rank]
         asyncio.get_running_loop().create_task(self._rank(node, join))
-        return {}
 
-    async def _rank(self, node: str, join: Mapping[str, Any]) -> None:
-        rank, generation, start = join["rank"], join["generation"], join["restore"]["step"]
+    async def _rank(self, node: str, join: Join) -> None:
+        rank, generation, start = join.rank, join.generation, join.restore.step
         assert self.life is not None
         self._say(node, Joined(rank, generation, 1.0))
         self._say(node, Restored(rank, generation, start, 2.0))
@@ -150,8 +148,7 @@ class FakeNodes:
                 return
             if rank == 0:
                 self._say(node, StepRow(generation, step, 3.0, 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
-            self.held[node] = {"rank": rank, "world_size": 2, "generation": generation, "step": step,
-                               "layout_hash": "h", "size_bytes": 1}  # fmt: skip
+            self.held[node] = Holding(rank, 2, generation, step, "h", 1)
         self._say(node, Done(rank, generation, STEPS, False, {"parameters": "p"} if rank == 0 else {}))
 
 

@@ -7,32 +7,58 @@ It holds no devices, reports news at once and beats every second, and is found b
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
-from typing import Any
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn, TypeVar
 
 import ray
 from ray.exceptions import RayError
 
 from regroup.workers.agent import prepared_data, token_data
+from regroup.workers.agent.failures import classify_error, classify_setup_error, storage_failure
 from regroup.workers.agent.health import resource_pressure
 from regroup.workers.agent.health.clock_jump import WallClock
 from regroup.workers.agent.health.gpu_errors import GpuErrors
 from regroup.workers.agent.health.preflight import Preflight
 from regroup.workers.agent.heartbeat_sender import HeartbeatSender
-from regroup.workers.agent.job_host import JobHost, StaleGeneration
+from regroup.workers.agent.job_host import JobHost
 from regroup.workers.agent.ranks import logs
-from regroup.workers.agent.snapshots.shard_transfer import NoRoomError, TransferError
+from regroup.workers.contract.agent_api import AgentApi, AgentFailedError
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.error_classes import DataError
-from regroup.workers.contract.messages import FaultDue, Join, MirrorDue, Stop, Told, from_json, to_json
+from regroup.workers.contract.agent_records import (
+    AgentErrorKind,
+    AgentFailure,
+    AgentStatus,
+    CheckpointScan,
+    CommandExit,
+    CommandOutput,
+    CommandRequest,
+    CommandStarted,
+    Dataset,
+    DataSources,
+    DeathProof,
+    LogPiece,
+    Manifest,
+    MirrorSent,
+    NodeDescription,
+    PreflightReport,
+    PreflightRequest,
+    RankInspection,
+    RankStack,
+    SavedShards,
+    SourceListing,
+    StoreAddress,
+    TransferAddress,
+)
+from regroup.workers.contract.agent_wire import expose
+from regroup.workers.contract.codec import plain
+from regroup.workers.contract.messages import FaultDue, Holding, Join, MirrorDue, Stop, Told, from_json, to_json
 from regroup.workers.data.prepare.ray_pipeline import Pipeline
-from regroup.workers.environment.code_archive import CodeError
-from regroup.workers.environment.interpreter import PythonUnfit
 from regroup.workers.os import procfs
-from regroup.workers.os.node_facts import SecretMissing
 from regroup.workers.storage import async_storage, fsspec_storage
-from regroup.workers.zygote.client import TaskFailed, ZygoteDied, ZygoteLink, ZygoteRefused
+from regroup.workers.zygote.client import ZygoteLink
 
+_Result = TypeVar("_Result")
 BEAT_S = 1.0
 LOOK_S = 10.0
 REPORT_TIMEOUT_S = 5.0
@@ -44,8 +70,8 @@ STORAGE_S, REMOVAL_S = 30.0, 300.0
 NAMESPACE = "regroup"
 
 
-class NodeAgent:
-    """One job on one node. Calls return plain data; what a person caused comes back as `{"error": …}`."""
+class NodeAgent(AgentApi):
+    """One job on one node. `NodeAgentActor` is the Ray actor of it: its methods take and return plain data."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         known = from_json(config)
@@ -65,218 +91,214 @@ class NodeAgent:
     def __repr__(self) -> str:
         return f"regroup agent {self._config.job_name} on {self._config.node_name}"
 
-    async def make_environment(self) -> dict[str, Any]:
-        """Install what the job's Python needs, which may take long. Errors: `environment`, `secret`."""
-        return await self._prepared(self._started().python.made())
+    async def install_environment(self) -> None:
+        """Install the packages that the job's Python needs."""
+        await self._set_up(self._started().python.made())
 
-    async def prepare(self) -> dict[str, Any]:
-        """Bring the zygote up. Errors: `code`, `preload`, `secret`, `environment`."""
-        return await self._prepared(self._started().prepare())
+    async def start_zygote(self) -> NodeDescription:
+        """Start the zygote, or wait until it is ready."""
+        return await self._set_up(self._started().prepare())
 
-    async def _prepared(self, work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    async def run_preflight(self, request: PreflightRequest) -> PreflightReport:
+        """Check this node before ranks start on it."""
+        return await self._guarded(self._check(request))
+
+    async def check_storage(self) -> None:
+        """Check that this node can write to durable storage."""
+        uri = self._config.storage_uri
+        await self._guarded(async_storage.call_within(STORAGE_S, fsspec_storage.check_writable, uri))
+
+    async def list_sources(self, sources: DataSources) -> SourceListing:
+        """List the job's data as this node sees it."""
+        host = self._started()
+        if sources.recipe is not None:
+            call = (self._config, host.scratch, host.python.place, sources.recipe)
+            return await self._guarded(asyncio.to_thread(prepared_data.list_sources, *call))
+        return await self._guarded(token_data.list_sources(host.zygote(), sources.tokens or {}))
+
+    async def prepare_data(self, sources: DataSources) -> Dataset:
+        """Make token files or records of the sources, once."""
+        host = self._started()
+        if sources.recipe is None:
+            work = token_data.prepare(host.zygote(), self._config, host.scratch, sources.tokens or {}, host.note)
+            return await self._guarded(work)
+        places = {
+            node: {**plain(place), "reservations": sources.reservations[node]} for node, place in sources.places.items()
+        }
+        order = {"data": sources.recipe, "datasets_uri": self._config.datasets_uri, "agent": to_json(self._config)}
+        made = await self._guarded(self._pipeline.run({**order, "places": places}, host.note))
+        if (error := made.get("error")) is not None:
+            self._fail(AgentFailure(AgentErrorKind(error["kind"]), error["message"], error["traceback"]))
+        return made
+
+    async def fetch_data(self, prepared: Dataset) -> Dataset:
+        """Make prepared data readable on this node."""
+        host = self._started()
+        localise = prepared_data.localise if prepared.get("kind") == "records" else token_data.localise
         try:
-            return await work
-        except ZygoteRefused as error:
-            return {"error": {"kind": "preload", "message": str(error), "traceback": error.traceback}}
-        except CodeError as error:
-            return {"error": {"kind": "code", "message": str(error), "traceback": ""}}
-        except SecretMissing as error:
-            return {"error": {"kind": "secret", "message": str(error), "traceback": ""}}
-        except PythonUnfit as error:
-            return {"error": {"kind": "environment", "message": str(error), "traceback": error.details}}
-        except ZygoteDied as error:
-            message = f"{error}; its log: {self._started().log_dir}"
-            return {"error": {"kind": "environment", "message": message, "traceback": ""}}
+            host.dataset = await self._guarded(asyncio.to_thread(localise, self._config, host.scratch, prepared))
+        except AgentFailedError:
+            host.dataset = {}
+            raise
+        return host.dataset
 
-    async def preflight(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Check this node before ranks start here: what is wrong, as `failed`, and `notes`. Error: `ZygoteDied`."""
-        return await self._guarded(self._checked(order))
+    async def start_store(self, generation: int) -> StoreAddress:
+        """Start the generation's rendezvous store."""
+        return StoreAddress(*self._started().open_store(generation))
 
-    async def check_storage(self) -> dict[str, Any]:
-        """Prove that durable storage can be written from this node. Error: `storage`."""
-        return await self._guarded(
-            async_storage.call_within(STORAGE_S, fsspec_storage.check_writable, self._config.storage_uri)
-        )
+    async def form_ranks(
+        self, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, TransferAddress]
+    ) -> None:
+        """Fork the generation's ranks on this node."""
+        await self._guarded(self._started().form(joins, devices, holders))
 
-    async def list_sources(self, sources: dict[str, Any]) -> dict[str, Any]:
-        """What this node sees of the job's data, so that nodes can be compared. Error: `data`."""
-        host = self._started()
-        if recipe := sources.get("prepare"):
-            look = (self._config, host.scratch, host.python.place, recipe)
-            return await self._guarded(asyncio.to_thread(prepared_data.list_sources, *look))
-        return await self._guarded(token_data.list_sources(host.zygote(), sources))
+    async def stop_ranks(self, generation: int, reason: str, save: bool) -> None:
+        """Ask the ranks to end at a step that they agree on."""
+        await self._guarded(self._tell(generation, Stop(reason, save)))
 
-    async def prepare_data(self, sources: dict[str, Any]) -> dict[str, Any]:
-        """Turn sources into token files or records once; returns where. Error: `data`."""
-        host = self._started()
-        if recipe := sources.get("prepare"):
-            order = {"data": recipe, "datasets_uri": self._config.datasets_uri, "agent": to_json(self._config)}
-            return await self._guarded(self._pipeline.run({**order, "places": sources["places"]}, host.note))
-        return await self._guarded(token_data.prepare(host.zygote(), self._config, host.scratch, sources, host.note))
+    async def kill_ranks(self, generation: int) -> DeathProof:
+        """Kill the ranks of every generation up to this one, with proof of death."""
+        stuck: Sequence[int] = ()
+        with contextlib.suppress(AgentFailedError):
+            stuck = await self._guarded(self._started().end(generation))
+        return DeathProof(tuple(stuck), self._started().report())
 
-    async def localise_data(self, made: dict[str, Any]) -> dict[str, Any]:
-        """Make prepared data readable on this node; returns its paths here. Error: `data`."""
-        host = self._started()
-        localise = prepared_data.localise if made.get("kind") == "records" else token_data.localise
-        reply = await self._guarded(asyncio.to_thread(localise, self._config, host.scratch, made))
-        host.dataset = {} if "error" in reply else reply
-        return reply
-
-    async def open_store(self, generation: int) -> dict[str, Any]:
-        """Start the generation's rendezvous store; returns `host` and `port`."""
-        address, port = self._started().open_store(generation)
-        return {"host": address, "port": port}
-
-    async def form(
-        self, joins: list[dict[str, Any]], devices: list[int], holders: dict[str, dict[str, Any]]
-    ) -> dict[str, Any]:
-        """Fork the generation's ranks on this node, those of `holders` with state from another node's memory. Errors:
-        `storage` (the checkpoint), `exchange` (the other node), `stale`."""
-        orders: list[Join] = []
-        for item in joins:
-            order = from_json(item)
-            assert isinstance(order, Join)
-            orders.append(order)
-        return await self._guarded(self._started().form(orders, devices, holders))
-
-    async def give_up_source(self, mirrors: bool) -> None:
-        """Ranks have a whole set of their own: what others wrote, and they were restored from, is needed no more; nor
-        are mirrors, where the job has none any more."""
-        if not mirrors:
-            self._started().mirroring.keep(0, 0)
-        self._started().buffers.give_up_source()
-
-    async def end(self, generation: int) -> dict[str, Any]:
-        """Kill the ranks of every generation up to this one, with proof; returns it with all they still said."""
-        proof = await self._guarded(self._started().end(generation))
-        return {**proof, "report": to_json(self._started().report())}
-
-    async def stop(self, generation: int, reason: str, save: bool) -> dict[str, Any]:
-        """Ask the ranks to end at an agreed step; `save`: and to hold that step for a checkpoint. Error: `stale`."""
-        return await self._guarded(self._tell(generation, Stop(reason, save)))
-
-    async def holdings(self) -> list[dict[str, Any]]:
-        """Verified shards of training state in this node's memory, its own ranks' and those it holds for others."""
+    async def list_shards(self) -> list[Holding]:
+        """List the verified shards of training state in this node's memory."""
         host = self._started()
         own, held = await asyncio.to_thread(lambda: (host.buffers.holdings(), host.mirroring.held.holdings()))
         for bad in host.buffers.damaged:
             message = f"rank {bad.rank}'s snapshot of step {bad.step} fails its checksum: nothing is restored from it"
             place = {"rank": bad.rank, "step": bad.step, "node": host.config.node_name}
             host.note("snapshot_damaged", {**place, "message": message})
-        return [to_json(holding) for holding in (*own, *held)]
+        return [*own, *held]
 
-    async def exchange(self) -> dict[str, Any]:
-        """Where other agents of the job bring and get shards: `host`, `port`, `token`. Error: `OSError`."""
+    async def release_restore_source(self, has_mirrors: bool) -> None:
+        """Release the shards that the running ranks were restored from."""
+        if not has_mirrors:
+            self._started().mirroring.keep(0, 0)
+        self._started().buffers.give_up_source()
+
+    async def transfer_address(self) -> TransferAddress:
+        """Return where other agents of the job send and fetch shards."""
         return await self._guarded(self._started().mirroring.address())
 
-    async def ask_mirror(self, generation: int) -> dict[str, Any]:
-        """Let the leading rank, which is here, have all ranks hold the next set for mirrors. Error: `stale`."""
-        return await self._guarded(self._tell(generation, MirrorDue(), rank=0))
+    async def request_mirror(self, generation: int) -> None:
+        """Have the leading rank make all ranks hold the next set for mirrors."""
+        await self._guarded(self._tell(generation, MirrorDue(), rank=0))
 
-    async def mirror(
-        self, generation: int, step: int, ranks: list[int], to: dict[str, Any], bytes_per_s: float | None
-    ) -> dict[str, Any]:
-        """Send what ranks hold pinned for mirrors to another agent; returns `bytes`, `seconds`. Errors: `exchange`, and
-        `no_room` where that one is short of memory."""
+    async def send_mirror(
+        self, generation: int, step: int, ranks: Sequence[int], to: TransferAddress, bytes_per_s: float | None
+    ) -> MirrorSent:
+        """Send the shards that ranks hold pinned for mirrors to another agent."""
         return await self._guarded(self._started().mirroring.send(generation, step, ranks, to, bytes_per_s))
 
-    async def keep_mirror(self, generation: int, step: int) -> None:
-        """All mirrors hold this set whole: keep it, and give up what was held before."""
+    async def retain_mirror(self, generation: int, step: int) -> None:
+        """Retain this set as mirrored; release every other mirrored set."""
         self._started().mirroring.keep(generation, step)
 
-    async def make_room(self, generation: int, step: int) -> None:
-        """Memory is short: give up what is held as mirrors before this set comes."""
+    async def release_mirrors(self, generation: int, step: int) -> None:
+        """Release every mirrored set but this one."""
         self._started().mirroring.make_room(generation, step)
 
-    async def save(self, generation: int, step: int, ranks: list[int], uri: str) -> dict[str, Any]:
-        """Write pinned snapshots to durable storage, and tell the supervisor of all their steps. Error: `storage`."""
-        saved = await self._guarded(self._started().save(generation, step, ranks, uri))
+    async def save_checkpoint(self, generation: int, step: int, ranks: Sequence[int], uri: str) -> SavedShards:
+        """Write pinned snapshots below `uri`; return when the supervisor has all step rows up to then."""
+        try:
+            saved = await self._guarded(self._started().save(generation, step, ranks, uri))
+        except AgentFailedError:
+            await self._told()
+            raise
         await self._told()
         return saved
 
-    async def finish_checkpoint(self, uri: str, parts: list[Any], manifest: dict[str, Any]) -> dict[str, Any]:
-        """Write metadata and, last, the manifest. Error: `storage`."""
+    async def finish_checkpoint(self, uri: str, parts: Sequence[dict[str, Any]], manifest: Manifest) -> Manifest:
+        """Write the metadata of a checkpoint and, last, its manifest."""
         return await self._guarded(self._started().finish_checkpoint(uri, parts, manifest))
 
-    async def manifests(self) -> list[dict[str, Any]]:
-        """Every finished checkpoint of this job, by scanning."""
-        return await async_storage.call_within(STORAGE_S, self._started().saving.manifests)
+    async def scan_checkpoints(self) -> CheckpointScan:
+        """Find the job's checkpoints in durable storage."""
+        try:
+            return await async_storage.call_within(STORAGE_S, self._started().saving.manifests)
+        except OSError as error:
+            self._fail(storage_failure(error))
 
     async def remove_checkpoint(self, uri: str) -> None:
-        """Remove a checkpoint that retention gave up."""
-        await async_storage.call_within(REMOVAL_S, fsspec_storage.remove, uri)
+        """Remove a checkpoint from durable storage."""
+        try:
+            await async_storage.call_within(REMOVAL_S, fsspec_storage.remove, uri)
+        except OSError as error:
+            self._fail(storage_failure(error))
 
-    async def status(self) -> dict[str, Any]:
-        """Who lives here, for re-adoption, people and tests."""
+    async def status(self) -> AgentStatus:
+        """Return the state of this agent."""
         host = self._started()
-        return {
-            "generation": host.generation,
-            "running": list(host.report().running),
-            "pids": host.pids(),
-            "boot_id": host.outbox.boot_id,
-            "unsent": len(host.outbox),
-            "stale": host.stale,
-            "said": host.said(),
-            "dataset": host.dataset,
-            "snapshot_bytes": host.buffers.size_bytes(),
-            "mirrored": host.buffers.mirrored,
-            "mirror_bytes": host.mirroring.held.size_bytes(),
-            "log_dir": str(host.log_dir),
-        }
+        return AgentStatus(
+            generation=host.generation,
+            running=host.report().running,
+            pids=host.pids(),
+            boot_id=host.outbox.boot_id,
+            unsent=len(host.outbox),
+            stale=host.stale,
+            messages=tuple(host.said()),
+            dataset=host.dataset,
+            snapshot_bytes=host.buffers.size_bytes(),
+            mirrored=host.buffers.mirrored,
+            mirror_bytes=host.mirroring.held.size_bytes(),
+            log_dir=str(host.log_dir),
+        )
 
-    async def stacks(self) -> dict[str, Any]:
-        """Where every thread of every rank here is now."""
-        return await self._started().stacks() if self._host is not None else {}
+    async def dump_stacks(self) -> dict[int, RankStack]:
+        """Return rank → where every thread of it is now."""
+        return dict(await self._started().stacks()) if self._host is not None else {}
 
-    async def look(self) -> dict[str, Any]:
-        """Likewise, with the collectives that each rank entered last; kept as evidence of how the generation ends."""
-        return await self._started().look() if self._host is not None else {}
+    async def inspect_ranks(self) -> dict[int, RankInspection]:
+        """Return rank → where it is and which collectives it entered last."""
+        return dict(await self._started().look()) if self._host is not None else {}
 
-    async def leave_evidence(self, generation: int, incident: str) -> dict[str, Any]:
-        """Put what is known of a generation's end into durable storage; returns `size_bytes`. Error: `storage`."""
+    async def upload_evidence(self, generation: int, incident: str) -> int:
+        """Upload what is noted of a generation's end; returns bytes, 0 if nothing is noted."""
         if self._host is None:
-            return {"size_bytes": 0}
+            return 0
         return await self._guarded(self._host.evidence.leave(generation, incident))
 
-    async def remove_evidence(self, incidents: list[str]) -> dict[str, Any]:
-        """Remove what was left of incidents that are given up. Errors: those of storage."""
-        return await self._guarded(asyncio.to_thread(self._started().evidence.remove, incidents))
+    async def remove_evidence(self, incidents: Sequence[str]) -> None:
+        """Remove the evidence of old incidents from durable storage."""
+        await self._guarded(asyncio.to_thread(self._started().evidence.remove, incidents))
 
-    async def execute(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Run a command in the place of a rank, beside the generation. Errors: `ExecutionRefused`, `ZygoteDied`."""
-        if self._host is None:
-            return {"error": {"kind": "ExecutionRefused", "message": "the job is over on this node", "traceback": ""}}
-        host = self._host
-        return await self._guarded(host.executions.start(host.zygote(), order, host.places.get(order["rank"])))
-
-    async def execution(self, key: str, limit_bytes: int, wait_s: float) -> dict[str, Any]:
-        """What a command wrote since it was last asked for, and how it ended. Error: `ExecutionRefused`."""
-        if self._host is None:
-            return {"pieces": [], "ended": {"code": -9, "why": "ended", "stuck": []}}
-        return await self._guarded(self._host.executions.read(key, limit_bytes, wait_s))
-
-    async def end_execution(self, key: str) -> None:
-        """End a command with all that it started."""
-        if self._host is not None:
-            self._host.executions.end(key)
-
-    async def strike(self, do: str) -> None:
-        """Carry out a rehearsed fault here."""
-        self._started().strike(do)
-
-    async def read_log(self, generation: int, rank: int, stream: str, offset: int, limit: int) -> dict[str, Any]:
-        """Bytes of a rank's `stdout` or `stderr` from `offset`, with their place and the file's size; `data` is None if
-        not here."""
-        nothing: dict[str, Any] = {"data": None, "offset": offset, "size": 0}
-        if self._host is None:  # over here, and archived
+    async def read_log(self, generation: int, rank: int, stream: str, offset: int, limit: int) -> LogPiece:
+        """Read bytes of a rank's `stdout` or `stderr` from `offset`."""
+        nothing = LogPiece(None, offset, 0)
+        if self._host is None:  # the job is over here, and its logs are archived
             return nothing
         try:
             return logs.read(self._host.log_path(generation, rank, stream), offset, limit)
         except FileNotFoundError:
             return nothing
 
+    async def start_command(self, request: CommandRequest) -> CommandStarted:
+        """Run a command beside a rank, with its variables and folder."""
+        host = self._host
+        if host is None:
+            self._fail(AgentFailure(AgentErrorKind.COMMAND, "the job is over on this node"))
+        return await self._guarded(host.executions.start(host.zygote(), request, host.places.get(request.rank)))
+
+    async def read_command(self, key: str, limit_bytes: int, wait_s: float) -> CommandOutput:
+        """Read what a command wrote since it was last read, and how it ended."""
+        if self._host is None:
+            return CommandOutput(ended=CommandExit(-9, "ended"))
+        return await self._guarded(self._host.executions.read(key, limit_bytes, wait_s))
+
+    async def kill_command(self, key: str) -> None:
+        """Kill a command with every process that it started."""
+        if self._host is not None:
+            self._host.executions.end(key)
+
+    async def inject_fault(self, do: str) -> None:
+        """Inject a planned fault on this node."""
+        self._started().strike(do)
+
     async def shutdown(self) -> None:
-        """End everything here; the caller kills the actor when this has returned."""
+        """End every process of the job here; the caller kills the actor when this returns."""
         for task in self._tasks:
             task.cancel()
         self._heartbeats.close()
@@ -350,11 +372,11 @@ class NodeAgent:
         if len(report.messages) and host.outbox.batch():
             self._news.set()
 
-    async def _checked(self, order: dict[str, Any]) -> dict[str, Any]:
+    async def _check(self, request: PreflightRequest) -> PreflightReport:
         host = self._started()
-        if host.generation:  # what the job has here already is part of what it was promised
-            order = {**order, "memory_bytes": 0}
-        return (await self._preflight.before_ranks(host.zygote(), host.scratch, order)).to_json()
+        if host.generation:  # the memory that the job uses here is part of what was reserved for it
+            request = replace(request, memory_bytes=0)
+        return await self._preflight.before_ranks(host.zygote(), host.scratch, request)
 
     async def _told(self) -> None:
         """Until the supervisor has all that was said so far.
@@ -379,19 +401,31 @@ class NodeAgent:
     async def _tell(self, generation: int, message: Told, rank: int | None = None) -> None:
         self._started().tell(generation, message, rank)
 
-    async def _guarded(self, work: Awaitable[dict[str, Any] | None]) -> dict[str, Any]:
+    async def _set_up(self, work: Awaitable[_Result]) -> _Result:
+        """Await work that gets this node ready for the job.
+
+        Raises:
+            AgentFailedError: it failed for a reason that a person can act on.
+        """
         try:
-            return (await work) or {}
-        except StaleGeneration as error:
-            return {"error": {"kind": "stale", "message": str(error), "traceback": ""}}
-        except DataError as error:
-            return {"error": {"kind": "data", "message": str(error), "traceback": ""}}
-        except fsspec_storage.StorageError as error:
-            return {"error": {"kind": "storage", "message": str(error), "traceback": ""}}
-        except TransferError as error:
-            kind = "no_room" if isinstance(error, NoRoomError) else "exchange"
-            return {"error": {"kind": kind, "message": str(error), "traceback": ""}}
-        except TaskFailed as error:
-            return {"error": {"kind": error.kind, "message": error.error, "traceback": error.traceback}}
-        except (OSError, LookupError, ZygoteDied) as error:
-            return {"error": {"kind": type(error).__name__, "message": str(error), "traceback": ""}}
+            return await work
+        except Exception as error:
+            self._reraise(error, classify_setup_error(error, str(self._started().log_dir)))
+
+    async def _guarded(self, work: Awaitable[_Result]) -> _Result:
+        """Await any other work, likewise."""
+        try:
+            return await work
+        except Exception as error:
+            self._reraise(error, classify_error(error))
+
+    def _reraise(self, error: Exception, failure: AgentFailure | None) -> NoReturn:
+        if failure is None:
+            raise error
+        raise AgentFailedError(replace(failure, node_name=self._config.node_name)) from error
+
+    def _fail(self, failure: AgentFailure) -> NoReturn:
+        raise AgentFailedError(replace(failure, node_name=self._config.node_name))
+
+
+NodeAgentActor = expose(NodeAgent)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from regroup.workers.agent.ranks import logs
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.agent_records import CheckpointScan, Manifest, SavedShards
 from regroup.workers.storage import async_storage, fsspec_storage
 from regroup.workers.zygote.client import TaskDied, ZygoteLink
 
@@ -43,9 +44,7 @@ class CheckpointSaver:
         self._strikes: list[str] = []
         self._writing: set[str] = set()
 
-    async def save(
-        self, zygote: ZygoteLink, generation: int, step: int, ranks: Sequence[int], uri: str
-    ) -> dict[str, Any]:
+    async def save(self, zygote: ZygoteLink, generation: int, step: int, ranks: Sequence[int], uri: str) -> SavedShards:
         """Write the pinned snapshots of `ranks` below `uri` and release them.
 
         Raises:
@@ -57,8 +56,8 @@ class CheckpointSaver:
             return await self._save(zygote, generation, step, ranks, uri)
 
     async def finish(
-        self, zygote: ZygoteLink, uri: str, parts: Sequence[Any], manifest: dict[str, Any]
-    ) -> dict[str, Any]:
+        self, zygote: ZygoteLink, uri: str, parts: Sequence[dict[str, Any]], manifest: Manifest
+    ) -> Manifest:
         """Write DCP's metadata, then the manifest that makes the checkpoint exist."""
         with self._writing_to(uri):
             return await self._finish(zygote, uri, parts, manifest)
@@ -87,9 +86,8 @@ class CheckpointSaver:
         fsspec_storage.download(uri, target, files)
         return target
 
-    def manifests(self) -> list[dict[str, Any]]:
-        """What a scan finds of this job's checkpoints: the manifest of every finished one, with its `uri`; of what has
-        no manifest and is not being written by this node `uri` and `unfinished`. Unreadable manifests are left out.
+    def manifests(self) -> CheckpointScan:
+        """Find this job's checkpoints. Unreadable manifests are left out.
 
         Raises:
             StorageUnavailable: storage did not answer.
@@ -99,21 +97,21 @@ class CheckpointSaver:
         with fsspec_storage.answering(root):
             return self._scan(root, writing)
 
-    def _scan(self, root: str, writing: Collection[str]) -> list[dict[str, Any]]:
+    def _scan(self, root: str, writing: Collection[str]) -> CheckpointScan:
         if fsspec_storage.has_vanished(self._config.storage_uri):
             raise fsspec_storage.StorageUnavailable(f"{self._config.storage_uri} is no longer there")
-        found: list[dict[str, Any]] = []
+        finished, unfinished = list[Manifest](), list[str]()
         for folder in fsspec_storage.folders(root):
             uri = fsspec_storage.join(root, folder)
             data = fsspec_storage.read_bytes(fsspec_storage.join(uri, MANIFEST))
             if data is None:
-                found += [] if uri in writing else [{"uri": uri, "unfinished": True}]
+                unfinished += [] if uri in writing else [uri]
                 continue
             try:
-                found.append({**json.loads(data), "uri": uri})
+                finished.append({**json.loads(data), "uri": uri})
             except ValueError:
                 continue  # it may be damaged: a person can mend that
-        return found
+        return CheckpointScan(tuple(finished), tuple(unfinished))
 
     def archive_logs(self, log_dir: Path, prefix: str) -> None:
         """Copy this node's rank logs to durable storage, where they outlive the node."""
@@ -129,7 +127,7 @@ class CheckpointSaver:
 
     async def _save(
         self, zygote: ZygoteLink, generation: int, step: int, ranks: Sequence[int], uri: str
-    ) -> dict[str, Any]:
+    ) -> SavedShards:
         # Of our own: where ranks become others meanwhile, the pool gives its buffers up.
         fds = [os.dup(fd) for fd in self._buffers.pinned(generation, step, ranks)]
         directory = self._scratch / f"save-{step}-{generation}"
@@ -147,11 +145,11 @@ class CheckpointSaver:
             files = await self._written(step, lambda: fsspec_storage.upload(directory, uri))
         finally:
             await asyncio.to_thread(fsspec_storage.remove_local, directory)
-        return {"files": files, "part": result}
+        return SavedShards(tuple(files), result)
 
     async def _finish(
-        self, zygote: ZygoteLink, uri: str, parts: Sequence[Any], manifest: dict[str, Any]
-    ) -> dict[str, Any]:
+        self, zygote: ZygoteLink, uri: str, parts: Sequence[dict[str, Any]], manifest: Manifest
+    ) -> Manifest:
         directory = self._scratch / f"metadata-{manifest['step']}-{manifest['generation']}"
         directory.mkdir(parents=True, exist_ok=True)
         fd = os.memfd_create("regroup-parts", os.MFD_CLOEXEC)  # what many ranks wrote does not fit a packet

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from regroup.workers.contract import rank_env
+from regroup.workers.contract.agent_records import CommandExit, CommandOutput, CommandRequest, CommandStarted
+from regroup.workers.contract.codec import build
 from regroup.workers.contract.messages import Join
 from regroup.workers.zygote.client import TaskFailed, ZygoteDied, ZygoteLink
 
@@ -41,40 +43,39 @@ class ExecSessions:
         self._known: dict[str, _Execution] = {}
 
     async def start(
-        self, zygote: ZygoteLink, order: Mapping[str, Any], at: tuple[Join, Mapping[str, str]] | None
-    ) -> dict[str, Any]:
-        """Start `order["command"]` in the place of a rank.
+        self, zygote: ZygoteLink, request: CommandRequest, at: tuple[Join, Mapping[str, str]] | None
+    ) -> CommandStarted:
+        """Start a command in the place of a rank.
 
         Args:
-            order: `key`, `rank`, `command`, `timeout_s` and `stdin` (bytes).
             at: the rank's orders and the variables it was started with; None if no such rank was formed here.
 
         Raises:
-            ExecutionRefused: no such rank here, or too many commands.
+            ExecRefused: no such rank here, or too many commands.
             ZygoteDied: there is no zygote to fork from.
         """
         if at is None:
-            raise ExecRefused(f"this node has not formed rank {order['rank']} so far")
+            raise ExecRefused(f"this node has not formed rank {request.rank} so far")
         self._known = {key: known for key, known in self._known.items() if not known.is_left}
-        if order["key"] not in self._known:
+        if request.key not in self._known:
             if len(self._known) >= MOST:
                 raise ExecRefused(f"{MOST} commands run on this node already; end one of them first")
             await zygote.ready()
-            self._known[order["key"]] = await _Execution.begin(zygote, order, *at)
-        return {"generation": at[0].generation}
+            self._known[request.key] = await _Execution.begin(zygote, request, *at)
+        return CommandStarted(at[0].generation)
 
-    async def read(self, key: str, limit_bytes: int, wait_s: float) -> dict[str, Any]:
-        """What a command wrote since it was last read: `pieces` of (stream, bytes), and `ended` with the last of them.
+    async def read(self, key: str, limit_bytes: int, wait_s: float) -> CommandOutput:
+        """What a command wrote since it was last read; how it ended comes with the last piece.
         With a limit of 0: nothing, but it counts as read.
 
         Raises:
-            ExecutionRefused: no such command.
+            ExecRefused: no such command.
         """
         execution = self._known.get(key)
         if execution is None:
             raise ExecRefused(f"no command {key} runs here")
         found = await execution.read(limit_bytes, wait_s)
-        if found["ended"] is not None:
+        if found.ended is not None:
             self._known.pop(key, None)
         return found
 
@@ -107,13 +108,13 @@ class _Execution:
         self._news = asyncio.Event()
         self._complete = asyncio.Event()
         """All pipes are at their ends."""
-        self._ended: dict[str, Any] | None = None
+        self._ended: CommandExit | None = None
         self._watching: asyncio.Task[None]
         self._resume()
 
     @classmethod
     async def begin(
-        cls, zygote: ZygoteLink, order: Mapping[str, Any], join: Join, env: Mapping[str, str]
+        cls, zygote: ZygoteLink, request: CommandRequest, join: Join, env: Mapping[str, str]
     ) -> "_Execution":
         """Fork its keeper."""
         variables = {**env, **rank_env.variables(join)}
@@ -121,12 +122,12 @@ class _Execution:
             variables |= rank_env.visible_devices(join)
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(3)]
         (out, theirs_out), (err, theirs_err), (agent, control) = pipes
-        theirs = [_input(order["stdin"]), theirs_out, theirs_err, agent]
+        theirs = [_input(request.stdin), theirs_out, theirs_err, agent]
         for fd in (out, err):
             os.set_blocking(fd, False)
         args = {
-            "command": list(order["command"]), "env": variables, "folder": rank_env.folder(join),
-            "timeout_s": order["timeout_s"],
+            "command": list(request.command), "env": variables, "folder": rank_env.folder(join),
+            "timeout_s": request.timeout_s,
         }  # fmt: skip
         execution = cls({out: "stdout", err: "stderr"}, control)
         keeping = execution._loop.create_task(zygote.run_task(_TARGET, args, theirs, NICE))
@@ -141,11 +142,11 @@ class _Execution:
         """It has ended, and nobody comes to hear how."""
         return self._watching.done() and time.monotonic() - self._read_s > UNREAD_S
 
-    async def read(self, limit_bytes: int, wait_s: float) -> dict[str, Any]:
+    async def read(self, limit_bytes: int, wait_s: float) -> CommandOutput:
         """See `ExecSessions.read`."""
         self._read_s = time.monotonic()
         if limit_bytes <= 0:
-            return {"pieces": [], "ended": None}
+            return CommandOutput()
         if not self._pieces and self._ended is None:
             self._news.clear()
             with contextlib.suppress(TimeoutError):
@@ -157,7 +158,7 @@ class _Execution:
             taken += len(pieces[-1][1])
         self._size -= taken
         self._resume()
-        return {"pieces": pieces, "ended": None if self._pieces else self._ended}
+        return CommandOutput(tuple(pieces), None if self._pieces else self._ended)
 
     def end(self) -> "asyncio.Task[None]":
         """Let go of the keeper, which ends the command; returns what is done when that is proven."""
@@ -174,10 +175,10 @@ class _Execution:
                 if time.monotonic() - self._read_s > UNREAD_S:
                     self.end()
             try:
-                outcome = await keeping
+                outcome = build(CommandExit, await keeping)
             except (TaskFailed, ZygoteDied) as error:
-                outcome = {"code": -9, "why": "lost", "stuck": [], "message": str(error)}
-            if outcome["why"] == "exited" and not outcome["stuck"]:
+                outcome = CommandExit(-9, "lost", message=str(error))
+            if outcome.why == "exited" and not outcome.stuck:
                 await self._drained()
             else:  # whoever else has the pipes is no longer waited for
                 with contextlib.suppress(TimeoutError):

@@ -22,6 +22,16 @@ from regroup.workers.agent.ranks.rank_group import RankGroup
 from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool, Lent
 from regroup.workers.agent.snapshots.mirroring import Mirroring
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.agent_records import (
+    AgentPids,
+    Manifest,
+    NodeDescription,
+    RankInspection,
+    RankStack,
+    SavedShards,
+    TransferAddress,
+)
+from regroup.workers.contract.codec import build
 from regroup.workers.contract.messages import (
     AgentReport,
     Exited,
@@ -106,7 +116,7 @@ class JobHost:
 
     # ------------------------------------------------------------ life
 
-    async def prepare(self) -> dict[str, Any]:
+    async def prepare(self) -> NodeDescription:
         """Bring the zygote up; returns what a person wants to know of this node.
 
         Raises:
@@ -139,7 +149,8 @@ class JobHost:
             ready = await self._zygote_up().ready()  # it had died while it waited: this one is the job's own
         if ready["why"]:
             self.note("launcher", {"message": ready["why"], "node": self.config.node_name})
-        return {**ready, **node_facts.host_facts(), "node_id": self.config.node_id, "boot_id": self.outbox.boot_id}
+        facts = {**ready, **node_facts.host_facts()}
+        return build(NodeDescription, {**facts, "node_id": self.config.node_id, "boot_id": self.outbox.boot_id})
 
     def open_store(self, generation: int) -> tuple[str, int]:
         """Start the rendezvous store of a generation; returns its address. It listens when this returns."""
@@ -158,9 +169,7 @@ class JobHost:
             host, port = listener.getsockname()[:2]
         return host, port
 
-    async def form(
-        self, joins: Sequence[Join], devices: Sequence[int], holders: Mapping[str, Mapping[str, Any]]
-    ) -> None:
+    async def form(self, joins: Sequence[Join], devices: Sequence[int], holders: Mapping[int, TransferAddress]) -> None:
         """Fork the ranks of a generation on this node and hand each its place. `holders`: of ranks whose state is in
         another node's memory, the address of its exchange.
 
@@ -185,13 +194,13 @@ class JobHost:
             formation.launch(join, device, self._log(f"rank{join.rank}", generation), self.scratch, env, RANK_NICE)
         await fetching
 
-    async def end(self, generation: int) -> dict[str, Any]:
+    async def end(self, generation: int) -> Sequence[int]:
         """Kill every rank of every generation up to this one and prove it; running savers go on.
 
-        Returns `stuck`: pids that outlived SIGKILL, whose devices must not be used again.
+        Returns pids that outlived SIGKILL, whose devices must not be used again.
         """
         self._accept(generation)
-        self.evidence.note(self._formation, self.pids()["ranks"])
+        self.evidence.note(self._formation, self.pids().ranks)
         self._store = None  # it dies by our hand now, maybe before whoever is the cause: that is no news
         stuck = await self._end_ranks()
         if self._formation is not None:
@@ -199,7 +208,7 @@ class JobHost:
             self._formation.close()
             self._formation = None
         self.buffers.release_all(saving=self.saving.busy > 0)
-        return {"stuck": stuck}
+        return stuck
 
     def tell(self, generation: int, message: Told, rank: int | None = None) -> None:
         """Say something to the ranks here, or to one of them."""
@@ -207,11 +216,11 @@ class JobHost:
         if self._formation is not None:
             self._formation.tell(message, rank)
 
-    async def save(self, generation: int, step: int, ranks: Sequence[int], uri: str) -> dict[str, Any]:
+    async def save(self, generation: int, step: int, ranks: Sequence[int], uri: str) -> SavedShards:
         """Write these ranks' pinned snapshots of `step` below `uri`; returns files and what the metadata needs."""
         return await self.saving.save(self._zygote_up(), generation, step, ranks, uri)
 
-    async def finish_checkpoint(self, uri: str, parts: Sequence[Any], manifest: dict[str, Any]) -> dict[str, Any]:
+    async def finish_checkpoint(self, uri: str, parts: Sequence[dict[str, Any]], manifest: Manifest) -> Manifest:
         """Write the metadata of a saved set and, last of all, its manifest; returns the manifest as written."""
         return await self.saving.finish(self._zygote_up(), uri, parts, manifest)
 
@@ -269,37 +278,34 @@ class JobHost:
         """Tell the supervisor something a person may want to read."""
         self._tell(Note(self.generation, kind, data, time.time()))
 
-    def pids(self) -> dict[str, Any]:
+    def pids(self) -> AgentPids:
         """Process ids, for people and tests."""
         zygote = self._zygote
         if zygote is None or zygote.dead:
-            return {"agent": os.getpid(), "zygote": None, "store": None, "ranks": {}}
+            return AgentPids(os.getpid())
         ranks = self._formation.ranks if self._formation else {}
-        return {
-            "agent": os.getpid(),
-            "zygote": zygote.process.pid,
-            "store": zygote.pids.get(self._store) if self._store is not None else None,
-            "ranks": {rank: zygote.pids.get(local.child) for rank, local in ranks.items()},
-        }
+        store = zygote.pids.get(self._store) if self._store is not None else None
+        running = {rank: zygote.pids.get(local.child) for rank, local in ranks.items()}
+        return AgentPids(os.getpid(), zygote.process.pid, store, running)
 
-    async def stacks(self) -> dict[str, Any]:
+    async def stacks(self) -> Mapping[int, RankStack]:
         """Rank → where every thread of it is now, with step and phase."""
-        return await self.evidence.places(self._formation, self.pids()["ranks"])
+        return await self.evidence.places(self._formation, self.pids().ranks)
 
-    async def look(self) -> dict[str, Any]:
+    async def look(self) -> Mapping[int, RankInspection]:
         """Likewise, with the collectives that each entered last; kept as evidence of how this generation ends."""
-        return await self.evidence.look(self._formation, self.pids()["ranks"])
+        return await self.evidence.look(self._formation, self.pids().ranks)
 
     def strike(self, do: str) -> None:
         """Carry out a rehearsed fault that is not a rank's own."""
         pids = self.pids()
         match do:
             case "kill_store":
-                victim = pids["store"]
+                victim = pids.store
             case "kill_zygote":
-                victim = pids["zygote"]
+                victim = pids.zygote
             case "kill_agent":
-                victim = pids["agent"]
+                victim = pids.agent
             case do if do in STRIKES:
                 self.saving.strike_next(do)
                 return

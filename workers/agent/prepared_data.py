@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.agent_records import Dataset, PreparationPlace, SourceListing
 from regroup.workers.data.prepare import preparation
 from regroup.workers.data.prepare.preparation import META
 from regroup.workers.environment.code_archive import DIRECTORY
@@ -15,18 +16,17 @@ from regroup.workers.storage import fsspec_storage
 
 def list_sources(
     config: AgentConfig, scratch: Path, python: Mapping[str, str], recipe: Mapping[str, Any]
-) -> dict[str, Any]:
-    """`files`: what this node sees, to compare nodes; `place`: what a task that prepares here must know.
+) -> SourceListing:
+    """Return the sources as this node sees them, and what a task that prepares here must know.
 
     Raises:
         DataError: a source is missing or unreadable.
     """
     code = str(scratch / DIRECTORY) if config.code else ""
-    place = {"scratch": str(scratch), "code": code, "python": dict(python)}
-    return {"files": preparation.list_sources(recipe), "place": place}
+    return SourceListing(preparation.list_sources(recipe), PreparationPlace(str(scratch), code, dict(python)))
 
 
-def localise(config: AgentConfig, scratch: Path, prepared: Mapping[str, Any]) -> dict[str, Any]:
+def localise(config: AgentConfig, scratch: Path, prepared: Dataset) -> Dataset:
     """The prepared records with their folder on this node; from object storage they are copied here once.
 
     Raises:

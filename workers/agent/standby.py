@@ -15,6 +15,7 @@ from typing import Any
 
 from regroup.workers.agent.agent import NodeAgent
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.agent_wire import expose
 from regroup.workers.contract.messages import from_json
 from regroup.workers.environment.process_env import is_same_environment, zygote_environment
 from regroup.workers.os import node_facts, orphans, scratch_dir
@@ -84,6 +85,9 @@ class StandbyAgent(NodeAgent):
         zygote.process.kill()
         zygote.process.wait()
         return None
+
+
+StandbyAgentActor = expose(StandbyAgent)
 
 
 def _end() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.agent_records import Dataset, SourceListing
 from regroup.workers.storage import fsspec_storage
 from regroup.workers.zygote.client import ZygoteLink
 
@@ -16,13 +17,14 @@ _TASK_NICE = 5
 _PROGRESS_S = 0.5
 
 
-async def list_sources(zygote: ZygoteLink, sources: Mapping[str, Any]) -> dict[str, Any]:
-    """`files`: path or URI → size, as this node sees them.
+async def list_sources(zygote: ZygoteLink, sources: Mapping[str, Any]) -> SourceListing:
+    """Return path or URI → size, as this node sees them.
 
     Raises:
         TaskFailed: of kind `DataError`, naming a source that matches nothing or cannot be read.
     """
-    return await zygote.run_task("regroup.workers.data.tokenize:list_sources", sources, nice=_TASK_NICE)
+    found = await zygote.run_task("regroup.workers.data.tokenize:list_sources", sources, nice=_TASK_NICE)
+    return SourceListing(found["files"])
 
 
 async def prepare(
@@ -31,7 +33,7 @@ async def prepare(
     scratch: Path,
     sources: Mapping[str, Any],
     note: Callable[[str, dict[str, Any]], None],
-) -> dict[str, Any]:
+) -> Dataset:
     """Make the token files, or find them made: by content hash under `datasets_uri`.
 
     Raises:
@@ -56,7 +58,7 @@ async def prepare(
     return result
 
 
-def localise(config: AgentConfig, scratch: Path, prepared: Mapping[str, Any]) -> dict[str, Any]:
+def localise(config: AgentConfig, scratch: Path, prepared: Dataset) -> Dataset:
     """The prepared data with its paths on this node; object storage is copied here once.
 
     Raises:

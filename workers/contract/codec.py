@@ -1,15 +1,15 @@
-"""Dataclasses to plain JSON data and back, by their type hints. Fields of a newer version are left out."""
+"""Convert dataclasses to plain JSON data and back, by their type hints. Unknown fields are ignored."""
 
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
 
 def plain(value: Any) -> Any:
-    """A dataclass, or data that holds some, as dicts and lists."""
+    """Return a dataclass, or data that holds some, as dicts and lists."""
     if is_dataclass(value):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, list | tuple):
@@ -23,27 +23,32 @@ T = TypeVar("T")
 
 
 def build(cls: type[T], data: Mapping[str, Any]) -> T:
-    """An instance of `cls` from what `plain` made of one."""
+    """Return an instance of the dataclass `cls` from its plain data."""
     hints = typing.get_type_hints(cls)
     known = {f.name for f in fields(typing.cast(Any, cls))}
-    return cls(**{key: _typed(hints[key], value) for key, value in data.items() if key in known})
+    return cls(**{key: parse(hints[key], value) for key, value in data.items() if key in known})
 
 
-def _typed(hint: Any, value: Any) -> Any:
-    origin = typing.get_origin(hint)
-    if isinstance(hint, type) and is_dataclass(hint):
-        return build(hint, value)
-    if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return hint(value)
+def parse(hint: Any, value: Any) -> Any:
+    """Return the value of type `hint` from its plain data."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if isinstance(hint, type) and origin is None:
+        if is_dataclass(hint):
+            return build(hint, value)
+        return hint(value) if issubclass(hint, StrEnum) else value
     if origin is tuple:
-        inner = typing.get_args(hint)
-        if len(inner) == 2 and inner[1] is Ellipsis:
-            return tuple(_typed(inner[0], item) for item in value)
-        return tuple(_typed(kind, item) for kind, item in zip(inner, value, strict=True))
+        kinds = [inner[0]] * len(value) if len(inner) == 2 and inner[1] is Ellipsis else inner
+        return tuple(parse(kind, item) for kind, item in zip(kinds, value, strict=True))
+    if origin in (list, Sequence):
+        return [parse(inner[0], item) for item in value]
     if origin is dict:
-        kind = typing.get_args(hint)[1]
-        return {key: _typed(kind, item) for key, item in value.items()}
+        return {parse_key(inner[0], key): parse(inner[1], item) for key, item in value.items()}
     if origin is types.UnionType and value is not None:
-        inner = [kind for kind in typing.get_args(hint) if kind is not types.NoneType]
-        return _typed(inner[0], value) if len(inner) == 1 else value
+        options = [each for each in inner if each is not types.NoneType]
+        return parse(options[0], value) if len(options) == 1 else value
     return value
+
+
+def parse_key(hint: Any, key: Any) -> Any:
+    """Return a key of a mapping: JSON has them as strings."""
+    return int(key) if hint is int else key

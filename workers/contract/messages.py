@@ -365,9 +365,18 @@ def from_json(data: Mapping[str, Any]) -> Message:
     Raises:
         ContractError: another contract version, or an unknown type.
     """
-    if data.get("v") != CONTRACT_VERSION:
-        raise ContractError(f"message of contract version {data.get('v')!r}; this side speaks {CONTRACT_VERSION}")
+    check_version(data)
     cls = _TYPES.get(str(data.get("type")))
     if cls is None:
         raise ContractError(f"unknown message type {data.get('type')!r}")
     return build(cls, data)
+
+
+def check_version(data: Mapping[str, Any]) -> None:
+    """Check that plain data is a message of this contract's version.
+
+    Raises:
+        ContractError: it is of another version.
+    """
+    if data.get("v") != CONTRACT_VERSION:
+        raise ContractError(f"message of contract version {data.get('v')!r}; this side speaks {CONTRACT_VERSION}")

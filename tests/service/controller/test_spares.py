@@ -208,7 +208,7 @@ async def test_the_supervisor_makes_agent_and_data_ready_and_says_what_it_cannot
     spares.want([place("node-2")], payload, gang)
     await eventually(lambda: spares.state == {"node-2": "ready"})
     done = [method for where, method in nodes.calls if where == "node-2"]
-    assert done[0] == "start" and {"prepare", "check_storage", "localise_data", "preflight"} <= set(done)
+    assert done[0] == "start" and {"start_zygote", "check_storage", "fetch_data", "run_preflight"} <= set(done)
     assert all(where == "node-2" for where, _ in nodes.calls)
     before = list(nodes.calls)
     spares.want([place("node-2")], payload, gang)

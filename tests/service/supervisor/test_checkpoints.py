@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ from regroup.service.supervisor.journal import Journal
 from regroup.workers.agent.checkpoints import CheckpointSaver
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.agent_records import AgentErrorKind, CheckpointScan, Manifest, SavedShards
 from regroup.workers.storage import fsspec_storage
+from tests.support.fake_agents import FakeAgents
 from tests.support.memory_records import Records
 
 SPEC = {
@@ -35,10 +37,11 @@ def no_note(kind: str, data: dict[str, Any]) -> None:
     raise AssertionError(f"no saver runs here, let alone says {kind} {data}")
 
 
-class Nodes:
+class Nodes(FakeAgents):
     """Agents that write and scan a real folder as real ones do, but without a zygote."""
 
     def __init__(self, configs: Mapping[str, AgentConfig], scratch: Path) -> None:
+        super().__init__()
         self.saving = {
             node: CheckpointSaver(config, scratch / node, BufferPool(), no_note) for node, config in configs.items()
         }
@@ -46,42 +49,36 @@ class Nodes:
         """(node, method) that fail from now on."""
         self.lost: set[str] = set()
         self.hangs: set[str] = set()
-        """Nodes that do not answer `save`."""
+        """Nodes that do not answer `save_checkpoint`."""
         self.digests: dict[str, int] = {}
         """Node → checksum of what its rank holds like the other's, where it is another one."""
         self.writing: dict[str, str] = {}
         """Node → what it still writes by order of a former supervisor."""
 
-    async def start(self, config: AgentConfig) -> None: ...
-
-    async def kill(self, node_id: str) -> None: ...
-
-    async def farewell(self, node_id: str) -> str:
-        return ""
-
-    async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
+    async def intercept(self, node_id: str, method: str, arguments: Sequence[Any]) -> None:
         if node_id in self.lost:
             raise AgentLostError(node_id, "gone")
         if (node_id, method) in self.fails:
-            return {"error": {"kind": "SaverDied", "message": "no", "traceback": ""}}
-        match method:
-            case "save":
-                if node_id in self.hangs:
-                    await asyncio.Event().wait()
-                fsspec_storage.write_bytes(f"{args[3]}/{node_id}", b"shard")
-                part = {"alike": [{"w": self.digests.get(node_id, 7)}]}
-                return {"files": [{"name": node_id, "size_bytes": 5, "crc32": 0}], "part": part}
-            case "finish_checkpoint":
-                fsspec_storage.write_bytes(f"{args[0]}/manifest.json", json.dumps(args[2]).encode())
-                return args[2]
-            case "remove_checkpoint":
-                return fsspec_storage.remove(args[0])
-            case "manifests":
-                saving = self.saving[node_id]
-                with saving._writing_to(self.writing.get(node_id, "")):  # pyright: ignore[reportPrivateUsage]
-                    return saving.manifests()
-            case other:
-                raise AssertionError(other)
+            raise self.error(node_id, AgentErrorKind.OTHER, "no")
+
+    async def _save_checkpoint(self, node: str, generation: int, step: int, ranks: Sequence[int], uri: str) -> Any:
+        if node in self.hangs:
+            await asyncio.Event().wait()
+        fsspec_storage.write_bytes(f"{uri}/{node}", b"shard")
+        part = {"alike": [{"w": self.digests.get(node, 7)}]}
+        return SavedShards(({"name": node, "size_bytes": 5, "crc32": 0},), part)
+
+    def _finish_checkpoint(self, node: str, uri: str, parts: Sequence[dict[str, Any]], manifest: Manifest) -> Manifest:
+        fsspec_storage.write_bytes(f"{uri}/manifest.json", json.dumps(manifest).encode())
+        return manifest
+
+    def _remove_checkpoint(self, node: str, uri: str) -> None:
+        fsspec_storage.remove(uri)
+
+    def _scan_checkpoints(self, node: str) -> CheckpointScan:
+        saving = self.saving[node]
+        with saving._writing_to(self.writing.get(node, "")):  # pyright: ignore[reportPrivateUsage]
+            return saving.manifests()
 
 
 class House:
@@ -167,7 +164,7 @@ async def test_nobody_waits_for_what_a_lost_node_had_to_save(house: House) -> No
 
 async def test_a_save_that_failed_is_collected_at_once(house: House) -> None:
     await house.save(2)
-    house.nodes.fails = {("node-1", "save")}
+    house.nodes.fails = {("node-1", "save_checkpoint")}
     await house.save(4)
     assert house.names() == ["step-2.gen-1"], "the last good one, and nothing else"
     assert await house.noted("checkpoint_failed") == await house.noted("checkpoint_torn") == [4]

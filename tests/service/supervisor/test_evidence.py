@@ -1,14 +1,14 @@
 """What agents leave of incidents: when it is asked for, what is missing, what is given up; over agents in memory."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import Reason
 from regroup.service.policy.recovery.classify import Cause
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
-from regroup.service.ports.agents import AgentLostError
+from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.ports.cluster import SupervisorEvent
 from regroup.service.supervisor.event_log import EventLog
 from regroup.service.supervisor.evidence import KEPT, Evidence
@@ -18,15 +18,18 @@ from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.incidents import Incident
 from regroup.service.supervisor.journal import Journal
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.agent_records import AgentErrorKind
+from tests.support.fake_agents import FakeAgents
 from tests.support.memory_records import Records
 
 NAMES = {"n0": "alpha", "n1": "beta", "n2": "gamma"}
 
 
-class Nodes:
+class Nodes(FakeAgents):
     """Agents that answer as they are told to."""
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
+        super().__init__()
         self.answers = answers
         self.asked: list[tuple[str, str, tuple[Any, ...]]] = []
 
@@ -36,12 +39,13 @@ class Nodes:
     async def kill(self, node_id: str) -> None:
         raise AssertionError("no agent is killed")
 
-    async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
-        self.asked.append((node_id, method, args))
-        answer = self.answers[node_id]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer if method == "leave_evidence" else {}
+    async def intercept(self, node_id: str, method: str, arguments: Sequence[Any]) -> None:
+        self.asked.append((node_id, method, tuple(arguments)))
+        if isinstance(error := self.answers[node_id], Exception):
+            raise error
+
+    def _upload_evidence(self, node: str, generation: int, incident: str) -> int:
+        return self.answers[node]
 
 
 class Rig:
@@ -75,7 +79,7 @@ class Rig:
         return [event for event in await self.journal.since("", 0, 0) if event.type == "incident"]
 
 
-ANSWERS = {"n0": {"size_bytes": 70}, "n1": {"size_bytes": 30}}
+ANSWERS = {"n0": 70, "n1": 30}
 
 
 async def test_nobody_is_asked_before_training_goes_on() -> None:
@@ -87,20 +91,20 @@ async def test_nobody_is_asked_before_training_goes_on() -> None:
     async with asyncio.timeout(5):
         while len(told := await rig.told()) < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    assert sorted(rig.nodes.asked) == [(node, "leave_evidence", (1, "i1")) for node in ("n0", "n1")]
+    assert sorted(rig.nodes.asked) == [(node, "upload_evidence", (1, "i1")) for node in ("n0", "n1")]
     assert told[-1].data["evidence_bytes"] == 100
     assert told[-1].data["evidence_missing"] == {"gamma": "the node was lost"}
 
 
 async def test_what_is_missing_is_said_with_its_reason() -> None:
-    silent = AgentLostError("n0", "agent on node n0 did not answer leave_evidence in 30 s")
-    full = {"error": {"kind": "storage", "message": "no space left", "traceback": ""}}
-    rig = Rig(Records(), {"n0": silent, "n1": full, "n2": {"size_bytes": 0}})
+    silent = AgentLostError("n0", "agent on node n0 did not answer upload_evidence in 30 s")
+    full = AgentError("n1", "beta", AgentErrorKind.STORAGE, "no space left")
+    rig = Rig(Records(), {"n0": silent, "n1": full, "n2": 0})
     incident = await rig.incident(1)
     await rig.evidence.collect()
     assert incident.evidence_bytes == 0
     assert incident.evidence_missing == {
-        "alpha": "agent on node n0 did not answer leave_evidence in 30 s",
+        "alpha": "agent on node n0 did not answer upload_evidence in 30 s",
         "beta": "no space left",
         "gamma": "its agent died, and what it had noted with it",
     }
@@ -121,7 +125,7 @@ async def test_another_life_of_the_supervisor_has_left_what_the_first_had_not() 
     await asyncio.sleep(0.05)
     assert second.nodes.asked == [], "it is being recovered from"
     await second.evidence.collect()
-    assert sorted(second.nodes.asked) == [(node, "leave_evidence", (2, "i2")) for node in ("n0", "n1")]
+    assert sorted(second.nodes.asked) == [(node, "upload_evidence", (2, "i2")) for node in ("n0", "n1")]
     assert second.telling.incident.evidence_bytes == 100, "whoever revises the incident next keeps it"
 
 

@@ -1,7 +1,7 @@
 """A failed job whose nodes are kept: over agents and records in memory, through a restart of its supervisor."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regroup.service.ports.agents import AgentLostError
@@ -11,44 +11,41 @@ from regroup.service.supervisor.generations import GenerationLog
 from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.lifecycle import Lifecycle
-from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import Exited, Failed, Joined, Message
+from regroup.workers.contract.agent_records import RankInspection, TransferAddress
+from regroup.workers.contract.messages import Exited, Failed, Join, Joined, Message
 from regroup.workers.contract.rank_error import ErrorClass, RankError
+from tests.support.fake_agents import FakeAgents
 from tests.support.memory_records import Records
 
 BAD = Failed(1, 1, RankError(ErrorClass.USER, "ValueError", "bad", "Traceback …", 3, "forward", 5.0))
 
 
-class Nodes:
+class Nodes(FakeAgents):
     """Two agents of a script with a rank each; the second says `says` as soon as it is formed."""
 
     def __init__(self, says: Message) -> None:
+        super().__init__()
         self.says = says
         self.life: Lifecycle | None = None
-        self.calls: list[str] = []
         self.gone = False
-
-    async def start(self, config: AgentConfig) -> None:
-        pass
-
-    async def farewell(self, node_id: str) -> str:
-        return ""
 
     async def kill(self, node_id: str) -> None:
         raise AssertionError("no agent is lost")
 
-    async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
+    async def intercept(self, node_id: str, method: str, arguments: Sequence[Any]) -> None:
         self.calls.append(method)
         if self.gone:
             raise AgentLostError(node_id, "gone")
-        if method == "open_store":
-            return {"host": "h", "port": 1}
-        if method == "form" and node_id == "node-1":
+
+    def _form_ranks(
+        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, TransferAddress]
+    ) -> None:
+        if node == "node-1":
             assert self.life is not None
-            asyncio.get_running_loop().call_soon(self.life.hear, node_id, self.says)
-        if method == "look":
-            return {node_id[-1]: {"node": node_id, "pid": 1, "place": None, "text": "in the loop"}}
-        return {"stuck": []} if method == "end" else {}
+            asyncio.get_running_loop().call_soon(self.life.hear, node, self.says)
+
+    def _inspect_ranks(self, node: str) -> dict[int, RankInspection]:
+        return {int(node[-1]): RankInspection(node, 1, None, "in the loop")}
 
 
 def life(nodes: Nodes, records: Records, hold: str | None = "10m") -> tuple[Lifecycle, Journal]:
@@ -83,7 +80,7 @@ async def test_a_failure_is_held_with_its_evidence_until_somebody_lets_go() -> N
     nodes = Nodes(BAD)
     made, journal = life(nodes, Records())
     running = await held(made)
-    ended = ["end", "end", "leave_evidence", "leave_evidence"]
+    ended = ["kill_ranks", "kill_ranks", "upload_evidence", "upload_evidence"]
     assert nodes.calls[-4:] == ended, "ranks are ended before it is held, and what is known of them is left"
     (data,) = await told(journal, "held")
     assert (data["reason"], data["error"]["kind"]) == ("user_error", "ValueError")
@@ -125,7 +122,7 @@ async def test_a_supervisor_that_restarts_goes_on_with_the_hold_and_no_longer() 
     nodes.gone = True  # also without any agent left
     made, journal = life(nodes, records)
     running = await held(made)
-    assert "prepare" not in nodes.calls and made.holding.stacks["0"]["text"] == "in the loop"
+    assert "start_zygote" not in nodes.calls and made.holding.stacks["0"]["text"] == "in the loop"
     (data,) = await told(journal, "held")
     assert made.holding._until_s == data["until_s"]
     made.intend({"cancel": True})
@@ -151,4 +148,4 @@ async def test_nothing_is_held_that_was_not_to_be() -> None:
         made.intend(intents)
         await asyncio.wait_for(made.run(), 10)
         assert not await told(journal, "held")
-        assert hold is None or "look" not in nodes.calls
+        assert hold is None or "inspect_ranks" not in nodes.calls

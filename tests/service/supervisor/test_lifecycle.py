@@ -10,6 +10,7 @@ import pytest
 from regroup.service.supervisor import recovery
 from regroup.service.supervisor.generations import GenerationLog
 from regroup.service.supervisor.liveness import Liveness
+from regroup.workers.contract.agent_records import AgentErrorKind, CheckpointScan
 from regroup.workers.contract.messages import Exited, Failed, StepRow, to_json
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from tests.support.memory_records import Records
@@ -118,10 +119,14 @@ async def test_storage_that_is_away_during_a_scan_is_asked_again() -> None:
 
 async def test_storage_that_is_away_when_an_agent_is_replaced_is_asked_again() -> None:
     nodes = FakeNodes({(1, 4): "node-1"})
-    refused = {"error": {"kind": "storage", "message": "not writable", "traceback": ""}}
     nodes.away = 1
-    nodes._check_storage = lambda node: refused if ("node-1", "kill") in nodes.calls and nodes._is_away() else {}  # type: ignore[attr-defined]
-    nodes._manifests = lambda node: []  # type: ignore[method-assign]
+
+    def check_storage(node: str) -> None:
+        if ("node-1", "kill") in nodes.calls and nodes._is_away():
+            raise nodes.error(node, AgentErrorKind.STORAGE, "not writable")
+
+    nodes._check_storage = check_storage  # type: ignore[attr-defined]
+    nodes._scan_checkpoints = lambda node: CheckpointScan()  # type: ignore[method-assign]
     _, journal = await run(nodes)
     assert nodes.away < 0, "storage was not asked again"
     assert (await told(journal))[-1] == ("state", "SUCCEEDED")
@@ -215,12 +220,12 @@ async def test_a_restart_in_the_middle_of_a_recovery_finishes_it() -> None:
         stop.set()
         raise asyncio.CancelledError
 
-    nodes._holdings = die  # type: ignore[method-assign]
+    nodes._list_shards = die  # type: ignore[method-assign]
     running = asyncio.create_task(made.run())
     await asyncio.wait_for(stop.wait(), 20)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    del nodes._holdings  # type: ignore[method-assign]
+    del nodes._list_shards  # type: ignore[method-assign]
     again, journal = life(nodes, records)
     await asyncio.wait_for(again.run(), 20)
     events = await journal.since("", 0, 0)
@@ -260,9 +265,9 @@ async def test_memory_does_not_wait_for_storage_that_hangs_or_is_gone(monkeypatc
         nodes = FakeNodes({(1, 4): Exited(0, 1, -9, 3.0)})
         made, journal = life(nodes, Records())
         made._checkpoints.scanned = True  # nothing is there when the job begins
-        nodes._end = _forgetting(made, nodes._end)  # type: ignore[method-assign]
+        nodes._kill_ranks = _forgetting(made, nodes._kill_ranks)  # type: ignore[method-assign]
         if trouble == "hangs":
-            nodes.stuck = "manifests"
+            nodes.stuck = "scan_checkpoints"
         nodes.away = 1000
         await asyncio.wait_for(made.run(), 20)
         events = await journal.since("", 0, 0)

@@ -1,7 +1,7 @@
 """Mirrors as a supervisor keeps them: one set after the other, and the last whole one until a newer is."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,17 +18,19 @@ from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.mirrors import Mirrors
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.agent_records import AgentErrorKind, AgentStatus, MirrorSent, TransferAddress
 from regroup.workers.contract.messages import Note, Pinned, PinnedFor, StepRow
+from tests.support.fake_agents import FakeAgents
 from tests.support.memory_records import Records
 
 PAIRS = {"a": "b", "b": "a"}
 
 
-class Nodes:
+class Nodes(FakeAgents):
     """Two agents that send what they are told to, or do not."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
+        super().__init__()
         self.kept: dict[str, tuple[int, int] | None] = {"a": None, "b": None}
         self.refuse: set[str] = set()
         """Methods that fail."""
@@ -38,40 +40,34 @@ class Nodes:
         """Methods that do not end."""
         self.lost: set[str] = set()
 
-    async def start(self, config: AgentConfig) -> None: ...
-
-    async def kill(self, node_id: str) -> None: ...
-
-    async def farewell(self, node_id: str) -> str:
-        return ""
-
-    async def call(self, node_id: str, method: str, *args: Any, timeout_s: float) -> Any:
+    async def intercept(self, node_id: str, method: str, arguments: Sequence[Any]) -> None:
         await asyncio.sleep(0)
         if node_id in self.lost:
             raise AgentLostError(node_id, f"agent on {node_id} is gone")
         if method in self.hangs:
             await asyncio.Event().wait()
         if method in self.refuse:
-            return {"error": {"kind": "exchange", "message": "refused", "traceback": ""}}
-        self.calls.append((node_id, method, *args))
-        if method == "mirror" and self.has_room < 1 + ((self.kept["b"] or (0, 0)) != (0, 0)):
-            return {"error": {"kind": "no_room", "message": "64 MiB would be left", "traceback": ""}}
-        match method:
-            case "make_room":
-                self.kept[node_id] = None
-                return None
-            case "exchange":
-                return {"host": node_id, "port": 1, "token": "t"}
-            case "status":
-                return {"mirrored": self.kept[node_id]}
-            case "keep_mirror":
-                self.kept[node_id] = (args[0], args[1])
-                return None
-            case _:
-                return {}
+            raise self.error(node_id, AgentErrorKind.TRANSFER, "refused")
+        self.calls.append((node_id, method, *arguments))
+
+    def _send_mirror(
+        self, node: str, generation: int, step: int, ranks: Sequence[int], to: TransferAddress, rate: float | None
+    ) -> MirrorSent:
+        if self.has_room < 1 + ((self.kept["b"] or (0, 0)) != (0, 0)):
+            raise self.error(node, AgentErrorKind.NO_MEMORY, "64 MiB would be left")
+        return MirrorSent(1, 0.1)
+
+    def _release_mirrors(self, node: str, generation: int, step: int) -> None:
+        self.kept[node] = None
+
+    def _retain_mirror(self, node: str, generation: int, step: int) -> None:
+        self.kept[node] = (generation, step)
+
+    def _status(self, node: str) -> AgentStatus:
+        return AgentStatus(1, mirrored=self.kept[node])
 
     def asked(self) -> int:
-        return sum(call[1] == "ask_mirror" for call in self.calls)
+        return sum(call[1] == "request_mirror" for call in self.calls)
 
 
 class Rig:
@@ -116,7 +112,7 @@ class Rig:
         before, calls = self.nodes.asked(), len(self.nodes.calls)
         await self.until(lambda: self.nodes.asked() > before)
         self.pins(step)
-        await self.until(lambda: [call for call in self.nodes.calls[calls:] if call[1] == "keep_mirror"] != [])
+        await self.until(lambda: [call for call in self.nodes.calls[calls:] if call[1] == "retain_mirror"] != [])
 
 
 @pytest.fixture
@@ -130,11 +126,11 @@ async def test_a_set_is_asked_for_sent_and_kept_and_then_the_next(rig: Rig) -> N
     assert rig.nodes.kept == {"a": (1, 2), "b": (1, 2)}
     await rig.round(5)
     assert rig.nodes.kept == {"a": (1, 5), "b": (1, 5)}
-    sent = [call for call in rig.nodes.calls if call[1] == "mirror"]
-    to_b, to_a = ({"host": node, "port": 1, "token": "t"} for node in ("b", "a"))
-    assert sent == [(node, "mirror", 1, step, [rank], to, None)
+    sent = [call for call in rig.nodes.calls if call[1] == "send_mirror"]
+    to_b, to_a = (TransferAddress(node, 1, "t") for node in ("b", "a"))
+    assert sent == [(node, "send_mirror", 1, step, [rank], to, None)
                     for step in (2, 5) for node, rank, to in (("a", 0, to_b), ("b", 1, to_a))]  # fmt: skip
-    assert all(call[0] == "a" for call in rig.nodes.calls if call[1] == "ask_mirror"), "the leading rank's node"
+    assert all(call[0] == "a" for call in rig.nodes.calls if call[1] == "request_mirror"), "the leading rank's node"
 
 
 async def test_nothing_is_asked_before_the_first_step(rig: Rig) -> None:
@@ -151,20 +147,20 @@ async def test_a_set_that_not_all_ranks_hold_is_not_sent(rig: Rig) -> None:
     for _ in range(20):
         rig.mirrors.look(rig.watch)
         await asyncio.sleep(0.001)
-    assert not [call for call in rig.nodes.calls if call[1] == "mirror"]
+    assert not [call for call in rig.nodes.calls if call[1] == "send_mirror"]
     assert rig.nodes.asked() == 1
 
 
 async def test_one_that_fails_leaves_the_one_before_and_is_said_once(rig: Rig) -> None:
     rig.trains()
     await rig.round(2)
-    rig.nodes.refuse.add("mirror")
+    rig.nodes.refuse.add("send_mirror")
     for step in (4, 6):
         before = rig.nodes.asked()
         await rig.until(lambda before=before: rig.nodes.asked() > before)
         rig.pins(step)
-        keeps = [call for call in rig.nodes.calls if call[1] == "keep_mirror"]
-        await rig.until(lambda keeps=keeps: len([c for c in rig.nodes.calls if c[1] == "keep_mirror"]) > len(keeps))
+        keeps = [call for call in rig.nodes.calls if call[1] == "retain_mirror"]
+        await rig.until(lambda keeps=keeps: len([c for c in rig.nodes.calls if c[1] == "retain_mirror"]) > len(keeps))
     assert rig.nodes.kept == {"a": (1, 2), "b": (1, 2)} and rig.mirrors.step == 2
     notes = {event.key: event.data for event in await rig.journal.replay() if event.data.get("kind") == "mirror_failed"}
     assert [note["step"] for note in notes.values()] == [4]
@@ -195,7 +191,7 @@ async def test_after_a_lost_node_no_mirror_is_whole_until_the_next(rig: Rig) -> 
 async def test_nobody_waits_for_what_a_lost_node_was_to_send(rig: Rig) -> None:
     rig.trains()
     await rig.round(2)
-    rig.nodes.hangs.add("mirror")
+    rig.nodes.hangs.add("send_mirror")
     await rig.until(lambda: rig.nodes.asked() == 2)
     rig.pins(4)
     for _ in range(20):
@@ -236,8 +232,8 @@ async def test_where_memory_is_short_there_are_fewer_then_none_and_more_again_la
     await rig.refused(4)
     assert (rig.mirrors.step, rig.nodes.kept["b"]) == (2, (1, 2)), "the set before is kept as long as there is another"
     await rig.round(6)
-    made_room = [call for call in rig.nodes.calls if call[1] == "make_room"]
-    assert made_room == [("a", "make_room", 1, 6), ("b", "make_room", 1, 6)]
+    made_room = [call for call in rig.nodes.calls if call[1] == "release_mirrors"]
+    assert made_room == [("a", "release_mirrors", 1, 6), ("b", "release_mirrors", 1, 6)]
     rig.nodes.has_room = 0
     await rig.refused(8)
     asked = rig.nodes.asked()

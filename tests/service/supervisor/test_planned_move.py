@@ -3,7 +3,8 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,16 @@ from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.lifecycle import Lifecycle
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.messages import Done, Exited, Joined, Restored, StepRow
+from regroup.workers.contract.agent_records import (
+    AgentErrorKind,
+    AgentStatus,
+    DeathProof,
+    NodeDescription,
+    PreflightReport,
+    PreflightRequest,
+    TransferAddress,
+)
+from regroup.workers.contract.messages import Done, Exited, Holding, Join, Joined, Restored, StepRow
 from tests.support.memory_records import Records
 from tests.support.supervised_job import SPEC, FakeNodes, place
 
@@ -28,7 +38,7 @@ class Nodes(FakeNodes):
 
     def __init__(self) -> None:
         super().__init__({})
-        self.fetched: list[tuple[str, int, dict[int, Any]]] = []
+        self.fetched: list[tuple[str, int, dict[int, TransferAddress]]] = []
         self.listens = True
         """Ranks end when they are told to."""
         self.unfit = ""
@@ -44,50 +54,48 @@ class Nodes(FakeNodes):
         self.unsent = 0
         self.finishes = False
         """Ranks return, as after their last step."""
-        self.farewells: dict[str, str] = {}
+        self.planned_ends: dict[str, str] = {}
         self.tasks: list[asyncio.Task[None]] = []
         self.members: dict[int, dict[str, int]] = {}
         """Generation → node → its rank."""
 
-    async def farewell(self, node_id: str) -> str:
-        return self.farewells.get(node_id, "")
+    async def planned_end(self, node_id: str) -> str:
+        return self.planned_ends.get(node_id, "")
 
     async def start(self, config: AgentConfig) -> None:
         await super().start(config)
         self.started_at.setdefault(config.node_id, self.step)
 
-    def _preflight(self, node: str, order: Mapping[str, Any]) -> dict[str, Any]:
-        return {"failed": [("device", "core 3 multiplies wrongly")] if node == self.lies else []}
+    def _run_preflight(self, node: str, request: PreflightRequest) -> PreflightReport:
+        return PreflightReport((("device", "core 3 multiplies wrongly"),) if node == self.lies else ())
 
-    def _prepare(self, node: str) -> dict[str, Any]:
+    def _start_zygote(self, node: str) -> NodeDescription:
         if node == self.unfit:
-            return {"error": {"kind": "environment", "message": "no such interpreter", "traceback": ""}}
-        return {"boot_id": node}
+            raise self.error(node, AgentErrorKind.ENVIRONMENT, "no such interpreter")
+        return super()._start_zygote(node)
 
-    def _stop(self, node: str, generation: int, reason: str, save: bool) -> dict[str, Any]:
+    def _stop_ranks(self, node: str, generation: int, reason: str, save: bool) -> None:
         if self.listens:
             self.stops.setdefault(generation, (self.step + 1, save))
-        return {}
 
-    def _status(self, node: str) -> dict[str, Any]:
-        return {**super()._status(node), "unsent": self.unsent}
+    def _status(self, node: str) -> AgentStatus:
+        return replace(super()._status(node), unsent=self.unsent)
 
-    def _end(self, node: str, generation: int) -> dict[str, Any]:
+    def _kill_ranks(self, node: str, generation: int) -> DeathProof:
         self.ended.add(generation)
-        return super()._end(node, generation)
+        return super()._kill_ranks(node, generation)
 
-    def _exchange(self, node: str) -> dict[str, Any]:
-        return {"host": node, "port": 1, "token": "t"}
+    def _form_ranks(
+        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, TransferAddress]
+    ) -> None:
+        join = joins[0]
+        self.fetched.append((node, join.generation, holders))
+        self.members.setdefault(join.generation, {})[node] = join.rank
+        self.generation[node], self.said[node], self.running[node] = join.generation, [], [join.rank]
+        self.tasks.append(asyncio.get_running_loop().create_task(self._rank(node, join)))
 
-    def _form(self, node: str, joins: list[dict[str, Any]], devices: list[int], holders: Any) -> dict[str, Any]:
-        self.fetched.append((node, joins[0]["generation"], dict(holders)))
-        self.members.setdefault(joins[0]["generation"], {})[node] = joins[0]["rank"]
-        self.generation[node], self.said[node], self.running[node] = joins[0]["generation"], [], [joins[0]["rank"]]
-        self.tasks.append(asyncio.get_running_loop().create_task(self._rank(node, joins[0])))
-        return {}
-
-    async def _rank(self, node: str, join: Mapping[str, Any]) -> None:
-        rank, generation, step = join["rank"], join["generation"], join["restore"]["step"]
+    async def _rank(self, node: str, join: Join) -> None:
+        rank, generation, step = join.rank, join.generation, join.restore.step
         self._say(node, Joined(rank, generation, 1.0))
         self._say(node, Restored(rank, generation, step, 2.0))
         while step < self.stops.get(generation, (10**9, False))[0]:
@@ -103,8 +111,7 @@ class Nodes(FakeNodes):
                 self._say(node, StepRow(generation, step, time.time(), 0.1, 1.0, 8, 4, 0, 0.1, 1.0))
                 # Agents keep two sets of each rank, so one step of all is whole at any time; here it is the newest.
                 for member, local in self.members[generation].items():
-                    self.held[member] = {"rank": local, "world_size": 2, "generation": generation, "step": step,
-                                         "layout_hash": "h", "size_bytes": 1}  # fmt: skip
+                    self.held[member] = Holding(local, 2, generation, step, "h", 1)
         self._say(node, Done(rank, generation, step, stopped=True))
         self.running[node] = []
         self._say(node, Exited(rank, generation, 0, time.time()))
@@ -183,7 +190,7 @@ async def test_a_job_moves_off_a_node_without_losing_a_step(rig: Rig) -> None:
     last, save = rig.nodes.stops[1]
     assert not save and rig.nodes.started_at["node-2"] <= last, "it was made ready while the others trained"
     await rig.trains(generation=2)
-    address = {"host": "node-1", "port": 1, "token": "t"}
+    address = TransferAddress("node-1", 1, "t")
     assert rig.nodes.fetched[2:] == [("node-0", 2, {}), ("node-2", 2, {1: address})], "from the node that leaves"
     (formed,) = [data for data in rig.events("generation") if data["number"] == 2]
     assert (formed["start_step"], formed["cause"]) == (last, "drained")
@@ -205,7 +212,7 @@ async def test_what_was_left_is_let_go_after_the_first_step_and_not_before(rig: 
     rig.nodes.unsent = 0
     await rig.until(lambda: not rig.life.status()["former"])
     shut = rig.nodes.calls.index(("node-1", "shutdown"))
-    assert rig.nodes.calls.index(("node-2", "form")) < shut < rig.nodes.calls.index(("node-1", "kill"))
+    assert rig.nodes.calls.index(("node-2", "form_ranks")) < shut < rig.nodes.calls.index(("node-1", "kill"))
     await rig.trains(generation=2, steps=10)
     assert not rig.running.done(), "and that it is silent then is no loss"
 
@@ -216,7 +223,7 @@ async def test_a_script_is_ended_once_the_other_node_is_ready(rig: Rig) -> None:
     await rig.trains()
     rig.drain()
     await rig.goes()
-    assert rig.nodes.stops == {} and 1 in rig.nodes.ended and ("node-2", "prepare") in rig.nodes.calls
+    assert rig.nodes.stops == {} and 1 in rig.nodes.ended and ("node-2", "start_zygote") in rig.nodes.calls
     await rig.until(lambda: not rig.life.status()["former"])
     await rig.trains(generation=2)
     assert [holders for _, generation, holders in rig.nodes.fetched if generation == 2] == [{}, {}]
@@ -280,13 +287,13 @@ async def test_a_node_that_computes_wrongly_is_found_out_before_the_job_comes_th
 async def test_nothing_that_was_found_out_before_is_asked_again_while_nobody_trains(rig: Rig) -> None:
     await rig.trains()
     rig.drain()
-    await rig.until(lambda: ("node-2", "preflight") in rig.nodes.calls)
+    await rig.until(lambda: ("node-2", "run_preflight") in rig.nodes.calls)
     await rig.goes()
     before = len(rig.nodes.calls)
     await rig.trains(generation=2)
     asked = {method for _, method in rig.nodes.calls[before:]}
-    assert "form" in asked
-    assert not asked & {"start", "prepare", "check_storage", "list_sources", "localise_data", "preflight"}
+    assert "form_ranks" in asked
+    assert not asked & {"start", "start_zygote", "check_storage", "list_sources", "fetch_data", "run_preflight"}
 
 
 async def test_an_agent_that_died_after_it_was_ready_is_brought_up_anew(rig: Rig) -> None:
@@ -299,7 +306,7 @@ async def test_an_agent_that_died_after_it_was_ready_is_brought_up_anew(rig: Rig
     rig.begin(rig.gang.on(rig.payload.agent_configs(), moved.former))
     await rig.trains(generation=2)
     asked = [method for node, method in rig.nodes.calls[before:] if node == "node-2"]
-    assert asked[:2] == ["status", "start"] and {"prepare", "preflight"} <= set(asked)
+    assert asked[:2] == ["status", "start"] and {"start_zygote", "run_preflight"} <= set(asked)
     assert ("node-0", "start") not in rig.nodes.calls[before:]
 
 
@@ -347,7 +354,7 @@ async def test_a_node_that_leaves_before_the_job_did_is_nobodys_failure(rig: Rig
 @pytest.mark.parametrize(("said", "reason"), [("node n1 has ended: received SIGTERM", "drained"), ("", "agent_lost")])
 async def test_a_node_that_was_ended_by_plan_is_nobodys_failure_either(rig: Rig, said: str, reason: str) -> None:
     await rig.trains()
-    rig.nodes.farewells["node-1"] = said
+    rig.nodes.planned_ends["node-1"] = said
     rig.nodes.dead.add("node-1")
     assert rig.life._watch is not None  # pyright: ignore[reportPrivateUsage]
     rig.life._watch.lose("node-1", time.time())  # pyright: ignore[reportPrivateUsage]  # as its pulse would
@@ -387,7 +394,7 @@ async def test_a_failure_meanwhile_is_recovered_from_on_the_new_nodes_if_they_ar
     await rig.trains()
     rig.nodes.listens = False
     rig.drain()
-    await rig.until(lambda: ("node-0", "stop") in rig.nodes.calls)
+    await rig.until(lambda: ("node-0", "stop_ranks") in rig.nodes.calls)
     rig.life.hear("node-0", Exited(0, 1, -9, time.time()))
     moved = await rig.goes()
     assert moved.nodes == NEW

@@ -7,6 +7,13 @@ import pytest
 from regroup.service.cluster_state.node_health import faults_in
 from regroup.service.policy.detection.node_quarantine import NodeEventKind
 from regroup.service.ports.agents import AgentLostError
+from regroup.workers.contract.agent_records import (
+    DeathProof,
+    PreflightPeer,
+    PreflightReport,
+    PreflightRequest,
+    TransferAddress,
+)
 from regroup.workers.contract.messages import Exited, Failed, Message
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from tests.support.supervised_job import SPEC, FakeNodes, Rig
@@ -23,22 +30,18 @@ class Nodes(FakeNodes):
         self.unfit = unfit
         self.cut: set[tuple[str, str]] = set()
         """(one, other): the one does not reach the other."""
-        self.orders: list[tuple[str, dict[str, Any]]] = []
+        self.orders: list[tuple[str, PreflightRequest]] = []
 
-    def _exchange(self, node: str) -> dict[str, Any]:
-        return {"host": node, "port": 1, "token": "t"}
-
-    def _preflight(self, node: str, order: dict[str, Any]) -> dict[str, Any]:
-        self.orders.append((node, order))
-        return {
-            "failed": [self.unfit[node]] if node in self.unfit else [],
-            "unreached": [
-                (peer["node_id"], f"it does not reach {peer['name']}")
-                for peer in order["peers"]
-                if (node, peer["node_id"]) in self.cut
-            ],
-            "notes": [],
-        }
+    def _run_preflight(self, node: str, request: PreflightRequest) -> PreflightReport:
+        self.orders.append((node, request))
+        return PreflightReport(
+            (self.unfit[node],) if node in self.unfit else (),
+            tuple(
+                (peer.node_id, f"it does not reach {peer.name}")
+                for peer in request.peers
+                if (node, peer.node_id) in self.cut
+            ),
+        )
 
 
 class CheckedRig(Rig):
@@ -71,11 +74,9 @@ async def test_fit_nodes_are_asked_once_each_with_what_the_job_needs() -> None:
     assert (await rig.told("state"))[-1]["state"] == "SUCCEEDED"
     assert [node for node, _ in rig.nodes.orders] == ["node-0", "node-1"], "a rank that died is no node's fault"
     first, second = (order for _, order in rig.nodes.orders)
-    assert first["peers"] == [{"node_id": "node-1", "name": "n-node-1", "host": "node-1", "port": 1, "token": "t"}]
-    assert [peer["name"] for peer in second["peers"]] == ["n-node-0"] and (first["device"], first["memory_bytes"]) == (
-        "cpu",
-        2**30,
-    )
+    assert first.peers == (PreflightPeer("node-1", "n-node-1", TransferAddress("node-1", 1, "t")),)
+    assert [peer.name for peer in second.peers] == ["n-node-0"]
+    assert (first.device, first.memory_bytes) == ("cpu", 2**30)
     assert await rig.notes() == []
 
 
@@ -124,13 +125,13 @@ async def test_of_a_broken_link_both_ends_are_told_of_and_one_is_given_up() -> N
 
 def cut_with_generation_1(rig: "CheckedRig", *pairs: tuple[str, str]) -> None:
     """These links break while it trains."""
-    ending = rig.nodes._end
+    ending = rig.nodes._kill_ranks
 
-    def end(node: str, generation: int) -> dict[str, Any]:
+    def end(node: str, generation: int) -> DeathProof:
         rig.nodes.cut.update(pairs)
         return ending(node, generation)
 
-    rig.nodes._end = end
+    rig.nodes._kill_ranks = end
 
 
 async def test_nodes_that_no_longer_reach_each_other_are_found_when_ranks_lose_their_connections() -> None:
@@ -151,8 +152,8 @@ async def test_all_pairs_are_tried_once_after_connections_were_lost_and_devices_
     await rig.end()
     assert (await rig.told("state"))[-1]["state"] == "SUCCEEDED"
     before, after = rig.nodes.orders[:3], rig.nodes.orders[3:]
-    assert [len(order["peers"]) for _, order in before] == [1, 1, 1]
-    assert [(node, len(order["peers"]), order["memory_bytes"]) for node, order in after] == [
+    assert [len(order.peers) for _, order in before] == [1, 1, 1]
+    assert [(node, len(order.peers), order.memory_bytes) for node, order in after] == [
         (f"node-{n}", 2, 0) for n in range(3)
     ]
 
@@ -161,12 +162,12 @@ async def test_an_agent_that_comes_up_anew_is_asked_again_before_ranks_start_the
     rig = CheckedRig(breaks={(1, 3): "node-1"})
     await rig.end()
     assert [node for node, _ in rig.nodes.orders] == ["node-0", "node-1", "node-0", "node-1"], "and who is to reach it"
-    assert rig.nodes.orders[2][1]["indexes"] == [] and (await rig.told("state"))[-1]["state"] == "SUCCEEDED"
+    assert rig.nodes.orders[2][1].indexes == () and (await rig.told("state"))[-1]["state"] == "SUCCEEDED"
 
 
 async def test_an_error_of_the_start_is_not_held_up_by_the_check() -> None:
     rig = CheckedRig()
-    rig.nodes.stuck = "preflight"
+    rig.nodes.stuck = "run_preflight"
     rig.nodes.refuse = {"list_sources": "no such file"}
     await rig.end()
     assert (await rig.told("state"))[-1]["reason"] == "invalid_input"
@@ -175,10 +176,10 @@ async def test_an_error_of_the_start_is_not_held_up_by_the_check() -> None:
 async def test_a_node_that_does_not_answer_is_left_to_who_misses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = CheckedRig()
 
-    def lost(node: str, order: dict[str, Any]) -> Any:
+    def lost(node: str, request: PreflightRequest) -> Any:
         raise AgentLostError(node, "it is gone")
 
-    monkeypatch.setattr(rig.nodes, "_preflight", lost)
+    monkeypatch.setattr(rig.nodes, "_run_preflight", lost)
     await rig.end()
     assert (await rig.told("state"))[-1]["state"] == "SUCCEEDED"
     assert [note["message"] for note in await rig.notes()] == ["it did not answer"] * 2
@@ -186,16 +187,16 @@ async def test_a_node_that_does_not_answer_is_left_to_who_misses_it(monkeypatch:
 
 async def test_of_several_lost_agents_each_is_asked_again_whoever_is_named_as_the_cause() -> None:
     rig = CheckedRig(spec={"resources": {"memory": "1GiB"}}, breaks={(1, 3): "node-1"})
-    ending = rig.nodes._end
+    ending = rig.nodes._kill_ranks
 
-    def end(node: str, generation: int) -> dict[str, Any]:
+    def end(node: str, generation: int) -> DeathProof:
         if node == "node-0" and generation == 1:
             raise AgentLostError(node, "it died when it was to end its ranks")
         return ending(node, generation)
 
-    rig.nodes._end = end
+    rig.nodes._kill_ranks = end
     await rig.end()
-    assert [(node, order["memory_bytes"]) for node, order in rig.nodes.orders[2:]] == [
+    assert [(node, order.memory_bytes) for node, order in rig.nodes.orders[2:]] == [
         ("node-0", 2**30),
         ("node-1", 2**30),
     ]

@@ -19,6 +19,7 @@ from typing import Any
 from regroup.workers.agent.diagnostics import flight_recorder, process_stats
 from regroup.workers.agent.ranks.rank_group import RankGroup, stacks_path
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.agent_records import RankInspection, RankStack
 from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import Failed, Message
 from regroup.workers.os import stacks
@@ -41,7 +42,7 @@ _QUICK_GPUS_S, _GPUS_S = 2.0, 8.0
 class _Looked:
     generation: int
     at_s: float
-    places: Mapping[str, Any]
+    places: Mapping[int, RankInspection]
     gpus: list[dict[str, str]]
 
 
@@ -65,31 +66,33 @@ class Evidence:
         self._left: dict[int, int] = {}
         """Generation → bytes that were left of it: who asks again is told so."""
 
-    async def places(self, formation: RankGroup | None, pids: Mapping[int, int | None]) -> dict[str, Any]:
-        """Rank → where it is now: `node`, `pid`, `place` (step, phase), `text` (every thread). Of living ranks; for one
-        that does not answer, two seconds are waited."""
+    async def places(self, formation: RankGroup | None, pids: Mapping[int, int | None]) -> Mapping[int, RankStack]:
+        """Rank → where it is now. Of living ranks; for one that does not answer, two seconds are waited."""
         living = _living(formation, pids)
         paths = [stacks_path(self._scratch, rank) for rank in living]
         asked = (asyncio.to_thread(stacks.request, pid, path) for pid, path in zip(living.values(), paths, strict=True))
         texts = await asyncio.gather(*asked)
         phases = formation.phases() if formation is not None else {}
         return {
-            str(rank): {"node": self._config.node_name, "pid": pid, "place": phases.get(str(rank)), "text": text}
+            rank: RankStack(self._config.node_name, pid, phases.get(str(rank)), text)
             for (rank, pid), text in zip(living.items(), texts, strict=True)
         }
 
-    async def look(self, formation: RankGroup | None, pids: Mapping[int, int | None]) -> dict[str, Any]:
-        """Likewise, with the `collectives` that each rank entered last (None: it does not answer), kept as evidence."""
+    async def look(self, formation: RankGroup | None, pids: Mapping[int, int | None]) -> Mapping[int, RankInspection]:
+        """Likewise, with the `collectives` that each rank entered last, kept as evidence."""
         if formation is None:
             return {}
         living = list(_living(formation, pids))
-        places, entered, gpus = await asyncio.gather(
+        stacks_of, entered, gpus = await asyncio.gather(
             self.places(formation, pids),
             asyncio.gather(*(asyncio.to_thread(flight_recorder.ask, formation.ranks[rank].asking) for rank in living)),
             _gpus(_QUICK_GPUS_S),
         )
-        for rank, told in zip(living, entered, strict=True):
-            places[str(rank)]["collectives"] = told
+        places = {
+            rank: RankInspection(**vars(stacks_of[rank]), collectives=told)
+            for rank, told in zip(living, entered, strict=True)
+            if rank in stacks_of
+        }
         self._looked = _Looked(formation.generation, time.monotonic(), places, gpus)
         return places
 
@@ -101,8 +104,8 @@ class Evidence:
         phases = formation.phases()
         ranks: dict[str, dict[str, Any]] = {}
         for rank, local in sorted(formation.ranks.items()):
-            name, pid, (step, phase) = str(rank), pids.get(rank), phases[str(rank)]
-            ranks[name] = {
+            pid, seen, (step, phase) = pids.get(rank), places.get(rank), phases[str(rank)]
+            ranks[str(rank)] = {
                 "pid": pid,
                 "step": step,
                 "phase": phase,
@@ -110,11 +113,11 @@ class Evidence:
                 "usual_s": round(local.progress.usual()[1], 3),
                 "exit_code": local.exit_code,
                 "uses": process_stats.process(pid) if pid is not None and local.exit_code is None else {},
-                "was_asked": name in places,
-                "stacks": places.get(name, {}).get("text", "")[-_STACK_CHARACTERS:],
-                "collectives": places.get(name, {}).get("collectives"),
+                "was_asked": seen is not None,
+                "stacks": seen.text[-_STACK_CHARACTERS:] if seen is not None else "",
+                "collectives": seen.collectives if seen is not None else None,
             }
-        seen = {
+        noted = {
             "node": self._config.node_name,
             "node_id": self._config.node_id,
             "generation": formation.generation,
@@ -124,24 +127,24 @@ class Evidence:
             "ranks": ranks,
         }
         logs = {str(rank): local.log for rank, local in formation.ranks.items()}
-        self._held[formation.generation] = _Held(seen, formation.said, logs)
+        self._held[formation.generation] = _Held(noted, formation.said, logs)
         for old in sorted(self._held)[:-_GENERATIONS]:
             del self._held[old]
 
-    async def leave(self, generation: int, incident: str) -> dict[str, Any]:
-        """Write what is held of a generation into durable storage, and hold it no longer; returns `size_bytes`, 0 if
-        nothing is held.
+    async def leave(self, generation: int, incident: str) -> int:
+        """Write what is held of a generation into durable storage, and hold it no longer; returns bytes, 0 if nothing
+        is held.
 
         Raises:
             StorageError: durable storage refused; it is held on.
         """
         if (held := self._held.get(generation)) is None:
-            return {"size_bytes": self._left.get(generation, 0)}
+            return self._left.get(generation, 0)
         held.seen["gpus"] = held.seen["gpus"] or await _gpus(_GPUS_S)
         uri = fsspec_storage.join(self._config.storage_uri, FOLDER, incident, f"{self._config.node_id}.json")
         self._left[generation] = await asyncio.to_thread(_publish, uri, held)
         self._held.pop(generation, None)
-        return {"size_bytes": self._left[generation]}
+        return self._left[generation]
 
     def remove(self, incidents: Sequence[str]) -> None:
         """Give up what was left of these incidents, by any node. Blocking.
@@ -152,7 +155,7 @@ class Evidence:
         for incident in incidents:
             fsspec_storage.remove(fsspec_storage.join(self._config.storage_uri, FOLDER, incident))
 
-    def _just_seen(self, generation: int) -> tuple[Mapping[str, Any], list[dict[str, str]]]:
+    def _just_seen(self, generation: int) -> tuple[Mapping[int, RankInspection], list[dict[str, str]]]:
         """What the ranks said when they were asked, if that was in this standstill and not in one that went on."""
         looked = self._looked
         if looked is None or looked.generation != generation or time.monotonic() - looked.at_s > _FRESH_S:

@@ -9,13 +9,13 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Awaitable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from regroup.workers.agent.snapshots import shard_transfer
-from regroup.workers.agent.snapshots.shard_transfer import Address, TransferError
+from regroup.workers.agent.snapshots.shard_transfer import TransferError
+from regroup.workers.contract.agent_records import PreflightPeer, PreflightReport, PreflightRequest
 from regroup.workers.os import node_facts, nvml
 from regroup.workers.zygote.client import TaskFailed, ZygoteDied, ZygoteLink
 
@@ -32,55 +32,42 @@ _BLOCK = b"regroup" * 512
 
 
 @dataclass
-class Findings:
-    """What a check has found."""
+class _Findings:
+    """What a check has found, as in `PreflightReport`."""
 
     failed: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """What no job should run on: (`device`, `memory` or `scratch`, message)."""
     unreached: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """Which other nodes it does not reach: (node id, message)."""
     notes: list[str] = field(default_factory=list[str])
-    """What a person may want to know."""
     seconds: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
 
 class Preflight:
     """The checks of one agent. What was found of cores while it waited for a job is good for some minutes."""
 
     def __init__(self) -> None:
-        self.waiting = Findings()
+        self.waiting = PreflightReport()
         """What was found last while no job was here."""
-        self._cores: tuple[float, Findings] | None = None
+        self._cores: tuple[float, _Findings] | None = None
 
     async def while_waiting(self, zygote: ZygoteLink, scratch: Path) -> None:
         """Check what every job needs."""
         self._cores = None
         self.waiting = _together(*await asyncio.gather(_check_room(scratch, 0), self._check_devices(zygote, "cpu", [])))
 
-    async def before_ranks(self, zygote: ZygoteLink, scratch: Path, order: Mapping[str, Any]) -> Findings:
-        """Check what a job needs here.
-
-        Args:
-            order: `device` and `indexes` of its ranks, the `memory_bytes` they were promised (0: none), `asked_s`
-                (the time by the clock of who asks), `peers`: of other nodes of the job that it is to reach the
-                `node_id`, the `name` and the exchange's address.
-        """
-        checks: list[Awaitable[Findings]] = [
-            _check_room(scratch, order["memory_bytes"]),
-            self._check_devices(zygote, order["device"], order["indexes"]),
-            *(_check_link(peer) for peer in order["peers"]),
+    async def before_ranks(self, zygote: ZygoteLink, scratch: Path, request: PreflightRequest) -> PreflightReport:
+        """Check what a job needs here."""
+        checks: list[Awaitable[_Findings]] = [
+            _check_room(scratch, request.memory_bytes),
+            self._check_devices(zygote, request.device, request.indexes),
+            *(_check_link(peer) for peer in request.peers),
         ]
-        return _together(Findings(notes=_clock_notes(order["asked_s"])), *await asyncio.gather(*checks))
+        return _together(_Findings(notes=_clock_notes(request.asked_s)), *await asyncio.gather(*checks))
 
-    async def _check_devices(self, zygote: ZygoteLink, device: str, indexes: list[int]) -> Findings:
+    async def _check_devices(self, zygote: ZygoteLink, device: str, indexes: Sequence[int]) -> _Findings:
         if device == "cuda":
             return await _check_devices(zygote, device, indexes)
         if (await zygote.ready())["launcher"] == "exec":
-            return Findings()  # it would import anew first, and the job's start would wait for that
+            return _Findings()  # it would import anew first, and the job's start would wait for that
         if self._cores is not None and time.monotonic() - self._cores[0] < _GOOD_FOR_S:
             return self._cores[1]
         findings = await _check_devices(zygote, device, indexes)
@@ -88,8 +75,8 @@ class Preflight:
         return findings
 
 
-async def _check_room(scratch: Path, memory_bytes: int) -> Findings:
-    findings, started = Findings(), time.monotonic()
+async def _check_room(scratch: Path, memory_bytes: int) -> _Findings:
+    findings, started = _Findings(), time.monotonic()
     try:
         await asyncio.to_thread(_use, scratch)
     except OSError as error:
@@ -104,15 +91,15 @@ async def _check_room(scratch: Path, memory_bytes: int) -> Findings:
     return findings
 
 
-async def _check_devices(zygote: ZygoteLink, device: str, indexes: list[int]) -> Findings:
+async def _check_devices(zygote: ZygoteLink, device: str, indexes: Sequence[int]) -> _Findings:
     """In a process of the job's Python. What that cannot do says nothing of the node."""
-    findings, started = Findings(), time.monotonic()
+    findings, started = _Findings(), time.monotonic()
     if device == "cuda":
         failed, findings.notes = await asyncio.to_thread(nvml.broken, indexes)
         findings.failed += [("device", message) for message in failed]
     try:
         async with asyncio.timeout(_DEVICE_S):
-            done = await zygote.run_task(TARGET, {"device": device, "indexes": indexes})
+            done = await zygote.run_task(TARGET, {"device": device, "indexes": list(indexes)})
         findings.failed += [("device", message) for message in done["failed"]]
     except TimeoutError:
         late = f"its devices had not computed anything after {_DEVICE_S:.0f} s"
@@ -126,16 +113,16 @@ async def _check_devices(zygote: ZygoteLink, device: str, indexes: list[int]) ->
     return findings
 
 
-async def _check_link(peer: Mapping[str, Any]) -> Findings:
-    findings, started, said = Findings(), time.monotonic(), ""
+async def _check_link(peer: PreflightPeer) -> _Findings:
+    findings, started, said = _Findings(), time.monotonic(), ""
     for _ in range(_TRIES):
         try:
-            await shard_transfer.echo(Address(peer["host"], peer["port"], peer["token"]))
+            await shard_transfer.echo(peer.address)
             break
         except TransferError as error:
             said = str(error)
     else:
-        findings.unreached.append((peer["node_id"], f"it does not reach {peer['name']}: {said}"))
+        findings.unreached.append((peer.node_id, f"it does not reach {peer.name}: {said}"))
     findings.seconds = time.monotonic() - started
     return findings
 
@@ -148,12 +135,12 @@ def _clock_notes(asked_s: float) -> list[str]:
     return [f"its clock is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} its supervisor's"]
 
 
-def _together(*parts: Findings) -> Findings:
+def _together(*parts: _Findings) -> PreflightReport:
     """They were made side by side."""
-    return Findings(
-        [finding for part in parts for finding in part.failed],
-        [finding for part in parts for finding in part.unreached],
-        [note for part in parts for note in part.notes],
+    return PreflightReport(
+        tuple(finding for part in parts for finding in part.failed),
+        tuple(finding for part in parts for finding in part.unreached),
+        tuple(note for part in parts for note in part.notes),
         max(part.seconds for part in parts),
     )
 

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
+from regroup.workers.contract.agent_records import LogPiece
 from regroup.workers.storage import fsspec_storage
 
 KEEP_FIRST = 8 * 2**20
@@ -42,7 +42,7 @@ def trim(paths: Iterable[Path], first: int = KEEP_FIRST, last: int = KEEP_LAST) 
             continue  # it is not there yet, or no longer
 
 
-def read(path: Path, offset: int, limit: int) -> dict[str, Any]:
+def read(path: Path, offset: int, limit: int) -> LogPiece:
     """Up to `limit` bytes from `offset` on, or from behind the gap that it lies in; with the place and the file's size.
 
     Raises:
@@ -51,10 +51,10 @@ def read(path: Path, offset: int, limit: int) -> dict[str, Any]:
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if offset >= size:
-            return {"data": b"", "offset": offset, "size": size}
+            return LogPiece(b"", offset, size)
         start = os.lseek(file.fileno(), offset, os.SEEK_DATA)
         end = os.lseek(file.fileno(), start, os.SEEK_HOLE)
-        return {"data": os.pread(file.fileno(), min(limit, end - start), start), "offset": start, "size": size}
+        return LogPiece(os.pread(file.fileno(), min(limit, end - start), start), start, size)
 
 
 def archive(log_dir: Path, prefix: str, root: str) -> None:

@@ -3,14 +3,13 @@
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from regroup.workers.agent.snapshots import shard_transfer
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.agent.snapshots.mirror_store import MirrorStore
-from regroup.workers.agent.snapshots.shard_transfer import Address, ShardKey, ShardTransfer, TransferError
+from regroup.workers.agent.snapshots.shard_transfer import ShardKey, ShardTransfer, TransferError
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.agent_records import MirrorSent, TransferAddress
 from regroup.workers.contract.messages import Restore
 from regroup.workers.os import node_facts
 from regroup.workers.state.shard_buffer import Pin
@@ -25,7 +24,7 @@ class Mirroring:
         self._exchange: ShardTransfer | None = None
         self._opening = asyncio.Lock()
 
-    async def address(self) -> dict[str, Any]:
+    async def address(self) -> TransferAddress:
         """Where other agents of the job reach this one.
 
         Raises:
@@ -36,12 +35,12 @@ class Mirroring:
                 first, last = self._config.port_first, self._config.port_last
                 listener = node_facts.bind_listener(self._config.address, range(first, last + 1) if last else None)
                 self._exchange = ShardTransfer(self._config.address, listener, self.held)
-        return asdict(self._exchange.address)
+        return self._exchange.address
 
     async def send(
-        self, generation: int, step: int, ranks: Sequence[int], to: Mapping[str, Any], bytes_per_s: float | None
-    ) -> dict[str, Any]:
-        """Send these ranks' shards, which they hold pinned, one after the other; returns `bytes` and `seconds`.
+        self, generation: int, step: int, ranks: Sequence[int], to: TransferAddress, bytes_per_s: float | None
+    ) -> MirrorSent:
+        """Send these ranks' shards, which they hold pinned, one after the other.
 
         Raises:
             LookupError: a rank holds no such shard.
@@ -53,13 +52,12 @@ class Mirroring:
             found = self._own.find(rank, generation, step)
             if found is None or found[0] != fd:
                 raise LookupError(f"rank {rank} gave up generation {generation}, step {step} while it was sent")
-            count, took_s = await shard_transfer.put(
-                Address(**to), ShardKey(rank, generation, step), fd, found[1], bytes_per_s
-            )
+            key = ShardKey(rank, generation, step)
+            count, took_s = await shard_transfer.put(to, key, fd, found[1], bytes_per_s)
             sent, seconds = sent + count, seconds + took_s
-        return {"bytes": sent, "seconds": seconds}
+        return MirrorSent(sent, seconds)
 
-    async def fetch(self, restore: Restore, holders: Mapping[str, Mapping[str, Any]], ranks: Sequence[int]) -> None:
+    async def fetch(self, restore: Restore, holders: Mapping[int, TransferAddress], ranks: Sequence[int]) -> None:
         """Bring the shards of these ranks here, each from where it is held: rank → address. Where other ranks wrote the
         set, it is set aside, with what comes of it. What this node holds for another is its own where it is the shard
         of one of `ranks`, which are to run here.
@@ -68,9 +66,9 @@ class Mirroring:
             ExchangeError: one is not there any more, or arrives damaged; or one that was held here is not.
         """
 
-        async def one(rank: int, address: Mapping[str, Any]) -> None:
+        async def one(rank: int, address: TransferAddress) -> None:
             key = ShardKey(rank, restore.generation, restore.step)
-            fd, size_bytes = await shard_transfer.get(Address(**address), key, self.held.room)
+            fd, size_bytes = await shard_transfer.get(address, key, self.held.room)
             if restore.world_size:
                 self._own.shelve(rank, key.generation, key.step, fd, size_bytes)
             else:
@@ -80,7 +78,7 @@ class Mirroring:
             self._own.set_aside(restore.generation, restore.step)
 
         results = await asyncio.gather(
-            *(one(int(rank), address) for rank, address in holders.items()), return_exceptions=True
+            *(one(rank, address) for rank, address in holders.items()), return_exceptions=True
         )
         for error in results:
             if isinstance(error, BaseException):

@@ -23,6 +23,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from regroup.workers.contract.agent_records import TransferAddress
 from regroup.workers.state.shard_buffer import ShardBuffer
 
 CHUNK_BYTES = 4 << 20
@@ -41,15 +42,6 @@ class TransferError(Exception):
 
 class NoRoomError(TransferError):
     """The other node has no memory for a shard."""
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where an agent's exchange listens, and what opens it."""
-
-    host: str
-    port: int
-    token: str
 
 
 @dataclass(frozen=True)
@@ -87,7 +79,7 @@ class ShardTransfer:
     def __init__(self, host: str, listener: socket.socket, shelf: Shelf) -> None:
         """`listener`: bound and listening; `host`: how others reach it."""
         listener.setblocking(False)
-        self.address = Address(host, listener.getsockname()[1], secrets.token_hex(16))
+        self.address = TransferAddress(host, listener.getsockname()[1], secrets.token_hex(16))
         self.refused = 0
         """Connections whose proof was wrong."""
         self._listener, self._shelf = listener, shelf
@@ -163,7 +155,7 @@ class ShardTransfer:
 
 
 async def put(
-    address: Address, key: ShardKey, fd: int, size_bytes: int, bytes_per_s: float | None = None
+    address: TransferAddress, key: ShardKey, fd: int, size_bytes: int, bytes_per_s: float | None = None
 ) -> tuple[int, float]:
     """Send a shard to be held at `address`, at no more than `bytes_per_s`; returns bytes and seconds of sending.
 
@@ -185,7 +177,7 @@ async def put(
         return file_bytes, time.monotonic() - started
 
 
-async def get(address: Address, key: ShardKey, room: Callable[[int, int], int]) -> tuple[int, int]:
+async def get(address: TransferAddress, key: ShardKey, room: Callable[[int, int], int]) -> tuple[int, int]:
     """Fetch a shard into a memory file that `room(rank, bytes)` makes; returns its descriptor and `size_bytes`.
 
     Raises:
@@ -205,7 +197,7 @@ async def get(address: Address, key: ShardKey, room: Callable[[int, int], int]) 
         return fd, head["size_bytes"]
 
 
-async def echo(address: Address) -> None:
+async def echo(address: TransferAddress) -> None:
     """Have an agent give back what it is sent.
 
     Raises:
@@ -224,7 +216,7 @@ async def echo(address: Address) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _called(address: Address, request: Mapping[str, Any]) -> AsyncGenerator["_Line"]:
+async def _called(address: TransferAddress, request: Mapping[str, Any]) -> AsyncGenerator["_Line"]:
     loop = asyncio.get_running_loop()
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     line = _Line(socket.socket(family, socket.SOCK_STREAM))

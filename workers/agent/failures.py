@@ -1,0 +1,62 @@
+"""Which errors of an agent's work are failures that its caller can act on, and of which kind."""
+
+from regroup.workers.agent.exec_sessions import ExecRefused
+from regroup.workers.agent.job_host import StaleGeneration
+from regroup.workers.agent.snapshots.shard_transfer import NoRoomError, TransferError
+from regroup.workers.contract.agent_records import AgentErrorKind, AgentFailure
+from regroup.workers.contract.error_classes import DataError
+from regroup.workers.environment.code_archive import CodeError
+from regroup.workers.environment.interpreter import PythonUnfit
+from regroup.workers.os.node_facts import SecretMissing
+from regroup.workers.storage.fsspec_storage import StorageError, StorageUnavailable
+from regroup.workers.zygote.client import TaskFailed, ZygoteDied, ZygoteRefused
+
+_BY_TYPE: tuple[tuple[type[Exception], AgentErrorKind], ...] = (
+    (DataError, AgentErrorKind.DATA),
+    (StorageError, AgentErrorKind.STORAGE),
+    (StorageUnavailable, AgentErrorKind.STORAGE_UNAVAILABLE),
+    (FileNotFoundError, AgentErrorKind.FILE),
+    (PermissionError, AgentErrorKind.FILE),
+    (NoRoomError, AgentErrorKind.NO_MEMORY),
+    (TransferError, AgentErrorKind.TRANSFER),
+    (ExecRefused, AgentErrorKind.COMMAND),
+)
+"""The first that fits counts."""
+_BY_TASK_ERROR = {cls.__name__: kind for cls, kind in _BY_TYPE}
+_OTHER = (OSError, LookupError, ZygoteDied)
+
+
+def classify_setup_error(error: Exception, log_dir: str) -> AgentFailure | None:
+    """Return the failure that kept a node from getting ready for the job; None: this is no such error."""
+    match error:
+        case ZygoteRefused():
+            return AgentFailure(AgentErrorKind.PRELOAD, str(error), error.traceback)
+        case CodeError():
+            return AgentFailure(AgentErrorKind.CODE, str(error))
+        case SecretMissing():
+            return AgentFailure(AgentErrorKind.SECRET, str(error))
+        case PythonUnfit():
+            return AgentFailure(AgentErrorKind.ENVIRONMENT, str(error), error.details)
+        case ZygoteDied():
+            return AgentFailure(AgentErrorKind.ENVIRONMENT, f"{error}; its log: {log_dir}")
+        case _:
+            return None
+
+
+def classify_error(error: Exception) -> AgentFailure | None:
+    """Return the failure that an error of any other work is; None: it is none, but a bug."""
+    if isinstance(error, StaleGeneration):
+        return AgentFailure(AgentErrorKind.STALE, str(error))
+    if isinstance(error, TaskFailed):
+        kind = _BY_TASK_ERROR.get(error.kind, AgentErrorKind.OTHER)
+        return AgentFailure(kind, error.error, error.traceback)
+    for cls, kind in _BY_TYPE:
+        if isinstance(error, cls):
+            return AgentFailure(kind, str(error))
+    return AgentFailure(AgentErrorKind.OTHER, str(error)) if isinstance(error, _OTHER) else None
+
+
+def storage_failure(error: OSError) -> AgentFailure:
+    """Return the failure of a call that durable storage did not answer."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return AgentFailure(AgentErrorKind.STORAGE_UNAVAILABLE, lines[-1])

@@ -1,0 +1,260 @@
+"""The methods of an agent, as the supervisor and the control plane call them.
+
+`NodeAgent` implements them on a node; callers get an `AgentApi` from their adapter. `agent_wire` encodes the calls.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from regroup.workers.contract.agent_records import (
+    AgentFailure,
+    AgentStatus,
+    CheckpointScan,
+    CommandOutput,
+    CommandRequest,
+    CommandStarted,
+    Dataset,
+    DataSources,
+    DeathProof,
+    LogPiece,
+    Manifest,
+    MirrorSent,
+    NodeDescription,
+    PreflightReport,
+    PreflightRequest,
+    RankInspection,
+    RankStack,
+    SavedShards,
+    SourceListing,
+    StoreAddress,
+    TransferAddress,
+)
+from regroup.workers.contract.messages import Holding, Join
+
+
+class AgentFailedError(Exception):
+    """An agent could not do what it was asked to do, for a reason that a person can act on."""
+
+    def __init__(self, failure: AgentFailure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class AgentApi(Protocol):
+    """One job's agent on one node. A method raises what its caller's adapter makes of an `AgentFailure`."""
+
+    # ------------------------------------------------------------ starting
+
+    async def install_environment(self) -> None:
+        """Install the packages that the job's Python needs, which may take long.
+
+        Errors: `environment`, `secret`.
+        """
+        ...
+
+    async def start_zygote(self) -> NodeDescription:
+        """Start the zygote, or wait until it is ready.
+
+        Errors: `code`, `preload`, `secret`, `environment`.
+        """
+        ...
+
+    async def run_preflight(self, request: PreflightRequest) -> PreflightReport:
+        """Check this node before ranks start on it.
+
+        Errors: `other`.
+        """
+        ...
+
+    async def check_storage(self) -> None:
+        """Check that this node can write to durable storage.
+
+        Errors: `storage`, `storage_unavailable`.
+        """
+        ...
+
+    # ------------------------------------------------------------ data
+
+    async def list_sources(self, sources: DataSources) -> SourceListing:
+        """List the job's data as this node sees it.
+
+        Errors: `data`.
+        """
+        ...
+
+    async def prepare_data(self, sources: DataSources) -> Dataset:
+        """Make token files or records of the sources, once.
+
+        Errors: `data`, `storage`.
+        """
+        ...
+
+    async def fetch_data(self, prepared: Dataset) -> Dataset:
+        """Make prepared data readable on this node; returns it with its paths here.
+
+        Errors: `data`, `storage`.
+        """
+        ...
+
+    # ------------------------------------------------------------ generations
+
+    async def start_store(self, generation: int) -> StoreAddress:
+        """Start the generation's rendezvous store."""
+        ...
+
+    async def form_ranks(
+        self, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, TransferAddress]
+    ) -> None:
+        """Fork the generation's ranks on this node.
+
+        Errors: `storage` (the checkpoint), `transfer` (the other node), `stale`.
+
+        Args:
+            joins: one for each rank.
+            devices: the device of each of them.
+            holders: rank → the agent that holds the state from which this rank restores.
+        """
+        ...
+
+    async def stop_ranks(self, generation: int, reason: str, save: bool) -> None:
+        """Ask the ranks to end at a step that they agree on. With `save` they hold that step for a checkpoint.
+
+        Errors: `stale`.
+        """
+        ...
+
+    async def kill_ranks(self, generation: int) -> DeathProof:
+        """Kill the ranks of every generation up to this one, with proof of death."""
+        ...
+
+    # ------------------------------------------------------------ snapshots
+
+    async def list_shards(self) -> list[Holding]:
+        """List the verified shards of training state in this node's memory, of its own ranks and mirrored ones."""
+        ...
+
+    async def release_restore_source(self, has_mirrors: bool) -> None:
+        """Release the shards that the running ranks were restored from: they have a whole set of their own. Without
+        mirrors in the job, release also what is mirrored here."""
+        ...
+
+    async def transfer_address(self) -> TransferAddress:
+        """Return where other agents of the job send and fetch shards; listen there from now on.
+
+        Errors: `other`.
+        """
+        ...
+
+    async def request_mirror(self, generation: int) -> None:
+        """Have the leading rank, which is on this node, make all ranks hold the next set for mirrors.
+
+        Errors: `stale`.
+        """
+        ...
+
+    async def send_mirror(
+        self, generation: int, step: int, ranks: Sequence[int], to: TransferAddress, bytes_per_s: float | None
+    ) -> MirrorSent:
+        """Send the shards that ranks hold pinned for mirrors to another agent.
+
+        Errors: `transfer`, and `no_memory` where the other node is short of memory.
+        """
+        ...
+
+    async def retain_mirror(self, generation: int, step: int) -> None:
+        """Retain this set, which all mirrors hold whole; release every other mirrored set."""
+        ...
+
+    async def release_mirrors(self, generation: int, step: int) -> None:
+        """Release every mirrored set but this one, which is sent next: memory is short."""
+        ...
+
+    # ------------------------------------------------------------ checkpoints
+
+    async def save_checkpoint(self, generation: int, step: int, ranks: Sequence[int], uri: str) -> SavedShards:
+        """Write pinned snapshots below `uri`; return when the supervisor has all step rows up to then.
+
+        Errors: `storage`.
+        """
+        ...
+
+    async def finish_checkpoint(self, uri: str, parts: Sequence[dict[str, Any]], manifest: Manifest) -> Manifest:
+        """Write the metadata of a checkpoint and, last, its manifest; returns the manifest as written.
+
+        Errors: `storage`.
+        """
+        ...
+
+    async def scan_checkpoints(self) -> CheckpointScan:
+        """Find the job's checkpoints in durable storage.
+
+        Errors: `storage_unavailable`.
+        """
+        ...
+
+    async def remove_checkpoint(self, uri: str) -> None:
+        """Remove a checkpoint from durable storage.
+
+        Errors: `storage_unavailable`.
+        """
+        ...
+
+    # ------------------------------------------------------------ state and evidence
+
+    async def status(self) -> AgentStatus:
+        """Return the state of this agent."""
+        ...
+
+    async def dump_stacks(self) -> dict[int, RankStack]:
+        """Return rank → where every thread of it is now."""
+        ...
+
+    async def inspect_ranks(self) -> dict[int, RankInspection]:
+        """Return rank → where it is and which collectives it entered last; keep that as evidence."""
+        ...
+
+    async def upload_evidence(self, generation: int, incident: str) -> int:
+        """Upload what is noted of a generation's end; returns bytes, 0 if nothing is noted.
+
+        Errors: `storage`.
+        """
+        ...
+
+    async def remove_evidence(self, incidents: Sequence[str]) -> None:
+        """Remove the evidence of old incidents from durable storage.
+
+        Errors: `storage_unavailable`.
+        """
+        ...
+
+    async def read_log(self, generation: int, rank: int, stream: str, offset: int, limit: int) -> LogPiece:
+        """Read bytes of a rank's `stdout` or `stderr` from `offset`."""
+        ...
+
+    # ------------------------------------------------------------ commands and faults
+
+    async def start_command(self, request: CommandRequest) -> CommandStarted:
+        """Run a command beside a rank, with its variables and folder.
+
+        Errors: `command`, `other`.
+        """
+        ...
+
+    async def read_command(self, key: str, limit_bytes: int, wait_s: float) -> CommandOutput:
+        """Read what a command wrote since it was last read, and how it ended.
+
+        Errors: `command`.
+        """
+        ...
+
+    async def kill_command(self, key: str) -> None:
+        """Kill a command with every process that it started."""
+        ...
+
+    async def inject_fault(self, do: str) -> None:
+        """Inject a planned fault on this node."""
+        ...
+
+    async def shutdown(self) -> None:
+        """End every process of the job here; the caller kills the actor when this returns."""
+        ...
