@@ -222,8 +222,8 @@ async def test_a_standby_becomes_the_agent_of_one_job(cluster: RayCluster, tmp_p
     assert await asyncio.to_thread(RayAgents("j4").create, taken) == standby, "found again, by whoever asks"
     second = await asyncio.to_thread(RayAgents("j5").create, created)
     assert second != standby
-    status = await second.status.remote()
-    assert status["pids"]["agent"] != (await first.status.remote())["pids"]["agent"]
+    statuses = [await RayAgents(job_id).agent(node.id, timeout_s=60).status() for job_id in ("j4", "j5")]
+    assert statuses[0].pids.agent != statuses[1].pids.agent
     names = {agent_name("j4", node.id), agent_name("j5", node.id)}
     assert await cluster.actors() == names
 

@@ -9,6 +9,7 @@ import pytest
 from regroup.workers.agent.checkpoints import CheckpointSaver
 from regroup.workers.agent.snapshots.buffer_pool import BufferPool
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.agent_records import CheckpointScan
 from regroup.workers.storage.fsspec_storage import StorageError, StorageUnavailable
 
 
@@ -69,12 +70,12 @@ def test_storage_that_is_away_says_nothing_against_a_checkpoint(saving: Checkpoi
 
 def test_a_scan_of_storage_that_is_away_is_not_empty(saving: CheckpointSaver, checkpoint: Path) -> None:
     storage = checkpoint.parent.parent
-    assert [item["uri"] for item in saving.manifests()] == [f"file://{checkpoint}"]
+    assert [item["uri"] for item in saving.manifests().finished] == [f"file://{checkpoint}"]
     away = storage.rename(storage.with_name("away"))
     with pytest.raises(StorageUnavailable, match="storage"):
         saving.manifests()
     storage.mkdir()
-    assert saving.manifests() == [], "a job that has saved nothing"
+    assert saving.manifests() == CheckpointScan(), "a job that has saved nothing"
     storage.rmdir()
     away.rename(storage)
 

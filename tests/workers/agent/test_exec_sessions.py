@@ -14,6 +14,7 @@ from regroup.workers.agent import exec_sessions
 from regroup.workers.agent.exec_sessions import ExecRefused
 from regroup.workers.agent.job_host import JobHost
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.agent_records import CommandExit, CommandRequest
 from regroup.workers.contract.messages import Join, Restore
 from regroup.workers.contract.rank_config import RankConfig
 from tests.support.served import called
@@ -55,23 +56,23 @@ async def host(tmp_path: Path) -> AsyncIterator[JobHost]:
 
 async def begin(host: JobHost, *command: str, rank: int = 3, timeout_s: float | None = None, stdin: bytes = b"") -> str:
     key = uuid.uuid4().hex
-    order = {"key": key, "rank": rank, "command": list(command), "timeout_s": timeout_s, "stdin": stdin}
-    await host.executions.start(host.zygote(), order, host.places.get(rank))
+    request = CommandRequest(key, rank, command, timeout_s, stdin)
+    await host.executions.start(host.zygote(), request, host.places.get(rank))
     return key
 
 
-async def read(host: JobHost, key: str) -> tuple[dict[str, bytes], dict[str, Any]]:
+async def read(host: JobHost, key: str) -> tuple[dict[str, bytes], CommandExit]:
     """All that a command writes, by stream, and how it ended."""
     found = {"stdout": b"", "stderr": b""}
     while True:
         reply = await host.executions.read(key, 64 * 1024, 10.0)
-        for stream, data in reply["pieces"]:
+        for stream, data in reply.pieces:
             found[stream] += data
-        if reply["ended"]:
-            return found, reply["ended"]
+        if reply.ended:
+            return found, reply.ended
 
 
-async def run(host: JobHost, *command: str, **options: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
+async def run(host: JobHost, *command: str, **options: Any) -> tuple[dict[str, bytes], CommandExit]:
     return await asyncio.wait_for(read(host, await begin(host, *command, **options)), 30)
 
 
@@ -87,8 +88,8 @@ async def started(host: JobHost, key: str) -> None:
     heard = b""
     while heard != b"started\n":
         reply = await host.executions.read(key, 100, 10.0)
-        heard += b"".join(data for _, data in reply["pieces"])
-        assert reply["ended"] is None
+        heard += b"".join(data for _, data in reply.pieces)
+        assert reply.ended is None
 
 
 async def test_a_command_runs_where_the_rank_runs_and_says_how_it_ended(host: JobHost, tmp_path: Path) -> None:
@@ -99,22 +100,22 @@ async def test_a_command_runs_where_the_rank_runs_and_says_how_it_ended(host: Jo
     assert Path(executable).parent == Path(host.config.interpreter or os.sys.executable).parent  # type: ignore[attr-defined]
     assert folder == str(tmp_path) and values == ["3", "1", "4", "7", "1", "1"]
     assert found["stderr"] == b"bad"
-    assert (ended["code"], ended["why"], ended["stuck"]) == (3, "exited", [])
+    assert (ended.code, ended.why, ended["stuck"]) == (3, "exited", [])
     _, ended = await run(host, "sh", "-c", "kill -TERM $$")
-    assert ended["code"] == -15
+    assert ended.code == -15
 
 
 async def test_bytes_go_in_and_come_out_as_they_are(host: JobHost) -> None:
     data = bytes(range(256)) * 1000
     found, ended = await run(host, "cat", stdin=data)
-    assert found["stdout"] == data and ended["code"] == 0
+    assert found["stdout"] == data and ended.code == 0
     assert (await run(host, "cat"))[0]["stdout"] == b""
 
 
 async def test_what_cannot_run_is_told_as_by_a_shell(host: JobHost, tmp_path: Path) -> None:
     found, ended = await run(host, "no-such-command")
-    assert ended["code"] == 127 and b"cannot run 'no-such-command' on this node: No such file" in found["stderr"]
-    assert (await run(host, str(tmp_path)))[1]["code"] == 126
+    assert ended.code == 127 and b"cannot run 'no-such-command' on this node: No such file" in found["stderr"]
+    assert (await run(host, str(tmp_path)))[1].code == 126
     with pytest.raises(ExecRefused, match="rank 0"):
         await begin(host, "true", rank=0)
     with pytest.raises(ExecRefused, match="no command"):
@@ -135,7 +136,7 @@ async def test_all_it_started_ends_with_it_however_it_detached(host: JobHost, ho
         assert not called(title)
     else:
         _, ended = await asyncio.wait_for(read(host, key), 20)
-        assert (ended["code"], ended["why"]) == ((0, "exited") if how == "exit" else (124, "timeout"))
+        assert (ended.code, ended.why) == ((0, "exited") if how == "exit" else (124, "timeout"))
         assert not called(title)
     await gone(title)
 
@@ -147,11 +148,11 @@ async def test_a_kill_of_ranks_meets_neither_it_nor_what_it_forks(host: JobHost)
     kills = 0
     while not reading.done():
         began = time.monotonic()
-        assert await host.end(1) == {"stuck": []}
+        assert await host.end(1) == []
         assert time.monotonic() - began < 1.0
         kills += 1
     found, ended = await reading
-    assert found["stdout"] == b"done\n" and ended["code"] == 0
+    assert found["stdout"] == b"done\n" and ended.code == 0
     assert kills > 10
 
 
@@ -166,10 +167,10 @@ async def test_output_that_nobody_reads_waits_in_the_command(host: JobHost) -> N
     await asyncio.sleep(0.2)  # what must not happen: it reads on
     assert execution._size < exec_sessions.BUFFER_BYTES + 64 * 1024
     total = 0
-    while not (reply := await host.executions.read(key, 64 * 1024, 10.0))["ended"]:
-        total += sum(len(data) for _, data in reply["pieces"])
+    while not (reply := await host.executions.read(key, 64 * 1024, 10.0)).ended:
+        total += sum(len(data) for _, data in reply.pieces)
         assert execution._size < exec_sessions.BUFFER_BYTES + 64 * 1024
-    assert total + sum(len(data) for _, data in reply["pieces"]) == size and reply["ended"]["code"] == 0
+    assert total + sum(len(data) for _, data in reply.pieces) == size and reply.ended.code == 0
 
 
 async def test_without_a_reader_it_ends(host: JobHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,11 +188,11 @@ async def test_what_its_zygote_leaves_is_ended_with_the_ranks(host: JobHost) -> 
     zygote = host.zygote().process
     zygote.kill()
     zygote.wait()  # the host finds out when it speaks to it, not by hearing of it
-    assert await host.end(1) == {"stuck": []}
+    assert await host.end(1) == []
     assert not called(title)
     _, ended = await asyncio.wait_for(read(host, key), 10)
-    assert ended["why"] == "lost"
-    assert (await run(host, "true"))[1]["code"] == 0, "on the next zygote"
+    assert ended.why == "lost"
+    assert (await run(host, "true"))[1].code == 0, "on the next zygote"
 
 
 async def test_commands_that_were_left_take_nobodys_place(host: JobHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,4 +210,4 @@ async def test_no_more_run_at_once_than_a_node_bears(host: JobHost) -> None:
     with pytest.raises(ExecRefused, match="8 commands"):
         await begin(host, "true")
     host.executions.end(keys[0])
-    assert (await run(host, "true"))[1]["code"] == 0
+    assert (await run(host, "true"))[1].code == 0

@@ -15,6 +15,7 @@ import pytest
 
 from regroup.workers.agent.job_host import STORE_RANK, ZYGOTE_RANK, JobHost, StaleGeneration
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.agent_records import CheckpointScan
 from regroup.workers.contract.messages import Done, Exited, Failed, FaultDue, Join, Message, Note, Restore, from_json
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.os.procfs import is_zombie
@@ -57,7 +58,7 @@ class Node:
     async def store_pid(self) -> int:
         """Pid of the store process, once it is forked."""
         deadline = time.monotonic() + 10
-        while (pid := self.host.pids()["store"]) is None and time.monotonic() < deadline:  # noqa: ASYNC110
+        while (pid := self.host.pids().store) is None and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         assert pid is not None
         return pid
@@ -148,7 +149,7 @@ async def test_an_unmodified_script_runs_through_generations(nodes: list[Node], 
             done = await node.until(Done, 2 * generation)
             assert {message.generation for message in done} == set(range(1, generation + 1))
         proofs = await asyncio.gather(*(node.host.end(generation) for node in nodes))
-        assert proofs == [{"stuck": []}, {"stuck": []}]
+        assert proofs == [[], []]
     out = nodes[1].host.log_path(2, 3, "stdout").read_text()
     assert out == "sum [6.0, 6.0, 6.0] restart 1\n"
 
@@ -176,11 +177,11 @@ async def test_a_killed_rank_is_seen_and_everything_below_dies(nodes: list[Node]
     while not all(mark.exists() and mark.read_text() for mark in marks):
         assert time.monotonic() < end, nodes[0].host.log_path(1, 0, "stderr").read_text()
         await asyncio.sleep(0.01)
-    while len(helpers := [pid for node in nodes for pid in sleepers(node.host.pids()["zygote"])]) < 4:
+    while len(helpers := [pid for node in nodes for pid in sleepers(node.host.pids().zygote)]) < 4:
         assert time.monotonic() < end, "every rank starts a helper"
         await asyncio.sleep(0.01)
     ranks = [int(mark.read_text()) for mark in marks]
-    store_pid = nodes[0].host.pids()["store"]
+    store_pid = nodes[0].host.pids().store
     killed = time.time()
     os.kill(ranks[1], signal.SIGKILL)
     (exited,) = await nodes[0].until(Exited)
@@ -207,7 +208,7 @@ async def test_who_died_by_itself_is_told_before_those_that_are_killed_for_it(
     while not all(mark.exists() and mark.read_text() for mark in marks):
         assert time.monotonic() < end, nodes[0].host.log_path(1, 0, "stderr").read_text()
         await asyncio.sleep(0.01)
-    zygote, victim = nodes[0].host.pids()["zygote"], int(marks[1].read_text())
+    zygote, victim = nodes[0].host.pids().zygote, int(marks[1].read_text())
     os.kill(zygote, signal.SIGSTOP)  # as on a busy machine: it hears of the death and of the end of all at once
     os.kill(victim, signal.SIGKILL)
     while not is_zombie(victim):  # noqa: ASYNC110
@@ -248,13 +249,13 @@ async def test_the_store_and_the_zygote_are_missed_when_they_die(
     os.kill(await node.store_pid(), signal.SIGKILL)
     (exited,) = await node.until(Exited)
     assert exited.rank == STORE_RANK
-    zygote = node.host.pids()["zygote"]
+    zygote = node.host.pids().zygote
     os.kill(zygote, signal.SIGKILL)
     _, exited = await node.until(Exited, 2)
     assert exited.rank == ZYGOTE_RANK
     await node.host.end(1)
     await node.host.prepare()
-    assert node.host.pids()["zygote"] != zygote
+    assert node.host.pids().zygote != zygote
     assert bystander.poll() is None
 
 
@@ -291,7 +292,7 @@ async def test_a_rank_whose_output_fills_the_disk_says_so_and_nothing_waits(full
         assert (failed.error.error_class, failed.error.message) == ("io", "[Errno 28] No space left on device")
         (exited,) = await node.until(Exited)
         assert exited.code == 1
-        assert await node.host.end(1) == {"stuck": []}
+        assert await node.host.end(1) == []
     finally:
         await node.host.close()
     archived = tmp_path / "storage" / "logs" / "g1-rank0.out"
@@ -310,13 +311,13 @@ async def trains_by_exec(folder: Path, module: str, source: str) -> str:
     script.write_text(SCRIPT)
     async with lone_node(folder, module, source) as node:
         facts = await node.host.prepare()
-        assert facts["launcher"] == "exec"
+        assert facts.launcher == "exec"
         store = node.host.open_store(1)
         join = Join("job", 1, 0, 1, 0, 1, 0, 1, {}, "cpu", *store, Restore("none"), f"script:{script}", RankConfig())
         await node.host.form([join], [0], {})
         await node.until(Done, within_s=60)
         await node.host.end(1)
-        return facts["why"]
+        return facts.why
 
 
 async def test_a_preload_that_starts_threads_falls_back_to_exec(tmp_path: Path) -> None:
@@ -327,7 +328,7 @@ async def test_a_preload_that_starts_threads_falls_back_to_exec(tmp_path: Path) 
 async def test_libraries_that_would_start_threads_on_import_are_told_not_to(tmp_path: Path) -> None:
     async with lone_node(tmp_path, "common_libraries", "import numpy, pyarrow") as node:
         facts = await node.host.prepare()
-    assert (facts["launcher"], facts["why"]) == ("fork", "")
+    assert (facts.launcher, facts.why) == ("fork", "")
 
 
 @pytest.fixture
@@ -352,14 +353,14 @@ async def test_a_checkpoint_that_is_being_finished_is_not_taken_for_torn(nodes: 
     folder = tmp_path / "storage" / "checkpoints" / "step-8.gen-1"
     folder.mkdir(parents=True)
     uri = f"file://{folder}"
-    assert writer.saving.manifests() == [{"uri": uri, "unfinished": True}]
+    assert writer.saving.manifests() == CheckpointScan(unfinished=(uri,))
     finishing = asyncio.create_task(writer.finish_checkpoint(uri, [], {"step": 8, "generation": 1, "files": []}))
     await asyncio.sleep(0)  # it begins
-    assert writer.saving.manifests() == []
-    assert other.saving.manifests() == [{"uri": uri, "unfinished": True}], "it cannot know"
+    assert writer.saving.manifests() == CheckpointScan()
+    assert other.saving.manifests() == CheckpointScan(unfinished=(uri,)), "it cannot know"
     await finishing
     for host in (writer, other):
-        assert [(item["uri"], item["step"]) for item in host.saving.manifests()] == [(uri, 8)]
+        assert [(item["uri"], item["step"]) for item in host.saving.manifests().finished] == [(uri, 8)]
 
 
 async def test_a_saver_that_dies_is_followed_by_another(nodes: list[Node], tmp_path: Path) -> None:

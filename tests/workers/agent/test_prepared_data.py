@@ -56,6 +56,6 @@ def test_a_bucket_is_read_and_written(tmp_path: Path, s3: ObjectStorage, monkeyp
 def test_nodes_tell_what_they_see(tmp_path: Path) -> None:
     source = write(tmp_path / "in", "jsonl")
     seen = list_sources(agent(""), tmp_path, {}, recipe(source, "jsonl"))
-    assert [Path(uri).name for uri in seen["files"]] == ["0.jsonl", "1.jsonl"]
+    assert [Path(uri).name for uri in seen.files] == ["0.jsonl", "1.jsonl"]
     Path(source, "1.jsonl").write_text("{}")
-    assert list_sources(agent(""), tmp_path, {}, recipe(source, "jsonl"))["files"] != seen["files"]
+    assert list_sources(agent(""), tmp_path, {}, recipe(source, "jsonl")).files != seen.files

@@ -17,7 +17,9 @@ from ray._private import auto_init_hook
 
 from regroup.workers.agent.health import preflight
 from regroup.workers.agent.standby import StandbyAgent
+from regroup.workers.contract.agent_api import AgentFailedError
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.agent_records import AgentErrorKind, PreflightRequest
 from regroup.workers.contract.messages import to_json
 from regroup.workers.os import kill_tree, orphans, procfs, scratch_dir
 
@@ -66,9 +68,9 @@ def zygotes() -> set[int]:
 async def test_its_zygote_becomes_the_jobs(waiting: StandbyAgent, job: AgentConfig) -> None:
     (before,) = zygotes()
     assert await waiting.adopt(to_json(replace(job, preload=("json", "csv"))))
-    ready = await waiting.prepare()
-    assert ready["pid"] == before and zygotes() == {before}
-    assert (await waiting.status())["pids"]["zygote"] == before
+    ready = await waiting.start_zygote()
+    assert ready.pid == before and zygotes() == {before}
+    assert (await waiting.status()).pids.zygote == before
 
 
 async def test_a_job_with_an_environment_of_its_own_gets_a_zygote_of_its_own(
@@ -76,8 +78,8 @@ async def test_a_job_with_an_environment_of_its_own_gets_a_zygote_of_its_own(
 ) -> None:
     (before,) = zygotes()
     assert await waiting.adopt(to_json(replace(job, env={"OMP_PROC_BIND": "true"})))
-    ready = await waiting.prepare()
-    assert ready["pid"] != before and zygotes() == {ready["pid"]}
+    ready = await waiting.start_zygote()
+    assert ready.pid != before and zygotes() == {ready.pid}
 
 
 async def test_it_serves_one_job(waiting: StandbyAgent, job: AgentConfig) -> None:
@@ -90,13 +92,15 @@ async def test_a_dead_zygote_is_not_handed_on(waiting: StandbyAgent, job: AgentC
     (before,) = zygotes()
     kill_tree.kill([before])
     assert await waiting.adopt(to_json(job))
-    ready = await waiting.prepare()
-    assert ready["pid"] != before
+    ready = await waiting.start_zygote()
+    assert ready.pid != before
 
 
 async def test_a_preload_that_fails_is_the_jobs_error_only(waiting: StandbyAgent, job: AgentConfig) -> None:
     assert await waiting.adopt(to_json(replace(job, preload=("no_such_module",))))
-    assert (await waiting.prepare())["error"]["kind"] == "preload"
+    with pytest.raises(AgentFailedError) as failed:
+        await waiting.start_zygote()
+    assert failed.value.failure.kind is AgentErrorKind.PRELOAD and failed.value.failure.node_name == "n0"
 
 
 async def test_the_jobs_code_is_first_on_the_path_of_a_zygote_that_waited(
@@ -112,8 +116,8 @@ async def test_the_jobs_code_is_first_on_the_path_of_a_zygote_that_waited(
     (before,) = zygotes()
     mine = replace(job, code=f"sha256:{digest}", blob_uri=tmp_path.as_uri(), preload=("json", "mine"))
     assert await waiting.adopt(to_json(mine))
-    ready = await waiting.prepare()
-    assert ready["pid"] == before
+    ready = await waiting.start_zygote()
+    assert ready.pid == before
     assert os.readlink(f"/proc/{before}/cwd").endswith("/code")
 
 
@@ -121,7 +125,9 @@ async def test_code_that_is_not_there_is_the_jobs_error(
     waiting: StandbyAgent, job: AgentConfig, tmp_path: Path
 ) -> None:
     assert await waiting.adopt(to_json(replace(job, code=f"sha256:{'0' * 64}", blob_uri=tmp_path.as_uri())))
-    assert (await waiting.prepare())["error"]["kind"] == "code"
+    with pytest.raises(AgentFailedError) as failed:
+        await waiting.start_zygote()
+    assert failed.value.failure.kind is AgentErrorKind.CODE
 
 
 async def test_it_checks_its_node_while_it_waits_and_a_job_need_not_wait_for_that_again(
@@ -136,15 +142,15 @@ async def test_it_checks_its_node_while_it_waits_and_a_job_need_not_wait_for_tha
         assert (await agent.unfit()).startswith(f"64 MiB cannot be written to {tmp_path}/unmounted")
     assert await agent.adopt(to_json(replace(job, preload=("torch",))))
     assert await agent.unfit() == "", "it is no standby any more"
-    await agent.prepare()
+    await agent.start_zygote()
     monkeypatch.setattr(preflight, "TARGET", "nowhere:check")
-    needs = {"device": "cpu", "indexes": [], "memory_bytes": 0, "asked_s": time.time(), "peers": []}
-    found = await agent.preflight(needs)
-    assert (found["failed"], found["notes"]) == ([], [])
-    too_much = await agent.preflight({**needs, "memory_bytes": 1 << 60})
-    assert [what for what, _ in too_much["failed"]] == ["memory"]
-    await agent.end(1)
-    assert (await agent.preflight({**needs, "memory_bytes": 1 << 60}))["failed"] == [], "its own are in that memory"
+    needs = PreflightRequest("cpu", (), 0, time.time())
+    found = await agent.run_preflight(needs)
+    assert (found.failed, found.notes) == ((), ())
+    too_much = await agent.run_preflight(replace(needs, memory_bytes=1 << 60))
+    assert [what for what, _ in too_much.failed] == ["memory"]
+    await agent.kill_ranks(1)
+    assert (await agent.run_preflight(replace(needs, memory_bytes=1 << 60))).failed == (), "its own are in that memory"
     await agent.shutdown()
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from regroup.workers.agent.job_host import JobHost
 from regroup.workers.contract.agent_config import AgentConfig
+from regroup.workers.contract.agent_records import RankInspection
 from regroup.workers.contract.messages import FaultDue, Join, Restore
 from regroup.workers.contract.rank_config import RankConfig
 
@@ -87,31 +88,31 @@ def states_of_threads(pid: int) -> set[str]:
     return {file.read_text().rpartition(") ")[2][0] for file in Path(f"/proc/{pid}/task").glob("*/stat")}
 
 
-def all_stand_still(places: dict[str, Any]) -> bool:
-    return "all_reduce" in places["0"]["text"] and places["1"]["collectives"] is None
+def all_stand_still(places: Mapping[int, RankInspection]) -> bool:
+    return "all_reduce" in places[0].text and places[1].collectives is None
 
 
 async def left(host: JobHost, tmp_path: Path) -> dict[str, Any]:
     """End the generation, and read what is left of it."""
     await host.end(1)
-    assert (await host.evidence.leave(1, "i1"))["size_bytes"] > 0
+    assert await host.evidence.leave(1, "i1") > 0
     return json.loads((tmp_path / "storage" / "evidence" / "i1" / "node0.json").read_text())
 
 
 async def test_ranks_that_cannot_answer_leave_what_can_be_had_of_them(host: JobHost, tmp_path: Path) -> None:
     await form(host, tmp_path)
-    await stop(host.pids()["ranks"][2])
+    await stop(host.pids().ranks[2])
     async with asyncio.timeout(30):
         while not all_stand_still(places := await host.look()):
             pass
-    assert {rank: place["node"] for rank, place in places.items()} == dict.fromkeys("012", "alpha")
-    assert [(each["name"], each["sequence"], each["is_over"]) for each in places["0"]["collectives"]][-2:] == [
+    assert {rank: place.node for rank, place in places.items()} == dict.fromkeys(range(3), "alpha")
+    assert [(each["name"], each["sequence"], each["is_over"]) for each in places[0].collectives or []][-2:] == [
         ("all_reduce", 1, True),
         ("all_reduce", 2, False),
     ]
-    assert places["1"]["collectives"] is None and "waits.py" in places["1"]["text"], "its stacks need no lock"
-    assert "collectives.py" not in places["0"]["text"], "the thread that answers is ours"
-    assert places["2"]["collectives"] is None and "is stopped by a signal" in places["2"]["text"]
+    assert places[1].collectives is None and "waits.py" in places[1].text, "its stacks need no lock"
+    assert "collectives.py" not in places[0].text, "the thread that answers is ours"
+    assert places[2].collectives is None and "is stopped by a signal" in places[2].text
 
     seen = await left(host, tmp_path)
     assert (seen["node"], seen["generation"], sorted(seen["ranks"])) == ("alpha", 1, ["0", "1", "2"])
@@ -121,21 +122,21 @@ async def test_ranks_that_cannot_answer_leave_what_can_be_had_of_them(host: JobH
     assert waiting["stdout"].splitlines()[0] == "line 30" and waiting["stdout"].endswith("line 79"), "the last 50 lines"
     assert holding["stderr"] == "about to wait"
     assert seen["host"]["free_memory_bytes"] < seen["host"]["memory_bytes"] and len(seen["host"]["load"]) == 3
-    assert (await host.evidence.leave(1, "i1"))["size_bytes"] > 0, "asked once more, it says the same"
+    assert await host.evidence.leave(1, "i1") > 0, "asked once more, it says the same"
     host.evidence.remove(["i1"])
     assert not (tmp_path / "storage" / "evidence" / "i1").exists()
 
 
 async def test_an_exit_is_noted_without_asking_anybody(host: JobHost, tmp_path: Path) -> None:
     await form(host, tmp_path)
-    os.kill(host.pids()["ranks"][2], signal.SIGKILL)
+    os.kill(host.pids().ranks[2], signal.SIGKILL)
     async with asyncio.timeout(30):
         while 2 in host.report().running:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
     took = []
     for _ in range(5):
         before_s = time.perf_counter()
-        host.evidence.note(host._formation, host.pids()["ranks"])
+        host.evidence.note(host._formation, host.pids().ranks)
         took.append(time.perf_counter() - before_s)
     assert min(took) < 0.02, "a recovery waits for it"
     seen = await left(host, tmp_path)
@@ -143,4 +144,4 @@ async def test_an_exit_is_noted_without_asking_anybody(host: JobHost, tmp_path: 
     assert (ended["exit_code"], ended["uses"], ended["phase"]) == (-signal.SIGKILL, {}, "build")
     assert ended["stdout"].endswith("line 79")
     assert not any(at["was_asked"] or at["stacks"] for at in seen["ranks"].values())
-    assert (await host.evidence.leave(7, "i2")) == {"size_bytes": 0}, "of a generation that was not here"
+    assert await host.evidence.leave(7, "i2") == 0, "of a generation that was not here"

@@ -21,12 +21,12 @@ def read_all(path: Path) -> list[tuple[int, bytes]]:
     """Every run of output that is kept, by its place."""
     found: list[tuple[int, bytes]] = []
     offset = 0
-    while (piece := logs.read(path, offset, 10**6))["data"]:
-        if found and piece["offset"] == offset:
-            found[-1] = (found[-1][0], found[-1][1] + piece["data"])
+    while (piece := logs.read(path, offset, 10**6)).data:
+        if found and piece.offset == offset:
+            found[-1] = (found[-1][0], found[-1][1] + piece.data)
         else:
-            found.append((piece["offset"], piece["data"]))
-        offset = piece["offset"] + len(piece["data"])
+            found.append((piece.offset, piece.data))
+        offset = piece.offset + len(piece.data)
     return found
 
 
