@@ -100,7 +100,7 @@ async def test_a_command_runs_where_the_rank_runs_and_says_how_it_ended(host: Jo
     assert Path(executable).parent == Path(host.config.interpreter or os.sys.executable).parent  # type: ignore[attr-defined]
     assert folder == str(tmp_path) and values == ["3", "1", "4", "7", "1", "1"]
     assert found["stderr"] == b"bad"
-    assert (ended.code, ended.why, ended["stuck"]) == (3, "exited", [])
+    assert (ended.code, ended.why, ended.stuck) == (3, "exited", ())
     _, ended = await run(host, "sh", "-c", "kill -TERM $$")
     assert ended.code == -15
 
