@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from regroup.workers.contract.messages import Failed, Holding
+from regroup.workers.contract.rank_config import LossSpikeAction, LossSpikeConfig, RepeatedSpike
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from tests.service.supervisor.test_lifecycle import FakeNodes, run, told
 
@@ -75,6 +76,6 @@ async def test_a_loss_that_stood_out_is_done_once_more_and_the_ranks_know_which_
     (incident,) = await incidents(journal)
     assert (incident["reason"], incident["rank"], incident["recovery_action"]) == ("loss_spike", None, "respawn")
     assert (await told(journal))[-1] == ("state", "SUCCEEDED")
-    rules = {join["generation"]: join["config"]["loss_spike"] for join in nodes.joins}
-    repeated = {"step": 4, "metric": "loss", "limit": 2.5}
-    assert rules == {1: {"action": "warn", "repeated": []}, 2: {"action": "warn", "repeated": [repeated]}}
+    rules = {join.generation: join.config.loss_spike for join in nodes.joins}
+    warn = LossSpikeAction.WARN
+    assert rules == {1: LossSpikeConfig(warn), 2: LossSpikeConfig(warn, (RepeatedSpike(4, "loss", 2.5),))}

@@ -19,12 +19,13 @@ from regroup.workers.contract.agent_api import AgentApi, AgentFailedError
 from regroup.workers.contract.agent_records import AgentErrorKind, AgentFailure, DeathProof
 from regroup.workers.contract.codec import parse, plain
 from regroup.workers.contract.messages import AgentReport, ContractError, Join, Restore, to_json
+from regroup.workers.contract.rank_config import RankConfig
 
 RECORDS = sorted(
     (cls for _, cls in inspect.getmembers(agent_records, is_dataclass) if cls.__module__ == agent_records.__name__),
     key=lambda cls: cls.__name__,
 )
-JOIN = Join("j", 1, 0, 1, 0, 1, 0, 1, {"dp_shard": 1}, "cpu", "h", 1, Restore("none"), "m:f", {"training": {}})
+JOIN = Join("j", 1, 0, 1, 0, 1, 0, 1, {"dp_shard": 1}, "cpu", "h", 1, Restore("none"), "m:f", RankConfig(seed=3))
 
 
 def sample(hint: Any) -> Any:
