@@ -1,4 +1,4 @@
-"""How a job's agents are reached, and what can be wrong with one."""
+"""Protocol that reaches the agents of a job, and its errors."""
 
 from typing import Protocol
 
@@ -17,7 +17,7 @@ class AgentLostError(RegroupError):
 
 
 class AgentError(RegroupError):
-    """An agent refused for a reason that a person can act on."""
+    """An agent failed for a reason that a person can act on."""
 
     def __init__(self, node_id: str, node_name: str, kind: AgentErrorKind, message: str, traceback: str = "") -> None:
         super().__init__(f"{message} (node {node_name})")
@@ -30,7 +30,7 @@ class AgentError(RegroupError):
 
 
 class Agents(Protocol):
-    """How agents are reached; `RayAgents` is the real one."""
+    """Access to the agents of a job. `RayAgents` is the implementation on Ray."""
 
     async def start(self, config: AgentConfig) -> None:
         """Create the agent's actor on its node, or find it there."""
@@ -46,9 +46,9 @@ class Agents(Protocol):
         ...
 
     async def kill(self, node_id: str) -> None:
-        """Kill the actor; a missing one is no error."""
+        """Kill the actor. A missing actor is ignored."""
         ...
 
     async def planned_end(self, node_id: str) -> str:
-        """Return why a node ended by plan, e.g. by SIGTERM; empty if it did not, or nothing is known of it."""
+        """Return why a node ended by plan, for example by SIGTERM; empty for any other node."""
         ...

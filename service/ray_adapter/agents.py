@@ -1,4 +1,4 @@
-"""How a supervisor reaches agents and records: Ray actors by name, and the GCS key-value store. An adapter."""
+"""Adapter for agents (Ray actors by name) and records (the GCS key-value store)."""
 
 # pyright: reportPrivateUsage=false
 # The key-value store has no public face in Ray 2.60.
@@ -35,7 +35,7 @@ _PLANNED = frozenset(
 
 
 class RayRecords:
-    """Create-only records in the GCS: whoever creates a key owns it."""
+    """Create-only records in the GCS: the process that creates a key owns it."""
 
     async def create(self, key: str, value: bytes) -> bool:
         """Write a record; False if the key exists."""
@@ -43,7 +43,7 @@ class RayRecords:
         return not await asyncio.to_thread(put, key.encode(), value, overwrite=False, namespace=_KV)
 
     async def read(self, prefix: str) -> Mapping[str, bytes]:
-        """All records below a prefix."""
+        """Return all records below a prefix."""
         return await asyncio.to_thread(_read, prefix)
 
 
@@ -53,7 +53,7 @@ def _read(prefix: str) -> dict[str, bytes]:
 
 
 def hasten(payload: JobConfig) -> None:
-    """Begin to bring a job's agents up before its supervisor asks for them. Blocking."""
+    """Start the agents of a job before its supervisor does. Blocking."""
     agents = RayAgents(payload.job_id)
     for config in payload.agent_configs().values():
         agents.create(config).start_zygote.remote()
@@ -90,7 +90,11 @@ class RayAgents:
             raise AgentLostError(
                 node_id, f"agent on node {node_id[:8]} did not answer {method} in {timeout_s:.0f} s"
             ) from error
-        except (RayActorError, ActorUnschedulableError, ValueError) as error:  # its node may be gone, as Ray knows
+        except (
+            RayActorError,
+            ActorUnschedulableError,
+            ValueError,
+        ) as error:  # the node may be lost
             self._handles.pop(node_id, None)
             raise AgentLostError(node_id, f"agent on node {node_id[:8]} is gone: {error}") from error
 
@@ -103,7 +107,7 @@ class RayAgents:
         await asyncio.to_thread(ray.kill, handle)
 
     async def planned_end(self, node_id: str) -> str:
-        """What a node that ended by plan has told Ray: its raylet got a SIGTERM, or it was drained and ended then."""
+        """Return what Ray recorded about a node that ended by plan: a SIGTERM of its raylet, or a drain."""
         try:
             async with asyncio.timeout(_NODES_TIMEOUT_S):
                 nodes = await asyncio.to_thread(ray.nodes)
@@ -121,7 +125,7 @@ class RayAgents:
         return handle
 
     def create(self, config: AgentConfig) -> Any:
-        """The node's standby if there is a free one, else a new actor; or what is there already. Blocking."""
+        """Return the existing agent, the free standby of the node, or a new actor, in this order. Blocking."""
         name = agent_name(self._job_id, config.node_id)
         with contextlib.suppress(ValueError):
             return self._find(config.node_id)

@@ -57,7 +57,7 @@ class FakeAgents:
         self.calls.append((node_id, "kill"))
 
     async def planned_end(self, node_id: str) -> str:
-        """No node ends by plan."""
+        """Return nothing: no node ends by plan."""
         return ""
 
     def agent(self, node_id: str, *, timeout_s: float) -> AgentApi:

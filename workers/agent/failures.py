@@ -1,4 +1,4 @@
-"""Which errors of an agent's work are failures that its caller can act on, and of which kind."""
+"""Classification of errors into failures that the caller of an agent can act on."""
 
 from regroup.workers.agent.exec_sessions import ExecRefused
 from regroup.workers.agent.job_host import StaleGeneration
@@ -21,13 +21,13 @@ _BY_TYPE: tuple[tuple[type[Exception], AgentErrorKind], ...] = (
     (TransferError, AgentErrorKind.TRANSFER),
     (ExecRefused, AgentErrorKind.COMMAND),
 )
-"""The first that fits counts."""
+"""Exception type → kind; the first match counts."""
 _BY_TASK_ERROR = {cls.__name__: kind for cls, kind in _BY_TYPE}
 _OTHER = (OSError, LookupError, ZygoteDied)
 
 
 def classify_setup_error(error: Exception, log_dir: str) -> AgentFailure | None:
-    """Return the failure that kept a node from getting ready for the job; None: this is no such error."""
+    """Return the failure of an error during node setup; None for a bug."""
     match error:
         case ZygoteRefused():
             return AgentFailure(AgentErrorKind.PRELOAD, str(error), error.traceback)
@@ -44,7 +44,7 @@ def classify_setup_error(error: Exception, log_dir: str) -> AgentFailure | None:
 
 
 def classify_error(error: Exception) -> AgentFailure | None:
-    """Return the failure that an error of any other work is; None: it is none, but a bug."""
+    """Return the failure of an error in any other call; None for a bug."""
     if isinstance(error, StaleGeneration):
         return AgentFailure(AgentErrorKind.STALE, str(error))
     if isinstance(error, TaskFailed):

@@ -33,7 +33,7 @@ from regroup.workers.contract.messages import Holding, Join
 
 
 class AgentFailedError(Exception):
-    """An agent could not do what it was asked to do, for a reason that a person can act on."""
+    """An agent failed for a reason that a person can act on."""
 
     def __init__(self, failure: AgentFailure) -> None:
         super().__init__(failure.message)
@@ -234,7 +234,7 @@ class AgentApi(Protocol):
     # ------------------------------------------------------------ commands and faults
 
     async def start_command(self, request: CommandRequest) -> CommandStarted:
-        """Run a command beside a rank, with its variables and folder.
+        """Run a command next to a rank, with the rank's variables and folder.
 
         Errors: `command`, `other`.
         """

@@ -13,7 +13,7 @@ Manifest = dict[str, Any]
 
 
 class AgentErrorKind(StrEnum):
-    """What kept an agent from doing what it was asked to do."""
+    """Kind of an agent's failure."""
 
     CODE = "code"
     """The node cannot get the job's code."""
@@ -26,7 +26,7 @@ class AgentErrorKind(StrEnum):
     STORAGE = "storage"
     """Durable storage refused, or what it holds is missing or damaged."""
     STORAGE_UNAVAILABLE = "storage_unavailable"
-    """Durable storage did not answer. What it holds may be intact."""
+    """Durable storage did not answer. Its content may be intact."""
     FILE = "file"
     """A local file is missing or cannot be read."""
     STALE = "stale"
@@ -67,7 +67,7 @@ class NodeDescription:
     memory_bytes: int
     free_memory_bytes: int
     pid: int
-    """Of the zygote."""
+    """Process id of the zygote."""
     import_s: float
     rehearsal_s: float
     launcher: str
@@ -78,7 +78,7 @@ class NodeDescription:
 
 @dataclass(frozen=True)
 class TransferAddress:
-    """Where an agent accepts and serves shards, and the token that authenticates its peers."""
+    """Address at which an agent accepts and serves shards, and the token that authenticates its peers."""
 
     host: str
     port: int
@@ -96,7 +96,7 @@ class PreflightPeer:
 
 @dataclass(frozen=True)
 class PreflightRequest:
-    """What a job's ranks need on a node."""
+    """Requirements of a job's ranks on a node."""
 
     device: str
     indexes: tuple[int, ...]
@@ -123,7 +123,7 @@ class PreflightReport:
 
 @dataclass(frozen=True)
 class PreparationPlace:
-    """Where a task that prepares records runs on a node."""
+    """Folders and Python of a task that prepares records on a node."""
 
     scratch: str
     code: str
@@ -141,9 +141,9 @@ class DataSources:
     recipe: dict[str, Any] | None = None
     """A `Recipe` of `workers/data/prepare`, as JSON."""
     reservations: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
-    """Of records: node id → reservation → CPUs that tasks may use there."""
+    """For records: node id → reservation → CPUs that tasks may use there."""
     places: dict[str, PreparationPlace] = field(default_factory=dict[str, PreparationPlace])
-    """Of records: node id → where tasks run on that node."""
+    """For records: node id → folders and Python of tasks on that node."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class SourceListing:
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """Where a generation's rendezvous store listens."""
+    """Address of a generation's rendezvous store."""
 
     host: str
     port: int
@@ -174,7 +174,7 @@ class DeathProof:
 
 @dataclass(frozen=True)
 class MirrorSent:
-    """How much was sent to a mirror, and how long that took."""
+    """Bytes sent to a mirror, and the time that took."""
 
     size_bytes: int
     seconds: float
@@ -182,12 +182,12 @@ class MirrorSent:
 
 @dataclass(frozen=True)
 class SavedShards:
-    """What one node wrote of a checkpoint."""
+    """One node's part of a checkpoint."""
 
     files: tuple[dict[str, Any], ...]
     """Entries of the manifest: `name`, `size_bytes`, `crc32`."""
     part: dict[str, Any]
-    """What the checkpoint's metadata needs of these shards."""
+    """These shards in the checkpoint's metadata."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ class AgentStatus:
 
 @dataclass(frozen=True)
 class RankStack:
-    """Where a rank is now."""
+    """Position of a rank and its stacks."""
 
     node: str
     pid: int
@@ -248,7 +248,7 @@ class RankStack:
 
 @dataclass(frozen=True)
 class RankInspection(RankStack):
-    """Where a rank is now, and the collectives that it entered last."""
+    """Position of a rank, its stacks and the collectives that it entered last."""
 
     collectives: list[dict[str, Any]] | None = None
     """Newest last; None: the rank did not answer."""
@@ -256,7 +256,7 @@ class RankInspection(RankStack):
 
 @dataclass(frozen=True)
 class CommandRequest:
-    """A command to run beside a rank."""
+    """A command to run next to a rank."""
 
     key: str
     """Names the command in later calls."""
@@ -271,7 +271,7 @@ class CommandStarted:
     """A command runs."""
 
     generation: int
-    """Of the rank beside which it runs."""
+    """Generation of the rank next to which the command runs."""
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ class CommandExit:
 
 @dataclass(frozen=True)
 class CommandOutput:
-    """What a command wrote since it was last read."""
+    """Output of a command since the last read."""
 
     pieces: tuple[tuple[str, bytes], ...] = ()
     """(stream, bytes), in the order written."""
