@@ -1,4 +1,4 @@
-"""What an agent knows from birth: one job, one node. Plain data, no torch, no ray."""
+"""Configuration with which an agent starts. Plain data, no torch, no ray."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """What an agent knows from birth: one job, one node."""
+    """Configuration with which an agent starts: one job, one node."""
 
     job_id: str
     job_name: str
@@ -22,9 +22,9 @@ class AgentConfig:
     interpreter: str = ""
     """The job's Python; the platform's if empty."""
     requirements: tuple[str, ...] = ()
-    """What pip installs into a Python of the job's own; none if empty."""
+    """Packages that pip installs into a virtual environment of the job; none if empty."""
     base: str = "platform"
-    """What that Python sees beside them: `platform`, the platform's packages, or `none`."""
+    """Further packages in that environment: `platform`, the platform's packages, or `none`."""
     needs: tuple[str, ...] = ()
     """Modules that a Python which is not the platform's must have for this job."""
     env: dict[str, str] = field(default_factory=dict[str, str])
@@ -33,23 +33,23 @@ class AgentConfig:
     code: str = ""
     """Content address of the job's own code, `sha256:…`; none if empty."""
     blob_uri: str = ""
-    """Where archives of code are kept."""
+    """Folder of code archives in durable storage."""
     preload: tuple[str, ...] = ()
     rehearsal: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What the zygote does once before it forks: `target` (`module:function`) and its `args`; empty: nothing."""
+    """Function that the zygote calls once before it forks: `target` (`module:function`) and `args`; may be empty."""
     cpus: int = 1
     """Threads of one rank."""
     log_dir: str = ""
-    """Where rank logs go; the Ray session's log folder if empty, so that the Ray dashboard shows them."""
+    """Folder of rank logs. If empty, the Ray session's log folder, so that the Ray dashboard shows them."""
     ifname: str = ""
     """Network interface of collectives; the one that carries `address` if empty."""
     port_first: int = 0
     port_last: int = 0
     """Range of the store's port; any free port if 0."""
     mirror: bool = False
-    """Other nodes hold what is in this one's memory too."""
+    """Other nodes mirror the snapshots of this node."""
     preflight: bool = False
-    """Of an agent in waiting: it checks its node meanwhile."""
+    """A standby agent checks its node while it waits."""
     orphan_s: float = 600.0
-    """Without word from a supervisor for so long, the ranks are ended."""
+    """Time without contact to a supervisor after which the ranks are killed."""
     collective_timeout_s: float = 300.0

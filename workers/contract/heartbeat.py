@@ -1,7 +1,7 @@
-"""Signs of life that an agent sends its supervisor beside its reports.
+"""Heartbeats that an agent sends to its supervisor in addition to its reports.
 
-A report waits for those before it, and on a network that loses packets all of them wait for the one that was lost (TCP
-sends it again after 0.2, 0.4, 0.8 … s). A datagram waits for nobody.
+Reports use one TCP connection. When the network loses a packet, every later report waits for its retransmission (after
+0.2, 0.4, 0.8 … s). A datagram does not wait for another one.
 """
 
 from collections.abc import Mapping
@@ -14,26 +14,26 @@ _MAGIC = b"regroup\0"
 
 @dataclass(frozen=True)
 class Listener:
-    """Where a supervisor listens, and the word by which it knows its own agents."""
+    """Address at which a supervisor listens, and the word that identifies its agents."""
 
     host: str
     port: int
     word: str
 
     def to_json(self) -> dict[str, Any]:
-        """For a reply to a report."""
+        """Return the plain data for a reply to a report."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Listener":
-        """The inverse."""
+        """Parse the plain data."""
         return cls(str(data["host"]), int(data["port"]), str(data["word"]))
 
     def datagram(self, node_id: str) -> bytes:
-        """What the agent on that node sends."""
+        """Return the datagram of the agent on a node."""
         return _MAGIC + f"{self.word} {node_id}".encode()
 
     def sender(self, datagram: bytes) -> str | None:
-        """Whose datagram it is; None if of nobody who was told the word."""
+        """Return the node id of a datagram's sender; None if the word is wrong."""
         word, _, node_id = datagram.removeprefix(_MAGIC).decode(errors="replace").partition(" ")
         return node_id if datagram.startswith(_MAGIC) and word == self.word else None

@@ -23,7 +23,7 @@ class ContractError(Exception):
 
 
 class Phase(StrEnum):
-    """What a rank is doing, as written to shared memory and addressed by faults."""
+    """Phase of a rank, as written to shared memory and addressed by faults."""
 
     BOOT = "boot"
     JOIN = "join"
@@ -40,7 +40,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Restore:
-    """Where a generation's state comes from."""
+    """Source of a generation's state."""
 
     source: str
     """`none`, `memory` or `checkpoint`, of which `uri` is the directory."""
@@ -83,9 +83,9 @@ class Join:
     checkpoint_dir: str = ""
     """For a restore from checkpoint: the verified local copy."""
     faults_fired: tuple[int, ...] = ()
-    """Indexes of faults that have struck already."""
+    """Indexes of faults that were injected already."""
     node_name: str = ""
-    """What people call this node."""
+    """Name of this node, for people."""
     node_devices: tuple[int, ...] = ()
     """Devices of this node that the job's ranks hold, by local rank."""
 
@@ -105,12 +105,12 @@ class MirrorDue:
 
 
 Told = Stop | MirrorDue
-"""What an agent says to ranks that train without having been asked."""
+"""Message that an agent sends to training ranks on its own initiative."""
 
 
 @dataclass(frozen=True)
 class Buffers:
-    """Reply to `WantBuffers`; the memory file descriptors travel beside it, then those of others to restore from."""
+    """Reply to `WantBuffers`. The memory file descriptors travel with it, then those of others to restore from."""
 
     count: int
     source_index: int  # of the buffer that holds the state to restore, or -1
@@ -118,7 +118,7 @@ class Buffers:
 
 @dataclass(frozen=True)
 class FaultGranted:
-    """Reply to `FaultDue`: strike only if `granted`."""
+    """Reply to `FaultDue`: inject the fault only if `granted`."""
 
     index: int
     granted: bool
@@ -129,7 +129,7 @@ class FaultGranted:
 
 @dataclass(frozen=True)
 class Booted:
-    """The rank process exists and waits to be told its place."""
+    """The rank process exists and waits for its `Join`."""
 
     pid: int
 
@@ -154,21 +154,21 @@ class WantBuffers:
 
 @dataclass(frozen=True)
 class Restored:
-    """State is in place; the next step is `step + 1`. A script's rank says so with its first step."""
+    """State is in place; the next step is `step + 1`. A script's rank sends it with its first step."""
 
     rank: int
     generation: int
     step: int
     time_s: float
     is_known: bool = True
-    """False: nothing tells how many steps the script's state has; counting goes on from the last step heard of."""
+    """False: the number of steps in the script's state is unknown, and counting continues from the last known step."""
 
 
 @dataclass(frozen=True)
 class StepRow:
     """One committed step, sent by the leading rank before it copies the snapshot of that step.
 
-    What is None nobody knows: of a script's step there is only that it was taken, when, and the learning rate.
+    A field is None if it is unknown: a script's step has only its number, time and learning rate.
     """
 
     generation: int
@@ -188,7 +188,7 @@ class StepRow:
     stall_s: float = 0.0
     """Seconds of this step in which training waited for a snapshot or checkpoint."""
     extra: dict[str, float] = field(default_factory=dict[str, float])
-    """What training code reported."""
+    """Metrics that training code reported."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class Report:
 
 
 class PinnedFor(StrEnum):
-    """What a snapshot is held for."""
+    """Purpose of a pinned snapshot."""
 
     CHECKPOINT = "checkpoint"
     MIRROR = "mirror"
@@ -221,7 +221,7 @@ class Pinned:
 
 @dataclass(frozen=True)
 class FaultDue:
-    """A planned fault is about to strike; wait for `FaultGranted`."""
+    """A planned fault is due; wait for `FaultGranted` before injecting it."""
 
     index: int
     do: str
@@ -235,7 +235,7 @@ class Failed:
     generation: int
     error: RankError
     collectives: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """Where a collective raised: those that it entered last (`workers/rank/flight_recorder.py`)."""
+    """If a collective raised: the collectives that the rank entered last (`workers/rank/flight_recorder.py`)."""
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ class Done:
     generation: int
     step: int
     stopped: bool
-    """It ended at an agreed step because of `Stop`, not because the job is complete."""
+    """The rank ended at an agreed step because of `Stop`, not because the job is complete."""
     result: dict[str, Any] = field(default_factory=dict[str, Any])
     """From the leading rank: `parameters` and `samples` digests, parameter count."""
 
@@ -265,7 +265,7 @@ class Exited:
     out_of_memory: bool = False
     """The kernel has killed a process here for want of memory meanwhile."""
     said: str = ""
-    """Of one that aborted: the end of its standard error, where libraries say why."""
+    """If the rank aborted: the end of its standard error, where libraries print the cause."""
 
 
 @dataclass(frozen=True)
@@ -294,7 +294,7 @@ class Holding:
 
 @dataclass(frozen=True)
 class AgentReport:
-    """What an agent pushes to its supervisor: at once for news, every second as a beat."""
+    """Report that an agent sends to its supervisor: at once for news, and every second."""
 
     node_id: str
     boot_id: str
@@ -346,7 +346,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes) -> Message:
-    """The message in `data`.
+    """Return the message in `data`.
 
     Raises:
         ContractError: another contract version, or an unknown type.
@@ -355,12 +355,12 @@ def decode(data: bytes) -> Message:
 
 
 def to_json(message: Message) -> dict[str, Any]:
-    """A message as plain data, with its type and version."""
+    """Return a message as plain data, with its type and version."""
     return {"type": type(message).__name__, "v": CONTRACT_VERSION, **plain(message)}
 
 
 def from_json(data: Mapping[str, Any]) -> Message:
-    """The message in plain data.
+    """Return the message in plain data.
 
     Raises:
         ContractError: another contract version, or an unknown type.
