@@ -27,7 +27,7 @@ _HARDWARE_TEXTS = (
     "gpu is lost",
     "fallen off the bus",
 )
-"""What CUDA says of a device that is no good (cudaErrorECCUncorrectable and its like): the rank is dead, not wrong."""
+"""CUDA messages of a defective device (cudaErrorECCUncorrectable and similar): like the death of the rank."""
 _DEVICE_TEXTS = (
     "cuda out of memory",
     "cuda error: out of memory",
@@ -39,8 +39,8 @@ _DEVICE_TEXTS = (
     "unspecified launch failure",
     "the launch timed out and was terminated",
 )
-"""What CUDA says where memory is short, and of errors after which "the process must be terminated and relaunched"
-(CUDA Runtime API, error types): a new process may do better, if the code is not at fault."""
+"""CUDA messages of short memory, and of errors after which "the process must be terminated and relaunched" (CUDA
+Runtime API, error types). A new process may succeed, unless the code is at fault."""
 _IO_ERRNOS = frozenset(
     {
         errno.EIO,
@@ -58,7 +58,7 @@ _IO_ERRNOS = frozenset(
 
 
 class InputError(Exception):
-    """The spec names something that is not so on this node: data, checkpoint, device."""
+    """The spec names something that is missing or different on this node: data, checkpoint, device."""
 
 
 class LoopFailed(BaseException):
@@ -74,13 +74,13 @@ class DataError(InputError):
 
 
 def is_from_collective(error: BaseException) -> bool:
-    """Whether torch.distributed raised it."""
+    """Return whether torch.distributed raised an error."""
     text = str(error).lower()
     return type(error).__name__.startswith("Dist") or "gloo" in text or "nccl" in text or "tcpstore" in text
 
 
 class NonFiniteError(FloatingPointError):
-    """A loss or a gradient's norm is no number. Raised by all ranks."""
+    """A loss or a gradient norm is NaN or infinite. Raised by all ranks."""
 
 
 class _DetailedError(Exception):
@@ -99,12 +99,12 @@ class ReplicasDifferError(_DetailedError):
 
 
 def details_of(error: BaseException) -> dict[str, Any]:
-    """What an error says beside its message, as plain data."""
+    """Return the details of an error, as plain data."""
     return error.details if isinstance(error, _DetailedError) else {}
 
 
 def classify(error: Exception) -> ErrorClass:
-    """The class of an exception that left the training function."""
+    """Return the class of an exception that left the training function."""
     if isinstance(error, InputError):
         return ErrorClass.INPUT
     if isinstance(error, NonFiniteError):
@@ -117,7 +117,7 @@ def classify(error: Exception) -> ErrorClass:
     if is_from_collective(error) and any(part in text for part in _COLLATERAL_TEXTS):
         return ErrorClass.COLLATERAL
     if any(part in text for part in _HARDWARE_TEXTS):
-        return ErrorClass.COLLATERAL  # of no other rank, but of its device: like a rank's death
+        return ErrorClass.COLLATERAL  # caused by a device: like the death of a rank
     if not is_from_collective(error) and any(part in text for part in _DEVICE_TEXTS):
         return ErrorClass.DEVICE
     if type(error).__name__ in ("DistNetworkError", "DistStoreError"):

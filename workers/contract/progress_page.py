@@ -1,6 +1,6 @@
-"""The shared page in which a rank writes its step and phase, and its agent reads them without asking.
+"""Shared page to which a rank writes its step and phase, and from which its agent reads them.
 
-The rank also notes how long it was in each phase: what is usual is learned where it happens, not from samples.
+The rank also measures the duration of every phase, so that typical durations do not depend on samples.
 """
 
 import mmap
@@ -18,7 +18,7 @@ _PAST = struct.Struct("<Qdd")
 _PAST_OFFSET = 64
 _PACE_OFFSET = 2048
 _FORGETS = 0.99
-"""What is usual shrinks by so much with every visit: one slow step is forgotten within some hundred."""
+"""Factor by which the typical duration decays at every visit: one slow step is forgotten after a few hundred."""
 _PHASES = tuple(Phase)
 _NUMBER = {phase.value: number for number, phase in enumerate(_PHASES)}
 
@@ -43,7 +43,7 @@ class ProgressPage:
             if visits:
                 usual_s = max(took_s, _FORGETS * usual_s)
             else:
-                first_s = took_s  # it may have compiled, connected or read for the first time: not usual
+                first_s = took_s  # a first visit may compile, connect or read: not typical
             _PAST.pack_into(self._page, place, visits + 1, first_s, usual_s)
         _NOW.pack_into(self._page, 0, step, _NUMBER[phase], now_s)
 
@@ -53,11 +53,11 @@ class ProgressPage:
         return step, _PHASES[number].value
 
     def age_s(self) -> float:
-        """Seconds since the last write, on this machine's monotonic clock."""
+        """Return the seconds since the last write, on this machine's monotonic clock."""
         return time.monotonic() - _NOW.unpack_from(self._page, 0)[2]
 
     def usual(self) -> tuple[int, float]:
-        """How often the present phase was left before, and the longest it took of late but for the first time."""
+        """Return the earlier visits of the current phase, and its longest recent duration without the first visit."""
         _, number, _ = _NOW.unpack_from(self._page, 0)
         visits, _, usual_s = _PAST.unpack_from(self._page, _PAST_OFFSET + number * _PAST.size)
         return visits, usual_s
@@ -77,7 +77,7 @@ class ProgressPage:
 
 
 def new_page() -> int:
-    """A memory file for one `ProgressPage`."""
+    """Return a memory file for one `ProgressPage`."""
     fd = os.memfd_create("regroup-progress", os.MFD_CLOEXEC)
     os.truncate(fd, PAGE_BYTES)
     return fd

@@ -1,4 +1,4 @@
-"""How long a rank has been where it is, as its agent measures it. Plain data, no torch, no ray."""
+"""Activity of a rank, as its agent measures it. Plain data, no torch, no ray."""
 
 from dataclasses import dataclass
 
@@ -14,14 +14,14 @@ class RankActivity:
     idle_s: float
     """Since it last moved on, wrote output or computed, it or a process below it: at most `quiet_s`."""
     visits: int
-    """How often it has left this phase before, in this generation."""
+    """Earlier visits of this phase in this generation."""
     usual_s: float
     """The longest it was in this phase of late, without the first time; 0 if there was none."""
     paced: int = 0
     """Steps of this generation whose work was measured."""
     work_s: float = 0.0
-    """What its training thread usually works for a step: the median of the newest, without waiting for others."""
+    """CPU time of the training thread for a step: the median of the newest steps, without waiting for other ranks."""
     ready_s: float = 0.0
-    """What it usually waits for a processor in a step, likewise."""
+    """Time in a step that the training thread waits for a processor; also a median."""
     known_s: float = 0.0
-    """The longest that it took a rank of this node for the first time in earlier generations; 0: nobody was there."""
+    """Longest first visit of this phase by a rank of this node in earlier generations; 0 without one."""

@@ -1,6 +1,6 @@
-"""What a rank's place means to the programs that run there: environment variables and a folder. No torch.
+"""Environment variables and working folder of the programs of a rank. No torch.
 
-The rank itself takes them, and so does a command that somebody runs beside it.
+The rank itself uses them, and so do commands that users run next to it.
 """
 
 import os
@@ -12,12 +12,12 @@ SCRIPT_FILE, SCRIPT_MODULE = "script:", "script-module:"
 
 
 def is_script(entry: str) -> bool:
-    """Whether an entry names a program, not a training function."""
+    """Return whether an entry names a program, not a training function."""
     return entry.startswith((SCRIPT_FILE, SCRIPT_MODULE))
 
 
 def variables(join: Join) -> dict[str, str]:
-    """torchrun's variables, so that unmodified `env://` scripts and libraries find their place."""
+    """Return torchrun's variables, so that unmodified `env://` scripts and libraries find their place."""
     return {
         "MASTER_ADDR": join.store_host,
         "MASTER_PORT": str(join.store_port),
@@ -40,13 +40,13 @@ def variables(join: Join) -> dict[str, str]:
 
 
 def visible_devices(join: Join) -> dict[str, str]:
-    """A program sees all devices that the job holds on its node; `LOCAL_RANK` picks one of them."""
+    """Return the variable that shows a program all devices of the job on its node; `LOCAL_RANK` selects one of them."""
     devices = join.node_devices if join.device == "cuda" else ()
     return {"CUDA_VISIBLE_DEVICES": ",".join(str(device) for device in devices)}
 
 
 def folder(join: Join) -> str:
-    """Where a program begins; empty where that is the folder of the job's own code."""
+    """Return the working folder of a program; empty for the folder of the job's own code."""
     if not is_script(join.entry):
         return ""
     path = join.entry.removeprefix(SCRIPT_FILE) if join.entry.startswith(SCRIPT_FILE) else ""

@@ -1,4 +1,4 @@
-"""What a rank fails of: the error that it reports before it ends, and how such errors are treated. No torch, no ray."""
+"""Error that a rank reports before it ends, and the classes of such errors. No torch, no ray."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -6,20 +6,20 @@ from typing import Any
 
 
 class ErrorClass(StrEnum):
-    """How an exception of training code is treated."""
+    """Class of an exception of training code; it decides the reaction."""
 
     USER = "user"
     """Import, shape, assertion and every other error of the code: FAILED at once."""
     IO = "io"
     """Connection, timeout and storage errors: their own budget."""
     DEVICE = "device"
-    """The device is out of memory, or its context was spoiled: this process cannot go on, a new one may."""
+    """The device is out of memory, or its context is corrupt: this process cannot continue, a new one may."""
     COLLATERAL = "collateral"
     """Follows from another rank's death, e.g. "connection reset by peer": never the cause."""
     INPUT = "input"
-    """The spec names something that is not so: data, storage, preload."""
+    """The spec names something that is missing or different: data, storage, preload."""
     NON_FINITE = "non_finite"
-    """A loss or a gradient's norm is no number, on all ranks alike."""
+    """A loss or a gradient norm is NaN or infinite, on all ranks."""
     LOSS_SPIKE = "loss_spike"
     """A loss stands out from those before it, on all ranks alike, and the spec wants its step done again."""
     CORRUPTION = "corruption"
@@ -39,4 +39,4 @@ class RankError:
     phase: str
     time_s: float
     details: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Of corruption: who differs in what; of a loss spike: the loss, and what was to be expected."""
+    """For corruption: the ranks and parts that differ; for a loss spike: the loss and the expected range."""

@@ -25,7 +25,7 @@ from regroup.workers.contract.rank_error import ErrorClass
         (ValueError("bad shape"), ErrorClass.USER),
     ],
 )
-def test_hardware_is_like_the_ranks_death_a_spoiled_device_has_a_class_of_its_own_and_the_rest_is_the_code(
+def test_hardware_counts_as_collateral_and_device_errors_have_their_own_class(
     error: Exception, expected: ErrorClass
 ) -> None:
     assert classify(error) is expected
