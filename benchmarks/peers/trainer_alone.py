@@ -23,7 +23,7 @@ from regroup.workers.contract.messages import Buffers, Join, Message, Restore, S
 from regroup.workers.contract.progress_page import PAGE_BYTES, ProgressPage
 from regroup.workers.contract.rank_config import RankConfig
 from regroup.workers.rank.context import Context
-from regroup.workers.rank.malloc_tuning import keep_freed_memory
+from regroup.workers.rank.malloc_tuning import retain_freed_memory
 from regroup.workers.train import trainer
 
 
@@ -62,7 +62,7 @@ def main() -> None:
     settings = AloneSettings(**json.loads(Path(sys.argv[1]).read_text()))
     assert gated_trainer.GATE_VARIABLE in os.environ
     torch.set_num_threads(1)
-    keep_freed_memory()  # as a rank does
+    retain_freed_memory()  # as a rank does
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     join = Join(

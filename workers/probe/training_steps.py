@@ -20,7 +20,7 @@ from regroup.workers.parallel.step_metrics import StepMeter
 from regroup.workers.parallel.strategy import Strategy
 from regroup.workers.probe.timing import Clock
 from regroup.workers.rank.context import Context
-from regroup.workers.rank.malloc_tuning import give_back_freed_memory
+from regroup.workers.rank.malloc_tuning import release_freed_memory
 
 SHAPES: Sequence[tuple[int, int, int, int]] = ((1, 8, 32, 2), (16, 32, 64, 4), (1, 512, 64, 4), (2, 128, 256, 4))
 """Blocks: batch, sequence, width and heads. The first is all overhead, in the others norms, attention and products
@@ -119,7 +119,7 @@ def rank_bytes(run: Context, clock: Clock) -> float:
     step()
     del step
     gc.collect()
-    give_back_freed_memory()
+    release_freed_memory()
     meter = StepMeter(run.device, torch.float32, run.rank, run.world_size)
     meter.begin()
     return clock.slowest([meter.own()[f"peak {run.rank}"]])[0]

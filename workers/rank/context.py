@@ -51,11 +51,11 @@ from regroup.workers.data.record_stream import RecordBatch
 from regroup.workers.parallel.mesh import Place, alike_in, build_mesh, data_place, layout_hash
 from regroup.workers.rank.control_allreduce import control_sum
 from regroup.workers.rank.faults.faults import Faults
-from regroup.workers.rank.faults.numeric_faults import wrong_numbers
+from regroup.workers.rank.faults.numeric_faults import fault_actions
 from regroup.workers.rank.ports import ChannelPort, ProgressPort
 from regroup.workers.rank.snapshot_interval import SnapshotInterval
 from regroup.workers.rank.snapshots import Snapshots
-from regroup.workers.rank.step_consensus import MIRROR_PINS, Asked, StepConsensus, Wishes
+from regroup.workers.rank.step_consensus import MIRROR_PINS, AgentRequests, StepConsensus, StepRequests
 from regroup.workers.rank.step_loop import StepLoop
 from regroup.workers.state.checkpoint import CheckpointSource
 from regroup.workers.state.replica_check import compared_by
@@ -64,7 +64,7 @@ from regroup.workers.state.shard_buffer import Pin, ShardBuffer
 from regroup.workers.state.snapshot import ShardSource
 from regroup.workers.state.training_state import TrainingState
 
-_Thing = TypeVar("_Thing")
+_Tracked = TypeVar("_Tracked")
 
 
 class Context:
@@ -93,12 +93,12 @@ class Context:
         self._join = join
         self._channel = channel
         self._progress = progress
-        self._things: dict[str, object] = {}
+        self._tracked_objects: dict[str, object] = {}
         self._state: TrainingState | None = None
         self._snapshots = Snapshots(device, compared_by(join, device))
-        self._faults = Faults(join, wrong_numbers(lambda: self.tracked(nn.Module), self._snapshots.newest))
-        self._agreement = StepConsensus()
-        self._asked = Asked()
+        self._faults = Faults(join, fault_actions(lambda: self.tracked(nn.Module), self._snapshots.newest))
+        self._consensus = StepConsensus()
+        self._agent_requests = AgentRequests()
         self._last_checkpoint = join.restore.step
         self._checkpoint_clock = self._step_clock = time.monotonic()
         self._stall_s = 0.0
@@ -106,7 +106,7 @@ class Context:
         self._interval = SnapshotInterval(None if every == "auto" else every, is_async=self._snapshots.is_async)
         self._newest_step = join.restore.step
         """The last one that was kept in memory."""
-        self._timed_s = (0.0, 0.0)
+        self._previous_step_s = (0.0, 0.0)
         """How long the step before took, and how much of it was for a snapshot."""
 
     @cached_property
@@ -137,10 +137,10 @@ class Context:
 
         Ranks hear of it at different times. Do not decide by it what has to be decided alike.
         """
-        self._asked.listen(self._channel)
-        return self._asked.stop
+        self._agent_requests.receive(self._channel)
+        return self._agent_requests.stop
 
-    def track(self, **things: object) -> None:
+    def track(self, **objects: object) -> None:
         """Say what the state of the training is, before the first step: it survives, on any layout.
 
         Any number of modules, optimizers, schedules, scalers, and whatever else has `state_dict` and
@@ -149,13 +149,13 @@ class Context:
         """
         if self._state is not None:
             raise RuntimeError("track() after the first step or restore(): the state is fixed then; track before")
-        if twice := sorted(self._things.keys() & things.keys()):
+        if twice := sorted(self._tracked_objects.keys() & objects.keys()):
             raise ValueError(f"{twice[0]!r} is tracked already; use another name")
-        self._things |= things
+        self._tracked_objects |= objects
 
-    def tracked(self, kind: type[_Thing]) -> list[_Thing]:
+    def tracked(self, kind: type[_Tracked]) -> list[_Tracked]:
         """What is tracked of one kind."""
-        return [thing for thing in self._things.values() if isinstance(thing, kind)]
+        return [tracked for tracked in self._tracked_objects.values() if isinstance(tracked, kind)]
 
     @property
     def parameters(self) -> Mapping[str, nn.Parameter]:
@@ -240,10 +240,10 @@ class Context:
         return self.step
 
     def phase(self, name: str) -> None:
-        """Say what this rank does next within step `self.step + 1`: for hang detection, and where faults strike."""
+        """Say what this rank does next within step `self.step + 1`: for hang detection, and where faults inject."""
         step = self.step + 1
         self._progress.set(step, name)
-        self._faults.strike(step, name, self._channel)
+        self._faults.inject(step, name, self._channel)
 
     def agree(self, values: Mapping[str, float]) -> Mapping[str, float]:
         """Sum each value over all ranks: the one control all-reduce of a step, before the optimizer.
@@ -256,26 +256,26 @@ class Context:
             ReplicasDifferError: it is not.
         """
         self.settle()
-        self._asked.listen(self._channel)
-        own = Wishes(
+        self._agent_requests.receive(self._channel)
+        own = StepRequests(
             non_finite=not all(math.isfinite(value) for value in values.values()),
-            stop=self._asked.stop,
-            save=self._asked.save,
+            stop=self._agent_requests.stop,
+            save=self._agent_requests.save,
             checkpoint=self.rank == 0 and self._checkpoint_due(self.step + 1),
-            saving=self._snapshots.count(Pin.CHECKPOINT),
-            mirror=self._asked.mirror,
-            mirroring=self._snapshots.count(Pin.MIRROR) >= MIRROR_PINS,
+            checkpoint_pins=self._snapshots.count(Pin.CHECKPOINT),
+            mirror=self._agent_requests.mirror,
+            full_mirror_pins=self._snapshots.count(Pin.MIRROR) >= MIRROR_PINS,
             skew=self._snapshots.skew(),
-            step_s=self._timed_s[0],
+            step_s=self._previous_step_s[0],
             stall_s=self._stall_s,
-            before_s=self._timed_s[1],
+            previous_stall_s=self._previous_step_s[1],
         )
         totals = self.sum([*values.values(), *own.values()])
-        total = Wishes(*totals[len(values) :])
+        total = StepRequests(*totals[len(values) :])
         if total.skew:
-            self._snapshots.look_for_odd()
-        self._agreement = StepConsensus.on(total)
-        if self._interval.learn(total.step_s, total.stall_s, total.before_s):
+            self._snapshots.check_replicas()
+        self._consensus = StepConsensus.of(total)
+        if self._interval.learn(total.step_s, total.stall_s, total.previous_stall_s):
             self.note("snapshot_interval", {"every_steps": self._interval.every_steps})
         # Every rank came here after its last copy: that set is whole on all of them.
         self._snapshots.protect_newest()
@@ -331,13 +331,13 @@ class Context:
                     dict(extra or {}),
                 )
             )
-        self._timed_s = (now - self._step_clock, self._stall_s)
+        self._previous_step_s = (now - self._step_clock, self._stall_s)
         self._step_clock, self._stall_s = now, 0.0
-        agreed, self._agreement = self._agreement, StepConsensus()
+        agreed, self._consensus = self._consensus, StepConsensus()
         last = self._is_last(step) or agreed.save
         pin = Pin.CHECKPOINT if last or agreed.checkpoint else Pin.NONE
         if agreed.mirror:
-            pin, self._asked.mirror = pin | Pin.MIRROR, False
+            pin, self._agent_requests.mirror = pin | Pin.MIRROR, False
         if pin or agreed.stop or self._interval.is_due(step, self._newest_step):
             began = time.monotonic()
             if last:
@@ -361,19 +361,19 @@ class Context:
 
     def _snapshot(self, step: int, pin: Pin) -> None:
         place = {"generation": self.generation, "rank": self.rank, "world_size": self.world_size}
-        self._snapshots.take(self._tracked(), step, place, layout_hash(self.layout), pin)
+        self._snapshots.start_copy(self._tracked(), step, place, layout_hash(self.layout), pin)
         self._newest_step = step
         self.phase(Phase.SNAPSHOT)
 
     def _finish_snapshot(self) -> None:
-        taken = self._snapshots.finish()
-        if taken is not None and self._is_last(taken.step) and self.sum([self._snapshots.skew()])[0]:
-            self._snapshots.look_for_odd()  # no other step will tell
-        if taken is not None and Pin.MIRROR in taken.pin:
-            self._channel.send(Pinned(self.rank, self.generation, taken.step, taken.buffer, PinnedFor.MIRROR))
-        if taken is not None and Pin.CHECKPOINT in taken.pin:
-            self._last_checkpoint, self._checkpoint_clock = taken.step, time.monotonic()
-            self._channel.send(Pinned(self.rank, self.generation, taken.step, taken.buffer))
+        copied = self._snapshots.finish_copy()
+        if copied is not None and self._is_last(copied.step) and self.sum([self._snapshots.skew()])[0]:
+            self._snapshots.check_replicas()  # no other step will tell
+        if copied is not None and Pin.MIRROR in copied.pin:
+            self._channel.send(Pinned(self.rank, self.generation, copied.step, copied.buffer, PinnedFor.MIRROR))
+        if copied is not None and Pin.CHECKPOINT in copied.pin:
+            self._last_checkpoint, self._checkpoint_clock = copied.step, time.monotonic()
+            self._channel.send(Pinned(self.rank, self.generation, copied.step, copied.buffer))
             self.phase(Phase.CHECKPOINT)
 
     def _is_last(self, step: int) -> bool:
@@ -391,9 +391,11 @@ class Context:
         return StepLoop(cast(Any, self))
 
     def _tracked(self) -> TrainingState:
-        if not self._things:
+        if not self._tracked_objects:
             raise RuntimeError("call context.track(model=…, optimizer=…) before restore, steps and commit")
         if self._state is None:
             alike = alike_in(self.layout, self.rank, self.world_size)
-            self._state = TrainingState(self._things, self.device, alike, is_stage=self.layout.get("pp", 1) > 1)
+            self._state = TrainingState(
+                self._tracked_objects, self.device, alike, is_stage=self.layout.get("pp", 1) > 1
+            )
         return self._state

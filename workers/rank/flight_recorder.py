@@ -16,23 +16,23 @@ from torch.distributed import distributed_c10d
 
 NEWEST = 32
 """So many are told, the oldest first."""
-_MOST_SHAPES = 4
-_OVER = frozenset({"completed"})
+_MAX_SHAPES = 4
+_COMPLETED = frozenset({"completed"})
 _UNTITLED = frozenset({"undefined"})
 
 
-def bound(device: str) -> None:
+def limit_buffer(device: str) -> None:
     """Without a GPU nobody else reads what is recorded: so much is told soon. Call it before there is any group."""
     if device == "cpu":
         os.environ.setdefault("TORCH_FR_BUFFER_SIZE", str(2 * NEWEST))
 
 
-def answer(fd: int) -> None:
+def start_responder(fd: int) -> None:
     """Write the newest collectives to the packet socket `fd` whenever a packet comes, until its other end is closed."""
-    _thread.start_new_thread(_answer, (fd,))  # unlike `threading`, it adds nothing that a program could find there
+    _thread.start_new_thread(_respond, (fd,))  # unlike `threading`, it adds nothing that a program could find there
 
 
-def newest() -> list[dict[str, Any]]:
+def recent_collectives() -> list[dict[str, Any]]:
     """The last collectives of all groups, in the order they were entered: `group` and `first_rank`, which together name
     the group, `title` (may be empty), `sequence` (from 1 on, per group), `name`, `shapes`, `types`, and whether it
     `is_over`. Empty where torch records nothing."""
@@ -43,10 +43,10 @@ def newest() -> list[dict[str, Any]]:
     collectives = [entry for entry in entries if not entry.get("is_p2p")]
     collectives.sort(key=lambda entry: entry["time_created_ns"])
     first_ranks = _first_ranks()
-    return [_told(entry, first_ranks) for entry in collectives[-NEWEST:]]
+    return [_to_json(entry, first_ranks) for entry in collectives[-NEWEST:]]
 
 
-def _told(entry: Mapping[str, Any], first_ranks: Mapping[str, int]) -> dict[str, Any]:
+def _to_json(entry: Mapping[str, Any], first_ranks: Mapping[str, int]) -> dict[str, Any]:
     group, title = entry["process_group"]
     backend, _, name = str(entry["profiling_name"]).partition(":")
     return {
@@ -55,9 +55,9 @@ def _told(entry: Mapping[str, Any], first_ranks: Mapping[str, int]) -> dict[str,
         "title": "" if title in _UNTITLED else title,
         "sequence": entry["collective_seq_id"],
         "name": name,
-        "shapes": entry["input_sizes"][:_MOST_SHAPES],
-        "types": entry["input_dtypes"][:_MOST_SHAPES],
-        "is_over": bool(entry["retired"]) or entry["state"] in _OVER,
+        "shapes": entry["input_sizes"][:_MAX_SHAPES],
+        "types": entry["input_dtypes"][:_MAX_SHAPES],
+        "is_over": bool(entry["retired"]) or entry["state"] in _COMPLETED,
     }
 
 
@@ -69,9 +69,9 @@ def _first_ranks() -> dict[str, int]:
     return {name: min(ranks) for name, ranks in of_ours if name is not None and ranks}
 
 
-def _answer(fd: int) -> None:
+def _respond(fd: int) -> None:
     try:
         while os.read(fd, 1):
-            os.write(fd, json.dumps(newest()).encode())
+            os.write(fd, json.dumps(recent_collectives()).encode())
     except Exception:
         return  # whoever asked hears nothing, and the rank goes on as if nobody had asked

@@ -59,7 +59,7 @@ class LossSpikes:
         self._repeated = {spike.step: spike for spike in config.repeated}
         self._series = {LOSS: _Series(limit_of_losses), NORM: _Series(limit_of_norms)}
 
-    def look(self, step: int, loss: float | None, norm: float | None) -> Sequence[dict[str, Any]]:
+    def check(self, step: int, loss: float | None, norm: float | None) -> Sequence[dict[str, Any]]:
         """Hold a step's loss and gradient norm, where it has them, against those before, before anything of the step is
         kept; returns what to tell of it.
 
@@ -69,23 +69,23 @@ class LossSpikes:
         Raises:
             LossSpikeError: the job is to go back to the state before this step.
         """
-        told: list[dict[str, Any]] = []
+        notes: list[dict[str, Any]] = []
         repeated = self._repeated.get(step)
-        for of, value in ((LOSS, loss), (NORM, norm)):
+        for metric, value in ((LOSS, loss), (NORM, norm)):
             if value is None or self._action is LossSpikeAction.OFF:
                 continue
-            series = self._series[of]
-            limit_then = repeated.limit if repeated is not None and repeated.metric == of else None
+            series = self._series[metric]
+            limit_then = repeated.limit if repeated is not None and repeated.metric == metric else None
             was_high, limit = series.is_high, series.exceeded_by(value, limit_then)
             if limit is None or was_high:
                 continue
-            facts = {"step": step, "of": of, "value": value, "limit": limit}
-            said = f"step {step}: {of} {value:.4g} stands out: no more than {limit:.4g} was to be expected"
+            facts = {"step": step, "of": metric, "value": value, "limit": limit}
+            message = f"step {step}: {metric} {value:.4g} stands out: no more than {limit:.4g} was to be expected"
             if self._action is LossSpikeAction.ROLLBACK and repeated is None:
-                raise LossSpikeError(f"{said}; the step is done again from the state before it", facts)
+                raise LossSpikeError(f"{message}; the step is done again from the state before it", facts)
             again = ". It came out so again, from the same state: it is in the data or the learning rate"
-            told.append({**facts, "message": f"{said}{again if limit_then is not None else ''}"})
-        return told
+            notes.append({**facts, "message": f"{message}{again if limit_then is not None else ''}"})
+        return notes
 
 
 class _Series:
@@ -96,9 +96,10 @@ class _Series:
         """The last one stood out."""
         self._limit_of, self._values = limit_of, deque[float](maxlen=_WINDOW)
 
-    def exceeded_by(self, value: float, known: float | None) -> float | None:
-        """The limit above which the next value lies; None if it does not stand out. `known`: what it was before."""
-        limit = self._limit_of(list(self._values)) if known is None else known
+    def exceeded_by(self, value: float, limit: float | None) -> float | None:
+        """The limit above which the next value lies; None if it does not stand out. `limit`: what it was before."""
+        if limit is None:
+            limit = self._limit_of(list(self._values))
         self._values.append(value)
         self.is_high = limit is not None and value > limit
         return limit if self.is_high else None

@@ -25,7 +25,7 @@ from regroup.workers.contract.rank_error import ErrorClass, RankError
 from regroup.workers.rank import flight_recorder, process_groups, script, user_function
 from regroup.workers.rank.agent_channel import AgentGone, Channel
 from regroup.workers.rank.context import Context
-from regroup.workers.rank.malloc_tuning import keep_freed_memory
+from regroup.workers.rank.malloc_tuning import retain_freed_memory
 
 _TRACEBACK_CHARACTERS = 16_000
 _OUR_FILES = (__file__, user_function.__file__, script.__file__, "<frozen runpy>")
@@ -42,8 +42,8 @@ def main(fds: list[int]) -> int:
         channel.send(Booted(os.getpid()))
         join = channel.receive()
         assert isinstance(join, Join), f"a rank's first message is Join, not {join!r}"
-        flight_recorder.bound(join.device)
-        flight_recorder.answer(fds[2])
+        flight_recorder.limit_buffer(join.device)
+        flight_recorder.start_responder(fds[2])
         return _run(join, channel, progress)
     except AgentGone:
         return EXIT_ORPHANED
@@ -54,7 +54,7 @@ def _run(join: Join, channel: Channel, progress: ProgressPage) -> int:
         progress.set(join.restore.step, Phase.JOIN)
         os.environ.update(rank_env.variables(join))
         if join.device == "cpu":
-            keep_freed_memory()
+            retain_freed_memory()
         if rank_env.is_script(join.entry):
             return script.run(join, channel, progress)
         device = _prepare(join)
@@ -65,7 +65,7 @@ def _run(join: Join, channel: Channel, progress: ProgressPage) -> int:
         progress.set(context.step, Phase.DONE)
         channel.send(Done(join.rank, join.generation, context.step, context.stopped, context.result))
         dist.barrier()  # nobody closes a socket while a peer still reads from it
-        process_groups.keep()
+        process_groups.retain_all()
         dist.destroy_process_group()
         return 0
     except AgentGone:
@@ -80,10 +80,10 @@ def _run(join: Join, channel: Channel, progress: ProgressPage) -> int:
         with contextlib.suppress(OSError, ValueError):  # where its output goes the disk may be full, or it was closed
             traceback.print_exception(_without_our_frames(error))
             sys.stderr.flush()
-        entered = flight_recorder.newest() if is_from_collective(error) else []
+        entered = flight_recorder.recent_collectives() if is_from_collective(error) else []
         channel.send(Failed(join.rank, join.generation, _report(error, progress), entered))
         if rank_env.is_script(join.entry):
-            script.wind_up()
+            script.finish_interpreter()
         return EXIT_FAILED
 
 

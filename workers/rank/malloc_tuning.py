@@ -14,7 +14,7 @@ _FROM_HEAP_BYTES = 32 << 20
 """The most that glibc takes for it: what is larger is always mapped by itself."""
 
 
-def keep_freed_memory() -> None:
+def retain_freed_memory() -> None:
     """Keep what is freed for the next step. Nothing where the C library is another than glibc."""
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
@@ -22,7 +22,7 @@ def keep_freed_memory() -> None:
         library.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
-def give_back_freed_memory() -> None:
+def release_freed_memory() -> None:
     """To the kernel, what is free at this moment; likewise."""
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):

@@ -18,14 +18,14 @@ class NonFinite:
 
     def is_finite(self, *values: float) -> bool:
         """Whether all are numbers, or nobody is to look: in a rehearsal that may be overlooked."""
-        return self.is_overlooked or all(math.isfinite(value) for value in values)
+        return self.is_off or all(math.isfinite(value) for value in values)
 
     @property
-    def is_overlooked(self) -> bool:
+    def is_off(self) -> bool:
         """Nobody is to look."""
         return self._config.action is NonFiniteAction.IGNORE
 
-    def skip(self, step: int, told: str) -> dict[str, Any]:
+    def skip(self, step: int, message: str) -> dict[str, Any]:
         """Go on without this step's update; returns what to tell of it.
 
         A leaky bucket, like every budget: each skip adds one, each `refill_steps` take one away.
@@ -34,18 +34,18 @@ class NonFinite:
             NonFiniteError: it is not to be skipped, or as many were as may be.
         """
         if self._config.action is not NonFiniteAction.SKIP:
-            self.refuse(step, told)
+            self.fail(step, message)
         most, refill_steps = self._config.max_skips, self._config.refill_steps
         self._level = max(0.0, self._level - (step - self._last) / refill_steps) + 1
         self._last = step
         if self._level > most:
-            self.refuse(step, f"{told}; more than recovery.budgets.non_finite={most} such steps were skipped")
-        return {"step": step, "message": f"step {step}: {told}: its update was skipped"}
+            self.fail(step, f"{message}; more than recovery.budgets.non_finite={most} such steps were skipped")
+        return {"step": step, "message": f"step {step}: {message}: its update was skipped"}
 
-    def refuse(self, step: int, told: str) -> NoReturn:
+    def fail(self, step: int, message: str) -> NoReturn:
         """End the generation: nothing of this step is kept.
 
         Raises:
             NonFiniteError: always.
         """
-        raise NonFiniteError(f"step {step}: {told}; nothing of the step is kept. {self._advice}")
+        raise NonFiniteError(f"step {step}: {message}; nothing of the step is kept. {self._advice}")

@@ -12,21 +12,21 @@ from typing import Any
 from torch import distributed as dist
 from torch.distributed import distributed_c10d
 
-_kept: list[object] = []
+_retained: list[object] = []
 
 
-def keep() -> None:
+def retain_all() -> None:
     """Hold all groups of this process until it ends."""
-    _kept.extend(distributed_c10d._world.pg_map)  # pyright: ignore[reportPrivateUsage]
+    _retained.extend(distributed_c10d._world.pg_map)  # pyright: ignore[reportPrivateUsage]
 
 
-def keep_what_is_destroyed() -> None:
+def retain_destroyed_groups() -> None:
     """From now on, whoever destroys a group only forgets it."""
     destroy = dist.destroy_process_group
 
     @wraps(destroy)
-    def kept(*args: Any, **kwargs: Any) -> Any:
-        keep()
+    def retaining(*args: Any, **kwargs: Any) -> Any:
+        retain_all()
         return destroy(*args, **kwargs)
 
-    dist.destroy_process_group = distributed_c10d.destroy_process_group = kept
+    dist.destroy_process_group = distributed_c10d.destroy_process_group = retaining

@@ -40,13 +40,13 @@ def run(join: Join, channel: Channel, progress: ProgressPage) -> int:
         BaseException: whatever the program let out, but SystemExit.
     """
     os.environ.update(rank_env.visible_devices(join))  # the zygote has not touched CUDA, so this still decides
-    _forget_shared_randomness()
+    _reseed_numpy()
     config = join.config.script or ScriptConfig()
     _enter(rank_env.folder(join), join)
     channel.send(Joined(join.rank, join.generation, time.time()))
     steps = StepCounter(join, channel, progress)
     steps.begin()
-    process_groups.keep_what_is_destroyed()
+    process_groups.retain_destroyed_groups()
     program = _program(join, config.args)
     try:
         if config.kind == "ray_train":
@@ -57,22 +57,22 @@ def run(join: Join, channel: Channel, progress: ProgressPage) -> int:
             program()
     except SystemExit as error:
         if code := _exit_code(error):
-            channel.send(Failed(join.rank, join.generation, _left(error, code, progress)))
-            wind_up()
+            channel.send(Failed(join.rank, join.generation, _exit_error(error, code, progress)))
+            finish_interpreter()
             return code
-    wind_up()
+    finish_interpreter()
     steps.end()
     channel.send(Done(join.rank, join.generation, steps.step, stopped=False))
     return 0
 
 
-def wind_up() -> None:
+def finish_interpreter() -> None:
     """What an interpreter does after the last line: wait for threads, call what was registered for the exit."""
     threading._shutdown()  # type: ignore[attr-defined]  # pyright: ignore  # also stops the threads of executors
     atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
 
 
-def _forget_shared_randomness() -> None:
+def _reseed_numpy() -> None:
     """numpy's generator was copied by the fork; in processes of their own, ranks would not draw the same numbers."""
     if (numpy_random := sys.modules.get("numpy.random")) is not None:
         numpy_random.seed()
@@ -92,23 +92,26 @@ def _program(join: Join, args: Sequence[str]) -> Callable[[], None]:
         _set_command_line(["-m", *args], str(Path.cwd()))
         return lambda: _run_module(join.entry.removeprefix(SCRIPT_MODULE), join)
     path = join.entry.removeprefix(SCRIPT_FILE)
-    whole = Path(path).absolute()
-    _set_command_line([path, *args], str(whole.parent))
-    return lambda: _run_file(whole, join)
+    path_of_script = Path(path).absolute()
+    _set_command_line([path, *args], str(path_of_script.parent))
+    return lambda: _run_file(path_of_script, join)
 
 
-def _run_file(whole: Path, join: Join) -> None:
+def _run_file(path_of_script: Path, join: Join) -> None:
     try:
-        source = whole.read_bytes()
+        source = path_of_script.read_bytes()
     except OSError as error:
-        raise InputError(f"no script {whole} on node {join.node_name}: {error.strerror}") from error
+        raise InputError(f"no script {path_of_script} on node {join.node_name}: {error.strerror}") from error
     main = types.ModuleType("__main__")
     main.__dict__.update(
-        __file__=str(whole), __builtins__=builtins, __loader__=SourceFileLoader("__main__", str(whole)), __cached__=None
+        __file__=str(path_of_script),
+        __builtins__=builtins,
+        __loader__=SourceFileLoader("__main__", str(path_of_script)),
+        __cached__=None,
     )
     # Not runpy.run_path: it takes `__main__` away again before threads and exit handlers are done with it.
     sys.modules["__main__"] = main
-    exec(compile(source, str(whole), "exec", dont_inherit=True), main.__dict__)
+    exec(compile(source, str(path_of_script), "exec", dont_inherit=True), main.__dict__)
 
 
 def _run_module(name: str, join: Join) -> None:
@@ -136,9 +139,15 @@ def _exit_code(error: SystemExit) -> int:
     return 1
 
 
-def _left(error: SystemExit, code: int, progress: ProgressPage) -> RankError:
-    said = f": {error.code}" if isinstance(error.code, str) else ""
+def _exit_error(error: SystemExit, code: int, progress: ProgressPage) -> RankError:
+    detail = f": {error.code}" if isinstance(error.code, str) else ""
     step, phase = progress.read()
     return RankError(
-        ErrorClass.USER, "SystemExit", f"the script exited with code {code}{said[:4000]}", "", step, phase, time.time()
+        ErrorClass.USER,
+        "SystemExit",
+        f"the script exited with code {code}{detail[:4000]}",
+        "",
+        step,
+        phase,
+        time.time(),
     )

@@ -20,7 +20,7 @@ _PIN_POLL_S = 0.02
 
 
 @dataclass(frozen=True)
-class Taken:
+class SnapshotCopy:
     """A snapshot whose copy was started."""
 
     buffer: int
@@ -38,7 +38,7 @@ class Snapshots:
         self._buffers: list[ShardBuffer] = []
         self._protected = -1
         self._newest = -1
-        self._copying: Taken | None = None
+        self._copying: SnapshotCopy | None = None
         self._skew = 0.0
         self._incomparable = set[str]()
 
@@ -61,7 +61,7 @@ class Snapshots:
         self._buffers = list(buffers)
         self._protected = source
 
-    def take(self, state: TrainingState, step: int, place: Mapping[str, int], layout_hash: str, pin: Pin) -> None:
+    def start_copy(self, state: TrainingState, step: int, place: Mapping[str, int], layout_hash: str, pin: Pin) -> None:
         """Start copying the state of `step`. `place` is this rank's generation, rank and world_size."""
         tensors = state.tensors()
         plan = self._copier.plan(tensors, state.alike, self._compared)
@@ -69,17 +69,17 @@ class Snapshots:
         buffer = self._buffers[number]
         buffer.begin(plan, state.facts(step), step=step, layout_hash=layout_hash, **place)
         self._copier.copy(buffer, plan, tensors)
-        self._copying = Taken(number, step, pin)
+        self._copying = SnapshotCopy(number, step, pin)
 
-    def finish(self) -> Taken | None:
+    def finish_copy(self) -> SnapshotCopy | None:
         """Wait for the copy that was started, if any; from now on the set counts."""
         if self._copying is None:
             return None
-        taken, self._copying = self._copying, None
+        copied, self._copying = self._copying, None
         self._copier.finish()
-        self._buffers[taken.buffer].commit(taken.pin)
-        self._newest, self._skew = taken.buffer, self._buffers[taken.buffer].skew(self._incomparable)
-        return taken
+        self._buffers[copied.buffer].commit(copied.pin)
+        self._newest, self._skew = copied.buffer, self._buffers[copied.buffer].skew(self._incomparable)
+        return copied
 
     def skew(self) -> float:
         """Of the set that was finished last, to be summed over all ranks: not 0 if they differ in what they should hold
@@ -87,28 +87,28 @@ class Snapshots:
         skew, self._skew = self._skew, 0.0
         return skew
 
-    def look_for_odd(self) -> None:
+    def check_replicas(self) -> None:
         """The newest set's skews do not sum to 0. A collective. Where ranks turn out to hold different things, and not
         different values, that group is not compared from now on.
 
         Raises:
-            ReplicasDifferError: names the odd ranks, and in what they differ.
+            ReplicasDifferError: names the outlier ranks, and in what they differ.
         """
         buffer = self._buffers[self._newest]
         own = buffer.digests()
-        held = dict(enumerate(json.loads(some) for some in gathered(json.dumps(own).encode())))
-        odd = find_odd(held)
+        by_rank = dict(enumerate(json.loads(some) for some in gathered(json.dumps(own).encode())))
+        outlier = find_odd(by_rank)
         plan, parts = self._copier.known_plan, dict[str, int]()
-        if odd is None:
-            holders = Counter(group for digests in held.values() for group in digests)
+        if outlier is None:
+            holders = Counter(group for digests in by_rank.values() for group in digests)
             self._incomparable = {group.id for group in plan.groups.values() if holders[group.id] < group.copies}
             return
         for entry in plan.entries:
-            if (group := plan.groups.get(entry.name)) is not None and group.id in odd.keys:
+            if (group := plan.groups.get(entry.name)) is not None and group.id in outlier.keys:
                 parts[f"{group.id} {entry.name}"] = zlib.crc32(buffer.view(entry))
         differing = find_odd(dict(enumerate(json.loads(some) for some in gathered(json.dumps(parts).encode()))))
         names = sorted({key.partition(" ")[2] for key in differing.keys}) if differing is not None else []
-        raise error_of(buffer.header().step, odd, names)
+        raise error_of(buffer.header().step, outlier, names)
 
     def newest(self) -> ShardBuffer | None:
         """The newest set, or else the one that was restored from."""

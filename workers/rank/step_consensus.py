@@ -4,24 +4,16 @@ Each rank says what it wishes; the sums are the same everywhere, and so is what 
 """
 
 from dataclasses import astuple, dataclass
-from typing import Any, Protocol
 
 from regroup.workers.contract.messages import MirrorDue, Stop
+from regroup.workers.rank.ports import ChannelPort
 
 MIRROR_PINS = 2
 """The newest set that a mirror holds whole, and the one that is on its way there."""
 
 
-class Listens(Protocol):
-    """The rank's end of the channel to its agent."""
-
-    def poll(self) -> Any:
-        """A message that has come already, or None."""
-        ...
-
-
 @dataclass
-class Asked:
+class AgentRequests:
     """What this rank's agent has asked for and not got yet."""
 
     stop: bool = False
@@ -29,7 +21,7 @@ class Asked:
     """That step is to be held for a checkpoint."""
     mirror: bool = False
 
-    def listen(self, channel: Listens) -> None:
+    def receive(self, channel: ChannelPort) -> None:
         """Take in what has come meanwhile."""
         while (message := channel.poll()) is not None:
             if isinstance(message, Stop):
@@ -38,7 +30,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class StepRequests:
     """Of one rank, or summed over all."""
 
     non_finite: float
@@ -47,17 +39,17 @@ class Wishes:
     save: float
     """With the stop, a checkpoint."""
     checkpoint: float
-    saving: float
+    checkpoint_pins: float
     """It holds a buffer for a checkpoint."""
     mirror: float
-    mirroring: float
+    full_mirror_pins: float
     """It holds as many buffers for mirrors as it may."""
     skew: float
     """Of its newest set; in sum not 0 if ranks differ in what they should hold alike."""
     step_s: float
     """What the step before took; then what its snapshot has held training up since, and what the one before it had."""
     stall_s: float
-    before_s: float
+    previous_stall_s: float
 
     def values(self) -> tuple[float, ...]:
         """In the order of the fields."""
@@ -75,11 +67,11 @@ class StepConsensus:
     mirror: bool = False
 
     @classmethod
-    def on(cls, total: Wishes) -> "StepConsensus":
+    def of(cls, total: StepRequests) -> "StepConsensus":
         """What follows from the wishes of all ranks."""
         return cls(
             total.stop > 0,
             total.save > 0,
-            total.checkpoint > 0 and total.saving == 0,
-            total.mirror > 0 and total.mirroring == 0,
+            total.checkpoint > 0 and total.checkpoint_pins == 0,
+            total.mirror > 0 and total.full_mirror_pins == 0,
         )

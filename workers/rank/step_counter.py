@@ -24,10 +24,10 @@ class StepCounter:
 
     def __init__(self, join: Join, channel: Channel, progress: ProgressPage) -> None:
         self.step = join.restore.step
-        """Steps taken."""
+        """Steps counted."""
         self._join, self._channel, self._progress = join, channel, progress
         self._faults = Faults(join)
-        self._one_at_a_time = threading.Lock()
+        self._lock = threading.Lock()
         self._turn: set[int] = set()
         """Optimizers that have had their turn in the newest step."""
         self._first: tuple[float, bool] | None = None
@@ -42,9 +42,9 @@ class StepCounter:
         register_optimizer_step_pre_hook(self._before)
         register_optimizer_step_post_hook(self._after)
         self._progress.set(self.step + 1, Phase.BUILD)
-        self._faults.strike(self.step + 1, Phase.FORWARD, self._channel)
+        self._faults.inject(self.step + 1, Phase.FORWARD, self._channel)
 
-    def goes_on_after(self, step: int) -> None:
+    def set_loaded_steps(self, step: int) -> None:
         """The state that is being loaded has seen so many steps; an optimizer that counts is believed before that."""
         self._loaded = step
 
@@ -53,14 +53,14 @@ class StepCounter:
         self._progress.set(self.step, Phase.DONE)
 
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        with self._one_at_a_time:
+        with self._lock:
             if self._first is None:
                 self._first = (time.time(), bool(optimizer.state))
             self._progress.set(self.step + 1, Phase.OPTIMIZER)
-            self._faults.strike(self.step + 1, Phase.OPTIMIZER, self._channel)
+            self._faults.inject(self.step + 1, Phase.OPTIMIZER, self._channel)
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        with self._one_at_a_time:
+        with self._lock:
             if self._turn and id(optimizer) not in self._turn:
                 self._turn.add(id(optimizer))
                 return
@@ -74,21 +74,21 @@ class StepCounter:
                 self._channel.send(_row(self._join.generation, self.step, duration_s, optimizer))
             self._ended_s = now
             self._progress.set(self.step + 1, Phase.FORWARD)
-            self._faults.strike(self.step + 1, Phase.FORWARD, self._channel)
+            self._faults.inject(self.step + 1, Phase.FORWARD, self._channel)
 
     def _resume(self, optimizer: Optimizer) -> None:
         """After the first step: find out how many there were before, and say so."""
         assert self._first is not None, "a step ends after it began"
         began_s, had_state = self._first
-        taken = _steps_taken(optimizer)
+        counted = _steps_taken(optimizer)
         is_new = not had_state and bool(optimizer.state)
-        if taken is not None:
-            self.step = taken - 1
+        if counted is not None:
+            self.step = counted - 1
         elif self._loaded is not None:
             self.step = self._loaded
         elif is_new:
             self.step = 0
-        is_known = taken is not None or is_new or self._loaded is not None
+        is_known = counted is not None or is_new or self._loaded is not None
         self._channel.send(Restored(self._join.rank, self._join.generation, self.step, began_s, is_known))
 
 

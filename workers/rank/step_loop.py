@@ -122,7 +122,7 @@ class StepLoop:
         if total["non_finite_ranks"]:
             self._check_finite(step, mean, int(total["non_finite_ranks"]))
             mean = norm = None
-        for spike in self._spikes.look(step, mean, norm):
+        for spike in self._spikes.check(step, mean, norm):
             context.note("loss_spike", spike)
         samples = samples_hash = None
         if total["dealt"]:
@@ -142,9 +142,9 @@ class StepLoop:
         )
 
     def _check_finite(self, step: int, loss: float | None, ranks: int) -> None:
-        skips_it_itself = bool(self._context.tracked(GradScaler))
-        if not skips_it_itself and not self._non_finite.is_overlooked:
-            self._non_finite.refuse(
+        scaler_skips = bool(self._context.tracked(GradScaler))
+        if not scaler_skips and not self._non_finite.is_off:
+            self._non_finite.fail(
                 step,
                 f"loss {loss}: it or the gradient norm is not finite on {ranks} of {self._context.world_size} ranks",
             )

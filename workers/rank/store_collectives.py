@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from regroup.workers.contract.messages import Join
 
-_AS_LONG_AS_IT_TAKES = datetime.timedelta(days=365)
+_NO_TIMEOUT = datetime.timedelta(days=365)
 """A peer that never comes has died or hangs, and that ends the generation from outside."""
 
 
@@ -19,41 +19,41 @@ class StoreCollectives:
 
     def __init__(self, join: Join, name: str) -> None:
         """Connect; `name` keeps the keys apart from what else is in the store."""
-        store = dist.TCPStore(join.store_host, join.store_port, is_master=False, timeout=_AS_LONG_AS_IT_TAKES)
+        store = dist.TCPStore(join.store_host, join.store_port, is_master=False, timeout=_NO_TIMEOUT)
         self._store = dist.PrefixStore(f"{name}-{join.generation}", store)
         self._rank, self._world_size = join.rank, join.world_size
         self._calls = 0
-        self._told: list[str] = []
+        self._broadcast_keys: list[str] = []
         """Keys of rank 0 that somebody may not have read yet."""
 
-    def hear(self, said: bytes) -> bytes:
+    def broadcast(self, value: bytes) -> bytes:
         """What rank 0 says; what the others say is not asked for."""
-        key = self._next("hear")
+        key = self._next("broadcast")
         if self._world_size == 1:
-            return said
+            return value
         if self._rank == 0:
-            self._store.set(key, said)  # pyright: ignore[reportArgumentType]  # its stub says str, it takes bytes
-            self._told.append(key)
-            return said
+            self._store.set(key, value)  # pyright: ignore[reportArgumentType]  # its stub says str, it takes bytes
+            self._broadcast_keys.append(key)
+            return value
         return self._store.get(key)
 
-    def gather(self, said: bytes) -> list[bytes]:
+    def gather(self, value: bytes) -> list[bytes]:
         """What every rank says, by rank, on rank 0; nothing on the others, who do not wait for it."""
         key = self._next("gather")
         if self._rank:
-            self._store.set(f"{key}/{self._rank}", said)  # pyright: ignore[reportArgumentType]
+            self._store.set(f"{key}/{self._rank}", value)  # pyright: ignore[reportArgumentType]
             return []
         keys = [f"{key}/{rank}" for rank in range(1, self._world_size)]
-        heard = [said, *(self._store.get(each) for each in keys)]
-        for read in (*keys, *self._told):  # who has spoken has read all that was said to it before
+        values = [value, *(self._store.get(each) for each in keys)]
+        for read in (*keys, *self._broadcast_keys):  # who has spoken has read all that was value to it before
             self._store.delete_key(read)
-        self._told.clear()
-        return heard
+        self._broadcast_keys.clear()
+        return values
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Until every rank is here."""
         self.gather(b"")
-        self.hear(b"")
+        self.broadcast(b"")
 
     def _next(self, kind: str) -> str:
         self._calls += 1

@@ -141,7 +141,7 @@ class _Training:
         if not finite and not self._engine.scale.can_fall:
             context.note("step_skipped", self._non_finite.skip(step, f"loss {loss}, gradient norm {norm}"))
         if finite:
-            for spike in self._spikes.look(step, loss, norm):
+            for spike in self._spikes.check(step, loss, norm):
                 context.note("loss_spike", spike)
             self._engine.update(rate, norm, correction)
         self._engine.scale.judge(finite=finite)

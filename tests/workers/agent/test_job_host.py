@@ -365,7 +365,7 @@ async def test_a_checkpoint_that_is_being_finished_is_not_taken_for_torn(nodes: 
 
 async def test_a_saver_that_dies_is_followed_by_another(nodes: list[Node], tmp_path: Path) -> None:
     node, folder = nodes[0], tmp_path / "storage" / "checkpoints" / "step-8.gen-1"
-    node.host.strike("kill_saver")
+    node.host.inject("kill_saver")
     await node.host.finish_checkpoint(f"file://{folder}", [], {"step": 8, "generation": 1, "files": []})
     (note,) = await node.until(Note)
     assert note.kind == "saver_died" and "code -9" in note.data["message"]
@@ -375,7 +375,7 @@ async def test_a_saver_that_dies_is_followed_by_another(nodes: list[Node], tmp_p
 async def test_what_kills_every_saver_costs_the_checkpoint(nodes: list[Node], tmp_path: Path) -> None:
     host, folder = nodes[0].host, tmp_path / "storage" / "checkpoints" / "step-8.gen-1"
     for _ in range(3):
-        host.strike("kill_saver")
+        host.inject("kill_saver")
     with pytest.raises(TaskDied, match="no result"):
         await host.finish_checkpoint(f"file://{folder}", [], {"step": 8, "generation": 1, "files": []})
     assert len(await nodes[0].until(Note, 2)) == 2, "the third was the last"
@@ -386,10 +386,10 @@ async def test_what_kills_every_saver_costs_the_checkpoint(nodes: list[Node], tm
     ("strike", "said"), [("fill_disk", "No space left on device"), ("break_disk", "Input/output error")]
 )
 async def test_a_disk_that_fails_costs_the_checkpoint_and_not_the_next(
-    strike: str, said: str, nodes: list[Node], tmp_path: Path
+    inject: str, said: str, nodes: list[Node], tmp_path: Path
 ) -> None:
     host, folder = nodes[0].host, tmp_path / "storage" / "checkpoints" / "step-8.gen-1"
-    host.strike(strike)
+    host.inject(inject)
     with pytest.raises(TaskFailed, match=said):
         await host.finish_checkpoint(f"file://{folder}", [], {"step": 8, "generation": 1, "files": []})
     assert not folder.exists()

@@ -17,12 +17,12 @@ EVEN = [2.0 + 0.01 * (step % 5) for step in range(30)]
 def after(losses: list[float], do: str = "warn", norms: list[float] | None = None) -> LossSpikes:
     spikes = LossSpikes(LossSpikeConfig(LossSpikeAction(do)))
     for number, loss in enumerate(losses):
-        assert spikes.look(number + 1, loss, norms[number] if norms else None) == []
+        assert spikes.check(number + 1, loss, norms[number] if norms else None) == []
     return spikes
 
 
 def messages(spikes: LossSpikes, step: int, loss: float | None, norm: float | None = None) -> list[str]:
-    return [told["message"] for told in spikes.look(step, loss, norm)]
+    return [told["message"] for told in spikes.check(step, loss, norm)]
 
 
 def test_one_that_stands_out_is_told_once_until_it_has_come_down() -> None:
@@ -41,7 +41,7 @@ def test_a_gradient_norm_stands_out_while_the_loss_is_right() -> None:
     assert messages(spikes, 31, 2.0, 31.0) == [said]
     assert len(messages(spikes, 32, 9.0, 31.0)) == 1, "the norm was told, the loss is news"
     with pytest.raises(LossSpikeError) as raised:
-        after(EVEN, "rollback", norms).look(31, 2.0, 31.0)
+        after(EVEN, "rollback", norms).check(31, 2.0, 31.0)
     assert raised.value.details == {"step": 31, "of": NORM, "value": 31.0, "limit": 30.0}
 
 
@@ -72,7 +72,7 @@ def test_wild_values_among_those_before_hide_nothing() -> None:
 @pytest.mark.parametrize("do", ["rollback"])
 def test_the_step_is_to_be_done_once_more_and_goes_on_as_it_comes_out(do: str) -> None:
     with pytest.raises(LossSpikeError, match="step 31: loss 9 stands out") as told:
-        after(EVEN, do).look(31, 9.0, None)
+        after(EVEN, do).check(31, 9.0, None)
     assert classify(told.value) is ErrorClass.LOSS_SPIKE
     assert told.value.details == {"step": 31, "of": LOSS, "value": 9.0, "limit": 2.525}
     known = LossSpikeConfig(LossSpikeAction(do), (RepeatedSpike(31, LOSS, 2.525),))

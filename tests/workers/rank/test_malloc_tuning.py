@@ -8,10 +8,10 @@ import pytest
 _STEPS = """
 import resource
 import torch
-from regroup.workers.rank.malloc_tuning import keep_freed_memory
+from regroup.workers.rank.malloc_tuning import retain_freed_memory
 
 if {kept}:
-    keep_freed_memory()
+    retain_freed_memory()
 
 def step():
     return [torch.ones(1 << 18) for _ in range(64)]

@@ -27,8 +27,12 @@ def together(work: Callable[[StoreCollectives, int], Any], *, ranks: int = 3) ->
 
 
 def test_everybody_hears_rank_0_and_rank_0_hears_everybody() -> None:
-    def work(meeting: StoreCollectives, rank: int) -> Any:
-        return meeting.hear(b"%d" % rank), meeting.gather(b"%d" % rank), meeting.hear(b"" if rank == 0 else b"x")
+    def work(collectives: StoreCollectives, rank: int) -> Any:
+        return (
+            collectives.broadcast(b"%d" % rank),
+            collectives.gather(b"%d" % rank),
+            collectives.broadcast(b"" if rank == 0 else b"x"),
+        )
 
     (zero, *others), _ = together(work)
     assert zero == (b"0", [b"0", b"1", b"2"], b"")
@@ -38,13 +42,13 @@ def test_everybody_hears_rank_0_and_rank_0_hears_everybody() -> None:
 def test_nobody_goes_on_before_the_last_has_come_and_nothing_piles_up() -> None:
     come: list[int] = []
 
-    def work(meeting: StoreCollectives, rank: int) -> list[int]:
+    def work(collectives: StoreCollectives, rank: int) -> list[int]:
         seen: list[int] = []
         for _ in range(50):
             come.append(rank)
-            meeting.wait()
+            collectives.barrier()
             seen.append(len(come))
-            meeting.wait()
+            collectives.barrier()
         return seen
 
     seen, keys = together(work)
@@ -53,8 +57,8 @@ def test_nobody_goes_on_before_the_last_has_come_and_nothing_piles_up() -> None:
 
 
 def test_one_rank_alone_needs_nobody() -> None:
-    def work(meeting: StoreCollectives, rank: int) -> Any:
-        meeting.wait()
-        return meeting.hear(b"a"), meeting.gather(b"b")
+    def work(collectives: StoreCollectives, rank: int) -> Any:
+        collectives.barrier()
+        return collectives.broadcast(b"a"), collectives.gather(b"b")
 
     assert together(work, ranks=1)[0] == [(b"a", [b"b"])]

@@ -25,26 +25,26 @@ class Requests(Protocol):
 
 
 class Faults:
-    """The faults of a job that may still strike this rank."""
+    """The faults of a job that may still inject this rank."""
 
-    def __init__(self, join: Join, acts: Mapping[str, Callable[[], None]] | None = None) -> None:
-        """`acts`: what is done to what the rank holds, by the name that a spec calls it."""
-        self._acts = acts or {}
+    def __init__(self, join: Join, actions: Mapping[str, Callable[[], None]] | None = None) -> None:
+        """`actions`: what is done to what the rank holds, by the name that a spec calls it."""
+        self._actions = actions or {}
         self._due = {
             index: fault
             for index, fault in enumerate(join.config.faults)
-            if _is_of(fault.at, join) and index not in join.faults_fired
+            if _is_on(fault.at, join) and index not in join.faults_fired
         }
-        self._drag: process_faults.Drag | None = None
+        self._slowdown: process_faults.Slowdown | None = None
 
-    def strike(self, step: int, phase: str, channel: Requests) -> None:
+    def inject(self, step: int, phase: str, channel: Requests) -> None:
         """Carry out what is due here, after the agent recorded it and said yes.
 
         Raises:
             PlannedFaultError: the fault was to raise, or cannot be carried out here.
         """
-        if self._drag is not None and not self._drag.pull(step):
-            self._drag = None
+        if self._slowdown is not None and not self._slowdown.apply(step):
+            self._slowdown = None
         for index, fault in list(self._due.items()):
             if not _is_due(fault.at, step, phase):
                 continue
@@ -75,28 +75,28 @@ class Faults:
             case "oom":
                 _if_possible(where, process_faults.exhaust_memory)
             case "cut_traffic":
-                network_faults.cut()
+                network_faults.close_connections()
             case "lose_traffic":
-                _if_possible(where, lambda: network_faults.lose(fault.share or 0.0, fault.duration_s))
+                _if_possible(where, lambda: network_faults.drop_packets(fault.share or 0.0, fault.duration_s))
             case "slow":
-                self._drag = process_faults.Drag(fault.factor or 1.0, until_step=step + (fault.steps or 0))
-            case do if do in self._acts:
+                self._slowdown = process_faults.Slowdown(fault.factor or 1.0, until_step=step + (fault.steps or 0))
+            case do if do in self._actions:
                 try:
-                    self._acts[do]()
+                    self._actions[do]()
                 except LookupError as error:
                     raise PlannedFaultError(f"{where}: {error}") from error
             case _:
                 pass  # what strikes another process is carried out by the agent when it reservations
 
 
-def _if_possible(where: str, act: Callable[[], None]) -> None:
+def _if_possible(where: str, action: Callable[[], None]) -> None:
     try:
-        act()
+        action()
     except OSError as error:
         raise PlannedFaultError(f"{where}: not possible on this node: {error}") from error
 
 
-def _is_of(at: FaultPoint, join: Join) -> bool:
+def _is_on(at: FaultPoint, join: Join) -> bool:
     """A node is struck through the first of its ranks."""
     if at.node is not None:
         return at.node == join.node_rank and join.local_rank == 0

@@ -14,36 +14,36 @@ _ATTACH_FILTER, _DETACH_FILTER = 26, 27
 """`SO_ATTACH_FILTER`, `SO_DETACH_FILTER` of asm-generic/socket.h, which Python's `socket` does not name."""
 _LOAD_RANDOM = (0x20, 0, 0, 0xFFFFF000 + 56)
 """`A = random 32 bits`: a load from `SKF_AD_OFF + SKF_AD_RANDOM` (Documentation/networking/filter.rst of Linux)."""
-_TAKE, _DROP = (0x06, 0, 0, 0xFFFFFFFF), (0x06, 0, 0, 0)
+_ACCEPT, _DROP = (0x06, 0, 0, 0xFFFFFFFF), (0x06, 0, 0, 0)
 
 
-def cut() -> None:
+def close_connections() -> None:
     """End all connections in both directions, as a firewall that resets them."""
     for connection in _connections():
         with connection, contextlib.suppress(OSError):  # the other end was faster
             connection.shutdown(socket.SHUT_RDWR)
 
 
-def lose(share: float, duration_s: float | None) -> None:
+def drop_packets(share: float, duration_s: float | None) -> None:
     """Lose this share of what comes in, data and acknowledgements alike, for so long (None: for ever). Returns at once.
 
     Raises:
         OSError: the kernel takes no filter of sockets here.
     """
-    struck = list(_connections())
-    for connection in struck:
+    connections = list(_connections())
+    for connection in connections:
         _attach(connection, _program(share))
     if duration_s is None:
-        for connection in struck:
+        for connection in connections:
             connection.close()
         return
-    mending = threading.Timer(duration_s, _mend, [struck])
-    mending.daemon = True
-    mending.start()
+    timer = threading.Timer(duration_s, _restore, [connections])
+    timer.daemon = True
+    timer.start()
 
 
-def _mend(struck: Sequence[socket.socket]) -> None:
-    for connection in struck:
+def _restore(connections: Sequence[socket.socket]) -> None:
+    for connection in connections:
         with connection, contextlib.suppress(OSError):
             connection.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
 
@@ -77,11 +77,11 @@ def _program(share: float) -> Sequence[tuple[int, int, int, int]]:
     """Classic BPF: instructions of (code, jump if true, jump if false, operand)."""
     if share >= 1:
         return (_DROP,)
-    take_if_at_least = (0x35, 0, 1, int(share * 2**32))
-    return (_LOAD_RANDOM, take_if_at_least, _TAKE, _DROP)
+    accept_if_at_least = (0x35, 0, 1, int(share * 2**32))
+    return (_LOAD_RANDOM, accept_if_at_least, _ACCEPT, _DROP)
 
 
 def _attach(connection: socket.socket, program: Sequence[tuple[int, int, int, int]]) -> None:
     code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
-    held = ctypes.create_string_buffer(code, len(code))
-    connection.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("@HP", len(program), ctypes.addressof(held)))
+    buffer = ctypes.create_string_buffer(code, len(code))
+    connection.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("@HP", len(program), ctypes.addressof(buffer)))

@@ -14,7 +14,7 @@ from regroup.workers.state.shard_buffer import ShardBuffer
 _FAR_LARGER = 1000.0
 
 
-def wrong_numbers(
+def fault_actions(
     modules: Callable[[], Sequence[nn.Module]], newest: Callable[[], ShardBuffer | None]
 ) -> Mapping[str, Callable[[], None]]:
     """What a fault's `do` does to the rank's modules, or to its newest snapshot. Raises LookupError if it has none."""

@@ -1,4 +1,4 @@
-"""What rehearsed failures do to the process they strike: the real thing, so that what meets it is real too."""
+"""What rehearsed failures do to the process they inject: the real thing, so that what meets it is real too."""
 
 import contextlib
 import ctypes
@@ -67,14 +67,14 @@ def exhaust_memory() -> None:
     raise OSError(f"the kernel let this process exceed the memory limit of {group}")
 
 
-class Drag:
+class Slowdown:
     """Makes a rank slow: after each phase it works on, for nothing, as long as its factor says."""
 
     def __init__(self, factor: float, until_step: int) -> None:
         self._factor, self._until_step = factor, until_step
         self._worked_s = time.thread_time()
 
-    def pull(self, step: int) -> bool:
+    def apply(self, step: int) -> bool:
         """Delay the end of a phase; False once step `until_step` has come."""
         if step >= self._until_step:
             return False

@@ -43,13 +43,13 @@ def die_at_work(args: Mapping[str, Any], fds: Sequence[int]) -> NoReturn:
     work.daemon = True
     work.start()
     folder = Path(args["args"]["directory"])
-    while work.is_alive() and not _holds_bytes(folder):
+    while work.is_alive() and not _has_bytes(folder):
         time.sleep(_POLL_S)
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("it is dead")
 
 
-def _holds_bytes(folder: Path) -> bool:
+def _has_bytes(folder: Path) -> bool:
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):  # it was given its name
             if path.stat().st_size:

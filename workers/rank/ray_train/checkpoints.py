@@ -16,7 +16,7 @@ _STEPS = ".regroup-steps.json"
 """In the run's folder: how many steps the newest checkpoint has seen."""
 
 
-class Committed(CheckpointManager):
+class CommittedCheckpoints(CheckpointManager):
     """Which checkpoints count, as Ray Train's manager decides and writes it; a reader never finds half of that."""
 
     def __init__(self, config: Any, storage: StorageContext) -> None:
@@ -25,7 +25,7 @@ class Committed(CheckpointManager):
         self._marker, self._steps_path = (f"{storage.experiment_fs_path}/{name}" for name in (_UNFINISHED, _STEPS))
         if self._files.get_file_info(self._marker).is_file:
             with self._files.open_input_stream(self._marker) as file:
-                self._give_up(file.read().decode())
+                self._discard(file.read().decode())
 
     @property
     def state(self) -> tuple[Any, list[ray.train.ReportedCheckpoint]]:
@@ -58,7 +58,7 @@ class Committed(CheckpointManager):
         if checkpoint is not None and self._files.get_file_info(self._marker).is_file:
             self._files.delete_file(self._marker)
 
-    def _give_up(self, name: str) -> None:
+    def _discard(self, name: str) -> None:
         path = self._storage_context.build_checkpoint_path_from_name(name)
         if name not in self._names() and self._files.get_file_info(path).type is pyarrow.fs.FileType.Directory:
             self._files.delete_dir(path)

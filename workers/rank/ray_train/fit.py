@@ -34,13 +34,13 @@ from regroup.workers.contract.messages import Join
 from regroup.workers.contract.progress_page import ProgressPage
 from regroup.workers.contract.rank_config import ScriptConfig
 from regroup.workers.rank.agent_channel import Channel
-from regroup.workers.rank.ray_train.checkpoints import Committed, write_whole
-from regroup.workers.rank.ray_train.options import Asked, of_budgets, refusal
+from regroup.workers.rank.ray_train.checkpoints import CommittedCheckpoints, write_whole
+from regroup.workers.rank.ray_train.options import TrainerOptions, budget_note, unsupported_option
 from regroup.workers.rank.ray_train.session import Functions, Worker
 from regroup.workers.rank.step_counter import StepCounter
 from regroup.workers.rank.store_collectives import StoreCollectives
 
-UNSERVED = (
+UNAVAILABLE = (
     "get", "put", "wait", "cancel", "kill", "get_actor", "nodes", "cluster_resources", "available_resources",
 )  # fmt: skip
 """Functions of `ray` that need a cluster."""
@@ -57,34 +57,34 @@ def run(join: Join, channel: Channel, progress: ProgressPage, steps: StepCounter
     if not is_v2_enabled():
         raise InputError("kind: ray_train serves Ray Train v2: leave out RAY_TRAIN_V2_ENABLED=0")
     ranks = _Ranks(Worker(join, channel, progress, steps, StoreCollectives(join, "ray-train")))
-    _do_without_a_cluster(join)
+    _replace_cluster_functions(join)
     if join.rank:
         _replace(DataParallelTrainer, "fit", _nested)
-        ranks.follow()
+        ranks.run_loops()
         return
 
     def fit(trainer: Any) -> ray.train.Result:
         return ranks.fit(trainer)
 
-    _give_names(join)
+    _set_default_names(join)
     _replace(DataParallelTrainer, "fit", fit)
     try:
         program()
     except SystemExit as left:
         if not left.code:
-            ranks.dismiss()
+            ranks.stop_workers()
         raise
-    ranks.dismiss()
+    ranks.stop_workers()
 
 
-def _do_without_a_cluster(join: Join) -> None:
+def _replace_cluster_functions(join: Join) -> None:
     def job_id(context: Any) -> str:
         return join.job_id
 
-    for name in UNSERVED:
-        _replace(ray, name, _refusing(f"ray.{name}()"))
-    _replace(RemoteFunction, "_remote", _refusing("A remote function"))
-    _replace(ActorClass, "_remote", _refusing("An actor"))
+    for name in UNAVAILABLE:
+        _replace(ray, name, _unavailable(f"ray.{name}()"))
+    _replace(RemoteFunction, "_remote", _unavailable("A remote function"))
+    _replace(ActorClass, "_remote", _unavailable("An actor"))
     _replace(ray, "init", _init)
     _replace(RuntimeContext, "get_job_id", job_id)
 
@@ -99,7 +99,7 @@ def _init(*args: Any, **kwargs: Any) -> Any:
     return contextlib.nullcontext()
 
 
-def _refusing(what: str) -> Callable[..., NoReturn]:
+def _unavailable(what: str) -> Callable[..., NoReturn]:
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         raise RuntimeError(
             f"{what} needs a Ray cluster. This program runs on the ranks of a job of kind ray_train, which are in "
@@ -113,7 +113,7 @@ def _nested(trainer: Any) -> NoReturn:
     raise RuntimeError("`.fit()` inside a training loop: a job of kind ray_train runs one loop at a time")
 
 
-def _give_names(join: Join) -> None:
+def _set_default_names(join: Join) -> None:
     """A run that is given no name or place has the same ones in every generation."""
     original, unnamed = ray.train.RunConfig.__post_init__, iter(range(1, sys.maxsize))
 
@@ -132,18 +132,18 @@ class _Ranks:
     """The ranks of this generation as Ray Train's workers, seen from one of them."""
 
     def __init__(self, worker: Worker) -> None:
-        self._worker, self._join, self._meeting = worker, worker.join, worker.meeting
+        self._worker, self._join, self._collectives = worker, worker.join, worker.collectives
         self._fits = 0
-        self._fresh_randomness = torch.get_rng_state()
+        self._initial_rng_state = torch.get_rng_state()
 
-    def follow(self) -> None:
+    def run_loops(self) -> None:
         """On every rank but 0: train whenever the program does, until it ends."""
-        while order := self._meeting.hear(b""):
+        while order := self._collectives.broadcast(b""):
             self._train(order, None)
 
-    def dismiss(self) -> None:
+    def stop_workers(self) -> None:
         """On rank 0: the program has ended, and so do the others."""
-        self._meeting.hear(b"")
+        self._collectives.broadcast(b"")
 
     def fit(self, trainer: Any) -> ray.train.Result:
         """On rank 0: train `trainer` on all ranks.
@@ -151,21 +151,21 @@ class _Ranks:
         Raises:
             LoopFailed: around what the training loop raised, or an InputError for what the job is not.
         """
-        asked = _asked(trainer)
-        if why := refusal(asked, self._join.world_size, self._join.device):
+        options = _options_of(trainer)
+        if why := unsupported_option(options, self._join.world_size, self._join.device):
             raise LoopFailed(InputError(why))
-        if note := of_budgets(asked, _script(self._join).max_restarts):
-            _say(note)
-        self._settle(trainer.run_config)
+        if note := budget_note(options, _script(self._join).max_restarts):
+            _print_note(note)
+        self._restore_names(trainer.run_config)
         storage = trainer.run_config.storage_context
-        committed = Committed(trainer.run_config.checkpoint_config, storage)
+        committed = CommittedCheckpoints(trainer.run_config.checkpoint_config, storage)
         order = cloudpickle.dumps((trainer, *committed.state, committed.steps))
-        value = self._train(self._meeting.hear(order), committed)
+        value = self._train(self._collectives.broadcast(order), committed)
         result = ray.train.Result._from_checkpoint_manager(committed, storage)  # pyright: ignore[reportPrivateUsage]
         result.return_value = value
         return result
 
-    def _settle(self, run_config: Any) -> None:
+    def _restore_names(self, run_config: Any) -> None:
         """The name and place that the first generation had hold for all: a program may have made them from the date."""
         try:
             files, folder = pyarrow.fs.FileSystem.from_uri(_script(self._join).storage_uri)
@@ -173,15 +173,17 @@ class _Ranks:
             path = f"{folder}/fit-{self._fits + 1}.json"
             if files.get_file_info(path).is_file:
                 with files.open_input_stream(path) as file:
-                    settled = json.loads(file.read())
-                run_config.name, run_config.storage_path = settled["name"], settled["storage_path"]
+                    names = json.loads(file.read())
+                run_config.name, run_config.storage_path = names["name"], names["storage_path"]
             else:
-                settled = {"name": run_config.name, "storage_path": run_config.storage_path}
-                write_whole(files, path, json.dumps(settled).encode())
+                names = {"name": run_config.name, "storage_path": run_config.storage_path}
+                write_whole(files, path, json.dumps(names).encode())
         except OSError as error:
-            _say(f"cannot note the run's name in the job's storage ({error}): keep RunConfig(name, storage_path) fixed")
+            _print_note(
+                f"cannot note the run's name in the job's storage ({error}): keep RunConfig(name, storage_path) fixed"
+            )
 
-    def _train(self, order: bytes, committed: Committed | None) -> Any:
+    def _train(self, order: bytes, committed: CommittedCheckpoints | None) -> Any:
         """The training loop on this rank, between the beginning and the end of a process group."""
         self._fits += 1
         trainer, *found = cloudpickle.loads(order)
@@ -189,29 +191,29 @@ class _Ranks:
         logging.getLogger("ray.train").setLevel(run_config.logging_config.log_level)
         os.environ.update(run_config.worker_runtime_env.get("env_vars") or {})
         set_train_fn_utils(Functions(self._worker, trainer, committed, *found))
-        _take_device(self._join, trainer.scaling_config.use_gpu)
+        _set_device(self._join, trainer.scaling_config.use_gpu)
         if isinstance(trainer.backend_config, ray.train.torch.TorchConfig):
             _form_process_group(self._join, trainer.backend_config, self._fits)
-        drivers_randomness = torch.get_rng_state()
-        torch.set_rng_state(self._fresh_randomness)  # a worker's process is another than the driver's
+        driver_rng_state = torch.get_rng_state()
+        torch.set_rng_state(self._initial_rng_state)  # a worker's process is another than the driver's
         try:
             value = trainer._get_train_func()()
         except (Exception, SystemExit) as error:
             for callback in run_config.callbacks:
                 callback.after_exception(trainer.train_run_context, {self._join.rank: error})
-            raise LoopFailed(_loops_own(error)) from None
-        self._meeting.wait()  # nobody closes a socket while a peer still reads from it
+            raise LoopFailed(_without_outer_frames(error)) from None
+        self._collectives.barrier()  # nobody closes a socket while a peer still reads from it
         if dist.is_initialized():
             dist.destroy_process_group()
-        torch.set_rng_state(drivers_randomness)
+        torch.set_rng_state(driver_rng_state)
         set_train_fn_utils(None)
         return value
 
 
-def _asked(trainer: Any) -> Asked:
+def _options_of(trainer: Any) -> TrainerOptions:
     scaling, run_config, backend = trainer.scaling_config, trainer.run_config, trainer.backend_config
     callbacks = [type(each).__name__ for each in run_config.callbacks if not isinstance(each, ray.train.UserCallback)]
-    return Asked(
+    return TrainerOptions(
         workers=(scaling.min_workers, scaling.max_workers),
         use_gpu=bool(scaling.use_gpu),
         gpus=float((scaling.resources_per_worker or {}).get("GPU", int(scaling.use_gpu))),
@@ -224,7 +226,7 @@ def _asked(trainer: Any) -> Asked:
     )
 
 
-def _take_device(join: Join, use_gpu: bool) -> None:
+def _set_device(join: Join, use_gpu: bool) -> None:
     if use_gpu:
         torch.cuda.set_device(join.local_rank)
     os.environ["NODE_RANK"] = str(join.node_rank)
@@ -244,7 +246,7 @@ def _form_process_group(join: Join, config: Any, fit: int) -> None:
     )
 
 
-def _loops_own(error: BaseException) -> BaseException:
+def _without_outer_frames(error: BaseException) -> BaseException:
     """The error without the frames that led into the training loop."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next and frame.tb_frame.f_code.co_filename in (__file__, ray_util.__file__):
@@ -252,7 +254,7 @@ def _loops_own(error: BaseException) -> BaseException:
     return error.with_traceback(frame)
 
 
-def _say(text: str) -> None:
+def _print_note(text: str) -> None:
     print(f"regroup: {text}", file=sys.stderr, flush=True)
 
 

@@ -9,7 +9,7 @@ NO_DATASETS = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class TrainerOptions:
     """A trainer's arguments, as far as they decide where and with what it runs."""
 
     workers: tuple[int, int] = (1, 1)
@@ -28,45 +28,45 @@ class Asked:
     max_failures: int = 0
 
 
-def refusal(asked: Asked, world_size: int, device: str) -> str | None:
+def unsupported_option(options: TrainerOptions, world_size: int, device: str) -> str | None:
     """What of this the job cannot be, and what to change; None if nothing."""
-    low, high = asked.workers
-    wanted = str(low) if low == high else f"({low}, {high})"
+    low, high = options.workers
+    requested = str(low) if low == high else f"({low}, {high})"
     if high == 0:
         return "ScalingConfig(num_workers=0) is Ray Train's local mode: give the number of ranks"
     if not low <= world_size <= high:
         return (
-            f"ScalingConfig(num_workers={wanted}), but the job runs on {world_size} ranks: "
+            f"ScalingConfig(num_workers={requested}), but the job runs on {world_size} ranks: "
             "change the one, or layout.dp of the other"
         )
-    if asked.use_gpu != (device == "cuda"):
+    if options.use_gpu != (device == "cuda"):
         return (
-            f"ScalingConfig(use_gpu={asked.use_gpu}), but resources.device of the job is {device}: change one of them"
+            f"ScalingConfig(use_gpu={options.use_gpu}), but resources.device of the job is {device}: change one of them"
         )
-    if asked.gpus not in (0.0, 1.0):
-        return f"ScalingConfig(resources_per_worker={{'GPU': {asked.gpus:g}}}): a rank has one device"
-    if asked.datasets:
-        return f"datasets={sorted(asked.datasets)}: {NO_DATASETS}"
-    if asked.backend:
-        return f"{asked.backend} as a backend: kind: ray_train serves TorchTrainer and plain DataParallelTrainer"
-    if asked.callbacks:
-        return f"RunConfig(callbacks) {sorted(asked.callbacks)}: only UserCallbacks can run without Ray's controller"
-    if asked.environment:
+    if options.gpus not in (0.0, 1.0):
+        return f"ScalingConfig(resources_per_worker={{'GPU': {options.gpus:g}}}): a rank has one device"
+    if options.datasets:
+        return f"datasets={sorted(options.datasets)}: {NO_DATASETS}"
+    if options.backend:
+        return f"{options.backend} as a backend: kind: ray_train serves TorchTrainer and plain DataParallelTrainer"
+    if options.callbacks:
+        return f"RunConfig(callbacks) {sorted(options.callbacks)}: only UserCallbacks can run without Ray's controller"
+    if options.environment:
         return (
-            f"RunConfig(worker_runtime_env) with {sorted(asked.environment)}: only env_vars apply here; "
+            f"RunConfig(worker_runtime_env) with {sorted(options.environment)}: only env_vars apply here; "
             "code and packages are of the job"
         )
-    if asked.has_validation:
+    if options.has_validation:
         return "validation_config: validation runs as Ray tasks, and a job of kind ray_train is in no Ray cluster"
     return None
 
 
-def of_budgets(asked: Asked, allowed: int) -> str | None:
+def budget_note(options: TrainerOptions, allowed: int) -> str | None:
     """What to say where the program counts on more failures of its own being tried again than the job allows."""
-    if asked.max_failures == allowed or 0 <= asked.max_failures < allowed:
+    if options.max_failures == allowed or 0 <= options.max_failures < allowed:
         return None
-    wanted = "any number" if asked.max_failures < 0 else str(asked.max_failures)
+    requested = "any number" if options.max_failures < 0 else str(options.max_failures)
     return (
-        f"FailureConfig(max_failures={asked.max_failures}) wants {wanted} of errors tried again; this job tries "
+        f"FailureConfig(max_failures={options.max_failures}) wants {requested} of errors tried again; this job tries "
         f"{allowed}: recovery.budgets.user_error says how many. Lost ranks and nodes have budgets of their own"
     )

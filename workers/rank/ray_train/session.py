@@ -18,7 +18,7 @@ from ray.train.v2.api.context import TrainContext
 from regroup.workers.contract.messages import Join, Phase, Report
 from regroup.workers.contract.progress_page import ProgressPage
 from regroup.workers.rank.agent_channel import Channel
-from regroup.workers.rank.ray_train.checkpoints import Committed
+from regroup.workers.rank.ray_train.checkpoints import CommittedCheckpoints
 from regroup.workers.rank.ray_train.options import NO_DATASETS
 from regroup.workers.rank.reported_metrics import numbers
 from regroup.workers.rank.step_counter import StepCounter
@@ -35,14 +35,14 @@ class Worker:
     channel: Channel
     progress: ProgressPage
     steps: StepCounter
-    meeting: StoreCollectives
+    collectives: StoreCollectives
 
-    def show(self, metrics: dict[str, Any]) -> None:
+    def send_report(self, metrics: dict[str, Any]) -> None:
         """Add what was reported to the newest step's row."""
         self.channel.send(Report(self.join.generation, self.steps.step, time.time(), numbers(metrics)))
 
     @contextlib.contextmanager
-    def saving(self) -> Generator[None]:
+    def checkpoint_phase(self) -> Generator[None]:
         """The rank is busy with a checkpoint."""
         step, phase = self.progress.read()
         self.progress.set(step, Phase.CHECKPOINT)
@@ -57,12 +57,12 @@ class Functions(TrainFnUtils):
         self,
         worker: Worker,
         trainer: Any,
-        committed: Committed | None,
+        committed: CommittedCheckpoints | None,
         checkpoint: Any,
         reported: list[Any],
         steps: int | None,
     ) -> None:
-        self._worker, self._meeting, self._trainer, self._committed = worker, worker.meeting, trainer, committed
+        self._worker, self._collectives, self._trainer, self._committed = worker, worker.collectives, trainer, committed
         self._checkpoint, self._reported, self._steps = checkpoint, reported, steps
         self._storage: StorageContext = trainer.run_config.storage_context
         self._context = _Context(worker.join, trainer.run_config)
@@ -88,22 +88,22 @@ class Functions(TrainFnUtils):
         name = checkpoint_dir_name or self._storage.make_default_checkpoint_dir_name()
         if self._committed is not None and needs_upload:
             self._committed.begin(name)
-        name = self._meeting.hear(name.encode()).decode()
-        with self._worker.saving():
-            stored: Any = checkpoint
+        name = self._collectives.broadcast(name.encode()).decode()
+        with self._worker.checkpoint_phase():
+            persisted: Any = checkpoint
             if needs_upload:
-                stored = upload(checkpoint, name)
+                persisted = upload(checkpoint, name)
                 if delete_local_checkpoint_after_upload:
                     self._delete(checkpoint)
-            if stored is not None and not is_managed_checkpoint(self._storage, stored):
-                raise ValueError(f"{stored} is not in the run's folder {self._storage.experiment_fs_path}")
-            told = self._meeting.gather(cloudpickle.dumps((metrics, stored)))
-            state = self._commit(told) if self._committed is not None else b""
-            self._checkpoint, self._reported = cloudpickle.loads(self._meeting.hear(state))
+            if persisted is not None and not is_managed_checkpoint(self._storage, persisted):
+                raise ValueError(f"{persisted} is not in the run's folder {self._storage.experiment_fs_path}")
+            gathered = self._collectives.gather(cloudpickle.dumps((metrics, persisted)))
+            state = self._commit(gathered) if self._committed is not None else b""
+            self._checkpoint, self._reported = cloudpickle.loads(self._collectives.broadcast(state))
 
     def get_checkpoint(self) -> Any:
         if self._steps is not None:
-            self._worker.steps.goes_on_after(self._steps)
+            self._worker.steps.set_loaded_steps(self._steps)
         return self._checkpoint
 
     def get_all_reported_checkpoints(self, consistency_mode: Any = None, timeout_s: float | None = None) -> list[Any]:
@@ -119,31 +119,31 @@ class Functions(TrainFnUtils):
         return None
 
     def is_distributed(self) -> bool:
-        """Asked by ray alone, for the device: then the one that was taken, and not one that a cluster assigned."""
+        """TrainerOptions by ray alone, for the device: then the one that was taken, and not one that a cluster assigned."""
         return False
 
     def barrier(self) -> None:
-        self._meeting.wait()
+        self._collectives.barrier()
 
     def broadcast_from_rank_zero(self, data: Any) -> Any:
-        heard = cloudpickle.loads(self._meeting.hear(cloudpickle.dumps(data)))
-        self._meeting.wait()
-        return heard
+        value = cloudpickle.loads(self._collectives.broadcast(cloudpickle.dumps(data)))
+        self._collectives.barrier()
+        return value
 
     def _delete(self, checkpoint: Any) -> None:
         if Path(self._storage.experiment_fs_path).is_relative_to(checkpoint.path):
             raise ValueError(f"will not delete {checkpoint.path}: the run's folder is in it")
         delete_fs_path(checkpoint.filesystem, checkpoint.path)
 
-    def _commit(self, told: list[bytes]) -> bytes:
+    def _commit(self, gathered: list[bytes]) -> bytes:
         assert self._committed is not None, "rank 0 commits"
-        said = [cloudpickle.loads(each) for each in told]
-        metrics, stored = [each for each, _ in said], [each for _, each in said if each is not None]
-        if len(paths := {each.path for each in stored}) > 1:
+        reports = [cloudpickle.loads(each) for each in gathered]
+        metrics, persisted = [each for each, _ in reports], [each for _, each in reports if each is not None]
+        if len(paths := {each.path for each in persisted}) > 1:
             raise ValueError(f"the ranks' parts of one checkpoint lie in different folders: {sorted(paths)}")
-        newest = stored[0] if stored else None
+        newest = persisted[0] if persisted else None
         self._committed.commit(newest, metrics, self._worker.steps.step)
-        self._worker.show(metrics[0])
+        self._worker.send_report(metrics[0])
         for callback in self._trainer.run_config.callbacks:
             callback.after_report(self._trainer.train_run_context, metrics, newest)
         return cloudpickle.dumps((newest or self._checkpoint, self._committed.state[1]))

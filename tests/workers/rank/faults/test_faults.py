@@ -100,14 +100,14 @@ def test_there_is_no_snapshot_to_flip_in_the_first_step(agent: Any, config: Rank
 
 
 def test_a_slow_rank_works_so_many_times_as_much_until_its_last_slow_step() -> None:
-    drag = process_faults.Drag(3.0, until_step=5)
+    slowdown = process_faults.Slowdown(3.0, until_step=5)
     work(0.05)
     before_s = time.thread_time()
-    assert drag.pull(4)
+    assert slowdown.apply(4)
     assert 0.09 < time.thread_time() - before_s < 0.2, "twice as much again"
     work(0.05)
     before_s = time.thread_time()
-    assert not drag.pull(5)
+    assert not slowdown.apply(5)
     assert time.thread_time() - before_s < 0.02
 
 

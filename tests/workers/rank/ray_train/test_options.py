@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from regroup.workers.rank.ray_train.options import Asked, of_budgets, refusal
+from regroup.workers.rank.ray_train.options import TrainerOptions, budget_note, unsupported_option
 
 
 def test_a_trainer_that_fits_is_not_refused() -> None:
-    assert refusal(Asked((2, 2)), 2, "cpu") is None
-    assert refusal(Asked((1, 4), use_gpu=True, gpus=1.0), 3, "cuda") is None
+    assert unsupported_option(TrainerOptions((2, 2)), 2, "cpu") is None
+    assert unsupported_option(TrainerOptions((1, 4), use_gpu=True, gpus=1.0), 3, "cuda") is None
 
 
 @pytest.mark.parametrize(
@@ -29,10 +29,10 @@ def test_a_trainer_that_fits_is_not_refused() -> None:
     ],
 )
 def test_what_does_not_fit_is_named_with_both_sides(asked: Any, world_size: int, device: str, said: str) -> None:
-    why = refusal(Asked(**asked), world_size, device)
+    why = unsupported_option(TrainerOptions(**asked), world_size, device)
     assert why is not None and said in why
 
 
 @pytest.mark.parametrize(("wanted", "allowed", "is_told"), [(0, 0, False), (1, 3, False), (3, 1, True), (-1, 9, True)])
 def test_a_program_that_counts_on_more_retries_is_told(wanted: int, allowed: int, is_told: bool) -> None:
-    assert (of_budgets(Asked(max_failures=wanted), allowed) is not None) == is_told
+    assert (budget_note(TrainerOptions(max_failures=wanted), allowed) is not None) == is_told

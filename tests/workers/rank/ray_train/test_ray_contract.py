@@ -125,11 +125,11 @@ def test_values_have_the_fields_it_reads() -> None:
     assert trainer.run_config.callbacks == [] and trainer.run_config.worker_runtime_env == {}
     manager = inspect.getsource(CheckpointManager.__init__) + inspect.getsource(CheckpointManager.__mro__[1].__init__)
     assert "self._storage_context" in manager and "self._checkpoint_results" in manager
-    assert {"latest_checkpoint_result", "best_checkpoint_results"} <= set(dir(checkpoints.Committed))
+    assert {"latest_checkpoint_result", "best_checkpoint_results"} <= set(dir(checkpoints.CommittedCheckpoints))
 
 
 def test_no_call_of_ray_starts_a_cluster() -> None:
-    assert all(hasattr(ray, name) for name in adapter.UNSERVED)
+    assert all(hasattr(ray, name) for name in adapter.UNAVAILABLE)
     program = "import regroup.workers.rank.ray_train.fit, ray, os\ntry: ray.get_gpu_ids()\n"
     program += "except ray.exceptions.RaySystemError: print(ray.is_initialized(), len(os.listdir('/proc/self/task')))"
     done = subprocess.run([sys.executable, "-c", program], env=ONE_THREAD, capture_output=True, text=True, check=True)
