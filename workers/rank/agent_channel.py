@@ -1,4 +1,4 @@
-"""The rank's end of the socket to its agent: one message a packet, file descriptors beside it."""
+"""The rank's end of the socket to its agent: one message per packet, with its file descriptors."""
 
 import select
 import socket
@@ -13,7 +13,7 @@ _MAX_FDS = 253  # the kernel passes no more at once
 
 
 class AgentGone(ConnectionError):
-    """The agent closed its end: this rank has no owner any more."""
+    """The agent closed its end: this rank has no owner left."""
 
 
 class Channel:
@@ -24,10 +24,10 @@ class Channel:
         self._pending: deque[Message] = deque()
 
     def send(self, message: Message) -> None:
-        """Hand a message to the agent.
+        """Send a message to the agent.
 
         Raises:
-            AgentGone: nobody listens any more.
+            AgentGone: the agent closed its end.
         """
         data = encode(message)
         assert len(data) <= MAX_PACKET_BYTES, f"{type(message).__name__} of {len(data)} bytes does not fit a packet"
@@ -37,7 +37,7 @@ class Channel:
             raise AgentGone(f"agent is gone: {error}") from error
 
     def request(self, message: Message) -> tuple[Message, Sequence[int]]:
-        """Send and wait for the reply; what is told unasked before it comes is kept for `poll`."""
+        """Send and wait for the reply. Requests from the agent that arrive first are queued for `poll`."""
         self.send(message)
         while True:
             reply, fds = self._receive()
@@ -50,7 +50,7 @@ class Channel:
         return self._pending.popleft() if self._pending else self._receive()[0]
 
     def poll(self) -> Message | None:
-        """A message that has come already, or None."""
+        """Return a message that has already arrived, or None."""
         if self._pending:
             return self._pending.popleft()
         poll = select.poll()  # select() knows no descriptor above 1023, and training code may hold many

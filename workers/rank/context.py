@@ -1,18 +1,20 @@
-"""What training code sees of the platform: its place, its state that outlives it, and the end of each step.
+"""The API of a training function: its place among the ranks, its restorable state, and the end of each step.
 
-def train(run):
-    model, optimizer = ...
-    run.track(model=model, optimizer=optimizer)
-    for step in run.steps(100):
-        for batch in run.micro_batches(len(dataset)):
-            x, y = dataset[batch.indices]
-            loss = (cross_entropy(model(x), y, reduction="none") * batch.weights).sum()
-            loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        run.report(loss=loss.item())
+Example::
 
-`steps` is made of the parts below it, which code with a loop of its own (the built-in trainer) calls itself:
+    def train(run):
+        model, optimizer = ...
+        run.track(model=model, optimizer=optimizer)
+        for step in run.steps(100):
+            for batch in run.micro_batches(len(dataset)):
+                x, y = dataset[batch.indices]
+                loss = (cross_entropy(model(x), y, reduction="none") * batch.weights).sum()
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            run.report(loss=loss.item())
+
+`steps` combines lower-level methods. Code with its own loop, such as the built-in trainer, calls them directly::
 
     for step in range(context.restore() + 1, steps + 1):
         ...
@@ -68,7 +70,7 @@ _Tracked = TypeVar("_Tracked")
 
 
 class Context:
-    """One rank's view of one generation. Made by the platform; handed to the training function."""
+    """One rank's view of one generation. The platform creates it and passes it to the training function."""
 
     def __init__(self, join: Join, channel: ChannelPort, device: torch.device, progress: ProgressPort) -> None:
         self.job_id = join.job_id
@@ -83,13 +85,13 @@ class Context:
         self.step = 0
         """Committed steps."""
         self.stopped = False
-        """The job was told to stop, and the last `commit` returned False because of it."""
+        """True after `commit` returned False because the job stops."""
         self.result: dict[str, Any] = {}
-        """What the leading rank reports when the training function has returned."""
+        """Result that the leading rank sends when the training function returns."""
         self.args: Mapping[str, Any] = join.config.args
         """The spec's `args`."""
         self.last_step: int | None = join.config.training.steps
-        """After this step the job is done, and its state is saved."""
+        """Step at which the job is complete. Its state is always saved."""
         self._join = join
         self._channel = channel
         self._progress = progress
@@ -105,9 +107,9 @@ class Context:
         every = join.config.snapshot.every_steps
         self._interval = SnapshotInterval(None if every == "auto" else every, is_async=self._snapshots.is_async)
         self._newest_step = join.restore.step
-        """The last one that was kept in memory."""
+        """Step of the newest snapshot in memory."""
         self._previous_step_s = (0.0, 0.0)
-        """How long the step before took, and how much of it was for a snapshot."""
+        """Duration of the previous step, and the part of it spent on a snapshot, in seconds."""
 
     @cached_property
     def mesh(self) -> DeviceMesh:
@@ -116,36 +118,38 @@ class Context:
 
     @cached_property
     def data_place(self) -> Place:
-        """Which of the ranks that see different samples this is."""
+        """This rank's index among the ranks that receive different samples."""
         return data_place(self.layout, self.rank)
 
     @property
     def global_batch(self) -> int:
-        """Samples of one step, all ranks together: the spec's `training.global_batch`."""
+        """Samples of one step over all ranks: the spec's `training.global_batch`."""
         if (samples := self.config.training.global_batch) is None:
             raise LookupError("training.global_batch is not set in the spec")
         return samples
 
     @property
     def micro_batch(self) -> int:
-        """Samples of one forward: the spec's `training.micro_batch`."""
+        """Samples of one forward pass: the spec's `training.micro_batch`."""
         return self.config.training.micro_batch
 
     @property
     def stopping(self) -> bool:
-        """The job was asked to stop: `steps` ends after a step that all ranks agree on, this one or a later.
+        """True after a request to stop the job. `steps` ends after a step that all ranks agree on, this one or a later
+        one.
 
-        Ranks hear of it at different times. Do not decide by it what has to be decided alike.
+        Ranks receive the request at different times. Do not use it for decisions that must be equal on all ranks.
         """
         self._agent_requests.receive(self._channel)
         return self._agent_requests.stop
 
     def track(self, **objects: object) -> None:
-        """Say what the state of the training is, before the first step: it survives, on any layout.
+        """Register training state before the first step. It survives failures and restores onto any layout.
 
-        Any number of modules, optimizers, schedules, scalers, and whatever else has `state_dict` and
-        `load_state_dict`; what those return may hold tensors, numbers, strings, and lists, tuples and dicts of them.
-        A module called `model` gives its parameters their names in checkpoints; those of others begin with `name.`
+        Accepts any number of modules, optimizers, schedulers, scalers and other objects with `state_dict` and
+        `load_state_dict`. State dicts may contain tensors, numbers, strings, and lists, tuples and dicts of them.
+        Parameters of a module called `model` keep their names in checkpoints. Parameters of other modules get the
+        prefix `name.`
         """
         if self._state is not None:
             raise RuntimeError("track() after the first step or restore(): the state is fixed then; track before")
@@ -154,7 +158,7 @@ class Context:
         self._tracked_objects |= objects
 
     def tracked(self, kind: type[_Tracked]) -> list[_Tracked]:
-        """What is tracked of one kind."""
+        """Return the tracked objects of this type."""
         return [tracked for tracked in self._tracked_objects.values() if isinstance(tracked, kind)]
 
     @property
@@ -163,20 +167,20 @@ class Context:
         return self._tracked().parameters
 
     def steps(self, total: int | None = None) -> Iterator[int]:
-        """Restore, then yield the number of each step that is still to do; it is committed when the body has ended.
+        """Restore, then yield the number of each remaining step. A step is committed when its body ends.
 
-        Ends after step `total` (the spec's `training.steps` if absent), or before it where the job was told to stop:
-        then `stopped` is true. A body that is left by `break` or an exception is not committed: the state that
-        survives is that of the step before. Every rank leaves at the same step.
+        Ends after step `total` (the spec's `training.steps` by default), or earlier if the job stops: then `stopped` is
+        true. A step that is left by `break` or an exception is not committed: the state of the previous step survives.
+        All ranks leave at the same step.
 
         Raises:
-            StateError: something tracked cannot be kept; says what, and where in it.
+            StateError: a tracked object contains state that cannot be saved. Names the object and the place in it.
         """
         return self._loop.steps(total)
 
     @cached_property
     def records(self) -> RecordFiles:
-        """The records that the spec's `data.prepare` made: `records[batch.indices]` is field → tensor.
+        """The records that the spec's `data.prepare` wrote: `records[batch.indices]` is field → tensor.
 
         Raises:
             RuntimeError: the spec has no `data.prepare`.
@@ -187,32 +191,33 @@ class Context:
 
     @cached_property
     def validation_records(self) -> RecordFiles | None:
-        """Held-out records, if `data.prepare` names any."""
+        """Held-out records; None if `data.prepare` names none."""
         return open_records(self.dataset, "validation")
 
     def micro_batches(self, records: int | None = None) -> Iterator[RecordBatch]:
-        """This rank's micro-batches of the current step, by record number of a dataset of so many records.
+        """Yield this rank's micro-batches of the current step, as record numbers of a dataset.
 
-        Without a number it is `records`, the prepared ones.
+        Args:
+            records: number of records in the dataset; by default that of `records`, the prepared ones.
 
-        The order is a keyed shuffle of each epoch and does not depend on the layout; where it stands is part of the
-        state. Every rank gets equally many, if need be dummies (`valid` false, weights 0). Go through all of them,
-        once a step, on every rank.
+        The order is a keyed shuffle of each epoch and does not depend on the layout. The position is part of the state.
+        All ranks get the same number of micro-batches, with dummies if necessary (`valid` is false, weights are 0).
+        Iterate over all of them, once per step, on every rank.
         """
         return self._loop.micro_batches(records)
 
     def report(self, **scalars: float | Tensor) -> None:
-        """Say what the step came to; the last word of a step counts.
+        """Report scalars of the current step. The last value of a name counts.
 
-        `loss` is averaged over the ranks that report one, `tokens` (of this rank) are summed; of anything else the
-        leading rank's value is shown. A loss that is not finite ends the job, unless a GradScaler is tracked.
+        `loss` is averaged over the ranks that report it. `tokens` (of this rank) are summed. For every other name, the
+        value of the leading rank is shown. A loss that is not finite ends the job, unless a GradScaler is tracked.
         """
         self._loop.report(scalars)
 
     def restore(self) -> int:
-        """Take the state back from memory or checkpoint and return the committed steps; 0 if there is none.
+        """Restore the state from memory or a checkpoint and return the number of committed steps; 0 if there is none.
 
-        Without a state to restore, random generators start from the job's seed and the data rank.
+        Without a state to restore, random generators are seeded from the job's seed and the data rank.
         """
         self.phase(Phase.RESTORE)
         source = self._join.restore
@@ -232,7 +237,7 @@ class Context:
             state.restore(CheckpointSource(Path(self._join.checkpoint_dir)), self.rank, self.world_size)
         self.step = source.step
         if self._is_last(self.step):
-            # The ranks died between the last step and its checkpoint: it is due again.
+            # The ranks died between the last step and its checkpoint: save the checkpoint again.
             self._snapshot(self.step, Pin.CHECKPOINT)
             self.settle()
         self._channel.send(Restored(self.rank, self.generation, self.step, time.time()))
@@ -240,20 +245,20 @@ class Context:
         return self.step
 
     def phase(self, name: str) -> None:
-        """Say what this rank does next within step `self.step + 1`: for hang detection, and where faults inject."""
+        """Publish the next phase of step `self.step + 1`, for hang detection, and inject faults planned for it."""
         step = self.step + 1
         self._progress.set(step, name)
         self._faults.inject(step, name, self._channel)
 
     def agree(self, values: Mapping[str, float]) -> Mapping[str, float]:
-        """Sum each value over all ranks: the one control all-reduce of a step, before the optimizer.
+        """Sum each value over all ranks: the only control all-reduce of a step, before the optimizer.
 
-        It also carries what the ranks must decide alike: that the last snapshot is whole everywhere, whether to stop,
-        whether to save a checkpoint or a mirror, whether what several ranks hold alike is still the same in their last
-        snapshots. Every rank passes the same keys in the same order.
+        It also carries the decisions that must be equal on all ranks. The last snapshot is complete everywhere. Stop or
+        continue. Save a checkpoint or a mirror or not. Replicas hold equal state in their last snapshots or not. All
+        ranks pass the same keys in the same order.
 
         Raises:
-            ReplicasDifferError: it is not.
+            ReplicasDifferError: replicas hold different state.
         """
         self.settle()
         self._agent_requests.receive(self._channel)
@@ -277,12 +282,12 @@ class Context:
         self._consensus = StepConsensus.of(total)
         if self._interval.learn(total.step_s, total.stall_s, total.previous_stall_s):
             self.note("snapshot_interval", {"every_steps": self._interval.every_steps})
-        # Every rank came here after its last copy: that set is whole on all of them.
+        # All ranks have finished their last copy, so the newest snapshot is complete on all of them.
         self._snapshots.protect_newest()
         return {**dict(zip(values, totals, strict=False)), "non_finite_ranks": total.non_finite}
 
     def note(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Tell people something, as an event of the job; the leading rank's word counts."""
+        """Emit an event of the job. Only the leading rank sends it."""
         if self.rank == 0:
             self._channel.send(Note(self.generation, kind, dict(data), time.time()))
 
@@ -305,13 +310,15 @@ class Context:
         validation_loss: float | None = None,
         extra: Mapping[str, float] | None = None,
     ) -> bool:
-        """After the optimizer: step `step` is done. Report it, and save what is due. None is what nobody knows.
+        """Complete step `step` after the optimizer's update: report it and save what is due.
+
+        Arguments that are unknown are None.
 
         Returns:
-            False when the job is to stop here: return from the training function.
+            False if the job stops here: return from the training function.
         """
         if step != self.step + 1:
-            raise ValueError(f"commit({step}) after step {self.step}: steps are committed one by one")
+            raise ValueError(f"commit({step}) after step {self.step}: commit the steps in order, one by one")
         now = time.monotonic()
         if self.rank == 0:
             self._channel.send(
@@ -341,7 +348,7 @@ class Context:
         if pin or agreed.stop or self._interval.is_due(step, self._newest_step):
             began = time.monotonic()
             if last:
-                # What training ends with is always saved, so it waits for its turn; every other one is put off instead.
+                # The last state is always saved, so wait for the saver. Earlier checkpoints are postponed instead.
                 self._progress.set(self.step + 1, Phase.CHECKPOINT)
                 self._snapshots.wait_for_saver()
             self._snapshot(step, pin)
@@ -353,8 +360,8 @@ class Context:
         return not self.stopped
 
     def settle(self) -> None:
-        """Wait until the last snapshot's copy is whole: before anything is changed that it reads."""
-        if self._snapshots.is_copying:  # no snapshot, no stall: by that the interval tells steps apart
+        """Wait until the copy of the last snapshot is complete. Call this before changing state that the copy reads."""
+        if self._snapshots.is_copying:  # a stall of 0 marks a step without a snapshot
             waiting = time.monotonic()
             self._finish_snapshot()
             self._stall_s += time.monotonic() - waiting
@@ -368,7 +375,7 @@ class Context:
     def _finish_snapshot(self) -> None:
         copied = self._snapshots.finish_copy()
         if copied is not None and self._is_last(copied.step) and self.sum([self._snapshots.skew()])[0]:
-            self._snapshots.check_replicas()  # no other step will tell
+            self._snapshots.check_replicas()  # there is no later step to check it
         if copied is not None and Pin.MIRROR in copied.pin:
             self._channel.send(Pinned(self.rank, self.generation, copied.step, copied.buffer, PinnedFor.MIRROR))
         if copied is not None and Pin.CHECKPOINT in copied.pin:
@@ -381,13 +388,13 @@ class Context:
 
     def _checkpoint_due(self, step: int) -> bool:
         steps, seconds = self.config.checkpoint.every_steps, self.config.checkpoint.every_s
-        # Not "step % every_steps": one that was put off stays due.
+        # Not "step % every_steps": a postponed checkpoint stays due.
         by_steps = steps is not None and step // steps > self._last_checkpoint // steps
         return by_steps or (seconds is not None and time.monotonic() - self._checkpoint_clock >= seconds)
 
     @cached_property
     def _loop(self) -> StepLoop:
-        # The type checker knows this file by two names, so that its classes are not their own.
+        # The type checker sees this file under two module names and treats its classes as different.
         return StepLoop(cast(Any, self))
 
     def _tracked(self) -> TrainingState:

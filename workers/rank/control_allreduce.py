@@ -1,9 +1,8 @@
-"""The sum of a few numbers over all ranks, as every step needs one.
+"""An all-reduce of a few numbers, as every step needs one.
 
-A ring, which gloo takes for an all-reduce of any size, sends each part of them around twice: 2 (N - 1) turns one after
-the other, and messages from everybody in each. A few numbers are gathered by one rank, summed in the order of the
-ranks, and broadcast through a tree: 1 + log2 N turns and 2 (N - 1) messages in all. Nobody has the sum before everybody
-has said its part, as with an all-reduce.
+For all-reduces of any size, gloo uses a ring: 2 (N - 1) sequential turns, in each of which all ranks send. Here, one
+rank gathers the numbers, sums them in rank order and broadcasts the sum through a tree. That takes 1 + log2 N turns
+and 2 (N - 1) messages in total. As in any all-reduce, no rank has the sum before all ranks have contributed.
 """
 
 import torch
@@ -14,9 +13,12 @@ _ROOT = 0
 
 
 def control_sum(own: Tensor) -> Tensor:
-    """The sum of `own`, of one shape and type, over all ranks: the same bits on each.
+    """Return the sum of `own` over all ranks, bitwise equal on all of them.
 
-    A collective of the default group, whose backend must take tensors of this device. It may be left in `own`.
+    Args:
+        own: tensor of the same shape and type on all ranks. The sum may overwrite it.
+
+    This is a collective of the default group, whose backend must accept tensors of this device.
     """
     if own.device.type != "cpu":
         dist.all_reduce(own)  # NCCL takes trees by itself

@@ -1,8 +1,8 @@
-"""The collectives that this rank entered last, for its agent to ask for when ranks wait for each other.
+"""The most recent collectives of this rank, which its agent requests when ranks wait for each other.
 
-torch's flight recorder notes them anyway, for gloo and for NCCL, so a step costs nothing more. A thread of its own
-answers, because the main thread of a rank that waits is inside of a collective. It needs the interpreter: a rank that
-never lets go of it does not answer, nor does one that is stopped. Then its stacks, or its state in the kernel, tell.
+torch's flight recorder keeps them anyway, for gloo and NCCL, so this adds no cost to a step. A separate thread answers,
+because the main thread of a waiting rank is inside a collective. The thread needs the GIL: a rank that holds the GIL,
+or a stopped rank, does not answer. Use its stacks or its kernel state then.
 """
 
 import _thread
@@ -15,27 +15,29 @@ from torch._C import _distributed_c10d
 from torch.distributed import distributed_c10d
 
 NEWEST = 32
-"""So many are told, the oldest first."""
+"""Number of collectives in an answer, oldest first."""
 _MAX_SHAPES = 4
 _COMPLETED = frozenset({"completed"})
 _UNTITLED = frozenset({"undefined"})
 
 
 def limit_buffer(device: str) -> None:
-    """Without a GPU nobody else reads what is recorded: so much is told soon. Call it before there is any group."""
+    """Limit the recorder's buffer on CPU ranks, where only this module reads it. Call this before any group exists."""
     if device == "cpu":
         os.environ.setdefault("TORCH_FR_BUFFER_SIZE", str(2 * NEWEST))
 
 
 def start_responder(fd: int) -> None:
-    """Write the newest collectives to the packet socket `fd` whenever a packet comes, until its other end is closed."""
-    _thread.start_new_thread(_respond, (fd,))  # unlike `threading`, it adds nothing that a program could find there
+    """Answer each packet on the socket `fd` with the recent collectives, until the other end is closed."""
+    _thread.start_new_thread(_respond, (fd,))  # unlike `threading`, this adds nothing visible to the program
 
 
 def recent_collectives() -> list[dict[str, Any]]:
-    """The last collectives of all groups, in the order they were entered: `group` and `first_rank`, which together name
-    the group, `title` (may be empty), `sequence` (from 1 on, per group), `name`, `shapes`, `types`, and whether it
-    `is_over`. Empty where torch records nothing."""
+    """Return the most recent collectives of all groups, in the order in which they started.
+
+    `group` and `first_rank` together identify the group. Other keys: `title` (may be empty), `sequence` (from 1, per
+    group), `name`, `shapes`, `types`, and `is_over`. The list is empty where torch records nothing.
+    """
     entries: list[Mapping[str, Any]] = []
     for recorder in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
         if (dump := getattr(_distributed_c10d, recorder, None)) is not None:
@@ -50,7 +52,7 @@ def _to_json(entry: Mapping[str, Any], first_ranks: Mapping[str, int]) -> dict[s
     group, title = entry["process_group"]
     backend, _, name = str(entry["profiling_name"]).partition(":")
     return {
-        "group": f"{backend}:{group}",  # a group may have two backends, and each counts for itself
+        "group": f"{backend}:{group}",  # a group may have two backends, each with its own sequence numbers
         "first_rank": first_ranks.get(group, -1),
         "title": "" if title in _UNTITLED else title,
         "sequence": entry["collective_seq_id"],
@@ -62,9 +64,9 @@ def _to_json(entry: Mapping[str, Any], first_ranks: Mapping[str, int]) -> dict[s
 
 
 def _first_ranks() -> dict[str, int]:
-    """Name of a group of this rank → its smallest rank: groups that were split off together may share a name."""
+    """Return name of a group of this rank → its smallest rank. Groups from one split may share a name."""
     world = distributed_c10d._world  # pyright: ignore[reportPrivateUsage]
-    # Groups that were split off without this rank have ranks here too, and no name.
+    # Groups from a split that excludes this rank are listed too, without a name.
     of_ours = [(world.pg_names.get(group), ranks) for group, ranks in list(world.pg_group_ranks.items())]
     return {name: min(ranks) for name, ranks in of_ours if name is not None and ranks}
 
@@ -74,4 +76,4 @@ def _respond(fd: int) -> None:
         while os.read(fd, 1):
             os.write(fd, json.dumps(recent_collectives()).encode())
     except Exception:
-        return  # whoever asked hears nothing, and the rank goes on as if nobody had asked
+        return  # the agent receives no answer; training continues

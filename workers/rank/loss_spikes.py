@@ -1,5 +1,4 @@
-"""A step whose loss or gradient norm stands out from those before it, and what a rank does then: the same on all, from
-the same sums."""
+"""Detection of steps whose loss or gradient norm is a spike. All ranks decide alike, from the same sums."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -12,29 +11,32 @@ from regroup.workers.contract.rank_config import LossSpikeAction, LossSpikeConfi
 
 LOSS, NORM = "loss", "gradient norm"
 _WINDOW = 64
-"""Steps that a value is held against."""
+"""Number of recent steps that a value is compared with."""
 _LEAST = 20
-"""Fewer tell nothing yet."""
+"""Number of steps before the first decision."""
 _NEWEST = 9
-"""Of them tell what is usual now."""
+"""Number of newest steps that define the usual loss."""
 _SPREADS = 8.0
-"""So far above the usual: of even noise hardly a value in 10**15 is."""
+"""Distance from the usual loss, in standard deviations, that makes a spike. Noise exceeds it once in 10**15 values."""
 _SHARE = 0.25
-"""And by this part of it, however even the losses are."""
+"""Distance from the usual loss, as a fraction of it, that a spike must also exceed."""
 _OF_A_NORMAL = 1.4826
 """Standard deviation over median absolute deviation of a normal distribution."""
 _HIGH = 0.9
-"""So many of the norms are no larger than what the next one is held against: more wild ones than that are usual."""
+"""Quantile of the recent norms that the next norm is compared with. More frequent large norms are usual, not spikes."""
 _TIMES = 10.0
-"""So much larger: norms scatter, and do so more on some batches than on others. One wrong exponent is far more."""
+"""Factor above that quantile that makes a spike. Norms scatter; one wrong exponent exceeds this by far."""
 
 
 def limit_of_losses(losses: Sequence[float]) -> float | None:
-    """The largest loss that is none of a spike, from those of the steps before; None while these are too few.
+    """Return the largest loss that is not a spike; None while there are too few losses.
 
-    Median and median absolute deviation, which a few wild values do not move (F. R. Hampel, "The influence curve and
-    its role in robust estimation", 1974): the median of the newest, and the deviation of the changes from step to step,
-    which do not grow because the loss falls.
+    Uses the median and the median absolute deviation, which a few outliers do not move (F. R. Hampel, "The influence
+    curve and its role in robust estimation", 1974). The median is that of the newest losses. The deviation is that of
+    the changes from step to step, which do not grow when the loss falls.
+
+    Args:
+        losses: of the previous steps, oldest first.
     """
     if len(losses) < _LEAST:
         return None
@@ -46,13 +48,19 @@ def limit_of_losses(losses: Sequence[float]) -> float | None:
 
 
 def limit_of_norms(norms: Sequence[float]) -> float | None:
-    """The largest gradient norm that is none of a spike, from those of the steps before; None while these are too
-    few."""
+    """Return the largest gradient norm that is not a spike; None while there are too few norms.
+
+    Args:
+        norms: of the previous steps, oldest first.
+    """
     return _TIMES * sorted(norms)[int(_HIGH * (len(norms) - 1))] if len(norms) >= _LEAST else None
 
 
 class LossSpikes:
-    """The spec's `recovery.loss_spike`, and losses and gradient norms of this generation's newest steps."""
+    """Detector for the spec's `recovery.loss_spike`.
+
+    Keeps losses and gradient norms of this generation's newest steps.
+    """
 
     def __init__(self, config: LossSpikeConfig) -> None:
         self._action = config.action
@@ -60,14 +68,21 @@ class LossSpikes:
         self._series = {LOSS: _Series(limit_of_losses), NORM: _Series(limit_of_norms)}
 
     def check(self, step: int, loss: float | None, norm: float | None) -> Sequence[dict[str, Any]]:
-        """Hold a step's loss and gradient norm, where it has them, against those before, before anything of the step is
-        kept; returns what to tell of it.
+        """Compare a step's loss and gradient norm with those of the previous steps, before its update.
 
-        A spike is told once, however long it lasts. A step that is done again because of one is judged as it was
-        before, and goes on as it comes out: what comes back is no accident.
+        A lasting spike is reported once. A step that is repeated because of a spike uses its previous limit, and is
+        never rolled back again: a spike that recurs comes from the data or the learning rate.
+
+        Args:
+            step: number of the step.
+            loss: mean loss; None if unknown.
+            norm: gradient norm; None if unknown.
+
+        Returns:
+            Data of the events to emit.
 
         Raises:
-            LossSpikeError: the job is to go back to the state before this step.
+            LossSpikeError: the job must roll back to the state before this step.
         """
         notes: list[dict[str, Any]] = []
         repeated = self._repeated.get(step)
@@ -80,10 +95,10 @@ class LossSpikes:
             if limit is None or was_high:
                 continue
             facts = {"step": step, "of": metric, "value": value, "limit": limit}
-            message = f"step {step}: {metric} {value:.4g} stands out: no more than {limit:.4g} was to be expected"
+            message = f"step {step}: {metric} {value:.4g} is a spike: at most {limit:.4g} was expected"
             if self._action is LossSpikeAction.ROLLBACK and repeated is None:
-                raise LossSpikeError(f"{message}; the step is done again from the state before it", facts)
-            again = ". It came out so again, from the same state: it is in the data or the learning rate"
+                raise LossSpikeError(f"{message}; repeating the step from the state before it", facts)
+            again = ". It recurred from the same state, so the data or the learning rate causes it"
             notes.append({**facts, "message": f"{message}{again if limit_then is not None else ''}"})
         return notes
 
@@ -93,11 +108,16 @@ class _Series:
 
     def __init__(self, limit_of: Callable[[Sequence[float]], float | None]) -> None:
         self.is_high = False
-        """The last one stood out."""
+        """True if the last value was a spike."""
         self._limit_of, self._values = limit_of, deque[float](maxlen=_WINDOW)
 
     def exceeded_by(self, value: float, limit: float | None) -> float | None:
-        """The limit above which the next value lies; None if it does not stand out. `limit`: what it was before."""
+        """Add a value. Return the limit that it exceeds, or None if it is not a spike.
+
+        Args:
+            value: loss or norm of the next step.
+            limit: limit to use; computed from the previous values if None.
+        """
         if limit is None:
             limit = self._limit_of(list(self._values))
         self._values.append(value)

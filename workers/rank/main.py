@@ -1,4 +1,4 @@
-"""A rank's life: boot → prepare(device) → JOIN → run.
+"""The life of a rank: boot → prepare(device) → JOIN → run.
 
 Nothing before JOIN depends on rank, world size or generation, so a booted rank may wait as a standby.
 """
@@ -34,8 +34,11 @@ EXIT_ORPHANED = 3
 
 
 def main(fds: list[int]) -> int:
-    """Target of the launcher: `fds` are the agent's socket, the shared page of this rank's progress, and the socket on
-    which its agent asks for its collectives."""
+    """Run a rank and return its exit code.
+
+    Args:
+        fds: descriptors of the agent's socket, the progress page, and the socket for requests of recent collectives.
+    """
     channel = Channel(socket.socket(fileno=fds[0]))
     progress = ProgressPage(fds[1])
     try:
@@ -64,7 +67,7 @@ def _run(join: Join, channel: Channel, progress: ProgressPage) -> int:
         _load(join.entry)(context)
         progress.set(context.step, Phase.DONE)
         channel.send(Done(join.rank, join.generation, context.step, context.stopped, context.result))
-        dist.barrier()  # nobody closes a socket while a peer still reads from it
+        dist.barrier()  # close no socket while a peer still reads from it
         process_groups.retain_all()
         dist.destroy_process_group()
         return 0
@@ -77,7 +80,7 @@ def _run(join: Join, channel: Channel, progress: ProgressPage) -> int:
         return error.code if isinstance(error.code, int) else EXIT_FAILED
     except BaseException as raised:
         error = raised.error if isinstance(raised, LoopFailed) else raised
-        with contextlib.suppress(OSError, ValueError):  # where its output goes the disk may be full, or it was closed
+        with contextlib.suppress(OSError, ValueError):  # the disk of its log may be full, or the stream closed
             traceback.print_exception(_without_our_frames(error))
             sys.stderr.flush()
         entered = flight_recorder.recent_collectives() if is_from_collective(error) else []
@@ -98,7 +101,7 @@ def _prepare(join: Join) -> torch.device:
 def _form_process_group(join: Join, device: torch.device) -> None:
     timeout = datetime.timedelta(seconds=float(os.environ.get("REGROUP_COLLECTIVE_TIMEOUT_S", "300")))
     store = dist.TCPStore(join.store_host, join.store_port, is_master=False, timeout=timeout)
-    # State is saved and agreed on over gloo also where NCCL carries the training.
+    # State is saved and decisions are made over gloo, even where training uses NCCL.
     backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
     dist.init_process_group(
         backend,
@@ -131,7 +134,7 @@ def _report(error: BaseException, progress: ProgressPage) -> RankError:
 
 
 def _without_our_frames(error: BaseException) -> BaseException:
-    """Drop the leading frames that are ours: a person's traceback begins in the training function or script."""
+    """Drop the leading frames of regroup, so that the traceback begins in the training function or script."""
     frame = error.__traceback__
     while frame is not None and frame.tb_frame.f_code.co_filename in _OUR_FILES and frame.tb_next is not None:
         frame = frame.tb_next

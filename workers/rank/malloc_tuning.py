@@ -1,8 +1,8 @@
-"""The heap of a rank that computes on CPUs.
+"""Heap settings of a rank that computes on CPUs.
 
-A step frees what the next one takes again. glibc gives such memory back to the kernel once enough of it is free at the
-end of the heap, and each step has it zeroed and mapped anew, page by page: of a small pipeline up to 2,000 page faults
-a step and stage, some 2 % of its time. How many it is depends on what happened to be freed before.
+Each step frees memory that the next step allocates again. When enough memory is free at the end of the heap, glibc
+returns it to the kernel. Each step then faults it in again, page by page: up to 2,000 page faults per step and stage of
+a small pipeline, about 2 % of its time. The exact number depends on the order of earlier frees.
 """
 
 import ctypes
@@ -11,11 +11,11 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Parameters of mallopt(3)."""
 _KEPT_BYTES = 1 << 30
 _FROM_HEAP_BYTES = 32 << 20
-"""The most that glibc takes for it: what is larger is always mapped by itself."""
+"""Largest value that glibc accepts. Larger allocations are always mapped separately."""
 
 
 def retain_freed_memory() -> None:
-    """Keep what is freed for the next step. Nothing where the C library is another than glibc."""
+    """Keep freed memory for the next step. Does nothing if the C library is not glibc."""
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
         library.mallopt(_MMAP_THRESHOLD, _FROM_HEAP_BYTES)
@@ -23,7 +23,7 @@ def retain_freed_memory() -> None:
 
 
 def release_freed_memory() -> None:
-    """To the kernel, what is free at this moment; likewise."""
+    """Return free memory to the kernel. Does nothing if the C library is not glibc."""
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)

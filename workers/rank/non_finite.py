@@ -1,4 +1,4 @@
-"""What a rank does with a step whose loss or gradient norm is no number: the same on all ranks, from the same sums."""
+"""Handling of steps whose loss or gradient norm is not finite. All ranks decide alike, from the same sums."""
 
 import math
 from typing import Any, NoReturn
@@ -8,30 +8,30 @@ from regroup.workers.contract.rank_config import NonFiniteAction, NonFiniteConfi
 
 
 class NonFinite:
-    """The spec's `recovery.non_finite`, and the updates that were skipped because of it in this generation."""
+    """Detector for the spec's `recovery.non_finite`. Counts the updates that this generation skipped."""
 
     def __init__(self, config: NonFiniteConfig, advice: str) -> None:
-        """`advice`: what a person can do about such a step."""
+        """`advice`: remedy to append to the error."""
         self._advice = advice
         self._config = config
         self._level, self._last = 0.0, 0
 
     def is_finite(self, *values: float) -> bool:
-        """Whether all are numbers, or nobody is to look: in a rehearsal that may be overlooked."""
+        """Return True if all values are finite, or if the detector is off."""
         return self.is_off or all(math.isfinite(value) for value in values)
 
     @property
     def is_off(self) -> bool:
-        """Nobody is to look."""
+        """True if the job has switched the detector off."""
         return self._config.action is NonFiniteAction.IGNORE
 
     def skip(self, step: int, message: str) -> dict[str, Any]:
-        """Go on without this step's update; returns what to tell of it.
+        """Skip this step's update. Return the data of the event to emit.
 
-        A leaky bucket, like every budget: each skip adds one, each `refill_steps` take one away.
+        Uses a leaky bucket, like every budget: each skip adds one, and each `refill_steps` steps remove one.
 
         Raises:
-            NonFiniteError: it is not to be skipped, or as many were as may be.
+            NonFiniteError: the spec forbids skipping, or the budget of skips is used up.
         """
         if self._config.action is not NonFiniteAction.SKIP:
             self.fail(step, message)
@@ -40,12 +40,12 @@ class NonFinite:
         self._last = step
         if self._level > most:
             self.fail(step, f"{message}; more than recovery.budgets.non_finite={most} such steps were skipped")
-        return {"step": step, "message": f"step {step}: {message}: its update was skipped"}
+        return {"step": step, "message": f"step {step}: {message}; update skipped"}
 
     def fail(self, step: int, message: str) -> NoReturn:
-        """End the generation: nothing of this step is kept.
+        """End the generation. No state of this step is kept.
 
         Raises:
             NonFiniteError: always.
         """
-        raise NonFiniteError(f"step {step}: {message}; nothing of the step is kept. {self._advice}")
+        raise NonFiniteError(f"step {step}: {message}; the step was discarded. {self._advice}")

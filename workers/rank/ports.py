@@ -1,4 +1,4 @@
-"""What a rank's context needs of the world: its agent at the other end of a channel, and a page for its progress."""
+"""Interfaces of a rank's context to its surroundings: the channel to its agent, and its progress page."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,7 +10,7 @@ class ChannelPort(Protocol):
     """The rank's end of the channel to its agent."""
 
     def send(self, message: Message) -> None:
-        """Hand a message to the agent."""
+        """Send a message to the agent."""
         ...
 
     def request(self, message: Message) -> tuple[Message, Sequence[int]]:
@@ -18,13 +18,13 @@ class ChannelPort(Protocol):
         ...
 
     def poll(self) -> Message | None:
-        """A message that has come already, or None."""
+        """Return a message that has already arrived, or None."""
         ...
 
 
 class ProgressPort(Protocol):
-    """Where the agent reads what this rank is doing."""
+    """Page from which the agent reads this rank's progress."""
 
     def set(self, step: int, phase: str) -> None:
-        """Note step and phase."""
+        """Publish step and phase."""
         ...

@@ -1,9 +1,8 @@
-"""Process groups live as long as their process.
+"""Process groups that live as long as their process.
 
-torch frees a gloo group with the GIL held, and waits for the group's threads. One of them may at that moment let go of
-the tensors of its last collective, for which it needs the GIL: the process then hangs at its end, rarely (seen three
-times in some hundred runs of four ranks on two cores). A rank ends without destructors, so nothing is lost by keeping
-what it has.
+torch frees a gloo group with the GIL held, and joins the group's threads. At that moment, one of them may release the
+tensors of its last collective, which needs the GIL. Then the process hangs at exit. This is rare: three times in some
+hundred runs of four ranks on two cores. A rank exits without destructors, so retaining its groups costs nothing.
 """
 
 from functools import wraps
@@ -16,12 +15,12 @@ _retained: list[object] = []
 
 
 def retain_all() -> None:
-    """Hold all groups of this process until it ends."""
+    """Retain all groups of this process until it ends."""
     _retained.extend(distributed_c10d._world.pg_map)  # pyright: ignore[reportPrivateUsage]
 
 
 def retain_destroyed_groups() -> None:
-    """From now on, whoever destroys a group only forgets it."""
+    """Replace `destroy_process_group`: from now on, it retains the group's object."""
     destroy = dist.destroy_process_group
 
     @wraps(destroy)

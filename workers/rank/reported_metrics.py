@@ -1,4 +1,4 @@
-"""Of what training code reports, the numbers that a step's row can show. Pure."""
+"""The numbers of a report that a step's row can show. Pure."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -6,11 +6,11 @@ from numbers import Real
 from typing import Any
 
 MOST = 64
-"""Numbers that are shown of one report: the first ones."""
+"""Maximum number of metrics of one report. The first ones are kept."""
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Names and values, those of mappings within joined by `/`; what is no number is left out."""
+    """Return the numeric metrics by name. Names in nested mappings are joined by `/`. Other values are dropped."""
     return dict(islice(_flat(metrics, ""), MOST))
 
 

@@ -1,7 +1,7 @@
-"""An unmodified program as a rank: what `python` and torchrun would have set up around it.
+"""An unmodified program as a rank, in the environment that `python` and torchrun would provide.
 
-It is told its place by environment variables (`main.py` exports them) and sees all devices that the job holds on its
-node; `LOCAL_RANK` picks one of them. Its steps are counted from outside (`step_counter.py`).
+Environment variables tell it its place (`main.py` exports them). It sees all devices of the job on its node, and
+`LOCAL_RANK` selects one of them. Its steps are counted from outside (`step_counter.py`).
 """
 
 import atexit
@@ -33,11 +33,11 @@ _RAY_TRAIN_ADAPTER = "regroup.workers.rank.ray_train.fit"
 
 
 def run(join: Join, channel: Channel, progress: ProgressPage) -> int:
-    """Run the program as `__main__` to its end; returns its exit code, as `python` would.
+    """Run the program as `__main__` and return its exit code, as `python` would.
 
     Raises:
-        InputError: there is no such file, module or folder on this node.
-        BaseException: whatever the program let out, but SystemExit.
+        InputError: the file, module or folder does not exist on this node.
+        BaseException: any exception of the program except SystemExit.
     """
     os.environ.update(rank_env.visible_devices(join))  # the zygote has not touched CUDA, so this still decides
     _reseed_numpy()
@@ -50,7 +50,7 @@ def run(join: Join, channel: Channel, progress: ProgressPage) -> int:
     program = _program(join, config.args)
     try:
         if config.kind == "ray_train":
-            # Loaded by name: only such programs import ray, and `rank` does not depend on its adapter.
+            # Import by name: only these programs import ray, and `rank` does not depend on its adapter.
             adapter = importlib.import_module(_RAY_TRAIN_ADAPTER)
             adapter.run(join, channel, progress, steps, program)
         else:
@@ -67,13 +67,13 @@ def run(join: Join, channel: Channel, progress: ProgressPage) -> int:
 
 
 def finish_interpreter() -> None:
-    """What an interpreter does after the last line: wait for threads, call what was registered for the exit."""
-    threading._shutdown()  # type: ignore[attr-defined]  # pyright: ignore  # also stops the threads of executors
+    """Do what an interpreter does at exit: join threads and call exit handlers."""
+    threading._shutdown()  # type: ignore[attr-defined]  # pyright: ignore  # also stops executor threads
     atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
 
 
 def _reseed_numpy() -> None:
-    """numpy's generator was copied by the fork; in processes of their own, ranks would not draw the same numbers."""
+    """Reseed numpy's generator. The fork copied it, but ranks in separate processes would draw different numbers."""
     if (numpy_random := sys.modules.get("numpy.random")) is not None:
         numpy_random.seed()
 
@@ -87,7 +87,7 @@ def _enter(folder: str, join: Join) -> None:
 
 
 def _program(join: Join, args: Sequence[str]) -> Callable[[], None]:
-    """What is left to do when `sys.argv` and `sys.path` are the program's."""
+    """Set `sys.argv` and `sys.path`, and return the function that runs the program."""
     if join.entry.startswith(SCRIPT_MODULE):
         _set_command_line(["-m", *args], str(Path.cwd()))
         return lambda: _run_module(join.entry.removeprefix(SCRIPT_MODULE), join)
@@ -109,7 +109,7 @@ def _run_file(path_of_script: Path, join: Join) -> None:
         __loader__=SourceFileLoader("__main__", str(path_of_script)),
         __cached__=None,
     )
-    # Not runpy.run_path: it takes `__main__` away again before threads and exit handlers are done with it.
+    # Not runpy.run_path: it removes `__main__` before threads and exit handlers have finished with it.
     sys.modules["__main__"] = main
     exec(compile(source, str(path_of_script), "exec", dont_inherit=True), main.__dict__)
 

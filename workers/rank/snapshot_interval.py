@@ -1,6 +1,6 @@
-"""After how many steps the next snapshot is due where the spec says `auto`: as often as its share of the time allows.
+"""Number of steps between snapshots for the spec's `auto`: as few as its share of the time allows.
 
-What is learned are sums over all ranks, so it is the same on all of them, and they take their snapshots together.
+The inputs are sums over all ranks, so all ranks choose the same interval and snapshot the same steps.
 """
 
 import math
@@ -8,26 +8,31 @@ from collections import deque
 from statistics import median
 
 SHARE = 0.02
-"""Most of the time that snapshots may cost: what training waits for them, and what it is slower beside a copy."""
+"""Largest share of the time that snapshots may cost: stalls of training, and slower steps during a copy."""
 _SYNC_COST_FACTOR = 2.0
-"""What a copy that is whole before training goes on costs, over what a rank waits for it: the others wait for the
-slowest, and the next forward finds cold caches. Measured with four ranks on two cores: DDP was 7.4 % slower where ranks
-waited 3.7 % of the time, four stages of a pipeline some 2.5 % with 1.4 %."""
+"""Cost of a synchronous copy relative to a rank's own stall.
+
+The other ranks wait for the slowest one, and the next forward pass finds cold caches. Measured with four ranks on two
+cores: DDP was 7.4 % slower with stalls of 3.7 %, a pipeline of four stages about 2.5 % with stalls of 1.4 %.
+"""
 _HYSTERESIS = 0.75
-"""Back to more of them only where they would cost less than this part of it, so that noise changes nothing."""
+"""Fraction of `SHARE` below which the interval shrinks again, so that noise does not change it."""
 _MAX_STEPS = 100
 _WINDOW = 9
-"""So many of the newest measurements count."""
+"""Number of recent measurements in use."""
 _MIN_MEASUREMENTS = 5
 _WARMUP_STEPS = 2
-"""Of a generation: they build what the others keep."""
+"""First steps of a generation that are not measured: they allocate what later steps reuse."""
 
 
 class SnapshotInterval:
-    """Steps between snapshots: one until there is enough to judge by."""
+    """Number of steps between snapshots: 1 until there are enough measurements."""
 
     def __init__(self, every_steps: int | None, *, is_async: bool) -> None:
-        """`every_steps`: as it stays; None: as it is learned. `is_async`: training goes on beside a copy."""
+        """Args:
+        every_steps: fixed interval; None: choose it from measurements.
+        is_async: True if training continues during a copy.
+        """
         self.is_automatic = every_steps is None
         self.every_steps = every_steps or 1
         self._is_async = is_async
@@ -36,15 +41,24 @@ class SnapshotInterval:
         self._plain, self._overlapped = deque[float](maxlen=_WINDOW), deque[float](maxlen=_WINDOW)
 
     def is_due(self, step: int, newest: int) -> bool:
-        """Whether `step` is kept; `newest` is the last step that was, or that was restored."""
+        """Return True if `step` needs a snapshot.
+
+        Args:
+            step: number of the step.
+            newest: step of the last snapshot, or of the restored state.
+        """
         return step - newest >= self.every_steps if self.is_automatic else step % self.every_steps == 0
 
     def learn(self, step_s: float, stall_s: float, previous_stall_s: float) -> bool:
-        """Of a step, all ranks together: how long it took, what its own snapshot then held training up and what the one
-        of the step before did, which is part of `step_s`; 0: there was none.
+        """Add measurements of a step, summed over all ranks.
+
+        Args:
+            step_s: duration of the step, in seconds.
+            stall_s: stall of training by the step's own snapshot; 0: there was none.
+            previous_stall_s: stall within `step_s` by the snapshot of the previous step; 0: there was none.
 
         Returns:
-            Whether the interval is another one now.
+            True if the interval has changed.
         """
         self._steps += 1
         if not self.is_automatic or self._steps <= _WARMUP_STEPS:
@@ -67,7 +81,7 @@ class SnapshotInterval:
 
 
 def _steps_for(cost_s: float, step_s: float, share: float) -> int:
-    """The fewest steps of which one snapshot is no more than `share`: cost ≤ share · (steps · step + cost)."""
+    """Return the smallest interval that keeps a snapshot within `share`: cost ≤ share · (steps · step + cost)."""
     if step_s <= 0:
         return _MAX_STEPS
     return min(max(math.ceil(cost_s * (1 - share) / (share * step_s)), 1), _MAX_STEPS)

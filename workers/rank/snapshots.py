@@ -1,4 +1,4 @@
-"""The snapshot buffers of one rank: which one is written next, what is being copied, which set counts."""
+"""Snapshot buffers of one rank: the next buffer to write, the copy in progress, the newest complete snapshot."""
 
 import json
 import time
@@ -21,7 +21,7 @@ _PIN_POLL_S = 0.02
 
 @dataclass(frozen=True)
 class SnapshotCopy:
-    """A snapshot whose copy was started."""
+    """A started copy of a snapshot."""
 
     buffer: int
     step: int
@@ -29,10 +29,13 @@ class SnapshotCopy:
 
 
 class Snapshots:
-    """Takes snapshots into buffers that the agent owns."""
+    """Copies snapshots into buffers that the agent owns."""
 
     def __init__(self, device: torch.device, compared: ReplicaComparison | None = None) -> None:
-        """`compared`: what of them is to be held alike by other ranks."""
+        """Args:
+        device: device of the state.
+        compared: selects the state that replicas on other ranks also hold; None: compare nothing.
+        """
         self._compared = compared
         self._copier = Copier(device)
         self._buffers: list[ShardBuffer] = []
@@ -44,20 +47,20 @@ class Snapshots:
 
     @property
     def is_async(self) -> bool:
-        """A copy goes on while training does; otherwise it is whole when `take` returns."""
+        """True if a copy runs during training. Otherwise it is complete when `start_copy` returns."""
         return self._copier.is_async
 
     @property
     def is_copying(self) -> bool:
-        """A copy was started and not finished."""
+        """True if a copy was started and not finished."""
         return self._copying is not None
 
     def count(self, pin: Pin) -> int:
-        """Buffers that are held for `pin`."""
+        """Return the number of buffers that are pinned for `pin`."""
         return sum(pin in buffer.header().pinned for buffer in self._buffers)
 
     def use(self, buffers: Sequence[ShardBuffer], source: int) -> None:
-        """Write into these; `source` holds the state that was restored, or is -1."""
+        """Set the buffers to write; `source` is the index of the buffer with the restored state, or -1."""
         self._buffers = list(buffers)
         self._protected = source
 
@@ -72,7 +75,7 @@ class Snapshots:
         self._copying = SnapshotCopy(number, step, pin)
 
     def finish_copy(self) -> SnapshotCopy | None:
-        """Wait for the copy that was started, if any; from now on the set counts."""
+        """Wait for the copy in progress, if any, and make its snapshot the newest one."""
         if self._copying is None:
             return None
         copied, self._copying = self._copying, None
@@ -82,17 +85,21 @@ class Snapshots:
         return copied
 
     def skew(self) -> float:
-        """Of the set that was finished last, to be summed over all ranks: not 0 if they differ in what they should hold
-        alike. 0 the next time, until there is another."""
+        """Return the skew of the newest snapshot; 0 if it was returned before.
+
+        The sum of the skews over all ranks is not 0 if replicas hold different state.
+        """
         skew, self._skew = self._skew, 0.0
         return skew
 
     def check_replicas(self) -> None:
-        """The newest set's skews do not sum to 0. A collective. Where ranks turn out to hold different things, and not
-        different values, that group is not compared from now on.
+        """Find the ranks whose newest snapshot differs from its replicas. A collective.
+
+        Call this if the skews do not sum to 0. If ranks hold different tensors rather than different values, that group
+        is not compared from now on.
 
         Raises:
-            ReplicasDifferError: names the outlier ranks, and in what they differ.
+            ReplicasDifferError: names the outlier ranks and the tensors that differ.
         """
         buffer = self._buffers[self._newest]
         own = buffer.digests()
@@ -111,15 +118,15 @@ class Snapshots:
         raise error_of(buffer.header().step, outlier, names)
 
     def newest(self) -> ShardBuffer | None:
-        """The newest set, or else the one that was restored from."""
+        """Return the newest snapshot, or the restored one; None if there is neither."""
         newest = self._newest if self._newest >= 0 else self._protected
         return self._buffers[newest] if newest >= 0 else None
 
     def protect_newest(self) -> None:
-        """The newest set is whole on every rank: keep it until a newer one is."""
+        """Protect the newest snapshot, which is complete on all ranks, until a newer one is."""
         self._protected = self._newest if self._newest >= 0 else self._protected
 
     def wait_for_saver(self) -> None:
-        """Until no buffer is held for a checkpoint."""
+        """Wait until no buffer is pinned for a checkpoint."""
         while self.count(Pin.CHECKPOINT):
             time.sleep(_PIN_POLL_S)

@@ -1,6 +1,6 @@
-"""What all ranks decide alike at every step. It rides on the one control all-reduce, so it costs no message of its own.
+"""Decisions that all ranks make together in every step. They travel in the control all-reduce at no extra message.
 
-Each rank says what it wishes; the sums are the same everywhere, and so is what follows from them.
+Each rank contributes its requests. The sums are equal on all ranks, and so are the decisions.
 """
 
 from dataclasses import astuple, dataclass
@@ -9,20 +9,20 @@ from regroup.workers.contract.messages import MirrorDue, Stop
 from regroup.workers.rank.ports import ChannelPort
 
 MIRROR_PINS = 2
-"""The newest set that a mirror holds whole, and the one that is on its way there."""
+"""Maximum number of buffers pinned for mirrors: the newest mirrored snapshot, and the one in transfer."""
 
 
 @dataclass
 class AgentRequests:
-    """What this rank's agent has asked for and not got yet."""
+    """Requests of this rank's agent that are not fulfilled yet."""
 
     stop: bool = False
     save: bool = False
-    """That step is to be held for a checkpoint."""
+    """Save the last step as a checkpoint."""
     mirror: bool = False
 
     def receive(self, channel: ChannelPort) -> None:
-        """Take in what has come meanwhile."""
+        """Add the requests that have arrived."""
         while (message := channel.poll()) is not None:
             if isinstance(message, Stop):
                 self.stop, self.save = True, self.save or message.save
@@ -31,44 +31,45 @@ class AgentRequests:
 
 @dataclass(frozen=True)
 class StepRequests:
-    """Of one rank, or summed over all."""
+    """Requests of one rank, or their sums over all ranks."""
 
     non_finite: float
-    """It has a value that is no number."""
+    """1 if one of its values is not finite."""
     stop: float
     save: float
-    """With the stop, a checkpoint."""
+    """1 to save a checkpoint when stopping."""
     checkpoint: float
     checkpoint_pins: float
-    """It holds a buffer for a checkpoint."""
+    """Number of buffers pinned for a checkpoint."""
     mirror: float
     full_mirror_pins: float
-    """It holds as many buffers for mirrors as it may."""
+    """1 if the rank cannot pin another buffer for a mirror."""
     skew: float
-    """Of its newest set; in sum not 0 if ranks differ in what they should hold alike."""
+    """Skew of the newest snapshot. The sum is not 0 if replicas differ."""
     step_s: float
-    """What the step before took; then what its snapshot has held training up since, and what the one before it had."""
+    """Duration of the previous step. Then the stall by its snapshot, and the stall by the snapshot before it, in
+    seconds."""
     stall_s: float
     previous_stall_s: float
 
     def values(self) -> tuple[float, ...]:
-        """In the order of the fields."""
+        """Return the values in the order of the fields."""
         return astuple(self)
 
 
 @dataclass(frozen=True)
 class StepConsensus:
-    """What is done with the step that is being taken."""
+    """Decisions about the current step."""
 
     stop: bool = False
     save: bool = False
-    """The step is held for a checkpoint even if that has to wait for the one before: training ends with it."""
+    """Save this step as a checkpoint, even if training must wait for the previous one: training ends here."""
     checkpoint: bool = False
     mirror: bool = False
 
     @classmethod
     def of(cls, total: StepRequests) -> "StepConsensus":
-        """What follows from the wishes of all ranks."""
+        """Return the decisions that follow from the sums over all ranks."""
         return cls(
             total.stop > 0,
             total.save > 0,

@@ -1,8 +1,8 @@
-"""Counts the optimizer steps of any program, through torch's global optimizer hooks.
+"""Count the optimizer steps of any program, through torch's global optimizer hooks.
 
-Several optimizers that take turns (generator and discriminator, or one that wraps another) make one step together: a
-new step begins when one of them comes round again. The number of a step is the job's, not this generation's: where the
-optimizer's state says how many steps it has seen, as Adam's does, that is believed.
+Several optimizers that alternate (generator and discriminator, or nested optimizers) form one step: a new step starts
+when an optimizer repeats. Steps are numbered over the whole job, not per generation. If the optimizer's state contains
+a step count, as Adam's does, that count is used.
 """
 
 import threading
@@ -20,36 +20,36 @@ from regroup.workers.rank.faults.faults import Faults
 
 
 class StepCounter:
-    """Writes progress on every rank and reports each step from rank 0."""
+    """Publishes progress on every rank, and reports each step from rank 0."""
 
     def __init__(self, join: Join, channel: Channel, progress: ProgressPage) -> None:
         self.step = join.restore.step
-        """Steps counted."""
+        """Number of completed steps."""
         self._join, self._channel, self._progress = join, channel, progress
         self._faults = Faults(join)
         self._lock = threading.Lock()
         self._turn: set[int] = set()
-        """Optimizers that have had their turn in the newest step."""
+        """Optimizers that have already run in the newest step."""
         self._first: tuple[float, bool] | None = None
-        """When the first step of this generation began, and whether its optimizer had any state then."""
+        """Start time of this generation's first step, and True if its optimizer already had state."""
         self._loaded: int | None = None
-        """Steps of the state that was loaded, if anybody said."""
+        """Step count of the loaded state, if known."""
         self._ended_s: float | None = None
         """Monotonic time of the newest step's end."""
 
     def begin(self) -> None:
-        """Count from here on."""
+        """Start counting."""
         register_optimizer_step_pre_hook(self._before)
         register_optimizer_step_post_hook(self._after)
         self._progress.set(self.step + 1, Phase.BUILD)
         self._faults.inject(self.step + 1, Phase.FORWARD, self._channel)
 
     def set_loaded_steps(self, step: int) -> None:
-        """The state that is being loaded has seen so many steps; an optimizer that counts is believed before that."""
+        """Set the step count of the state being loaded. A count in the optimizer's state has priority."""
         self._loaded = step
 
     def end(self) -> None:
-        """The program is done."""
+        """Publish that the program is done."""
         self._progress.set(self.step, Phase.DONE)
 
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -77,7 +77,7 @@ class StepCounter:
             self._faults.inject(self.step + 1, Phase.FORWARD, self._channel)
 
     def _resume(self, optimizer: Optimizer) -> None:
-        """After the first step: find out how many there were before, and say so."""
+        """Determine the number of earlier steps after the first step, and send it."""
         assert self._first is not None, "a step ends after it began"
         began_s, had_state = self._first
         counted = _steps_taken(optimizer)
@@ -93,7 +93,7 @@ class StepCounter:
 
 
 def _steps_taken(optimizer: Optimizer) -> int | None:
-    """What the optimizer's own state says, which is saved and loaded with it; None if it does not count."""
+    """Return the step count in the optimizer's state, which is saved with it; None if it has none."""
     counts: list[int] = []
     for state in optimizer.state.values():
         count = state.get("step") if isinstance(state, dict) else None

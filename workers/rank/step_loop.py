@@ -1,4 +1,4 @@
-"""The loop of a training function: `steps`, `micro_batches` and `report` in terms of restore, agree and commit."""
+"""The loop of a training function: `steps`, `micro_batches` and `report`, built on restore, agree and commit."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from regroup.workers.rank.context import Context
 
 _SAMPLES = "samples"
-"""What the position in the data is tracked as."""
+"""Name under which the position in the data is tracked."""
 
 
 class StepLoop:
-    """One rank's way through the steps of a generation."""
+    """The loop over one generation's steps on one rank."""
 
     def __init__(self, context: "Context") -> None:
         self._context = context
         self._non_finite = NonFinite(
-            context.config.non_finite, "Lower the learning rate, or look at the data of this step"
+            context.config.non_finite, "Lower the learning rate, or check the data of this step"
         )
         self._spikes = LossSpikes(context.config.loss_spike)
         training = context.config.training
@@ -46,7 +46,7 @@ class StepLoop:
         self._began = False
 
     def steps(self, total: int | None) -> Iterator[int]:
-        """Restore, then yield each step and commit it when its body has ended."""
+        """Restore, then yield each step and commit it when its body ends."""
         context = self._context
         total = self._total(total)
         if self._began:
@@ -56,7 +56,7 @@ class StepLoop:
         if self._stream is not None:
             context.track(**{_SAMPLES: self._stream})
         optimizers = context.tracked(Optimizer)
-        # What a snapshot reads changes first in an optimizer: that is where training waits for its copy.
+        # The optimizer is the first to change state that a snapshot reads, so training waits for the copy there.
         hooks = [optimizer.register_step_pre_hook(self._before_update) for optimizer in optimizers]
         try:
             for step in range(context.restore() + 1, total + 1):
@@ -73,7 +73,7 @@ class StepLoop:
                 hook.remove()
 
     def micro_batches(self, records: int | None) -> Iterator[RecordBatch]:
-        """This rank's micro-batches of the step."""
+        """Yield this rank's micro-batches of the step."""
         stream, context = self._stream, self._context
         records = len(context.records) if records is None else records
         if stream is None:
@@ -95,7 +95,7 @@ class StepLoop:
             )
 
     def report(self, scalars: Mapping[str, float | Tensor]) -> None:
-        """Note scalars of the step."""
+        """Record scalars of the step."""
         for name, value in scalars.items():
             self._step.reported[name] = float(value)
 
@@ -103,7 +103,7 @@ class StepLoop:
         context, done = self._context, self._step
         loss, tokens = done.reported.pop("loss", None), done.reported.pop("tokens", None)
         low, high = hash_limbs(samples_hash_of(done.ids))
-        # The same values on every rank, whatever each of them reports: they are summed in one piece.
+        # Every rank sums the same values, whatever it reports.
         total = context.agree(
             {
                 "loss": 0.0 if loss is None else loss,
@@ -185,7 +185,7 @@ class StepLoop:
 
 
 class _Step:
-    """What the body of one step has done so far."""
+    """The progress of the current step's body."""
 
     def __init__(self) -> None:
         self.ids: list[SampleId] = []

@@ -1,7 +1,7 @@
-"""Ranks of a generation meet over its store, each call in the same order on every rank.
+"""Collectives over the generation's store. All ranks make the same calls in the same order.
 
-No process group is needed, so it holds for any backend, for none, and before and after the script's own. For small
-things, seldom: every call costs a few requests of each rank to one process.
+They need no process group, so they work for any backend, and before and after the script's own group exists. Use them
+rarely and for small values: every call costs a few requests of each rank to one process.
 """
 
 import datetime
@@ -11,23 +11,23 @@ import torch.distributed as dist
 from regroup.workers.contract.messages import Join
 
 _NO_TIMEOUT = datetime.timedelta(days=365)
-"""A peer that never comes has died or hangs, and that ends the generation from outside."""
+"""A peer that never arrives is dead or hangs; the agent then ends the generation."""
 
 
 class StoreCollectives:
-    """What ranks need to agree on something: everybody hears rank 0, rank 0 hears everybody."""
+    """Broadcast from rank 0, gather on rank 0, and barrier."""
 
     def __init__(self, join: Join, name: str) -> None:
-        """Connect; `name` keeps the keys apart from what else is in the store."""
+        """Connect. `name` is the prefix of the keys in the store."""
         store = dist.TCPStore(join.store_host, join.store_port, is_master=False, timeout=_NO_TIMEOUT)
         self._store = dist.PrefixStore(f"{name}-{join.generation}", store)
         self._rank, self._world_size = join.rank, join.world_size
         self._calls = 0
         self._broadcast_keys: list[str] = []
-        """Keys of rank 0 that somebody may not have read yet."""
+        """Keys of earlier broadcasts that some rank may not have read yet."""
 
     def broadcast(self, value: bytes) -> bytes:
-        """What rank 0 says; what the others say is not asked for."""
+        """Return the value of rank 0. The values of other ranks are ignored."""
         key = self._next("broadcast")
         if self._world_size == 1:
             return value
@@ -38,20 +38,20 @@ class StoreCollectives:
         return self._store.get(key)
 
     def gather(self, value: bytes) -> list[bytes]:
-        """What every rank says, by rank, on rank 0; nothing on the others, who do not wait for it."""
+        """Return the values of all ranks, by rank, on rank 0. Other ranks return an empty list and do not wait."""
         key = self._next("gather")
         if self._rank:
             self._store.set(f"{key}/{self._rank}", value)  # pyright: ignore[reportArgumentType]
             return []
         keys = [f"{key}/{rank}" for rank in range(1, self._world_size)]
         values = [value, *(self._store.get(each) for each in keys)]
-        for read in (*keys, *self._broadcast_keys):  # who has spoken has read all that was value to it before
+        for read in (*keys, *self._broadcast_keys):  # a rank that sent a value has read all earlier broadcasts
             self._store.delete_key(read)
         self._broadcast_keys.clear()
         return values
 
     def barrier(self) -> None:
-        """Until every rank is here."""
+        """Wait until all ranks arrive."""
         self.gather(b"")
         self.broadcast(b"")
 

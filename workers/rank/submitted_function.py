@@ -1,7 +1,7 @@
-"""A function that `regroup.submit` sent, read back from its folder (`api/client/function_jobs.py` packs it).
+"""Load a function that `regroup.submit` sent (`api/client/function_jobs.py` packs it).
 
-Needs neither torch nor any of ours; the cloudpickle that wrote the function came along, so that the job's interpreter
-need not have it.
+Needs neither torch nor regroup. The cloudpickle package that wrote the function is in the folder, so the job's
+interpreter does not need it.
 """
 
 import importlib
@@ -18,14 +18,14 @@ PICKLE = "function.pickle"
 
 
 class WrongPythonError(Exception):
-    """The function was written by another Python than this one, which cannot read it."""
+    """The function was pickled by another Python version, whose bytecode this one cannot read."""
 
 
 def load(folder: Path) -> Callable[..., Any]:
-    """The function in `folder`.
+    """Return the function in `folder`.
 
     Raises:
-        WrongPythonError: it holds the bytecode of another Python version.
+        WrongPythonError: the folder holds bytecode of another Python version.
     """
     about: Mapping[str, Any] = json.loads((folder / ABOUT).read_text())
     _check_python(str(about["python"]))
@@ -49,6 +49,6 @@ def _check_python(written_by: str) -> None:
 
 
 def _show_sources(sources: Mapping[str, Sequence[str]]) -> None:
-    """Let tracebacks show the lines of notebook cells, which are files on no node."""
+    """Let tracebacks show the lines of notebook cells, which exist as files on no node."""
     for name, lines in sources.items():
         linecache.cache[name] = (sum(map(len, lines)), None, list(lines), name)

@@ -1,4 +1,4 @@
-"""Runs somebody's training function, `module:function`, with a Context."""
+"""Run a user's training function, `module:function`, with a Context."""
 
 import importlib
 import platform
@@ -15,7 +15,7 @@ from regroup.workers.state.rng_state import seed_random
 
 
 def train(context: Context) -> None:
-    """Call the function that the spec names, from the same random state on every rank: models are born equal."""
+    """Call the function that the spec names. All ranks start with the same random state, so models start equal."""
     context.phase(Phase.BUILD)
     if context.config.is_deterministic:
         torch.use_deterministic_algorithms(True)
@@ -26,17 +26,17 @@ def train(context: Context) -> None:
 
 
 def load(name: str) -> Callable[[Context], Any]:
-    """The function called `module:function`.
+    """Return the function named `module:function`.
 
     Raises:
-        InputError: there is no such module or function on this node.
+        InputError: this node has no such module or function.
     """
     module, _, attribute = name.partition(":")
     try:
         function = getattr(importlib.import_module(module), attribute, None)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # it is there, and what it imports is not
+            raise  # the module exists; one of its imports does not
         raise InputError(
             f"workload.function: no module {module} in {Path.cwd()} or on the path of node {platform.node()}; send the "
             "folder along with code.working_dir"

@@ -1,4 +1,4 @@
-"""How many samples a step has, and its learning rate."""
+"""Global batch size and learning rate of a step."""
 
 import math
 from collections.abc import Mapping
@@ -7,11 +7,12 @@ from regroup.workers.contract.rank_config import TrainingConfig
 
 FOLLOWS = "follows_world"
 _RULES = {"fixed": 0.0, "sqrt": 0.5, "linear": 1.0}
-"""Exponent of the batch's size in the learning rate: Krizhevsky 2014 (square root), Goyal et al. 2017 (linear)."""
+"""Exponent of the batch size in the learning rate: Krizhevsky 2014 (square root), Goyal et al. 2017 (linear)."""
 
 
 def learning_rate(step: int, training: TrainingConfig) -> float:
-    """Rate of step `step` (from 1): linear warm-up, then constant or cosine decay to `min_lr_ratio` at the last."""
+    """Return the learning rate of step `step` (from 1): linear warm-up, then constant, or cosine decay to
+    `min_lr_ratio`."""
     assert training.steps is not None, "the spec gives it"
     peak, schedule = training.optimizer.lr, training.schedule
     warmup = schedule.warmup_steps
@@ -19,55 +20,57 @@ def learning_rate(step: int, training: TrainingConfig) -> float:
         return peak * step / warmup
     if schedule.name == "constant":
         return peak
-    way = (step - warmup) / max(1, training.steps - warmup)
+    progress = (step - warmup) / max(1, training.steps - warmup)
     floor = schedule.min_lr_ratio
-    return peak * (floor + (1 - floor) * (1 + math.cos(math.pi * way)) / 2)
+    return peak * (floor + (1 - floor) * (1 + math.cos(math.pi * progress)) / 2)
 
 
 class BatchSize:
-    """Samples of a step at one data-parallel degree, and what they do to the learning rate.
+    """Samples of a step at one data-parallel degree, and their effect on the learning rate.
 
-    Where the batch follows the world size, a rank computes as many samples at any size, and the rate of another size
-    than the wanted one is gone to slowly. `Context.track` keeps how far that is.
+    With `follows_world`, each rank computes the same number of samples at any size. After a resize, the learning rate
+    moves to its new value over `lr_ramp_steps`. `Context.track` keeps the progress of this ramp.
     """
 
     def __init__(self, training: TrainingConfig, degree: int) -> None:
-        """
-        Args:
-            training: of the spec; with `dp_target`, the degree at which a step has `global_batch` samples.
-            degree: data ranks of this generation.
+        """Args:
+        training: the spec's `training`; `dp_target` is the degree at which a step has `global_batch` samples.
+        degree: data-parallel degree of this generation.
         """
         assert training.global_batch is not None, "the spec gives it"
         self.samples = training.global_batch
-        self._goal = 1.0
+        self._target = 1.0
         if training.batch == FOLLOWS:
             ratio = degree / training.dp_target
             self.samples = round(self.samples * ratio)
-            self._goal = ratio ** _RULES[training.lr_rule]
+            self._target = ratio ** _RULES[training.lr_rule]
         self._ramp_steps = training.lr_ramp_steps
-        self._from, self._since = self._goal, 0
+        self._from, self._since = self._target, 0
         self._loaded: Mapping[str, float] | None = None
 
     def factor(self, step: int) -> float:
-        """What the learning rate of a step is multiplied with."""
+        """Return the factor by which the learning rate of a step is multiplied."""
         passed = step - self._since
         if passed >= self._ramp_steps:
-            return self._goal
-        return self._from + (self._goal - self._from) * passed / self._ramp_steps
+            return self._target
+        return self._from + (self._target - self._from) * passed / self._ramp_steps
 
     def state_dict(self) -> dict[str, float]:
-        """From what factor to which, since which step."""
-        return {"from": self._from, "goal": self._goal, "since": self._since}
+        """Return the factors at the start and the end of the ramp, and the step at which it starts."""
+        return {"from": self._from, "goal": self._target, "since": self._since}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Go on where the state stands; `resumed_after` says when that is."""
+        """Load a state. It takes effect in `resumed_after`."""
         self._loaded = state
 
     def resumed_after(self, step: int) -> None:
-        """If a state was loaded, it is of this step; if its goal was another one, begin to leave it."""
+        """Apply the loaded state, which belongs to `step`.
+
+        If its target differs from this size's target, start a ramp from the current factor.
+        """
         if self._loaded is None:
             return
-        goal, own = float(self._loaded["goal"]), self._goal
-        self._from, self._since, self._goal = float(self._loaded["from"]), int(self._loaded["since"]), goal
-        if own != goal:
-            self._from, self._since, self._goal = self.factor(step), step, own
+        target, own = float(self._loaded["goal"]), self._target
+        self._from, self._since, self._target = float(self._loaded["from"]), int(self._loaded["since"]), target
+        if own != target:
+            self._from, self._since, self._target = self.factor(step), step, own

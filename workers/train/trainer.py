@@ -1,7 +1,7 @@
 """The built-in trainer: an ordinary training function, loaded by name like a user's.
 
-The result is a function of seed and spec: the loss is the sum over labels divided by the valid labels of the whole
-step, gradients are summed and never averaged, samples and initial values do not know the layout.
+The result is a function of seed and spec. The loss is the sum over labels divided by the number of valid labels of the
+whole step. Gradients are summed and never averaged. Samples and initial values do not depend on the layout.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-# Not used here. The first sharded forward would import it: a second of every rank, if the zygote had not.
+# Unused here. The first sharded forward imports it, which takes a second per rank unless the zygote has done it.
 import torch._dynamo  # pyright: ignore[reportUnusedImport]
 
 from regroup.workers.contract.messages import Phase
@@ -37,7 +37,7 @@ from regroup.workers.rank.non_finite import NonFinite
 from regroup.workers.train.schedule import FOLLOWS, BatchSize, learning_rate
 
 _VALIDATION_RECORDS = 256
-"""Held-out samples of one validation, evenly spaced over the file; fewer if it has fewer."""
+"""Maximum number of held-out samples of one validation, evenly spaced over the file."""
 
 
 def train(context: Context) -> None:
@@ -56,7 +56,7 @@ class _Training:
         self._training = training
         self._non_finite = NonFinite(
             config.non_finite,
-            "Lower training.optimizer.lr, lengthen training.schedule.warmup_steps, or look at the data of this step",
+            "Lower training.optimizer.lr, lengthen training.schedule.warmup_steps, or check the data of this step",
         )
         self._spikes = LossSpikes(config.loss_spike)
         place, micro_batch = context.data_place, training.micro_batch
@@ -75,16 +75,16 @@ class _Training:
             loss_scale=1 / self._nominal_labels,
             phase=context.phase,
         )
-        self._validation = self._held_out()
+        self._validation = self._validation_batches()
         precision = stream_dtype(training.precision)
-        # A block that was compiled is not run as such where somebody listens to its operations: that step would have
-        # other last bits, and which step it is depends on failures.
+        # A dispatch mode that counts collectives disables compiled blocks. That step would differ in the last bits, and
+        # failures change which step it is.
         self._may_count = training.compile == "off"
         self._meter = StepMeter(context.device, precision, context.rank, context.world_size)
         self._begun = self._flops = 0
 
     def run(self) -> None:
-        """Restore or begin, then step."""
+        """Restore or initialize, then step."""
         context, steps, engine = self._context, self._training.steps, self._engine
         assert steps is not None, "the spec gives it"
         context.track(model=engine.model, optimizer=engine.optimizer, data=self._data)
@@ -106,7 +106,7 @@ class _Training:
         place = context.data_place
         rate = learning_rate(step, self._training) * self._batch.factor(step)
         batches = self._data.deal(place.index, place.degree)
-        # The first step of a generation also builds what it keeps; what the second one sends, all others send.
+        # Count in the second step of a generation: the first one also allocates what later steps reuse.
         sent, flops, is_measured = Collectives(), self._flops, step == self._begun + 2
         self._meter.begin()
         with sent if is_measured and self._may_count else nullcontext():
@@ -115,7 +115,7 @@ class _Training:
         if is_measured:
             self._meter.measure(context.config.device_flops)
             self._flops = self._engine.flops(self._batch.samples)
-        # Ranks that split a model between them see the same samples: one of them counts.
+        # Ranks that share one model replica see the same samples: only one of them counts.
         counted = batches if place.speaks else []
         ids = [sample for batch in counted for sample in batch.ids]
         low, high = hash_limbs(samples_hash_of(ids))
@@ -134,7 +134,7 @@ class _Training:
         tokens, samples = int(total["tokens"]), int(total["samples"])
         samples_hash = hash_from_limbs(total["hash_low"], total["hash_high"])
         context.phase(Phase.OPTIMIZER)
-        # Known only after the backward: labels that are ignored make the step smaller than its nominal size.
+        # Known only after the backward pass: ignored labels make the step smaller than its nominal size.
         correction = self._nominal_labels / max(tokens, 1)
         loss, norm = total["loss"] / max(tokens, 1), correction * math.sqrt(total["squared_norm"])
         finite = self._non_finite.is_finite(loss, norm)
@@ -164,7 +164,7 @@ class _Training:
             },
         )
 
-    def _held_out(self) -> list[MicroBatch]:
+    def _validation_batches(self) -> list[MicroBatch]:
         samples = open_samples(self._context.dataset, "validation", self._training.sequence)
         if samples is None:
             return []

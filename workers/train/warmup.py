@@ -1,9 +1,8 @@
-"""One tiny step in the zygote, so that no rank has to be the first to do anything.
+"""One tiny training step in the zygote, so that its ranks inherit what a first step initializes.
 
-The first sharded step of a process pays for lazy imports and for the first use of torch's dispatch machinery: some
-tenths of a second of CPU in every rank of every generation. Done once before the forks, all ranks inherit it. A
-process group that only pretends keeps it within one process; one thread and tiny tensors keep it out of OpenMP, which
-must not have run before a fork.
+The first sharded step of a process pays for lazy imports and for torch's dispatch caches: some tenths of a second of
+CPU time per rank and generation. Done once before the forks, all ranks inherit it. A fake process group keeps the step
+within one process. One thread and tiny tensors keep it out of OpenMP, which must not run before a fork.
 """
 
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import distributed as dist
-from torch._C._distributed_c10d import FakeProcessGroup  # registers the backend that pretends
+from torch._C._distributed_c10d import FakeProcessGroup  # registers the fake backend
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -31,12 +30,18 @@ from regroup.workers.state.training_state import TrainingState
 
 _WORLD_SIZE = 2
 _AXIS = "rehearsal"
-"""No real mesh has an axis of this name. torch caches by mesh what depends on a rank's place in it, so nothing cached
-here may ever be found again by a rank."""
+"""Mesh axis name that no real mesh has.
+
+torch caches some values by mesh, including a rank's coordinates. No rank must ever find the values cached here.
+"""
 
 
 def rehearse(args: Mapping[str, Any]) -> None:
-    """Build, shard, step and plan a snapshot of a tiny model of the job's family, as its ranks will."""
+    """Build, shard and step a tiny model of the job's family, and plan its snapshot, as its ranks will.
+
+    Args:
+        args: a `WarmupConfig` as plain data.
+    """
     assert FakeProcessGroup is not None
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -50,7 +55,7 @@ def rehearse(args: Mapping[str, Any]) -> None:
 
 def _step(warmup: WarmupConfig) -> None:
     config, device = warmup.config, torch.device("cpu")
-    # Ranks would not find again what is compiled for the tiny model.
+    # Ranks could not reuse code compiled for the tiny model.
     strategy, meshes = replace(strategy_of(config), compile="off"), _meshes(warmup)
     tiny = tiny_of(config.model)
     model = parallelize(build_model({**config.model, **tiny.config}, tiny.symbols), meshes, device, strategy)
@@ -69,7 +74,7 @@ def _step(warmup: WarmupConfig) -> None:
 
 
 def _meshes(warmup: WarmupConfig) -> Meshes:
-    """Those of the strategy, with axes of other names. A pipeline's stages are rehearsed as a model of their own."""
+    """Return the meshes of the strategy, with other axis names. Pipeline stages run as a model of their own."""
     if warmup.is_tensor_parallel:
         mesh = init_device_mesh("cpu", (1, _WORLD_SIZE), mesh_dim_names=(_AXIS, f"{_AXIS}_tensor"))
         return Meshes(mesh[_AXIS], mesh[f"{_AXIS}_tensor"])

@@ -27,7 +27,7 @@ def messages(spikes: LossSpikes, step: int, loss: float | None, norm: float | No
 
 def test_one_that_stands_out_is_told_once_until_it_has_come_down() -> None:
     spikes = after(EVEN)
-    assert messages(spikes, 31, 9.0) == ["step 31: loss 9 stands out: no more than 2.525 was to be expected"]
+    assert messages(spikes, 31, 9.0) == ["step 31: loss 9 is a spike: at most 2.525 was expected"]
     assert [messages(spikes, step, loss) for step, loss in ((32, 8.0), (33, 2.0))] == [[], []]
     assert len(messages(spikes, 34, 9.0)) == 1
 
@@ -37,7 +37,7 @@ def test_a_gradient_norm_stands_out_while_the_loss_is_right() -> None:
     assert limit_of_norms(norms) == 30.0 and limit_of_norms(norms[:19]) is None
     assert messages(after(EVEN, norms=norms), 31, 2.0, 30.0) == []
     spikes = after(EVEN, norms=norms)
-    said = "step 31: gradient norm 31 stands out: no more than 30 was to be expected"
+    said = "step 31: gradient norm 31 is a spike: at most 30 was expected"
     assert messages(spikes, 31, 2.0, 31.0) == [said]
     assert len(messages(spikes, 32, 9.0, 31.0)) == 1, "the norm was told, the loss is news"
     with pytest.raises(LossSpikeError) as raised:
@@ -71,7 +71,7 @@ def test_wild_values_among_those_before_hide_nothing() -> None:
 
 @pytest.mark.parametrize("do", ["rollback"])
 def test_the_step_is_to_be_done_once_more_and_goes_on_as_it_comes_out(do: str) -> None:
-    with pytest.raises(LossSpikeError, match="step 31: loss 9 stands out") as told:
+    with pytest.raises(LossSpikeError, match="step 31: loss 9 is a spike") as told:
         after(EVEN, do).check(31, 9.0, None)
     assert classify(told.value) is ErrorClass.LOSS_SPIKE
     assert told.value.details == {"step": 31, "of": LOSS, "value": 9.0, "limit": 2.525}
@@ -79,7 +79,7 @@ def test_the_step_is_to_be_done_once_more_and_goes_on_as_it_comes_out(do: str) -
     assert messages(LossSpikes(known), 31, 2.02) == []
     again = LossSpikes(known)
     (said,) = messages(again, 31, 9.0)
-    assert "It came out so again, from the same state" in said
+    assert "It recurred from the same state" in said
     assert messages(again, 32, 8.0) == []
 
 

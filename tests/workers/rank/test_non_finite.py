@@ -14,7 +14,7 @@ def rule(do: str) -> NonFinite:
 
 @pytest.mark.parametrize("do", ["rollback", "fail"])
 def test_nothing_of_the_step_is_kept_and_the_error_says_what_to_do(do: str) -> None:
-    with pytest.raises(NonFiniteError, match=r"step 4: loss nan; nothing of the step is kept\. Lower the rate") as told:
+    with pytest.raises(NonFiniteError, match=r"step 4: loss nan; the step was discarded\. Lower the rate") as told:
         rule(do).skip(4, "loss nan")
     assert classify(told.value) is ErrorClass.NON_FINITE
     assert classify(FloatingPointError("the code's own")) is ErrorClass.USER
@@ -22,7 +22,7 @@ def test_nothing_of_the_step_is_kept_and_the_error_says_what_to_do(do: str) -> N
 
 def test_skips_are_bounded_and_steps_refill_them() -> None:
     non_finite = rule("skip")
-    assert non_finite.skip(5, "loss nan") == {"step": 5, "message": "step 5: loss nan: its update was skipped"}
+    assert non_finite.skip(5, "loss nan") == {"step": 5, "message": "step 5: loss nan; update skipped"}
     non_finite.skip(6, "loss nan")
     non_finite.skip(17, "loss inf")
     with pytest.raises(

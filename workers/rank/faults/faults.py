@@ -1,4 +1,4 @@
-"""Rehearsed failures: a fault strikes at (rank or node, step, phase), once in the life of a job."""
+"""Planned faults: each is injected at (rank or node, step, phase), once in the life of a job."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ _NOT_EVERY_STEP = (Phase.SNAPSHOT, Phase.CHECKPOINT)
 
 
 class PlannedFaultError(Exception):
-    """What the fault `raise` raises, and a fault that cannot be carried out here."""
+    """Raised by the fault `raise`, and by a fault that this node cannot inject."""
 
 
 class Requests(Protocol):
@@ -25,10 +25,10 @@ class Requests(Protocol):
 
 
 class Faults:
-    """The faults of a job that may still inject this rank."""
+    """The planned faults that are still due on this rank."""
 
     def __init__(self, join: Join, actions: Mapping[str, Callable[[], None]] | None = None) -> None:
-        """`actions`: what is done to what the rank holds, by the name that a spec calls it."""
+        """`actions`: faults that change data of this rank, by the name in the spec."""
         self._actions = actions or {}
         self._due = {
             index: fault
@@ -38,10 +38,10 @@ class Faults:
         self._slowdown: process_faults.Slowdown | None = None
 
     def inject(self, step: int, phase: str, channel: Requests) -> None:
-        """Carry out what is due here, after the agent recorded it and said yes.
+        """Inject the faults that are due here, after the agent has recorded and granted them.
 
         Raises:
-            PlannedFaultError: the fault was to raise, or cannot be carried out here.
+            PlannedFaultError: the fault is `raise`, or this node cannot inject it.
         """
         if self._slowdown is not None and not self._slowdown.apply(step):
             self._slowdown = None
@@ -86,7 +86,7 @@ class Faults:
                 except LookupError as error:
                     raise PlannedFaultError(f"{where}: {error}") from error
             case _:
-                pass  # what strikes another process is carried out by the agent when it reservations
+                pass  # the agent injects faults of other processes when it replies to FaultDue
 
 
 def _if_possible(where: str, action: Callable[[], None]) -> None:
@@ -97,13 +97,13 @@ def _if_possible(where: str, action: Callable[[], None]) -> None:
 
 
 def _is_on(at: FaultPoint, join: Join) -> bool:
-    """A node is struck through the first of its ranks."""
+    """Return True if the fault belongs to this rank. A fault of a node belongs to the node's first rank."""
     if at.node is not None:
         return at.node == join.node_rank and join.local_rank == 0
     return at.rank == join.rank
 
 
 def _is_due(at: FaultPoint, step: int, phase: str) -> bool:
-    # Not every step has a snapshot or a checkpoint: there a fault waits for the next one.
+    # Not every step has a snapshot or a checkpoint: the fault waits for the next one.
     reached = step >= at.step if phase in _NOT_EVERY_STEP else step == at.step
     return reached and phase == at.phase

@@ -1,5 +1,5 @@
-"""Rehearsed troubles of a rank's network: its TCP connections end, or lose packets. Needs no privileges and no network
-of its own; connections that are made later are not struck."""
+"""Network faults of a rank: its TCP connections end, or lose packets. Needs no privileges and no network namespace.
+Connections opened later are not affected."""
 
 import contextlib
 import ctypes
@@ -18,17 +18,21 @@ _ACCEPT, _DROP = (0x06, 0, 0, 0xFFFFFFFF), (0x06, 0, 0, 0)
 
 
 def close_connections() -> None:
-    """End all connections in both directions, as a firewall that resets them."""
+    """End all connections in both directions, like a firewall that resets them."""
     for connection in _connections():
         with connection, contextlib.suppress(OSError):  # the other end was faster
             connection.shutdown(socket.SHUT_RDWR)
 
 
 def drop_packets(share: float, duration_s: float | None) -> None:
-    """Lose this share of what comes in, data and acknowledgements alike, for so long (None: for ever). Returns at once.
+    """Drop incoming packets, data and acknowledgements alike. Returns immediately.
+
+    Args:
+        share: fraction of the packets that are dropped.
+        duration_s: time until packets arrive again; None: until the process ends.
 
     Raises:
-        OSError: the kernel takes no filter of sockets here.
+        OSError: the kernel does not support socket filters here.
     """
     connections = list(_connections())
     for connection in connections:
@@ -49,7 +53,7 @@ def _restore(connections: Sequence[socket.socket]) -> None:
 
 
 def _connections() -> Iterator[socket.socket]:
-    """A second descriptor of each TCP connection of this process."""
+    """Yield a duplicate descriptor of each TCP connection of this process."""
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the descriptor of the listing itself is gone
             if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
@@ -74,7 +78,7 @@ def _has_peer(found: socket.socket) -> bool:
 
 
 def _program(share: float) -> Sequence[tuple[int, int, int, int]]:
-    """Classic BPF: instructions of (code, jump if true, jump if false, operand)."""
+    """Return a classic BPF program: instructions of (code, jump if true, jump if false, operand)."""
     if share >= 1:
         return (_DROP,)
     accept_if_at_least = (0x35, 0, 1, int(share * 2**32))

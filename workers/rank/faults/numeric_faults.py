@@ -1,4 +1,4 @@
-"""Rehearsed failures of what a rank computes or holds: numbers that go wrong while no process does."""
+"""Faults that change numbers a rank computes or stores, while all processes stay healthy."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,7 +17,8 @@ _FAR_LARGER = 1000.0
 def fault_actions(
     modules: Callable[[], Sequence[nn.Module]], newest: Callable[[], ShardBuffer | None]
 ) -> Mapping[str, Callable[[], None]]:
-    """What a fault's `do` does to the rank's modules, or to its newest snapshot. Raises LookupError if it has none."""
+    """Return the action of each numeric fault, by its name in the spec. An action raises LookupError if it does not
+    apply yet."""
     return {
         "nan_loss": lambda: _spoil_next_output(modules()),
         "spike_loss": lambda: _scale_next_output(modules()),
@@ -28,18 +29,23 @@ def fault_actions(
 
 
 def _spoil_next_output(modules: Sequence[nn.Module]) -> None:
-    """The next output of any layer is not a number, and with it the loss and all gradients."""
+    """Replace the next output of any layer with NaN. The loss and all gradients become NaN, too."""
     _change_next_output([part for module in modules for part in module.modules()], float("nan"))
 
 
 def _scale_next_output(modules: Sequence[nn.Module]) -> None:
-    """The next output of a whole model is far larger, so that its loss stands out: layers that norm would hide one."""
+    """Scale the next output of a whole model, so that its loss is a spike.
+
+    Layers normalize, so they would hide a scaled layer.
+    """
     _change_next_output(_wholes(modules), _FAR_LARGER)
 
 
 def _scale_next_gradient(modules: Sequence[nn.Module]) -> None:
-    """What flows back into a whole model is far larger once: its loss is right, and what it adds to the sum of all
-    ranks' gradients is not."""
+    """Scale the gradient of the next output of a whole model once.
+
+    The loss stays right, but this rank's gradients do not.
+    """
 
     def far_larger(gradient: Tensor) -> Tensor:
         return gradient * _FAR_LARGER
@@ -51,7 +57,7 @@ def _scale_next_gradient(modules: Sequence[nn.Module]) -> None:
 
 
 def _wholes(modules: Sequence[nn.Module]) -> list[nn.Module]:
-    """What is called as one: a rank's stages of a pipeline each by itself."""
+    """Return the modules that are called as one: each pipeline stage of a rank separately."""
     return [whole for module in modules for whole in (module if isinstance(module, Stages) else [module])]
 
 
@@ -62,7 +68,7 @@ def _change_next_output(modules: Sequence[nn.Module], factor: float) -> None:
 def _at_next_output(
     modules: Sequence[nn.Module], act: Callable[[Tensor], Tensor | None], of: Callable[[Tensor], bool]
 ) -> None:
-    """Once, with the first output of any of these that is one of those meant; what `act` returns takes its place."""
+    """Call `act` once, with the first output that `of` accepts. The result of `act` replaces the output."""
     handles: list[RemovableHandle] = []
 
     def once(module: nn.Module, inputs: Any, output: Any) -> Any:
@@ -77,10 +83,10 @@ def _at_next_output(
 
 
 def _flip_parameter(modules: Sequence[nn.Module]) -> None:
-    """One bit of one value: of a float, in the mantissa, so that nothing but a comparison sees it."""
+    """Flip one mantissa bit of one parameter value, so that only a comparison of replicas can detect it."""
     parts = [local(parameter) for module in modules for parameter in module.parameters()]
-    # The last, because every loss depends on it; of an embedding's rows many are not used. `.data`: autograd must not
-    # notice, as it would not notice a bit that flips by itself.
+    # Use the last parameter: every loss depends on it, while many rows of an embedding are unused. `.data` hides the
+    # change from autograd, like a real bit flip.
     value = next(part for part in reversed(parts) if part.numel()).data.view(-1)[:1].view(torch.uint8)
     value[max(0, len(value) - 2)] ^= 1
 

@@ -1,4 +1,4 @@
-"""What rehearsed failures do to the process they inject: the real thing, so that what meets it is real too."""
+"""Faults of a rank's process. They are real, so that detection and recovery are tested as in production."""
 
 import contextlib
 import ctypes
@@ -25,25 +25,25 @@ def segfault() -> None:
 
 
 def abort() -> NoReturn:
-    """As a failed assertion of a C++ library ends a process."""
+    """Abort, like a failed assertion in a C++ library."""
     _no_core_file()
     os.abort()
 
 
 def loop() -> NoReturn:
-    """Compute without end, in Python."""
+    """Run a Python loop that never ends."""
     while True:
         pass
 
 
 def sleep(duration_s: float | None) -> None:
-    """Wait without using the processor, as on a lock or a disk; None: for ever."""
+    """Sleep without using the CPU, like a process that waits for a lock or a disk. None: until the process ends."""
     time.sleep(_FOR_EVER_S if duration_s is None else duration_s)
 
 
 def hold_gil(duration_s: float | None) -> None:
-    """Wait inside C without letting other threads of Python run; None: for ever."""
-    wait = ctypes.PyDLL(None).sleep  # unlike CDLL it keeps the lock
+    """Wait inside C while holding the GIL, so that no other Python thread runs. None: until the process ends."""
+    wait = ctypes.PyDLL(None).sleep  # unlike CDLL, PyDLL does not release the GIL
     until_s = time.monotonic() + (_FOR_EVER_S if duration_s is None else duration_s)
     while (left_s := until_s - time.monotonic()) > 0:
         if left_s < 1:
@@ -53,29 +53,29 @@ def hold_gil(duration_s: float | None) -> None:
 
 
 def exhaust_memory() -> None:
-    """Be killed by the kernel for want of memory, in a cgroup of 64 MiB made for it: the machine does not run short.
+    """Allocate memory in a new cgroup of 64 MiB until the kernel kills this process. Other processes are not affected.
 
     Raises:
-        OSError: no such cgroup can be made here, or the kernel does not enforce it.
+        OSError: the process cannot create such a cgroup here, or the kernel does not enforce its limit.
     """
     group = _small_cgroup()
     _remove_after_death(group)
     (group / _MEMBERS).write_text(str(os.getpid()))
     taken: list[bytearray] = []
     for _ in range(4 * _OOM_LIMIT_BYTES // _OOM_PIECE_BYTES):
-        taken.append(bytearray(b"\1") * _OOM_PIECE_BYTES)  # written to, or it would not be taken
+        taken.append(bytearray(b"\1") * _OOM_PIECE_BYTES)  # writing to it makes the kernel allocate it
     raise OSError(f"the kernel let this process exceed the memory limit of {group}")
 
 
 class Slowdown:
-    """Makes a rank slow: after each phase it works on, for nothing, as long as its factor says."""
+    """Slows a rank down: busy-waits after each phase in proportion to the work of the phase."""
 
     def __init__(self, factor: float, until_step: int) -> None:
         self._factor, self._until_step = factor, until_step
         self._worked_s = time.thread_time()
 
     def apply(self, step: int) -> bool:
-        """Delay the end of a phase; False once step `until_step` has come."""
+        """Delay the end of a phase. Return False when step `until_step` is reached."""
         if step >= self._until_step:
             return False
         now_s = time.thread_time()
@@ -91,7 +91,7 @@ def _no_core_file() -> None:
 
 
 def _small_cgroup() -> Path:
-    """A new cgroup with little memory, of version 2 or 1; earlier ones that nobody is in are removed."""
+    """Create a cgroup with little memory, of version 2 or 1. Remove empty cgroups of earlier faults."""
     why: list[str] = []
     for parent, limit, no_swap in _memory_cgroups():
         for left in parent.glob(f"{_OOM_PREFIX}*"):
@@ -112,7 +112,7 @@ def _small_cgroup() -> Path:
 
 
 def _memory_cgroups() -> Iterator[tuple[Path, str, tuple[str, str]]]:
-    """Where a cgroup may be made: its parent, the file of its limit, and what forbids it to swap."""
+    """Yield candidates for the parent cgroup: its path, the file of its limit, and the setting that disables swap."""
     v2 = ("memory.max", ("memory.swap.max", "0"))
     v1 = ("memory.limit_in_bytes", ("memory.memsw.limit_in_bytes", str(_OOM_LIMIT_BYTES)))
     for line in Path("/proc/self/cgroup").read_text().splitlines():
@@ -124,12 +124,12 @@ def _memory_cgroups() -> Iterator[tuple[Path, str, tuple[str, str]]]:
 
 
 def _existing(root: Path, path: str) -> Path:
-    """The cgroup as it is seen here: in a container its own is the root."""
+    """Return the path of the cgroup as visible here: in a container its own cgroup is the root."""
     return found if (found := root / path.lstrip("/")).is_dir() else root
 
 
 def _remove_after_death(group: Path) -> None:
-    """Leave a process that waits for the end of this one, and removes the cgroup."""
+    """Fork a process that removes the cgroup when this process has ended."""
     watched = os.pidfd_open(os.getpid())
     if os.fork():
         os.close(watched)

@@ -1,4 +1,4 @@
-"""What befalls a saver in a rehearsal, in the middle of its work: a checkpoint has to survive it."""
+"""Faults of a checkpoint saver in the middle of its work. The job must recover from an older checkpoint."""
 
 import contextlib
 import importlib
@@ -14,31 +14,31 @@ from regroup.workers.state.checkpoint import facts_name
 
 _POLL_S = 0.0005
 _FULL, _BROKEN = Path("/dev/full"), Path("/proc/self/mem")
-"""They take no byte: ENOSPC; and EIO, as nothing is mapped at address 0."""
+"""Devices that accept no byte: ENOSPC; and EIO, because nothing is mapped at address 0."""
 _METADATA = ".metadata.tmp"
-"""As torch calls it before it is whole."""
+"""Name that torch gives the metadata file until it is complete."""
 
 
 def find_disk_full(args: Mapping[str, Any], fds: Sequence[int]) -> Any:
-    """Do `args["target"]` with `args["args"]`; there is no room for the last rank's part, or for the metadata.
+    """Run `args["target"]` with `args["args"]`; the disk is full for the last rank's shard or for the metadata.
 
     Raises:
-        OSError: no space is left.
+        OSError: no space is left on the device.
     """
     return _written_to(_FULL, args, fds)
 
 
 def find_disk_broken(args: Mapping[str, Any], fds: Sequence[int]) -> Any:
-    """Likewise, where the disk has errors.
+    """Run `args["target"]` with `args["args"]`; the disk has I/O errors.
 
     Raises:
-        OSError: of input and output.
+        OSError: input/output error.
     """
     return _written_to(_BROKEN, args, fds)
 
 
 def die_at_work(args: Mapping[str, Any], fds: Sequence[int]) -> NoReturn:
-    """Do `args["target"]` with `args["args"]`, and die of SIGKILL when some of it is written and before it is told."""
+    """Run `args["target"]` with `args["args"]`, and kill the process with SIGKILL after it has written some bytes."""
     work = threading.Thread(target=_target(args), args=(args["args"], fds))
     work.daemon = True
     work.start()
@@ -51,7 +51,7 @@ def die_at_work(args: Mapping[str, Any], fds: Sequence[int]) -> NoReturn:
 
 def _has_bytes(folder: Path) -> bool:
     for path in folder.iterdir():
-        with contextlib.suppress(FileNotFoundError):  # it was given its name
+        with contextlib.suppress(FileNotFoundError):  # the file got its final name
             if path.stat().st_size:
                 return True
     return False

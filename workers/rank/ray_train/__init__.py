@@ -1,6 +1,6 @@
-"""The adapter to Ray Train: the only files of a rank that know ray. They never connect to a cluster.
+"""The adapter to Ray Train: the only files of a rank that import ray. They never connect to a cluster.
 
-Rests on private parts of ray 2.60, which tests/workers/rank/ray_train/test_ray_contract.py lists.
+It depends on private parts of ray 2.60; tests/workers/rank/ray_train/test_ray_contract.py lists them.
 """
 
 import os

@@ -1,4 +1,5 @@
-"""Which of the reported checkpoints count, in Ray Train's own file, so that either goes on where the other was."""
+"""The committed checkpoints, in Ray Train's own file format, so that Ray Train and regroup can continue each other's
+runs."""
 
 import json
 from pathlib import Path
@@ -11,13 +12,13 @@ from ray.train.v2._internal.execution.storage import StorageContext
 from ray.train.v2._internal.execution.training_report import _TrainingReport  # pyright: ignore[reportPrivateUsage]
 
 _UNFINISHED = ".regroup-unfinished-checkpoint"
-"""In the run's folder, while a checkpoint is uploaded: the name of its folder."""
+"""File in the run's folder during an upload. Contains the name of the checkpoint's folder."""
 _STEPS = ".regroup-steps.json"
-"""In the run's folder: how many steps the newest checkpoint has seen."""
+"""File in the run's folder with the step count of the newest checkpoint."""
 
 
 class CommittedCheckpoints(CheckpointManager):
-    """Which checkpoints count, as Ray Train's manager decides and writes it; a reader never finds half of that."""
+    """The committed checkpoints, as Ray Train's manager decides and writes them. Its file is replaced atomically."""
 
     def __init__(self, config: Any, storage: StorageContext) -> None:
         super().__init__(checkpoint_config=config, storage_context=storage)
@@ -29,21 +30,21 @@ class CommittedCheckpoints(CheckpointManager):
 
     @property
     def state(self) -> tuple[Any, list[ray.train.ReportedCheckpoint]]:
-        """The newest checkpoint, and all that are kept with their metrics."""
+        """The newest checkpoint, and all retained ones with their metrics."""
         newest = self.latest_checkpoint_result
         status = ray.train.ReportedCheckpointStatus.COMMITTED
         kept = [ray.train.ReportedCheckpoint(each.checkpoint, each.metrics, status) for each in self._kept]
         return (newest.checkpoint if newest else None), kept
 
     def begin(self, name: str) -> None:
-        """Its files are about to be written."""
+        """Mark the checkpoint as unfinished before its files are written."""
         if name in self._names():
-            raise ValueError(f"checkpoint_dir_name {name!r} is that of a checkpoint already: give each its own")
+            raise ValueError(f"checkpoint_dir_name {name!r} is already in use: give each checkpoint its own name")
         write_whole(self._files, self._marker, name.encode())
 
     @property
     def steps(self) -> int | None:
-        """Optimizer steps that the newest checkpoint has seen; None if it was not saved here."""
+        """Optimizer steps of the newest checkpoint; None if regroup did not save it."""
         newest: Any = self.latest_checkpoint_result
         if newest is None or not self._files.get_file_info(self._steps_path).is_file:
             return None
@@ -51,7 +52,7 @@ class CommittedCheckpoints(CheckpointManager):
             return json.loads(file.read()).get(Path(newest.checkpoint.path).name)
 
     def commit(self, checkpoint: Any, metrics: list[dict[str, Any]], steps: int) -> None:
-        """All files are there: from now on it counts, and what is surplus goes."""
+        """Commit the checkpoint after all its files are written, and delete surplus ones."""
         if checkpoint is not None:
             write_whole(self._files, self._steps_path, json.dumps({Path(checkpoint.path).name: steps}).encode())
         self.after_report(_TrainingReport(checkpoint=checkpoint, metrics=metrics[0], validation=False), metrics)
@@ -76,11 +77,12 @@ class CommittedCheckpoints(CheckpointManager):
         write_whole(self._storage_context.storage_filesystem, path, self._save_state().encode())
 
     def _notify(self) -> None:
-        """Nobody waits: ranks go on when rank 0 says so."""
+        """Do nothing: ranks continue when rank 0 broadcasts the state."""
 
 
 def write_whole(files: Any, path: str, data: bytes) -> None:
-    """Whoever reads `path` finds the old or the new, whenever this process dies; object stores see to that alone."""
+    """Write a file atomically: a reader of `path` finds the old or the new content. Object stores guarantee this
+    themselves."""
     is_local = isinstance(files, pyarrow.fs.LocalFileSystem)
     with files.open_output_stream(f"{path}.unfinished" if is_local else path) as file:
         file.write(data)

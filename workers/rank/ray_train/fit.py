@@ -1,7 +1,7 @@
 """A program that calls Ray Train, on regroup's ranks.
 
-As under Ray Train, the program is the driver and runs once: on rank 0. What it gives to `.fit()` is pickled as Ray
-would pickle it, and every rank, rank 0 as well, calls the training loop of the copy.
+As under Ray Train, the program is the driver and runs once: on rank 0. The argument of `.fit()` is pickled as Ray
+would pickle it. Every rank, including rank 0, calls the training loop of the copy.
 """
 
 import contextlib
@@ -48,11 +48,11 @@ _BACKENDS = BackendConfig, ray.train.torch.TorchConfig
 
 
 def run(join: Join, channel: Channel, progress: ProgressPage, steps: StepCounter, program: Callable[[], None]) -> None:
-    """Take part in the program's training to the program's end: rank 0 runs it, the others hear of each `.fit()`.
+    """Run the program on rank 0, and its training loops on all ranks.
 
     Raises:
-        InputError: the program asks for what this job is not.
-        LoopFailed: around what the training loop raised.
+        InputError: the program needs something that this job does not provide.
+        LoopFailed: wraps an exception of the training loop.
     """
     if not is_v2_enabled():
         raise InputError("kind: ray_train serves Ray Train v2: leave out RAY_TRAIN_V2_ENABLED=0")
@@ -95,7 +95,7 @@ def _replace(owner: Any, name: str, value: Callable[..., Any]) -> None:
 
 
 def _init(*args: Any, **kwargs: Any) -> Any:
-    """Programs say `ray.init()` because Ray Train needs it; here nothing does."""
+    """Do nothing. Programs call `ray.init()` because Ray Train needs it; regroup does not."""
     return contextlib.nullcontext()
 
 
@@ -103,7 +103,7 @@ def _unavailable(what: str) -> Callable[..., NoReturn]:
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         raise RuntimeError(
             f"{what} needs a Ray cluster. This program runs on the ranks of a job of kind ray_train, which are in "
-            "none: what `.fit()` and ray.train do is served; tasks, actors and objects are not"
+            "none: `.fit()` and ray.train work; tasks, actors and objects do not"
         )
 
     return refuse
@@ -114,7 +114,7 @@ def _nested(trainer: Any) -> NoReturn:
 
 
 def _set_default_names(join: Join) -> None:
-    """A run that is given no name or place has the same ones in every generation."""
+    """Give runs without a name or storage path the same ones in every generation."""
     original, unnamed = ray.train.RunConfig.__post_init__, iter(range(1, sys.maxsize))
 
     def post_init(config: Any) -> None:
@@ -129,7 +129,7 @@ def _set_default_names(join: Join) -> None:
 
 
 class _Ranks:
-    """The ranks of this generation as Ray Train's workers, seen from one of them."""
+    """The ranks of this generation as Ray Train's workers, from the view of one rank."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker, self._join, self._collectives = worker, worker.join, worker.collectives
@@ -137,19 +137,19 @@ class _Ranks:
         self._initial_rng_state = torch.get_rng_state()
 
     def run_loops(self) -> None:
-        """On every rank but 0: train whenever the program does, until it ends."""
+        """Run each training loop of the program until it ends. Called on all ranks except 0."""
         while order := self._collectives.broadcast(b""):
             self._train(order, None)
 
     def stop_workers(self) -> None:
-        """On rank 0: the program has ended, and so do the others."""
+        """Let the other ranks end, because the program has ended. Called on rank 0."""
         self._collectives.broadcast(b"")
 
     def fit(self, trainer: Any) -> ray.train.Result:
-        """On rank 0: train `trainer` on all ranks.
+        """Train `trainer` on all ranks. Called on rank 0.
 
         Raises:
-            LoopFailed: around what the training loop raised, or an InputError for what the job is not.
+            LoopFailed: wraps an exception of the training loop, or an InputError if the job does not support an option.
         """
         options = _options_of(trainer)
         if why := unsupported_option(options, self._join.world_size, self._join.device):
@@ -166,7 +166,7 @@ class _Ranks:
         return result
 
     def _restore_names(self, run_config: Any) -> None:
-        """The name and place that the first generation had hold for all: a program may have made them from the date."""
+        """Restore the name and storage path of the first generation: a program may derive them from the date."""
         try:
             files, folder = pyarrow.fs.FileSystem.from_uri(_script(self._join).storage_uri)
             files.create_dir(folder)
@@ -180,11 +180,11 @@ class _Ranks:
                 write_whole(files, path, json.dumps(names).encode())
         except OSError as error:
             _print_note(
-                f"cannot note the run's name in the job's storage ({error}): keep RunConfig(name, storage_path) fixed"
+                f"cannot save the run's name in the job's storage ({error}): keep RunConfig(name, storage_path) fixed"
             )
 
     def _train(self, order: bytes, committed: CommittedCheckpoints | None) -> Any:
-        """The training loop on this rank, between the beginning and the end of a process group."""
+        """Run the training loop on this rank, within a process group."""
         self._fits += 1
         trainer, *found = cloudpickle.loads(order)
         run_config = trainer.run_config
@@ -195,14 +195,14 @@ class _Ranks:
         if isinstance(trainer.backend_config, ray.train.torch.TorchConfig):
             _form_process_group(self._join, trainer.backend_config, self._fits)
         driver_rng_state = torch.get_rng_state()
-        torch.set_rng_state(self._initial_rng_state)  # a worker's process is another than the driver's
+        torch.set_rng_state(self._initial_rng_state)  # a Ray Train worker is a separate process from the driver
         try:
             value = trainer._get_train_func()()
         except (Exception, SystemExit) as error:
             for callback in run_config.callbacks:
                 callback.after_exception(trainer.train_run_context, {self._join.rank: error})
             raise LoopFailed(_without_outer_frames(error)) from None
-        self._collectives.barrier()  # nobody closes a socket while a peer still reads from it
+        self._collectives.barrier()  # close no socket while a peer still reads from it
         if dist.is_initialized():
             dist.destroy_process_group()
         torch.set_rng_state(driver_rng_state)
@@ -247,7 +247,7 @@ def _form_process_group(join: Join, config: Any, fit: int) -> None:
 
 
 def _without_outer_frames(error: BaseException) -> BaseException:
-    """The error without the frames that led into the training loop."""
+    """Return the error without the frames outside the training loop."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next and frame.tb_frame.f_code.co_filename in (__file__, ray_util.__file__):
         frame = frame.tb_next

@@ -1,4 +1,4 @@
-"""What a program asks of Ray Train, held against what its job is. Pure, and knows no ray."""
+"""A program's options for Ray Train, and the ones that its job does not support. Pure; does not import ray."""
 
 from dataclasses import dataclass
 
@@ -10,18 +10,18 @@ NO_DATASETS = (
 
 @dataclass(frozen=True)
 class TrainerOptions:
-    """A trainer's arguments, as far as they decide where and with what it runs."""
+    """Arguments of a trainer that decide where and with which resources it runs."""
 
     workers: tuple[int, int] = (1, 1)
-    """Smallest and largest number of `ScalingConfig`."""
+    """Smallest and largest number of workers in `ScalingConfig`."""
     use_gpu: bool = False
     gpus: float = 0.0
     """GPUs of one worker."""
     backend: str = ""
-    """A backend that is not torch's."""
+    """Name of a backend other than torch's; empty if none."""
     datasets: tuple[str, ...] = ()
     callbacks: tuple[str, ...] = ()
-    """Those that are not `UserCallback`s."""
+    """Callbacks that are not `UserCallback`s."""
     environment: tuple[str, ...] = ()
     """Keys of `worker_runtime_env` other than `env_vars`."""
     has_validation: bool = False
@@ -29,7 +29,7 @@ class TrainerOptions:
 
 
 def unsupported_option(options: TrainerOptions, world_size: int, device: str) -> str | None:
-    """What of this the job cannot be, and what to change; None if nothing."""
+    """Return an option that the job does not support, with the remedy; None if it supports all of them."""
     low, high = options.workers
     requested = str(low) if low == high else f"({low}, {high})"
     if high == 0:
@@ -62,11 +62,11 @@ def unsupported_option(options: TrainerOptions, world_size: int, device: str) ->
 
 
 def budget_note(options: TrainerOptions, allowed: int) -> str | None:
-    """What to say where the program counts on more failures of its own being tried again than the job allows."""
+    """Return a note if the program requests more retries of its own failures than the job allows; None otherwise."""
     if options.max_failures == allowed or 0 <= options.max_failures < allowed:
         return None
     requested = "any number" if options.max_failures < 0 else str(options.max_failures)
     return (
-        f"FailureConfig(max_failures={options.max_failures}) wants {requested} of errors tried again; this job tries "
-        f"{allowed}: recovery.budgets.user_error says how many. Lost ranks and nodes have budgets of their own"
+        f"FailureConfig(max_failures={options.max_failures}) requests {requested} of errors retried; this job retries "
+        f"{allowed}: set recovery.budgets.user_error to change this. Lost ranks and nodes have budgets of their own"
     )

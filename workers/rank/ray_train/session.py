@@ -1,4 +1,4 @@
-"""What the functions of `ray.train` do inside a training loop."""
+"""The functions of `ray.train` inside a training loop."""
 
 import contextlib
 import time
@@ -38,12 +38,12 @@ class Worker:
     collectives: StoreCollectives
 
     def send_report(self, metrics: dict[str, Any]) -> None:
-        """Add what was reported to the newest step's row."""
+        """Add the reported metrics to the newest step's row."""
         self.channel.send(Report(self.join.generation, self.steps.step, time.time(), numbers(metrics)))
 
     @contextlib.contextmanager
     def checkpoint_phase(self) -> Generator[None]:
-        """The rank is busy with a checkpoint."""
+        """Publish the phase `checkpoint` during the block."""
         step, phase = self.progress.read()
         self.progress.set(step, Phase.CHECKPOINT)
         yield
@@ -51,7 +51,7 @@ class Worker:
 
 
 class Functions(TrainFnUtils):
-    """Serves one training loop on one rank; rank 0 alone has `committed`."""
+    """Serves one training loop on one rank. Only rank 0 has `committed`."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Functions(TrainFnUtils):
         checkpoint_upload_fn: Callable[[Any, str], Any] | None = None,
         validation: Any = False,
     ) -> None:
-        """Returns on every rank when the checkpoint of all counts."""
+        """Report metrics and a checkpoint. Return on every rank when the checkpoint of all ranks is committed."""
         if validation:
             raise ValueError("validation runs as a Ray task, and a job of kind ray_train is in no Ray cluster")
         if contains_tensor(metrics):
@@ -119,7 +119,7 @@ class Functions(TrainFnUtils):
         return None
 
     def is_distributed(self) -> bool:
-        """TrainerOptions by ray alone, for the device: then the one that was taken, and not one that a cluster assigned."""
+        """Return False: ray then uses the device that is already set, and not one that a cluster assigned."""
         return False
 
     def barrier(self) -> None:
@@ -140,7 +140,7 @@ class Functions(TrainFnUtils):
         reports = [cloudpickle.loads(each) for each in gathered]
         metrics, persisted = [each for each, _ in reports], [each for _, each in reports if each is not None]
         if len(paths := {each.path for each in persisted}) > 1:
-            raise ValueError(f"the ranks' parts of one checkpoint lie in different folders: {sorted(paths)}")
+            raise ValueError(f"the ranks saved one checkpoint in different folders: {sorted(paths)}")
         newest = persisted[0] if persisted else None
         self._committed.commit(newest, metrics, self._worker.steps.step)
         self._worker.send_report(metrics[0])

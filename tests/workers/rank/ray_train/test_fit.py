@@ -110,7 +110,7 @@ def test_what_the_job_is_not_is_refused_as_wrong_input(run: Start, end: str, sai
         ("ray.remote(save).remote()", "A remote function needs a Ray cluster"),
         ("ray.train.report({'loss': torch.ones(1)})", "metrics are plain numbers, not tensors"),
         ("ray.train.report({}, ray.train.Checkpoint('/tmp'), validation=True)", "validation runs as a Ray task"),
-        ("[save({}, 'x', checkpoint_dir_name='same') for _ in range(2)]", "'same' is that of a checkpoint already"),
+        ("[save({}, 'x', checkpoint_dir_name='same') for _ in range(2)]", "'same' is already in use"),
     ],
 )
 def test_what_needs_a_cluster_is_refused_where_it_is_called(run: Start, does: str, said: str) -> None:
