@@ -7,7 +7,7 @@ from regroup.workers.probe.collectives import _CASES
 
 
 def on_two_nodes(context):
-    run.SIZES_BYTES["cpu"], run.WAY_BYTES["cpu"] = (4096, 65536), 65536
+    run.SIZES_BYTES["cpu"], run.LINK_BYTES["cpu"] = (4096, 65536), 65536
     matmul._SIDES["cpu"], matmul._COPIED_BYTES["cpu"] = (32, 128), 1 << 20
     training_steps.SHAPES, training_steps.DEPTHS = training_steps.SHAPES[:2], ((2, 1),)
     timing._BURST_S = 0.0
@@ -24,6 +24,6 @@ def with_one_that_adds_wrongly(context):
 
     if context.rank == 2:
         _CASES["all_reduce"] = wrong
-    for others in ("_products", "_ways", "_blocks", "_steps", "_loads"):
+    for others in ("_matmuls", "_links", "_blocks", "_steps", "_loads"):
         setattr(run._Probe, others, lambda probe: None)
     on_two_nodes(context)

@@ -1,4 +1,4 @@
-"""One file a model family, and the registry that finds it by name."""
+"""Model families: one file per family, and the registry that finds it by name."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -10,53 +10,57 @@ from torch import Tensor, nn
 from regroup.workers.models.roles import Plan, Tiny
 
 _FAMILIES = {family: f"regroup.workers.models.{family}" for family in ("transformer", "convnet")}
-"""Each is a module with `build(config, symbols)` and `tiny()`."""
+"""Each module defines `build(config, symbols)` and `tiny()`."""
 
 
 @runtime_checkable
 class Model(Protocol):
-    """What a family's module offers beside `forward(inputs) -> logits`.
+    """The interface of a model family, in addition to `forward(inputs) -> logits`.
 
-    Cut, a stage gives and takes the residual stream instead: what goes from block to block, and is added to.
+    A pipeline stage takes and returns the residual stream instead.
     """
 
     layers: nn.ModuleDict
     """Blocks by absolute index: the unit of sharding, activation checkpointing and pipeline stages."""
 
     depth: int
-    """Blocks of the whole model, also where it is cut."""
+    """Number of blocks of the whole model, even in a pipeline stage."""
 
     outputs: int
-    """Logits of a label."""
+    """Number of logits per label."""
 
     tensor_plan: Plan
-    """What each module is to tensor parallelism."""
+    """Role of each module in tensor parallelism."""
 
     stream_parts: int
-    """So many ranks share the residual stream along the sequence: what comes into a pipeline stage is one part."""
+    """Number of ranks that share the residual stream along the sequence. The input of a pipeline stage is one part."""
 
     def stream_shape(self, inputs: torch.Size) -> tuple[int, ...]:
-        """Shape of the residual stream, or of a rank's part of it, where the model's inputs have this one."""
+        """Return the shape of a rank's part of the residual stream, for inputs of this shape."""
         ...
 
     def cut(self, blocks: range) -> None:
-        """Become a pipeline stage of these blocks, and of what stands before the first and behind the last of all."""
+        """Become the pipeline stage of these blocks. The first and the last stage include the layers outside the
+        blocks."""
         ...
 
     def initial(self, name: str, shape: torch.Size, generator: torch.Generator) -> Tensor:
-        """The first value of the parameter or buffer with this canonical name, whole, in float32 on the CPU."""
+        """Return the initial value of the parameter or buffer with this canonical name.
+
+        The value is whole, in float32, on the CPU.
+        """
         ...
 
 
 def build_model(config: Mapping[str, Any], symbols: int) -> nn.Module:
-    """The model of `config["family"]` on the meta device: no memory is taken, nothing is drawn.
+    """Return a model of the family `config["family"]` on the meta device, without memory or values.
 
     Args:
-        config: the fields of the family's part of the spec.
-        symbols: token ids, or classes, of the data are below this.
+        config: the model's fields of the spec.
+        symbols: number of token ids or classes in the data.
 
     Raises:
-        ValueError: unknown family, or fewer outputs than the data has symbols.
+        ValueError: unknown family, or fewer outputs than symbols.
     """
     build = cast(Callable[[Mapping[str, Any], int], nn.Module], _family(config).build)
     with torch.device("meta"):
@@ -64,7 +68,7 @@ def build_model(config: Mapping[str, Any], symbols: int) -> nn.Module:
 
 
 def tiny_of(config: Mapping[str, Any]) -> Tiny:
-    """The tiny example of the family."""
+    """Return the tiny example of the family."""
     return cast(Tiny, _family(config).tiny())
 
 

@@ -30,7 +30,7 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_mean", torch.empty(channels))
         self.register_buffer("running_var", torch.empty(channels))
         self.group: dist.ProcessGroup | None = None
-        """Data ranks; None where there is one."""
+        """Group of the data ranks; None if there is only one."""
         self._eps, self._momentum, self.is_shared = eps, momentum, is_shared
         self._seen: list[Tensor] = []
 
@@ -50,7 +50,7 @@ class BatchNorm(nn.Module):
         for running, value in zip((self.running_mean, self.running_var), total / count, strict=True):
             _local(running).lerp_(value.to(running.dtype), self._momentum)
 
-    def take_seen(self) -> list[Tensor]:
+    def pop_batch_statistics(self) -> list[Tensor]:
         """Means and variances (2, channels) of the batches since the last call."""
         seen, self._seen = self._seen, []
         return seen
@@ -71,27 +71,27 @@ class BatchNorm(nn.Module):
 
 
 def batch_norms(model: nn.Module) -> list[BatchNorm]:
-    """Those in a model, in order."""
+    """Return the batch norms of a model, in order."""
     return [module for module in model.modules() if isinstance(module, BatchNorm)]
 
 
 def forget(norms: Iterable[BatchNorm]) -> None:
-    """What was seen of a step that was given up."""
+    """Discard the statistics of a discarded step."""
     for norm in norms:
-        norm.take_seen()
+        norm.pop_batch_statistics()
 
 
 @torch.no_grad()
 def settle(norms: Sequence[BatchNorm]) -> None:
-    """Move the running statistics of all, at the end of a step.
+    """Update the running statistics at the end of a step.
 
-    A collective of their group, whose ranks have the same modules. All of them saw equally many batches.
+    A collective of their group, whose ranks have the same modules and saw the same number of batches.
     """
     if not norms:
         return
     group = norms[0].group
-    assert group is not None, "the engine gave it"
-    seen = [norm.take_seen() for norm in norms]
+    assert group is not None, "the engine sets it"
+    seen = [norm.pop_batch_statistics() for norm in norms]
     sums = [torch.stack(batches).sum(0) for batches in seen]
     flat = torch.cat([value.flatten() for value in sums])
     dist.all_reduce(flat, group=group)

@@ -29,7 +29,7 @@ _TENSOR_PLAN = {
 
 
 def build(config: Mapping[str, Any], symbols: int) -> "Convnet":
-    """A classifier with the fields of `models.ConvnetModel`, of at least so many classes.
+    """Return a classifier with the fields of `models.ConvnetModel`, for at least `symbols` classes.
 
     Raises:
         ValueError: the data has labels of more classes.
@@ -52,7 +52,7 @@ def build(config: Mapping[str, Any], symbols: int) -> "Convnet":
 
 
 def tiny() -> Tiny:
-    """For a rehearsal."""
+    """Return the tiny example for the zygote's warm-up."""
     config = {"channels": 1, "classes": 4, "dim": 8, "layers": 1, "ffn_dim": 16}
     return Tiny(config, torch.zeros((2, 1, 4, 4)), torch.zeros(2, dtype=torch.int64), symbols=4)
 

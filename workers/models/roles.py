@@ -1,4 +1,4 @@
-"""What a family declares beside its model: what modules are to tensor parallelism, and a tiny example."""
+"""Declarations of a family in addition to its model: roles in tensor parallelism, and a tiny example."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Role(StrEnum):
-    """What a module is to tensor parallelism."""
+    """Role of a module in tensor parallelism."""
 
     EMBEDDING = "embedding"
     """Token ids → residual stream; each rank holds some rows of the vocabulary, and adds nothing for others."""
@@ -30,16 +30,16 @@ class Role(StrEnum):
 
 
 Plan = Mapping[str, Role]
-"""Patterns of module names, as fnmatch has them, to roles."""
+"""Patterns of module names (as in fnmatch) → roles."""
 
 
 @dataclass(frozen=True)
 class Tiny:
-    """The smallest model of a family that is worth a forward, and something to compute."""
+    """The smallest useful model of a family, with inputs and labels."""
 
     config: Mapping[str, Any]
-    """What differs from the job's."""
+    """Fields that differ from the job's model."""
     inputs: Tensor
     labels: Tensor
     symbols: int
-    """Token ids, or classes, are below this."""
+    """Number of token ids or classes."""

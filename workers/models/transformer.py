@@ -32,7 +32,7 @@ _TENSOR_PLAN = {
 
 
 def build(config: Mapping[str, Any], symbols: int) -> "Transformer":
-    """A transformer with the fields of `models.TransformerModel`, for at least so many token ids.
+    """Return a transformer with the fields of `models.TransformerModel`, for at least `symbols` token ids.
 
     Raises:
         ValueError: fewer vocabulary rows than the tokenizer has tokens.
@@ -56,7 +56,7 @@ def build(config: Mapping[str, Any], symbols: int) -> "Transformer":
 
 
 def tiny() -> Tiny:
-    """For a rehearsal."""
+    """Return the tiny example for the zygote's warm-up."""
     vocabulary, tokens = 16, torch.zeros((1, 8), dtype=torch.int64)
     config = {"dim": 8, "layers": 1, "heads": 2, "kv_heads": None, "ffn_dim": 16, "vocab_size": vocabulary}
     return Tiny(config, tokens, tokens, symbols=vocabulary)

@@ -1,4 +1,4 @@
-"""Activation checkpointing: what a backward computes again instead of having kept it (Chen et al. 2016)."""
+"""Activation checkpointing: recompute activations in the backward pass instead of keeping them (Chen et al. 2016)."""
 
 import math
 from collections import Counter
@@ -44,7 +44,7 @@ def recompute(blocks: nn.ModuleDict, policy: str | int | float, depth: int) -> N
 
 
 def _selective() -> Any:
-    # A new count for each forward: products are told apart by their order, which the second forward repeats.
+    # Start a new count in each forward: the recomputation repeats the order of the products.
     return create_selective_checkpoint_contexts(partial(_decide, Counter[bool]()))
 
 

@@ -1,4 +1,4 @@
-"""What each block of a model costs, to cut a pipeline by."""
+"""Cost of each block of a model, used to cut a pipeline."""
 
 from collections.abc import Callable
 from typing import cast
@@ -11,14 +11,14 @@ from regroup.workers.models import Model
 
 
 def block_costs(build: Callable[[], nn.Module], example: Tensor) -> list[float]:
-    """Floating-point operations of a forward by block; what is before the first and behind the last goes with them.
+    """Return the forward FLOPs of each block. Layers before the first and after the last block are added to these.
 
-    Counted on a model on the meta device, so that every generation on any hardware cuts at the same places: gradients
-    are then summed in the same order, and a restart is bitwise the same.
+    Counts operations on the meta device, so every generation cuts at the same places on any hardware. Gradients are
+    then summed in the same order, and a restart is bitwise equal.
 
     Args:
-        build: makes a whole model of a family on the meta device.
-        example: inputs of a micro-batch there.
+        build: returns a whole model on the meta device.
+        example: inputs of a micro-batch on the meta device.
     """
     total, costs = _counted(build(), example)
     first = build()
@@ -32,17 +32,17 @@ def block_costs(build: Callable[[], nn.Module], example: Tensor) -> list[float]:
 
 
 def step_flops(build: Callable[[], nn.Module], example: Tensor) -> int:
-    """Operations of forward and backward, which takes twice as many (Kaplan et al. 2020, §2.1).
+    """Return the FLOPs of forward and backward. The backward pass takes twice as many (Kaplan et al. 2020, §2.1).
 
     Args:
-        build: makes a whole model of a family on the meta device.
-        example: inputs of a micro-batch there.
+        build: returns a whole model on the meta device.
+        example: inputs of a micro-batch on the meta device.
     """
     return 3 * int(_counted(build(), example)[0])
 
 
 def _counted(model: nn.Module, example: Tensor) -> tuple[float, list[float]]:
-    """Operations of all of it, and of each block."""
+    """Return the FLOPs of the whole model, and of each block."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(example)
     by_module = {name: sum(counts.values()) for name, counts in counter.get_flop_counts().items()}

@@ -1,4 +1,4 @@
-"""Collectives of a step, counted by kind: how many, and of how many bytes."""
+"""Counts of the collectives of a step by kind, and their bytes."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,10 +14,10 @@ _NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
 
 
 class Collectives(TorchDispatchMode):
-    """While it is entered, counts what this process sends through process groups, whoever calls them.
+    """Counts the collectives that this process starts while the mode is entered.
 
-    The bytes of a collective are those of the whole tensor: what is reduced, what is gathered, what goes to be
-    scattered, what is sent.
+    The bytes of a collective are those of the global tensor: the input of a reduction, the result of a gather, the
+    input of a scatter, or the message.
     """
 
     def __init__(self) -> None:
@@ -26,14 +26,14 @@ class Collectives(TorchDispatchMode):
         self.bytes: Counter[str] = Counter()
 
     def facts(self) -> dict[str, float]:
-        """`all_reduce` and so on: how often, and `all_reduce_bytes`: how much."""
+        """Return the number of calls by kind (`all_reduce` …), and the bytes by kind (`all_reduce_bytes` …)."""
         return {**self.calls, **{f"{kind}_bytes": count for kind, count in self.bytes.items()}}
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented  # its own dispatch comes first, and what that sends comes here
+            return NotImplemented  # DTensor's dispatch runs first; its collectives arrive here
         result = _call(func, args, kwargs)
         if func.namespace in _NAMESPACES and (kind := _kind(func.__name__)):
             self.calls[kind] += 1
@@ -43,7 +43,7 @@ class Collectives(TorchDispatchMode):
 
 
 def wire_bytes(kind: str, payload_bytes: float, ranks: int) -> float:
-    """What a rank sends for a collective by ring algorithms (Patarasuk and Yuan 2009)."""
+    """Return the bytes that a rank sends for a collective with ring algorithms (Patarasuk and Yuan 2009)."""
     share = (ranks - 1) / ranks
     return {"all_reduce": 2 * share, "all_gather": share, "reduce_scatter": share}.get(kind, 1.0) * payload_bytes
 

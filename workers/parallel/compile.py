@@ -4,18 +4,19 @@ from torch import nn
 
 
 def compile_blocks(blocks: nn.ModuleDict, mode: str, kept_share: float | None) -> None:
-    """In place: compiled at their first forward. Names of parameters stay.
+    """Compile blocks in place, at their first forward. Parameter names do not change.
 
     Args:
-        mode: as torch.compile has it, or `off`.
-        kept_share: of the activations that a block would keep for its backward, so much; the rest is computed again.
+        blocks: blocks by number.
+        mode: mode of torch.compile, or `off`.
+        kept_share: share of a block's activations that the compiler may keep for the backward pass; None: all.
     """
     if mode == "off":
         return
-    from torch._functorch import config as graphs  # a second of imports, for those who compile
+    from torch._functorch import config as graphs  # imports take a second, so import only when compiling
     from torch._inductor import config as inductor
 
-    inductor.compile_threads = 1  # a pool would be processes that nobody owns once a rank is killed
+    inductor.compile_threads = 1  # worker processes would outlive a killed rank
     if kept_share is not None:
         graphs.activation_memory_budget = kept_share
     for block in blocks.values():

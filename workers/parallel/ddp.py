@@ -1,9 +1,9 @@
-"""Replicas whose gradients are summed in buckets that do not depend on how often a process was started.
+"""DDP with gradient buckets that do not depend on restarts.
 
-A collective adds the ranks' values in an order that depends on where in a bucket an element lies, and
-DistributedDataParallel regroups its buckets after the first backward of a process, in the order in which gradients
-arrived: a rank that was restarted would sum its first step otherwise than the run that nothing happened to. So the
-first backward is one that computes nothing, in an order of our own, before the first step.
+The order in which a collective adds the ranks' values depends on an element's position in its bucket. After the first
+backward of a process, DistributedDataParallel regroups its buckets in the order in which gradients arrived. A restarted
+rank would thus sum its first step in a different order. So an artificial backward pass, in a fixed order and without
+computation, runs before the first step.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from regroup.workers.parallel.strategy import Strategy
 
 
 def replicate(model: nn.Module, mesh: DeviceMesh, strategy: Strategy) -> nn.Module:
-    """The model with gradients summed over the mesh, and never averaged."""
+    """Return the model in DDP. Gradients are summed over the mesh and never averaged."""
     replicated = DistributedDataParallel(
         model,
         process_group=mesh.get_group(),
@@ -39,7 +39,7 @@ def replicate(model: nn.Module, mesh: DeviceMesh, strategy: Strategy) -> nn.Modu
 
 @dataclass
 class _Sums:
-    """How gradients are summed."""
+    """State of the communication hook that sums gradients."""
 
     dtype: torch.dtype
     are_on: bool = False
@@ -61,7 +61,7 @@ def _sum_hook(sums: _Sums, bucket: dist.GradBucket) -> torch.futures.Future[Tens
 
 
 def _group_buckets(replicated: DistributedDataParallel, model: nn.Module) -> None:
-    """A backward through nothing: gradients of zero, those of the last parameters first, as in a real one."""
+    """Run a backward pass with zero gradients, from the last parameters to the first, as in a real one."""
     parameters = list(model.parameters())
     model.forward = lambda: torch.stack([parameter.sum() for parameter in parameters]).sum() * 0
     try:

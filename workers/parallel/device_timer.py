@@ -1,4 +1,4 @@
-"""How long a device computes, told without making it wait."""
+"""Time that a device spends on marked sections."""
 
 import time
 from types import TracebackType
@@ -23,11 +23,11 @@ class DeviceTimer:
         self._mark(entering=False)
 
     def reset(self) -> None:
-        """Begin at zero."""
+        """Reset the total to zero."""
         self._total_s, self._events = 0.0, []
 
     def total_s(self) -> float:
-        """Since `reset`. On a GPU, waits for what was entered to be done."""
+        """Return the seconds since `reset`. On a GPU, wait for the last section to finish."""
         if self._on_gpu and self._events:
             self._events[-1].synchronize()
             pairs = zip(self._events[::2], self._events[1::2], strict=True)

@@ -1,4 +1,4 @@
-"""A model on a layout: built, spread, initialised; forward and backward of a step; norm and update."""
+"""A model on a layout: build, distribute and initialize it; run forward and backward; compute norms and update."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -35,10 +35,10 @@ class _Passes(Protocol):
 
 
 class Engine:
-    """This rank's part of a model, and what is done to it in a step.
+    """This rank's part of a model, and its operations in a step.
 
-    The loss is the sum over labels, multiplied by one number that is the same on all ranks and for all micro-batches;
-    gradients are summed over ranks and micro-batches and never averaged. So they are those of the whole batch on any
+    The loss is the sum over labels, multiplied by one number that is equal on all ranks and for all micro-batches.
+    Gradients are summed over ranks and micro-batches and never averaged. So they are those of the whole batch on any
     layout.
     """
 
@@ -56,14 +56,17 @@ class Engine:
         loss_scale: float,
         phase: Callable[[str], None],
     ) -> None:
-        """
-        Args:
-            model: configuration of the model.
-            symbols: token ids, or classes, are below this.
-            micro_batches: of one step and rank.
-            example: inputs of a micro-batch, on the meta device.
-            loss_scale: what losses are multiplied with for the backward, in any precision.
-            phase: told what comes next.
+        """Args:
+        model: configuration of the model.
+        symbols: number of token ids or classes in the data.
+        layout: parallel degrees by axis.
+        device: device of this rank.
+        strategy: options of parallelism.
+        optimizer: the optimizer and its constants.
+        micro_batches: number of micro-batches of one step on one rank.
+        example: inputs of a micro-batch, on the meta device.
+        loss_scale: factor of the loss in the backward pass, in any precision.
+        phase: called with the next phase.
         """
         self._meshes = meshes = meshes_of(layout, device.type, sharded=strategy.is_sharded)
         self.scale = LossScale(on=strategy.precision == "fp16")
@@ -104,7 +107,7 @@ class Engine:
             norm.group = meshes.data_group
 
     def flops(self, samples: int) -> int:
-        """Operations of forward and backward of so many samples, without those that are done twice to save memory."""
+        """Return the FLOPs of forward and backward for this number of samples, without recomputation."""
         return step_flops(self._build, self._example) * samples // len(self._example)
 
     def initialise(self, seed: int) -> None:
@@ -113,7 +116,11 @@ class Engine:
             initialise(module, seed)
 
     def gradients(self, batches: Sequence[MicroBatch]) -> float:
-        """Forward and backward; the sum of the labels' losses, 0 on ranks that compute what another one counts."""
+        """Run forward and backward.
+
+        Returns:
+            Sum of the labels' losses; 0 on ranks whose loss another rank counts.
+        """
         self.optimizer.zero_grad()
         forget(self._norms)
         self._stopwatch.reset()
@@ -122,16 +129,16 @@ class Engine:
         return self._counted(loss)
 
     def times(self) -> dict[str, float]:
-        """Seconds of the last `gradients` on this rank, to be summed over all ranks and handed to `facts`; nothing
-        without a pipeline."""
+        """Return the seconds of the last `gradients` on this rank, to be summed over all ranks and passed to `facts`.
+        Empty without a pipeline."""
         if not isinstance(self.passes, Pipeline):
             return {}
         busy = self.passes.busy_s()
         return {"pass": self._stopwatch.total_s(), **{f"stage {i}": busy.get(i, 0.0) for i in range(self._stages)}}
 
     def facts(self, times: Mapping[str, float], world_size: int) -> dict[str, float]:
-        """What the sums of `times` say of a pipeline: `idle`, beside it `bubble` by the formula, and
-        `slowest_stage`, its time over the mean's."""
+        """Return metrics of a pipeline from the sums of `times`: `idle`; `bubble`, its theoretical value; and
+        `slowest_stage`, its time divided by the mean."""
         if not isinstance(self.passes, Pipeline) or self._meshes.pipeline is None:
             return {}
         ranks = self._meshes.pipeline.size()
@@ -144,7 +151,7 @@ class Engine:
         }
 
     def evaluate(self, batches: Sequence[MicroBatch]) -> float:
-        """The sum of token losses without gradients, 0 on ranks that compute what another one counts."""
+        """Return the sum of the labels' losses without gradients, or 0 on ranks whose loss another rank counts."""
         self.model.eval()
         loss = self._counted(self.passes.evaluate(batches))
         self.model.train()
@@ -152,14 +159,19 @@ class Engine:
         return loss
 
     def squared_norm(self) -> float:
-        """This rank's share of the squared norm of the gradient."""
-        held = [(each.grad, count) for each, count in zip(self._trained, self._copies, strict=True)]
-        used = [(gradient, count) for gradient, count in held if gradient is not None]
+        """Return this rank's contribution to the squared norm of the gradient."""
+        pairs = [(each.grad, count) for each, count in zip(self._trained, self._copies, strict=True)]
+        used = [(gradient, count) for gradient, count in pairs if gradient is not None]
         return squared_norm([gradient for gradient, _ in used], [count for _, count in used]) / self.scale.value**2
 
     def update(self, rate: float, norm: float, correction: float) -> None:
-        """Scale by `correction`, clip what then has norm `norm`, update with this learning rate. To be called before
-        `scale` judges the step."""
+        """Scale and clip the gradients, and update the parameters. Call this before `scale.judge`.
+
+        Args:
+            rate: learning rate.
+            norm: gradient norm after scaling by `correction`.
+            correction: factor of the gradients.
+        """
         scale(self._gradients, correction * clip_factor(norm, self._clip_norm) / self.scale.value)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -177,9 +189,9 @@ class Engine:
 def _build(config: Mapping[str, Any], symbols: int, layout: Mapping[str, int]) -> nn.Module:
     model = build_model(config, symbols)
     rows = cast(Model, model).outputs
-    # The spec's own rules know it only of the tokenizer that needs no file.
+    # The spec checks this only for the tokenizer that needs no file.
     if rows % (tp := layout.get("tp", 1)):
-        raise ValueError(f"a vocabulary of {rows} does not divide by tp={tp}; set model.vocab_size to a multiple")
+        raise ValueError(f"a vocabulary of {rows} is not divisible by tp={tp}; set model.vocab_size to a multiple")
     return model
 
 

@@ -1,7 +1,7 @@
-"""Norm and clipping on the memory a rank holds.
+"""Gradient norm and clipping on local shards.
 
-All of it is elementwise or a sum, so nothing has to go through DTensor's dispatch, which costs every rank a quarter of
-a second at its first step and some of every later one. Only the squared norm crosses ranks, with the control
+All operations are elementwise or sums, so they bypass DTensor's dispatch. That dispatch costs each rank a quarter of a
+second in its first step, and some time in every later one. Only the squared norm crosses ranks, in the control
 all-reduce.
 """
 
@@ -18,15 +18,15 @@ _CLIP_EPS = 1e-6  # as torch.nn.utils.clip_grad_norm_ has it
 
 
 def copies_of(parameters: Iterable[nn.Parameter], alike: Alike | None = None) -> list[int]:
-    """How many ranks hold the same part of each parameter; of one that is not split, the ranks `alike` (all, if
-    absent)."""
+    """Return the number of ranks that hold the same region of each parameter. `alike`: holders of unsharded ones; all
+    if None."""
     return [box_of(parameter, alike).copies for parameter in parameters]
 
 
 def squared_norm(gradients: list[Tensor], copies: list[int]) -> float:
-    """This rank's share of the squared 2-norm of the whole gradient: summed over all ranks it is the whole.
+    """Return this rank's contribution to the squared 2-norm of the global gradient.
 
-    A part that several ranks hold alike is counted by each of them in equal shares, so the sum is right anywhere.
+    The sum over all ranks is the squared norm. Ranks that hold copies of a region contribute equal shares of it.
     """
     norms = torch._foreach_norm([local(gradient) for gradient in gradients])  # pyright: ignore[reportPrivateUsage]
     squares = torch.stack([norm.double() for norm in norms]).square()
@@ -34,20 +34,20 @@ def squared_norm(gradients: list[Tensor], copies: list[int]) -> float:
 
 
 def scale(gradients: list[Tensor], factor: float) -> None:
-    """Multiply gradients in place; by exactly 1 nothing is touched."""
+    """Multiply gradients in place. A factor of exactly 1 changes nothing."""
     if factor != 1.0:
         torch._foreach_mul_([local(gradient) for gradient in gradients], factor)  # pyright: ignore[reportPrivateUsage]
 
 
 def clip_factor(norm: float, limit: float | None) -> float:
-    """What gradients of this norm are multiplied with so that it does not exceed `limit`."""
+    """Return the factor that reduces a gradient norm to at most `limit`."""
     return 1.0 if limit is None else min(1.0, limit / (norm + _CLIP_EPS))
 
 
 def clip_grad_norm_(parameters: Iterable[nn.Parameter], max_norm: float) -> float:
-    """What `torch.nn.utils.clip_grad_norm_` does to sharded and to replicated gradients; returns their 2-norm.
+    """Clip gradients like `torch.nn.utils.clip_grad_norm_`, sharded or replicated, and return their 2-norm.
 
-    A collective: all ranks call it, once their gradients are those of the whole batch.
+    A collective: all ranks call it after their gradients are summed over the whole batch.
     """
     trained = [parameter for parameter in parameters if parameter.grad is not None]
     gradients = [parameter.grad for parameter in trained if parameter.grad is not None]

@@ -1,4 +1,4 @@
-"""The loss, from logits that may be split over ranks by what they are of: tokens, or classes."""
+"""The loss, from logits that may be sharded along tokens or classes."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from regroup.workers.parallel.mesh import Meshes
 
 @contextmanager
 def loss_scope(meshes: Meshes) -> Generator[None]:
-    """Around forward and backward of a loss: with tensor parallelism no rank ever holds all logits."""
+    """Wrap forward and backward of a loss: with tensor parallelism no rank ever holds all logits."""
     if meshes.tensor is None:
         yield
         return
@@ -24,10 +24,10 @@ def loss_scope(meshes: Meshes) -> Generator[None]:
 
 
 def label_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Sum of the labels' cross entropies, in at least float32; what is `IGNORED` does not count.
+    """Return the sum of the labels' cross entropies, in at least float32. Labels equal to `IGNORED` do not count.
 
     Args:
-        logits: one dimension more than the labels.
+        logits: (batch, classes) or (batch, sequence, vocabulary).
         labels: (batch) or (batch, sequence).
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -35,5 +35,5 @@ def label_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def value_of(loss: Tensor) -> Tensor:
-    """A loss as a plain number on its device, outside of autograd."""
+    """Return a loss as a plain scalar tensor on its device, detached from autograd."""
     return (loss.to_local() if isinstance(loss, DTensor) else loss).detach()

@@ -1,31 +1,31 @@
-"""The scale of a float16 loss (Micikevicius et al. 2018), decided alike on every rank of any layout."""
+"""The scale of a float16 loss (Micikevicius et al. 2018), equal on every rank of any layout."""
 
 from typing import Any
 
 INITIAL = 2.0**16
 _GROWTH, _BACKOFF = 2.0, 0.5
 GROWTH_INTERVAL = 2000
-"""Steps without overflow after which the scale is tried twice as large, as torch.amp.GradScaler has it."""
+"""Steps without overflow after which the scale doubles, as in torch.amp.GradScaler."""
 _SMALLEST = 2.0**-14
 
 
 class LossScale:
-    """Keeps gradients of small numbers above what float16 can hold.
+    """Keeps small gradients within the range of float16.
 
-    Whether a step overflowed is read off the norm of the whole gradient, which one all-reduce gives to all ranks, those
-    of other pipeline stages too: no rank can update where another one skips.
+    The norm of the global gradient shows an overflow. One all-reduce gives it to all ranks, including those of other
+    pipeline stages. So all ranks skip the same updates.
     """
 
     def __init__(self, *, on: bool) -> None:
         self.is_on = on
-        """Otherwise it is 1 for ever."""
+        """If false, the scale is always 1."""
         self.value = INITIAL if on else 1.0
-        """What losses are multiplied with."""
+        """Factor of the loss."""
         self._good_steps = 0
 
     @property
     def can_fall(self) -> bool:
-        """A step that is not finite may be float16's fault: skip it, and judge."""
+        """True if a smaller scale may fix a non-finite step: skip the update, then call `judge`."""
         return self.is_on and self.value >= _SMALLEST
 
     def judge(self, *, finite: bool) -> None:
@@ -40,9 +40,9 @@ class LossScale:
             self.value *= _GROWTH
 
     def state_dict(self) -> dict[str, Any]:
-        """Scale and steps since the last overflow."""
+        """Return the scale and the number of steps since the last overflow."""
         return {"value": self.value, "good_steps": self._good_steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take them back."""
+        """Restore the scale and the number of steps."""
         self.value, self._good_steps = state["value"], state["good_steps"]

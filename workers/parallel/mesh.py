@@ -1,4 +1,4 @@
-"""Parallel degrees → DeviceMesh, and the box of a tensor that this rank holds."""
+"""Parallel degrees → DeviceMesh, and the region of a global tensor that this rank holds."""
 
 import hashlib
 import json
@@ -14,46 +14,46 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
-"""Outermost first: ranks that differ only in tp are neighbours."""
+"""Mesh axes, outermost first: ranks that differ only in tp are neighbors."""
 
 
 def build_mesh(layout: Mapping[str, int], device_type: str) -> DeviceMesh:
-    """The mesh of a layout; axes of degree 1 are left out, but `dp_shard` or `dp_replicate` stays."""
+    """Return the mesh of a layout, without axes of degree 1. At least `dp_shard` or `dp_replicate` remains."""
     axes = [axis for axis in AXES if layout.get(axis, 1) > 1] or ["dp_shard"]
     return init_device_mesh(device_type, tuple(layout.get(axis, 1) for axis in axes), mesh_dim_names=tuple(axes))
 
 
 def layout_hash(layout: Mapping[str, int]) -> str:
-    """Sixteen characters that tell layouts apart: shards of one set carry the same."""
+    """Return a hash of 16 characters that identifies the layout. All shards of one snapshot carry the same hash."""
     return hashlib.sha256(json.dumps(dict(layout), sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Meshes:
-    """What the engine spreads a model over."""
+    """The meshes over which the engine distributes a model."""
 
     data: DeviceMesh
     """(dp_replicate), (dp_shard) or (dp_replicate, dp_shard)."""
     tensor: DeviceMesh | None = None
     pipeline: DeviceMesh | None = None
     is_sharded: bool = True
-    """The last axis of `data` is for shards, be it of degree 1."""
+    """True if the last axis of `data` shards parameters, even with degree 1."""
 
     @cached_property
     def data_group(self) -> dist.ProcessGroup:
-        """All data ranks. The first to ask for it makes it: a collective."""
+        """The process group of all data ranks. Created on first use, which is a collective."""
         return (self.data if self.data.ndim == 1 else self.data._flatten()).get_group()  # pyright: ignore[reportPrivateUsage]
 
 
 def meshes_of(layout: Mapping[str, int], device_type: str, *, sharded: bool) -> Meshes:
-    """The meshes of a layout.
+    """Return the meshes of a layout.
 
-    Where a model is split in any way, there is an axis of shards even if `sharded` does not ask for one: then gradients
-    of replicas and of split tensors are summed in one manner, and computation has one type.
+    A model that is split in any way has an axis of shards, even if `sharded` is false. Then gradients of replicas and
+    of split tensors are summed in the same way, and computation uses one data type.
     """
     sharded = sharded or layout.get("tp", 1) > 1 or layout.get("pp", 1) > 1
-    kept = "dp_shard" if sharded else "dp_replicate"
-    axes = [axis for axis in AXES if layout.get(axis, 1) > 1 or axis == kept]
+    data_axis = "dp_shard" if sharded else "dp_replicate"
+    axes = [axis for axis in AXES if layout.get(axis, 1) > 1 or axis == data_axis]
     mesh = init_device_mesh(device_type, tuple(layout.get(axis, 1) for axis in axes), mesh_dim_names=tuple(axes))
     data = tuple(axis for axis in axes if axis in ("dp_replicate", "dp_shard"))
     tensor, pipeline = (mesh[axis] if axis in axes else None for axis in ("tp", "pp"))
@@ -62,16 +62,17 @@ def meshes_of(layout: Mapping[str, int], device_type: str, *, sharded: bool) -> 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank stands in the data-parallel dimension."""
+    """A rank's coordinates in the data-parallel dimension."""
 
     index: int
     degree: int
     speaks: bool = True
-    """Of the ranks that see the same samples, this one counts them."""
+    """True on one of the ranks that receive the same samples. This rank counts them."""
 
 
 def data_place(layout: Mapping[str, int], rank: int) -> Place:
-    """Which of the data ranks this is: those that differ in dp_replicate or dp_shard see different samples."""
+    """Return this rank's data-parallel coordinates. Ranks that differ in dp_replicate or dp_shard receive different
+    samples."""
     inner = layout.get("cp", 1) * layout.get("tp", 1)
     degree = layout.get("dp_replicate", 1) * layout.get("dp_shard", 1)
     return Place(rank // inner % degree, degree, rank % inner == 0 and rank < inner * degree)
@@ -79,34 +80,38 @@ def data_place(layout: Mapping[str, int], rank: int) -> Place:
 
 @dataclass(frozen=True)
 class Box:
-    """A part of a global tensor, which several ranks may hold alike."""
+    """A region of a global tensor. Several ranks may hold copies of it."""
 
     global_shape: tuple[int, ...]
     offset: tuple[int, ...]
     shape: tuple[int, ...]
     copy: int = 0
-    """Which of the `copies` this one is."""
+    """Index of this copy, below `copies`."""
     copies: int = 1
 
 
 @dataclass(frozen=True)
 class Alike:
-    """Ranks that hold alike whatever is not sharded: all of them, or those of one pipeline stage."""
+    """Ranks that hold equal copies of all unsharded tensors: all ranks, or the ranks of one pipeline stage."""
 
     index: int
-    """Which of them this one is."""
+    """Index of this rank among them."""
     count: int
 
 
 def alike_in(layout: Mapping[str, int], rank: int, world_size: int) -> Alike:
-    """The ranks of this rank's pipeline stage."""
+    """Return the ranks of this rank's pipeline stage."""
     count = world_size // layout.get("pp", 1)
     return Alike(rank % count, count)
 
 
 def box_of(tensor: Tensor, alike: Alike | None = None) -> Box:
-    """The box of a tensor that this rank holds: all of it, like the ranks `alike` (all, if absent), unless it is
-    sharded."""
+    """Return the region of a tensor that this rank holds.
+
+    Args:
+        tensor: a DTensor, or a tensor that is not sharded.
+        alike: ranks that hold copies of unsharded tensors; all ranks if None.
+    """
     whole = tuple(tensor.shape)
     if not isinstance(tensor, DTensor):
         alike = alike or Alike(_rank(), _world_size())
@@ -121,8 +126,14 @@ def box_of(tensor: Tensor, alike: Alike | None = None) -> Box:
 
 
 def holders_of(tensor: Tensor, alike: Alike, rank: int, axes: Collection[str] | None = None) -> tuple[int, ...]:
-    """Ranks that hold the same part of a tensor as this one, itself among them; of a tensor that is spread over a mesh,
-    those along these axes of it (all, if absent)."""
+    """Return the ranks that hold the same region of a tensor as this rank, including itself.
+
+    Args:
+        tensor: a DTensor, or a tensor that is not sharded.
+        alike: ranks that hold copies of unsharded tensors.
+        rank: this rank.
+        axes: mesh axes to consider for a DTensor; all if None.
+    """
     if not isinstance(tensor, DTensor):
         first = rank - alike.index
         return tuple(range(first, first + alike.count))
@@ -137,18 +148,18 @@ def holders_of(tensor: Tensor, alike: Alike, rank: int, axes: Collection[str] | 
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The memory of a tensor on this rank, outside of autograd."""
+    """Return the local shard of a tensor, detached from autograd."""
     return shard(tensor).detach()
 
 
 def shard(tensor: Tensor) -> Tensor:
-    """The part of a tensor that this rank holds, autograd and all."""
-    # The attribute and not to_local(): a snapshot asks for every tensor at every step.
+    """Return the local shard of a tensor, attached to autograd."""
+    # Read the attribute instead of calling to_local(): a snapshot reads every tensor in every step.
     return tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # pyright: ignore[reportPrivateUsage]
 
 
 def zeros_like(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Zeros with the sharding of a tensor, made without going through DTensor's dispatch."""
+    """Return zeros with the sharding of a tensor, without DTensor's dispatch."""
     zeros = torch.zeros_like(local(tensor), dtype=dtype or tensor.dtype)
     if not isinstance(tensor, DTensor):
         return zeros
@@ -158,7 +169,7 @@ def zeros_like(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
 
 
 def fill(tensor: Tensor, value: Tensor) -> None:
-    """Put this rank's part of a global value into a tensor."""
+    """Copy this rank's region of a global value into a tensor."""
     box = box_of(tensor)
     part = value[tuple(slice(start, start + size) for start, size in zip(box.offset, box.shape, strict=True))]
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Forward and backward where every rank has all layers, or its shards of all of them."""
+"""Forward and backward where every rank has all layers, or shards of all of them."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,7 +16,7 @@ from regroup.workers.parallel.precision import autocast
 
 
 class NonPipelined:
-    """Micro-batches one after the other; gradients are summed over ranks at the last."""
+    """Runs micro-batches one after the other. Gradients are summed over ranks in the last one."""
 
     def __init__(
         self,
@@ -28,15 +28,19 @@ class NonPipelined:
         scale: Callable[[], float],
         phase: Callable[[str], None],
     ) -> None:
-        """
-        Args:
-            scale: says what losses are multiplied with for the backward.
+        """Args:
+        model: the distributed model.
+        meshes: meshes of the layout.
+        device: device of this rank.
+        precision: precision of forward and backward.
+        scale: returns the factor of the loss in the backward pass.
+        phase: called with the next phase.
         """
         self._model, self._meshes, self._device, self._scale, self._phase = model, meshes, device, scale, phase
         self._autocast = partial(autocast, precision, meshes, device.type)
 
     def train(self, batches: Sequence[MicroBatch]) -> Tensor:
-        """Gradients of a step; the sum of the labels' losses."""
+        """Compute the gradients of a step. Return the sum of the labels' losses."""
         total = torch.zeros((), dtype=torch.float64, device=self._device)
         for number, batch in enumerate(batches):
             with gradients(self._model, summed=number == len(batches) - 1), loss_scope(self._meshes):
@@ -49,7 +53,7 @@ class NonPipelined:
 
     @torch.no_grad()
     def evaluate(self, batches: Sequence[MicroBatch]) -> Tensor:
-        """As `train`, without gradients."""
+        """Return the sum of the labels' losses, without gradients."""
         total = torch.zeros((), dtype=torch.float64, device=self._device)
         for batch in batches:
             self._phase(Phase.VALIDATION)
@@ -64,7 +68,8 @@ class NonPipelined:
 
 
 def reshard(model: nn.Module) -> None:
-    """After forwards without backward, which leave parameters of a root gathered: the next step would use old ones."""
+    """Free gathered parameters. A forward without backward leaves those of the root gathered, and the next step would
+    use old values."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()

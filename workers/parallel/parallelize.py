@@ -1,4 +1,4 @@
-"""Tensor and data parallelism and activation checkpointing, put on a model that was built on the meta device."""
+"""Apply tensor and data parallelism, compilation and activation checkpointing to a model on the meta device."""
 
 import hashlib
 from collections.abc import Generator
@@ -22,10 +22,10 @@ from regroup.workers.parallel.tensor_parallel import apply_plan
 
 
 def parallelize(model: nn.Module, meshes: Meshes, device: torch.device, strategy: Strategy) -> nn.Module:
-    """The model spread over the meshes, with memory on `device` that holds nothing yet: `initialise` or restore it.
+    """Distribute the model over the meshes. Its memory on `device` is uninitialized: initialize or restore it next.
 
-    From the inside out: tensor parallelism splits modules, checkpointing and the compiler wrap blocks, data parallelism
-    wraps all.
+    From the inside out: tensor parallelism splits modules, checkpointing and the compiler wrap blocks, and data
+    parallelism wraps everything.
     """
     model = model.to(master_dtype(strategy.precision))
     bare = cast(Model, model)
@@ -36,7 +36,7 @@ def parallelize(model: nn.Module, meshes: Meshes, device: torch.device, strategy
     recompute(blocks, strategy.activation_checkpointing, bare.depth)
     compile_blocks(blocks, strategy.compile, strategy.kept_share)
     if meshes.data.size() == 1 and meshes.tensor is None and not (strategy.is_mixed or strategy.offload):
-        # Wrappers would cost every forward, and give nothing. (Split tensors need them: they sum gradients of norms.)
+        # Wrappers would slow every forward for nothing. (Split tensors need them: they sum gradients of norms.)
         return model.to_empty(device=device)
     if not meshes.is_sharded:
         return replicate(model.to_empty(device=device), meshes.data, strategy)
@@ -45,9 +45,10 @@ def parallelize(model: nn.Module, meshes: Meshes, device: torch.device, strategy
 
 
 def initialise(model: nn.Module, seed: int) -> None:
-    """Draw every parameter and buffer from a generator of its own, keyed by seed and canonical name; keep this rank's.
+    """Initialize this rank's shard of every parameter and buffer.
 
-    Whole tensors are drawn, one at a time, so that the values do not depend on the layout.
+    Each tensor has its own generator, keyed by seed and canonical name. Draws whole tensors, one at a time, so that the
+    values do not depend on the layout.
     """
     bare = cast(Model, model.module if isinstance(model, DistributedDataParallel) else model)
     for name, tensor in (*parameters_of(model), *buffers_of(model)):
@@ -58,7 +59,7 @@ def initialise(model: nn.Module, seed: int) -> None:
 
 @contextmanager
 def gradients(model: nn.Module, *, summed: bool) -> Generator[None]:
-    """Around forward and backward of a micro-batch: sum gradients over ranks only at the last one of a step."""
+    """Wrap forward and backward of a micro-batch. Sum gradients over ranks only in the last one of a step (`summed`)."""
     if isinstance(model, DistributedDataParallel) and not summed:
         with model.no_sync():
             yield
@@ -73,18 +74,18 @@ def _shard(model: nn.Module, blocks: nn.ModuleDict, meshes: Meshes, device: torc
     options: dict[str, Any] = {"mesh": meshes.data, "mp_policy": fsdp_policy(strategy.precision, strategy.reduce)}
     if strategy.offload:
         options["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type == "cuda")
-    # A pipeline would gather them again for every micro-batch.
+    # A pipeline would gather parameters again for every micro-batch.
     reshard = strategy.resharding if meshes.pipeline is None else False
     for block in blocks.values():
         fully_shard(block, reshard_after_forward=reshard, **options)
     fully_shard(model, **options)
-    if strategy.prefetch > 1:  # one is torch's own way
+    if strategy.prefetch > 1:  # 1 is torch's default
         _prefetch([cast(FSDPModule, block) for block in blocks.values()], strategy.prefetch)
     for module in model.modules():
         if isinstance(module, FSDPModule):
             # The loss is already divided by the tokens of the whole step: gradients are summed, never averaged.
             module.set_gradient_divide_factor(1.0)
-            # gloo has no PREMUL_SUM, which a divide factor would ask for.
+            # gloo does not support PREMUL_SUM, which a divide factor needs.
             module.set_force_sum_reduction_for_comms(True)
 
 

@@ -1,4 +1,4 @@
-"""One number that two runs share only if their parameters are bitwise alike."""
+"""A digest of all parameters: two runs have the same one only if their parameters are bitwise equal."""
 
 import ctypes
 import hashlib
@@ -13,20 +13,20 @@ from torch.distributed.tensor import DTensor
 
 
 class ParameterDigest(NamedTuple):
-    """Of one whole parameter."""
+    """Digest and size of one whole parameter."""
 
     sha256: str
     numel: int
 
 
 def digests(parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, ParameterDigest]:
-    """Every parameter of the model by canonical name, those of other pipeline stages too. Collective; alike on all
-    ranks. Parameters are gathered one at a time."""
+    """Return the digest of every parameter by canonical name, including those of other pipeline stages. A collective;
+    the result is equal on all ranks. Gathers one parameter at a time."""
     own: dict[str, ParameterDigest] = {}
     for name, parameter in sorted(parameters, key=lambda named: named[0]):
         value = _whole(parameter.detach()).cpu().contiguous()
         digest = hashlib.sha256(f"{value.dtype}:{tuple(value.shape)};".encode())
-        if value.nbytes:  # as memory: a job's own Python need not have numpy
+        if value.nbytes:  # read the memory directly: a job's own Python may lack numpy
             digest.update((ctypes.c_char * value.nbytes).from_address(value.data_ptr()))
         own[name] = ParameterDigest(digest.hexdigest(), value.numel())
     if not dist.is_initialized():
@@ -36,13 +36,13 @@ def digests(parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, Paramet
 
 
 def digest_of(parameters: Mapping[str, ParameterDigest]) -> str:
-    """sha256 over the parameters' own."""
+    """Return the SHA-256 of the parameters' digests."""
     lines = [f"{name}:{found.sha256}" for name, found in sorted(parameters.items())]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def gathered(own: bytes) -> list[bytes]:
-    """The bytes of every rank, on each of them; a collective. torch's own way for objects needs numpy."""
+    """Return the bytes of every rank, on each rank. A collective. torch's object collectives need numpy."""
     on_host = "gloo" in dist.get_backend_config()
     device = torch.device("cpu") if on_host else torch.device("cuda", torch.cuda.current_device())
     size = torch.tensor([len(own)], device=device)

@@ -1,4 +1,4 @@
-"""Canonical names: what a parameter is called without the wrappers around its module."""
+"""Canonical names: parameter names without the wrappers around modules."""
 
 from collections.abc import Iterator
 
@@ -8,26 +8,26 @@ _WRAPPERS = frozenset({"module", "_orig_mod", "_checkpoint_wrapped_module", "_fs
 
 
 class Stages(nn.ModuleList):
-    """The pipeline stages of a model that one rank holds. A parameter is called as in the whole model."""
+    """The pipeline stages of a model on one rank. Parameter names are those of the whole model."""
 
 
 def canonical(name: str) -> str:
-    """`module.layers.0._checkpoint_wrapped_module.norm.weight` → `layers.0.norm.weight`."""
+    """Return `layers.0.norm.weight` for `module.layers.0._checkpoint_wrapped_module.norm.weight`."""
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
 def parameters_of(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Parameters by canonical name, each once, in the order of the model."""
+    """Yield the parameters by canonical name, each once, in model order."""
     for name, parameter in model.named_parameters():
         yield _name_in(model, name), parameter
 
 
 def buffers_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Persistent buffers by canonical name."""
-    # A wrapper takes itself out of the names of a state_dict, and not out of these.
-    kept = {canonical(name) for name in model.state_dict(keep_vars=True)}
+    """Yield the persistent buffers by canonical name."""
+    # Wrappers remove their prefix from the names in a state_dict, but not from these.
+    persistent = {canonical(name) for name in model.state_dict(keep_vars=True)}
     for name, buffer in model.named_buffers():
-        if canonical(name) in kept:
+        if canonical(name) in persistent:
             yield _name_in(model, name), buffer
 
 

@@ -1,4 +1,4 @@
-"""Pipeline parallelism: stages of a model on ranks behind each other, driven by torch's schedules.
+"""Pipeline parallelism: consecutive stages of a model on different ranks, driven by torch's schedules.
 
 References: Huang et al. 2019 (GPipe); Narayanan et al. 2021 (1F1B, interleaving); Qi et al. 2024 (zero bubble, ZBV).
 """
@@ -28,11 +28,11 @@ _CLASSES = {
     "interleaved_zero_bubble": "InterleavedZeroBubble",
     "zbv": "ZBVZeroBubble",
 }
-"""Our names of schedules → torch's."""
+"""Schedule names of regroup → names of torch."""
 
 
 class Pipeline:
-    """Forward and backward of this rank's stages. All ranks of a pipeline see the same micro-batches."""
+    """Forward and backward of this rank's stages. All ranks of a pipeline receive the same micro-batches."""
 
     def __init__(
         self,
@@ -47,13 +47,16 @@ class Pipeline:
         scale: Callable[[], float],
         phase: Callable[[str], None],
     ) -> None:
-        """
-        Args:
-            stages: modules of this rank, in order.
-            micro_batches: of one step and rank.
-            inputs: of a micro-batch, on the meta device.
-            stream: type of the residual stream.
-            scale: says what losses are multiplied with for the backward.
+        """Args:
+        stages: modules of this rank, in order.
+        meshes: meshes of the layout, with a pipeline mesh.
+        device: device of this rank.
+        schedule: name of the schedule.
+        micro_batches: number of micro-batches of one step on one rank.
+        inputs: inputs of a micro-batch, on the meta device.
+        stream: data type of the residual stream.
+        scale: returns the factor of the loss in the backward pass.
+        phase: called with the next phase.
         """
         assert meshes.pipeline is not None
         self._meshes, self._device = meshes, device
@@ -70,7 +73,7 @@ class Pipeline:
             for owner in range(ranks)
             for index in stages_of(schedule, ranks, owner)
         }
-        """Stage → rank of the world."""
+        """Stage → global rank."""
         made = [
             _Stage(phase, module, index, total, device, inputs if index == 0 else between, between, self._group)
             for index, module in zip(stages_of(schedule, ranks, rank), stages, strict=True)
@@ -85,16 +88,20 @@ class Pipeline:
         self._stages = made
 
     def busy_s(self) -> dict[int, float]:
-        """Seconds that each stage of this rank computed in the last `train`."""
+        """Return the seconds that each stage of this rank computed in the last `train`."""
         return {stage.stage_index: stage.busy_s() for stage in self._stages}
 
     @property
     def peak_live(self) -> int:
-        """The most micro-batches whose activations one stage of this rank held at once so far."""
+        """Largest number of micro-batches whose activations one stage of this rank held at once."""
         return max(stage.peak_live for stage in self._stages)
 
     def train(self, batches: Sequence[MicroBatch]) -> Tensor:
-        """Gradients of a step; the sum of the labels' losses, 0 where the last stage is not."""
+        """Compute the gradients of a step.
+
+        Returns:
+            Sum of the labels' losses; 0 on ranks without the last stage.
+        """
         self._losses = []
         for stage in self._stages:
             stage.begin()
@@ -107,12 +114,12 @@ class Pipeline:
 
     @torch.no_grad()
     def evaluate(self, batches: Sequence[MicroBatch]) -> Tensor:
-        """As `train`, without gradients, of any number of micro-batches, alike on all ranks.
+        """Compute the loss like `train`, without gradients, for any number of micro-batches, equal on all ranks.
 
-        Not by torch's schedules: those of V shape cannot.
+        Does not use torch's schedules: the V-shaped ones cannot evaluate.
         """
         self._losses = []
-        sent: list[tuple[dist.Work | None, Tensor]] = []  # a tensor must live until it has gone
+        sent: list[tuple[dist.Work | None, Tensor]] = []  # a tensor must live until it is sent
         for batch in batches:
             for stage in self._stages:
                 self._phase(Phase.VALIDATION)
@@ -123,23 +130,23 @@ class Pipeline:
         return self._total()
 
     def _forward(self, stage: "_Stage", batch: MicroBatch) -> list[tuple[dist.Work | None, Tensor]]:
-        before, after = (self._owners.get(stage.stage_index + step) for step in (-1, 1))
-        if before is None:
+        previous, following = (self._owners.get(stage.stage_index + step) for step in (-1, 1))
+        if previous is None:
             x = batch.inputs.to(self._device)
-        elif before == self._own:
-            x = self._handed
+        elif previous == self._own:
+            x = self._stream
         else:
             x = torch.empty_like(self._between, device=self._device)
-            dist.recv(x, before, group=self._group)
+            dist.recv(x, previous, group=self._group)
         with loss_scope(self._meshes):
             y = stage.submod(x)
-            if after is None:
+            if following is None:
                 self._losses.append(value_of(label_loss(y, batch.labels.to(self._device))).double())
                 return []
-        if after == self._own:
-            self._handed = y
+        if following == self._own:
+            self._stream = y
             return []
-        return [(dist.isend(y.contiguous(), after, group=self._group), y)]
+        return [(dist.isend(y.contiguous(), following, group=self._group), y)]
 
     def _total(self) -> Tensor:
         return torch.stack([torch.zeros((), dtype=torch.float64, device=self._device), *self._losses]).sum()
@@ -151,7 +158,7 @@ class Pipeline:
 
 
 class _Stage(PipelineStage):
-    """Says what it does, for hang detection and rehearsed failures, and counts what it holds."""
+    """A stage that publishes its phase, for hang detection and planned faults, and counts the activations it holds."""
 
     def __init__(
         self,
@@ -160,21 +167,21 @@ class _Stage(PipelineStage):
         index: int,
         count: int,
         device: torch.device,
-        takes: Tensor,
-        gives: Tensor,
+        inputs: Tensor,
+        outputs: Tensor,
         group: Any,
     ) -> None:
-        # Shapes are known: to find them out would cost every generation a forward and messages between stages.
-        super().__init__(module, index, count, device, input_args=takes, output_args=gives, group=group)
+        # Pass the known shapes: inferring them costs each generation a forward pass and messages between stages.
+        super().__init__(module, index, count, device, input_args=inputs, output_args=outputs, group=group)
         self._phase, self._stopwatch = phase, DeviceTimer(device)
         self._live = self.peak_live = 0
 
     def begin(self) -> None:
-        """A new step."""
+        """Start a new step."""
         self._stopwatch.reset()
 
     def busy_s(self) -> float:
-        """Seconds of computing since `begin`."""
+        """Return the seconds of computation since `begin`."""
         return self._stopwatch.total_s()
 
     def forward_one_chunk(self, *args: Any, **options: Any) -> Any:
@@ -197,7 +204,7 @@ class _Stage(PipelineStage):
 
 @contextmanager
 def _as_raised() -> Generator[None]:
-    """torch wraps what a stage raises: a lost connection would be taken for an error of the model's."""
+    """Unwrap exceptions that torch wraps: otherwise a lost connection would look like an error of the model."""
     try:
         yield
     except RuntimeError as error:

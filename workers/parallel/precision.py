@@ -1,4 +1,4 @@
-"""What a model computes in. Parameters, gradients that are summed, and optimizer state stay in full precision."""
+"""Data types of computation. Parameters, summed gradients and optimizer states keep full precision."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -12,22 +12,22 @@ _HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def master_dtype(precision: str) -> torch.dtype:
-    """Type of parameters and optimizer state."""
+    """Return the data type of parameters and optimizer states."""
     return _MASTER[precision]
 
 
 def stream_dtype(precision: str) -> torch.dtype:
-    """Type of activations between blocks of a sharded model."""
+    """Return the data type of activations between the blocks of a sharded model."""
     return _HALF.get(precision, master_dtype(precision))
 
 
 def reduce_dtype(precision: str, reduce: str) -> torch.dtype:
-    """Type in which gradients are summed over ranks."""
+    """Return the data type in which gradients are summed over ranks."""
     return torch.bfloat16 if reduce == "bf16" else master_dtype(precision)
 
 
 def fsdp_policy(precision: str, reduce: str) -> MixedPrecisionPolicy:
-    """Parameters are gathered in the type of computation, gradients summed in full precision, if not told otherwise.
+    """Gather parameters in the data type of computation. Sum gradients in full precision unless `reduce` is bf16.
 
     Inputs of blocks are not cast: the rotary angles must stay in float32.
     """
@@ -35,7 +35,7 @@ def fsdp_policy(precision: str, reduce: str) -> MixedPrecisionPolicy:
 
 
 def autocast(precision: str, meshes: Meshes, device_type: str) -> AbstractContextManager[object]:
-    """Around a forward: DDP keeps full parameters and casts per operation, where FSDP casts when it gathers."""
+    """Wrap a forward pass: DDP keeps full parameters and casts per operation, while FSDP casts when it gathers."""
     if precision in _HALF and not meshes.is_sharded:
         return torch.autocast(device_type, _HALF[precision])
     return nullcontext()

@@ -1,4 +1,4 @@
-"""Optimizers on the memory a rank holds: as `grad_norm.py`, without DTensor's dispatch."""
+"""Optimizers on local shards, without DTensor's dispatch, as in `grad_norm.py`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,14 +12,14 @@ from regroup.workers.contract.rank_config import OptimizerConfig
 from regroup.workers.parallel.mesh import local, zeros_like
 from regroup.workers.parallel.zero1 import RowPartition
 
-_NOT_OF_SHARDS = frozenset({"amsgrad", "maximize", "foreach", "capturable", "differentiable"})
+_UNSUPPORTED = frozenset({"amsgrad", "maximize", "foreach", "capturable", "differentiable"})
 
 
 def make_optimizer(
     model: nn.Module, config: OptimizerConfig, rows: RowPartition | None = None
 ) -> "ShardAdamW | ShardSGD":
-    """The optimizer as the spec has it; norms and other vectors are not decayed. With `rows` its state is of some rows
-    of each parameter alone."""
+    """Return the optimizer of the spec. Norms and other vectors have no weight decay. With `rows`, the state of each
+    parameter is sharded by rows."""
     parameters = list(model.parameters())
     groups = [
         {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config.weight_decay},
@@ -31,42 +31,42 @@ def make_optimizer(
 
 
 class _OnShards:
-    """What is updated of a parameter on this rank."""
+    """The part of each parameter that this rank updates."""
 
     rows: RowPartition | None
 
     def part(self, tensor: Tensor) -> Tensor:
-        """This rank's shard, or its rows of what all ranks have."""
+        """Return this rank's shard, or its rows of a replicated tensor."""
         return local(tensor) if self.rows is None else self.rows.of(tensor.detach())
 
     def state_like(self, parameter: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """Zeros with the sharding that this optimizer's state of a parameter has."""
+        """Return zeros with the sharding of this optimizer's state of a parameter."""
         return zeros_like(parameter, dtype) if self.rows is None else self.rows.zeros_like(parameter.detach(), dtype)
 
     def complete(self, parameters: list[nn.Parameter]) -> None:
-        """After an update: every rank has all rows again."""
+        """Gather all rows on every rank after an update."""
         if self.rows is not None:
             self.rows.gather([parameter.detach() for parameter in parameters])
 
 
 class ShardAdamW(_OnShards, AdamW):
-    """AdamW (Loshchilov and Hutter 2019) that updates local shards; its state has the parameters' sharding.
+    """AdamW (Loshchilov and Hutter 2019) that updates local shards. Its state has the sharding of the parameters.
 
     Raises:
-        ValueError: an option that it has not.
+        ValueError: an option that it does not support.
     """
 
     def __init__(self, params: Any, *, rows: RowPartition | None = None, **options: Any) -> None:
-        if odd := sorted(name for name in options.keys() & _NOT_OF_SHARDS if options[name]):
-            raise ValueError(f"{odd[0]}={options[odd[0]]!r} is not offered here: use torch.optim.AdamW for that")
+        if unsupported := sorted(name for name in options.keys() & _UNSUPPORTED if options[name]):
+            raise ValueError(f"{unsupported[0]}={options[unsupported[0]]!r} is not supported: use torch.optim.AdamW")
         options["fused"] = True
         self.rows = rows
         super().__init__(params, **options)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """One update from the gradients that are there."""
-        assert closure is None, "closures would need gradients here"
+        """Update the parameters from their gradients."""
+        assert closure is None, "closures are not supported"
         for group, parameters in _with_gradients(self):
             states = [self._state_of(parameter) for parameter in parameters]
             adamw(
@@ -97,9 +97,10 @@ class ShardAdamW(_OnShards, AdamW):
 
 
 class ShardSGD(_OnShards, SGD):
-    """SGD with momentum (Sutskever et al. 2013) that updates local shards; its state has the parameters' sharding.
+    """SGD with momentum (Sutskever et al. 2013) that updates local shards. Its state has the sharding of the
+    parameters.
 
-    The momentum begins at zero, so that it is there, and kept, from the first step on.
+    The momentum buffer starts at zero, so it exists, and is saved, from the first step on.
     """
 
     def __init__(self, params: Any, *, lr: float, momentum: float, rows: RowPartition | None = None) -> None:
@@ -108,8 +109,8 @@ class ShardSGD(_OnShards, SGD):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """One update from the gradients that are there."""
-        assert closure is None, "closures would need gradients here"
+        """Update the parameters from their gradients."""
+        assert closure is None, "closures are not supported"
         for group, parameters in _with_gradients(self):
             for parameter in parameters:
                 part, change = self.part(parameter), self.part(_gradient(parameter))

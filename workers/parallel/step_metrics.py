@@ -1,4 +1,4 @@
-"""What a step takes of its ranks: memory, waiting for each other, and how much of their arithmetic it uses."""
+"""Resource use of a step: peak memory, time spent waiting for other ranks, and model FLOPs utilization."""
 
 import contextlib
 import time
@@ -17,7 +17,7 @@ _MEASURED_S = 0.02
 
 
 class StepMeter:
-    """Of one rank. What it measures is summed over all ranks, and `facts` reads the sums."""
+    """Measures one rank. Its numbers are summed over all ranks, and `facts` interprets the sums."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype, rank: int, world_size: int) -> None:
         self._device, self._dtype, self._rank, self._world_size = device, dtype, rank, world_size
@@ -26,25 +26,27 @@ class StepMeter:
         self._step_ended_s: float | None = None
 
     def begin(self) -> None:
-        """Before the forward: from here on memory and waiting count."""
+        """Start measuring memory and waiting, before the forward pass."""
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
         else:
-            with contextlib.suppress(OSError):  # a kernel without it tells the peak of the process's life
+            with contextlib.suppress(
+                OSError
+            ):  # without this file, the kernel reports the peak since the process started
                 _CLEAR.write_text(_RESET_PEAK)
         self._began_s, self._busy_s = time.perf_counter(), busy_s() or 0.0
 
     def end(self) -> None:
-        """After the backward."""
+        """Stop measuring, after the backward pass."""
         self._passed_s, busy = time.perf_counter() - self._began_s, busy_s()
         self._waited_s = 0.0 if busy is None else max(0.0, self._passed_s - (busy - self._busy_s))
 
     def measure(self, device_flops: Mapping[str, float]) -> None:
-        """Find out how many operations a second this rank's device can do at best.
+        """Determine the peak FLOP/s of this rank's device.
 
         Args:
-            device_flops: a part of a GPU's name → its peak in the type that is computed in. A CPU is measured by a
-                product of matrices, while the other ranks measure theirs.
+            device_flops: part of a GPU's name → its peak FLOP/s in the data type of the computation. A CPU is measured
+                with a matrix product, at the same time on all ranks.
         """
         if self._device.type == "cuda":
             name = torch.cuda.get_device_name(self._device)
@@ -53,27 +55,31 @@ class StepMeter:
             self._peak_flops = _cpu_flops(self._dtype)
 
     def own(self) -> dict[str, float]:
-        """Numbers of this rank, to be summed over all."""
+        """Return the numbers of this rank, to be summed over all ranks."""
         peaks = {f"peak {rank}": 0.0 for rank in range(self._world_size)}
         peaks[f"peak {self._rank}"] = float(self._peak_bytes())
         waits = {} if self._device.type == "cuda" else {"waited": self._waited_s, "passed": self._passed_s}
         return {"peak_flops": self._peak_flops, **waits, **peaks}
 
     def facts(self, total: Mapping[str, float], flops: float) -> dict[str, float]:
-        """What the sums of `own` say of a step with so many model operations.
+        """Return the metrics of a step.
 
-        `peak_bytes` and `peak_rank`: the most memory that a rank had, and which. `exposed`: the part of forward and
-        backward in which a rank waited for others, on average (on CPUs). `mfu`: operations over those that the devices
-        could have done since the step before ended (Chowdhery et al. 2022), from the third step of a generation on.
+        `peak_bytes` and `peak_rank`: the largest peak memory of a rank, and that rank. `exposed`: fraction of forward
+        and backward that ranks spend waiting for others, on average (CPUs only). `mfu`: model FLOPs utilization since
+        the end of the previous step (Chowdhery et al. 2022), from the third step of a generation on.
+
+        Args:
+            total: sums of `own` over all ranks.
+            flops: model FLOPs of the step; 0 if unknown.
         """
-        now, before_s = time.perf_counter(), self._step_ended_s
+        now, previous_end_s = time.perf_counter(), self._step_ended_s
         self._step_ended_s = now
         peak, rank = max((total[f"peak {rank}"], -rank) for rank in range(self._world_size))
         found = {"peak_bytes": peak, "peak_rank": float(-rank)}
         if total.get("passed") and self._world_size > 1:
             found["exposed"] = total["waited"] / total["passed"]
-        if flops and total["peak_flops"] and before_s is not None:
-            found["mfu"] = flops / ((now - before_s) * total["peak_flops"])
+        if flops and total["peak_flops"] and previous_end_s is not None:
+            found["mfu"] = flops / ((now - previous_end_s) * total["peak_flops"])
         return found
 
     def _peak_bytes(self) -> int:

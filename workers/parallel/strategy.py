@@ -1,4 +1,4 @@
-"""How a model is spread over its mesh, beside the degrees: the part of a spec that parallelism reads."""
+"""Distribution of a model over its mesh, apart from the degrees."""
 
 from dataclasses import dataclass
 
@@ -7,56 +7,56 @@ from regroup.workers.contract.rank_config import RankConfig
 
 @dataclass(frozen=True)
 class Strategy:
-    """What is chosen for a layout. Degrees are the layout's."""
+    """Options of parallelism. The degrees belong to the layout."""
 
     data_parallel: str
-    """`ddp` replicates, `zero1` shards the optimizer's state too, `zero2` gradients too, `fsdp` parameters too."""
+    """`ddp` replicates. `zero1` shards optimizer states, `zero2` gradients too, `fsdp` parameters too."""
     precision: str
     activation_checkpointing: str | int | float
     """See `activation_checkpoint.py`."""
     reduce: str = "fp32"
-    """Gradients are summed over ranks in this; see `precision.py`."""
+    """Data type in which gradients are summed over ranks; see `precision.py`."""
     compile: str = "off"
-    """Mode of torch.compile, which each block goes through."""
+    """Mode of torch.compile for each block."""
     reshard_after_forward: bool | int = True
-    """Of `fsdp`: gather parameters again in backward; a number keeps them sharded over so many ranks until then."""
+    """FSDP only: free gathered parameters after forward; a number reshards them to that many ranks."""
     prefetch: int = 1
-    """Of sharded parameters: so many blocks are gathered ahead."""
+    """Number of blocks whose sharded parameters are gathered ahead."""
     offload: bool = False
-    """Of sharded parameters: shards, gradients and the optimizer's state are in host memory."""
+    """Keep shards, gradients and optimizer states in host memory."""
     bucket_mib: int = 25
-    """Of replicas: gradients are summed in buckets of this size."""
+    """DDP only: size of a gradient bucket."""
     find_unused_parameters: bool = False
-    """Of replicas: a forward may leave out a part of the model."""
+    """DDP only: a forward pass may leave out parts of the model."""
     sequence_parallel: bool = True
-    """Between the parts that tensor parallelism splits, a rank holds a part of the sequence and not all of it."""
+    """Shard the activations between tensor-parallel regions along the sequence."""
 
     schedule: str = "1f1b"
-    """Of a pipeline: see `pipeline_stages.py`."""
+    """Pipeline schedule; see `pipeline_stages.py`."""
 
     @property
     def kept_share(self) -> float | None:
-        """Of activations, if the compiler is to choose what is kept."""
+        """Share of the activations that the compiler may keep; None if it does not choose."""
         return self.activation_checkpointing if isinstance(self.activation_checkpointing, float) else None
 
     @property
     def is_mixed(self) -> bool:
-        """Computation has another type than parameters."""
+        """True if computation and parameters have different data types."""
         return self.precision in ("bf16", "fp16")
 
     @property
     def is_sharded(self) -> bool:
-        """Parameters are sharded between steps."""
+        """True if parameters are sharded between steps."""
         return self.data_parallel in ("zero2", "fsdp")
 
     @property
     def resharding(self) -> bool | int:
-        """What `fully_shard` is told."""
+        """Argument `reshard_after_forward` of `fully_shard`."""
         return False if self.data_parallel == "zero2" else self.reshard_after_forward
 
 
 def strategy_of(config: RankConfig) -> Strategy:
-    """The strategy of a rank's configuration."""
+    """Return the strategy of a rank's configuration."""
     return Strategy(
         precision=config.training.precision,
         activation_checkpointing=config.training.activation_checkpointing,

@@ -1,7 +1,7 @@
-"""Tensor parallelism, applied by the plan that a model's family declares (Shoeybi et al. 2019).
+"""Tensor parallelism by the plan of a model's family (Shoeybi et al. 2019).
 
-With sequence parallelism (Korthikanti et al. 2022) the residual stream between the split parts is split along the
-sequence, and what would be an all-reduce is a reduce-scatter and an all-gather.
+With sequence parallelism (Korthikanti et al. 2022), the residual stream between the split parts is sharded along the
+sequence. Each all-reduce becomes a reduce-scatter and an all-gather.
 """
 
 from fnmatch import fnmatchcase
@@ -30,7 +30,7 @@ def apply_plan(model: nn.Module, plan: Plan, mesh: DeviceMesh, *, sequence_paral
         for pattern, role in plan.items():
             if fnmatchcase(name, pattern):
                 styles[name] = _style(role, sequence_parallel)
-    # Values come later and are the same on every rank: nothing is to be sent.
+    # Values are set later and equal on every rank, so send nothing.
     parallelize_module(model, mesh, styles, src_data_rank=None)
 
 
@@ -54,14 +54,14 @@ def _style(role: Role, sequence_parallel: bool) -> ParallelStyle:
 
 
 class _Gathered(ParallelStyle):
-    """The whole residual stream comes in, whatever part of it a rank holds; other arguments stay as they are."""
+    """Gathers the residual stream for the module. Other arguments do not change."""
 
     def __init__(self, stream: Placement) -> None:
         super().__init__()
         self._stream = stream
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        # Not distribute_module, which would make all parameters below replicas.
+        # Not distribute_module, which would replicate all parameters below.
         module.register_forward_pre_hook(partial(self._enter, device_mesh))
         return module
 
@@ -73,7 +73,7 @@ class _Gathered(ParallelStyle):
 
 
 class _Replicated(ParallelStyle):
-    """Parameters alike on all ranks of the mesh, known as such: a snapshot then keeps one copy."""
+    """Parameters replicated on all ranks of the mesh, as DTensors: a snapshot then stores one copy."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         _spread(module, device_mesh, Replicate())
@@ -91,7 +91,7 @@ class _Replicated(ParallelStyle):
 
 
 class _Channels(ParallelStyle):
-    """Some channels of the last dimension, with their parameters and buffers."""
+    """A shard of the channels (last dimension), with their parameters and buffers."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         _spread(module, device_mesh, Shard(0))
@@ -109,7 +109,7 @@ class _Channels(ParallelStyle):
 
 
 def _spread(module: nn.Module, mesh: DeviceMesh, placement: Placement) -> None:
-    """Parameters and buffers of the module itself, on the meta device."""
+    """Distribute the parameters and buffers of the module itself, on the meta device."""
     for name, parameter in list(module.named_parameters(recurse=False)):
         spread = distribute_tensor(parameter.detach(), mesh, [placement], src_data_rank=None)
         module.register_parameter(name, nn.Parameter(spread))

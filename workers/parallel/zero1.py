@@ -1,4 +1,4 @@
-"""Rows of a replicated tensor: what each rank of ZeRO stage 1 keeps optimizer state for (Rajbhandari et al. 2020)."""
+"""Row shards of replicated tensors, for optimizer states of ZeRO stage 1 (Rajbhandari et al. 2020)."""
 
 from collections.abc import Sequence
 
@@ -10,37 +10,37 @@ from torch.distributed.tensor import DTensor, Shard
 
 
 class RowPartition:
-    """Divides tensors by their first dimension over a mesh of one axis, as `torch.chunk` does: late parts may be
-    smaller, or empty."""
+    """Splits tensors along the first dimension over a mesh of one axis, like `torch.chunk`: the last parts may be
+    smaller or empty."""
 
     def __init__(self, mesh: DeviceMesh) -> None:
         self._mesh, self._rank, self._count = mesh, mesh.get_local_rank(), mesh.size()
 
     def of(self, tensor: Tensor) -> Tensor:
-        """This rank's rows."""
+        """Return this rank's rows."""
         return self._part(tensor, self._rank)
 
     def zeros_like(self, tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """A tensor of the same global shape of which every rank holds its rows alone."""
+        """Return zeros of the same global shape. Each rank holds only its rows."""
         zeros = torch.zeros_like(self.of(tensor), dtype=dtype or tensor.dtype)
         return DTensor.from_local(
             zeros, self._mesh, [Shard(0)], run_check=False, shape=tensor.shape, stride=tensor.stride()
         )
 
     def gather(self, tensors: Sequence[Tensor]) -> None:
-        """Fill in the rows of the other ranks, in one collective. All are of one type."""
+        """Gather the rows of the other ranks in one collective. All tensors have one data type."""
         sizes = [self._step(tensor) * tensor[:1].numel() for tensor in tensors]
         own = torch.zeros(sum(sizes), dtype=tensors[0].dtype, device=tensors[0].device)
-        for tensor, place in zip(tensors, own.split(sizes), strict=True):
+        for tensor, target in zip(tensors, own.split(sizes), strict=True):
             part = self.of(tensor)
-            place[: part.numel()].view_as(part).copy_(part)
+            target[: part.numel()].view_as(part).copy_(part)
         every = own.new_empty(self._count * own.numel())
         dist.all_gather_single(every, own, group=self._mesh.get_group())
         for rank, parts in enumerate(every.chunk(self._count)):
             if rank != self._rank:
-                for tensor, place in zip(tensors, parts.split(sizes), strict=True):
+                for tensor, received in zip(tensors, parts.split(sizes), strict=True):
                     part = self._part(tensor, rank)
-                    part.copy_(place[: part.numel()].view_as(part))
+                    part.copy_(received[: part.numel()].view_as(part))
 
     def _part(self, tensor: Tensor, rank: int) -> Tensor:
         begin = min(rank * self._step(tensor), len(tensor))

@@ -1,6 +1,6 @@
-"""The five collectives of training: timed, and what comes out of them compared with what must.
+"""Time and correctness of the five collectives of training.
 
-Sent are whole numbers below 61, so that sums are exact in 32-bit floats for any number of ranks that there is.
+The values are integers below 61, so sums are exact in 32-bit floats for any realistic number of ranks.
 """
 
 from collections.abc import Callable
@@ -21,11 +21,11 @@ class Checked:
 
     name: str
     size_bytes: int
-    """Of the whole tensor: what is reduced or sent to one, gathered in all, exchanged by one."""
+    """Bytes of the global tensor: reduced or broadcast, gathered in total, or exchanged by one rank."""
     seconds: float
-    """On the rank that took longest."""
+    """Time on the slowest rank."""
     is_right: bool
-    """Here."""
+    """True if the result on this rank is right."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class _Case:
 
 
 def measure(clock: Clock, device: torch.device, group: dist.ProcessGroup, size_bytes: int) -> list[Checked]:
-    """All five among the ranks of `group`, on tensors of about so many bytes; other groups do theirs beside it."""
+    """Measure all five collectives in `group`, on tensors of about this size. Other groups do the same at the same
+    time."""
     checked: list[Checked] = []
     for name, prepare in _CASES.items():
         ranks = group.size()
@@ -53,7 +54,7 @@ def _all_reduce(group: dist.ProcessGroup, each: int, device: torch.device) -> _C
     own, found = _sent(each * ranks, rank, device), torch.empty(each * ranks, device=device)
 
     def run() -> None:
-        found.copy_(own)  # else the sums would grow from call to call
+        found.copy_(own)  # otherwise the sums would grow from call to call
         dist.all_reduce(found, group=group)
 
     return _Case(run, found, _sums(each * ranks, ranks, device))
@@ -114,12 +115,12 @@ _CASES: dict[str, Callable[[dist.ProcessGroup, int, torch.device], _Case]] = {
 
 
 def _sent(count: int, key: int, device: torch.device) -> Tensor:
-    """What is sent under a key: no two neighbouring keys, or places, are alike."""
+    """Return the values sent under a key. Neighboring keys and positions have different values."""
     return _residues(count, device).add_(13 * key).remainder_(_PRIME).to(torch.float32)
 
 
 def _sums(count: int, ranks: int, device: torch.device) -> Tensor:
-    """The sum of what `ranks` ranks send under their numbers."""
+    """Return the sum of the values that `ranks` ranks send under their rank numbers."""
     residues, keys = torch.arange(_PRIME, device=device), torch.arange(ranks, device=device)
     totals = ((residues[:, None] + 13 * keys[None, :]) % _PRIME).sum(dim=1).to(torch.float32)
     return totals[_residues(count, device)]

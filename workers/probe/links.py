@@ -1,4 +1,4 @@
-"""How fast ranks reach each other: between pairs of nodes, and round rings."""
+"""Speed of links between ranks: between pairs of nodes, and around rings."""
 
 from collections.abc import Callable
 
@@ -9,43 +9,48 @@ from regroup.workers.probe.rank_map import RankMap, rounds
 from regroup.workers.probe.timing import Clock, gathered
 
 MOST_PAIRS = 2_000
-"""Of nodes, that are measured: a cluster with more is measured in part, every node as often."""
+"""Maximum number of measured pairs of nodes. In a larger cluster, a subset is measured, with each node equally often.
+"""
 _BURSTS = 3
 
 
-def pairs(clock: Clock, device: torch.device, ground: RankMap, size_bytes: int) -> list[list[float]]:
-    """`[node, node, bytes/s of a device one way, seconds of a message]` of pairs of nodes.
+def pairs(clock: Clock, device: torch.device, rank_map: RankMap, size_bytes: int) -> list[list[float]]:
+    """Return `[node, node, bytes/s of a device one way, seconds of a message]` for pairs of nodes.
 
-    Pairs that have nothing to do with each other exchange at the same time, all their devices at once: what counts is
-    what a device gets when all want something. The slowest device's counts.
+    Disjoint pairs exchange at the same time, with all their devices at once. So the result is a device's share of the
+    link under load. The slowest device counts.
     """
     found: list[list[float]] = []
     rank = dist.get_rank()
-    for meeting in rounds(len(ground.nodes), MOST_PAIRS):
-        partner = ground.partner(rank, meeting)
+    for round_of_pairs in rounds(len(rank_map.nodes), MOST_PAIRS):
+        partner = rank_map.partner(rank, round_of_pairs)
         long_s = clock.own_s(_exchange(device, partner, partner, size_bytes), _BURSTS)
         short_s = clock.own_s(_exchange(device, partner, partner, 4), _BURSTS)
         own = None if partner is None else (long_s, short_s)
         every = gathered(own)
-        for first, second in meeting:
-            spent = [each for each in (every[one] for one in ground.nodes[first]) if isinstance(each, tuple)]
+        for first, second in round_of_pairs:
+            spent = [each for each in (every[one] for one in rank_map.nodes[first]) if isinstance(each, tuple)]
             slowest = [max(float(each[index]) for each in spent) for index in (0, 1)]
             found.append([first, second, _digits(size_bytes / slowest[0]), _digits(slowest[1])])
     return found
 
 
-def ring(clock: Clock, device: torch.device, ground: RankMap, size_bytes: int, *, inside: bool) -> tuple[float, float]:
-    """Bytes a second that every rank passes on at the same time in the ring of all, or of its node, and seconds of a
-    message; of the slowest rank."""
-    place = ground.ring(dist.get_rank(), inside=inside)
-    before, after = place or (None, None)
-    long_s = clock.slowest_s(_exchange(device, after, before, size_bytes))
-    short_s = clock.slowest_s(_exchange(device, after, before, 4))
+def ring(
+    clock: Clock, device: torch.device, rank_map: RankMap, size_bytes: int, *, inside: bool
+) -> tuple[float, float]:
+    """Return the bandwidth (bytes/s) and latency (s) of a ring over all ranks, or over the ranks of each node.
+
+    All ranks send at the same time. The slowest rank counts.
+    """
+    neighbors = rank_map.ring(dist.get_rank(), inside=inside)
+    previous, following = neighbors or (None, None)
+    long_s = clock.slowest_s(_exchange(device, following, previous, size_bytes))
+    short_s = clock.slowest_s(_exchange(device, following, previous, 4))
     return _digits(size_bytes / long_s), _digits(short_s)
 
 
 def _exchange(device: torch.device, to: int | None, sender: int | None, size_bytes: int) -> Callable[[], object]:
-    """Send to one and take from one, or do nothing where there is nobody."""
+    """Return a function that sends to one rank and receives from one; it does nothing if there is no partner."""
     if to is None or sender is None:
         return lambda: None
     out, into = (torch.zeros(max(1, size_bytes // 4), device=device) for _ in range(2))
@@ -59,5 +64,5 @@ def _exchange(device: torch.device, to: int | None, sender: int | None, size_byt
 
 
 def _digits(value: float) -> float:
-    """Four of them: more is noise, and the result has to fit into one message."""
+    """Round to four digits: more is noise, and the result must fit into one message."""
     return float(f"{value:.4g}")

@@ -1,4 +1,4 @@
-"""What a device computes and copies by itself, while all others of its node do the same."""
+"""Matrix products and memory copies of one device, while all others of its node do the same."""
 
 from dataclasses import dataclass
 
@@ -17,17 +17,17 @@ _BURSTS = 3
 
 @dataclass(frozen=True)
 class Matmul:
-    """Square matrices multiplied by this rank."""
+    """A product of square matrices on this rank."""
 
     dtype: str
-    """As a spec's `training.precision`."""
+    """A value of the spec's `training.precision`."""
     side: int
     flops: float
-    """Operations a second."""
+    """Operations per second."""
 
 
-def products(clock: Clock, device: torch.device) -> list[Matmul]:
-    """Products of square matrices of all sizes and types that training uses."""
+def matmuls(clock: Clock, device: torch.device) -> list[Matmul]:
+    """Measure products of square matrices in all sizes and data types that training uses."""
     found: list[Matmul] = []
     for dtype, kind in _DTYPES[device.type].items():
         for side in _SIDES[device.type]:
@@ -39,7 +39,7 @@ def products(clock: Clock, device: torch.device) -> list[Matmul]:
 
 
 def memory_bytes_s(clock: Clock, device: torch.device) -> float:
-    """Bytes a second that go through memory in a copy, read and written."""
+    """Return the bytes per second that a copy reads and writes."""
     size = _COPIED_BYTES[device.type]
     source, target = (torch.zeros(size, dtype=torch.uint8, device=device) for _ in range(2))
     return 2 * size / clock.own_s(lambda: target.copy_(source), _BURSTS)

@@ -1,4 +1,4 @@
-"""Which ranks share a node, and which nodes meet when: what the measurements of ways go by. Pure."""
+"""Placement of ranks on nodes, and the schedule of pairwise measurements between nodes. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class RankMap:
 
     @classmethod
     def of(cls, node_of_rank: Sequence[int]) -> "RankMap":
-        """From the number of each rank's node."""
+        """Return the map for the node number of each rank."""
         ranks: dict[int, list[int]] = {}
         for rank, node in enumerate(node_of_rank):
             ranks.setdefault(node, []).append(rank)
@@ -21,11 +21,11 @@ class RankMap:
 
     @property
     def lanes(self) -> int:
-        """Ranks of the node that has fewest: so many have a partner on every other node."""
+        """Number of ranks of the smallest node: this many ranks have a partner on every other node."""
         return min(len(ranks) for ranks in self.nodes)
 
     def ring(self, rank: int, *, inside: bool) -> tuple[int, int] | None:
-        """Who comes before and after a rank in the ring of all, or of its node; None where it is alone."""
+        """Return the previous and the next rank in the ring of all ranks, or of the rank's node; None if it is alone."""
         order = next(ranks for ranks in self.nodes if rank in ranks) if inside else sum(self.nodes, ())
         if len(order) == 1:
             return None
@@ -33,7 +33,7 @@ class RankMap:
         return order[at - 1], order[(at + 1) % len(order)]
 
     def partner(self, rank: int, pairs: Sequence[tuple[int, int]]) -> int | None:
-        """The rank at the same place of the node that a rank's node meets; None where it has none."""
+        """Return the rank with the same index on the node that is paired with this rank's node; None if there is none."""
         node = next(number for number, ranks in enumerate(self.nodes) if rank in ranks)
         lane = self.nodes[node].index(rank)
         for pair in pairs:
@@ -43,9 +43,10 @@ class RankMap:
 
 
 def rounds(nodes: int, most_pairs: int) -> list[list[tuple[int, int]]]:
-    """Who meets whom, round by round, every node once a round: all pairs, or as many whole rounds as make `most_pairs`.
+    """Return rounds of pairs of nodes, with each node at most once per round.
 
-    The circle method of tournaments: one stands still, the others go round.
+    The rounds contain all pairs, or about `most_pairs` in whole rounds. They follow the circle method of round-robin
+    tournaments: one node is fixed, the others rotate.
     """
     seats = [*range(nodes), *([-1] if nodes % 2 else [])]
     found: list[list[tuple[int, int]]] = []
@@ -57,6 +58,6 @@ def rounds(nodes: int, most_pairs: int) -> list[list[tuple[int, int]]]:
     whole = max(1, most_pairs // max(1, nodes // 2))
     if whole >= len(found):
         return found
-    # Evenly over all of them: neighbours and those far away.
+    # Choose evenly: neighbors and distant nodes.
     cuts = [number * len(found) // whole for number in range(whole + 1)]
     return [found[first] for first, _ in pairwise(cuts)]

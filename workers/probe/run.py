@@ -1,20 +1,22 @@
-"""`regroup probe` as training code: each step measures one thing, and what was measured is the state that survives.
+"""`regroup probe` as training code: each step measures one thing, and the results are the state that survives.
 
 The result is plain data under `probe`, which `service/policy/measurements/results.py` reads:
 
-    device, kind, torch
-    nodes        node → its ranks, what is `inside` of it (`workers/os/device_topology.py`), and of the
-                 slowest of its devices `flops` by dtype and `memory_bytes_s`
-    products     [dtype, side, operations a second: the median of all ranks]
-    collectives  [name, scope, ranks, bytes, seconds, ranks that got something else than they must]
-    rings        scope → [ranks, bytes a second, seconds of a message]
-    pairs        [node, node, bytes a second, seconds of a message]
-    blocks       [batch, sequence, width, heads, width of the feed-forward, seconds]      from here on of CPUs alone
-    steps        [kind, layers, micro-batches, seconds]                                    see `training_steps.py`
-    loads        the same, of steps that compute, with [batch, sequence, width, heads, width of the feed-forward,
-                 vocabulary] before the seconds
-    alone_flops  operations a second of one rank while all others wait
-    rank_bytes   what a rank's process takes that trains next to nothing, the largest
+- `device`, `kind`, `torch`: name and type of the devices, and torch's version.
+- `nodes`: per node, its `ranks`, its `inside` topology (`workers/os/device_topology.py`), and `flops` by data type and
+  `memory_bytes_s` of its slowest device.
+- `products`: [data type, side, FLOP/s: the median of all ranks].
+- `collectives`: [name, scope, ranks, bytes, seconds, ranks with a wrong result].
+- `rings`: scope → [ranks, bytes/s, seconds per message].
+- `pairs`: [node, node, bytes/s, seconds per message].
+
+The rest is measured on CPUs only:
+
+- `blocks`: [batch, sequence, width, heads, feed-forward width, seconds].
+- `steps`: [kind, layers, micro-batches, seconds]; see `training_steps.py`.
+- `loads`: steps that compute, with [batch, sequence, width, heads, feed-forward width, vocabulary] before the seconds.
+- `alone_flops`: FLOP/s of one rank while all others wait.
+- `rank_bytes`: largest memory of a rank's process with a minimal model.
 
 Scopes are `all` ranks, and `node`: the ranks of each node among themselves, all nodes at once.
 """
@@ -37,13 +39,13 @@ from regroup.workers.probe.timing import Clock, gathered
 from regroup.workers.rank.context import Context
 
 SIZES_BYTES = {"cpu": (4 << 10, 64 << 10, 1 << 20, 8 << 20), "cuda": (64 << 10, 1 << 20, 16 << 20, 256 << 20)}
-"""Of collectives."""
-WAY_BYTES = {"cpu": 4 << 20, "cuda": 64 << 20}
-"""Of a message between two ranks."""
+"""Sizes of collectives."""
+LINK_BYTES = {"cpu": 4 << 20, "cuda": 64 << 20}
+"""Size of a message between two ranks."""
 
 
 def measure(run: Context) -> None:
-    """Measure in as many steps as the spec has, which are those of `stages`."""
+    """Measure in as many steps as the spec has. There must be one for each of `stages`."""
     probe = _Probe(run)
     run.track(measured=probe.measured)
     stages = probe.stages()
@@ -54,7 +56,7 @@ def measure(run: Context) -> None:
 
 
 class _Measured:
-    """What was found so far, alike on all ranks."""
+    """The results so far, equal on all ranks."""
 
     def __init__(self) -> None:
         self.found: dict[str, Any] = {}
@@ -71,11 +73,11 @@ class _Probe:
         self.measured = _Measured()
         self._run, self._device = run, run.device
         self._clock = Clock(run.device)
-        self._ground = RankMap.of([int(cast(int, node)) for node in gathered(int(os.environ.get("GROUP_RANK", "0")))])
+        self._rank_map = RankMap.of([int(cast(int, node)) for node in gathered(int(os.environ.get("GROUP_RANK", "0")))])
         name = torch.cuda.get_device_name(run.device) if run.device.type == "cuda" else platform.machine()
         names = sorted({str(each) for each in gathered(name)})
         inside = gathered(device_topology.read())
-        nodes = [{"ranks": list(ranks), "inside": inside[ranks[0]]} for ranks in self._ground.nodes]
+        nodes = [{"ranks": list(ranks), "inside": inside[ranks[0]]} for ranks in self._rank_map.nodes]
         self.measured.found.update(
             device=", ".join(names), kind=run.device.type, torch=torch.__version__, nodes=nodes, products=[],
             collectives=[], rings={}, pairs=[], blocks=[], steps=[], loads=[],
@@ -83,13 +85,13 @@ class _Probe:
         )  # fmt: skip
 
     def stages(self) -> list[Callable[[], None]]:
-        """What is measured, in its order."""
+        """Return the measurements, in order."""
         return [
             self._memory,
-            self._products,
+            self._matmuls,
             lambda: self._collectives("all"),
             lambda: self._collectives("node"),
-            self._ways,
+            self._links,
             self._blocks,
             self._steps,
             self._loads,
@@ -99,8 +101,8 @@ class _Probe:
         if self._device.type == "cpu":
             self._found["rank_bytes"] = _digits(training_steps.rank_bytes(self._run, self._clock))
 
-    def _products(self) -> None:
-        own = matmul.products(self._clock, self._device)
+    def _matmuls(self) -> None:
+        own = matmul.matmuls(self._clock, self._device)
         memory = matmul.memory_bytes_s(self._clock, self._device)
         every = cast(list[tuple[list[matmul.Matmul], float]], gathered((own, memory)))
         self._found["products"] = [
@@ -132,14 +134,14 @@ class _Probe:
                 for at, each in enumerate(checked)
             ]  # fmt: skip
 
-    def _ways(self) -> None:
-        size = WAY_BYTES[self._device.type]
+    def _links(self) -> None:
+        size = LINK_BYTES[self._device.type]
         scopes = [scope for scope in ("all", "node") if self._ranks(scope) > 1]
         for scope in scopes:
-            found = links.ring(self._clock, self._device, self._ground, size, inside=scope == "node")
+            found = links.ring(self._clock, self._device, self._rank_map, size, inside=scope == "node")
             self._found["rings"][scope] = [self._ranks(scope), *found]
-        if len(self._ground.nodes) > 1:
-            self._found["pairs"] = links.pairs(self._clock, self._device, self._ground, size)
+        if len(self._rank_map.nodes) > 1:
+            self._found["pairs"] = links.pairs(self._clock, self._device, self._rank_map, size)
 
     def _blocks(self) -> None:
         if self._device.type == "cpu":
@@ -171,19 +173,22 @@ class _Probe:
             ]
 
     def _group(self, scope: str) -> dist.ProcessGroup | None:
-        """The ranks that do a collective together; None where some would be alone, or are all of them anyway."""
+        """Return the ranks of one collective; None if a group would have one rank, or equals all ranks."""
         if self._ranks(scope) < 2:
             return None
         if scope == "all":
             return dist.group.WORLD
-        mine: Sequence[int] = next(ranks for ranks in self._ground.nodes if self._run.rank in ranks)
+        mine: Sequence[int] = next(ranks for ranks in self._rank_map.nodes if self._run.rank in ranks)
         return cast(dist.ProcessGroup, dist.new_group(list(mine), use_local_synchronization=True))
 
     def _ranks(self, scope: str) -> int:
-        """Ranks of a scope; of nodes those of the smallest. One node is the whole job."""
+        """Return the number of ranks of a scope.
+
+        For `node`, it is that of the smallest node, or 1 if there is only one node.
+        """
         if scope == "all":
             return self._run.world_size
-        return self._ground.lanes if len(self._ground.nodes) > 1 else 1
+        return self._rank_map.lanes if len(self._rank_map.nodes) > 1 else 1
 
     @property
     def _found(self) -> dict[str, Any]:
@@ -191,5 +196,5 @@ class _Probe:
 
 
 def _digits(value: float) -> float:
-    """Four of them: more is noise, and the result has to fit into one message."""
+    """Round to four digits: more is noise, and the result must fit into one message."""
     return float(f"{value:.4g}")

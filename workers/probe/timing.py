@@ -1,4 +1,4 @@
-"""How long something takes that ranks do together: in bursts, so that the clock and one late rank weigh little."""
+"""Timing of work that all ranks do at the same time."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,32 +8,32 @@ import torch
 from torch import distributed as dist
 
 _BURST_S = 0.05
-"""What is shorter is done again until a burst takes so long."""
+"""Minimum duration of a burst. Shorter work is repeated."""
 _MOST_TIMES = 200
 _BURSTS = 5
 
 
 class Clock:
-    """Times what every rank of the job calls at the same place of its program."""
+    """Times work that all ranks call at the same place of the program."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
     def own_s(self, work: Callable[[], object], bursts: int = _BURSTS) -> float:
-        """Seconds of one `work` on this rank, while all others do theirs: the median of some bursts.
+        """Return the seconds of one `work` on this rank while all others run theirs: the median of several bursts.
 
-        How often it is done is agreed on, so work of several ranks that wait for each other is done as often by all.
+        All ranks agree on the number of repetitions, so ranks may wait for each other within `work`.
         """
         work()
         times = max(1, min(_MOST_TIMES, int(_BURST_S / max(self.slowest([self._burst_s(work, 1)])))))
         return median(self._burst_s(work, times) for _ in range(bursts))
 
     def slowest_s(self, work: Callable[[], object]) -> float:
-        """Seconds of one `work` on the rank that takes longest."""
+        """Return the seconds of one `work` on the slowest rank."""
         return self.slowest([self.own_s(work)])[0]
 
     def slowest(self, values: Sequence[float]) -> list[float]:
-        """The largest of each value over all ranks; nobody goes on before all are here."""
+        """Return the maximum of each value over all ranks. Also a barrier."""
         largest = torch.tensor(values, dtype=torch.float64)  # on the host: over gloo, whatever the device is
         dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         return largest.tolist()
@@ -49,7 +49,7 @@ class Clock:
 
 
 def gathered(own: object) -> list[object]:
-    """What every rank has, by rank, on every rank."""
+    """Return the objects of all ranks, by rank, on every rank."""
     every: list[object] = [None] * dist.get_world_size()
     dist.all_gather_object(every, own)
     return every

@@ -1,7 +1,6 @@
-"""What training costs beside arithmetic and bytes: blocks by themselves, steps that have next to nothing to do, and
-steps that have.
+"""Overhead of training steps: single blocks, steps with almost no computation, and steps with some.
 
-Where a device computes beside its host, this is hidden for the most part; on a CPU it is a good part of a small step.
+A device that computes asynchronously hides most of this overhead. On a CPU it is a large part of a small step.
 """
 
 import gc
@@ -23,19 +22,19 @@ from regroup.workers.rank.context import Context
 from regroup.workers.rank.malloc_tuning import release_freed_memory
 
 SHAPES: Sequence[tuple[int, int, int, int]] = ((1, 8, 32, 2), (16, 32, 64, 4), (1, 512, 64, 4), (2, 128, 256, 4))
-"""Blocks: batch, sequence, width and heads. The first is all overhead, in the others norms, attention and products
-weigh most."""
+"""Blocks: batch, sequence, width and heads. The first is pure overhead. In the others, norms, attention and products
+dominate."""
 DEPTHS: Sequence[tuple[int, int]] = ((2, 1), (6, 1), (2, 5), (6, 5))
-"""Steps: layers, and micro-batches of a rank, of which a pipeline has one more: it takes as many as it has stages."""
+"""Steps: layers, and micro-batches per rank. A pipeline has one more, because it needs as many as stages."""
 _CONTROL = 16
-"""Numbers that ranks agree on in a step beside those that are made here, about."""
+"""Approximate number of values in the control all-reduce of a step, without the ones computed here."""
 _ADAM = OptimizerConfig("adamw", lr=1e-3)
 _BURSTS, _STEP_BURSTS = 9, 7
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A transformer beside its depth, and what it is given: `batch` samples of a micro-batch."""
+    """A transformer without its depth, and its inputs: `batch` samples per micro-batch."""
 
     batch: int
     sequence: int
@@ -46,14 +45,14 @@ class Shape:
 
 
 TINY = Shape(batch=1, sequence=8, dim=32, heads=2, ffn=64, vocabulary=32)
-"""Next to nothing to compute."""
+"""Almost no computation."""
 LOADED, LOADED_DEPTHS = Shape(batch=8, sequence=64, dim=96, heads=6, ffn=256, vocabulary=384), ((4, 1),)
-"""As much to compute as a step costs beside it, or more."""
+"""At least as much computation as overhead."""
 
 
 @dataclass(frozen=True)
 class TimedBlock:
-    """Forward and backward of one transformer block on every rank at once, in 32 bits."""
+    """Forward and backward of one transformer block on all ranks at once, in float32."""
 
     batch: int
     sequence: int
@@ -61,22 +60,22 @@ class TimedBlock:
     heads: int
     ffn: int
     seconds: float
-    """Of one rank, the slowest."""
+    """Time on the slowest rank."""
 
 
 @dataclass(frozen=True)
 class TimedStep:
-    """A whole step."""
+    """A whole training step."""
 
     kind: str
-    """How it was spread: `ddp`, `fsdp`, `tp` in pairs, `pp` in two stages, these two beside fsdp."""
+    """Parallelism: `ddp`, `fsdp`, or `tp` in pairs or `pp` in two stages, combined with fsdp."""
     layers: int
     micro_batches: int
     seconds: float
 
 
 def blocks(clock: Clock, device: torch.device) -> list[TimedBlock]:
-    """The built-in transformer's block, in several shapes."""
+    """Measure the built-in transformer's block, in several shapes."""
     found: list[TimedBlock] = []
     for batch, sequence, dim, heads in SHAPES:
         ffn = 3 * dim
@@ -92,8 +91,10 @@ def blocks(clock: Clock, device: torch.device) -> list[TimedBlock]:
 
 
 def alone_flops(clock: Clock, device: torch.device, rank: int) -> float:
-    """Operations a second of a matrix product on the first rank while all others wait: more than `products` finds where
-    ranks share what they compute on. Alike on all ranks."""
+    """Return the operations per second of a matrix product on rank 0 while all other ranks wait. Equal on all ranks.
+
+    This is more than `matmuls` finds where ranks share a processor.
+    """
     side = 512
     left, right, out = (torch.ones(side, side, device=device) for _ in range(3))
     own_s = clock.own_s(lambda: torch.mm(left, right, out=out) if rank == 0 else None, _BURSTS)
@@ -101,7 +102,7 @@ def alone_flops(clock: Clock, device: torch.device, rank: int) -> float:
 
 
 def steps(run: Context, clock: Clock, shape: Shape, depths: Sequence[tuple[int, int]]) -> list[TimedStep]:
-    """Steps of a transformer at each of `depths`, spread in every way that so many ranks can be."""
+    """Measure steps of a transformer at each of `depths`, with every parallelism that this number of ranks allows."""
     found: list[TimedStep] = []
     for kind, layout, data_parallel in _spread(run.world_size):
         for layers, fewer in depths:
@@ -112,8 +113,10 @@ def steps(run: Context, clock: Clock, shape: Shape, depths: Sequence[tuple[int, 
 
 
 def rank_bytes(run: Context, clock: Clock) -> float:
-    """Memory of the rank that has most of it, once it has trained and freed what it trained. To be called before
-    anything else is measured, which would leave its groups, and a heap in pieces."""
+    """Return the largest memory of a rank after it has trained and freed a model, in bytes.
+
+    Call this before other measurements: they would leave process groups and a fragmented heap.
+    """
     step = _step(run, TINY, {"dp_replicate": run.world_size}, "ddp", *DEPTHS[0])
     step()
     step()
@@ -126,20 +129,20 @@ def rank_bytes(run: Context, clock: Clock) -> float:
 
 
 def _spread(ranks: int) -> list[tuple[str, dict[str, int], str]]:
-    ways: list[tuple[str, dict[str, int], str]] = [
+    kinds: list[tuple[str, dict[str, int], str]] = [
         ("ddp", {"dp_replicate": ranks}, "ddp"),
         ("fsdp", {"dp_shard": ranks}, "fsdp"),
     ]
     if ranks % 2 == 0:
-        ways += [
+        kinds += [
             ("tp", {"dp_shard": ranks // 2, "tp": 2}, "fsdp"),
             ("pp", {"dp_shard": ranks // 2, "pp": 2}, "fsdp"),
         ]
-    return ways
+    return kinds
 
 
 class _Sequences:
-    """As many as there may be, all of zeros."""
+    """A dataset of zeros, large enough for any number of steps."""
 
     fingerprint = ""
 
@@ -160,7 +163,7 @@ class _Sequences:
 def _step(
     run: Context, shape: Shape, layout: dict[str, int], data_parallel: str, layers: int, count: int
 ) -> Callable[[], None]:
-    """What the trainer does in a step, but for its row and its snapshot."""
+    """Return a function that does what the trainer does in a step, except its row and its snapshot."""
     model = {
         "family": "transformer", "dim": shape.dim, "layers": layers, "heads": shape.heads, "kv_heads": None,
         "ffn_dim": shape.ffn, "vocab_size": shape.vocabulary, "rope_theta": 10000.0, "norm_eps": 1e-5,

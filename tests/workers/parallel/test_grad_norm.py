@@ -10,7 +10,7 @@ from regroup.workers.parallel.sharded_optimizers import ShardAdamW
 
 @pytest.mark.parametrize("option", ["amsgrad", "maximize", "foreach", "capturable", "differentiable"])
 def test_an_option_that_it_has_not_is_refused(option: str) -> None:
-    with pytest.raises(ValueError, match=f"{option}=True is not offered here: use torch.optim.AdamW"):
+    with pytest.raises(ValueError, match=f"{option}=True is not supported: use torch.optim.AdamW"):
         ShardAdamW(nn.Linear(1, 1).parameters(), lr=0.1, **{option: True})
     ShardAdamW(nn.Linear(1, 1).parameters(), lr=torch.tensor(0.1), **{option: False})
 

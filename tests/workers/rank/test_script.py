@@ -182,7 +182,7 @@ def test_ranks_do_not_draw_what_the_zygote_would_have_drawn(run: Start) -> None:
     draw = "import numpy; print(numpy.random.random())"
     preloaded = "import numpy; numpy.random.seed(1)\n"
     seen = subprocess.run([sys.executable, "-c", preloaded + draw], capture_output=True, text=True, check=True).stdout
-    code = preloaded + "from regroup.workers.rank.script import _forget_shared_randomness as f; f()\n" + draw
+    code = preloaded + "from regroup.workers.rank.script import _reseed_numpy as f; f()\n" + draw
     forgot = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert float(seen) != float(forgot)
 
