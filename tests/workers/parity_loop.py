@@ -191,7 +191,7 @@ def torch_optimizer(model, config):
 def track_statistics(model):
     """What batch normalisation keeps, by its definition: a mean over micro-batches moves what is kept."""
     for norm in batch_norms(model):
-        for mean, variance in [torch.stack(norm.take_seen()).mean(0)]:
+        for mean, variance in [torch.stack(norm.pop_batch_statistics()).mean(0)]:
             norm.running_mean.mul_(0.9).add_(0.1 * mean)
             norm.running_var.mul_(0.9).add_(0.1 * variance)
 

@@ -22,10 +22,10 @@ from regroup.workers.parallel.tensor_parallel import apply_plan
 
 
 def parallelize(model: nn.Module, meshes: Meshes, device: torch.device, strategy: Strategy) -> nn.Module:
-    """Distribute the model over the meshes. Its memory on `device` is uninitialized: initialize or restore it next.
+    """Distribute the model over the meshes. Its memory on `device` is uninitialized.
 
-    From the inside out: tensor parallelism splits modules, checkpointing and the compiler wrap blocks, and data
-    parallelism wraps everything.
+    From the inside out: tensor parallelism splits modules, checkpointing and the compiler wrap blocks, and data parallelism
+    wraps everything. Initialize or restore the model next.
     """
     model = model.to(master_dtype(strategy.precision))
     bare = cast(Model, model)

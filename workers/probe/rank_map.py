@@ -25,7 +25,10 @@ class RankMap:
         return min(len(ranks) for ranks in self.nodes)
 
     def ring(self, rank: int, *, inside: bool) -> tuple[int, int] | None:
-        """Return the previous and the next rank in the ring of all ranks, or of the rank's node; None if it is alone."""
+        """Return the previous and the next rank in the ring of all ranks, or of the rank's node.
+
+        None if the rank is alone.
+        """
         order = next(ranks for ranks in self.nodes if rank in ranks) if inside else sum(self.nodes, ())
         if len(order) == 1:
             return None
@@ -33,7 +36,10 @@ class RankMap:
         return order[at - 1], order[(at + 1) % len(order)]
 
     def partner(self, rank: int, pairs: Sequence[tuple[int, int]]) -> int | None:
-        """Return the rank with the same index on the node that is paired with this rank's node; None if there is none."""
+        """Return the rank with the same index on the node that is paired with this rank's node.
+
+        None if there is none.
+        """
         node = next(number for number, ranks in enumerate(self.nodes) if rank in ranks)
         lane = self.nodes[node].index(rank)
         for pair in pairs:

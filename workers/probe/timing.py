@@ -14,7 +14,7 @@ _BURSTS = 5
 
 
 class Clock:
-    """Times work that all ranks call at the same place of the program."""
+    """A stopwatch for work that all ranks call at the same place of the program."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

@@ -31,7 +31,7 @@ def test_it_computes_what_torch_does_and_keeps_the_same() -> None:
     theirs(y).square().sum().backward()
     assert torch.allclose(x.grad.flatten(0, 1), y.grad, atol=1e-5)
     assert torch.allclose(norm.weight.grad, theirs.weight.grad, atol=1e-4)
-    (seen,) = norm.take_seen()
+    (seen,) = norm.pop_batch_statistics()
     norm.move(seen, 1)
     assert torch.allclose(norm.running_mean, theirs.running_mean, atol=1e-6)
     assert torch.allclose(norm.running_var, theirs.running_var, atol=1e-6)
@@ -54,7 +54,7 @@ def test_statistics_move_once_a_step_by_the_mean_of_its_batches() -> None:
         dist.destroy_process_group()
     assert norm.running_mean.item() == pytest.approx(0.1 * 3)
     assert norm.running_var.item() == pytest.approx(0.9 + 0.1 * 2)
-    assert norm.take_seen() == []
+    assert norm.pop_batch_statistics() == []
 
 
 def test_in_bf16_it_computes_in_float32_and_gives_bf16() -> None:
