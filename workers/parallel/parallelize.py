@@ -24,8 +24,8 @@ from regroup.workers.parallel.tensor_parallel import apply_plan
 def parallelize(model: nn.Module, meshes: Meshes, device: torch.device, strategy: Strategy) -> nn.Module:
     """Distribute the model over the meshes. Its memory on `device` is uninitialized.
 
-    From the inside out: tensor parallelism splits modules, checkpointing and the compiler wrap blocks, and data parallelism
-    wraps everything. Initialize or restore the model next.
+    From the inside out: tensor parallelism splits modules, checkpointing and the compiler wrap blocks, and data
+    parallelism wraps everything. Initialize or restore the model next.
     """
     model = model.to(master_dtype(strategy.precision))
     bare = cast(Model, model)
@@ -59,7 +59,10 @@ def initialise(model: nn.Module, seed: int) -> None:
 
 @contextmanager
 def gradients(model: nn.Module, *, summed: bool) -> Generator[None]:
-    """Wrap forward and backward of a micro-batch. Sum gradients over ranks only in the last one of a step (`summed`)."""
+    """Wrap forward and backward of a micro-batch.
+
+    Gradients are summed over ranks only if `summed` is true: in the last micro-batch of a step.
+    """
     if isinstance(model, DistributedDataParallel) and not summed:
         with model.no_sync():
             yield

@@ -88,8 +88,8 @@ class StepCounter:
             self.step = self._loaded
         elif is_new:
             self.step = 0
-        is_known = counted is not None or is_new or self._loaded is not None
-        self._channel.send(Restored(self._join.rank, self._join.generation, self.step, began_s, is_known))
+        has_count = counted is not None or is_new or self._loaded is not None
+        self._channel.send(Restored(self._join.rank, self._join.generation, self.step, began_s, has_count))
 
 
 def _steps_taken(optimizer: Optimizer) -> int | None:

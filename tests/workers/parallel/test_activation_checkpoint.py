@@ -1,4 +1,4 @@
-"""What is computed again is not kept, and changes no bit."""
+"""Selection of the blocks and operations to recompute."""
 
 import pytest
 import torch

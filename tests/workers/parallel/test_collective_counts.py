@@ -1,4 +1,4 @@
-"""What goes over the wire and what a rank holds, against theory."""
+"""Collectives of each kind of parallelism, by number and bytes."""
 
 import math
 from dataclasses import replace
@@ -34,7 +34,7 @@ def test_ddp_sums_each_gradient_once_a_step_however_many_micro_batches(agent: An
         for rank in ranks_of(agent, sized, "ddp", {"dp_replicate": 2}, {"micro_batches": count}):
             size = rank["parameters"] * 4
             assert set(rank["calls"]) == {"all_reduce"}
-            # Beside gradients: which parameters were used.
+            # In addition to gradients: which parameters were used.
             sent = wire_bytes("all_reduce", rank["bytes"]["all_reduce"], 2)
             assert sent == pytest.approx(2 * (2 - 1) / 2 * size, rel=0.01)
 
@@ -90,7 +90,7 @@ def test_tensor_parallelism_takes_four_all_reduces_a_layer(agent: Any, sized: Ra
         ranks_of(agent, sized, "fsdp", {"tp": 2}, {"micro_batches": count}, sequence_parallel=False)[0]["calls"]
         for count in (1, 2)
     )
-    # Beside the layers: the embedding's sum, the head's gradient, and what the loss needs of all logits.
+    # In addition to the layers: the embedding's sum, the head's gradient, and what the loss needs of all logits.
     beside = two["all_reduce"] - one["all_reduce"] - 4 * LAYERS
     assert beside == 2 + 3
     split = ranks_of(agent, sized, "fsdp", {"tp": 2}, {"micro_batches": 1})[0]["calls"]

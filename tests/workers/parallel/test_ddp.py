@@ -31,7 +31,7 @@ def test_a_restart_at_any_step_is_bitwise_the_same(agent: Any, many_buckets: Ran
 
 
 @pytest.mark.parametrize("data_parallel", ["ddp", "zero1"])
-def test_a_model_that_leaves_parts_out_is_trained_where_that_is_looked_for(
+def test_a_model_with_unused_parameters_trains_with_find_unused_parameters(
     agent: Any, config: RankConfig, data_parallel: str
 ) -> None:
     parallel = ParallelConfig(data_parallel, find_unused_parameters=True)
@@ -40,10 +40,10 @@ def test_a_model_that_leaves_parts_out_is_trained_where_that_is_looked_for(
     layout = {"dp_replicate": 2}
     run = agent.run(config, 2, f"parts-{data_parallel}", entry=entry, layout=layout)
     assert run.codes == [0, 0], run.errors
-    assert run.result["moved"] == ["1", "2"], "also what one rank alone has used; what nobody has stays as it was"
+    assert run.result["moved"] == ["1", "2"], "parameters that one rank used change; unused ones do not"
 
 
-def test_a_model_that_leaves_parts_out_is_told_to_look_for_that(agent: Any, config: RankConfig) -> None:
+def test_a_model_with_unused_parameters_gets_an_error_with_the_remedy(agent: Any, config: RankConfig) -> None:
     config = changed(config, model={"layers": 3}, parallel=ParallelConfig("ddp"))
     layout, entry = {"dp_replicate": 2}, "plain_loop:leaves_blocks_out"
     run = agent.run(config, 2, "refused", entry=entry, layout=layout, show_errors=False)

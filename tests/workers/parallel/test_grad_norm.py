@@ -1,4 +1,4 @@
-"""AdamW on shards refuses what it has not. That it computes what torch's does: tests/workers/rank/test_step_loop.py."""
+"""Options that sharded optimizers do not support."""
 
 import pytest
 import torch

@@ -24,7 +24,7 @@ def test_it_halves_at_an_overflow_and_doubles_after_many_good_steps() -> None:
     assert restored.value == INITIAL
 
 
-def test_a_run_that_is_broken_for_good_is_not_skipped_for_ever() -> None:
+def test_a_permanently_broken_run_stops_skipping_steps() -> None:
     scale = LossScale(on=True)
     steps = 0
     while scale.can_fall:

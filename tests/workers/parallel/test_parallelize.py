@@ -1,4 +1,4 @@
-"""What a parameter starts as depends on seed and name, not on who holds it."""
+"""Initial values do not depend on the layout."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What wrappers do to a module's names is not seen."""
+"""Canonical names of parameters and buffers."""
 
 import torch
 from torch import nn

@@ -22,7 +22,7 @@ CONVNET = {
 
 LAYOUTS: dict[str, tuple[str, dict[str, int], dict[str, Any]]] = {
     "ddp2": ("ddp", {"dp_replicate": 2}, {}),
-    "ddp3, looking for what is not used": ("ddp", {"dp_replicate": 3}, {"find_unused_parameters": True}),
+    "ddp3, with unused parameters": ("ddp", {"dp_replicate": 3}, {"find_unused_parameters": True}),
     "zero1-2": ("zero1", {"dp_replicate": 2}, {}),
     "zero1-3, uneven": ("zero1", {"dp_replicate": 3}, {}),
     "zero2-2": ("zero2", {"dp_shard": 2}, {}),
@@ -106,7 +106,7 @@ def spread(agent: Any, config: RankConfig, references: dict[str, Path], name: st
 
 
 def beyond(errors: dict[str, Any], limit: float, scalar_limit: float) -> list[str]:
-    """What exceeds the limits."""
+    """Return the errors that exceed the limits."""
     limits = {"loss": scalar_limit, "norm": scalar_limit, "gradients": limit, "parameters": limit}
     return [
         f"{kind} of {when}: {found[kind]:.1e}"

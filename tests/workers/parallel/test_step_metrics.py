@@ -1,4 +1,4 @@
-"""What a step took: memory while it ran, waiting and not working, arithmetic over what there was."""
+"""Memory, waiting and utilization of a step."""
 
 import subprocess
 import sys
@@ -57,7 +57,7 @@ print(*(int(peak(held)) for held in (4, size, 4)))
 
 
 def test_the_peak_is_that_of_the_step() -> None:
-    """In a process of its own: of this one, which ran a thousand tests, the kernel may take memory away meanwhile."""
+    """Run in a separate process: the kernel may reclaim memory of this one, which ran many tests."""
     done = subprocess.run([sys.executable, "-c", _PEAKS], capture_output=True, text=True, timeout=120, check=True)
     before, with_it, after = (int(word) for word in done.stdout.split())
     assert with_it - before > 0.9 * (128 << 20)
@@ -74,7 +74,7 @@ def test_facts_are_read_from_sums_over_ranks(monkeypatch: pytest.MonkeyPatch) ->
     assert one.facts({**total, "peak_flops": 0.0}, flops=120).keys() == {"peak_bytes", "peak_rank", "exposed"}
 
 
-def test_one_rank_waits_for_nobody_and_an_unknown_gpu_has_no_peak() -> None:
+def test_a_single_rank_never_waits_and_an_unknown_gpu_has_no_peak() -> None:
     total = {"peak 0": 5.0, "peak_flops": 0.0, "waited": 1.0, "passed": 2.0}
     assert meter().facts(total, flops=1) == {"peak_bytes": 5, "peak_rank": 0}
 

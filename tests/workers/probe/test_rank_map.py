@@ -1,4 +1,4 @@
-"""Who meets whom: every pair once, nobody twice in a round."""
+"""Rings of ranks, and rounds of node pairs in which every node appears at most once."""
 
 from itertools import combinations
 
@@ -23,7 +23,7 @@ def test_of_a_large_cluster_every_node_meets_some_and_none_more_than_others() ->
     assert {met.count(node) for node in range(500)} == {len(found)}
 
 
-def test_one_node_meets_nobody() -> None:
+def test_a_single_node_has_no_pairs() -> None:
     assert [pair for meeting in rounds(1, 10) for pair in meeting] == []
 
 

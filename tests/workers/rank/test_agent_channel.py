@@ -11,7 +11,7 @@ from regroup.workers.contract.messages import FaultDue, FaultGranted, MirrorDue,
 from regroup.workers.rank.agent_channel import Channel
 
 
-def test_it_hears_its_agent_however_many_descriptors_the_rank_holds() -> None:
+def test_a_rank_receives_messages_with_any_number_of_open_descriptors() -> None:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < 2048:
         pytest.skip(f"only {soft} descriptors may be open here")
@@ -25,7 +25,7 @@ def test_it_hears_its_agent_however_many_descriptors_the_rank_holds() -> None:
         assert channel.poll() == Stop("drain")
 
 
-def test_what_is_told_unasked_is_no_reply_and_is_not_lost() -> None:
+def test_requests_of_the_agent_are_not_replies_and_are_not_lost() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         channel = Channel(theirs)

@@ -19,7 +19,7 @@ def test_a_plain_loop_is_restored_bitwise_with_its_random_numbers(agent: Any, co
     config = changed(config, training={"steps": 400})
     whole = agent.run(config, 2, "plain-whole", entry=LOOP, layout={"dp_replicate": 2})
     before = agent.run(config, 2, "plain-cut", entry=LOOP, layout={"dp_replicate": 2}, stop_at=2)
-    # The stop may be heard a step or more later, and only the two newest sets are kept.
+    # The request may arrive a step or more later, and only the two newest snapshots exist.
     stopped = before.rows[-1]["step"]
     assert stopped < 400
     after = agent.run(
@@ -35,7 +35,7 @@ def test_a_plain_loop_is_restored_bitwise_with_its_random_numbers(agent: Any, co
     assert [*before.losses, *after.losses] == whole.losses
 
 
-def test_every_rank_says_where_it_is_and_the_leading_one_reports_steps(agent: Any, config: RankConfig) -> None:
+def test_every_rank_reports_its_state_and_the_leading_one_reports_steps(agent: Any, config: RankConfig) -> None:
     run = agent.run(config, 2, "said", entry=LOOP)
     assert [restored["rank"] for restored in sorted(run.of("Restored"), key=lambda m: m["rank"])] == [0, 1]
     assert {want["size_bytes"] > 0 for want in run.of("WantBuffers")} == {True}
@@ -65,7 +65,7 @@ def test_a_stop_ends_all_ranks_at_one_step_with_a_snapshot_of_it(agent: Any, con
 
 
 def test_where_snapshots_are_slow_all_ranks_take_fewer(agent: Any, config: RankConfig) -> None:
-    """One rank's copies hold up its peers; none of them may be without a set that the others have."""
+    """Check that slow copies of one rank lengthen the interval of all ranks alike."""
     config = changed(config, training={"steps": 40})
     whole = agent.run(config, 2, "auto-whole")
     slow = [fault(1, step, "sleep", "snapshot", duration_s=0.1) for step in range(1, 9)]
@@ -157,7 +157,7 @@ def test_sets_for_mirrors_are_held_by_all_ranks_alike_and_no_more_than_two(agent
     assert run.codes == [0, 0, 0]
     pins = [pin for pin in run.of("Pinned") if pin["purpose"] == "mirror"]
     steps = sorted({pin["step"] for pin in pins})
-    assert len(steps) == 2, "the third would leave too few buffers: it waits for one of them to be given up"
+    assert len(steps) == 2, "the third would leave too few buffers: it waits until one of them is released"
     assert steps[1] < 200, "there was time for a third"
     assert sorted((pin["rank"], pin["step"]) for pin in pins) == [(rank, step) for rank in range(3) for step in steps]
 

@@ -1,4 +1,4 @@
-"""When a loss or gradient norm stands out from those before it, and what a rank does then."""
+"""Detection of loss spikes, and the reaction of a rank."""
 
 import math
 
@@ -25,7 +25,7 @@ def messages(spikes: LossSpikes, step: int, loss: float | None, norm: float | No
     return [told["message"] for told in spikes.check(step, loss, norm)]
 
 
-def test_one_that_stands_out_is_told_once_until_it_has_come_down() -> None:
+def test_a_spike_is_reported_once_until_the_loss_is_usual_again() -> None:
     spikes = after(EVEN)
     assert messages(spikes, 31, 9.0) == ["step 31: loss 9 is a spike: at most 2.525 was expected"]
     assert [messages(spikes, step, loss) for step, loss in ((32, 8.0), (33, 2.0))] == [[], []]
@@ -39,7 +39,7 @@ def test_a_gradient_norm_stands_out_while_the_loss_is_right() -> None:
     spikes = after(EVEN, norms=norms)
     said = "step 31: gradient norm 31 is a spike: at most 30 was expected"
     assert messages(spikes, 31, 2.0, 31.0) == [said]
-    assert len(messages(spikes, 32, 9.0, 31.0)) == 1, "the norm was told, the loss is news"
+    assert len(messages(spikes, 32, 9.0, 31.0)) == 1, "the norm was reported before, the loss was not"
     with pytest.raises(LossSpikeError) as raised:
         after(EVEN, "rollback", norms).check(31, 2.0, 31.0)
     assert raised.value.details == {"step": 31, "of": NORM, "value": 31.0, "limit": 30.0}
@@ -49,11 +49,11 @@ def test_a_few_wild_gradient_norms_hide_no_other() -> None:
     assert limit_of_norms([*([1e6] * 3), *([1.0] * 37)]) == 10.0
 
 
-def test_a_step_without_a_loss_or_a_norm_tells_nothing_of_it() -> None:
+def test_a_step_without_a_loss_or_a_norm_is_never_a_spike() -> None:
     assert messages(after(EVEN), 31, None, None) == []
 
 
-def test_too_few_steps_tell_nothing() -> None:
+def test_too_few_steps_give_no_limit() -> None:
     assert limit_of_losses([2.0] * 19) is None
     assert limit_of_losses([2.0] * 20) == 2.5
     assert messages(after([2.0] * 10), 11, 1e9) == []
@@ -70,7 +70,7 @@ def test_wild_values_among_those_before_hide_nothing() -> None:
 
 
 @pytest.mark.parametrize("do", ["rollback"])
-def test_the_step_is_to_be_done_once_more_and_goes_on_as_it_comes_out(do: str) -> None:
+def test_a_spike_rolls_back_once_and_the_repeated_step_continues(do: str) -> None:
     with pytest.raises(LossSpikeError, match="step 31: loss 9 is a spike") as told:
         after(EVEN, do).check(31, 9.0, None)
     assert classify(told.value) is ErrorClass.LOSS_SPIKE
@@ -83,7 +83,7 @@ def test_the_step_is_to_be_done_once_more_and_goes_on_as_it_comes_out(do: str) -
     assert messages(again, 32, 8.0) == []
 
 
-def test_switched_off_nobody_looks() -> None:
+def test_the_detector_can_be_off() -> None:
     spikes = LossSpikes(LossSpikeConfig(LossSpikeAction.OFF))
     assert [messages(spikes, step, loss, 1.0) for step, loss in enumerate([*EVEN, 9.0])] == [[]] * 31
     assert messages(LossSpikes(LossSpikeConfig()), 1, 9.0) == []

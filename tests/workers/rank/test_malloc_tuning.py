@@ -27,7 +27,7 @@ _PAGES = 64 * (1 << 20) // 4096
 
 @pytest.mark.parametrize(("kept", "least", "most"), [(True, 0.0, 0.02), (False, 0.1, 2.0)])
 def test_pages_are_mapped_once_and_not_at_every_step(kept: bool, least: float, most: float) -> None:
-    """64 tensors of 1 MiB are taken and freed; without it they are new pages each time."""
+    """Check that 64 tensors of 1 MiB reuse their pages; without the settings, each step maps new ones."""
     done = subprocess.run(
         [sys.executable, "-c", _STEPS.format(kept=kept)], capture_output=True, text=True, check=True, timeout=60
     )

@@ -1,4 +1,4 @@
-"""What a rank does with a step that has no finite numbers."""
+"""Handling of steps that are not finite."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def rule(do: str) -> NonFinite:
 
 
 @pytest.mark.parametrize("do", ["rollback", "fail"])
-def test_nothing_of_the_step_is_kept_and_the_error_says_what_to_do(do: str) -> None:
+def test_the_step_is_discarded_and_the_error_contains_the_remedy(do: str) -> None:
     with pytest.raises(NonFiniteError, match=r"step 4: loss nan; the step was discarded\. Lower the rate") as told:
         rule(do).skip(4, "loss nan")
     assert classify(told.value) is ErrorClass.NON_FINITE
@@ -41,6 +41,6 @@ def test_every_step_without_numbers_ends_it_soon() -> None:
     assert taken < 3
 
 
-def test_in_a_rehearsal_it_may_be_overlooked() -> None:
+def test_the_detector_can_be_off() -> None:
     assert not rule("rollback").is_finite(1.0, float("nan"))
     assert rule("ignore").is_finite(1.0, float("nan"))

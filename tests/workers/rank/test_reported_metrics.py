@@ -1,4 +1,4 @@
-"""What of a report a step's row shows."""
+"""Numbers of a report that a step's row shows."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A program as a rank, in a process of its own: what it finds, how it ends, and what its agent hears."""
+"""Unmodified programs as ranks: environment, exit codes, and messages to the agent."""
 
 import json
 import subprocess
@@ -31,11 +31,11 @@ for line in sys.stdin:
         os._exit(code)
     theirs.close()
     ours.send(asked["join"].encode())
-    heard = []
+    received = []
     while data := ours.recv(1 << 20):
-        heard.append(data.decode())
+        received.append(data.decode())
     ours.close()
-    print(json.dumps({"code": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), "heard": heard}), flush=True)
+    print(json.dumps({"code": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), "received": received}), flush=True)
 """
 """Does what zygote and agent do: has torch imported, forks a rank for each Join, takes down what it says."""
 JOIN = Join(
@@ -45,15 +45,15 @@ JOIN = Join(
 
 @dataclass(frozen=True)
 class Ended:
-    """What came of one rank."""
+    """Result of one rank."""
 
     code: int
-    heard: list[Message]
+    received: list[Message]
     out: str
     err: str
 
     def of(self, kind: type[Any]) -> list[Any]:
-        return [message for message in self.heard if isinstance(message, kind)]
+        return [message for message in self.received if isinstance(message, kind)]
 
 
 Start = Callable[..., Ended]
@@ -80,8 +80,8 @@ def run(forks: tuple[subprocess.Popen[str], Path], tmp_path: Path) -> Start:
         process.stdin.write(json.dumps(asked) + "\n")
         process.stdin.flush()
         told = json.loads(process.stdout.readline())
-        heard = [decode(data.encode()) for data in told["heard"]]
-        return Ended(told["code"], heard, (folder / "out").read_text(), (folder / "err").read_text())
+        received = [decode(data.encode()) for data in told["received"]]
+        return Ended(told["code"], received, (folder / "out").read_text(), (folder / "err").read_text())
 
     return start
 
@@ -92,21 +92,21 @@ def test_the_nodes_devices_are_all_visible_on_cuda_and_none_on_cpu(run: Start) -
     assert run(shows, device="cpu", node_devices=(0, 1)).out == "'' 1\n"
 
 
-def test_it_is_told_how_often_it_was_started_and_runs_in_its_folder(run: Start, tmp_path: Path) -> None:
+def test_a_script_gets_its_restart_count_and_runs_in_its_folder(run: Start, tmp_path: Path) -> None:
     source = """
 import os, sys
-import beside
+import neighbor
 print([os.environ["TORCHELASTIC_" + name] for name in ("RESTART_COUNT", "MAX_RESTARTS", "RUN_ID")])
 print(sys.argv, os.getcwd(), __file__, __name__, sys.modules["__main__"].__dict__ is globals())
 """
-    (tmp_path / "beside.py").touch()
+    (tmp_path / "neighbor.py").touch()
     ended = run(source, config=RankConfig(script=ScriptConfig(args=("--a", "b"), max_restarts=5)))
     script = tmp_path / "train.py"
     assert ended.out.splitlines() == [
         "['2', '5', 'j']",
         f"{[str(script), '--a', 'b']} {tmp_path} {script} __main__ True",
     ]
-    assert [type(message) for message in ended.heard[1:]] == [Joined, Done]
+    assert [type(message) for message in ended.received[1:]] == [Joined, Done]
     assert ended.code == 0
 
 
@@ -129,7 +129,7 @@ def test_exit_codes_are_those_of_python(run: Start, source: str, code: int, said
 
 
 def test_a_group_that_it_destroys_is_not_freed_while_threads_of_it_may_need_the_gil(run: Start) -> None:
-    # Freed, it has been joined; torch may wait there for ever for a thread that waits for the GIL. Threads name
+    # Freed, it has been joined; torch may wait there forever for a thread that waits for the GIL. Threads name
     # themselves, one perhaps only after the barrier: those that had a name before must still be there.
     ended = run(
         "import os, tempfile\n"

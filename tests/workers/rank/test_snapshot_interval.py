@@ -1,4 +1,4 @@
-"""How often a snapshot is taken where that is left open: as often as two hundredths of the time allow."""
+"""Number of steps between snapshots for the spec's `auto`."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -11,7 +11,7 @@ from regroup.workers.rank.snapshot_interval import SHARE, SnapshotInterval
 
 
 def trained(interval: SnapshotInterval, steps: int, cost: Callable[[int], float], slower_s: float = 0.0) -> list[int]:
-    """Steps of one second each, of which each snapshot holds the next up; returns the steps that were kept."""
+    """Simulate steps of one second, each stalled by the previous snapshot. Return the steps with a snapshot."""
     kept, newest, before_s = list[int](), 0, 0.0
     for step in range(1, steps + 1):
         took_s = 1.0 + (slower_s if newest == step - 1 else 0.0) + before_s
@@ -58,7 +58,7 @@ def test_it_comes_back_only_when_that_costs_clearly_less() -> None:
     assert interval.every_steps == 4
 
 
-def test_training_that_is_slower_beside_a_copy_counts_where_copies_run_beside_it() -> None:
+def test_slower_training_during_a_copy_counts_for_asynchronous_copies() -> None:
     beside = SnapshotInterval(None, is_async=True)
     trained(beside, 200, lambda _: 0.03, slower_s=0.07)
     assert beside.every_steps == 5
@@ -67,7 +67,7 @@ def test_training_that_is_slower_beside_a_copy_counts_where_copies_run_beside_it
     assert before.every_steps == 3, "of a copy that is whole before training goes on the wait tells all"
 
 
-def test_what_the_spec_says_stays() -> None:
+def test_a_fixed_interval_does_not_change() -> None:
     interval = SnapshotInterval(3, is_async=False)
     assert trained(interval, 20, lambda _: 5.0) == [3, 6, 9, 12, 15, 18]
     assert SnapshotInterval(3, is_async=False).is_due(6, newest=5), "the steps it divides, whatever was kept between"

@@ -18,7 +18,7 @@ from tests.support.rank_configs import fault
 
 
 class Agent:
-    """What is said to the agent; reservations no fault."""
+    """Records the messages to the agent, and denies every fault."""
 
     def __init__(self) -> None:
         self.heard: list[Message] = []
@@ -76,7 +76,7 @@ def step(module: nn.Module, *optimizers: Optimizer) -> None:
         each.step()
 
 
-def test_every_step_is_told_by_rank_0_and_shown_by_all() -> None:
+def test_rank_0_reports_every_step_and_all_ranks_show_progress() -> None:
     for rank, rows in ((0, [1, 2, 3]), (1, [])):
         count, agent, progress = counting(rank=rank)
         assert progress.read() == (1, Phase.BUILD)
@@ -115,7 +115,7 @@ def momentum(module: nn.Module) -> Optimizer:
         (sgd, False, (7, False)),
     ],
 )
-def test_the_optimizer_says_where_a_script_goes_on(
+def test_the_optimizer_state_gives_the_step_where_a_script_continues(
     make: Callable[[nn.Module], Optimizer], resumed: bool, expected: tuple[int, bool]
 ) -> None:
     module = model()
@@ -140,7 +140,7 @@ def test_optimizers_that_take_turns_make_one_step_together() -> None:
     for _ in range(3):
         step(module, one, other)
     assert count.step == 3 and len(agent.of(StepRow)) == 3
-    third = sgd(module)  # made anew, and alone from now on
+    third = sgd(module)  # a new optimizer, the only one from now on
     for _ in range(3):
         step(module, third)
     assert count.step == 5

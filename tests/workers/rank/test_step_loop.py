@@ -218,11 +218,11 @@ def test_a_step_that_is_left_is_not_committed(run: Any, config: RankConfig) -> N
     assert [(done["step"], done["stopped"]) for done in left.of("Done")] == [(3, False)] * 2
 
 
-def test_a_function_hears_that_it_is_to_stop(run: Any, config: RankConfig) -> None:
+def test_a_function_sees_a_request_to_stop(run: Any, config: RankConfig) -> None:
     config = changed(config, function="function_loops:until_told")
     config = replace(config, training=TrainingConfig(steps=100_000))
     told = run(config, 1, "told", stop_at=3)
-    # It waits in step 4 until it hears of the stop; the end of that step is where all agree on it.
+    # The function waits in step 4 for the request; all ranks agree on it at the end of that step.
     assert [(done["step"], done["stopped"]) for done in told.of("Done")] == [(4, True)]
 
 

@@ -1,4 +1,4 @@
-"""Ranks meet over a store: everybody hears rank 0, rank 0 hears everybody, and nothing is left in the store."""
+"""Collectives over the store of a generation."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from regroup.workers.rank.store_collectives import StoreCollectives
 
 
 def together(work: Callable[[StoreCollectives, int], Any], *, ranks: int = 3) -> tuple[list[Any], int]:
-    """What each rank returns, and how many keys are in the store then."""
+    """Run `work` on each rank. Return the results, and the number of keys left in the store."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
     def one(rank: int) -> Any:
@@ -26,7 +26,7 @@ def together(work: Callable[[StoreCollectives, int], Any], *, ranks: int = 3) ->
         return list(pool.map(one, range(ranks))), store.num_keys()
 
 
-def test_everybody_hears_rank_0_and_rank_0_hears_everybody() -> None:
+def test_broadcast_reaches_every_rank_and_gather_collects_from_every_rank() -> None:
     def work(collectives: StoreCollectives, rank: int) -> Any:
         return (
             collectives.broadcast(b"%d" % rank),
@@ -39,7 +39,7 @@ def test_everybody_hears_rank_0_and_rank_0_hears_everybody() -> None:
     assert others == [(b"0", [], b"")] * 2
 
 
-def test_nobody_goes_on_before_the_last_has_come_and_nothing_piles_up() -> None:
+def test_the_barrier_waits_for_the_last_rank_and_keys_do_not_accumulate() -> None:
     come: list[int] = []
 
     def work(collectives: StoreCollectives, rank: int) -> list[int]:
@@ -56,7 +56,7 @@ def test_nobody_goes_on_before_the_last_has_come_and_nothing_piles_up() -> None:
     assert keys <= 2, "but for the last word of rank 0"
 
 
-def test_one_rank_alone_needs_nobody() -> None:
+def test_a_single_rank_needs_no_peer() -> None:
     def work(collectives: StoreCollectives, rank: int) -> Any:
         collectives.barrier()
         return collectives.broadcast(b"a"), collectives.gather(b"b")

@@ -57,7 +57,7 @@ def run(*command: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, check=True)
 
 
-def test_the_function_of_a_script_runs_where_there_is_no_cloudpickle_and_shows_its_lines(tmp_path: Path) -> None:
+def test_a_function_runs_without_cloudpickle_and_tracebacks_show_its_lines(tmp_path: Path) -> None:
     script, read, folder = tmp_path / "mine.py", tmp_path / "read.py", tmp_path / "sent"
     folder.mkdir()
     script.write_text(SCRIPT)

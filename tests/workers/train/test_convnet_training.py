@@ -90,7 +90,7 @@ def test_a_killed_rank_costs_no_step_and_no_bit(
     after = run(agent, images, digits, name, f"images-struck-{name}", generation=2, restore=state, faults_fired=[0])
     assert set(after.codes) == {0}, after.errors
     assert after.result == whole.result
-    assert after.rows[-1]["validation_loss"] == whole.rows[-1]["validation_loss"], "what is kept of batches came back"
+    assert after.rows[-1]["validation_loss"] == whole.rows[-1]["validation_loss"], "running statistics were restored"
 
 
 def test_statistics_go_to_another_layout(agent: Any, images: RankConfig, digits: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What splits a model is no matter to its state: killed and restored bitwise, carried from any layout to any other."""
+"""State restores onto any layout, and the result is the same."""
 
 import math
 import signal
@@ -87,7 +87,7 @@ def test_so_does_a_checkpoint(agent: Any, divisible: RankConfig, tmp_path: Path,
     assert resumed.losses == pytest.approx(whole.losses[3:], rel=1e-11)
 
 
-def test_a_pipeline_tells_how_idle_it_is_and_which_stage_is_slow(agent: Any, divisible: RankConfig) -> None:
+def test_a_pipeline_reports_its_idle_time_and_its_slowest_stage(agent: Any, divisible: RankConfig) -> None:
     rows = run(agent, divisible, "pp", "told").rows
     for row in rows:
         assert 0 < row["extra"]["idle"] < 1 <= row["extra"]["slowest_stage"] <= 2
@@ -95,16 +95,14 @@ def test_a_pipeline_tells_how_idle_it_is_and_which_stage_is_slow(agent: Any, div
     assert rows[1]["extra"]["send"] == 8, "the first stage, of eight micro-batches"
 
 
-def test_the_second_step_tells_what_each_sends(agent: Any, divisible: RankConfig) -> None:
+def test_the_second_step_reports_the_collectives_of_each_layout(agent: Any, divisible: RankConfig) -> None:
     before, told, after, _ = (row["extra"] for row in run(agent, divisible, "hsdp", "told-collectives").rows)
     assert told["reduce_scatter"] == told["all_reduce"] == 4 + 1, "blocks, and the root"
     assert told["reduce_scatter_bytes"] == 2 * told["all_reduce_bytes"], "a shard is summed over replicas"
     assert not {key for row in (before, after) for key in row if key.startswith(("reduce", "all", "send", "recv"))}
 
 
-def test_every_step_tells_memory_and_waiting_and_from_the_third_on_the_use_of_the_devices(
-    agent: Any, divisible: RankConfig
-) -> None:
+def test_steps_report_memory_and_waiting_and_from_the_third_on_utilization(agent: Any, divisible: RankConfig) -> None:
     rows = [row["extra"] for row in run(agent, divisible, "fsdp3", "told-facts").rows]
     for row in rows:
         assert 50e6 < row["peak_bytes"] < 10e9 and row["peak_rank"] in (0, 1, 2)

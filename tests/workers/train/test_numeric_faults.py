@@ -1,4 +1,4 @@
-"""Numbers that go wrong: all ranks do the same about them, and a rank that holds what others do not is named."""
+"""Numeric faults: all ranks react alike, and replicas that differ are named."""
 
 import signal
 from typing import Any
@@ -30,12 +30,12 @@ def replicas(config: RankConfig) -> RankConfig:
 
 
 def again(agent: Any, config: RankConfig, memory: str, step: int, world_size: int = 2) -> Any:
-    """The generation after one that ended with this step's state in memory; no fault strikes twice."""
+    """Run the next generation from this step's state in memory. No fault is injected twice."""
     source = {"source": "memory", "step": step, "generation": 1}
     return agent.run(config, world_size, memory, generation=2, restore=source, faults_fired=[0, 1])
 
 
-def test_a_loss_that_is_no_number_once_costs_its_step_and_no_bit(agent: Any, spread: RankConfig) -> None:
+def test_a_nan_loss_costs_its_step_and_no_bit(agent: Any, spread: RankConfig) -> None:
     name = spread.parallel.data_parallel
     whole = agent.run(spread, 2, f"finite-{name}")
     spread = changed(spread, faults=[fault(1, 3, "nan_loss")], non_finite=NonFiniteConfig(NonFiniteAction.ROLLBACK))
@@ -62,7 +62,9 @@ def test_a_skipped_step_is_one_without_an_update_on_every_rank(agent: Any, sprea
     (note,) = struck.of("Note")
     assert (note["kind"], note["data"]["step"]) == ("step_skipped", 3)
     elsewhere = changed(spread, faults=[fault(0, 3, "nan_loss")])
-    assert agent.run(elsewhere, 2, f"skipped-by-0-{name}").result == struck.result, "whoever had the wrong number"
+    assert agent.run(elsewhere, 2, f"skipped-by-0-{name}").result == struck.result, (
+        "the result does not depend on the rank with the fault"
+    )
 
 
 def test_more_skips_than_allowed_end_it(agent: Any, config: RankConfig) -> None:
@@ -94,14 +96,14 @@ def test_a_flipped_bit_in_one_replica_is_found_and_the_state_before_is_good(
     assert after.result == whole.result
 
 
-def test_of_two_replicas_nothing_tells_which_is_wrong(agent: Any, replicas: RankConfig) -> None:
+def test_with_two_replicas_the_wrong_one_is_uncertain(agent: Any, replicas: RankConfig) -> None:
     replicas = changed(replicas, faults=[fault(0, 2, "flip_bit")])
     struck = agent.run(replicas, 2, "two", show_errors=False)
     assert struck.codes == [1, 1]
     assert not struck.of("Failed")[0]["error"]["details"]["is_certain"]
 
 
-def test_the_last_step_is_looked_at_before_it_is_saved(agent: Any, replicas: RankConfig) -> None:
+def test_replicas_are_compared_in_the_last_step_before_it_is_saved(agent: Any, replicas: RankConfig) -> None:
     replicas = changed(replicas, faults=[fault(2, 4, "flip_bit", "optimizer")])
     struck = agent.run(replicas, 3, "last", show_errors=False)
     assert struck.codes == [1, 1, 1]
@@ -119,8 +121,8 @@ def test_between_snapshots_it_is_found_at_the_next_one(agent: Any, replicas: Ran
     assert again(agent, replicas, "seldom-flipped", 3, 3).result == whole.result
 
 
-def test_switched_off_nobody_sees_it(agent: Any, replicas: RankConfig) -> None:
-    """The detector alone is what finds it: without it the run ends as if it were well, with other parameters."""
+def test_without_the_detector_a_flipped_bit_stays_unnoticed(agent: Any, replicas: RankConfig) -> None:
+    """Check that without the detector the run ends normally, with wrong parameters."""
     whole = agent.run(replicas, 3, "on")
     replicas = changed(replicas, faults=[fault(1, 3, "flip_bit")])
     struck = agent.run(replicas, 3, "off", verify_replicas=False)
@@ -153,7 +155,7 @@ def test_a_flipped_bit_in_a_snapshot_fails_its_checksum(agent: Any, config: Rank
 
 
 @pytest.mark.parametrize("of", ["loss", "gradient norm"])
-def test_what_stands_out_is_told_or_its_step_done_once_more(agent: Any, config: RankConfig, of: str) -> None:
+def test_a_spike_is_reported_or_its_step_is_repeated(agent: Any, config: RankConfig, of: str) -> None:
     config = changed(config, training={"steps": 24})
     whole = agent.run(config, 2, "even")
     do = "spike_loss" if of == "loss" else "spike_gradient"

@@ -55,7 +55,7 @@ def test_another_size_is_gone_to_slowly_and_the_way_survives_a_failure() -> None
     assert [back.factor(step) for step in (12, 14, 16)] == [0.75, 0.875, 1.0], "from where it was"
 
 
-def test_a_job_goes_on_with_fewer_samples_a_step_on_fewer_ranks(agent: Any, config: RankConfig) -> None:
+def test_a_job_continues_with_a_smaller_batch_on_fewer_ranks(agent: Any, config: RankConfig) -> None:
     config = changed(
         config,
         training={

@@ -17,7 +17,7 @@ def exact(config: RankConfig) -> RankConfig:
 
 @pytest.fixture(scope="module")
 def alone(agent: Any) -> dict[str, Any]:
-    """What one rank computes, by precision; filled as it is asked for."""
+    """Results of one rank by precision; filled on demand."""
     return {}
 
 
@@ -122,7 +122,7 @@ def test_a_killed_rank_costs_no_step_and_no_bit(agent: Any, config: RankConfig, 
     assert after.result == whole.result
 
 
-def test_a_fault_may_raise_or_strike_another_process(agent: Any, config: RankConfig) -> None:
+def test_a_fault_may_raise_or_kill_another_process(agent: Any, config: RankConfig) -> None:
     config = changed(
         config,
         faults=[

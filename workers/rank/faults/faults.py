@@ -71,7 +71,7 @@ class Faults:
             case "sleep":
                 process_faults.sleep(fault.duration_s)
             case "hold_gil":
-                process_faults.hold_gil(fault.duration_s)
+                process_faults.block_gil(fault.duration_s)
             case "oom":
                 _if_possible(where, process_faults.exhaust_memory)
             case "cut_traffic":

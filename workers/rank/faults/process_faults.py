@@ -41,7 +41,7 @@ def sleep(duration_s: float | None) -> None:
     time.sleep(_FOR_EVER_S if duration_s is None else duration_s)
 
 
-def hold_gil(duration_s: float | None) -> None:
+def block_gil(duration_s: float | None) -> None:
     """Wait inside C while holding the GIL, so that no other Python thread runs. None: until the process ends."""
     wait = ctypes.PyDLL(None).sleep  # unlike CDLL, PyDLL does not release the GIL
     until_s = time.monotonic() + (_FOR_EVER_S if duration_s is None else duration_s)

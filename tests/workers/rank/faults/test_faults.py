@@ -1,4 +1,4 @@
-"""Each rehearsed failure is the real thing, strikes where it says, and costs what it must."""
+"""Each planned fault is real, happens where the spec says, and costs no more than it must."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ def test_out_of_memory_is_a_kill_by_the_kernel_that_leaves_no_cgroup(agent: Any,
         time.sleep(0.02)
 
 
-def test_a_node_is_struck_through_its_first_rank(agent: Any, config: RankConfig) -> None:
+def test_a_fault_of_a_node_is_injected_by_its_first_rank(agent: Any, config: RankConfig) -> None:
     config = changed(
         config,
         faults=[FaultConfig(FaultPoint(2, node=number), "raise") for number in (1, 0)],
@@ -47,7 +47,7 @@ def test_a_node_is_struck_through_its_first_rank(agent: Any, config: RankConfig)
     assert "PlannedFaultError: fault 1 of the spec: raise at step 2 in forward" in struck.errors
 
 
-def test_a_sleeping_rank_goes_on_where_it_was(agent: Any, config: RankConfig) -> None:
+def test_a_sleeping_rank_continues_where_it_was(agent: Any, config: RankConfig) -> None:
     whole = agent.run(config, 2, "awake")
     config = changed(config, faults=[fault(1, 3, "sleep", duration_s=1.0), fault(0, 4, "hold_gil", duration_s=1.0)])
     slept = agent.run(config, 2, "slept")
@@ -60,7 +60,7 @@ def test_connections_that_end_cost_a_start_and_no_bit(agent: Any, config: RankCo
     config = changed(config, faults=[fault(1, 3, "cut_traffic")])
     struck = agent.run(config, 2, "cut-off", show_errors=False)
     assert all(code != 0 for code in struck.codes)
-    assert {each["error"]["error_class"] for each in struck.of("Failed")} == {"collateral"}, "nobody is to blame"
+    assert {each["error"]["error_class"] for each in struck.of("Failed")} == {"collateral"}, "no rank is the cause"
     at = {"source": "memory", "step": 2, "generation": 1}
     after = agent.run(config, 2, "cut-off", generation=2, restore=at, faults_fired=[0])
     assert after.result == whole.result
@@ -129,7 +129,7 @@ def test_while_the_gil_is_held_no_other_thread_runs() -> None:
     ticking = threading.Thread(target=tick)
     ticking.start()
     began_s = time.monotonic()
-    process_faults.hold_gil(0.5)
+    process_faults.block_gil(0.5)
     ended_s = time.monotonic()
     end.set()
     ticking.join()

@@ -23,7 +23,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def alone(act: str, *arguments: object, connection: socket.socket) -> int:
-    """A process that strikes itself, then waits for two bytes; its id. It keeps no other connection."""
+    """Fork a process that injects a fault into itself and then waits for two bytes. Return its pid."""
     child = os.fork()
     if child == 0:
         try:
@@ -45,17 +45,17 @@ def alone(act: str, *arguments: object, connection: socket.socket) -> int:
 
 def test_cut_connections_end_at_once_on_both_sides(ends: tuple[socket.socket, socket.socket]) -> None:
     near, far = ends
-    child = alone("cut", connection=near)
+    child = alone("close_connections", connection=near)
     far.settimeout(10)
     assert far.recv(1) == b"", "the other side sees the end"
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4, "and the struck one cannot write"
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4, "and the process itself cannot write"
 
 
-def test_what_is_lost_is_sent_again_once_it_is_over(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_lost_packets_are_retransmitted_after_the_fault_has_ended(ends: tuple[socket.socket, socket.socket]) -> None:
     near, far = ends
-    child = alone("lose", 1.0, 1.0, connection=near)
+    child = alone("drop_packets", 1.0, 1.0, connection=near)
     far.settimeout(10)
-    assert far.recv(1) == b"r", "what it sends goes out"
+    assert far.recv(1) == b"r", "outgoing packets arrive"
     began_s = time.monotonic()
     far.sendall(b"ok")
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -77,7 +77,7 @@ def test_a_share_of_packets_is_lost_and_none_of_the_bytes(ends: tuple[socket.soc
     assert resent > 0, "tcpi_total_retrans"
 
 
-def test_only_tcp_connections_are_struck(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_only_tcp_connections_are_affected(ends: tuple[socket.socket, socket.socket]) -> None:
     left, right = socket.socketpair()
     with left, right, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
         inodes = {os.fstat(other.fileno()).st_ino for other in (left, right, datagrams)}

@@ -1,4 +1,4 @@
-"""Programs that call Ray Train, as ranks in processes of their own: what outlives them."""
+"""Checkpoints of Ray Train: committed atomically, restorable at any size, and readable by Ray Train itself."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def loop():
         with newest.as_directory() as folder:
             parts = {path.name: path.read_text() for path in sorted(Path(folder).iterdir())}
         done = int(parts["part-0"])
-        print("goes on from", parts)
+        print("continues from", parts)
     for epoch in range(done + 1, 6):
         save({"loss": 1.0 / epoch, "score": {"best": abs(epoch - 2)}}, str(epoch))
         if epoch == 3 and WITH_KILL and ray.train.get_context().get_world_rank() == 1:
@@ -26,13 +26,11 @@ print("kept", [metrics["loss"] for _, metrics in result.best_checkpoints], resul
 
 
 def folders(tmp_path: Path) -> list[str]:
-    """What is in the run's folder of checkpoints."""
+    """Return the names of the checkpoint folders of the run."""
     return sorted(path.name for path in (tmp_path / "runs" / "run").iterdir() if path.is_dir())
 
 
-def test_after_a_kill_the_newest_checkpoint_of_all_ranks_is_there_also_at_another_size(
-    run: Start, tmp_path: Path
-) -> None:
+def test_after_a_kill_the_newest_checkpoint_restores_at_another_size(run: Start, tmp_path: Path) -> None:
     keep = "checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2)"
     killed = run(CHECKPOINTS.replace("WITH_KILL", "True") + fit(run=keep))
     assert killed[1].code == -9
@@ -40,9 +38,9 @@ def test_after_a_kill_the_newest_checkpoint_of_all_ranks_is_there_also_at_anothe
     again = well(
         run(CHECKPOINTS.replace("WITH_KILL", "False") + fit(ranks="(1, 4)", run=keep) + SHOWN, ranks=3, generation=2)
     )
-    goes_on = "goes on from {'part-0': '3', 'part-1': '3'}"
-    assert again[0].out.splitlines() == [goes_on, "kept [0.25, 0.2] 0.2 2"]
-    assert again[2].out.splitlines() == [goes_on]
+    continued = "continues from {'part-0': '3', 'part-1': '3'}"
+    assert again[0].out.splitlines() == [continued, "kept [0.25, 0.2] 0.2 2"]
+    assert again[2].out.splitlines() == [continued]
     assert len(folders(tmp_path)) == 2
     assert [report.metrics for report in again[0].of(Report)] == [
         {"loss": 0.25, "score/best": 2.0},
@@ -85,7 +83,7 @@ def test_steps_are_known_from_the_checkpoint_where_the_optimizer_counts_none(run
 TORN = """
 def loop():
     if newest := ray.train.get_checkpoint():
-        print("goes on from", Path(newest.path, "part-0").read_text())
+        print("continues from", Path(newest.path, "part-0").read_text())
         return
     save({"loss": 1.0}, "whole", checkpoint_dir_name="one")
     def half(checkpoint, name):
@@ -101,7 +99,7 @@ def test_a_checkpoint_that_was_torn_never_counts_and_is_cleared_away(run: Start,
     assert run(TORN + fit(ranks="1"), ranks=1)[0].code == -9
     assert folders(tmp_path) == ["one", "two"]
     (zero,) = well(run(TORN + fit(ranks="1"), ranks=1, generation=2))
-    assert zero.out == "goes on from whole\n"
+    assert zero.out == "continues from whole\n"
     assert folders(tmp_path) == ["one"]
 
 

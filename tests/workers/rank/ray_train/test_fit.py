@@ -1,4 +1,4 @@
-"""Programs that call Ray Train, as ranks in processes of their own: what they find."""
+"""Unmodified Ray Train programs run on the job's ranks."""
 
 import pytest
 
@@ -67,7 +67,7 @@ def test_an_error_of_the_loop_is_the_jobs_whatever_the_program_catches(run: Star
 
 
 CALLBACK = """
-class Told(ray.train.UserCallback):
+class Recorder(ray.train.UserCallback):
     def after_report(self, run_context, metrics, checkpoint):
         print("reported", metrics, checkpoint)
     def after_exception(self, run_context, worker_exceptions):
@@ -81,7 +81,7 @@ def loop():
 
 
 def test_user_callbacks_are_called(run: Start) -> None:
-    zero, one = run(CALLBACK + fit(run="callbacks=[Told()]"))
+    zero, one = run(CALLBACK + fit(run="callbacks=[Recorder()]"))
     assert zero.out.splitlines()[0] == "reported [{'rank': 0}, {'rank': 1}] None"
     raised = [line for each in (zero, one) for line in each.out.splitlines() if line.startswith("raised")]
     assert raised and set(raised) <= {f"raised {{{rank}: ValueError('bad')}}" for rank in (0, 1)}
@@ -118,7 +118,7 @@ def test_what_needs_a_cluster_is_refused_where_it_is_called(run: Start, does: st
     assert said in zero.error
 
 
-def test_a_program_that_counts_on_more_retries_than_the_job_allows_is_told(run: Start) -> None:
+def test_a_program_that_requests_more_retries_than_the_job_allows_gets_a_note(run: Start) -> None:
     source = "\ndef loop():\n    pass\n" + fit(ranks="1", run="failure_config=ray.train.FailureConfig(max_failures=3)")
     (told,) = well(run(source, ranks=1))
     assert "max_failures=3" in told.err and "recovery.budgets.user_error" in told.err

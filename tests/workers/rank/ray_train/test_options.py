@@ -1,4 +1,4 @@
-"""What a trainer asks for against what the job is."""
+"""Options of a trainer that the job does not support."""
 
 from typing import Any
 
@@ -34,5 +34,5 @@ def test_what_does_not_fit_is_named_with_both_sides(asked: Any, world_size: int,
 
 
 @pytest.mark.parametrize(("wanted", "allowed", "is_told"), [(0, 0, False), (1, 3, False), (3, 1, True), (-1, 9, True)])
-def test_a_program_that_counts_on_more_retries_is_told(wanted: int, allowed: int, is_told: bool) -> None:
+def test_a_request_for_more_retries_than_allowed_gives_a_note(wanted: int, allowed: int, is_told: bool) -> None:
     assert (budget_note(TrainerOptions(max_failures=wanted), allowed) is not None) == is_told

@@ -1,4 +1,4 @@
-"""The adapter to Ray Train against the ray that is installed: what it rests on is there, and what is new is noticed."""
+"""The private parts of ray that the adapter depends on."""
 
 import inspect
 import os
