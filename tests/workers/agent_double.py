@@ -1,8 +1,8 @@
-"""A process that does what an agent and its zygote do for ranks: holds their buffers, forks them, answers them.
+"""A double of an agent and its zygote: keeps the buffers of ranks, forks the ranks, and answers them.
 
-Run by the fixture in conftest.py with a socket as descriptor number argv[1]; reads one JSON request a line. It imports
-torch once, rehearses a step of one thread, and never runs an operation beside it, because a fork after an OpenMP
-region hangs.
+The fixture in conftest.py starts it with a socket as descriptor number argv[1]. It reads one JSON request per line. It
+imports torch once and runs a warm-up step with one thread. After that it runs no tensor operation itself, because a
+fork after an OpenMP region hangs.
 """
 
 import importlib
@@ -57,7 +57,7 @@ def serve(sock: socket.socket) -> None:
 
 
 def run(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dict[str, Any]:
-    """One generation, until every rank is gone."""
+    """Run one generation until all ranks have ended."""
     held = memory.setdefault(request["memory"], {})
     source_world = request.get("source_world", request["world_size"])
     selector = selectors.DefaultSelector()
@@ -89,7 +89,7 @@ def run(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dic
                 selector.unregister(ours)
                 continue
             if error:
-                continue  # said before the channels were shut: nobody is there to be answered
+                continue  # sent before the channels were closed: no rank waits for the reply
             message = contract.decode(data)
             messages.append(contract.to_json(message))
             try:
@@ -135,7 +135,7 @@ def answer(
     elif isinstance(message, FaultDue):
         ours.send(contract.encode(FaultGranted(message.index, True)))
     elif isinstance(message, Pinned) and message.purpose is PinnedFor.MIRROR:
-        pass  # nobody takes them: they stay held
+        pass  # no mirror takes them: they stay pinned
     elif isinstance(message, Pinned) and str(message.step) not in request.get("release_after", {}):
         ShardBuffer(os.dup(held[rank][message.buffer])).release(Pin.CHECKPOINT)
     elif isinstance(message, StepRow) and message.step in request.get("release_after", {}).values():
@@ -154,7 +154,7 @@ def find(held: dict[int, list[int]], rank: int, restore: dict[str, Any]) -> int:
 
 
 def task(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> dict[str, Any]:
-    """A zygote task in a fork; `ranks` of `memory` at `restore` give its descriptors."""
+    """Run a zygote task in a fork, with descriptors of `ranks` of `memory` at `restore`."""
     held = memory.get(request.get("memory", ""), {})
     fds = [held[rank][find(held, rank, request["restore"])] for rank in request.get("ranks", [])]
     if "parts" in request:
@@ -180,7 +180,7 @@ def task(request: dict[str, Any], memory: dict[str, dict[int, list[int]]]) -> di
 
 class NoProgress:
     def set(self, step: int, phase: str) -> None:
-        """Nobody watches."""
+        """Do nothing."""
 
 
 def rank_life(rank: int, request: dict[str, Any], sock: socket.socket, store: str) -> int:
@@ -243,7 +243,7 @@ def rank_life(rank: int, request: dict[str, Any], sock: socket.socket, store: st
 
 
 def rehearse_all() -> None:
-    """As the zygote does for its job: what the first step of a process costs, ranks then have behind them."""
+    """Run the warm-up steps, as the zygote does for its job, so that ranks start warm."""
     model = {"family": "transformer", "rope_theta": 10000.0, "norm_eps": 1e-5, "tie_embeddings": False}
     for is_tensor_parallel in (False, True):
         rehearse(plain(WarmupConfig(RankConfig(model=model), is_tensor_parallel)))

@@ -1,5 +1,7 @@
-"""What compiled blocks keep for their backward, looked at in a process of its own: the compiler's imports do not get
-on with everything that a test process has imported."""
+"""Memory that compiled blocks keep for the backward pass, measured in a separate process.
+
+The compiler's imports conflict with some imports of a test process.
+"""
 
 import torch
 
@@ -15,7 +17,7 @@ CONFIG = {
 
 
 def kept(context):
-    """Bytes kept of all, and within a share; and how much a gradient differs."""
+    """Measure the bytes kept without a limit and within a share, and the difference of a gradient."""
     whole, gradient = kept_bytes(None)
     part, same = kept_bytes(0.3)
     difference = float((same - gradient).norm() / gradient.norm())
@@ -23,7 +25,7 @@ def kept(context):
 
 
 def kept_bytes(share):
-    """What a compiled block keeps for its backward, beside its parameters; and a gradient."""
+    """Return the bytes that a compiled block keeps for its backward pass, without its parameters, and a gradient."""
     torch.compiler.reset()
     model = build_model(CONFIG, 32).to_empty(device="cpu")
     initialise(model, 0)

@@ -34,7 +34,7 @@ Spread = tuple[str, dict[str, int], dict[str, Any]]
 
 @dataclass
 class Generation:
-    """What one generation said and how its ranks ended."""
+    """Messages of one generation, and the exit codes of its ranks."""
 
     codes: list[int]
     messages: list[dict[str, Any]] = field(repr=False)
@@ -118,7 +118,7 @@ class Agent:
         return Generation(**reply)
 
     def spread(self, config: RankConfig, over: Spread, memory: str, **options: Any) -> Generation:
-        """A generation on as many ranks as a layout has."""
+        """Run a generation on as many ranks as the layout has."""
         data_parallel, layout, options_of_layout = over
         config = replace(config, parallel=ParallelConfig(data_parallel, **options_of_layout))
         return self.run(config, math.prod(layout.values()), memory, layout=layout, **options)

@@ -1,4 +1,4 @@
-"""What a step of the engine sends, holds and allocates, on any layout."""
+"""Collectives, activations and allocations of an engine's step, on any layout."""
 
 from dataclasses import replace
 

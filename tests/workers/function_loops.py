@@ -77,7 +77,7 @@ class Seen:
 
 
 def averaged(run: regroup.Context) -> None:
-    """Two modules, two optimizers, averaged weights that are themselves sharded."""
+    """Train two modules with two optimizers and sharded averaged weights."""
     x, _ = data()
     encoder, decoder = nn.Linear(6, 4).double(), nn.Linear(4, 6).double()
     ema = AveragedModel(encoder, multi_avg_fn=get_ema_multi_avg_fn(0.9))
@@ -132,7 +132,7 @@ def own_data(run: regroup.Context) -> None:
 
 
 def shares_work(run: regroup.Context) -> None:
-    """Each rank's optimizer remembers of its own part of the parameters alone."""
+    """Train with optimizers that hold state for their own part of the parameters only."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3)).double()
     optimizer = torch.optim.AdamW(model[run.rank].parameters(), lr=0.05)

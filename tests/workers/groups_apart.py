@@ -9,7 +9,7 @@ from regroup.workers.rank import flight_recorder
 
 
 def train(context: Any) -> None:
-    """Each rank splits off a group of its own, and tells what it knows of collectives."""
+    """Split off one group per rank, and report the recent collectives."""
     for rank in range(context.world_size):
         dist.new_group([rank])
     dist.all_reduce(torch.ones(1))

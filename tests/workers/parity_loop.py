@@ -23,7 +23,7 @@ COMPARED = (1, STEPS)
 
 
 def batches(step, family="transformer"):
-    """The micro-batches of a step; some labels are ignored, as at the ends of documents."""
+    """Return the micro-batches of a step. Some labels are ignored, as at the ends of documents."""
     generator = torch.Generator().manual_seed(step)
     made = []
     for _ in range(COUNT):
@@ -40,7 +40,7 @@ def batches(step, family="transformer"):
 
 
 def dummy(family):
-    """As a rank has that would compute fewer than others."""
+    """Return the dummy micro-batch of a rank that would otherwise compute fewer."""
     batch = batches(0, family)[0]
     return MicroBatch(torch.zeros_like(batch.inputs), torch.full_like(batch.labels, IGNORED), ())
 
@@ -55,9 +55,9 @@ def engine_of(context, count, optimizer, loss_scale=1 / 100):
 
 
 def dense(context):
-    """The reference: one process, torch's own optimizers and clipping. Saved to a file.
+    """Compute the reference in one process, with torch's own optimizers and clipping, and save it to a file.
 
-    The whole batch at once, but for a model that normalises over micro-batches.
+    Computes the whole batch at once, except for a model that normalizes over micro-batches.
     """
     config, dtype = context.config, DTYPES[context.config.training.precision]
     found = {}
@@ -87,7 +87,7 @@ def dense(context):
 
 
 def spread(context):
-    """The same by the engine; `context.result` is what differs by how much."""
+    """Compute the same with the engine; `context.result` has the errors."""
     config = context.config
     reference = torch.load(config.args["reference"], weights_only=True)
     mutant, worst, family = config.args.get("mutant"), {}, config.model["family"]
@@ -122,7 +122,7 @@ def spread(context):
 
 
 def breaks(context):
-    """A block of the second stage raises."""
+    """Let a block of the second stage raise."""
 
     def raises(*_):
         raise ConnectionError("the network is gone")
@@ -153,7 +153,7 @@ def compare(found, reference):
 
 
 def gathered(worst):
-    """Over ranks: every tensor of the model was compared by somebody; the worst of each kind."""
+    """Check that ranks compared every tensor of the model, and return the largest error of each kind."""
     every = [None] * dist.get_world_size()
     dist.all_gather_object(every, worst)
     result = {}
@@ -189,7 +189,7 @@ def torch_optimizer(model, config):
 
 
 def track_statistics(model):
-    """What batch normalisation keeps, by its definition: a mean over micro-batches moves what is kept."""
+    """Update the running statistics of batch normalization by their definition: with the mean over micro-batches."""
     for norm in batch_norms(model):
         for mean, variance in [torch.stack(norm.pop_batch_statistics()).mean(0)]:
             norm.running_mean.mul_(0.9).add_(0.1 * mean)
@@ -203,7 +203,7 @@ def unreduced(_, bucket):
 
 
 def transpose_shard(parameters):
-    """What slicing the other axis would give: rows of the transposed matrix."""
+    """Shard along the wrong axis: use rows of the transposed matrix."""
     query = parameters["layers.0.attention.query.weight"]
     transposed = query.full_tensor().T
     rows = local(query).shape[0]

@@ -36,7 +36,7 @@ def train(context, is_patient=False):
 
 
 def saves_every_step(context):
-    """No checkpoint is put off, however fast the ranks are."""
+    """Postpone no checkpoint, however fast the ranks are."""
     train(context, is_patient=True)
 
 
@@ -55,7 +55,7 @@ def initial_values(context):
 
 
 def begins_with_an_overflow(context):
-    """The built-in trainer, whose first losses are scaled beyond what float16 can hold."""
+    """Run the built-in trainer with a loss scale whose first losses exceed float16."""
     loss_scale.INITIAL = 2.0**24
     trainer.train(context)
 
@@ -78,7 +78,8 @@ def disagrees(context):
 
 
 def digests_without_numpy(context):
-    """Two stages, one a rank; as in a Python of the job's own, tensors do not become arrays."""
+    """Compute digests of two stages, one per rank, where tensors cannot become arrays: a job's own Python may lack
+    numpy."""
 
     def refuse(*_):
         raise RuntimeError("Numpy is not available")
@@ -99,7 +100,7 @@ def sums_of_all_ranks(context):
 
 
 def leaves_blocks_out(context):
-    """A model of which block 0 is used by nobody, and block 1 by every rank but the last."""
+    """Train a model whose block 0 is unused, and whose block 1 is used by all ranks except the last."""
     forward = transformer.Block.forward
 
     def partly(self, x, rotation):

@@ -1,4 +1,4 @@
-"""The probe on ranks that are told they are on two nodes, in small."""
+"""The probe on ranks that appear to be on two nodes, with small sizes."""
 
 import os
 
