@@ -38,7 +38,7 @@ class RayRecords:
     """Create-only records in the GCS: the process that creates a key owns it."""
 
     async def create(self, key: str, value: bytes) -> bool:
-        """Write a record; False if the key exists."""
+        """Write a record and return True. Return False if the key exists."""
         put = internal_kv._internal_kv_put
         return not await asyncio.to_thread(put, key.encode(), value, overwrite=False, namespace=_KV)
 
@@ -67,7 +67,7 @@ class RayAgents:
         self._handles: dict[str, Any] = {}
 
     async def start(self, config: AgentConfig) -> None:
-        """Create an agent on its node, or find it there."""
+        """Create an agent on its node, or find the existing one."""
         self._handles[config.node_id] = await asyncio.to_thread(self.create, config)
 
     def agent(self, node_id: str, *, timeout_s: float) -> AgentApi:
@@ -99,7 +99,7 @@ class RayAgents:
             raise AgentLostError(node_id, f"agent on node {node_id[:8]} is gone: {error}") from error
 
     async def kill(self, node_id: str) -> None:
-        """End an agent by force."""
+        """Kill an agent."""
         try:
             handle = self._handles.pop(node_id, None) or self._find(node_id)
         except ValueError:

@@ -1,4 +1,4 @@
-"""What Ray's autoscaler is asked for. The newest request in a cluster stands alone, whoever made it."""
+"""Requests to Ray's autoscaler. The newest request in a cluster replaces all earlier requests of all processes."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from regroup.service.policy.scheduling.autoscaler_request import Bundle
 
 
 def request_nodes(bundles: Sequence[Bundle]) -> None:
-    """Have the cluster hold all of these at once; with none, ask for nothing more. Blocking."""
+    """Request capacity for all these bundles at once. An empty list withdraws the request. Blocking."""
     request_resources(
         bundles=[bundle.to_ray() for bundle in bundles],
         bundle_label_selectors=[bundle.labels() for bundle in bundles],

@@ -1,6 +1,6 @@
-"""The cluster port on Ray 2.60: reservations, supervisors, inventory. With `ray_agents`, all of Ray that we touch.
+"""The cluster port on Ray 2.60: reservations, supervisors and inventory.
 
-Nothing here blocks the event loop: Ray's blocking calls run in threads of their own, and every call has a limit.
+Nothing here blocks the event loop. Ray's blocking calls run in separate threads, and every call has a time limit.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ T = TypeVar("T")
 
 
 class RayCluster:
-    """Implements `Cluster`. One per process: Ray knows one connection."""
+    """Implements `Cluster`. There is one per process because Ray has one connection per process."""
 
     def __init__(self, dashboard: str | None, supervisor: str = _SUPERVISOR, topology: Topology | None = None) -> None:
         self._topology = topology
@@ -96,7 +96,7 @@ class RayCluster:
         return cluster
 
     async def close(self) -> None:
-        """Leave the cluster; what runs there runs on."""
+        """Disconnect from the cluster. Its actors continue to run."""
         await self._blocking(ray.shutdown)
         self._threads.shutdown(wait=False)
 
@@ -138,7 +138,7 @@ class RayCluster:
         await self._blocking(lambda: _start_supervisor(self._supervisor, name, dict(payload)))
 
     async def start_agents(self, payload: Mapping[str, Any]) -> None:
-        """Create the agents and let their zygotes import, without waiting for either."""
+        """Create the agents and start the imports of their zygotes. Return without waiting for them."""
         await self._blocking(lambda: hasten(JobConfig.from_json(payload)))
 
     async def sync(self, job_id: str, request: SyncRequest) -> SyncReply:
@@ -171,7 +171,7 @@ class RayCluster:
         try:
             chunk = await self._call(name, "read_log", generation, rank, stream, offset, limit, limit_s=_CALL_S)
         except SupervisorGoneError as error:
-            raise NotFoundError(f"job {job_id} has no supervisor that could read its rank logs") from error
+            raise NotFoundError(f"job {job_id} has no supervisor to read its rank logs") from error
         if chunk is None:
             raise NotFoundError(f"no node of job {job_id} has {stream} of rank {rank} in generation {generation}")
         return LogChunk.from_json(chunk)
@@ -180,7 +180,7 @@ class RayCluster:
         try:
             found = await self._call(supervisor_name(job_id), "stacks", limit_s=2 * _CALL_S)
         except SupervisorGoneError as error:
-            raise NotFoundError(f"job {job_id} has no ranks: it has not begun, or is over") from error
+            raise NotFoundError(f"job {job_id} has no ranks: it has not started, or has ended") from error
         if not found:
             raise NotFoundError(f"job {job_id} has no ranks now")
         return found
@@ -220,13 +220,13 @@ class RayCluster:
         return agent_wire.client(send)
 
     async def _call(self, actor: str, method: str, *arguments: Any, limit_s: float) -> Any:
-        """A method of a named actor."""
+        """Call a method of a named actor."""
 
         def begin() -> asyncio.Future[Any]:
             try:
                 handle = self._handle(actor)
             except ValueError as error:
-                raise SupervisorGoneError(f"there is no {actor} in the cluster") from error
+                raise SupervisorGoneError(f"actor {actor} does not exist in the cluster") from error
             return getattr(handle, method).remote(*arguments).future()
 
         pending = await self._blocking(begin)
@@ -241,7 +241,7 @@ class RayCluster:
             raise ClusterUnavailableError(f"{actor} is restarting: {error}") from error
 
     def _handle(self, actor: str) -> Any:
-        """Of an actor by its name; an agent that was a standby has another. Blocking."""
+        """Return the handle of an actor by its name. An agent that was a standby has another name. Blocking."""
         if not actor.startswith(_AGENT):
             return ray.get_actor(actor, namespace=NAMESPACE)
         if actor not in self._agents:  # asked for every piece of what a command writes
@@ -259,9 +259,9 @@ class RayCluster:
 
 
 def _connect(address: str) -> None:
-    # A process whose GCS is gone would abort itself after a minute; the control plane must live to say so.
+    # A process whose GCS is gone would abort itself after a minute; the control plane must survive to report it.
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "86400")
-    # Ray read the environment when it was imported, maybe before the token was there.
+    # Ray read the environment at import, possibly before the token was set.
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
     logging.getLogger("ray").setLevel(logging.ERROR)
@@ -301,7 +301,7 @@ def _node(item: Mapping[str, Any], free: Mapping[str, float], draining: Mapping[
 
 
 def _take(reservation: Reservation) -> Sequence[int]:
-    """A detached placement group of one bundle: holds devices without a process, its device ids are fixed."""
+    """Reserve devices as a detached placement group of one bundle, which needs no process and has fixed devices."""
     gpus = reservation.devices if reservation.device_kind == "cuda" else 0
     wanted = {"CPU": float(reservation.cpus), "GPU": float(gpus), "memory": float(reservation.memory_bytes)}
     group = _find_group(reservation.name) or placement_group(
@@ -313,13 +313,14 @@ def _take(reservation: Reservation) -> Sequence[int]:
     if not group.wait(_READY_S):
         remove_placement_group(group)
         raise ReservationRefusedError(
-            f"node {reservation.node_id[:8]} did not give {wanted} within {_READY_S:.0f} s: it is gone, or taken by others"
+            f"node {reservation.node_id[:8]} did not provide {wanted} within {_READY_S:.0f} s: "
+            "it is gone, or others use its resources"
         )
     return _device_ids(group, gpus) if gpus else ()
 
 
 def _device_ids(group: PlacementGroup, gpus: int) -> Sequence[int]:
-    """Only a task inside the group can see which devices it got."""
+    """Return the CUDA indexes of the group's devices. Only a task inside the group can see them."""
     here = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
     task = ray.remote(_visible_devices).options(num_cpus=0, num_gpus=gpus, scheduling_strategy=here, max_retries=0)
     return tuple(int(index) for index in ray.get(task.remote(), timeout=2 * _CALL_S))
@@ -365,7 +366,7 @@ def _start_supervisor(class_name: str, name: str, payload: dict[str, Any]) -> No
         get_if_exists=True,
         num_cpus=0,
         max_restarts=-1,
-        max_task_retries=0,  # whoever calls repeats what is safe to repeat
+        max_task_retries=0,  # the caller repeats calls that are safe to repeat
         label_selector={_ROLE_LABEL: "control"},
         fallback_strategy=[{"label_selector": {}}],
     )

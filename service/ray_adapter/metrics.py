@@ -1,6 +1,6 @@
-"""One job's numbers in Ray's own metrics, for those who watch Ray: each node's agent exposes them as `ray_regroup_…`.
+"""Metrics of one job in Ray's own metrics system. Each node's Ray agent exposes them as `ray_regroup_…`.
 
-They say what the supervisor has just heard. `/metrics` of the server is the account that survives restarts.
+They show the newest values that the supervisor received. The server's `/metrics` survives restarts.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ _JOB = names.JOB_STEP.labels
 
 
 class RayMetrics:
-    """Takes a supervisor's events as they are let out."""
+    """Exports a supervisor's events as they are emitted."""
 
     def __init__(self, payload: JobConfig) -> None:
         spec = payload.spec
@@ -31,7 +31,7 @@ class RayMetrics:
         self._timed: set[str] = set()
 
     def take(self, event: SupervisorEvent) -> None:
-        """Export what an event says; most say nothing here."""
+        """Export the numbers of an event. Most events have none."""
         match decode(event.type, event.data):
             case StepRow() as row:
                 for metric, value in _OF_A_STEP.items():
@@ -55,7 +55,7 @@ class RayMetrics:
 
     def _tagged(self, kind: type[Any], metric: Metric, **options: Any) -> Any:
         keys = tuple(dict.fromkeys((*metric.labels, *_JOB)))
-        said = metric.help.replace(", smoothed", "")  # here it is the newest step's own
+        said = metric.help.replace(", smoothed", "")  # here it is the value of the newest step
         return kind(metric.name, said, tag_keys=keys, **options).set_default_tags(self._job)
 
 

@@ -1,4 +1,4 @@
-"""Asks a raylet to start a worker process before anybody needs it. An adapter to a private call of Ray 2.60.
+"""Requests to a raylet to start a worker process ahead of need, by a private call of Ray 2.60.
 
 A process that has run a task never becomes an actor, so the public way, running an empty task, leaves nothing that an
 agent or a supervisor could start from.
@@ -18,10 +18,10 @@ _CALL_S = 5.0
 
 
 def prestart_worker(node_id: str, keep_alive_s: int) -> None:
-    """Start one idle process on a node, for whatever this driver starts there next. Returns before it is up. Blocking.
+    """Start one idle process on a node for the next actor of this driver. Return before it is up. Blocking.
 
     Args:
-        keep_alive_s: how long it is kept while nobody uses it and all CPUs of the node are taken.
+        keep_alive_s: seconds that the idle process lives while all CPUs of the node are in use.
 
     Raises:
         ClusterUnavailableError: the node is gone or its raylet does not answer.

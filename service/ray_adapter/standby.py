@@ -1,7 +1,7 @@
-"""Agents in waiting, one per node with room, and which job took which. An adapter on Ray actors and the GCS.
+"""Standby agents, one per node with free capacity, and the records of the jobs that use them.
 
-A standby keeps the name it was born with, so a record says for which agent it stands:
-`standby/<agent name>/<standby name>`. It is written before the standby is asked; the standby itself decides who has it.
+A standby keeps its first actor name, so a record maps the name of an agent to its standby:
+`standby/<agent name>/<standby name>`. It is written before the call to the standby. The standby itself decides which job gets it.
 """
 
 # pyright: reportPrivateUsage=false
@@ -29,8 +29,10 @@ T = TypeVar("T")
 
 
 def keep(config: AgentConfig) -> str:
-    """See to it that a free standby is on a node, and let it go on waiting; returns what it has found wrong there so
-    far. Returns before it is ready. Blocking."""
+    """Ensure that a node has a free standby, and extend its wait. Return the faults that it has found so far.
+
+    Return before the standby is ready. Blocking.
+    """
     for name in _free(config.node_id):
         handle = _actor(name)
         if handle is not None:
@@ -41,13 +43,13 @@ def keep(config: AgentConfig) -> str:
 
 
 def is_clear(node_id: str, job_id: str) -> bool:
-    """Whether a free standby of the node says that nothing of a job lives there. Blocking."""
+    """Return whether a free standby of the node reports that no process of a job lives there. Blocking."""
     handles = [handle for name in _free(node_id) if (handle := _actor(name)) is not None]
     return any(_said(handle.is_clear.remote(job_id), False) for handle in handles)
 
 
 def claim(agent: str, config: AgentConfig) -> Any | None:
-    """Make a free standby of the node the job's agent; its handle, or None if there is none. Blocking."""
+    """Make a free standby of the node the job's agent. Return its handle, or None if there is no standby. Blocking."""
     for name in _free(config.node_id):
         handle = _actor(name)
         if handle is None:
@@ -65,7 +67,7 @@ def claim(agent: str, config: AgentConfig) -> Any | None:
 
 
 def find(agent: str) -> Any | None:
-    """The standby that became this agent, if one did and lives. Blocking."""
+    """Return the live standby that became this agent, if any. Blocking."""
     for _, name in _records(f"standby/{agent}/"):
         handle = _actor(name)
         if handle is not None:
@@ -74,13 +76,13 @@ def find(agent: str) -> Any | None:
 
 
 def forget(job_id: str) -> None:
-    """The job is over, and what its agents were is of no interest any more. Blocking."""
+    """Delete the records of the agents of a job that has ended. Blocking."""
     prefix = f"standby/{agent_name(job_id, '')}"
     internal_kv._internal_kv_del(prefix.encode(), del_by_prefix=True, namespace=_KV)
 
 
 def actors() -> set[str]:
-    """Names of all supervisors and agents that live; a standby has the name of the agent that it became. Blocking."""
+    """Return the names of all live supervisors and agents; a standby has the name of the agent it became. Blocking."""
     named = _named()
     became = {agent for agent, standby in _records("standby/") if standby in named}
     return became | {name for name in named if name.startswith("regroup-") and not name.startswith(PREFIX)}
@@ -95,13 +97,13 @@ def _said(answer: Any, otherwise: T) -> T:
 
 
 def _named() -> set[str]:
-    """Names of all actors of ours that live. Blocking."""
+    """Return the names of all live actors in our namespace. Blocking."""
     named = cast(list[dict[str, str]], list_named_actors(all_namespaces=True))
     return {actor["name"] for actor in named if actor["namespace"] == NAMESPACE}
 
 
 def _free(node_id: str) -> list[str]:
-    """Names of the node's standbys that no record mentions."""
+    """Return the names of the node's standbys that no record mentions."""
     taken = {standby for _, standby in _records("standby/")}
     mine = f"{PREFIX}{node_id[:8]}:"
     return sorted(name for name in _named() if name.startswith(mine) and name not in taken)

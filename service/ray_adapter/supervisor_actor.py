@@ -1,14 +1,14 @@
-"""The supervisor as a Ray actor: light, because whoever gets a handle of it imports this module.
+"""The supervisor as a Ray actor. The module is light because each process with a handle of the actor imports it.
 
-Agents do so with their first report, while their ranks wait for them; what a supervisor needs takes a third of a second
-to import.
+Agents import it with their first report, while their ranks wait for them. The supervisor's own modules take a third of
+a second to import.
 """
 
 from typing import Any
 
 
 class SupervisorActor:
-    """Calls from agents (`report`, `grant_fault`) and from the controller (the others)."""
+    """The actor. Agents call `report` and `grant_fault`; the controller calls the other methods."""
 
     def __init__(self, payload: dict[str, Any]) -> None:
         from ray.util import get_node_ip_address
@@ -29,29 +29,29 @@ class SupervisorActor:
         return repr(self._supervisor)
 
     async def sync(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Take intents and acknowledgements, give events; a long poll."""
+        """Receive intents and acknowledgements, and return events; a long poll."""
         return await self._supervisor.sync(request)
 
     async def report(self, report: dict[str, Any]) -> dict[str, Any]:
-        """Take an agent's news; returns what was received and what the database has."""
+        """Receive an agent's report. Return the numbers of the messages that are received and that are durable."""
         return await self._supervisor.report(report)
 
     async def grant_fault(self, index: int, do: str) -> bool:
-        """Whether a rehearsed fault may strike."""
+        """Return whether a planned fault may be injected."""
         return await self._supervisor.grant_fault(index, do)
 
     async def read_log(self, generation: int, rank: int, stream: str, offset: int, limit: int) -> dict[str, Any] | None:
-        """A piece of a rank's output; None where no node has it."""
+        """Return a chunk of a rank's output, or None if no node has it."""
         return await self._supervisor.read_log(generation, rank, stream, offset, limit)
 
     async def stacks(self) -> dict[str, Any]:
-        """Rank → where every thread of it is now."""
+        """Return the stacks of all threads of each rank."""
         return await self._supervisor.stacks()
 
     async def agents(self) -> dict[str, Any]:
-        """Status of every agent, for people and tests."""
+        """Return the status of every agent, for people and tests."""
         return await self._supervisor.agents()
 
     async def shutdown(self) -> None:
-        """End the agents; the caller kills this actor when it has returned."""
+        """Stop the agents. The caller kills this actor afterwards."""
         await self._supervisor.shutdown()

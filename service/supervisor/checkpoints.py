@@ -1,4 +1,4 @@
-"""The supervisor's side of checkpoints: order the saving of a pinned set, know what is saved, give up the old."""
+"""The supervisor's side of checkpoints: starts the save of a pinned set, tracks saved sets and removes old ones."""
 
 import asyncio
 import time
@@ -22,16 +22,16 @@ class Checkpoints:
 
     def __init__(self, payload: JobConfig, gang: Gang, journal: Journal) -> None:
         self.scanned = False
-        """Whether durable storage was looked through in this supervisor's life."""
+        """True if this supervisor has scanned durable storage."""
         self.pinned: frozenset[tuple[int, int]] = frozenset()
-        """(step, generation) that a person asked to keep."""
+        """(step, generation) of the checkpoints that a user pinned."""
         self._payload, self._gang, self._journal = payload, gang, journal
         self._manifests: dict[str, dict[str, Any]] = {}
         self._distrusted: dict[str, str] = {}
         self._unfinished: set[str] = set()
-        """URIs without a manifest, as far as known."""
+        """Known URIs without a manifest."""
         self._failed: set[str] = set()
-        """Those of them whose save this supervisor saw fail."""
+        """URIs whose save failed in this supervisor."""
         self._running: set[asyncio.Task[None]] = set()
         self._one_at_a_time = asyncio.Lock()
         self._saving: asyncio.Future[dict[str, Any]] | None = None
@@ -40,11 +40,11 @@ class Checkpoints:
 
     @property
     def is_saving(self) -> bool:
-        """A set is being saved, or waits for its turn."""
+        """True if a set is being saved or waits to be saved."""
         return bool(self._running)
 
     def begin(self, generation: Generation, step: int, log: GenerationLog, on_end: Callable[[], None]) -> None:
-        """Save a set that every rank holds pinned; `on_end` hears when that is over, well or not."""
+        """Save a set that every rank has pinned. Call `on_end` after success or failure."""
         lineage = [[number, start_step] for number, start_step in sorted(log.starts.items())]
         task = asyncio.get_running_loop().create_task(self._save(generation, step, lineage, log))
         self._running.add(task)
@@ -52,8 +52,8 @@ class Checkpoints:
         task.add_done_callback(lambda _: on_end())
 
     def lose(self, nodes: Sequence[str]) -> None:
-        """These nodes are gone: nobody waits for what they had to save. Ray itself may let a call wait for long."""
-        self._lost = AgentLostError(nodes[0], f"agent on node {nodes[0][:8]} was lost while it saved")
+        """Stop waiting for the saves of lost nodes. Ray itself may keep such a call waiting for long."""
+        self._lost = AgentLostError(nodes[0], f"agent on node {nodes[0][:8]} was lost during a save")
         if self._saving is not None:
             self._saving.cancel()
 
@@ -63,15 +63,15 @@ class Checkpoints:
             await asyncio.gather(*self._running, return_exceptions=True)
 
     def validation(self, row: StepRow) -> None:
-        """Remember a validation loss, for `keep_best`."""
+        """Store a validation loss for `keep_best`."""
         if row.validation_loss is not None:
             self._validation[row.generation, row.step] = row.validation_loss
 
     async def scan(self) -> None:
-        """Look through durable storage, once in this supervisor's life.
+        """Scan durable storage, once per supervisor.
 
         Raises:
-            AgentLostError: the agent that looks is gone.
+            AgentLostError: the agent that scans is gone.
         """
         if self.scanned:
             return
@@ -79,21 +79,21 @@ class Checkpoints:
         self.scanned = True
 
     def known(self) -> list[SavedCheckpoint]:
-        """Finished checkpoints, without looking at storage."""
+        """Return the finished checkpoints without scanning storage."""
         return [SavedCheckpoint(item["uri"], item["generation"], item["step"]) for item in self._manifests.values()]
 
     async def distrust(self, uri: str, generation: int, why: str) -> None:
-        """A checkpoint could not be loaded for `generation`: never restore from it, and tell."""
+        """Exclude a checkpoint that could not be loaded for `generation`, and record a note."""
         self._distrusted[uri] = why
         note = NoteRecorded("checkpoint_unusable", {"uri": uri, "message": why})
         await self._journal.record(f"checkpoint_unusable:{generation}", note, generation)
 
     def trusts(self, uri: str) -> bool:
-        """Whether a checkpoint may be restored from."""
+        """Return whether a checkpoint may be restored from."""
         return uri not in self._distrusted
 
     def why_distrusted(self, uri: str) -> str:
-        """What was wrong with a checkpoint."""
+        """Return why a checkpoint was excluded."""
         return self._distrusted[uri]
 
     async def _save(self, generation: Generation, step: int, lineage: list[list[int]], log: GenerationLog) -> None:
@@ -149,7 +149,7 @@ class Checkpoints:
             self._saving = None
 
     async def _retain(self, newest_generation: int) -> None:
-        """Give up what is surplus and what was torn. What does not work now is tried after the next save."""
+        """Remove surplus and abandoned checkpoints. A removal that fails is tried again after the next save."""
         try:
             await self.scan()
             await self._give_up_surplus()
@@ -182,7 +182,10 @@ class Checkpoints:
         self._unfinished = (self._unfinished | unfinished) - found.keys()
 
     async def _collect_torn(self, newest_generation: int) -> None:
-        """No save of this supervisor runs meanwhile; one that its former life ordered may, and its node knows."""
+        """Remove abandoned checkpoints.
+
+        No save of this incarnation runs now. A save of an earlier one may run, and its node reports it.
+        """
         if not find_abandoned(self._unfinished, self._failed, newest_generation):
             return
         manifests, untouched = await self._gang.saved(by_all=True)
@@ -190,6 +193,6 @@ class Checkpoints:
         for item in find_abandoned(untouched, self._failed, newest_generation):
             await self._gang.remove(item.uri)
             self._unfinished.discard(item.uri)
-            message = f"{item.uri} was never finished: removed"
+            message = f"{item.uri} was never finished, so it was removed"
             note = NoteRecorded("checkpoint_torn", {"step": item.step, "message": message})
             await self._journal.record(f"checkpoint_torn:{item.generation}:{item.step}", note, item.generation)

@@ -1,6 +1,6 @@
-"""Evidence of incidents: has agents leave what they noted of a broken generation where it survives them.
+"""Evidence of incidents: agents upload what they observed of a broken generation to durable storage.
 
-They noted it before they killed its ranks, in no time; writing it down takes some, and waits until training goes on.
+The agents collect it before they kill the ranks. The upload takes time, so it waits until training continues.
 """
 
 import asyncio
@@ -15,26 +15,26 @@ from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.incidents import Incident
 
 KEPT = 20
-"""Incidents of a job whose evidence is kept: the newest."""
+"""Number of the newest incidents of a job whose evidence is retained."""
 _UNHURRIED_S = 60.0
-"""A script may go on without taking a step that would tell so."""
+"""Longest wait for the first step, in seconds. A script may continue without taking a step."""
 _LEAVE_TIMEOUT_S = 30.0
 _LAST_S = 10.0
-"""The end of a job waits for it no longer than that."""
+"""Longest time in seconds that the end of a job waits for evidence."""
 
 
 class Evidence:
-    """What is still to be left, and what was. Found again in the journal by a supervisor that restarts."""
+    """Incidents with pending and with uploaded evidence. A restarted supervisor restores them from the journal."""
 
     def __init__(self, gang: Gang, telling: EventLog, nodes_of: Callable[[int], dict[str, str]]) -> None:
-        """`nodes_of`: generation → its nodes, id → name."""
+        """Initialize the collection. `nodes_of` maps a generation to its nodes, id → name."""
         self._gang, self._telling, self._nodes_of = gang, telling, nodes_of
         self._incidents: list[Incident] = []
         """Oldest first."""
         self._work: asyncio.Task[None] | None = None
 
     def recall(self, past: Sequence[SupervisorEvent]) -> None:
-        """Take up the incidents of earlier lives of this supervisor."""
+        """Restore the incidents of earlier incarnations of this supervisor."""
         known = {event.id: event for event in decoded(past, IncidentRevised)}
         now = self._telling.incident
         self._incidents = [
@@ -46,20 +46,20 @@ class Evidence:
             self._begin()
 
     def open(self, incident: Incident) -> None:
-        """The ranks of an incident are dead, and their nodes hold what they saw of it."""
+        """Add an incident whose ranks are dead, so that its nodes have evidence."""
         self._telling.calm.clear()
         self._incidents.append(incident)
         self._begin()
 
     async def collect(self) -> None:
-        """Have all left that is held, now, as far as nodes answer in time: their agents end next."""
+        """Upload all pending evidence now, from the nodes that answer in time. Their agents stop next."""
         self.stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_S):
                 await self._leave_all()
 
     def stop(self) -> None:
-        """Another life goes on with it, or nobody."""
+        """Stop. Another incarnation may continue the uploads."""
         if self._work is not None:
             self._work.cancel()
             self._work = None
@@ -94,7 +94,7 @@ class Evidence:
         await asyncio.shield(self._telling.revise(incident))
 
     async def _left_by(self, node: str, incident: Incident) -> int | str:
-        """Bytes that a node left, or why it left nothing."""
+        """Return the size of a node's evidence in bytes, or why there is none."""
         if node not in self._gang.configs:
             return "the node was lost"
         agent = self._gang.agents.agent(node, timeout_s=_LEAVE_TIMEOUT_S)

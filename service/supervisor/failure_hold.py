@@ -1,7 +1,7 @@
-"""What a failed job leaves is kept for a while, so that people can look at it: `hold_on_failure`.
+"""The hold of a failed job, so that people can inspect its nodes (`hold_on_failure`).
 
-The ranks are ended with proof as ever; nodes, agents, zygotes, scratch folders, code and rank logs stay. A hold is
-written down before anything else of the end, so that a supervisor that restarts goes on with it.
+The ranks are killed with proof as usual. Nodes, agents, zygotes, scratch folders, code and rank logs stay. A hold is
+recorded before anything else of the end, so that a restarted supervisor continues it.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ class FailureHold:
     def __init__(
         self, hold_s: float | None, gang: Gang, journal: Journal, clock: Callable[[], float] = time.time
     ) -> None:
-        """`hold_s` None: nothing is held."""
+        """Initialize the hold. `hold_s` None disables it."""
         self._hold_s, self._gang, self._journal, self._clock = hold_s, gang, journal, clock
         self._let_go = asyncio.Event()
         self._until_s: float | None = None
         self.stacks: dict[str, Any] = {}
-        """Rank → where it was before it was ended."""
+        """Rank → its place before it was killed."""
 
     def recall(self, past: Sequence[SupervisorEvent]) -> Finished | None:
-        """Take up a hold that an earlier life of this supervisor began; returns the end that it delays."""
+        """Restore a hold of an earlier incarnation of this supervisor. Return the end that it delays."""
         held = next(iter(decoded(past, JobHeld)), None)
         if held is None:
             return None
@@ -45,11 +45,11 @@ class FailureHold:
         return Finished(held.reason, held.message, held.error)
 
     def let_go(self) -> None:
-        """Hold no longer; nothing will be held from now on."""
+        """Release the hold, and start none from now on."""
         self._let_go.set()
 
     def keep(self, places: Mapping[int, Mapping[str, Any]]) -> None:
-        """Ranks are killed for good: note where they were, as evidence."""
+        """Store the places of ranks that are killed for the last time."""
         if self._hold_s is None:
             return
         for rank, place in sorted(places.items())[:_STACKS_OF_RANKS]:
@@ -57,7 +57,7 @@ class FailureHold:
             self.stacks[str(rank)] = {**shown, "text": place["text"][:_STACK_CHARACTERS]}
 
     async def begin(self, end: Finished, generation: int) -> str:
-        """Write down that the job is held, if it is to be; returns until when, for people, or nothing."""
+        """Record a hold if the job must be held. Return its end as text, or empty text."""
         if self._let_go.is_set() or not self._is_worth_a_look(end, generation):
             return ""
         assert self._hold_s is not None
@@ -69,13 +69,13 @@ class FailureHold:
         return f"{datetime.fromtimestamp(self._until_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
     async def wait(self) -> None:
-        """Until the hold's time has passed or somebody lets go."""
+        """Wait until the hold expires or is released."""
         if self._until_s is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, self._until_s - self._clock())):
                     await self._let_go.wait()
 
     def _is_worth_a_look(self, end: Finished, generation: int) -> bool:
-        """A job that never formed ranks has nothing to look at, and one that ran out of time did not go wrong."""
+        """Return whether to hold the job: not if it had no ranks or only exceeded its duration."""
         is_failure = TERMINAL_BY_REASON[end.reason] is JobState.FAILED and end.reason is not Reason.MAX_DURATION
         return self._hold_s is not None and generation > 0 and is_failure

@@ -1,4 +1,4 @@
-"""What is known of the running generation, from everything its agents say."""
+"""Evidence about the running generation, from the messages of its agents."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -43,29 +43,29 @@ class GenerationMonitor:
     exits: list[ProcessExit] = field(default_factory=list[ProcessExit])
     losses: dict[str, AgentLoss] = field(default_factory=dict[str, AgentLoss])
     found: Cause | None = None
-    """It was found to hang, or has ended by plan."""
+    """The cause, if the generation hangs or ended by plan."""
     seen_s: float = 0.0
-    """Unix seconds at which it was seen to be broken."""
+    """Unix seconds at which it was found to be broken."""
     raised: dict[int, list[dict[str, Any]]] = field(default_factory=dict[int, list[dict[str, Any]]])
     """Rank that raised → the collectives that it had entered, if one of them did."""
     places: Mapping[int, Any] = field(default_factory=dict[int, Any])
-    """Rank → where it was when its ranks were asked for the last time; empty if they were not."""
+    """Rank → its place at the last inspection; empty if there was none."""
     pinned: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
     """Step → ranks that hold it for a checkpoint."""
     mirrored: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
     """Step → ranks that hold it for mirrors."""
     short_of_memory: dict[str, str] = field(default_factory=dict[str, str])
-    """Node → what it has said of its memory since that was last taken; empty: it is there again."""
+    """Node → its newest, unprocessed report of a memory shortage; empty text: the shortage has ended."""
     broken_devices: dict[str, str] = field(default_factory=dict[str, str])
-    """Node → what its driver says of a device there that is no good any more."""
+    """Node → the driver's message about a broken device there."""
     first_step_s: float | None = None
     step: int = 0
-    """Last committed step heard of."""
+    """Newest committed step that was reported."""
     disable_detectors: Collection[Detector] = ()
-    """What it does not take in, in a rehearsal."""
+    """Detectors that a fault rehearsal disables."""
 
     def hear(self, node_id: str, message: Message) -> None:
-        """Take one message; those of other generations were sorted out before."""
+        """Process one message of this generation."""
         match message:
             case Failed() if Detector.EXCEPTION in self.disable_detectors:
                 return
@@ -76,7 +76,7 @@ class GenerationMonitor:
             case Restored():
                 self.restored[message.rank] = message.time_s
                 if message.rank == 0 and self.first_step_s is None:
-                    self.step = message.step  # a script may know better than whoever formed its generation
+                    self.step = message.step  # a script loads its own state and knows its step
             case StepRow():
                 self.step = message.step
                 if self.first_step_s is None:
@@ -115,38 +115,38 @@ class GenerationMonitor:
         self.changed.set()
 
     def lose(self, node_id: str, time_s: float) -> None:
-        """An agent is gone."""
+        """Record the loss of an agent."""
         self.losses.setdefault(node_id, AgentLoss(node_id, time_s))
         self.changed.set()
 
     @property
     def complete(self) -> bool:
-        """Every rank's training function has returned."""
+        """True if every rank's training function has returned."""
         return len(self.done) == len(self.generation.ranks)
 
     @property
     def stopped(self) -> bool:
-        """Every rank has ended at an agreed step because it was told to, with a snapshot of that step."""
+        """True if every rank ended at the agreed step of a planned stop, with a snapshot of that step."""
         return self.complete and all(done.stopped for done in self.done.values())
 
     @property
     def broken(self) -> bool:
-        """Something happened after which the generation cannot commit a step."""
+        """True if the generation cannot commit another step."""
         return bool(self.failures or self.exits or self.losses or self.found)
 
     def cause(self) -> Cause:
-        """Why it broke."""
+        """Return why the generation broke."""
         cause = classify_failure(self.failures, self.exits, tuple(self.losses.values()), self.found)
         places = {place.rank: place.node_id for place in self.generation.ranks}
         cause = blame_device(cause, self.broken_devices, places)
         return add_desync_evidence(cause, {**self.raised, **entered_collectives(self.places)})
 
     def whole_pins(self) -> list[int]:
-        """Steps that every rank holds for a checkpoint, oldest first; each is returned once."""
+        """Return the steps that every rank retains for a checkpoint, oldest first. Each step is returned once."""
         return self._whole(self.pinned)
 
     def whole_mirrors(self) -> list[int]:
-        """Likewise steps that every rank holds for mirrors."""
+        """Return the steps that every rank retains for mirrors, oldest first. Each step is returned once."""
         return self._whole(self.mirrored)
 
     def _whole(self, held: dict[int, set[int]]) -> list[int]:
@@ -157,5 +157,5 @@ class GenerationMonitor:
         return ready
 
     def result(self) -> Mapping[str, Any]:
-        """What the leading rank returned."""
+        """Return the result of the leading rank."""
         return next((done.result for _, done in sorted(self.done.items()) if done.result), {})

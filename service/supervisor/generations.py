@@ -1,4 +1,4 @@
-"""Generation records: what one formation of a job's ranks is, and the create-only log that arbitrates them."""
+"""Generation records, and the create-only log that decides which supervisor owns each number."""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class Records(Protocol):
         ...
 
     async def read(self, prefix: str) -> Mapping[str, bytes]:
-        """All records whose key begins with `prefix`."""
+        """Return all records whose key begins with `prefix`."""
         ...
 
 
@@ -44,11 +44,11 @@ class Generation:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Its nodes in rank order."""
+        """Nodes in rank order."""
         return tuple(dict.fromkeys(place.node_id for place in self.ranks))
 
     def on(self, node_id: str) -> tuple[RankPlace, ...]:
-        """Its ranks on one node."""
+        """Return the ranks on one node."""
         return tuple(place for place in self.ranks if place.node_id == node_id)
 
     def to_event(self) -> GenerationStarted:
@@ -64,12 +64,12 @@ class Generation:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Generation":
-        """Read back what `to_json` wrote."""
+        """Parse the output of `to_json`."""
         source = dict(data["source"])
         source["kind"] = RestoreKind(source["kind"])
         fetch = tuple((int(rank), str(node)) for rank, node in source.pop("fetch", ()))
@@ -83,10 +83,10 @@ class Generation:
 
 
 class GenerationLog:
-    """A job's generations, in order. Whoever creates number g+1 owns it.
+    """A job's generations, in order. The supervisor that creates number g+1 owns it.
 
-    `known`: number → start step of those that the database had when this supervisor was made. They matter where the
-    records are gone, with the cluster that held them: numbers go on, and what was overtaken stays overtaken.
+    `known`: number → start step of the generations that the database had when this supervisor was created. They matter
+    if the cluster lost the records: numbers continue to grow, and overtaken state stays overtaken.
     """
 
     def __init__(self, records: Records, job_id: str, known: Mapping[int, int] | None = None) -> None:
@@ -94,19 +94,19 @@ class GenerationLog:
         self._prefix = f"generation/{job_id}/"
         self._known = dict(known or {})
         self.past: tuple[Generation, ...] = ()
-        """Those that this cluster has records of."""
+        """Generations that this cluster has records of."""
 
     async def load(self) -> None:
-        """Read what earlier supervisors of this job wrote."""
+        """Load the records of earlier supervisors of this job."""
         found = await self._records.read(self._prefix)
         generations = [Generation.from_json(json.loads(value)) for value in found.values()]
         self.past = tuple(sorted(generations, key=lambda generation: generation.number))
 
     async def create(self, generation: Generation) -> Generation:
-        """Number a generation next and write it before any of its ranks is forked.
+        """Give a generation the next number and record it before any of its ranks is forked.
 
         Raises:
-            SupersededError: somebody else owns that number.
+            SupersededError: another supervisor owns that number.
         """
         numbered = replace(generation, number=max(self.starts, default=0) + 1)
         key = f"{self._prefix}{numbered.number:08d}"

@@ -1,4 +1,4 @@
-"""Looks for hangs: what agents say of their ranks, and the evidence that is taken before anybody is killed."""
+"""Detection of hangs from rank activity, and collection of evidence before any rank is killed."""
 
 import time
 from collections.abc import Mapping
@@ -20,22 +20,22 @@ from regroup.workers.contract.messages import AgentReport, RankActivity
 
 _STACK_CHARACTERS = 4_000
 _STACKS_CHARACTERS = 24_000
-"""Of all ranks together, those that stand out first: an incident is kept in the database, and shown with its job."""
+"""Most characters of evidence for all ranks, outliers first. The database keeps an incident, and the job shows it."""
 
 
 class HangDetector:
-    """How long each rank has been where it is, in the running generation."""
+    """Tracks the time that each rank has spent at its place in the running generation."""
 
     def __init__(self, gang: Gang, rule: HangPolicy | None) -> None:
-        """`rule` None: hangs are not looked for."""
+        """Initialize the detector. `rule` None disables it."""
         self._gang, self._rule = gang, rule
         self._dwells: dict[int, dict[int, RankActivity]] = {}
-        """Generation → rank → as its agent last said."""
+        """Generation → rank → its newest activity."""
         self._firsts: dict[int, dict[str, float]] = {}
-        """Generation → phase → the longest that it took for the first time."""
+        """Generation → phase → the longest first time in it, in seconds."""
 
     def hear(self, report: AgentReport) -> None:
-        """Take what an agent says of its ranks."""
+        """Record the rank activity in a report."""
         self._dwells = {
             generation: seen for generation, seen in self._dwells.items() if generation >= report.generation
         }
@@ -46,15 +46,15 @@ class HangDetector:
             firsts[phase] = max(first_s, firsts.get(phase, 0.0))
 
     def dwells(self, generation: int) -> Mapping[int, RankActivity]:
-        """Rank → how long it has been where it is, as its agent last said."""
+        """Return the newest activity of each rank of a generation."""
         return self._dwells.get(generation, {})
 
     async def look(self, watch: GenerationMonitor) -> Cause | None:
-        """The hang of this generation, with its evidence; None if there is none, or it went on meanwhile."""
+        """Return the hang of this generation with its evidence, or None if there is none or training resumed."""
         if self._find(watch) is None:
             return None
         places = await look(self._gang)
-        hang = self._find(watch)  # looking takes a while
+        hang = self._find(watch)  # the inspection takes time
         if hang is None or watch.broken:
             return None
         watch.places = places

@@ -1,4 +1,4 @@
-"""Listens for the signs of life that agents send beside their reports."""
+"""A listener for the heartbeats that agents send in addition to their reports."""
 
 import asyncio
 import contextlib
@@ -10,16 +10,16 @@ from regroup.workers.contract.heartbeat import Listener
 
 
 class HeartbeatListener(asyncio.DatagramProtocol):
-    """Calls `on_sign(node_id)` for each that says the word which this supervisor's replies tell its agents."""
+    """Calls `on_sign(node_id)` for each heartbeat with the secret that this supervisor sends to its agents."""
 
     def __init__(self, on_sign: Callable[[str], None]) -> None:
         self._on_sign = on_sign
         self._transport: asyncio.DatagramTransport | None = None
         self.listener: Listener | None = None
-        """Where it listens; None before `listen`, and where no port could be had: reports count alone then."""
+        """Address of the listener. None before `listen` and if no port is free: then only reports count."""
 
     async def listen(self, host: str, ports: Sequence[int] = (0,)) -> None:
-        """Take the first free one of `ports` (0: any) on `host`."""
+        """Listen on the first free port of `ports` (0: any) on `host`."""
         sock = _bound(host, ports)
         if sock is None:
             return
@@ -27,12 +27,12 @@ class HeartbeatListener(asyncio.DatagramProtocol):
         self.listener = Listener(host, sock.getsockname()[1], secrets.token_hex(16))
 
     def datagram_received(self, data: bytes, addr: object) -> None:
-        """Of asyncio: anybody may send anything."""
+        """Process a datagram. Any process may send any bytes."""
         if self.listener is not None and (node_id := self.listener.sender(data)) is not None:
             self._on_sign(node_id)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self.listener = None
         if self._transport is not None:
             self._transport.close()

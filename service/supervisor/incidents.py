@@ -18,7 +18,7 @@ class Incident:
     generation: int
     cause: Cause
     at_step: int
-    """Last committed step heard of before."""
+    """Last committed step that was reported before."""
     times: dict[str, float] = field(default_factory=dict[str, float])
     """Unix seconds at which each phase ended."""
     next_generation: int | None = None
@@ -26,27 +26,27 @@ class Incident:
     steps_lost: int | None = None
     revision: int = 0
     evidence_bytes: int | None = None
-    """Of what its agents left of it in durable storage; None: they have not been asked yet; 0: there is nothing."""
+    """Size of its evidence in durable storage; None: not collected yet; 0: there is none."""
     evidence_missing: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Nodes of which nothing is left, and why."""
+    """Name of each node without evidence → why."""
 
     def found(self, seen_s: float) -> None:
-        """When it was seen, and when its cause struck: again, where more is known of the cause than before."""
+        """Set the times of the fault and its detection. Call it again when more evidence of the cause arrives."""
         self.times |= {"fault_s": min(self.cause.time_s, seen_s), "seen_s": seen_s}
 
     def passed(self, phase: str, time_s: float) -> None:
-        """Note the end of a phase; never before the phase before it, whatever other nodes' clocks say."""
+        """Record the end of a phase. It is never before the end of the previous phase, even if node clocks differ."""
         assert phase in _PHASES, phase
         earlier = [self.times[name] for name in _PHASES[: _PHASES.index(phase)] if name in self.times]
         self.times.setdefault(phase, max([time_s, *earlier]))
 
     def end(self, time_s: float) -> None:
-        """The job ended before another step: a script need not take one."""
+        """Record the end of the job before another step. A script does not have to take one."""
         self.times.setdefault("ended_s", max([time_s, *self.times.values()]))
 
     @property
     def durations(self) -> dict[str, float]:
-        """Seconds of each finished phase, and `total` once training goes on."""
+        """Seconds of each finished phase, and `total` once training continues."""
         spans = {
             name: self.times[end] - self.times[start]
             for name, start, end in zip(_NAMES, _PHASES, _PHASES[1:], strict=False)

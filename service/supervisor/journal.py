@@ -1,8 +1,8 @@
 """A supervisor's events: written ahead to records, handed to the controller, kept until the database has them.
 
-What agents report (step rows) is kept by the agents until acknowledged; what the supervisor itself decides is written
-to a create-only record before anybody sees it. A restarted supervisor replays its records: the database ignores the
-keys it has, so nothing is lost and nothing doubled.
+Agents retain their reports (step rows) until they are acknowledged. The supervisor writes its own decisions to
+create-only records before it emits them. A restarted supervisor replays its records. The database ignores keys that it
+already has, so no event is lost or duplicated.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from regroup.service.supervisor.generations import Records
 
 
 class Journal:
-    """Numbers events within one supervisor's life."""
+    """Numbers the events of one incarnation of a supervisor."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Journal:
         clock: Callable[[], float] = time.time,
         on_event: Callable[[SupervisorEvent], None] = lambda _: None,
     ) -> None:
-        """`on_event` is told of every event as it is let out, but not of those of earlier lives."""
+        """Initialize an empty journal. `on_event` receives each emitted event, but none of earlier incarnations."""
         self.boot_id = uuid.uuid4().hex
         self._on_event = on_event
         self._records, self._prefix, self._clock = records, f"event/{job_id}/", clock
@@ -38,7 +38,7 @@ class Journal:
         self._more = asyncio.Event()
 
     async def replay(self) -> list[SupervisorEvent]:
-        """Take up what earlier lives of this supervisor wrote; returns it, oldest first."""
+        """Restore and return the events of earlier incarnations of this supervisor, oldest first."""
         found = [json.loads(value) for value in (await self._records.read(self._prefix)).values()]
         for item in sorted(found, key=lambda item: item["time_s"]):
             self._add(item["key"], item["type"], item["generation"], item["time_s"], item["data"])
@@ -56,7 +56,7 @@ class Journal:
         self._on_event(self._add(key, type_of(event).value, generation, time_s, encode(event)))
 
     async def since(self, boot_id: str, acked: int, wait_s: float) -> list[SupervisorEvent]:
-        """Events the controller has not acknowledged; waits up to `wait_s` for the first."""
+        """Return the events that the controller has not acknowledged. Wait up to `wait_s` for the first."""
         if boot_id == self.boot_id:
             self._acked = max(self._acked, acked)
             self._events = [event for event in self._events if event.seq > acked]
@@ -67,7 +67,7 @@ class Journal:
         return self._events[:2000]
 
     def close(self) -> None:
-        """Another journal goes on: let who waits for news go and ask that."""
+        """Wake the waiting callers, because another journal replaces this one."""
         self._more.set()
 
     @property
@@ -77,7 +77,7 @@ class Journal:
 
     @property
     def acked_seq(self) -> int:
-        """The database holds events up to this one."""
+        """Number of the newest event that the database has."""
         return self._acked
 
     def _add(self, key: str, kind: str, generation: int, time_s: float, data: Mapping[str, Any]) -> SupervisorEvent:
@@ -89,10 +89,10 @@ class Journal:
 
 
 class Intake:
-    """Messages of one agent's life: each taken once, and durable when the events it caused are acknowledged."""
+    """Messages of agents. Each is processed once, and is durable when the events that it caused are acknowledged."""
 
     def __init__(self, supervisor_boot_id: str) -> None:
-        """`supervisor_boot_id`: names the life of the supervisor that takes them."""
+        """Initialize the intake of the supervisor incarnation that `supervisor_boot_id` names."""
         self.supervisor_boot_id = supervisor_boot_id
         self._taken: dict[str, int] = {}
         self._pending: dict[str, list[tuple[int, int]]] = {}
@@ -100,8 +100,11 @@ class Intake:
     def fresh(
         self, boot_id: str, follows: str, messages: tuple[tuple[int, dict[str, Any]], ...]
     ) -> list[dict[str, Any]]:
-        """The messages not seen before, in order. None if they follow on from what another life has taken: that may
-        have ended before it was durable, and comes again, with these after it, once the agent knows."""
+        """Return the new messages in order.
+
+        Return none if they follow messages that another incarnation received. Those may not be durable. The agent sends
+        them again, followed by these, once it receives the new boot id.
+        """
         if follows not in ("", self.supervisor_boot_id):
             return []
         taken = self._taken.get(boot_id, 0)
@@ -111,15 +114,15 @@ class Intake:
         return [message for _, message in new]
 
     def caused(self, boot_id: str, last_seq: int) -> None:
-        """Everything taken so far from that agent is told by events up to `last_seq`."""
+        """Record that events up to `last_seq` contain all messages received from that agent so far."""
         self._pending.setdefault(boot_id, []).append((self._taken.get(boot_id, 0), last_seq))
 
     def received(self, boot_id: str) -> int:
-        """Number of the last message taken."""
+        """Return the number of the last message received."""
         return self._taken.get(boot_id, 0)
 
     def durable(self, boot_id: str, acked_seq: int) -> int:
-        """Number of the last message whose events the database has."""
+        """Return the number of the last message whose events the database has."""
         pending = self._pending.get(boot_id, [])
         done = [number for number, seq in pending if seq <= acked_seq]
         if done:

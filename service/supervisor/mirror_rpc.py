@@ -1,4 +1,4 @@
-"""What agents are asked for the sake of mirrors."""
+"""Calls to agents for mirrors."""
 
 from collections.abc import Mapping
 
@@ -9,16 +9,16 @@ MIRROR_TIMEOUT_S = 3600.0
 
 
 class MirrorRpc:
-    """To the agents of one gang."""
+    """Calls to the agents of one gang."""
 
     def __init__(self, gang: Gang) -> None:
         self._gang = gang
 
     async def ask(self, generation: Generation) -> None:
-        """Have all ranks hold the next set for mirrors; they say so when they do.
+        """Request that all ranks retain the next set for mirrors. They report it when they do.
 
         Raises:
-            AgentLostError, AgentError: the leading rank's node does not hear.
+            AgentLostError, AgentError: the node of the leading rank does not answer.
         """
         leader = self._gang.agents.agent(generation.nodes[0], timeout_s=CALL_TIMEOUT_S)
         await leader.request_mirror(generation.number)
@@ -26,10 +26,10 @@ class MirrorRpc:
     async def send(
         self, generation: Generation, step: int, pairs: Mapping[str, str], bytes_per_s: float | None
     ) -> None:
-        """Have every node send its part of a set that is held to its pair.
+        """Let every node send its part of a retained set to its pair.
 
         Raises:
-            AgentLostError, AgentError: one could not: no mirror of this set counts.
+            AgentLostError, AgentError: one node failed, so no mirror of this set counts.
         """
         addresses = await self._gang.addresses(pairs.values())
 
@@ -49,7 +49,7 @@ class MirrorRpc:
         await self._gang.tell_all(lambda agent: agent.release_mirrors(generation, step))
 
     async def kept(self) -> list[tuple[int, int]]:
-        """Generation and step of the sets that nodes were told to keep as mirrors, of each node that has one.
+        """Return generation and step of the mirrored set of each node that has one.
 
         Raises:
             AgentLostError: a node does not answer.

@@ -1,4 +1,4 @@
-"""What a supervisor has found out of its job's nodes: what one life learns, the next need not ask again."""
+"""Facts about a job's nodes, shared by all incarnations of its supervision."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from regroup.workers.contract.agent_records import Dataset, NodeDescription
 
 @dataclass
 class NodeFacts:
-    """Of nodes whose agents answered when they were last asked."""
+    """Facts about nodes whose agents answered the last inspection."""
 
     prepared: Dataset | None = None
     """What was made of the job's data: a node that comes anew finds it instead of reading all sources again."""
@@ -17,10 +17,10 @@ class NodeFacts:
     datasets: dict[str, Dataset] = field(default_factory=dict[str, Dataset])
     """Node id → the job's data as that node reads them, nothing for a job without; it can write to durable storage."""
     passed: set[str] = field(default_factory=set[str])
-    """Nodes that the preflight found fit."""
+    """Nodes that passed the preflight."""
 
     def forget(self, nodes: Iterable[str]) -> None:
-        """Their agents are gone: whoever comes there next has all of it to prove."""
+        """Forget the nodes of lost agents. Their next agents must prove everything again."""
         for node in nodes:
             self.facts.pop(node, None)
             self.datasets.pop(node, None)

@@ -1,4 +1,4 @@
-"""Nodes that a job's ranks may come to are made ready while it trains elsewhere: agent, Python, data, and a check."""
+"""Preparation of nodes for a job while it trains elsewhere: agent, Python environment, data and preflight."""
 
 from collections.abc import Callable
 
@@ -13,11 +13,10 @@ READY_TIMEOUT_S = 120.0
 
 
 async def make_ready(payload: JobConfig, gang: Gang, note: Callable[[str, Note], None]) -> None:
-    """Do for the nodes of `gang`, which are new to the job, what would else be done before its next generation. What
-    comes of it is known to the job's own gang, too.
+    """Prepare the nodes of `gang`, which are new to the job. The job's own gang shares the facts.
 
     Args:
-        note: hears what the nodes have found.
+        note: receives the notes of the nodes.
 
     Raises:
         AgentLostError, AgentError: a node is not up in time, cannot do what the spec asks for, or is unfit.

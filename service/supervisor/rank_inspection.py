@@ -1,4 +1,4 @@
-"""Where the ranks of a job are, asked of all its nodes at once."""
+"""Inspection of all ranks of a job on all its nodes at once."""
 
 import asyncio
 import contextlib

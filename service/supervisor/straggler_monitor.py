@@ -1,4 +1,4 @@
-"""Tells who straggles in the running generation, and when nobody does any more."""
+"""Detection of stragglers in the running generation."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -11,19 +11,19 @@ from regroup.workers.contract.messages import RankActivity
 
 
 class StragglerMonitor:
-    """What was told last. A supervisor that restarts does not know, and tells again."""
+    """Emits each change of the set of stragglers. A restarted supervisor emits the present set again."""
 
     def __init__(self, journal: Journal, *, is_off: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
-        """`is_off`: in a rehearsal nobody is named."""
+        """Initialize the monitor. `is_off` disables it, for a fault rehearsal."""
         self._journal, self._is_off, self._clock = journal, is_off, clock
         self._generation = 0
         self._named: tuple[int, ...] | None = None
         self._crowded_s: dict[int, float] = {}
-        """Since when ranks wait for a processor."""
+        """Rank → time since which it waits for a processor, by `clock`."""
         self._told = 0
 
     def look(self, generation: Generation, dwells: Mapping[int, RankActivity]) -> None:
-        """Decide anew from what agents say of the ranks, and tell a change."""
+        """Detect stragglers from rank activity, and emit a change."""
         if generation.number != self._generation:
             self._generation = generation.number
             self._crowded_s = {}

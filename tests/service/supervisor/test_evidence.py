@@ -106,7 +106,7 @@ async def test_what_is_missing_is_said_with_its_reason() -> None:
     assert incident.evidence_missing == {
         "alpha": "agent on node n0 did not answer upload_evidence in 30 s",
         "beta": "no space left",
-        "gamma": "its agent died, and what it had noted with it",
+        "gamma": "its agent died before it uploaded the evidence",
     }
 
 
@@ -147,4 +147,4 @@ async def test_the_oldest_are_given_up_for_the_newest() -> None:
     await rig.evidence.collect()
     assert [call for call in rig.nodes.asked if call[1] == "remove_evidence"] == [("n0", "remove_evidence", (["i1"],))]
     assert [incident.evidence_bytes for incident in incidents] == [0] + [100] * KEPT
-    assert set(incidents[0].evidence_missing.values()) == {"it was given up for newer ones"}
+    assert set(incidents[0].evidence_missing.values()) == {"it was removed in favor of newer incidents"}

@@ -175,7 +175,7 @@ async def test_a_node_silent_while_data_is_prepared_is_not_waited_for(monkeypatc
     await asyncio.wait_for(made.run(), 20)
     last = (await journal.since("", 0, 0))[-1]
     assert (last.data["state"], last.data["reason"]) == ("QUEUED", "requeued")
-    assert "fell silent during data preparation" in last.data["message"]
+    assert "sent no heartbeat during data preparation" in last.data["message"]
 
 
 async def test_a_second_supervisor_that_finds_the_number_taken_says_nothing_more() -> None:
