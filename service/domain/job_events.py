@@ -1,7 +1,7 @@
 """The events of a job that its supervisor emits: one dataclass per type, and the codec between them and stored data.
 
 An event is stored as its type and a dictionary. The keys of the dictionary are the fields of the class. `NoteRecorded`
-and `ResultRecorded` are open: the keys of their `data` are stored beside the other fields.
+and `ResultRecorded` are open: the keys of their `data` are stored next to the other fields.
 """
 
 import types
@@ -57,7 +57,7 @@ class RecoveryAction(StrEnum):
 
 
 class SupervisorPhase(StrEnum):
-    """What a supervisor is doing. Agents may report other phases of starting."""
+    """The present activity of a supervisor. Agents may report other phases of starting."""
 
     AGENTS = "agents"
     ENVIRONMENT = "environment"
@@ -114,7 +114,7 @@ class NoteRecorded:
 
     kind: str
     data: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Its keys depend on `kind`."""
+    """Details, with keys that depend on `kind`."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class ScriptResumed:
 
 @dataclass(frozen=True)
 class IncidentRevised:
-    """An incident was opened, or more is known of it."""
+    """An incident was opened, or there is more evidence."""
 
     id: str
     cause: str
@@ -245,7 +245,7 @@ class StragglerRank:
     usual_s: float
     """Median of the other ranks."""
     is_crowded: bool = False
-    """It waits for a processor that something else on its node uses."""
+    """True if it waits for a processor that another process on its node uses."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Standby agents, one per node with free capacity, and the records of the jobs that use them.
 
 A standby keeps its first actor name, so a record maps the name of an agent to its standby:
-`standby/<agent name>/<standby name>`. It is written before the call to the standby. The standby itself decides which job gets it.
+`standby/<agent name>/<standby name>`. It is written before the call to the standby. The standby itself decides which
+job gets it.
 """
 
 # pyright: reportPrivateUsage=false

@@ -30,18 +30,18 @@ _NO_SET = (0, 0)
 
 
 class Mirrors:
-    """Sends sets while a job trains. What it knows is found again with the agents by a supervisor that restarts."""
+    """Sends sets while a job trains. A restarted supervisor asks the agents for the state."""
 
     def __init__(
         self, pairs: Mapping[str, str], share: float, bytes_per_s: float | None, gang: Gang, journal: Journal
     ) -> None:
-        """`pairs`: node → the one that holds its mirror; without any, nothing is done."""
+        """Initialize the mirrors. `pairs` maps a node to the node that stores its mirror; empty disables mirrors."""
         self.step: int | None = None
-        """Committed steps in the set that all mirrors hold, as far as this life knows."""
+        """Committed steps in the set that all mirrors store, as far as this incarnation knows."""
         self._pairs, self._share, self._bytes_per_s = pairs, share, bytes_per_s
         self._gang, self._calls, self._journal = gang, MirrorRpc(gang), journal
         self._kept: tuple[int, int] | None = None
-        """Generation and step of that set; (0, 0): none. None: not known in this life."""
+        """Generation and step of that set; (0, 0): there is none; None: unknown in this incarnation."""
         self._generation = 0
         self._is_asked = False
         self._due_s = 0.0
@@ -52,7 +52,7 @@ class Mirrors:
         self._work: asyncio.Task[None] | None = None
 
     def look(self, watch: GenerationMonitor) -> None:
-        """Begin what is due. Call it whenever something was heard, and now and then."""
+        """Start the next call that is due. Call it after each message, and periodically."""
         if not self._pairs or (self._work is not None and not self._work.done()):
             return
         generation = watch.generation
@@ -70,13 +70,13 @@ class Mirrors:
             self._work = asyncio.get_running_loop().create_task(self._ask(generation))
 
     def lose(self) -> None:
-        """A node is gone, and with it what it held for another: until the next set is sent, no mirror is whole."""
+        """Record the loss of a node and of its mirrors. No mirror is complete until the next set is sent."""
         if self._work is not None:
-            self._work.cancel()  # Ray may let a call to what ran there wait for long
+            self._work.cancel()  # Ray may keep a call to the lost node waiting for long
         self._tell(None)
 
     def _heed(self, watch: GenerationMonitor) -> None:
-        """Take less memory where nodes are short of it, and more again later."""
+        """Reduce the memory of mirrors while nodes are short of memory, and increase it later."""
         self._short.update(watch.short_of_memory)
         watch.short_of_memory.clear()
         said = "; ".join(f"{self._gang.configs[node].node_name}: {what}" for node, what in self._short.items()
@@ -89,7 +89,7 @@ class Mirrors:
             self._tell(self.step)
 
     async def _give_up(self) -> None:
-        """All nodes give back the memory of mirrors."""
+        """Release the memory of mirrors on all nodes."""
         self._kept, self._is_asked = _NO_SET, False
         self._tell(None)
         await self._calls.keep(*_NO_SET)
@@ -100,12 +100,14 @@ class Mirrors:
                 await self._recall()
             await self._calls.ask(generation)
         except (AgentError, AgentLostError):
-            self._is_asked = False  # its end is noticed elsewhere
+            self._is_asked = False  # other code detects the loss
             self._due_s = time.monotonic() + 1.0
 
     async def _recall(self) -> None:
-        """What an earlier life of this supervisor had sent whole. Whoever was told to keep a set was told because all
-        have it, so the newest that any agent names is it."""
+        """Restore the set that an earlier incarnation of this supervisor sent completely.
+
+        An agent is told to retain a set only when all agents have it, so the newest set of any agent is complete.
+        """
         named = await self._calls.kept()
         self._kept = max(named, key=lambda kept: (kept[1], kept[0]), default=_NO_SET)
         self.step = self._kept[1] or None
@@ -133,7 +135,7 @@ class Mirrors:
             self._due_s = time.monotonic() + pause_s(time.monotonic() - started, self._share)
 
     async def _say_failing(self, generation: Generation, step: int, error: Exception) -> None:
-        """Once until it works again. A generation that ended meanwhile took its sets along: that is no news."""
+        """Record a failure once until the next success. Ignore it if the generation has ended, because its sets are gone."""
         if self._failing or generation.number != self._generation:
             return
         self._failing = True

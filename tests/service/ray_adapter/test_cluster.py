@@ -129,7 +129,7 @@ async def test_reservations_hold_disjoint_devices_of_their_node(cluster: RayClus
 async def test_a_full_node_refuses_and_keeps_nothing(cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regroup.service.ray_adapter.cluster._READY_S", 0.5)
     node = (await training_nodes(cluster))[0]
-    with pytest.raises(ReservationRefusedError, match="did not give"):
+    with pytest.raises(ReservationRefusedError, match="did not provide"):
         await cluster.create_reservation(Reservation("regroup-reservation:c:1:0", "c", node.id, 5, "cpu", 5))
     with pytest.raises(ReservationRefusedError):
         await cluster.create_reservation(Reservation("regroup-reservation:c:2:0", "c", "0" * 56, 1, "cpu", 1))
