@@ -104,7 +104,7 @@ class Evidence:
             return str(error)
         except AgentError as error:
             return error.message
-        return size_bytes or "its agent died, and what it had noted with it"
+        return size_bytes or "its agent died before it uploaded the evidence"
 
     async def _give_up(self, incident: Incident) -> None:
         agent = self._gang.agents.agent(next(iter(self._gang.configs)), timeout_s=_LEAVE_TIMEOUT_S)
@@ -112,5 +112,5 @@ class Evidence:
             await agent.remove_evidence([incident.id])
             incident.evidence_bytes = 0
             names = self._nodes_of(incident.generation).values()
-            incident.evidence_missing = dict.fromkeys(names, "it was given up for newer ones")
+            incident.evidence_missing = dict.fromkeys(names, "it was removed in favor of newer incidents")
             await self._telling.revise(incident)

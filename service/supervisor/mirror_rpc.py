@@ -41,11 +41,11 @@ class MirrorRpc:
         await all_of(one(node) for node in generation.nodes)
 
     async def keep(self, generation: int, step: int) -> None:
-        """Let every node that answers keep this set of mirrors, and give up all others."""
+        """Let every node that answers retain this set of mirrors and release all others."""
         await self._gang.tell_all(lambda agent: agent.retain_mirror(generation, step))
 
     async def make_room(self, generation: int, step: int) -> None:
-        """Let every node that answers give up what it holds as mirrors before this set is sent."""
+        """Let every node that answers release its mirrors before this set is sent."""
         await self._gang.tell_all(lambda agent: agent.release_mirrors(generation, step))
 
     async def kept(self) -> list[tuple[int, int]]:

@@ -1,7 +1,7 @@
-"""A job's mirrors: agents hold each other's snapshots, so that a lost node costs the steps since the last set sent.
+"""A job's mirrors: agents store copies of each other's snapshots, so a lost node costs the steps since the last set.
 
-One set after the other, never in training's way: the leading rank is asked, all ranks hold the next set, each agent
-sends its part to its pair, and when all have it that set is kept and the one before given up.
+Sets are sent one after the other and do not block training. The leading rank receives a request, and all ranks retain
+the next set. Each agent sends its part to its pair. When all have it, they retain that set and release the one before.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ class Mirrors:
     async def _recall(self) -> None:
         """Restore the set that an earlier incarnation of this supervisor sent completely.
 
-        An agent is told to retain a set only when all agents have it, so the newest set of any agent is complete.
+        Agents retain a set only when all agents have it, so the newest set of any agent is complete.
         """
         named = await self._calls.kept()
         self._kept = max(named, key=lambda kept: (kept[1], kept[0]), default=_NO_SET)
@@ -135,7 +135,7 @@ class Mirrors:
             self._due_s = time.monotonic() + pause_s(time.monotonic() - started, self._share)
 
     async def _say_failing(self, generation: Generation, step: int, error: Exception) -> None:
-        """Record a failure once until the next success. Ignore it if the generation has ended, because its sets are gone."""
+        """Record a failure once until the next success, unless the generation has ended with its sets."""
         if self._failing or generation.number != self._generation:
             return
         self._failing = True

@@ -11,11 +11,11 @@ class NodeFacts:
     """Facts about nodes whose agents answered the last inspection."""
 
     prepared: Dataset | None = None
-    """What was made of the job's data: a node that comes anew finds it instead of reading all sources again."""
+    """The prepared data of the job. A node that joins uses it instead of reading all sources again."""
     facts: dict[str, NodeDescription] = field(default_factory=dict[str, NodeDescription])
-    """Node id → what its agent said of it when it had come up."""
+    """Node id → facts that its agent reported when it came up."""
     datasets: dict[str, Dataset] = field(default_factory=dict[str, Dataset])
-    """Node id → the job's data as that node reads them, nothing for a job without; it can write to durable storage."""
+    """Node id → the job's data there, empty for a job without data. Only nodes that can write to storage."""
     passed: set[str] = field(default_factory=set[str])
     """Nodes that passed the preflight."""
 

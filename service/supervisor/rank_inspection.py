@@ -18,7 +18,7 @@ async def look(gang: Gang, without: Collection[str] = ()) -> dict[int, Any]:
     """Return rank → where it is (`RankInspection`, as plain data), of nodes that answer; they keep it as evidence.
 
     Args:
-        without: nodes that are not asked.
+        without: nodes that are not inspected.
     """
     return await _each(gang, lambda agent: agent.inspect_ranks(), without)
 
