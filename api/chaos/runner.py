@@ -11,7 +11,8 @@ from regroup.api.chaos import local_faults
 from regroup.api.chaos.local_faults import Struck
 from regroup.api.chaos.recorder import LoadableCheckpoints, recorded
 from regroup.api.chaos.server_process import LocalService
-from regroup.api.client.client import ApiError, Client
+from regroup.api.client.client import Client
+from regroup.api.client.errors import ApiError
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.fault_plan import LOSES_A_NODE, FaultPlan, PlannedFault
 from regroup.service.chaos.observation import InjectedFault, Record

@@ -1,4 +1,4 @@
-"""The typed Python client.
+"""The Python client, blocking. `async_client` has the same methods for asyncio.
 
     with Client("http://127.0.0.1:8500") as client:
         job = client.submit(spec)
@@ -6,91 +6,51 @@
             print(event.type, event.data)
         assert client.wait(job.id).state == "SUCCEEDED"
 
-Requests are repeated while the server is away (a submit under one key, so it makes one job), and streams resume where
-they broke off. Imports neither torch nor ray.
+Requests are repeated while the server is unavailable. A repeated submit creates one job. Streams reconnect and
+continue where they broke off. Imports neither torch nor ray.
 """
 
-import base64
-import json
-import random
-import time
-import uuid
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import httpx2
-from pydantic import BaseModel, ValidationError
 
-from regroup.api.client import drains, plans, probes, projects, resize, suspend, uploads
-from regroup.api.client import exec as exec_stream
-from regroup.api.client.nodes import NodeCalls
-from regroup.api.client.sse import ServerEvent, read_events
+from regroup.api.client import job_control, job_queries, nodes, plans, projects, server, uploads
+from regroup.api.client.transport import SyncTransport
 from regroup.api.schemas import jobs as schemas
+from regroup.api.schemas.drains import Drain
 from regroup.api.schemas.exec import ExecEvent
-from regroup.api.schemas.stacks import RankStack, Stacks
-from regroup.service.domain.errors import RegroupError
-from regroup.service.domain.states import JobState
+from regroup.api.schemas.job_plan import JobPlan
+from regroup.api.schemas.nodes import Node
+from regroup.api.schemas.plans import PlanReport
+from regroup.api.schemas.probes import Probe
+from regroup.api.schemas.projects import Project, ProjectSettings
+from regroup.api.schemas.stacks import RankStack
+from regroup.api.schemas.topology import Topology
+from regroup.service.domain.layout import Layout
 from regroup.service.spec.job import JobSpec
 
 DEFAULT_URL = "http://127.0.0.1:8500"
-_AGAIN = frozenset({429, 502, 503, 504})
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 2.0
-_HEARTBEAT_S = 15.0
-_TIMEOUT_S = 30.0
-_CONNECT_S = 5.0
-T = TypeVar("T", bound=BaseModel)
-Cursor = TypeVar("Cursor", str, int)
-Item = TypeVar("Item")
-Params = Mapping[str, str | int | bool | Sequence[str] | None]
+PATIENCE_S = 15.0
 
 
-class ApiError(RegroupError):
-    """The server refused a request; `problem` says what and why."""
-
-    def __init__(self, problem: schemas.Problem) -> None:
-        self.problem = problem
-        fields = "".join(f"\n  {wrong.pointer}: {wrong.detail}" for wrong in problem.errors)
-        super().__init__(f"{problem.title}: {problem.detail}{fields if len(problem.errors) > 1 else ''}")
-
-    def __reduce__(self) -> tuple[type["ApiError"], tuple[schemas.Problem]]:
-        return (ApiError, (self.problem,))
-
-
-class ServerUnreachableError(RegroupError):
-    """The server does not answer; it may or may not have done what was asked."""
-
-
-class JobTimeoutError(RegroupError):
-    """The job was not over in time; it goes on."""
-
-
-class Client(
-    NodeCalls,
-    drains.DrainCalls,
-    plans.PlanCalls,
-    probes.ProbeCalls,
-    projects.ProjectCalls,
-    resize.ResizeCalls,
-    suspend.SuspendCalls,
-):
+class Client:
     """One server.
 
+    A job is given by its id or its name. A name means the live job of that name in `project`, else its latest.
+
     Args:
-        url: e.g. `http://127.0.0.1:8500`.
-        patience_s: how long a request is repeated while the server is away.
-        transport: in place of the network, for tests.
+        url: URL of the server, e.g. `http://127.0.0.1:8500`.
+        patience_s: How long a request is repeated while the server is unavailable.
+        transport: Replaces the network in tests.
     """
 
     def __init__(
-        self, url: str = DEFAULT_URL, *, patience_s: float = 15.0, transport: httpx2.BaseTransport | None = None
+        self, url: str = DEFAULT_URL, *, patience_s: float = PATIENCE_S, transport: httpx2.BaseTransport | None = None
     ) -> None:
         self.url = url
-        self._patience_s = patience_s
-        timeout = httpx2.Timeout(_TIMEOUT_S, connect=_CONNECT_S)
-        self._http = httpx2.Client(base_url=url, timeout=timeout, transport=transport, trust_env=False)
+        self._transport = SyncTransport(url, patience_s, transport)
 
     def __enter__(self) -> Self:
         return self
@@ -99,29 +59,74 @@ class Client(
         self.close()
 
     def close(self) -> None:
-        """Give back the connections."""
-        self._http.close()
+        """Close the connections."""
+        self._transport.close()
 
-    # ------------------------------------------------------------ jobs
+    # ------------------------------------------------------------ jobs: submit and control
 
     def submit(self, spec: JobSpec | Mapping[str, Any], *, idempotency_key: str | None = None) -> schemas.Job:
-        """Submit a job. However often the request has to be repeated, it makes one.
+        """Submit a job. Repeated requests create one job.
 
-        A mapping may name a folder of code, `code: {working_dir: DIR}`, which is uploaded first.
+        A mapping may name a folder of code, `code: {working_dir: DIR}`. The client uploads it first.
         """
-        whole = spec.model_dump(mode="json", exclude_unset=True) if isinstance(spec, JobSpec) else spec
-        body = uploads.with_code_uploaded(whole, self.upload_working_dir)
-        headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
-        return self._call(schemas.Job, "POST", "/v1/jobs", body=body, headers=headers)
+        return self._transport.run(job_control.submit(spec, idempotency_key))
 
     def validate(self, spec: JobSpec | Mapping[str, Any]) -> schemas.ValidatedSpec:
-        """Check a spec and fill in its defaults; nothing is submitted."""
-        body = spec.model_dump(mode="json", exclude_unset=True) if isinstance(spec, JobSpec) else dict(spec)
-        return self._call(schemas.ValidatedSpec, "POST", "/v1/spec/validate", body=body)
+        """Check a spec and fill in its defaults, without submitting it."""
+        return self._transport.run(job_control.validate(spec))
 
-    def get(self, job: str, *, project: str = "default") -> schemas.Job:
-        """A job by id or name."""
-        return self._call(schemas.Job, "GET", f"/v1/jobs/{job}", params={"project": project})
+    def cancel(self, job: str, *, project: str = "default", etag: str | None = None) -> schemas.Job:
+        """Cancel a job; with `etag`, only if the job has not changed since."""
+        return self._transport.run(job_control.cancel(job, project, etag))
+
+    def release(self, job: str, *, project: str = "default") -> schemas.Job:
+        """Release the nodes of a failed job that is held (`hold_on_failure`)."""
+        return self._transport.run(job_control.release(job, project))
+
+    def resize(
+        self,
+        job: str,
+        dp: int | None = None,
+        *,
+        tp: int | None = None,
+        pp: int | None = None,
+        ranks: int | None = None,
+        project: str = "default",
+    ) -> schemas.Job:
+        """Resize a job. It continues from its current step when the capacity is available.
+
+        Args:
+            dp: Data-parallel degree.
+            tp: Tensor-parallel degree; unchanged if None.
+            pp: Pipeline-parallel degree; unchanged if None.
+            ranks: Number of ranks, instead of degrees. The planner chooses the degrees.
+        """
+        return self._transport.run(job_control.resize(job, project, dp=dp, tp=tp, pp=pp, ranks=ranks))
+
+    def suspend(self, job: str, *, reason: str = "on request", project: str = "default") -> schemas.Job:
+        """Suspend a job: it saves its next step and releases its nodes. A queued job leaves the queue."""
+        return self._transport.run(job_control.suspend(job, project, reason))
+
+    def resume(self, job: str, *, project: str = "default") -> schemas.Job:
+        """Queue a suspended job again. It continues from its newest checkpoint."""
+        return self._transport.run(job_control.resume(job, project))
+
+    def wait(self, job: str, *, timeout_s: float | None = None, project: str = "default") -> schemas.Job:
+        """Wait until a job is over. Raises WaitTimeoutError after `timeout_s`."""
+        return self._transport.run(job_control.wait(job, project, timeout_s))
+
+    def wait_for_resize(self, job: str, *, timeout_s: float = 600.0, project: str = "default") -> Layout | None:
+        """Wait until no resize of a job is pending, or the job is over, and return its layout.
+
+        The layout is the old one if the resize was withdrawn or the job ended first. Raises WaitTimeoutError.
+        """
+        return self._transport.run(job_control.wait_for_resize(job, project, timeout_s))
+
+    def wait_for_suspend(self, job: str, *, timeout_s: float = 600.0, project: str = "default") -> schemas.Job:
+        """Wait until a job is suspended, or over, or its suspension was withdrawn. Raises WaitTimeoutError."""
+        return self._transport.run(job_control.wait_for_suspend(job, project, timeout_s))
+
+    # ------------------------------------------------------------ jobs: inspect
 
     def jobs(
         self,
@@ -131,48 +136,20 @@ class Client(
         name: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Iterator[schemas.JobSummary]:
-        """Jobs, newest first, page by page."""
-        label = [f"{key}={value}" for key, value in (labels or {}).items()]
-        wanted: Params = {"state": state, "project": project, "name": name, "label": label}
+        """List jobs, newest first, page by page."""
+        return self._transport.pages(job_queries.jobs(state, project, name, labels))
 
-        def page(token: str) -> tuple[list[schemas.JobSummary], str | None]:
-            found = self._call(schemas.JobList, "GET", "/v1/jobs", params={**wanted, "page_token": token})
-            return found.jobs, found.next_page_token or None
-
-        return _pages(page, "")
-
-    def cancel(self, job: str, *, project: str = "default", etag: str | None = None) -> schemas.Job:
-        """Ask a job to stop; with `etag`, only if nothing has happened to it since."""
-        headers = {} if etag is None else {"If-Match": etag}
-        return self._call(schemas.Job, "POST", f"/v1/jobs/{job}/cancel", params={"project": project}, headers=headers)
-
-    def release(self, job: str, *, project: str = "default") -> schemas.Job:
-        """Let go of the nodes of a job that failed and is held."""
-        return self._call(schemas.Job, "POST", f"/v1/jobs/{job}/release", params={"project": project})
-
-    def wait(self, job: str, *, timeout_s: float | None = None, project: str = "default") -> schemas.Job:
-        """The job once it is over.
-
-        Raises:
-            JobTimeoutError: it was not over after `timeout_s`.
-        """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        pause_s = _FIRST_PAUSE_S
-        while not JobState((found := self.get(job, project=project)).state).is_terminal:
-            if deadline is not None and time.monotonic() > deadline:
-                raise JobTimeoutError(f"job {found.id} is {found.state} at step {found.step} after {timeout_s} s")
-            time.sleep(pause_s)
-            pause_s = min(1.0, pause_s * 1.5)
-        return found
+    def get(self, job: str, *, project: str = "default") -> schemas.Job:
+        """Return a job."""
+        return self._transport.run(job_control.get(job, project))
 
     def why(self, job: str, *, project: str = "default") -> schemas.Why:
-        """Why a job waits, failed or is slow, and what to do."""
-        return self._call(schemas.Why, "GET", f"/v1/jobs/{job}/why", params={"project": project})
+        """Return why a job is waiting, failed or slow, and the remedy."""
+        return self._transport.run(job_queries.why(job, project))
 
     def stacks(self, job: str, *, project: str = "default") -> list[RankStack]:
-        """Where every thread of every rank is now, in rank order; raises ApiError if the job has no ranks."""
-        path = f"/v1/jobs/{job}/stacks"
-        return self._call(Stacks, "GET", path, params={"project": project}).ranks
+        """Return the current stacks of every thread, in rank order. Raises ApiError if the job has no ranks."""
+        return self._transport.run(job_queries.stacks(job, project))
 
     def exec(
         self,
@@ -184,105 +161,66 @@ class Client(
         stdin: bytes = b"",
         project: str = "default",
     ) -> Iterator[ExecEvent]:
-        """Run a command in the place of a rank: `ExecStarted`, `ExecOutput` as it comes, `ExecExit`.
+        """Run a command beside a rank: yield `ExecStarted`, `ExecOutput` as it is written, and `ExecExit`.
 
-        Closing the iterator ends the command. See `exec_stream.events` for what it raises.
+        Closing the iterator ends the command. Raises UnavailableError if the connection is lost: the server ends the
+        command within 30 s.
         """
-        asked: dict[str, Any] = {"command": list(command), "rank": rank, "timeout": timeout}
-        asked["stdin"] = base64.b64encode(stdin).decode()
-        timeouts = httpx2.Timeout(3 * _HEARTBEAT_S, connect=_CONNECT_S)
-
-        def opened() -> AbstractContextManager[httpx2.Response]:
-            path = f"/v1/jobs/{job}/exec"
-            return self._http.stream("POST", path, params={"project": project}, json=asked, timeout=timeouts)
-
-        return exec_stream.events(opened, _refused)
+        return self._transport.exec(job_queries.exec(job, command, project, rank=rank, timeout=timeout, stdin=stdin))
 
     def incidents(self, job: str, *, project: str = "default") -> list[schemas.Incident]:
-        """Oldest first."""
-        path = f"/v1/jobs/{job}/incidents"
-        return self._call(schemas.IncidentList, "GET", path, params={"project": project}).incidents
+        """List the incidents of a job, oldest first."""
+        return self._transport.run(job_queries.incidents(job, project))
 
     def evidence(self, job: str, number: int, *, project: str = "default") -> bytes:
-        """What was known of incident `number`, and taken before its ranks were ended: a zip with a `summary.txt`."""
-        return self._send("GET", f"/v1/jobs/{job}/incidents/{number}/evidence", params={"project": project}).content
+        """Return the evidence of incident `number` (the oldest is 1): a zip file with a `summary.txt`."""
+        return self._transport.run(job_queries.evidence(job, number, project))
 
     def generations(self, job: str, *, project: str = "default") -> list[schemas.Generation]:
-        """Oldest first."""
-        path = f"/v1/jobs/{job}/generations"
-        return self._call(schemas.GenerationList, "GET", path, params={"project": project}).generations
+        """List the generations of a job, oldest first."""
+        return self._transport.run(job_queries.generations(job, project))
 
     def ledger(self, job: str, *, project: str = "default") -> schemas.Ledger:
-        """Whether every committed step saw exactly its samples, once."""
-        return self._call(schemas.Ledger, "GET", f"/v1/jobs/{job}/ledger", params={"project": project})
+        """Return the account that proves that every committed step saw each of its samples exactly once."""
+        return self._transport.run(job_queries.ledger(job, project))
 
     def checkpoints(self, job: str, *, removed: bool = False, project: str = "default") -> list[schemas.Checkpoint]:
-        """By step; those no longer in storage only if `removed`."""
-        params: Params = {"project": project, "removed": removed}
-        return self._call(schemas.CheckpointList, "GET", f"/v1/jobs/{job}/checkpoints", params=params).checkpoints
+        """List the checkpoints of a job by step; with `removed`, also those no longer in storage."""
+        return self._transport.run(job_queries.checkpoints(job, project, removed=removed))
 
     def pin_checkpoint(self, job: str, step: int, *, project: str = "default") -> schemas.Checkpoint:
         """Exempt a checkpoint from the retention policy."""
-        path = f"/v1/jobs/{job}/checkpoints/{step}/pin"
-        return self._call(schemas.Checkpoint, "PUT", path, params={"project": project})
+        return self._transport.run(job_queries.pin_checkpoint(job, step, project))
 
     def unpin_checkpoint(self, job: str, step: int, *, project: str = "default") -> schemas.Checkpoint:
         """Make a checkpoint subject to the retention policy again."""
-        path = f"/v1/jobs/{job}/checkpoints/{step}/pin"
-        return self._call(schemas.Checkpoint, "DELETE", path, params={"project": project})
+        return self._transport.run(job_queries.unpin_checkpoint(job, step, project))
 
-    # ------------------------------------------------------------ code
+    def job_plan(self, job: str, *, project: str = "default") -> JobPlan:
+        """Return the planner's choice for a job, and its predictions beside the measured values."""
+        return self._transport.run(plans.job_plan(job, project))
 
-    def upload_working_dir(
-        self, path: str | Path, *, on_progress: uploads.Progress | None = None, also: Path | None = None
-    ) -> str:
-        """Pack a folder of code and upload what the server lacks of it; returns its address, for `code.archive`.
-
-        Args:
-            on_progress: told the bytes that are there and the bytes in all.
-            also: another folder, whose content is put beside that of `path`.
-
-        Raises:
-            ArchiveError: the folder cannot travel, or is larger than the server takes.
-        """
-        return uploads.upload_folder(uploads.Uploads(self._send), Path(path), on_progress, also)
-
-    def upload_archive(self, path: str | Path, *, on_progress: uploads.Progress | None = None) -> str:
-        """Upload a tar file of code; returns its address."""
-        return uploads.upload_file(uploads.Uploads(self._send), Path(path), on_progress)
-
-    # ------------------------------------------------------------ what grows
+    # ------------------------------------------------------------ jobs: events, steps, logs
 
     def events(
         self, job: str, *, after: int = 0, follow: bool = False, project: str = "default"
     ) -> Iterator[schemas.Event]:
-        """Events numbered above `after`; with `follow`, until the job is over."""
-        path = f"/v1/jobs/{job}/events"
+        """List events numbered above `after`; with `follow`, wait for more until the job is over."""
         if follow:
-            told = self._follow(path, {"project": project}, str(after))
-            return (schemas.Event.model_validate_json(event.data) for event in told)
-
-        def page(after: int) -> tuple[list[schemas.Event], int | None]:
-            found = self._call(schemas.EventList, "GET", path, params={"project": project, "after": after}).events
-            return found, found[-1].number if found else None
-
-        return _pages(page, after)
+            return self._transport.follow(job_queries.follow_events(job, project, after))
+        return self._transport.pages(job_queries.events(job, project, after))
 
     def steps(
         self, job: str, *, after: int = 0, follow: bool = False, project: str = "default"
     ) -> Iterator[schemas.Step]:
-        """Committed steps above step `after`. With `follow`: every row numbered above `after` until the job is over;
-        a row of a later generation replaces those of its step and beyond."""
-        path = f"/v1/jobs/{job}/steps"
+        """List committed steps above step `after`.
+
+        With `follow`: yield every row numbered above `after` until the job is over. A row of a later generation
+        replaces the rows of its step and beyond.
+        """
         if follow:
-            told = self._follow(path, {"project": project}, str(after))
-            return (schemas.Step.model_validate_json(event.data) for event in told)
-
-        def page(after: int) -> tuple[list[schemas.Step], int | None]:
-            found = self._call(schemas.StepList, "GET", path, params={"project": project, "after": after}).steps
-            return found, found[-1].step if found else None
-
-        return _pages(page, after)
+            return self._transport.follow(job_queries.follow_steps(job, project, after))
+        return self._transport.pages(job_queries.steps(job, project, after))
 
     def logs(
         self,
@@ -294,120 +232,119 @@ class Client(
         follow: bool = False,
         project: str = "default",
     ) -> Iterator[str]:
-        """A rank's output in pieces: of one generation (the newest if None); with `follow`, on through later ones."""
-        path = f"/v1/jobs/{job}/logs"
-        params: Params = {"project": project, "rank": rank, "generation": generation, "stream": stream}
+        """Yield the output of a rank in one generation (None: the newest); with `follow`, also of later generations."""
         if follow:
-            for event in self._follow(path, params, None):
-                yield schemas.LogPiece.model_validate_json(event.data).text
-            return
-        yield self._send("GET", path, params=params).text
+            yield from self._transport.follow(job_queries.follow_log(job, project, rank, generation, stream))
+        else:
+            yield self._transport.run(job_queries.log(job, project, rank, generation, stream))
 
-    # ------------------------------------------------------------ the server
+    # ------------------------------------------------------------ code
+
+    def upload_working_dir(
+        self, path: str | Path, *, on_progress: uploads.Progress | None = None, also: Path | None = None
+    ) -> str:
+        """Pack a folder of code, upload what the server lacks, and return the address for `code.archive`.
+
+        Args:
+            path: The folder.
+            on_progress: Called with the bytes uploaded and the bytes in total.
+            also: Another folder, whose content is added.
+
+        Raises:
+            ArchiveError: The folder cannot be packed, or is larger than the server accepts.
+        """
+        return self._transport.run(uploads.upload_folder(Path(path), on_progress, also))
+
+    def upload_archive(self, path: str | Path, *, on_progress: uploads.Progress | None = None) -> str:
+        """Upload a tar file of code and return its address. Raises ArchiveError if the file cannot be read."""
+        return self._transport.run(uploads.upload_file(Path(path), on_progress))
+
+    # ------------------------------------------------------------ nodes
+
+    def nodes(self) -> list[Node]:
+        """List the nodes: free capacity, jobs, health."""
+        return self._transport.run(nodes.nodes())
+
+    def topology(self) -> Topology:
+        """Return the topology of the cluster as placement uses it."""
+        return self._transport.run(nodes.topology())
+
+    def cordon(self, node: str, *, reason: str = "") -> Node:
+        """Place nothing new on a node until it is uncordoned. Running jobs continue."""
+        return self._transport.run(nodes.cordon(node, reason))
+
+    def uncordon(self, node: str, *, reason: str = "") -> Node:
+        """End the cordon or quarantine of a node and clear its faults."""
+        return self._transport.run(nodes.uncordon(node, reason))
+
+    def drain(self, node: str, *, deadline_s: float | str = 600.0, reason: str = "on request") -> Drain:
+        """Drain a node. Its jobs move to other nodes, or save their next step and queue.
+
+        Args:
+            node: Name or id of the node.
+            deadline_s: Time until the node goes away, in seconds or as a text such as `15m`.
+            reason: Text for people, shown with every job that moves.
+        """
+        return self._transport.run(nodes.drain(node, deadline_s, reason))
+
+    def undrain(self, node: str) -> None:
+        """End the drain of a node, so that it accepts ranks again."""
+        return self._transport.run(nodes.undrain(node))
+
+    def drain_status(self, node: str) -> Drain:
+        """Return the deadline of a drain and the jobs still on the node. Raises ApiError if there is no drain."""
+        return self._transport.run(nodes.drain_status(node))
+
+    def wait_for_drain(self, node: str) -> Drain:
+        """Wait until a draining node is empty or its deadline has passed: then `jobs` names the jobs still on it."""
+        return self._transport.run(nodes.wait_for_drain(node))
+
+    # ------------------------------------------------------------ projects
+
+    def projects(self) -> list[Project]:
+        """List the projects that are configured or have live jobs."""
+        return self._transport.run(projects.projects())
+
+    def project(self, name: str) -> Project:
+        """Return a project. A project that is not configured has no limits."""
+        return self._transport.run(projects.project(name))
+
+    def set_project(self, name: str, settings: ProjectSettings | Mapping[str, Any]) -> Project:
+        """Create or replace a project. Omitted settings get their defaults. Running jobs continue."""
+        return self._transport.run(projects.set_project(name, settings))
+
+    def delete_project(self, name: str) -> None:
+        """Delete the settings of a project that has no live jobs."""
+        return self._transport.run(projects.delete_project(name))
+
+    # ------------------------------------------------------------ planner and server
+
+    def plan(self, **question: Any) -> PlanReport:
+        """Find the fastest layouts for a model. Takes the fields of `PlanRequest` as keywords.
+
+        Raises ApiError if the question is invalid or nothing fits; it names the constraint.
+        """
+        return self._transport.run(plans.plan(question))
+
+    def probe(self, **request: Any) -> schemas.Job:
+        """Submit a job that measures the cluster. Takes the fields of `ProbeRequest` as keywords.
+
+        Raises ApiError if another probe is pending, or no open node has such a device.
+        """
+        return self._transport.run(plans.probe(request))
+
+    def probes(self) -> list[Probe]:
+        """List the newest measurements of each device type."""
+        return self._transport.run(plans.probes())
 
     def health(self) -> schemas.Health:
-        """Return the health of each component of the server, also of a server that is not ready."""
-        answer = self._http.get("/readyz", params={"verbose": True})
-        return schemas.Health.model_validate_json(answer.content)
+        """Return the health of each component, also of a server that is not ready."""
+        return self._transport.run(server.health())
 
     def version(self) -> schemas.Version:
-        """What serves."""
-        return self._call(schemas.Version, "GET", "/version")
+        """Return the versions of the server and of the API."""
+        return self._transport.run(server.version())
 
     def spec_schema(self) -> dict[str, Any]:
-        """JSON Schema of a job spec."""
-        return self._send("GET", "/v1/spec/schema").json()
-
-    # ------------------------------------------------------------ how
-
-    def _call(self, model: type[T], method: str, path: str, **options: Any) -> T:
-        return model.model_validate_json(self._send(method, path, **options).content)
-
-    def _send(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Params | None = None,
-        body: Any = None,
-        data: bytes | None = None,
-        headers: Any = None,
-        also: Collection[int] = (),
-        timeout_s: float = _TIMEOUT_S,
-    ) -> httpx2.Response:
-        """The answer, once there is one: a success, or of a status in `also`."""
-        asked: dict[str, Any] = {"params": _given(params), "json": body, "content": data, "headers": headers}
-        timeout = httpx2.Timeout(timeout_s, connect=_CONNECT_S)
-        deadline = time.monotonic() + self._patience_s
-        pause_s = _FIRST_PAUSE_S
-        while True:
-            unreachable: httpx2.TransportError | None = None
-            answer: httpx2.Response | None = None
-            try:
-                answer = self._http.request(method, path, timeout=timeout, **asked)
-            except httpx2.TransportError as error:
-                unreachable = error
-            if answer is not None and (answer.is_success or answer.status_code in also):
-                return answer
-            if answer is not None and answer.status_code not in _AGAIN:
-                raise _refused(answer)
-            if time.monotonic() + pause_s > deadline:
-                if answer is not None:
-                    raise _refused(answer)
-                raise ServerUnreachableError(f"no answer from {self._http.base_url}: {unreachable}") from unreachable
-            time.sleep(pause_s * random.uniform(0.5, 1.0))
-            pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
-
-    def _follow(self, path: str, params: Params, last: str | None) -> Generator[ServerEvent]:
-        """Events of a stream to its end, over as many connections as it takes."""
-        deadline = time.monotonic() + self._patience_s
-        pause_s = _FIRST_PAUSE_S
-        timeout = httpx2.Timeout(5.0, read=3 * _HEARTBEAT_S)
-        while True:
-            headers = {"Accept": "text/event-stream"} | ({} if last is None else {"Last-Event-ID": last})
-            reason: object = "the stream ended early"
-            try:
-                with self._http.stream(
-                    "GET", path, params=_given({**params, "follow": True}), headers=headers, timeout=timeout
-                ) as answer:
-                    if answer.is_success:
-                        for event in read_events(answer.iter_bytes()):
-                            if event.kind == "end":
-                                return
-                            last = event.id
-                            yield event
-                            deadline = time.monotonic() + self._patience_s
-                            pause_s = _FIRST_PAUSE_S
-                    else:
-                        answer.read()
-                        if answer.status_code not in _AGAIN:
-                            raise _refused(answer)
-                        reason = answer.status_code
-            except httpx2.TransportError as error:
-                reason = error
-            if time.monotonic() + pause_s > deadline:
-                raise ServerUnreachableError(f"the stream {path} of {self._http.base_url} broke off: {reason}")
-            time.sleep(pause_s * random.uniform(0.5, 1.0))
-            pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
-
-
-def _pages(page: Callable[[Cursor], tuple[Sequence[Item], Cursor | None]], cursor: Cursor | None) -> Iterator[Item]:
-    """All items: `page` gives those after a cursor, and the next cursor, None at the end."""
-    while cursor is not None:
-        items, cursor = page(cursor)
-        yield from items
-
-
-def _given(params: Params | None) -> dict[str, Any]:
-    return {name: value for name, value in (params or {}).items() if value is not None and value not in ("", (), [])}
-
-
-def _refused(answer: httpx2.Response) -> ApiError:
-    try:
-        return ApiError(schemas.Problem.model_validate_json(answer.content))
-    except (ValidationError, json.JSONDecodeError):
-        title = f"HTTP {answer.status_code} without a problem: is this a regroup server?"
-        text = answer.text[:200]
-        return ApiError(
-            schemas.Problem(type="about:blank", title=title, status=answer.status_code, detail=text, code="unknown")
-        )
+        """Return the JSON Schema of a job spec."""
+        return self._transport.run(server.spec_schema())

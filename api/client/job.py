@@ -90,7 +90,7 @@ class Job:
         """Everything the server says of it once it is over.
 
         Raises:
-            JobTimeoutError: it was not over after `timeout_s`.
+            WaitTimeoutError: it was not over after `timeout_s`.
         """
         return self._client.wait(self.id, timeout_s=timeout_s)
 
@@ -99,7 +99,7 @@ class Job:
 
         Raises:
             JobNotSucceededError: it failed or was cancelled; the message ends with the function's traceback.
-            JobTimeoutError: it was not over after `timeout_s`.
+            WaitTimeoutError: it was not over after `timeout_s`.
         """
         job = self.wait(timeout_s)
         if job.state is not JobState.SUCCEEDED:

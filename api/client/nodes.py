@@ -1,35 +1,66 @@
-"""What the client asks of nodes."""
+"""Requests about nodes, their topology and their drains."""
 
-from abc import ABC, abstractmethod
-from typing import Any, TypeVar
-from urllib.parse import quote
+import time
 
-from pydantic import BaseModel
+import httpx2
 
+from regroup.api.client.requests import Operation, Request, Sleep, no_content, send, to_model, url_path
+from regroup.api.schemas.drains import Drain
 from regroup.api.schemas.nodes import Node, NodeList
 from regroup.api.schemas.topology import Topology
 
-T = TypeVar("T", bound=BaseModel)
+_DRAIN_POLL_S = 0.5
+_NOT_FOUND = 404
 
 
-class NodeCalls(ABC):
-    """A part of `Client`."""
+def nodes() -> Request[list[Node]]:
+    """List the nodes."""
+    return Request("GET", url_path("nodes"), lambda response: to_model(NodeList)(response).nodes)
 
-    @abstractmethod
-    def _call(self, model: type[T], method: str, path: str, **options: Any) -> T: ...
 
-    def nodes(self) -> list[Node]:
-        """Nodes that take ranks, with what is free, the jobs there, and why nothing new is placed on one."""
-        return self._call(NodeList, "GET", "/v1/nodes").nodes
+def topology() -> Request[Topology]:
+    """Get the topology."""
+    return Request("GET", url_path("topology"), to_model(Topology))
 
-    def topology(self) -> Topology:
-        """Where the nodes are, as placement sees it."""
-        return self._call(Topology, "GET", "/v1/topology")
 
-    def cordon(self, node: str, *, reason: str = "") -> Node:
-        """Place nothing new on a node until it is uncordoned. What runs there runs on."""
-        return self._call(Node, "POST", f"/v1/nodes/{quote(node, safe='')}/cordon", body={"reason": reason})
+def cordon(node: str, reason: str) -> Request[Node]:
+    """Close a node to new ranks."""
+    return Request("POST", url_path("nodes", node, "cordon"), to_model(Node), body={"reason": reason})
 
-    def uncordon(self, node: str, *, reason: str = "") -> Node:
-        """Trust a node again, whether it was cordoned or quarantined; what happened before is forgiven."""
-        return self._call(Node, "POST", f"/v1/nodes/{quote(node, safe='')}/uncordon", body={"reason": reason})
+
+def uncordon(node: str, reason: str) -> Request[Node]:
+    """Open a node to new ranks."""
+    return Request("POST", url_path("nodes", node, "uncordon"), to_model(Node), body={"reason": reason})
+
+
+def drain(node: str, deadline_s: float | str, reason: str) -> Request[Drain]:
+    """Drain a node."""
+    body = {"deadline_s": deadline_s, "reason": reason}
+    return Request("POST", url_path("nodes", node, "drain"), to_model(Drain), body=body)
+
+
+def undrain(node: str) -> Request[None]:
+    """End the drain of a node."""
+    return Request("DELETE", url_path("nodes", node, "drain"), no_content)
+
+
+def drain_status(node: str) -> Request[Drain]:
+    """Get the drain of a node."""
+    return Request("GET", url_path("nodes", node, "drain"), to_model(Drain))
+
+
+def wait_for_drain(node: str) -> Operation[Drain]:
+    """Poll the drain of a node until the node is empty or the deadline has passed."""
+    found = yield from send(drain_status(node))
+    poll = Request("GET", url_path("nodes", node, "drain"), _drain_or_none, accepted_statuses=frozenset({_NOT_FOUND}))
+    while found.jobs and (found.deadline_at is None or time.time() < found.deadline_at):
+        yield Sleep(_DRAIN_POLL_S)
+        update = yield from send(poll)
+        if update is None:  # a node that Ray drains may leave the cluster as soon as it is empty
+            return found.model_copy(update={"jobs": []})
+        found = update
+    return found
+
+
+def _drain_or_none(response: httpx2.Response) -> Drain | None:
+    return None if response.status_code == _NOT_FOUND else Drain.model_validate_json(response.content)

@@ -1,30 +1,32 @@
-"""What the client asks of the planner."""
+"""Requests about plans and probes."""
 
-from abc import ABC, abstractmethod
-from typing import Any, TypeVar
+import uuid
+from collections.abc import Mapping
+from typing import Any
 
-from pydantic import BaseModel
-
+from regroup.api.client.requests import Request, to_model, url_path
 from regroup.api.schemas.job_plan import JobPlan
+from regroup.api.schemas.jobs import Job
 from regroup.api.schemas.plans import PlanReport
+from regroup.api.schemas.probes import Probe, ProbeList
 
-T = TypeVar("T", bound=BaseModel)
+
+def plan(question: Mapping[str, Any]) -> Request[PlanReport]:
+    """Find the fastest layouts for a model."""
+    return Request("POST", url_path("plans"), to_model(PlanReport), body=dict(question))
 
 
-class PlanCalls(ABC):
-    """A part of `Client`."""
+def job_plan(job: str, project: str) -> Request[JobPlan]:
+    """Get the plan of a job."""
+    return Request("GET", url_path("jobs", job, "plan"), to_model(JobPlan), params={"project": project})
 
-    @abstractmethod
-    def _call(self, model: type[T], method: str, path: str, **options: Any) -> T: ...
 
-    def plan(self, **question: Any) -> PlanReport:
-        """The fastest layouts of a model on so many devices: the fields of `service.plans.PlanRequest` as keywords.
+def probe(request: Mapping[str, Any]) -> Request[Job]:
+    """Submit a job that measures the cluster."""
+    headers = {"Idempotency-Key": uuid.uuid4().hex}
+    return Request("POST", url_path("probes"), to_model(Job), body=dict(request), headers=headers)
 
-        Raises:
-            ApiError: the question makes no sense, or nothing fits; it names what binds.
-        """
-        return self._call(PlanReport, "POST", "/v1/plans", body=question)
 
-    def job_plan(self, job: str, *, project: str = "default") -> JobPlan:
-        """What was planned of a job, and what was predicted of its generations beside what their steps took."""
-        return self._call(JobPlan, "GET", f"/v1/jobs/{job}/plan", params={"project": project})
+def probes() -> Request[list[Probe]]:
+    """List the newest results."""
+    return Request("GET", url_path("probes"), lambda response: to_model(ProbeList)(response).probes)

@@ -1,43 +1,28 @@
-"""Client methods for projects."""
+"""Requests about projects."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, TypeVar
-from urllib.parse import quote
+from typing import Any
 
-from pydantic import BaseModel
-
+from regroup.api.client.requests import Request, no_content, to_model, url_path
 from regroup.api.schemas.projects import Project, ProjectList, ProjectSettings
 
-T = TypeVar("T", bound=BaseModel)
+
+def projects() -> Request[list[Project]]:
+    """List the projects."""
+    return Request("GET", url_path("projects"), lambda response: to_model(ProjectList)(response).projects)
 
 
-class ProjectCalls(ABC):
-    """A part of `Client`."""
-
-    @abstractmethod
-    def _call(self, model: type[T], method: str, path: str, **options: Any) -> T: ...
-
-    @abstractmethod
-    def _send(self, method: str, path: str) -> Any: ...
-
-    def projects(self) -> list[Project]:
-        """Projects that were set up, or have jobs that did not end."""
-        return self._call(ProjectList, "GET", "/v1/projects").projects
-
-    def project(self, name: str) -> Project:
-        """A project; one that was not set up may hold and ask for everything."""
-        return self._call(Project, "GET", _path(name))
-
-    def set_project(self, name: str, settings: ProjectSettings | Mapping[str, Any]) -> Project:
-        """Set a project up, or change it: what is not given takes its default. What runs runs on."""
-        body = settings.model_dump(mode="json") if isinstance(settings, ProjectSettings) else dict(settings)
-        return self._call(Project, "PUT", _path(name), body=body)
-
-    def delete_project(self, name: str) -> None:
-        """Forget a project that has no jobs which did not end."""
-        self._send("DELETE", _path(name))
+def project(name: str) -> Request[Project]:
+    """Get a project."""
+    return Request("GET", url_path("projects", name), to_model(Project))
 
 
-def _path(name: str) -> str:
-    return f"/v1/projects/{quote(name, safe='')}"
+def set_project(name: str, settings: ProjectSettings | Mapping[str, Any]) -> Request[Project]:
+    """Create or replace a project."""
+    body = settings.model_dump(mode="json") if isinstance(settings, ProjectSettings) else dict(settings)
+    return Request("PUT", url_path("projects", name), to_model(Project), body=body)
+
+
+def delete_project(name: str) -> Request[None]:
+    """Delete a project."""
+    return Request("DELETE", url_path("projects", name), no_content)

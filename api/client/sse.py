@@ -1,6 +1,5 @@
-"""Reads server-sent events from a stream of bytes."""
+"""A parser of server-sent events."""
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 
@@ -13,31 +12,34 @@ class ServerEvent:
     id: str
 
 
-def read_events(chunks: Iterable[bytes]) -> Iterator[ServerEvent]:
-    """Events as they are complete; comments are skipped.
+class EventParser:
+    """Parses a stream in chunks of any size. Comments are skipped.
 
-    Lines end with a line feed and nothing else: text may hold other characters that Python takes for line ends.
+    Lines end with a line feed only: text may contain other characters that Python treats as line ends.
     """
-    kind, data, place = "message", list[str](), ""
-    for line in _lines(chunks):
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._kind = "message"
+        self._data: list[str] = []
+        self._id = ""
+
+    def feed(self, chunk: bytes) -> list[ServerEvent]:
+        """Return the events that `chunk` completes."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        return [event for line in lines if (event := self._parse_line(line.decode())) is not None]
+
+    def _parse_line(self, line: str) -> ServerEvent | None:
         if not line:
-            if data:
-                yield ServerEvent(kind, "\n".join(data), place)
-            kind, data = "message", []
-            continue
+            event = ServerEvent(self._kind, "\n".join(self._data), self._id) if self._data else None
+            self._kind, self._data = "message", []
+            return event
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "event":
-            kind = value
+            self._kind = value
         elif name == "data":
-            data.append(value)
+            self._data.append(value)
         elif name == "id":
-            place = value
-
-
-def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
-    rest = b""
-    for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line.decode()
+            self._id = value
+        return None

@@ -1,5 +1,6 @@
-"""A folder of code on its way to a server: packed, announced, sent in pieces from wherever the upload stands."""
+"""Upload a folder or an archive of code: announce it, then send pieces from where the upload stands."""
 
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,91 +9,102 @@ from typing import Any
 import httpx2
 
 from regroup.api.client.code_archive import Archive, ArchiveError, of_file, pack
-from regroup.api.schemas import jobs
+from regroup.api.client.requests import FileWork, Operation, Request, send, to_model, url_path
+from regroup.api.schemas.jobs import Upload, UploadLimits
 
 PIECE_BYTES = 4 * 2**20
-"""Sent at once: small enough that a broken connection costs little."""
-_PIECE_S = 120.0
-"""For one piece: with the last one the server reads the whole archive again."""
+"""Size of one piece: small enough that a broken connection costs little."""
+_PIECE_TIMEOUT_S = 120.0
+"""After the last piece the server reads the whole archive again."""
+_CONFLICT = 409
 Progress = Callable[[int, int], None]
-"""Told how many bytes of how many are there."""
+"""Called with the bytes uploaded and the bytes in total."""
 
 
-class Uploads:
-    """What a server can be asked about uploads.
+def upload_limits() -> Request[UploadLimits]:
+    """Get the limits of uploads."""
+    return Request("GET", url_path("uploads"), to_model(UploadLimits))
 
-    Args:
-        ask: method, path and options of a request → its answer; `also` are statuses that are an answer, too.
+
+def announce(archive: Archive) -> Request[Upload]:
+    """Start or continue the upload of an archive."""
+    body = {"sha256": archive.sha256, "size_bytes": archive.size_bytes}
+    return Request("POST", url_path("uploads"), to_model(Upload), body=body)
+
+
+def append(upload_id: str, offset_bytes: int, data: bytes) -> Request[Upload | None]:
+    """Send one piece. The result is None if the upload stands at another offset.
+
+    This happens if a response was lost, or if another client uploads the same archive.
     """
 
-    def __init__(self, ask: Callable[..., httpx2.Response]) -> None:
-        self._ask = ask
+    def parse(response: httpx2.Response) -> Upload | None:
+        return Upload.model_validate_json(response.content) if response.is_success else None
 
-    def limits(self) -> jobs.UploadLimits:
-        """What the server takes."""
-        return jobs.UploadLimits.model_validate_json(self._ask("GET", "/v1/uploads").content)
-
-    def announce(self, archive: Archive) -> jobs.Upload:
-        """Where the upload of an archive stands."""
-        body = {"sha256": archive.sha256, "size_bytes": archive.size_bytes}
-        return jobs.Upload.model_validate_json(self._ask("POST", "/v1/uploads", body=body).content)
-
-    def append(self, upload_id: str, offset_bytes: int, data: bytes) -> jobs.Upload | None:
-        """Add bytes; None where the upload stands elsewhere: an answer was lost, or somebody sends the same."""
-        answer = self._ask(
-            "PATCH", f"/v1/uploads/{upload_id}", data=data, headers={"Upload-Offset": str(offset_bytes)},
-            also=(httpx2.codes.CONFLICT,), timeout_s=_PIECE_S,
-        )  # fmt: skip
-        return jobs.Upload.model_validate_json(answer.content) if answer.is_success else None
+    return Request(
+        "PATCH", url_path("uploads", upload_id), parse, content=data, headers={"Upload-Offset": str(offset_bytes)},
+        accepted_statuses=frozenset({_CONFLICT}), timeout_s=_PIECE_TIMEOUT_S,
+    )  # fmt: skip
 
 
-def upload_folder(uploads: Uploads, folder: Path, on_progress: Progress | None = None, also: Path | None = None) -> str:
-    """Pack `folder`, and what is in `also` beside it, and upload it; returns the archive's address.
+def upload_folder(folder: Path, on_progress: Progress | None = None, also: Path | None = None) -> Operation[str]:
+    """Pack `folder`, with the content of `also`, and upload it. The result is the address of the archive.
 
     Raises:
-        ArchiveError: the folder cannot travel, or is larger than the server takes.
+        ArchiveError: The folder cannot be packed, or is larger than the server accepts.
     """
-    with tempfile.TemporaryDirectory(prefix="regroup-code-") as scratch:
-        archive = pack(folder, Path(scratch) / "code.tar", uploads.limits().archive_bytes, also)
-        return send(uploads, archive, on_progress)
+    limits = yield from send(upload_limits())
+    scratch = Path(tempfile.mkdtemp(prefix="regroup-code-"))
+    try:
+        archive = yield FileWork(lambda: pack(folder, scratch / "code.tar", limits.archive_bytes, also))
+        return (yield from _upload(archive, on_progress))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
-def upload_file(uploads: Uploads, file: Path, on_progress: Progress | None = None) -> str:
-    """Upload an archive that is there already; returns its address.
+def upload_file(file: Path, on_progress: Progress | None = None) -> Operation[str]:
+    """Upload an existing archive. The result is its address.
 
     Raises:
-        ArchiveError: the file cannot be read.
+        ArchiveError: The file cannot be read.
     """
     try:
-        archive = of_file(file)
+        archive = yield FileWork(lambda: of_file(file))
     except OSError as error:
         raise ArchiveError(f"{file} cannot be read: {error.strerror}") from error
-    return send(uploads, archive, on_progress)
+    return (yield from _upload(archive, on_progress))
 
 
-def send(uploads: Uploads, archive: Archive, on_progress: Progress | None = None) -> str:
-    """Send what the server lacks; returns the archive's address."""
-    state = uploads.announce(archive)
-    with archive.file.open("rb") as reader:
-        while not state.complete:
-            reader.seek(state.offset_bytes)
-            data = reader.read(PIECE_BYTES)
-            state = uploads.append(state.id, state.offset_bytes, data) or uploads.announce(archive)
-            if on_progress is not None:
-                on_progress(state.offset_bytes, archive.size_bytes)
+def _upload(archive: Archive, on_progress: Progress | None) -> Operation[str]:
+    state = yield from send(announce(archive))
+    while not state.complete:
+        data = yield FileWork(_piece_reader(archive.file, state.offset_bytes))
+        appended = yield from send(append(state.id, state.offset_bytes, data))
+        state = appended or (yield from send(announce(archive)))
+        if on_progress is not None:
+            on_progress(state.offset_bytes, archive.size_bytes)
     return archive.address
 
 
+def _piece_reader(file: Path, offset_bytes: int) -> Callable[[], bytes]:
+    def read() -> bytes:
+        with file.open("rb") as reader:
+            reader.seek(offset_bytes)
+            return reader.read(PIECE_BYTES)
+
+    return read
+
+
 def with_code_uploaded(spec: Mapping[str, Any], upload: Callable[[Path], str]) -> dict[str, Any]:
-    """`spec` with the folder that `code.working_dir` names uploaded, and the archive's address in its place."""
+    """Return `spec` with the folder of `code.working_dir` uploaded, and the archive's address in its place."""
     folder = working_dir_of(spec)
     return dict(spec) if folder is None else {**spec, "code": {"archive": upload(folder)}}
 
 
 def working_dir_of(spec: Mapping[str, Any]) -> Path | None:
-    """The folder that a spec names as its code, None if it names none."""
+    """Return the folder that a spec names as its code, None if it names none."""
     code: object = spec.get("code")
     if not isinstance(code, dict) or code.keys() != {"working_dir"}:
-        return None  # the server says what is wrong with anything else
+        return None  # the server reports any other error
     folder: object = code["working_dir"]
     return Path(folder) if isinstance(folder, str) else None

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from safetensors import safe_open
 
-from regroup.api.client.client import ApiError
+from regroup.api.client.errors import ApiError
 from regroup.api.schemas.jobs import Job
 from tests.support.served import Served, assert_same_result, eventually
 from tests.support.step_gates import Gates

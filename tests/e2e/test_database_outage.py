@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from regroup.api.client.client import ApiError, Client, ServerUnreachableError
+from regroup.api.client.client import Client
+from regroup.api.client.errors import ApiError, ServerUnreachableError
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.invariants import Expected
 from tests.support.invariant_checks import judged

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from regroup.api.client.client import ApiError
+from regroup.api.client.errors import ApiError
 from tests.support.served import Served, eventually
 
 Spec = Callable[..., dict[str, Any]]

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from regroup.api.chaos.checkpoint_check import loadable
 from regroup.api.chaos.recorder import LoadableCheckpoints, recorded
-from regroup.api.client.client import ApiError, Client, ServerUnreachableError
+from regroup.api.client.client import Client
+from regroup.api.client.errors import ApiError, ServerUnreachableError
 from regroup.api.schemas.jobs import Job
 from regroup.service.chaos.fault_plan import FaultPlan, PlannedFault
 from regroup.service.chaos.invariants import Expected, check_invariants

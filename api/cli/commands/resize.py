@@ -30,17 +30,14 @@ def resize(
 ) -> None:
     """Have a job go on with more, fewer or otherwise split ranks, from where it stands: no step is lost."""
     from regroup.api.client.discovery import connect
-    from regroup.api.client.resize import requested_layout
+    from regroup.api.client.job_control import requested_layout
     from regroup.service.domain.errors import RegroupError
 
     with connect(server, patient=wait) as client:
         told = client.resize(job, dp, tp=tp, pp=pp, ranks=ranks)
         before, wanted = told.layout, requested_layout(told)
         if wait and wanted is not None:
-            try:
-                now = client.wait_for_resize(told.id)
-            except TimeoutError as error:
-                raise RegroupError(str(error)) from error
+            now = client.wait_for_resize(told.id)
             if now != wanted:
                 raise RegroupError(f"job {told.name} did not come to {wanted}: see `regroup why {told.name}`")
             told = client.get(told.id)

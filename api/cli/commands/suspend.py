@@ -21,10 +21,7 @@ def suspend(
     with connect(server, patient=wait) as client:
         told = client.suspend(job, reason=reason)
         if wait:
-            try:
-                told = client.wait_for_suspend(told.id)
-            except TimeoutError as error:
-                raise RegroupError(f"{error}; see `regroup why {told.name}`") from error
+            told = client.wait_for_suspend(told.id)
             if told.state != "SUSPENDED":
                 raise RegroupError(f"job {told.name} is {told.state} and not suspended: see `regroup why {told.name}`")
     if as_json:

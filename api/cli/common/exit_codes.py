@@ -46,7 +46,7 @@ MEANINGS = {
 
 def report(error: RegroupError) -> int:
     """Print `error` on standard error, a line per wrong field, and give its exit code."""
-    from regroup.api.client.client import ApiError, ServerUnreachableError
+    from regroup.api.client.errors import ApiError, ServerUnreachableError
 
     kind: type[RegroupError] = type(error)
     issues: Sequence[FieldIssue] = ()

@@ -8,7 +8,8 @@ import sys
 import httpx2
 import pytest
 
-from regroup.api.client.client import ApiError, Client, JobTimeoutError, ServerUnreachableError
+from regroup.api.client.client import Client
+from regroup.api.client.errors import ApiError, ServerUnreachableError, WaitTimeoutError
 from regroup.service.spec.job import parse_spec
 
 
@@ -56,7 +57,7 @@ async def test_errors_carry_the_problem(live, make_spec):
     def ask(client):
         with pytest.raises(ApiError) as refused:
             client.submit(make_spec(colour="red"))
-        with pytest.raises(JobTimeoutError):
+        with pytest.raises(WaitTimeoutError):
             client.wait(client.submit(parse_spec(make_spec())).id, timeout_s=0)
         return refused.value
 

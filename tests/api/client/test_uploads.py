@@ -10,8 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from regroup.api.client.client import ApiError, Client, ServerUnreachableError
+from regroup.api.client.client import Client
 from regroup.api.client.code_archive import ArchiveError
+from regroup.api.client.errors import ApiError, ServerUnreachableError
 from regroup.api.client.uploads import PIECE_BYTES
 
 

@@ -5,7 +5,7 @@ import base64
 
 import pytest
 
-from regroup.api.client.client import ApiError
+from regroup.api.client.errors import ApiError
 from regroup.api.schemas.exec import ExecExit, ExecOutput, ExecStarted
 from regroup.service.domain.errors import UnavailableError
 
@@ -96,7 +96,7 @@ async def test_a_server_that_goes_away_is_told(live, monkeypatch):
         raise RuntimeError("the server broke")
 
     monkeypatch.setattr(live.cluster, "execution", broken)
-    with pytest.raises(UnavailableError, match="ended within half a minute"):
+    with pytest.raises(UnavailableError, match="ends the command within 30 s"):
         await live.client(lambda client: list(client.exec(job_id, ["true"])))
 
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from regroup.api.client.sse import read_events
+from regroup.api.client.sse import EventParser
 
 
 async def read_until(live, path, enough, headers=None):
@@ -16,7 +16,7 @@ async def read_until(live, path, enough, headers=None):
         assert answer.headers["Content-Type"].startswith("text/event-stream")
         async for chunk in answer.aiter_bytes():
             raw += chunk
-            found = list(read_events([raw]))
+            found = EventParser().feed(raw)
             if len(found) >= enough or (found and found[-1].kind == "end"):
                 return found
     raise AssertionError(f"the stream broke off: {raw!r}")
@@ -74,7 +74,7 @@ async def test_an_idle_stream_is_kept_alive(live, monkeypatch):
             raw += chunk
             if raw.count(b":") >= 3:
                 break
-    assert list(read_events([raw])) == []
+    assert EventParser().feed(raw) == []
 
 
 async def test_logs_follow_from_generation_to_generation(live, say):
@@ -132,7 +132,8 @@ async def test_logs_of_an_ended_job_come_from_storage(live, say, tmp_path):
 @pytest.mark.parametrize("cut", range(1, 40, 7))
 def test_events_are_read_wherever_the_bytes_are_cut(cut):
     raw = ': hello\n\nevent: log\nid: 7\ndata: {"text": "a\u2028b"}\n\ndata: x\ndata: y\n\n'.encode()
-    found = list(read_events([raw[:cut], raw[cut : cut + 3], raw[cut + 3 :]]))
+    parser = EventParser()
+    found = [event for part in (raw[:cut], raw[cut : cut + 3], raw[cut + 3 :]) for event in parser.feed(part)]
     assert [(event.kind, event.id, event.data) for event in found] == [
         ("log", "7", '{"text": "a\u2028b"}'),
         ("message", "7", "x\ny"),

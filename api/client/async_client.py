@@ -1,0 +1,352 @@
+"""The Python client for asyncio: the methods of `client.Client`, as coroutines and asynchronous iterators.
+
+async with AsyncClient("http://127.0.0.1:8500") as client:
+    job = await client.submit(spec)
+    async for event in client.events(job.id, follow=True):
+        print(event.type, event.data)
+    assert (await client.wait(job.id)).state == "SUCCEEDED"
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import httpx2
+
+from regroup.api.client import job_control, job_queries, nodes, plans, projects, server, uploads
+from regroup.api.client.client import DEFAULT_URL, PATIENCE_S
+from regroup.api.client.transport import AsyncTransport
+from regroup.api.schemas import jobs as schemas
+from regroup.api.schemas.drains import Drain
+from regroup.api.schemas.exec import ExecEvent
+from regroup.api.schemas.job_plan import JobPlan
+from regroup.api.schemas.nodes import Node
+from regroup.api.schemas.plans import PlanReport
+from regroup.api.schemas.probes import Probe
+from regroup.api.schemas.projects import Project, ProjectSettings
+from regroup.api.schemas.stacks import RankStack
+from regroup.api.schemas.topology import Topology
+from regroup.service.domain.layout import Layout
+from regroup.service.spec.job import JobSpec
+
+
+class AsyncClient:
+    """One server.
+
+    A job is given by its id or its name. A name means the live job of that name in `project`, else its latest.
+
+    Args:
+        url: URL of the server, e.g. `http://127.0.0.1:8500`.
+        patience_s: How long a request is repeated while the server is unavailable.
+        transport: Replaces the network in tests.
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        patience_s: float = PATIENCE_S,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.url = url
+        self._transport = AsyncTransport(url, patience_s, transport)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.close()
+
+    # ------------------------------------------------------------ jobs: submit and control
+
+    async def submit(self, spec: JobSpec | Mapping[str, Any], *, idempotency_key: str | None = None) -> schemas.Job:
+        """Submit a job. Repeated requests create one job.
+
+        A mapping may name a folder of code, `code: {working_dir: DIR}`. The client uploads it first.
+        """
+        return await self._transport.run(job_control.submit(spec, idempotency_key))
+
+    async def validate(self, spec: JobSpec | Mapping[str, Any]) -> schemas.ValidatedSpec:
+        """Check a spec and fill in its defaults, without submitting it."""
+        return await self._transport.run(job_control.validate(spec))
+
+    async def cancel(self, job: str, *, project: str = "default", etag: str | None = None) -> schemas.Job:
+        """Cancel a job; with `etag`, only if the job has not changed since."""
+        return await self._transport.run(job_control.cancel(job, project, etag))
+
+    async def release(self, job: str, *, project: str = "default") -> schemas.Job:
+        """Release the nodes of a failed job that is held (`hold_on_failure`)."""
+        return await self._transport.run(job_control.release(job, project))
+
+    async def resize(
+        self,
+        job: str,
+        dp: int | None = None,
+        *,
+        tp: int | None = None,
+        pp: int | None = None,
+        ranks: int | None = None,
+        project: str = "default",
+    ) -> schemas.Job:
+        """Resize a job. It continues from its current step when the capacity is available.
+
+        Args:
+            dp: Data-parallel degree.
+            tp: Tensor-parallel degree; unchanged if None.
+            pp: Pipeline-parallel degree; unchanged if None.
+            ranks: Number of ranks, instead of degrees. The planner chooses the degrees.
+        """
+        return await self._transport.run(job_control.resize(job, project, dp=dp, tp=tp, pp=pp, ranks=ranks))
+
+    async def suspend(self, job: str, *, reason: str = "on request", project: str = "default") -> schemas.Job:
+        """Suspend a job: it saves its next step and releases its nodes. A queued job leaves the queue."""
+        return await self._transport.run(job_control.suspend(job, project, reason))
+
+    async def resume(self, job: str, *, project: str = "default") -> schemas.Job:
+        """Queue a suspended job again. It continues from its newest checkpoint."""
+        return await self._transport.run(job_control.resume(job, project))
+
+    async def wait(self, job: str, *, timeout_s: float | None = None, project: str = "default") -> schemas.Job:
+        """Wait until a job is over. Raises WaitTimeoutError after `timeout_s`."""
+        return await self._transport.run(job_control.wait(job, project, timeout_s))
+
+    async def wait_for_resize(self, job: str, *, timeout_s: float = 600.0, project: str = "default") -> Layout | None:
+        """Wait until no resize of a job is pending, or the job is over, and return its layout.
+
+        The layout is the old one if the resize was withdrawn or the job ended first. Raises WaitTimeoutError.
+        """
+        return await self._transport.run(job_control.wait_for_resize(job, project, timeout_s))
+
+    async def wait_for_suspend(self, job: str, *, timeout_s: float = 600.0, project: str = "default") -> schemas.Job:
+        """Wait until a job is suspended, or over, or its suspension was withdrawn. Raises WaitTimeoutError."""
+        return await self._transport.run(job_control.wait_for_suspend(job, project, timeout_s))
+
+    # ------------------------------------------------------------ jobs: inspect
+
+    def jobs(
+        self,
+        *,
+        state: Sequence[str] = (),
+        project: str | None = None,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[schemas.JobSummary]:
+        """List jobs, newest first, page by page."""
+        return self._transport.pages(job_queries.jobs(state, project, name, labels))
+
+    async def get(self, job: str, *, project: str = "default") -> schemas.Job:
+        """Return a job."""
+        return await self._transport.run(job_control.get(job, project))
+
+    async def why(self, job: str, *, project: str = "default") -> schemas.Why:
+        """Return why a job is waiting, failed or slow, and the remedy."""
+        return await self._transport.run(job_queries.why(job, project))
+
+    async def stacks(self, job: str, *, project: str = "default") -> list[RankStack]:
+        """Return the current stacks of every thread, in rank order. Raises ApiError if the job has no ranks."""
+        return await self._transport.run(job_queries.stacks(job, project))
+
+    def exec(
+        self,
+        job: str,
+        command: Sequence[str],
+        *,
+        rank: int = 0,
+        timeout: float | str | None = None,
+        stdin: bytes = b"",
+        project: str = "default",
+    ) -> AsyncIterator[ExecEvent]:
+        """Run a command beside a rank: yield `ExecStarted`, `ExecOutput` as it is written, and `ExecExit`.
+
+        Closing the iterator ends the command. Raises UnavailableError if the connection is lost: the server ends the
+        command within 30 s.
+        """
+        return self._transport.exec(job_queries.exec(job, command, project, rank=rank, timeout=timeout, stdin=stdin))
+
+    async def incidents(self, job: str, *, project: str = "default") -> list[schemas.Incident]:
+        """List the incidents of a job, oldest first."""
+        return await self._transport.run(job_queries.incidents(job, project))
+
+    async def evidence(self, job: str, number: int, *, project: str = "default") -> bytes:
+        """Return the evidence of incident `number` (the oldest is 1): a zip file with a `summary.txt`."""
+        return await self._transport.run(job_queries.evidence(job, number, project))
+
+    async def generations(self, job: str, *, project: str = "default") -> list[schemas.Generation]:
+        """List the generations of a job, oldest first."""
+        return await self._transport.run(job_queries.generations(job, project))
+
+    async def ledger(self, job: str, *, project: str = "default") -> schemas.Ledger:
+        """Return the account that proves that every committed step saw each of its samples exactly once."""
+        return await self._transport.run(job_queries.ledger(job, project))
+
+    async def checkpoints(
+        self, job: str, *, removed: bool = False, project: str = "default"
+    ) -> list[schemas.Checkpoint]:
+        """List the checkpoints of a job by step; with `removed`, also those no longer in storage."""
+        return await self._transport.run(job_queries.checkpoints(job, project, removed=removed))
+
+    async def pin_checkpoint(self, job: str, step: int, *, project: str = "default") -> schemas.Checkpoint:
+        """Exempt a checkpoint from the retention policy."""
+        return await self._transport.run(job_queries.pin_checkpoint(job, step, project))
+
+    async def unpin_checkpoint(self, job: str, step: int, *, project: str = "default") -> schemas.Checkpoint:
+        """Make a checkpoint subject to the retention policy again."""
+        return await self._transport.run(job_queries.unpin_checkpoint(job, step, project))
+
+    async def job_plan(self, job: str, *, project: str = "default") -> JobPlan:
+        """Return the planner's choice for a job, and its predictions beside the measured values."""
+        return await self._transport.run(plans.job_plan(job, project))
+
+    # ------------------------------------------------------------ jobs: events, steps, logs
+
+    def events(
+        self, job: str, *, after: int = 0, follow: bool = False, project: str = "default"
+    ) -> AsyncIterator[schemas.Event]:
+        """List events numbered above `after`; with `follow`, wait for more until the job is over."""
+        if follow:
+            return self._transport.follow(job_queries.follow_events(job, project, after))
+        return self._transport.pages(job_queries.events(job, project, after))
+
+    def steps(
+        self, job: str, *, after: int = 0, follow: bool = False, project: str = "default"
+    ) -> AsyncIterator[schemas.Step]:
+        """List committed steps above step `after`.
+
+        With `follow`: yield every row numbered above `after` until the job is over. A row of a later generation
+        replaces the rows of its step and beyond.
+        """
+        if follow:
+            return self._transport.follow(job_queries.follow_steps(job, project, after))
+        return self._transport.pages(job_queries.steps(job, project, after))
+
+    async def logs(
+        self,
+        job: str,
+        *,
+        rank: int = 0,
+        generation: int | None = None,
+        stream: str = "stdout",
+        follow: bool = False,
+        project: str = "default",
+    ) -> AsyncIterator[str]:
+        """Yield the output of a rank in one generation (None: the newest); with `follow`, also of later generations."""
+        if follow:
+            async for text in self._transport.follow(job_queries.follow_log(job, project, rank, generation, stream)):
+                yield text
+        else:
+            yield await self._transport.run(job_queries.log(job, project, rank, generation, stream))
+
+    # ------------------------------------------------------------ code
+
+    async def upload_working_dir(
+        self, path: str | Path, *, on_progress: uploads.Progress | None = None, also: Path | None = None
+    ) -> str:
+        """Pack a folder of code, upload what the server lacks, and return the address for `code.archive`.
+
+        Args:
+            path: The folder.
+            on_progress: Called with the bytes uploaded and the bytes in total.
+            also: Another folder, whose content is added.
+
+        Raises:
+            ArchiveError: The folder cannot be packed, or is larger than the server accepts.
+        """
+        return await self._transport.run(uploads.upload_folder(Path(path), on_progress, also))
+
+    async def upload_archive(self, path: str | Path, *, on_progress: uploads.Progress | None = None) -> str:
+        """Upload a tar file of code and return its address. Raises ArchiveError if the file cannot be read."""
+        return await self._transport.run(uploads.upload_file(Path(path), on_progress))
+
+    # ------------------------------------------------------------ nodes
+
+    async def nodes(self) -> list[Node]:
+        """List the nodes: free capacity, jobs, health."""
+        return await self._transport.run(nodes.nodes())
+
+    async def topology(self) -> Topology:
+        """Return the topology of the cluster as placement uses it."""
+        return await self._transport.run(nodes.topology())
+
+    async def cordon(self, node: str, *, reason: str = "") -> Node:
+        """Place nothing new on a node until it is uncordoned. Running jobs continue."""
+        return await self._transport.run(nodes.cordon(node, reason))
+
+    async def uncordon(self, node: str, *, reason: str = "") -> Node:
+        """End the cordon or quarantine of a node and clear its faults."""
+        return await self._transport.run(nodes.uncordon(node, reason))
+
+    async def drain(self, node: str, *, deadline_s: float | str = 600.0, reason: str = "on request") -> Drain:
+        """Drain a node. Its jobs move to other nodes, or save their next step and queue.
+
+        Args:
+            node: Name or id of the node.
+            deadline_s: Time until the node goes away, in seconds or as a text such as `15m`.
+            reason: Text for people, shown with every job that moves.
+        """
+        return await self._transport.run(nodes.drain(node, deadline_s, reason))
+
+    async def undrain(self, node: str) -> None:
+        """End the drain of a node, so that it accepts ranks again."""
+        return await self._transport.run(nodes.undrain(node))
+
+    async def drain_status(self, node: str) -> Drain:
+        """Return the deadline of a drain and the jobs still on the node. Raises ApiError if there is no drain."""
+        return await self._transport.run(nodes.drain_status(node))
+
+    async def wait_for_drain(self, node: str) -> Drain:
+        """Wait until a draining node is empty or its deadline has passed: then `jobs` names the jobs still on it."""
+        return await self._transport.run(nodes.wait_for_drain(node))
+
+    # ------------------------------------------------------------ projects
+
+    async def projects(self) -> list[Project]:
+        """List the projects that are configured or have live jobs."""
+        return await self._transport.run(projects.projects())
+
+    async def project(self, name: str) -> Project:
+        """Return a project. A project that is not configured has no limits."""
+        return await self._transport.run(projects.project(name))
+
+    async def set_project(self, name: str, settings: ProjectSettings | Mapping[str, Any]) -> Project:
+        """Create or replace a project. Omitted settings get their defaults. Running jobs continue."""
+        return await self._transport.run(projects.set_project(name, settings))
+
+    async def delete_project(self, name: str) -> None:
+        """Delete the settings of a project that has no live jobs."""
+        return await self._transport.run(projects.delete_project(name))
+
+    # ------------------------------------------------------------ planner and server
+
+    async def plan(self, **question: Any) -> PlanReport:
+        """Find the fastest layouts for a model. Takes the fields of `PlanRequest` as keywords.
+
+        Raises ApiError if the question is invalid or nothing fits; it names the constraint.
+        """
+        return await self._transport.run(plans.plan(question))
+
+    async def probe(self, **request: Any) -> schemas.Job:
+        """Submit a job that measures the cluster. Takes the fields of `ProbeRequest` as keywords.
+
+        Raises ApiError if another probe is pending, or no open node has such a device.
+        """
+        return await self._transport.run(plans.probe(request))
+
+    async def probes(self) -> list[Probe]:
+        """List the newest measurements of each device type."""
+        return await self._transport.run(plans.probes())
+
+    async def health(self) -> schemas.Health:
+        """Return the health of each component, also of a server that is not ready."""
+        return await self._transport.run(server.health())
+
+    async def version(self) -> schemas.Version:
+        """Return the versions of the server and of the API."""
+        return await self._transport.run(server.version())
+
+    async def spec_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of a job spec."""
+        return await self._transport.run(server.spec_schema())

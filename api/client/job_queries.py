@@ -1,0 +1,152 @@
+"""Requests that read a job: its history, its state now, its output."""
+
+import base64
+from collections.abc import Mapping, Sequence
+
+import httpx2
+
+from regroup.api.client.requests import Listing, Page, Params, Request, to_model, url_path
+from regroup.api.client.streams import EventStream, ExecCall
+from regroup.api.schemas import jobs as schemas
+from regroup.api.schemas.stacks import RankStack, Stacks
+
+
+def jobs(
+    state: Sequence[str], project: str | None, name: str | None, labels: Mapping[str, str] | None
+) -> Listing[schemas.JobSummary]:
+    """List jobs, newest first."""
+    label = [f"{key}={value}" for key, value in (labels or {}).items()]
+    filters: Params = {"state": state, "project": project, "name": name, "label": label}
+
+    def parse(response: httpx2.Response) -> Page[schemas.JobSummary]:
+        found = to_model(schemas.JobList)(response)
+        return Page(found.jobs, found.next_page_token or None)
+
+    return Listing(lambda token: Request("GET", url_path("jobs"), parse, params={**filters, "page_token": token}), "")
+
+
+def why(job: str, project: str) -> Request[schemas.Why]:
+    """Explain the state of a job."""
+    return Request("GET", url_path("jobs", job, "why"), to_model(schemas.Why), params={"project": project})
+
+
+def stacks(job: str, project: str) -> Request[list[RankStack]]:
+    """Get the stacks of all ranks."""
+    path = url_path("jobs", job, "stacks")
+    return Request("GET", path, lambda response: to_model(Stacks)(response).ranks, params={"project": project})
+
+
+def incidents(job: str, project: str) -> Request[list[schemas.Incident]]:
+    """List the incidents of a job."""
+
+    def parse(response: httpx2.Response) -> list[schemas.Incident]:
+        return to_model(schemas.IncidentList)(response).incidents
+
+    return Request("GET", url_path("jobs", job, "incidents"), parse, params={"project": project})
+
+
+def evidence(job: str, number: int, project: str) -> Request[bytes]:
+    """Get the evidence of an incident."""
+    path = url_path("jobs", job, "incidents", number, "evidence")
+    return Request("GET", path, lambda response: response.content, params={"project": project})
+
+
+def generations(job: str, project: str) -> Request[list[schemas.Generation]]:
+    """List the generations of a job."""
+
+    def parse(response: httpx2.Response) -> list[schemas.Generation]:
+        return to_model(schemas.GenerationList)(response).generations
+
+    return Request("GET", url_path("jobs", job, "generations"), parse, params={"project": project})
+
+
+def ledger(job: str, project: str) -> Request[schemas.Ledger]:
+    """Get the sample ledger of a job."""
+    return Request("GET", url_path("jobs", job, "ledger"), to_model(schemas.Ledger), params={"project": project})
+
+
+def checkpoints(job: str, project: str, *, removed: bool) -> Request[list[schemas.Checkpoint]]:
+    """List the checkpoints of a job."""
+
+    def parse(response: httpx2.Response) -> list[schemas.Checkpoint]:
+        return to_model(schemas.CheckpointList)(response).checkpoints
+
+    params: Params = {"project": project, "removed": removed}
+    return Request("GET", url_path("jobs", job, "checkpoints"), parse, params=params)
+
+
+def pin_checkpoint(job: str, step: int, project: str) -> Request[schemas.Checkpoint]:
+    """Exempt a checkpoint from retention."""
+    path = url_path("jobs", job, "checkpoints", step, "pin")
+    return Request("PUT", path, to_model(schemas.Checkpoint), params={"project": project})
+
+
+def unpin_checkpoint(job: str, step: int, project: str) -> Request[schemas.Checkpoint]:
+    """Make a checkpoint subject to retention."""
+    path = url_path("jobs", job, "checkpoints", step, "pin")
+    return Request("DELETE", path, to_model(schemas.Checkpoint), params={"project": project})
+
+
+def events(job: str, project: str, after: int) -> Listing[schemas.Event]:
+    """List the events numbered above `after`."""
+
+    def parse(response: httpx2.Response) -> Page[schemas.Event]:
+        found = to_model(schemas.EventList)(response).events
+        return Page(found, str(found[-1].number) if found else None)
+
+    path = url_path("jobs", job, "events")
+    return Listing(lambda cursor: Request("GET", path, parse, params={"project": project, "after": cursor}), str(after))
+
+
+def follow_events(job: str, project: str, after: int) -> EventStream[schemas.Event]:
+    """Follow the events numbered above `after`."""
+    path, parse = url_path("jobs", job, "events"), schemas.Event.model_validate_json
+    return EventStream(path, parse, {"project": project}, str(after))
+
+
+def steps(job: str, project: str, after: int) -> Listing[schemas.Step]:
+    """List the committed steps above `after`."""
+
+    def parse(response: httpx2.Response) -> Page[schemas.Step]:
+        found = to_model(schemas.StepList)(response).steps
+        return Page(found, str(found[-1].step) if found else None)
+
+    path = url_path("jobs", job, "steps")
+    return Listing(lambda cursor: Request("GET", path, parse, params={"project": project, "after": cursor}), str(after))
+
+
+def follow_steps(job: str, project: str, after: int) -> EventStream[schemas.Step]:
+    """Follow the step rows numbered above `after`."""
+    path, parse = url_path("jobs", job, "steps"), schemas.Step.model_validate_json
+    return EventStream(path, parse, {"project": project}, str(after))
+
+
+def log(job: str, project: str, rank: int, generation: int | None, stream: str) -> Request[str]:
+    """Get the output of a rank in one generation."""
+    params = _log_params(project, rank, generation, stream)
+    return Request("GET", url_path("jobs", job, "logs"), lambda response: response.text, params=params)
+
+
+def follow_log(job: str, project: str, rank: int, generation: int | None, stream: str) -> EventStream[str]:
+    """Follow the output of a rank through its generations."""
+    params = _log_params(project, rank, generation, stream)
+    return EventStream(
+        url_path("jobs", job, "logs"), lambda data: schemas.LogPiece.model_validate_json(data).text, params
+    )
+
+
+def exec(
+    job: str, command: Sequence[str], project: str, *, rank: int, timeout: float | str | None, stdin: bytes
+) -> ExecCall:
+    """Run a command beside a rank."""
+    body = {
+        "command": list(command),
+        "rank": rank,
+        "timeout": timeout,
+        "stdin": base64.b64encode(stdin).decode(),
+    }
+    return ExecCall(url_path("jobs", job, "exec"), {"project": project}, body)
+
+
+def _log_params(project: str, rank: int, generation: int | None, stream: str) -> Params:
+    return {"project": project, "rank": rank, "generation": generation, "stream": stream}

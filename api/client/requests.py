@@ -1,0 +1,164 @@
+"""Requests as values, and operations of several requests: built and parsed here, executed by a transport.
+
+A function of this package returns a `Request`, or an `Operation`: a generator that yields effects and returns the
+result. `Client` and `AsyncClient` execute both with a transport of their own, so each is written once.
+"""
+
+import random
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeAlias, TypeVar
+from urllib.parse import quote
+
+import httpx2
+from pydantic import BaseModel
+
+from regroup.api.client.errors import ServerUnreachableError, error_from
+
+T = TypeVar("T")
+Model = TypeVar("Model", bound=BaseModel)
+Params = Mapping[str, str | int | bool | Sequence[str] | None]
+
+TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 5.0
+RETRIED_STATUSES = frozenset({429, 502, 503, 504})
+_FIRST_DELAY_S = 0.1
+_MAX_DELAY_S = 2.0
+
+
+@dataclass(frozen=True)
+class Request(Generic[T]):
+    """One HTTP request, and the function that parses its response."""
+
+    method: str
+    path: str
+    parse: Callable[[httpx2.Response], T]
+    params: Params = field(default_factory=dict[str, Any])
+    """Parameters that are None or empty are left out."""
+    body: Any = None
+    """JSON."""
+    content: bytes | None = None
+    """Raw bytes instead of JSON."""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    accepted_statuses: frozenset[int] = frozenset()
+    """Statuses that are parsed like a success."""
+    timeout_s: float = TIMEOUT_S
+
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of httpx2's `request`."""
+        return {
+            "params": without_empty(self.params),
+            "json": self.body,
+            "content": self.content,
+            "headers": dict(self.headers),
+            "timeout": httpx2.Timeout(self.timeout_s, connect=CONNECT_TIMEOUT_S),
+        }
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """An effect: wait."""
+
+    delay_s: float
+
+
+@dataclass(frozen=True)
+class FileWork:
+    """An effect: call a function that reads or writes files. The result of the effect is its return value."""
+
+    call: Callable[[], Any]
+
+
+Effect: TypeAlias = Request[Any] | Sleep | FileWork
+Operation: TypeAlias = Generator[Effect, Any, T]
+"""Yields effects, gets their results (a response, for a request), and returns the operation's result."""
+
+
+@dataclass(frozen=True)
+class Page(Generic[T]):
+    """Some items of a list, and the cursor of the next page: None at the end."""
+
+    items: Sequence[T]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True)
+class Listing(Generic[T]):
+    """A list that is read page by page."""
+
+    request_page: Callable[[str], Request[Page[T]]]
+    """Takes the cursor of a page."""
+    first_cursor: str
+
+
+class Retry:
+    """Exponential backoff with jitter, until `patience_s` have passed without success."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self.reset()
+
+    def reset(self) -> None:
+        """Start over after a success."""
+        self._deadline_s = time.monotonic() + self._patience_s
+        self._delay_s = _FIRST_DELAY_S
+
+    def next_delay_s(self) -> float | None:
+        """Return the delay before the next attempt, None if the patience is exhausted."""
+        if time.monotonic() + self._delay_s > self._deadline_s:
+            return None
+        delay_s = self._delay_s * random.uniform(0.5, 1.0)
+        self._delay_s = min(_MAX_DELAY_S, self._delay_s * 2)
+        return delay_s
+
+
+def send(request: Request[T]) -> Operation[T]:
+    """Send a request as a part of an operation."""
+    response = yield request
+    return request.parse(response)
+
+
+def send_with_retries(request: Request[Any], retry: Retry, server: object) -> Operation[httpx2.Response]:
+    """Repeat a request while the server is unavailable. Each request that it yields is one attempt.
+
+    Raises:
+        ApiError: The server refused the request.
+        ServerUnreachableError: The server did not respond within the patience of `retry`.
+    """
+    while True:
+        response: httpx2.Response | None = None
+        unreachable: httpx2.TransportError | None = None
+        try:
+            response = yield request
+        except httpx2.TransportError as error:
+            unreachable = error
+        if response is not None and (response.is_success or response.status_code in request.accepted_statuses):
+            return response
+        if response is not None and response.status_code not in RETRIED_STATUSES:
+            raise error_from(response)
+        delay_s = retry.next_delay_s()
+        if delay_s is None:
+            if response is not None:
+                raise error_from(response)
+            raise ServerUnreachableError(f"no response from {server}: {unreachable}") from unreachable
+        yield Sleep(delay_s)
+
+
+def to_model(model: type[Model]) -> Callable[[httpx2.Response], Model]:
+    """Return a function that parses a response as `model`."""
+    return lambda response: model.model_validate_json(response.content)
+
+
+def no_content(response: httpx2.Response) -> None:
+    """Parse a response without content."""
+
+
+def url_path(*parts: object) -> str:
+    """Return the path of a resource, with its parts quoted: `/v1/jobs/gpt/events`."""
+    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
+def without_empty(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that have a value."""
+    return {name: value for name, value in params.items() if value is not None and value not in ("", (), [])}

@@ -1,0 +1,24 @@
+"""Requests about the server itself."""
+
+from typing import Any
+
+from regroup.api.client.requests import Request, to_model, url_path
+from regroup.api.schemas.jobs import Health, Version
+
+_NOT_READY = frozenset({503})
+
+
+def health() -> Request[Health]:
+    """Get the health of each component, also of a server that is not ready."""
+    params = {"verbose": True}
+    return Request("GET", "/readyz", to_model(Health), params=params, accepted_statuses=_NOT_READY)
+
+
+def version() -> Request[Version]:
+    """Get the versions of the server and of the API."""
+    return Request("GET", "/version", to_model(Version))
+
+
+def spec_schema() -> Request[dict[str, Any]]:
+    """Get the JSON Schema of a job spec."""
+    return Request("GET", url_path("spec", "schema"), lambda response: response.json())

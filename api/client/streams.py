@@ -1,0 +1,126 @@
+"""Streams of server-sent events: what to request, how to parse it, and when to reconnect."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import httpx2
+
+from regroup.api.client.errors import ServerUnreachableError, error_from
+from regroup.api.client.requests import CONNECT_TIMEOUT_S, RETRIED_STATUSES, Params, Retry, without_empty
+from regroup.api.client.sse import EventParser
+from regroup.api.schemas.exec import EVENTS, ExecEvent
+from regroup.service.domain.errors import UnavailableError
+
+T = TypeVar("T")
+_HEARTBEAT_S = 15.0
+STREAM_TIMEOUT = httpx2.Timeout(3 * _HEARTBEAT_S, connect=CONNECT_TIMEOUT_S)
+_TERMINATED = "the server ends the command within 30 s"
+
+
+@dataclass(frozen=True)
+class EventStream(Generic[T]):
+    """A resumable stream."""
+
+    path: str
+    parse: Callable[[str], T]
+    """Takes the data of one event."""
+    params: Params = field(default_factory=dict[str, Any])
+    last_event_id: str | None = None
+    """Start after this event; None for the start of the stream."""
+
+
+class Follower(Generic[T]):
+    """Reads an `EventStream` to its end over as many connections as necessary."""
+
+    def __init__(self, stream: EventStream[T], patience_s: float, server: object) -> None:
+        self.is_ended = False
+        self._stream = stream
+        self._last_event_id = stream.last_event_id
+        self._retry = Retry(patience_s)
+        self._server = server
+        self._parser = EventParser()
+
+    def connect_options(self) -> dict[str, Any]:
+        """Return the arguments of httpx2's `stream` for the next connection."""
+        self._parser = EventParser()
+        last = self._last_event_id
+        return {
+            "method": "GET",
+            "url": self._stream.path,
+            "params": without_empty({**self._stream.params, "follow": True}),
+            "headers": {"Accept": "text/event-stream"} | ({} if last is None else {"Last-Event-ID": last}),
+            "timeout": STREAM_TIMEOUT,
+        }
+
+    def feed(self, chunk: bytes) -> list[T]:
+        """Return the items that `chunk` completes."""
+        items: list[T] = []
+        for event in self._parser.feed(chunk):
+            if event.kind == "end":
+                self.is_ended = True
+                break
+            items.append(self._stream.parse(event.data))
+            self._last_event_id = event.id
+            self._retry.reset()
+        return items
+
+    def check_refusal(self, response: httpx2.Response) -> str:
+        """Return the reason to reconnect after a response that is not a success.
+
+        Raises:
+            ApiError: The server refused the request for good.
+        """
+        if response.status_code not in RETRIED_STATUSES:
+            raise error_from(response)
+        return f"HTTP {response.status_code}"
+
+    def reconnect_delay_s(self, reason: object) -> float:
+        """Return the delay before the next connection.
+
+        Raises:
+            ServerUnreachableError: The patience is exhausted.
+        """
+        delay_s = self._retry.next_delay_s()
+        if delay_s is None:
+            raise ServerUnreachableError(f"the stream {self._stream.path} of {self._server} broke off: {reason}")
+        return delay_s
+
+
+@dataclass(frozen=True)
+class ExecCall:
+    """A command to run beside a rank. It is never sent twice."""
+
+    path: str
+    params: Params
+    body: dict[str, Any]
+
+    def connect_options(self) -> dict[str, Any]:
+        """Return the arguments of httpx2's `stream`."""
+        return {
+            "method": "POST",
+            "url": self.path,
+            "params": without_empty(self.params),
+            "json": self.body,
+            "timeout": STREAM_TIMEOUT,
+        }
+
+
+class ExecReader:
+    """Parses the events of a command until it exits."""
+
+    def __init__(self) -> None:
+        self.is_ended = False
+        self._parser = EventParser()
+
+    def feed(self, chunk: bytes) -> list[ExecEvent]:
+        """Return the events that `chunk` completes."""
+        events = [event for event in self._parser.feed(chunk) if event.kind in EVENTS]
+        self.is_ended = any(event.kind == "exit" for event in events)
+        return [EVENTS[event.kind].model_validate_json(event.data) for event in events]
+
+
+def connection_lost(error: httpx2.TransportError | None) -> UnavailableError:
+    """Return the error for a command whose connection ended before it exited."""
+    reason = "the server closed the stream" if error is None else str(error)
+    return UnavailableError(f"connection lost ({reason}); {_TERMINATED}")
