@@ -14,16 +14,8 @@ from starlette.routing import BaseRoute, Match
 
 from regroup.api.schemas.jobs import Problem, WrongField
 from regroup.service.blobs.store import DamagedUploadError, TooLargeError
-from regroup.service.domain.errors import (
-    ConflictError,
-    FieldIssue,
-    ForbiddenError,
-    NotFoundError,
-    PreconditionError,
-    RegroupError,
-    SpecError,
-    UnavailableError,
-)
+from regroup.service.domain.error_codes import CODE_BY_ERROR, error_code
+from regroup.service.domain.errors import FieldIssue, RegroupError, SpecError
 from regroup.service.operations.jobs import KeyReusedError
 from regroup.service.spec.workload import without_tag
 
@@ -32,65 +24,43 @@ _MAX_VALUE = 200  # characters of a wrong value that are shown again
 _log = structlog.get_logger(__name__)
 
 
-_TITLES: Mapping[str, tuple[int, str]] = {
-    "malformed_json": (400, "The body is not JSON"),
-    "bad_request": (400, "The request cannot be understood"),
-    "forbidden": (403, "This server does not honour the request"),
-    "not_found": (404, "There is no such thing"),
-    "method_not_allowed": (405, "The resource has no such method"),
-    "conflict": (409, "The request contradicts the present state"),
-    "precondition_failed": (412, "The version in If-Match has passed"),
-    "body_too_large": (413, "The body is too large"),
-    "archive_too_large": (413, "The archive is larger than the limit of this server"),
-    "unsupported_media_type": (415, "The body must be application/json"),
-    "host_not_allowed": (421, "The Host header names another host"),
-    "invalid_spec": (422, "The job spec is wrong"),
-    "invalid_request": (422, "A field of the request is wrong"),
-    "damaged_upload": (422, "The bytes are not those that were announced"),
-    "idempotency_key_reused": (422, "The idempotency key belongs to another request"),
-    "internal": (500, "The server failed"),
-    "unavailable": (503, "A part this request needs does not answer"),
-}
-"""Code → status and title. The whole vocabulary of errors of the API."""
-
 _CODE_BY_ERROR: Sequence[tuple[type[RegroupError], str]] = (
     (KeyReusedError, "idempotency_key_reused"),
-    (SpecError, "invalid_spec"),
     (TooLargeError, "archive_too_large"),
     (DamagedUploadError, "damaged_upload"),
-    (NotFoundError, "not_found"),
-    (ConflictError, "conflict"),
-    (PreconditionError, "precondition_failed"),
-    (ForbiddenError, "forbidden"),
-    (UnavailableError, "unavailable"),
+    *CODE_BY_ERROR,
 )
 _CODE_BY_STATUS = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
 
 
 def problem(code: str, detail: str, path: str, errors: Sequence[WrongField] = ()) -> Response:
     """The response for one problem."""
-    status, title = _TITLES[code]
+    entry = error_code(code)
     body = Problem(
         type=f"urn:regroup:problem:{code}",
-        title=title,
-        status=status,
+        title=entry.title,
+        status=entry.status,
         detail=detail,
         instance=path,
         code=code,
         errors=list(errors),
     )
     text = json.dumps(body.model_dump(mode="json"))
-    headers = {"Retry-After": "1"} if status == 503 else None
-    return Response(text, status, headers, media_type=MEDIA_TYPE)
+    headers = {"Retry-After": "1"} if entry.status == 503 else None
+    return Response(text, entry.status, headers, media_type=MEDIA_TYPE)
 
 
 def responses(*codes: str) -> dict[int | str, dict[str, Any]]:
     """OpenAPI entries of the problems a route answers with, beside those that any route may."""
     found: dict[int | str, dict[str, Any]] = {}
     for code in ("bad_request", "forbidden", "not_found", "host_not_allowed", "invalid_request", "unavailable", *codes):
-        status, title = _TITLES[code]
+        entry = error_code(code)
         schema = {"$ref": "#/components/schemas/Problem"}
-        found[status] = {"description": title, "model": Problem, "content": {MEDIA_TYPE: {"schema": schema}}}
+        found[entry.status] = {
+            "description": entry.title,
+            "model": Problem,
+            "content": {MEDIA_TYPE: {"schema": schema}},
+        }
     return found
 
 

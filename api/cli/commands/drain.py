@@ -1,48 +1,57 @@
-"""The verb that has a node empty: drain."""
+"""The commands drain and undrain."""
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regroup.api.cli.common.action import run_action
 from regroup.api.cli.common.options import AsJson, Server
-from regroup.api.cli.common.output import print_json, say
+from regroup.api.cli.common.output import say
 
-Node = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, or its id.")]
+if TYPE_CHECKING:
+    from regroup.api.client.client import Client
+    from regroup.api.schemas.drains import Drain
+
+Node = Annotated[str, typer.Argument(metavar="NODE", help="Name or id of the node.")]
 Deadline = Annotated[
-    str, typer.Option("--deadline", metavar="TIME", help="Empty within this, e.g. 120s or 15m: then it may be gone.")
+    str, typer.Option("--deadline", metavar="TIME", help="Time until the node goes away, e.g. 120s or 15m.")
 ]
-Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Shown with every job that moves.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Return when nobody is left on it; exit 0 only if that came about.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Text shown with every job that moves.")]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="Wait until no job is left on the node; exit 0 only if it is empty in time.")
+]
 
 
 def drain(
     node: Node,
     deadline: Deadline = "10m",
-    reason: Why = "on request",
+    reason: Reason = "on request",
     wait: Wait = False,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have a node empty: its jobs go on elsewhere from where they stand, or save their last step and queue."""
-    from regroup.api.client.discovery import connect
+    """Drain a node. Its jobs move to other nodes without losing a step, or save their last step and queue."""
     from regroup.service.domain.errors import RegroupError
 
-    with connect(server, patient=wait) as client:
-        found = client.drain(node, deadline_s=deadline, reason=reason)
-        if wait and found.jobs:
-            if not as_json:
-                say(f"{found.node} holds {', '.join(found.jobs)}; waiting")
-            found = client.wait_for_drain(found.node_id)
-    jobs, until = ", ".join(found.jobs), time.strftime("%H:%M:%S", time.localtime(found.deadline_at))
-    if as_json:
-        print_json(found)
-    elif found.jobs:
-        print(f"{found.node} is drained until {until}; it still holds {jobs}")
-    else:
-        print(f"{found.node} is empty, and nothing new is placed there")
+    def wait_for_drain(client: "Client", started: "Drain") -> "Drain":
+        if not started.jobs:
+            return started
+        if not as_json:
+            say(f"{_describe(started)}; waiting")
+        return client.wait_for_drain(started.node_id)
+
+    found = run_action(
+        server,
+        lambda client: client.drain(node, deadline_s=deadline, reason=reason),
+        _describe,
+        as_json=as_json,
+        wait=wait_for_drain if wait else None,
+    )
     if wait and found.jobs:
-        raise RegroupError(f"node {found.node} was to be empty by {until}, and still holds {jobs}")
+        raise RegroupError(
+            f"node {found.node} was not empty by {_deadline_text(found)}: still running {', '.join(found.jobs)}"
+        )
 
 
 def undrain(node: Node, server: Server = None) -> None:
@@ -52,3 +61,13 @@ def undrain(node: Node, server: Server = None) -> None:
     with connect(server) as client:
         client.undrain(node)
     print(f"{node} accepts ranks again")
+
+
+def _describe(drain: "Drain") -> str:
+    if drain.jobs:
+        return f"draining {drain.node} (deadline {_deadline_text(drain)}), still running: {', '.join(drain.jobs)}"
+    return f"{drain.node} is drained: no job runs there, and no new rank is placed there"
+
+
+def _deadline_text(drain: "Drain") -> str:
+    return "none" if drain.deadline_at is None else time.strftime("%H:%M:%S", time.localtime(drain.deadline_at))

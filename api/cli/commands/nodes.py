@@ -1,20 +1,25 @@
-"""Verbs for nodes: nodes, cordon, uncordon."""
+"""The commands nodes, cordon and uncordon."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regroup.api.cli.common.action import run_action
 from regroup.api.cli.common.options import AsJson, Server
 from regroup.api.cli.common.output import print_json, print_table
 
-NodeName = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, as `regroup nodes` shows it.")]
+if TYPE_CHECKING:
+    from regroup.api.client.client import Client
+    from regroup.api.schemas.nodes import Node, NodeHealth
+
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node, as `regroup nodes` shows it.")]
 Reason = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Text shown with the node and with jobs that wait for it.")
 ]
 
 
 def nodes(server: Server = None, as_json: AsJson = False) -> None:
-    """List nodes: what is free, which jobs are there, and whether new ranks are placed on them."""
+    """List the nodes: free capacity, jobs, health."""
     from regroup.api.client.discovery import connect
 
     with connect(server) as client:
@@ -31,7 +36,7 @@ def nodes(server: Server = None, as_json: AsJson = False) -> None:
             ", ".join(f"{job.name} ({job.ranks})" for job in each.jobs) or "-",
             each.health.status,
             f"{each.health.score:.1f}",
-            each.health.why or (f"kept ready for project {each.kept_for}" if each.kept_for else "-"),
+            each.health.why or (f"spare of project {each.kept_for}" if each.kept_for else "-"),
         )
         for each in found
     ]
@@ -39,28 +44,26 @@ def nodes(server: Server = None, as_json: AsJson = False) -> None:
 
 
 def cordon(node: NodeName, reason: Reason = "", server: Server = None, as_json: AsJson = False) -> None:
-    """Place nothing new on a node until it is uncordoned. Jobs that run there run on."""
-    from regroup.api.client.discovery import connect
+    """Place nothing new on a node until it is uncordoned. Running jobs continue."""
 
-    with connect(server) as client:
-        closed = client.cordon(node, reason=reason)
-    if as_json:
-        print_json(closed)
-        return
-    left = ", ".join(job.name for job in closed.jobs)
-    print(f"{closed.name} gets no new ranks" + (f"; {left} runs on there" if left else ""))
+    def describe(closed: "Node") -> str:
+        running = ", ".join(job.name for job in closed.jobs)
+        return f"{closed.name} cordoned" + (f"; still running: {running}" if running else "")
+
+    run_action(server, lambda client: client.cordon(node, reason=reason), describe, as_json=as_json)
 
 
 def uncordon(node: NodeName, reason: Reason = "", server: Server = None, as_json: AsJson = False) -> None:
-    """Trust a node again that was cordoned or quarantined, and forgive what happened to it."""
-    from regroup.api.client.discovery import connect
+    """End the cordon or quarantine of a node and clear its faults."""
+    before: dict[str, NodeHealth] = {}
 
-    with connect(server) as client:
-        before = {each.name: each.health for each in client.nodes()}
-        opened = client.uncordon(node, reason=reason)
-    if as_json:
-        print_json(opened)
-        return
-    health = before.get(opened.name)
-    was = "" if health is None or health.status == "open" else f"; it was {health.why}"
-    print(f"{opened.name} takes ranks again{was}" if was else f"{opened.name} takes ranks")
+    def call(client: "Client") -> "Node":
+        before.update({each.name: each.health for each in client.nodes()})
+        return client.uncordon(node, reason=reason)
+
+    def describe(opened: "Node") -> str:
+        health = before.get(opened.name)
+        was = "" if health is None or health.status == "open" else f" (it was {health.why})"
+        return f"{opened.name} accepts ranks{was}"
+
+    run_action(server, call, describe, as_json=as_json)

@@ -1,21 +1,30 @@
-"""The verb that gives a job another size: resize."""
+"""The command resize."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regroup.api.cli.common.action import run_action
 from regroup.api.cli.common.options import AsJson, Job, Server
-from regroup.api.cli.common.output import print_json
+
+if TYPE_CHECKING:
+    from regroup.api.client.client import Client
+    from regroup.api.schemas.jobs import Job as JobModel
 
 DP = Annotated[
-    int | None, typer.Option("--dp", metavar="N", min=1, help="Data-parallel degree, inside the spec's range.")
+    int | None, typer.Option("--dp", metavar="N", min=1, help="Data-parallel degree, within the range of the spec.")
 ]
 Ranks = Annotated[
-    int | None, typer.Option("--ranks", metavar="N", min=1, help="Instead: so many ranks, split as the planner says.")
+    int | None,
+    typer.Option("--ranks", metavar="N", min=1, help="Number of ranks instead; the planner chooses the degrees."),
 ]
-TP = Annotated[int | None, typer.Option("--tp", metavar="N", min=1, help="Tensor-parallel degree, if it is another.")]
-PP = Annotated[int | None, typer.Option("--pp", metavar="N", min=1, help="Pipeline-parallel degree, if it is another.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Return when it is so; exit 0 only if that came about.")]
+TP = Annotated[
+    int | None, typer.Option("--tp", metavar="N", min=1, help="Tensor-parallel degree.  [default: unchanged]")
+]
+PP = Annotated[
+    int | None, typer.Option("--pp", metavar="N", min=1, help="Pipeline-parallel degree.  [default: unchanged]")
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait for the resize; exit 0 only if it succeeded.")]
 
 
 def resize(
@@ -28,24 +37,29 @@ def resize(
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have a job go on with more, fewer or otherwise split ranks, from where it stands: no step is lost."""
-    from regroup.api.client.discovery import connect
+    """Resize a running or queued job. It continues from its current step: no step is lost."""
     from regroup.api.client.job_control import requested_layout
     from regroup.service.domain.errors import RegroupError
 
-    with connect(server, patient=wait) as client:
-        told = client.resize(job, dp, tp=tp, pp=pp, ranks=ranks)
-        before, wanted = told.layout, requested_layout(told)
-        if wait and wanted is not None:
-            now = client.wait_for_resize(told.id)
-            if now != wanted:
-                raise RegroupError(f"job {told.name} did not come to {wanted}: see `regroup why {told.name}`")
-            told = client.get(told.id)
-    if as_json:
-        print_json(told)
-    elif wanted is None:
-        print(f"{told.name} is of that size already: {told.layout}")
-    elif wait:
-        print(f"{told.name} goes on at {wanted}")
-    else:
-        print(f"{told.name} goes from {before or 'the queue'} to {wanted} as soon as there is room")
+    requested: list[JobModel] = []
+
+    def call(client: "Client") -> "JobModel":
+        requested.append(client.resize(job, dp, tp=tp, pp=pp, ranks=ranks))
+        return requested[0]
+
+    def wait_for_resize(client: "Client", pending: "JobModel") -> "JobModel":
+        client.wait_for_resize(pending.id)
+        return client.get(pending.id)
+
+    def describe(found: "JobModel") -> str:
+        before, target = requested[0].layout, requested_layout(requested[0])
+        if target is None:
+            return f"{found.name} already has this size: {found.layout}"
+        if not wait:
+            return f"resizing {found.name} from {before or 'the queue'} to {target} when the capacity is available"
+        return f"{found.name} runs at {found.layout}"
+
+    found = run_action(server, call, describe, as_json=as_json, wait=wait_for_resize if wait else None)
+    target = requested_layout(requested[0])
+    if wait and target is not None and found.layout != target:
+        raise RegroupError(f"job {found.name} was not resized to {target}: see `regroup why {found.name}`")

@@ -1,20 +1,25 @@
-"""Verbs that change something: submit, validate, cancel, release."""
+"""The commands submit, validate, cancel and release."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regroup.api.cli.common import exit_codes
+from regroup.api.cli.common.action import run_action
 from regroup.api.cli.common.options import AsJson, Job, Server, Settings, Spec
 from regroup.api.cli.common.output import leave, print_json, say
 from regroup.api.cli.spec_input.requirements import Requirements, listed
 from regroup.api.cli.spec_input.working_dir import WorkingDir, addressed, named, uploaded
 
-Wait = Annotated[bool, typer.Option("--wait", help="Return when the job is over; exit 0 only if it SUCCEEDED.")]
+if TYPE_CHECKING:
+    from regroup.api.client.client import Client
+    from regroup.api.schemas.jobs import Job as JobModel
+
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job is over; exit 0 only if it SUCCEEDED.")]
 Key = Annotated[
     str | None,
     typer.Option(
-        "--idempotency-key", metavar="KEY", help="Submitting twice with one key makes one job. Made up if absent."
+        "--idempotency-key", metavar="KEY", help="Two submissions with the same key create one job.  [default: random]"
     ),
 ]
 
@@ -31,28 +36,29 @@ def submit(
 ) -> None:
     """Submit a job."""
     from regroup.api.cli.spec_input.spec_file import read_spec
-    from regroup.api.client.discovery import connect
 
     data = listed(named(read_spec(spec, settings or ()), working_dir, spec.parent), requirements, spec.parent)
-    with connect(server, patient=wait) as client:
-        job = client.submit(uploaded(client, data), idempotency_key=key)
-        if wait:
-            if not as_json:
-                say(f"{job.id} {job.state}; waiting")
-            job = client.wait(job.id)
-        if as_json:
-            print_json(job)
-        elif wait:
-            print(f"{job.id} {job.state} ({job.reason})" + (f": {job.message}" if job.message else ""))
-        else:
-            print(job.id)
-            say(f"follow it: regroup watch {job.id}")
-        if wait and job.state != "SUCCEEDED":
-            leave(exit_codes.JOB_NOT_SUCCEEDED)
+
+    def wait_for_end(client: "Client", submitted: "JobModel") -> "JobModel":
+        if not as_json:
+            say(f"{submitted.id} {submitted.state}; waiting")
+        return client.wait(submitted.id)
+
+    job = run_action(
+        server,
+        lambda client: client.submit(uploaded(client, data), idempotency_key=key),
+        _describe_end if wait else lambda submitted: submitted.id,
+        as_json=as_json,
+        wait=wait_for_end if wait else None,
+    )
+    if wait and job.state != "SUCCEEDED":
+        leave(exit_codes.JOB_NOT_SUCCEEDED)
+    if not wait and not as_json:
+        say(f"watch it: regroup watch {job.id}")
 
 
 def validate(spec: Spec, settings: Settings = None, server: Server = None, as_json: AsJson = False) -> None:
-    """Check a spec without submitting it; without a server, against the rules of this version alone."""
+    """Check a spec without submitting it. Without a server, check it against the rules of this version."""
     from regroup.api.cli.spec_input.spec_file import read_spec
     from regroup.api.client.discovery import address, connect
     from regroup.service.spec.job import parse_spec
@@ -72,24 +78,24 @@ def validate(spec: Spec, settings: Settings = None, server: Server = None, as_js
 
 
 def cancel(job: Job, server: Server = None, as_json: AsJson = False) -> None:
-    """Ask a job to stop; its devices are given back once every rank is gone."""
-    from regroup.api.client.discovery import connect
-
-    with connect(server) as client:
-        told = client.cancel(job)
-        if as_json:
-            print_json(told)
-        else:
-            print(f"{told.id} {told.state}; told to stop")
+    """Cancel a job. Its devices are released when every rank has ended."""
+    run_action(
+        server,
+        lambda client: client.cancel(job),
+        lambda found: f"{found.id} {found.state}" + ("" if found.state.is_terminal else "; cancelling"),
+        as_json=as_json,
+    )
 
 
 def release(job: Job, server: Server = None, as_json: AsJson = False) -> None:
-    """Let go of the nodes of a job that failed and is held (hold_on_failure)."""
-    from regroup.api.client.discovery import connect
+    """Release the nodes of a failed job that is held (`hold_on_failure`)."""
+    run_action(
+        server,
+        lambda client: client.release(job),
+        lambda found: f"{found.id} {found.state}; releasing its nodes",
+        as_json=as_json,
+    )
 
-    with connect(server) as client:
-        told = client.release(job)
-        if as_json:
-            print_json(told)
-        else:
-            print(f"{told.id} {told.state}; its nodes are let go")
+
+def _describe_end(job: "JobModel") -> str:
+    return f"{job.id} {job.state} ({job.reason})" + (f": {job.message}" if job.message else "")

@@ -1,44 +1,49 @@
-"""Verbs for a job that is to hold nothing for a while: suspend, resume."""
+"""The commands suspend and resume."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regroup.api.cli.common.action import run_action
 from regroup.api.cli.common.options import AsJson, Job, Server
-from regroup.api.cli.common.output import print_json
 
-Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="For people: shown with the job.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Return when it holds nothing; exit 0 only if that came about.")]
+if TYPE_CHECKING:
+    from regroup.api.schemas.jobs import Job as JobModel
+
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Text for people, shown with the job.")]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="Wait until the job has released its nodes; exit 0 only if it is suspended.")
+]
 
 
 def suspend(
-    job: Job, reason: Why = "on request", wait: Wait = False, server: Server = None, as_json: AsJson = False
+    job: Job, reason: Reason = "on request", wait: Wait = False, server: Server = None, as_json: AsJson = False
 ) -> None:
-    """Have a job save its next step and hold nothing until it is resumed: no step is lost."""
-    from regroup.api.client.discovery import connect
+    """Suspend a job: it saves its next step and releases its nodes. No step is lost."""
     from regroup.service.domain.errors import RegroupError
 
-    with connect(server, patient=wait) as client:
-        told = client.suspend(job, reason=reason)
-        if wait:
-            told = client.wait_for_suspend(told.id)
-            if told.state != "SUSPENDED":
-                raise RegroupError(f"job {told.name} is {told.state} and not suspended: see `regroup why {told.name}`")
-    if as_json:
-        print_json(told)
-    elif told.state == "SUSPENDED":
-        print(f"{told.name} is suspended at step {told.step}; `regroup resume {told.name}` has it go on")
-    else:
-        print(f"{told.name} is {told.state}; it saves its next step and then holds nothing")
+    found = run_action(
+        server,
+        lambda client: client.suspend(job, reason=reason),
+        _describe_suspend,
+        as_json=as_json,
+        wait=(lambda client, requested: client.wait_for_suspend(requested.id)) if wait else None,
+    )
+    if wait and found.state != "SUSPENDED":
+        raise RegroupError(f"job {found.name} is {found.state}, not SUSPENDED: see `regroup why {found.name}`")
 
 
 def resume(job: Job, server: Server = None, as_json: AsJson = False) -> None:
-    """Have a suspended job queue again, to go on from its newest checkpoint."""
-    from regroup.api.client.discovery import connect
+    """Queue a suspended job again. It continues from its newest checkpoint."""
+    run_action(
+        server,
+        lambda client: client.resume(job),
+        lambda found: f"{found.name} is {found.state} at step {found.step}",
+        as_json=as_json,
+    )
 
-    with connect(server) as client:
-        told = client.resume(job)
-    if as_json:
-        print_json(told)
-    else:
-        print(f"{told.name} is {told.state} at step {told.step}")
+
+def _describe_suspend(job: "JobModel") -> str:
+    if job.state == "SUSPENDED":
+        return f"{job.name} is suspended at step {job.step}; `regroup resume {job.name}` queues it again"
+    return f"suspending {job.name} ({job.state}): it saves its next step, then releases its nodes"

@@ -1,66 +1,58 @@
-"""Exit codes, and how an error becomes one and a few lines on standard error."""
+"""Exit codes of the command line, and errors as lines on standard error."""
 
 import sys
 from collections.abc import Sequence
 
-from regroup.service.domain.errors import (
-    ConflictError,
-    FieldIssue,
-    ForbiddenError,
-    NotFoundError,
-    PreconditionError,
-    RegroupError,
-    SpecError,
-    UnavailableError,
+from regroup.service.domain.error_codes import (
+    EXIT_CONFLICT,
+    EXIT_FORBIDDEN,
+    EXIT_INVALID,
+    EXIT_NOT_FOUND,
+    EXIT_OTHER,
+    EXIT_UNAVAILABLE,
+    exit_code_for,
+    exit_code_for_response,
 )
+from regroup.service.domain.errors import FieldIssue, RegroupError, SpecError
 
-JOB_NOT_SUCCEEDED = 1
+JOB_NOT_SUCCEEDED = EXIT_OTHER
 USAGE = 2
 INTERRUPTED = 130
 
-_CODES: tuple[tuple[type[RegroupError], int, str], ...] = (
-    (SpecError, 3, "the spec is refused; each wrong field is named"),
-    (NotFoundError, 4, "no such job, checkpoint or log"),
-    (UnavailableError, 5, "the server does not answer, or what it needs does not"),
-    (ConflictError, 6, "the request contradicts what is already so"),
-    (PreconditionError, 6, ""),
-    (ForbiddenError, 7, "the server was not started to allow this"),
-)
-_KIND_BY_STATUS = {
-    404: NotFoundError,
-    409: ConflictError,
-    412: PreconditionError,
-    403: ForbiddenError,
-    503: UnavailableError,
-}
-
 MEANINGS = {
-    0: "done; with `--wait`, `run` and `watch`: the job SUCCEEDED",
-    JOB_NOT_SUCCEEDED: "the job ended FAILED or CANCELLED, or an error that has no code of its own",
-    USAGE: "the command line itself is wrong",
-    **{code: meaning for _, code, meaning in _CODES if meaning},
-    INTERRUPTED: "interrupted; a job that was watched goes on",
+    0: "success; with `--wait`, `run` and `watch`: the job SUCCEEDED",
+    JOB_NOT_SUCCEEDED: "the job ended FAILED or CANCELLED, or an error without a code of its own",
+    USAGE: "invalid command line",
+    EXIT_INVALID: "invalid spec or request; each invalid field is named",
+    EXIT_NOT_FOUND: "no such job, checkpoint or log",
+    EXIT_UNAVAILABLE: "the server, its database or its cluster does not respond",
+    EXIT_CONFLICT: "the request conflicts with the current state",
+    EXIT_FORBIDDEN: "the server does not allow this request",
+    INTERRUPTED: "interrupted; a watched job continues",
 }
 """Every exit code, for docs/cli.md."""
 
 
 def report(error: RegroupError) -> int:
-    """Print `error` on standard error, a line per wrong field, and give its exit code."""
+    """Print `error` on standard error, one line per invalid field, and return its exit code."""
     from regroup.api.client.errors import ApiError, ServerUnreachableError
 
-    kind: type[RegroupError] = type(error)
     issues: Sequence[FieldIssue] = ()
     if isinstance(error, ApiError):
-        wrong = error.problem.errors
-        issues = [FieldIssue(each.pointer.strip("/").replace("/", "."), each.detail, each.value) for each in wrong]
-        kind = SpecError if error.problem.status == 422 else _KIND_BY_STATUS.get(error.problem.status, RegroupError)
-    elif isinstance(error, SpecError):
-        issues = error.issues
+        problem = error.problem
+        issues = [
+            FieldIssue(field.pointer.strip("/").replace("/", "."), field.detail, field.value)
+            for field in problem.errors
+        ]
+        code = exit_code_for_response(problem.code, problem.status)
     elif isinstance(error, ServerUnreachableError):
-        kind = UnavailableError
+        code = EXIT_UNAVAILABLE
+    else:
+        issues = error.issues if isinstance(error, SpecError) else ()
+        code = exit_code_for(error)
     for line in [_issue(issue) for issue in issues] or [str(error)]:
         print(f"error: {line}", file=sys.stderr)
-    return next((code for each, code, _ in _CODES if issubclass(kind, each)), 1)
+    return code
 
 
 def _issue(issue: FieldIssue) -> str:

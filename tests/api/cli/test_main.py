@@ -372,7 +372,7 @@ def test_stacks_show_one_rank_or_all(cli, server, job) -> None:
 def test_nodes_are_listed_closed_and_opened(cli, server) -> None:
     server.cluster.add_node(Node("1" * 40, "local-1", "10.0.0.1", cpus=4, free_cpus=4))
     # The server writes its log here, too.
-    assert cli("cordon", "local-1", "--reason", "its fan").out.splitlines()[-1] == "local-1 gets no new ranks"
+    assert cli("cordon", "local-1", "--reason", "its fan").out.splitlines()[-1] == "local-1 cordoned"
     header, row = cli("nodes").out.splitlines()
     assert header.split()[:2] == ["NODE", "ADDRESS"] and row.split()[:7] == [
         "local-1",
@@ -384,8 +384,8 @@ def test_nodes_are_listed_closed_and_opened(cli, server) -> None:
         "0.0",
     ]
     assert cli("nodes", "--json").json[0]["health"]["cordoned_by"] == "local"
-    again = "local-1 takes ranks again; it was cordoned by local: its fan"
-    assert [cli("uncordon", "local-1").out.splitlines()[-1] for _ in range(2)] == [again, "local-1 takes ranks"]
+    again = "local-1 accepts ranks (it was cordoned by local: its fan)"
+    assert [cli("uncordon", "local-1").out.splitlines()[-1] for _ in range(2)] == [again, "local-1 accepts ranks"]
     missing = cli("cordon", "local-7")
     assert missing.code != 0 and "no node 'local-7'; there are: local-1" in missing.err
 

@@ -103,12 +103,12 @@ async def test_the_command(live: Any, make_spec: Any, capsys: Any) -> None:
     assert (
         await live.client(lambda _: typed("drain", "local-1", "--deadline", "90s", "--reason", "disks", "--wait")) == 0
     )
-    assert capsys.readouterr().out == "local-1 is empty, and nothing new is placed there\n"
+    assert capsys.readouterr().out == "local-1 is drained: no job runs there, and no new rank is placed there\n"
     job = (await live.http.post("/v1/jobs", json=make_spec())).json()["id"]
     await held(live, job)
     assert await live.client(lambda _: typed("drain", "local-1", "--deadline", "1s", "--wait")) == 1
     said = capsys.readouterr()
-    assert f"still holds {job}" in said.out and "was to be empty by" in said.err
+    assert f"still running: {job}" in said.out and "was not empty by" in said.err
     assert await live.client(lambda _: typed("undrain", "local-1")) == 0
     assert capsys.readouterr().out == "local-1 accepts ranks again\n"
     assert await live.client(lambda _: typed("drain", "local-1", "--deadline", "soon")) == 3

@@ -77,16 +77,16 @@ async def test_the_command(live: Any, capsys: Any) -> None:
         return 0
 
     assert await live.client(lambda _: typed("--dp", "2")) == 0
-    assert "goes from dp_shard=1 to dp_shard=2 as soon as there is room" in capsys.readouterr().out
+    assert "resizing gpt from dp_shard=1 to dp_shard=2 when the capacity is available" in capsys.readouterr().out
     waiting = asyncio.create_task(live.client(lambda _: typed("--dp", "3", "--wait")))
     async with asyncio.timeout(10):
         while (await live.store.job(job)).intents["resize"]["layout"] != split(3):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await comes(live, job, 3)
     assert await waiting == 0
-    assert "gpt goes on at dp_shard=3" in capsys.readouterr().out
+    assert "gpt runs at dp_shard=3" in capsys.readouterr().out
     assert await live.client(lambda _: typed("--dp", "3")) == 0
-    assert "of that size already" in capsys.readouterr().out
+    assert "gpt already has this size" in capsys.readouterr().out
     assert await live.client(lambda _: typed("--dp", "9")) == 3
     assert "nearest are 3 and 4" in capsys.readouterr().err
 
@@ -112,7 +112,7 @@ async def test_so_many_ranks_are_split_as_the_planner_says(live: Any, capsys: An
         assert answer.status_code == 422 and say in answer.text, answer.text
     with contextlib.suppress(SystemExit):
         await asyncio.to_thread(main, ["resize", "gpt", "--ranks", "4", "--server", live.url])
-    assert f"to {fastest} as soon as there is room" in capsys.readouterr().out
+    assert f"to {fastest} when the capacity is available" in capsys.readouterr().out
     script = {"name": "s", "workload": {"kind": "script", "entrypoint": "/x.py"}, "layout": {"dp": 2}}
     other = (await live.http.post("/v1/jobs", json=script)).json()["id"]
     answer = await live.http.post(f"/v1/jobs/{other}/resize", json={"ranks": 2})

@@ -1,0 +1,41 @@
+"""The steps that every command shares that changes something: call the server, wait, print."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from regroup.api.cli.common.output import print_json
+
+if TYPE_CHECKING:
+    from regroup.api.client.client import Client
+
+T = TypeVar("T")
+
+
+def run_action(
+    server: str | None,
+    call: "Callable[[Client], T]",
+    describe: Callable[[T], str],
+    *,
+    as_json: bool,
+    wait: "Callable[[Client, T], T] | None" = None,
+) -> T:
+    """Call the server, wait for the outcome if `wait` is given, print the result, and return it.
+
+    Args:
+        server: URL of the server; None for the server of this machine.
+        call: Sends the request.
+        describe: Returns the text for people.
+        as_json: Print the result as JSON instead.
+        wait: Waits for the outcome and returns it. The client then outlasts a restart of the server.
+    """
+    from regroup.api.client.discovery import connect
+
+    with connect(server, patient=wait is not None) as client:
+        result = call(client)
+        if wait is not None:
+            result = wait(client, result)
+    if as_json:
+        print_json(result)
+    else:
+        print(describe(result))
+    return result
