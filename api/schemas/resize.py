@@ -27,7 +27,7 @@ class ResizeRequest(BaseModel):
     @model_validator(mode="after")
     def _one_size(self) -> Self:
         if (self.dp is None) == (self.ranks is None):
-            raise PydanticCustomError("size", "give exactly one of dp and ranks")
+            raise PydanticCustomError("size", "set exactly one of dp and ranks")
         if self.ranks is not None and (self.tp or self.pp):
             raise PydanticCustomError("size", "with ranks the planner chooses tp and pp: leave them out, or give dp")
         return self

@@ -17,7 +17,7 @@ from regroup.service.blobs.store import DamagedUploadError, TooLargeError
 from regroup.service.domain.error_codes import CODE_BY_ERROR, error_code
 from regroup.service.domain.errors import FieldIssue, RegroupError, SpecError
 from regroup.service.operations.jobs import KeyReusedError
-from regroup.service.spec.workload import without_tag
+from regroup.service.spec.workload import strip_union_tags
 
 MEDIA_TYPE = "application/problem+json"
 _MAX_VALUE = 200  # characters of a wrong value that are shown again
@@ -124,7 +124,7 @@ def _from_pydantic(item: Mapping[str, Any]) -> WrongField:
     where, *rest = item["loc"] or ("body",)
     message = "unknown field" if item["type"] == "extra_forbidden" else str(item["msg"])
     if where == "body":
-        return _wrong(without_tag(rest), message, item.get("input"))
+        return _wrong(strip_union_tags(rest), message, item.get("input"))
     return WrongField(
         pointer=f"{where}/{'/'.join(str(part) for part in rest)}", detail=message, value=_shown(item.get("input"))
     )

@@ -59,7 +59,7 @@ def _scenarios(ran: Mapping[str, Any]) -> str:
         "at the API.\n"
     )
     lines = [
-        "| # | injected | detected | trains on | most steps lost | cause, rung | I1–I8 hold |",
+        "| # | injected | detected | trains on | most steps lost | cause, recovery action | I1–I8 hold |",
         "|---|---|---|---|---|---|---|",
     ]
     return (
@@ -68,7 +68,7 @@ def _scenarios(ran: Mapping[str, Any]) -> str:
 
 
 def _scenario(row: Mapping[str, Any]) -> str:
-    causes = ", ".join(f"{reason}, {rung or '–'}" for reason, rung in row["causes"]) or "no incident"
+    causes = ", ".join(f"{reason}, {action or '–'}" for reason, action in row["causes"]) or "no incident"
     cells = (
         row["number"], row["what"], _spread(row["detect_s"]), _spread(row["recover_s"]), str(row["steps_lost_max"]),
         causes, f"{row['hold']} of {row['n']}",

@@ -139,10 +139,11 @@ def _states(record: Record, control: Record, expected: Expected) -> Sequence[str
         )
     for incident in record.incidents:
         if not incident["cause"] or not (incident["recovery_action"] or expected.state == JobState.CANCELLED):
-            problems.append(f"incident {incident['id']} names no cause or rung")
+            problems.append(f"incident {incident['id']} has no cause or no recovery action")
         elif expected.state == "SUCCEEDED" and incident["recovery_action"] not in expected.recovery_actions:
             problems.append(
-                f"{incident['cause']}: rung {incident['recovery_action']}, not {' or '.join(sorted(expected.recovery_actions))}"
+                f"{incident['cause']}: recovery action {incident['recovery_action']}, "
+                f"expected {' or '.join(sorted(expected.recovery_actions))}"
             )
     return problems
 
@@ -188,7 +189,7 @@ _INVARIANTS: Sequence[tuple[str, str, _Look]] = (
     ("I2", "the loss of each step and the result are those of the undisturbed run", _digest),
     ("I3", "nothing that counts is of a generation that was overtaken", _fence),
     ("I4", "nothing of the job is left running or lying about", _left),
-    ("I5", "all states were legal, and each incident names cause and rung", _states),
+    ("I5", "all states were legal, and each incident has a cause and a recovery action", _states),
     ("I6", "it was seen and mended in time, and the account of time is whole", _times),
     ("I7", "its incidents are those that it should have, and nothing else was charged", _budget),
     ("I8", "from the first on there was always a checkpoint that verifies", _checkpoint),

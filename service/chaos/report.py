@@ -85,7 +85,7 @@ def summarize_times(record: Record) -> dict[str, Any]:
 def render_outcomes(outcomes: Sequence[Mapping[str, Any]]) -> str:
     """A Markdown table of outcomes as plain data, with what went wrong below it."""
     lines = [
-        "| # | injected | detected | trains on | steps lost | cause, rung | invariants |",
+        "| # | injected | detected | trains on | steps lost | cause, recovery action | invariants |",
         "|---|---|---|---|---|---|---|",
     ]
     lines += [_row(outcome) for outcome in outcomes]
@@ -108,7 +108,9 @@ def render_elsewhere() -> str:
 
 def _row(outcome: Mapping[str, Any]) -> str:
     broken = [name for name, holds in outcome["invariants"].items() if not holds]
-    causes = ", ".join(dict.fromkeys(f"{cause}, {rung or '–'}" for cause, rung in _causes(outcome))) or "no incident"
+    causes = (
+        ", ".join(dict.fromkeys(f"{cause}, {action or '–'}" for cause, action in _causes(outcome))) or "no incident"
+    )
     cells = (
         outcome["number"],
         outcome["what"],

@@ -16,7 +16,7 @@ from regroup.service.policy.scheduling.entries import (
     split_shrinking_job,
 )
 from regroup.service.policy.scheduling.preemption import released_node_ranks
-from regroup.service.policy.scheduling.quota import HoldReason, Quota
+from regroup.service.policy.scheduling.quota import Quota, WaitCause
 from regroup.service.settings import Settings
 from regroup.service.spec.job import JobSpec
 from regroup.service.store.projects import RESIZE, gives_all_up
@@ -27,8 +27,8 @@ _ENDING_S = 120.0
 """A job that is told to end may take so long to be gone."""
 _WAITS_FOR_ELSE = frozenset(
     {
-        Shortage.NO_NODES, Shortage.TOO_LARGE, Shortage.NODES_CLOSED, HoldReason.DEPENDENCY, HoldReason.PROJECT_LIMIT,
-        HoldReason.PROJECT_QUOTA,
+        Shortage.NO_NODES, Shortage.TOO_LARGE, Shortage.NODES_CLOSED, WaitCause.DEPENDENCY, WaitCause.PROJECT_LIMIT,
+        WaitCause.PROJECT_QUOTA,
     }
 )  # fmt: skip
 _SETTLED = frozenset({JobState.RUNNING, JobState.RECOVERING, JobState.RESIZING})

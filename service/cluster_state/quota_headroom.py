@@ -10,7 +10,7 @@ from regroup.service.policy.placement.demand import Demand
 from regroup.service.policy.scheduling.capacity import Capacity
 from regroup.service.policy.scheduling.decide import demand_of, quota_usage_of
 from regroup.service.policy.scheduling.entries import Preemptibility, non_preemptible
-from regroup.service.policy.scheduling.quota import QuotaHold, QuotaUsage
+from regroup.service.policy.scheduling.quota import QuotaBlock, QuotaUsage
 from regroup.service.store.records import JobRow
 from regroup.service.store.store import Store
 
@@ -45,8 +45,8 @@ class QuotaHeadroom:
         books, rooms = await self._books(now), Capacity(nodes)
         if books is None:
             return ""
-        free, capacity = rooms.free(demand), rooms.all(demand)
-        held = books.find_hold(job.project, demand.ranks, demand.ranks, free=free, capacity=capacity)
+        free, capacity = rooms.free_ranks(demand), rooms.total_ranks(demand)
+        held = books.find_block(job.project, demand.ranks, demand.ranks, free=free, capacity=capacity)
         return held.message if held else ""
 
     async def _books(self, now: float) -> QuotaUsage | None:
@@ -59,17 +59,17 @@ class QuotaHeadroom:
 
     async def _held(
         self, job: JobRow, layouts: Sequence[Layout], nodes: Sequence[Node], now: float
-    ) -> list[QuotaHold | None]:
+    ) -> list[QuotaBlock | None]:
         if (books := await self._books(now)) is None:
             return [None] * len(layouts)
         spec, rooms = job.parsed_spec(), Capacity(nodes)
         rows = await self._store.live_allocations(job.id)
         has = sum(row.data["ranks"] for row in rows if row.is_seat)
         least, gives = spec.ladder[0].world_size, Preemptibility(spec.effective_preemptibility)
-        found = list[QuotaHold | None]()
+        found = list[QuotaBlock | None]()
         for layout in layouts:
             demand = demand_of(spec, layout)
             more_firm = non_preemptible(gives, demand.ranks, least) - non_preemptible(gives, has, least)
-            free, capacity = rooms.free(demand), rooms.all(demand)
-            found.append(books.find_hold(job.project, demand.ranks - has, more_firm, free=free, capacity=capacity))
+            free, capacity = rooms.free_ranks(demand), rooms.total_ranks(demand)
+            found.append(books.find_block(job.project, demand.ranks - has, more_firm, free=free, capacity=capacity))
         return found

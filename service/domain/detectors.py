@@ -1,24 +1,24 @@
-"""What finds out by itself that something is wrong. Each can be switched off, to see that it is needed."""
+"""Failure detectors. Each can be disabled, to show that it is needed."""
 
 from enum import StrEnum
 
 
 class Detector(StrEnum):
-    """One way in which a failure is noticed."""
+    """A way to detect a failure."""
 
     EXIT = "exit"
-    """A rank's process has ended."""
+    """A rank's process ended."""
     EXCEPTION = "exception"
-    """Training code has raised, and says so before its process ends."""
+    """Training code raised an exception, reported before its process ends."""
     HEARTBEAT = "heartbeat"
-    """A node's agent is not heard of any more."""
+    """A node's agent stopped sending heartbeats."""
     HANG = "hang"
-    """Ranks stand still."""
+    """Ranks make no progress."""
     STRAGGLER = "straggler"
-    """A rank works longer for a step than the others."""
+    """A rank needs more time per step than the others."""
     NON_FINITE = "non_finite"
-    """A loss or a gradient norm is no number."""
+    """A loss or gradient norm is non-finite."""
     LOSS_SPIKE = "loss_spike"
-    """A loss stands out from those before it."""
+    """A loss or gradient norm spikes."""
     REPLICA_MISMATCH = "replica_mismatch"
-    """Ranks that should hold the same do not."""
+    """Replicated state differs between ranks."""

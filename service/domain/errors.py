@@ -1,13 +1,13 @@
-"""The error tree. A message says what was wrong, the value, and what to do.
+"""The error classes. A message states the problem, the value and the remedy.
 
 RegroupError
-├── SpecError            a job spec is wrong: one issue per field            422
-├── NotFoundError        no such job, checkpoint or log                      404
-├── ConflictError        the request contradicts what is already so          409
-│   └── IllegalTransitionError  a state change the table does not allow
-├── PreconditionError    If-Match or a lease token no longer holds           412
-├── ForbiddenError       this server does not honour the request             403
-└── UnavailableError     the database or the cluster does not answer         503
+├── SpecError            a job spec is invalid (one issue per field): 422
+├── NotFoundError        no such job, checkpoint or log: 404
+├── ConflictError        the request conflicts with the current state: 409
+│   └── IllegalTransitionError  a state change that the table does not allow
+├── PreconditionError    If-Match or a lease token is outdated: 412
+├── ForbiddenError       this server does not allow the request: 403
+└── UnavailableError     the database or the cluster does not respond: 503
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ from dataclasses import dataclass
 
 
 class RegroupError(Exception):
-    """Base of every error that regroup raises for its users."""
+    """Base class of all errors that regroup raises for its users."""
 
 
 @dataclass(frozen=True)
 class FieldIssue:
-    """One wrong field: where it is, what it holds, what would be legal."""
+    """One invalid field: its path, the problem and its value."""
 
     path: str
-    """Dotted path into the spec, e.g. `layout.dp.max`."""
+    """Dotted path into the spec, for example `layout.dp.max`."""
     message: str
     value: object = None
 
@@ -32,7 +32,7 @@ class FieldIssue:
 
 
 class SpecError(RegroupError, ValueError):
-    """The job spec is refused; `issues` names every wrong field."""
+    """The job spec is invalid; `issues` has one entry per invalid field."""
 
     def __init__(self, issues: Sequence[FieldIssue]) -> None:
         self.issues = tuple(issues)
@@ -43,24 +43,24 @@ class SpecError(RegroupError, ValueError):
 
 
 class NotFoundError(RegroupError, LookupError):
-    """What was asked for does not exist."""
+    """The requested object does not exist."""
 
 
 class ConflictError(RegroupError):
-    """The request contradicts the present state."""
+    """The request conflicts with the current state."""
 
 
 class IllegalTransitionError(ConflictError):
-    """A state change that `states.TRANSITIONS` does not list."""
+    """A state change that `states.TRANSITIONS` does not allow."""
 
 
 class PreconditionError(RegroupError):
-    """The version or lease under which the caller acted has passed."""
+    """The version or lease of the caller is outdated."""
 
 
 class ForbiddenError(RegroupError):
-    """The server was not started to allow this."""
+    """The server is not configured to allow the request."""
 
 
 class UnavailableError(RegroupError):
-    """A part this request needs does not answer now; try again."""
+    """A required component does not respond; retry later."""

@@ -1,7 +1,7 @@
-"""What devices and the links between them can do: the one table that planner, placement and MFU share.
+"""Performance of devices and links: the one table that planner, placement and MFU share.
 
-Data, meant to be edited: a site with other devices adds a row. Each row names where its figures come from; measured
-ones (`regroup probe`) are laid over it with `dataclasses.replace`.
+The table is data: add a row for other devices. Each row names its source. Measured values (`regroup probe`) replace
+those of a row with `dataclasses.replace`.
 """
 
 import re
@@ -16,21 +16,22 @@ _SHEET = "NVIDIA datasheet, dense"
 
 @dataclass(frozen=True)
 class Link:
-    """What joins two ranks: α-β of a ring (Thakur et al. 2005), with the size at which it reaches half its
+    """Connection between two ranks: the α-β model of a ring (Thakur et al. 2005), with the message size at half
     bandwidth."""
 
     bandwidth_bytes_s: float
-    """Bus bandwidth of a large ring all-reduce, one way, as nccl-tests counts it."""
+    """Bus bandwidth of a large ring all-reduce, one way, as defined by nccl-tests."""
     latency_s: float
-    """Of one of a ring's hops."""
+    """Latency of one hop of a ring."""
     half_bytes: float
-    """Message at which half of the bandwidth is reached, the hops' latency apart."""
+    """Message size at which half of the bandwidth is reached, without the latency of the hops."""
     source: str
     by_ranks: Mapping[int, float] = field(default_factory=dict[int, float])
-    """Bandwidth for so many ranks, where the wiring makes it differ."""
+    """Bandwidth by number of ranks, if it depends on the wiring."""
 
     def bandwidth_of(self, ranks: int) -> float:
-        """Bus bandwidth in bytes/s of a group of `ranks`: of the largest listed group that is not larger."""
+        """Return the bus bandwidth of a group of `ranks` in bytes/s: that of the largest listed group of at most that
+        size."""
         listed = [size for size in self.by_ranks if size <= ranks]
         return self.by_ranks[max(listed)] if listed else self.bandwidth_bytes_s
 
@@ -52,46 +53,46 @@ LINKS: Mapping[str, Link] = {
     "pcie5": Link(48 * _GIGA, 10e-6, 2 * _MIB, "75 % of 64 GB/s, PCI-SIG 5.0 x16; not measured"),
     "loopback": Link(2 * _GIGA, 50e-6, _MIB, "gloo between processes of one machine; run `regroup probe`"),
 }  # fmt: skip
-"""Inside a node, or a domain that NVLink spans, by name."""
+"""Links inside a node, or a domain that NVLink spans, by name."""
 
 NVLS_GAIN: Mapping[str, tuple[int, float]] = {"nvlink4": (5, 480.0 / 367.2), "nvlink5": (6, 838.0 / 677.8)}
-"""Ranks from which switches add up, and how much faster an all-reduce then is; all-gather and reduce-scatter are not.
-Source: stas00/ml-engineering@744d01e1, H200 and B200."""
+"""Minimum number of ranks for in-switch reduction (NVLS), and its speed-up of an all-reduce. All-gather and
+reduce-scatter have none. Source: stas00/ml-engineering@744d01e1, H200 and B200."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """A device, and the node it usually sits in."""
+    """A device and its usual node."""
 
     name: str
-    """A part of what the driver calls it."""
+    """A part of the name that the driver reports."""
     peak_tflops: Mapping[str, float] = field(hash=False)
     """Datasheet peak by precision, without sparsity."""
     ceiling: float
-    """Share of the peak that the best matrix product reaches."""
+    """Fraction of the peak that the best matrix multiplication reaches."""
     memory_bytes: float
     memory_bytes_s: float
     link: str
-    """Name in LINKS of what joins the devices of a node."""
+    """Name in `LINKS` of the connection between the devices of a node."""
     domain: int
-    """Devices that `link` joins."""
+    """Number of devices that `link` connects."""
     network_bytes_s: float
-    """One way out of one device's share of its node's ports."""
+    """One device's share of the network bandwidth of its node, one way."""
     watts: float
     source: str
     reserved_bytes: float | None = None
-    """What a process takes before it trains, where the planner's fitted figure, which is of GPUs, does not hold."""
+    """Memory that a process uses before it trains; None for the planner's fitted value, which applies to GPUs."""
     ceiling_source: str = f"{_STAS}, best matmul over the peak"
 
     def flops(self, precision: str) -> float:
-        """What the best matrix product reaches, in operations a second.
+        """Return the operations per second that the best matrix multiplication reaches.
 
         Raises:
-            KeyError: the device cannot compute in that precision.
+            KeyError: the device does not support that precision.
         """
         peak = _peak(self, precision)
         if peak is None:
-            raise KeyError(f"{self.name} does not compute in {precision}; it can {', '.join(self.peak_tflops)}")
+            raise KeyError(f"{self.name} does not support {precision}; supported: {', '.join(self.peak_tflops)}")
         return peak * self.ceiling * _TERA
 
 
@@ -125,12 +126,11 @@ DEVICES: tuple[Device, ...] = (
     Device("cpu", {"bf16": 0.05, "fp32": 0.1, "fp64": 0.05}, 0.7, 8 * _GIGA, 10 * _GIGA, "loopback", 2, 1.25 * _GIGA,
            10, _CPU_SOURCE, 0.5 * _GIGA, _CPU_SOURCE),
 )  # fmt: skip
-"""A longer name stands before a shorter one in it: the first whose parts are all found counts."""
+"""Device table. A longer name precedes a shorter name that it contains: the first full match counts."""
 
 
 def find_device(text: str) -> Device | None:
-    """The device a driver, a table or a person means by `text` ("NVIDIA A100-SXM4-40GB", "h100_80gb"); None if
-    unknown."""
+    """Return the device that `text` names ("NVIDIA A100-SXM4-40GB", "h100_80gb"); None if it is unknown."""
     words = text.upper().replace("_", " ").replace("-", " ")
     return next((each for each in DEVICES if _is_named(each.name.upper(), words)), None)
 
@@ -140,7 +140,7 @@ def _is_named(name: str, words: str) -> bool:
 
 
 def peak_flops(precision: str) -> dict[str, float]:
-    """A part of a GPU's name → its peak in operations a second in a precision of the spec."""
+    """Return a part of a GPU's name → its peak operations per second in a precision of the spec."""
     gpus = (each for each in DEVICES if each.name != "cpu")
     return {each.name: peak * _TERA for each in gpus if (peak := _peak(each, precision)) is not None}
 

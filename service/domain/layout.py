@@ -1,4 +1,4 @@
-"""The layout of a generation: parallel degrees, their product, and the ladder of legal sizes."""
+"""Layout of a generation: the parallel degrees, whose product is the world size."""
 
 from dataclasses import asdict, dataclass
 
@@ -9,7 +9,7 @@ _MICRO_BATCH = "micro_batch"
 
 @dataclass(frozen=True)
 class Layout:
-    """Parallel degrees; their product is the world size. Rank order is tp innermost, pp outermost."""
+    """Parallel degrees. Their product is the world size. In rank order, tp is innermost and pp outermost."""
 
     dp_replicate: int = 1
     dp_shard: int = 1
@@ -17,12 +17,12 @@ class Layout:
     tp: int = 1
     pp: int = 1
     micro_batch: int | None = None
-    """Samples of a forward, where fewer are taken than the spec says: so many are not legal here, or do not fit."""
+    """Samples per forward if fewer than in the spec, because that number is illegal or does not fit here."""
 
     def __post_init__(self) -> None:
         for name, degree in self.to_json().items():
             if degree < 1:
-                raise SpecError([FieldIssue(f"layout.{name}", "a parallel degree is at least 1", degree)])
+                raise SpecError([FieldIssue(f"layout.{name}", "a parallel degree must be at least 1", degree)])
 
     @property
     def world_size(self) -> int:
@@ -31,12 +31,12 @@ class Layout:
 
     @property
     def data_degree(self) -> int:
-        """Number of ranks that see different samples."""
+        """Number of ranks with different samples."""
         return self.dp_replicate * self.dp_shard
 
     @property
     def segment_size(self) -> int:
-        """Ranks of one TP group, which a placement keeps inside the innermost domain."""
+        """Number of ranks of a TP group, which a placement keeps inside the innermost domain."""
         return self.tp
 
     @property
@@ -45,7 +45,7 @@ class Layout:
         return {name: degree for name, degree in asdict(self).items() if name != _MICRO_BATCH}
 
     def to_json(self) -> dict[str, int]:
-        """Plain data: the degrees, and the micro-batch where it is not the spec's."""
+        """Return plain data: the degrees, and the micro-batch if it differs from the spec."""
         return self.degrees if self.micro_batch is None else {**self.degrees, _MICRO_BATCH: self.micro_batch}
 
     def __str__(self) -> str:

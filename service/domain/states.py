@@ -1,7 +1,7 @@
-"""Job states, the one transition table, and the closed enum of reasons.
+"""Job states, the one transition table and the closed enum of reasons.
 
-Cancel, suspend, resume and resize are intents on the row, not states. `docs/states.md` is drawn from `TRANSITIONS`
-by `state_diagram`; a test holds the two together.
+Cancel, suspend, resume and resize are intents on the job's row, not states. `state_diagram` draws `docs/states.md` from
+`TRANSITIONS`; a test compares the two.
 """
 
 from collections.abc import Mapping
@@ -12,36 +12,37 @@ from regroup.service.domain.errors import IllegalTransitionError
 
 
 class JobState(StrEnum):
-    """Where a job stands in its life."""
+    """State of a job."""
 
     QUEUED = "QUEUED"
-    """Accepted; holds nothing; its conditions say why it waits."""
+    """Accepted. The job holds no devices; its conditions explain why it waits."""
     PLACING = "PLACING"
-    """Nodes are allocated in the database; reservations are being taken."""
+    """Nodes are allocated in the database; their reservations are being created."""
     STARTING = "STARTING"
-    """Devices are held; agents and zygotes come up, the first generation forms."""
+    """Devices are reserved. Agents and zygotes start, and the first generation forms."""
     RUNNING = "RUNNING"
     """Ranks of the newest generation commit steps."""
     RECOVERING = "RECOVERING"
-    """A generation ended by a failure; the next one forms."""
+    """A generation ended by a failure. The next one forms."""
     RESIZING = "RESIZING"
-    """A generation ended by plan; the next one forms."""
+    """A generation ended by plan. The next one forms."""
     DRAINING = "DRAINING"
-    """Told to stop; ranks are dying, devices are not free yet."""
+    """The job is stopping. Its ranks are being killed; its devices are not free yet."""
     SUSPENDED = "SUSPENDED"
-    """Holds nothing and does not wait for anything; queues again, to go on from its newest checkpoint, when resumed."""
+    """The job holds no devices and is not queued. On resume it returns to the queue and continues from its newest
+    checkpoint."""
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
 
     @property
     def is_terminal(self) -> bool:
-        """No transition leaves this state."""
+        """True if no transition leaves this state."""
         return not TRANSITIONS[self]
 
     @property
     def holds_devices(self) -> bool:
-        """Allocations of a job in this state are live."""
+        """True if a job in this state has live allocations."""
         return not self.is_terminal and self not in (JobState.QUEUED, JobState.SUSPENDED)
 
 
@@ -59,53 +60,55 @@ TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     _S.FAILED: frozenset(),
     _S.CANCELLED: frozenset(),
 }
-"""The only table. A missing arrow is an error, not a surprise."""
+"""The only table of legal state changes."""
 
 
 class Reason(StrEnum):
-    """Why a job changed its state or a generation ended. Closed; messages are for people, reasons are API."""
+    """Reason of a state change or of the end of a generation. The set is closed: reasons are API, messages are for
+    people."""
 
     SUBMITTED = "submitted"
     PLACED = "placed"
     RESERVED = "reserved"
     FIRST_STEP = "first_step"
     SCRIPT_STARTED = "script_started"
-    """A script runs on every rank; whether it takes steps is its own affair."""
+    """A script runs on every rank. It may take no optimizer steps that the platform can observe."""
     REQUEUED = "requeued"
-    """The gang did not come up in time or its nodes went; all was given back and the job queues again."""
+    """The gang did not form in time, or its nodes were lost. All devices were released and the job is queued again."""
 
     DRAINED = "drained"
-    """A node of the job is about to leave: the job went on elsewhere, or queues again. Nobody's failure."""
+    """A node of the job is going away. The job continued on other nodes or is queued again. Not a failure."""
     RESIZED = "resized"
-    """The job was given another layout: it goes on with more, fewer, or otherwise split ranks."""
+    """The job has another layout: it continues with more, fewer or differently split ranks."""
 
     PREEMPTED = "preempted"
-    """It made room for another job: its state is in durable storage, and it queues again. Nobody's failure."""
+    """Another job needed the devices. The state is in durable storage and the job is queued again. Not a failure."""
     SUSPENDED = "suspended"
-    """It was told to hold nothing until it is resumed: its state is in durable storage. Nobody's failure."""
+    """A user suspended the job. It holds no devices until it is resumed; the state is in durable storage. Not a
+    failure."""
     RESUMED = "resumed"
-    """It was suspended, and queues again."""
+    """The suspended job is queued again."""
 
     COMPLETED = "completed"
     CANCELLED_BY_USER = "cancelled_by_user"
     MAX_DURATION = "max_duration"
     MAX_QUEUE_TIME = "max_queue_time"
     DEPENDENCY_FAILED = "dependency_failed"
-    """A job that it was to come after did not succeed."""
+    """A job in `depends_on` did not succeed."""
     INVALID_INPUT = "invalid_input"
-    """Data, storage, preload or environment is not as the spec says."""
+    """An input of the spec is missing or invalid: data, storage, preload or environment."""
     USER_ERROR = "user_error"
-    """The training code raised."""
+    """The training code raised an exception."""
     DESYNC = "desync"
-    """Ranks went into different collectives: an error of the training code, too."""
+    """Ranks entered different collectives, which is also an error of the training code."""
     NON_FINITE = "non_finite"
-    """A loss or a gradient's norm was no number, and `recovery.non_finite` leaves nothing to try."""
+    """A loss or gradient norm was non-finite, and `recovery.non_finite` allows no further attempt."""
     DEVICE_ERROR = "device_error"
-    """A device was out of memory, or an error spoiled its context: at the same step as before, if that ends the job."""
+    """A device ran out of memory, or an error invalidated its context. Ends the job if it repeats at the same step."""
     BUDGET_EXHAUSTED = "budget_exhausted"
-    """The same cause came back more often than its budget allows."""
+    """The same cause occurred more often than its budget allows."""
     PLATFORM_ERROR = "platform_error"
-    """Our fault; please report it."""
+    """An error in regroup itself. Report it with the job's evidence."""
 
     RANK_EXIT = "rank_exit"
     STORE_EXIT = "store_exit"
@@ -116,9 +119,9 @@ class Reason(StrEnum):
     IO_ERROR = "io_error"
     """Connection, timeout or storage errors raised in training code."""
     LOSS_SPIKE = "loss_spike"
-    """A step's loss or gradient norm stood out from those before it, and `recovery.loss_spike` wants it done again."""
+    """The loss or gradient norm of a step spiked, and `recovery.loss_spike` repeats the step."""
     SILENT_CORRUPTION = "silent_corruption"
-    """Ranks held different values of what all of them hold alike."""
+    """Ranks had different values of replicated state."""
 
 
 TERMINAL_BY_REASON: Mapping[Reason, JobState] = {
@@ -135,7 +138,7 @@ TERMINAL_BY_REASON: Mapping[Reason, JobState] = {
     Reason.BUDGET_EXHAUSTED: JobState.FAILED,
     Reason.PLATFORM_ERROR: JobState.FAILED,
 }
-"""Reasons that end a job, and how."""
+"""Reason → terminal state."""
 
 BUDGET_BY_REASON: Mapping[Reason, str] = {
     Reason.RANK_EXIT: "rank_exit",
@@ -148,7 +151,7 @@ BUDGET_BY_REASON: Mapping[Reason, str] = {
     Reason.LOSS_SPIKE: "loss_spike",
     Reason.SILENT_CORRUPTION: "silent_corruption",
 }
-"""Reasons that end a generation, and the budget (`spec.recovery.budgets`) each is charged to."""
+"""Reason that ends a generation → budget (`spec.recovery.budgets`) that it is charged to."""
 
 PLANNED_REASONS = frozenset({Reason.DRAINED, Reason.RESIZED, Reason.PREEMPTED, Reason.SUSPENDED})
 """Reasons that end a generation at a step that its ranks agreed on."""
@@ -165,13 +168,13 @@ PROGRESS_REASONS = frozenset(
         *PLANNED_REASONS,
     }
 )
-"""Reasons of ordinary progress and of what is planned: neither terminal nor charged. With the two maps above they cover
-`Reason`."""
+"""Reasons of normal progress and planned changes, which are neither terminal nor charged to a budget. Together with the
+two maps above they cover `Reason`."""
 
 
 @dataclass(frozen=True)
 class Transition:
-    """A checked state change, ready for the store to write with its event."""
+    """A checked state change. The store writes it together with its event."""
 
     job_id: str
     source: JobState
@@ -181,21 +184,21 @@ class Transition:
 
 
 def check_transition(job_id: str, source: JobState, target: JobState, reason: Reason, message: str = "") -> Transition:
-    """Check a state change against `TRANSITIONS`.
+    """Check a state change against `TRANSITIONS` and return it.
 
     Raises:
-        IllegalTransitionError: the table has no such arrow, or the reason does not lead to that terminal state.
+        IllegalTransitionError: the table does not allow the change, or the reason does not lead to that terminal state.
     """
     if target not in TRANSITIONS[source]:
-        legal = ", ".join(sorted(TRANSITIONS[source])) or "nothing: it is terminal"
-        raise IllegalTransitionError(f"job {job_id} cannot go from {source} to {target}; legal from {source}: {legal}")
+        legal = ", ".join(sorted(TRANSITIONS[source])) or "none (the state is terminal)"
+        raise IllegalTransitionError(f"job {job_id} cannot change from {source} to {target}; legal targets: {legal}")
     if target.is_terminal and TERMINAL_BY_REASON.get(reason) is not target:
-        raise IllegalTransitionError(f"job {job_id} cannot end as {target} for reason {reason!r}")
+        raise IllegalTransitionError(f"job {job_id} cannot end as {target} with reason {reason!r}")
     return Transition(job_id, source, target, reason, message)
 
 
 def state_diagram() -> str:
-    """Mermaid text of `TRANSITIONS`, in table order."""
+    """Render `TRANSITIONS` as a Mermaid diagram, in table order."""
     lines = ["stateDiagram-v2", "    [*] --> QUEUED"]
     for source, targets in TRANSITIONS.items():
         lines += [f"    {source} --> {target}" for target in JobState if target in targets]

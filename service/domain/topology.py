@@ -1,4 +1,4 @@
-"""Levels of a cluster, the largest first, and what the policies know of a node: where it is, what it has free."""
+"""Topology levels, and a node as the policies see it: its place and its free resources."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,15 +7,17 @@ from typing import NamedTuple
 
 
 class Level(StrEnum):
-    """Kinds of domains, each inside of one of the kind before it; also what fails together."""
+    """Topology levels, the largest first. Each domain is inside one domain of the level before. Domains are also
+    failure domains."""
 
     ZONE = "zone"
     BLOCK = "block"
-    """Racks behind one spine."""
+    """Racks behind one spine switch."""
     RACK = "rack"
     """Nodes behind one leaf switch."""
     GPU_DOMAIN = "gpu_domain"
-    """Nodes whose devices reach each other as those of one node do, e.g. NVL72. A node not said to be in any is one."""
+    """Nodes whose devices are connected as those of one node are, for example NVL72. A node without this label is its
+    own domain."""
     NODE = "node"
     DEVICE = "device"
 
@@ -28,28 +30,28 @@ DEFAULT_LABELS: Mapping[Level, str] = {
     Level.RACK: "regroup.io/rack",
     Level.GPU_DOMAIN: "ray.io/gpu-domain",
 }
-"""Label of a Ray node that names its domain of a level."""
+"""Level → label of a Ray node that names its domain."""
 MACHINE_LABEL = "regroup.io/machine"
-"""Label that names the machine a node runs on, for nodes whose own names change when they come back."""
+"""Label that names the machine of a node, for nodes whose own names change when they return."""
 
 
 ACCELERATOR_LABEL = "ray.io/accelerator-type"
-"""Label of a Ray node that says which GPUs it has: Ray sets it by itself."""
+"""Label of a Ray node with its GPU type; set by Ray."""
 IMAGE_LABEL = "regroup.io/image"
-"""Label of a Ray node that names the container image it runs, for jobs that ask for one."""
+"""Label of a Ray node with its container image, for jobs that request one."""
 
 
 class NodeKind(NamedTuple):
-    """What nodes have or are, beside how much of it: those of one kind stand for each other."""
+    """Type of a node, apart from its amount of resources. Nodes of one kind are interchangeable."""
 
     accelerator: str = ""
-    """E.g. `H100`; empty if it has none, or nobody knows."""
+    """GPU type, for example `H100`; empty if the node has none or the type is unknown."""
     image: str = ""
-    """Name of its container image; empty if nobody said."""
+    """Name of the container image; empty if unknown."""
 
-    def satisfies(self, wanted: "NodeKind") -> bool:
-        """Whether a node of this kind is what `wanted` asks for; an empty field asks for nothing."""
-        return wanted.accelerator in ("", self.accelerator) and wanted.image in ("", self.image)
+    def satisfies(self, required: "NodeKind") -> bool:
+        """Return True if a node of this kind satisfies the required kind; an empty field requires nothing."""
+        return required.accelerator in ("", self.accelerator) and required.image in ("", self.image)
 
     def __str__(self) -> str:
         parts = [f"accelerator {self.accelerator}"] if self.accelerator else []
@@ -65,7 +67,7 @@ class Node:
 
     id: str
     name: str
-    """For people: `local-1`, a Kubernetes pod; not unique by force."""
+    """Display name, for example `local-1` or a Kubernetes pod. Not necessarily unique."""
     address: str
     alive: bool = True
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -76,31 +78,32 @@ class Node:
     free_gpus: float = 0.0
     free_memory_bytes: int = 0
     is_control: bool = False
-    """Carries supervisors and the control plane, never ranks."""
+    """True if the node runs supervisors and the control plane, and never ranks."""
     is_draining: bool = False
-    """Is about to leave; nothing new goes there."""
+    """True if the node is going away and takes no new ranks."""
     drain_deadline_s: float | None = None
-    """Unix seconds until which Ray expects it to be there, where it said so."""
+    """Time in Unix seconds until which Ray expects the node to exist, if Ray reports one."""
     closed_reason: str = ""
-    """Why nothing new goes there although it has room: it is cordoned or quarantined; empty if it may."""
+    """Reason why the node takes no new ranks (cordoned or quarantined); empty if it takes them."""
     domains: tuple[str, ...] = ()
-    """Its domain of each of `DOMAIN_LEVELS`, empty where not known; none at all: as `DEFAULT_LABELS` have it."""
+    """Name of the node's domain at each of `DOMAIN_LEVELS`, empty if unknown. An empty tuple means: as named by
+    `DEFAULT_LABELS`."""
 
     @property
     def machine(self) -> str:
-        """What it is called for good: Ray gives it another id each time it comes back."""
+        """Permanent name of the node. Ray assigns a new id each time it returns."""
         return self.labels.get(MACHINE_LABEL) or self.name
 
     @property
     def kind(self) -> NodeKind:
-        """What it is, as its labels have it."""
+        """Kind of the node, from its labels."""
         if not self.labels:
             return ANY_KIND
         return NodeKind(self.labels.get(ACCELERATOR_LABEL, ""), self.labels.get(IMAGE_LABEL, ""))
 
 
 def domains_of(node: Node) -> tuple[str, ...]:
-    """The domains above a node, the largest first; empty for a level that nothing is known of."""
+    """Return the domains above a node, the largest first; an empty name means unknown."""
     if node.domains:
         return node.domains
     labels = node.labels

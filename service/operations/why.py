@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.accounting import TimeClass, allocated_s, goodput, mean_recovery_s, steps_lost
 from regroup.service.policy.placement.place import PlacementChoice, Shortage
-from regroup.service.policy.scheduling.quota import HoldReason
+from regroup.service.policy.scheduling.quota import WaitCause
 from regroup.service.store.records import START_ESTIMATED, Condition, Incident, JobRow, Step
 
 _GOODPUT_AFTER_S = 60.0
@@ -146,7 +146,7 @@ def _advice(
     seconds: Mapping[TimeClass, float],
 ) -> list[str]:
     advice = [f"{condition.type}: {condition.message}" for condition in job.conditions if not condition.status]
-    if any(condition.reason in (HoldReason.PROJECT_LIMIT, HoldReason.PROJECT_QUOTA) for condition in job.conditions):
+    if any(condition.reason in (WaitCause.PROJECT_LIMIT, WaitCause.PROJECT_QUOTA) for condition in job.conditions):
         advice.append(f"`regroup projects get {job.project}` shows what its project may hold, and holds.")
     if any(condition.reason == Shortage.NODES_CLOSED for condition in job.conditions):
         advice.append("`regroup nodes` shows what happened to its nodes; `regroup uncordon NODE` trusts one again.")

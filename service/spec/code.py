@@ -1,4 +1,4 @@
-"""How a spec names the code that travels with a job."""
+"""Code section of a job spec: the archive of the job's own code."""
 
 from typing import Any
 
@@ -8,18 +8,20 @@ from pydantic_core import PydanticCustomError
 from regroup.service.spec.types import SpecModel
 
 ARCHIVE = r"^sha256:[0-9a-f]{64}$"
-"""Content address of an archive."""
+"""Pattern of an archive's content address."""
 
 
 class Code(SpecModel):
-    """A folder of code, unpacked once per node and job: the ranks' working directory, and first on their `sys.path`.
+    """A folder of code that travels with the job. Each node unpacks it once. It becomes the working directory of the
+    ranks and the first entry of their `sys.path`.
 
-    In a spec file `code: {working_dir: DIR}` names a folder, relative to the file: whoever submits it packs and uploads
-    the folder and puts the archive's address in its place. A server takes addresses only.
+    In a spec file, `code: {working_dir: DIR}` names a folder relative to the file. `regroup submit` packs and uploads
+    the folder and replaces the field with the address of the archive. The server accepts only addresses.
     """
 
     archive: str = Field(pattern=ARCHIVE)
-    """`sha256:…`, as `regroup submit SPEC --working-dir DIR` or `Client.upload_working_dir` gave it."""
+    """Content address `sha256:…`, as returned by `regroup submit SPEC --working-dir DIR` or
+    `Client.upload_working_dir`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -27,7 +29,7 @@ class Code(SpecModel):
         if isinstance(data, dict) and "working_dir" in data:
             raise PydanticCustomError(
                 "working_dir",
-                "working_dir is a folder where the spec was written, which no node sees: submit with `regroup submit "
-                "SPEC --working-dir DIR`, or upload it with Client.upload_working_dir and say code.archive",
+                "working_dir is a local folder that nodes cannot access: submit with `regroup submit SPEC "
+                "--working-dir DIR`, or upload the folder with Client.upload_working_dir and set code.archive",
             )
         return data

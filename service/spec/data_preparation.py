@@ -1,4 +1,4 @@
-"""`data.prepare` of a spec: records of fixed length, made once from files of many formats."""
+"""Section `data.prepare` of a job spec: records of fixed length, created once from files of many formats."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, cast
@@ -8,64 +8,74 @@ from pydantic_core import PydanticCustomError
 
 from regroup.service.spec.types import Positive, SpecModel
 
-_OF_PACKING = ("field", "tokenizer")
-_OF_A_FUNCTION = ("batch_format", "batch_rows")
+_PACKING_FIELDS = ("field", "tokenizer")
+_FUNCTION_FIELDS = ("batch_format", "batch_rows")
 
 
 class DataPreparation(SpecModel):
-    """Records of fixed length, made once by a Ray Data pipeline on the job's nodes and kept under `storage_uri`."""
+    """Records of fixed length. A Ray Data pipeline creates them once, on the job's nodes, and stores them under
+    `storage_uri`."""
 
     format: Literal["text", "jsonl", "parquet", "tar", "hf"]
-    """Of all files. `tar` is one of webdataset samples, `hf` a folder that `Dataset.save_to_disk` wrote."""
+    """Format of all files. `tar` is an archive of webdataset samples; `hf` is a folder written by
+    `Dataset.save_to_disk`."""
     train: Annotated[list[str], Field(min_length=1)]
-    """Files, folders, globs or fsspec URIs."""
+    """Files, folders, globs or fsspec URIs of the training data."""
     validation: list[str] = []
-    """Held-out files; what matches here is left out of `train`."""
+    """Held-out files. A file that matches here is excluded from `train`."""
     field: str | None = Field(default=None, min_length=1)
-    """Where a row's text is; `a.b` is `b` in the object `a`. `txt` of a tar sample if absent, else `text`."""
+    """Column that contains the text; `a.b` is the key `b` of the object `a`. Default: `txt` for tar samples, otherwise
+    `text`."""
     tokenizer: str = "byte"
-    """`byte`, or path or URI of a `tokenizers` JSON file."""
+    """`byte`, or the path or URI of a `tokenizers` JSON file."""
     sequence: Positive | None = None
-    """Tokens of a record, beside the last label. The built-in trainer's is `training.sequence`."""
+    """Number of tokens per record, not counting the last label. Default: `training.sequence` of the built-in
+    trainer."""
     function: str | None = Field(default=None, pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$")
-    """`module:function` of the job's `code`: a batch of rows → a dict of arrays, instead of tokenizer and packing."""
+    """Function `module:function` of the job's `code` that maps a batch of rows to a dictionary of arrays. Replaces the
+    tokenizer and packing."""
     batch_format: Literal["numpy", "pandas", "pyarrow"] = "numpy"
-    """What the function is given: a dict of arrays, a DataFrame, or a Table."""
+    """Argument type of `function`: a dictionary of NumPy arrays, a pandas DataFrame or a PyArrow Table."""
     batch_rows: Positive = 1024
-    """At most so many rows at a time; a batch never spans two files."""
+    """Maximum number of rows in one call of `function`. A batch never spans two files."""
 
     @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        needless = _OF_PACKING if self.function else _OF_A_FUNCTION
-        for name in needless:
+    def _check_exclusive_fields(self) -> Self:
+        unused = _PACKING_FIELDS if self.function else _FUNCTION_FIELDS
+        for name in unused:
             if getattr(self, name) != type(self).model_fields[name].default:
-                told = "of packing; the function gets whole rows" if self.function else "of a function; give function"
-                raise PydanticCustomError("prepare", "{name} is a matter {told}", {"name": name, "told": told})
+                reason = (
+                    "is not used with function, which receives whole rows" if self.function else "requires function"
+                )
+                raise PydanticCustomError("prepare", "{name} {reason}", {"name": name, "reason": reason})
         return self
 
 
 class PreparedData(SpecModel):
-    """Data that is prepared as records by Ray Data: see docs/guides/data.md."""
+    """Data that Ray Data prepares as records. See docs/guides/data.md."""
 
     prepare: DataPreparation
 
     def recipe(self, sequence: int | None, *, code: str, python: str, reads: str) -> dict[str, Any]:
-        """All that the records depend on, beside the files, as plain data for the nodes.
+        """Return everything that determines the records, except the files, as plain data for the nodes.
 
         Args:
-            reads: what the built-in trainer reads of them, `tokens` or `images`; empty where somebody else does.
+            sequence: tokens per record if the spec does not set `prepare.sequence`.
+            code: address of the job's code archive.
+            python: identity of the job's Python environment.
+            reads: sample kind that the built-in trainer expects, `tokens` or `images`; empty for other workloads.
         """
         of_function = {"code": code, "python": python} if self.prepare.function else {"code": "", "python": ""}
         sequence = self.prepare.sequence or sequence
         return {**self.prepare.model_dump(), **of_function, "sequence": sequence, "reads": reads}
 
 
-def which_data(value: object) -> str:
-    """`prepared` or `text`: which way a spec's data goes."""
+def data_kind(value: object) -> str:
+    """Return `prepared` or `text`, the kind of a spec's data section."""
     if isinstance(value, Mapping):
         return "prepared" if "prepare" in cast(Mapping[str, object], value) else "text"
     return "prepared" if isinstance(value, PreparedData) else "text"
 
 
-AsPrepared = Annotated[PreparedData, Tag("prepared")]
-WHICH_DATA = Discriminator(which_data)
+TaggedPreparedData = Annotated[PreparedData, Tag("prepared")]
+DATA_KIND = Discriminator(data_kind)

@@ -1,4 +1,4 @@
-"""How a spec names the Python that a job's ranks run in."""
+"""Environment section of a job spec: the Python in which the ranks run."""
 
 import re
 from typing import Annotated, Any, Literal, Self
@@ -15,12 +15,14 @@ def _requirement(text: str) -> str:
     if text.startswith("-"):
         raise PydanticCustomError(
             "requirement",
-            "options of pip are not taken here: say them as variables in env or secrets, e.g. PIP_INDEX_URL, "
+            "pip options are not allowed: set them as variables in env or secrets, for example PIP_INDEX_URL, "
             "PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS",
         )
     if re.match(r"(\.{0,2}/|~)", text):
         raise PydanticCustomError(
-            "requirement", "a path means another file on every node: name a package, and send your own code with `code`"
+            "requirement",
+            "local paths are not allowed (they resolve differently on every node): list a package, or ship your code "
+            "with `code`",
         )
     try:
         requirement = Requirement(text)
@@ -38,48 +40,51 @@ def _check_address(url: str) -> None:
     if parts.scheme in ("", "file"):
         raise PydanticCustomError(
             "requirement",
-            "a file means another one on every node: put it where pip finds it there, and name that in "
-            "env.PIP_FIND_LINKS or env.PIP_INDEX_URL",
+            "file URLs are not allowed (they resolve differently on every node): publish the package where every node "
+            "can read it, and set env.PIP_FIND_LINKS or env.PIP_INDEX_URL",
         )
     if parts.username and not re.fullmatch(r"\$\{\w+\}", parts.password or parts.username):
         raise PydanticCustomError(
-            "requirement", "a spec is no place for credentials: name a secret, and write ${{ITS_NAME}} in the address"
+            "requirement", "a spec must not contain credentials: define a secret, and use ${{SECRET_NAME}} in the URL"
         )
 
 
 class Environment(SpecModel):
-    """The Python of a job: the platform's own unless `requirements` or `interpreter` say otherwise."""
+    """The Python environment of a job: the platform's own unless `requirements` or `interpreter` is set."""
 
     requirements: list[Annotated[str, AfterValidator(_requirement)]] = []
-    """What pip installs on every node, once for all jobs that ask for the same; pin versions. With
-    `regroup submit SPEC --requirements FILE` the lines of a file."""
+    """Requirements that pip installs on every node, once for all jobs with the same list. Pin the versions. `regroup
+    submit SPEC --requirements FILE` reads them from a file."""
     base: Literal["platform", "none"] = "platform"
-    """What the ranks see beside `requirements`: the platform's packages (torch and numpy among them), or `none`."""
+    """Packages that the ranks see in addition to `requirements`: those of the `platform` (torch and numpy among them),
+    or `none`."""
     interpreter: AbsolutePath | None = None
-    """Absolute path of a Python that is on every node already, with torch in it, instead of `requirements`."""
+    """Absolute path of a Python interpreter, with torch, that exists on every node. Mutually exclusive with
+    `requirements`."""
 
     image: LabelValue | None = None
-    """Container image that its nodes must run, as their label `regroup.io/image` names it; any if absent."""
+    """Container image that the nodes must run, as named by the node label `regroup.io/image`. Default: any image."""
 
     @model_validator(mode="before")
     @classmethod
-    def _no_local_file(cls, data: Any) -> Any:
+    def _check_no_local_file(cls, data: Any) -> Any:
         if isinstance(data, dict) and "requirements_file" in data:
             raise PydanticCustomError(
                 "requirements_file",
-                "requirements_file is a file where the spec was written, which no server sees: submit with `regroup "
-                "submit SPEC`, which reads it, or list its lines in requirements",
+                "requirements_file is a local file that the server cannot read: submit with `regroup submit SPEC`, "
+                "which reads the file, or list its lines in requirements",
             )
         return data
 
     @model_validator(mode="after")
-    def _one_python(self) -> Self:
+    def _check_one_python(self) -> Self:
         if self.interpreter is not None and self.requirements:
             raise PydanticCustomError(
-                "environment", "give requirements or interpreter: what is on the nodes already is not installed into"
+                "environment",
+                "set requirements or interpreter, not both: nothing is installed into an existing interpreter",
             )
         if self.base == "none" and not self.requirements:
             raise PydanticCustomError(
-                "environment", "base: none without requirements is an empty Python: list torch, and what else it needs"
+                "environment", "base: none needs requirements: list torch and all other packages that the job needs"
             )
         return self

@@ -1,4 +1,4 @@
-"""Rehearsed failures as a job spec writes them: where each strikes, and what happens there."""
+"""Faults section of a job spec: failures to inject, with their place and time."""
 
 from typing import Literal, Self, get_args
 
@@ -32,66 +32,77 @@ FaultKind = Literal[
     "fill_disk",
     "break_disk",
 ]
-STRIKES: tuple[str, ...] = get_args(FaultKind)
-_MAY_SAY = {
+FAULT_KINDS: tuple[str, ...] = get_args(FaultKind)
+_OPTIONAL_FIELDS = {
     "sleep": {"duration"},
     "hold_gil": {"duration"},
     "lose_traffic": {"duration", "share"},
     "slow": {"factor", "steps"},
 }
-_MUST_SAY = {"slow": {"factor", "steps"}, "lose_traffic": {"share"}}
+_REQUIRED_FIELDS = {"slow": {"factor", "steps"}, "lose_traffic": {"share"}}
 
 
 class FaultPoint(SpecModel):
-    """Where a fault strikes."""
+    """The place and time of a fault."""
 
     rank: int | None = Field(default=None, ge=0)
-    """The rank that is struck. Or give `node`."""
+    """Rank to fault. Mutually exclusive with `node`."""
     node: int | None = Field(default=None, ge=0)
-    """The node that is struck, in the order of the ranks from 0, through the first rank there. Or give `rank`."""
+    """Node to fault, numbered from 0 in the order of the ranks. The fault acts through the node's first rank. Mutually
+    exclusive with `rank`."""
     step: int = Field(ge=1)
-    """The step during which it is struck."""
+    """Step during which the fault is injected."""
     phase: Literal["forward", "backward", "optimizer", "snapshot", "checkpoint"] = "forward"
-    """The phase of that step."""
+    """Phase of that step."""
 
     @model_validator(mode="after")
-    def _one_place(self) -> Self:
+    def _check_one_target(self) -> Self:
         if (self.rank is None) == (self.node is None):
-            raise PydanticCustomError("fault_place", "give exactly one of rank and node")
+            raise PydanticCustomError("fault_place", "set exactly one of rank and node")
         return self
 
 
 class Fault(SpecModel):
-    """A rehearsal: strikes once in the job's life, recorded before it acts; needs a server with --allow-faults."""
+    """A fault to inject. Each fault occurs once in the life of the job and is recorded before it acts. Needs a server
+    with --allow-faults."""
 
     at: FaultPoint
-    """Where it strikes."""
+    """Place and time of the fault."""
     do: FaultKind = "sigkill"
-    """What happens. To the rank itself: `sigkill`, `sigstop`, `raise` (an exception), `segfault`, `abort`, `loop` (in
-    Python, without end), `sleep`, `hold_gil` (no other thread of Python runs), `oom` (killed by the kernel in a cgroup
-    of its own; an exception where none can be made), `slow` (a straggler), `cut_traffic` (its TCP
-    connections end), `lose_traffic` (they lose packets that come in), `nan_loss` (the next output of its model is
-    no number), `spike_loss` (it is a thousand times as large), `spike_gradient` (its next gradients are, and its loss
-    is right), `flip_bit` (one bit of its parameters is changed), `flip_snapshot` (one bit of its newest snapshot in
-    memory). To what is beside it: `kill_store`,
-    `kill_zygote`, `kill_agent`, `kill_saver`, `fill_disk` (the next checkpoint finds no room on its node's
-    disk), `break_disk` (it finds errors of input and output there)."""
+    """Kind of fault. Faults of the rank:
+
+    - `sigkill`, `sigstop`, `segfault`, `abort`: the process gets the signal.
+    - `raise`: an exception. `loop`: an endless Python loop. `sleep`: the rank sleeps.
+    - `hold_gil`: no other Python thread runs.
+    - `oom`: the kernel kills the rank in its own cgroup; an exception if no cgroup can be created.
+    - `slow`: the rank is a straggler.
+    - `cut_traffic`: its TCP connections are closed. `lose_traffic`: they lose incoming packets.
+    - `nan_loss`: the next model output is NaN. `spike_loss`: it is multiplied by 1000.
+    - `spike_gradient`: the next gradients are multiplied by 1000, the loss is correct.
+    - `flip_bit`: one bit of its parameters changes. `flip_snapshot`: one bit of its newest snapshot changes.
+
+    Faults of other processes and the disk:
+
+    - `kill_store`, `kill_zygote`, `kill_agent`, `kill_saver`: the process is killed.
+    - `fill_disk`: the next checkpoint finds the node's disk full.
+    - `break_disk`: the next checkpoint gets I/O errors.
+    """
     duration: Duration | None = None
-    """Of `sleep`, `hold_gil` and `lose_traffic`; for ever if absent."""
+    """Duration of `sleep`, `hold_gil` and `lose_traffic`. Default: forever."""
     factor: float | None = Field(default=None, gt=1, le=100)
-    """Of `slow`: so many times the work of a step."""
+    """For `slow`: factor by which the work of a step is multiplied."""
     share: float | None = Field(default=None, gt=0, le=1)
-    """Of `lose_traffic`: how much of what comes in is lost; 1: all of it."""
+    """For `lose_traffic`: fraction of the incoming packets that is lost; 1 loses all of them."""
     steps: Positive | None = None
-    """Of `slow`: for so many steps, at most until its generation ends."""
+    """For `slow`: number of slow steps; ends with the generation."""
 
     @model_validator(mode="after")
-    def _says_what_it_needs(self) -> Self:
+    def _check_fields(self) -> Self:
         given = {name for name in ("duration", "factor", "share", "steps") if getattr(self, name) is not None}
-        if odd := sorted(given - _MAY_SAY.get(self.do, set())):
+        if unused := sorted(given - _OPTIONAL_FIELDS.get(self.do, set())):
             raise PydanticCustomError(
-                "fault", "{field} does not apply to {do}: leave it out", {"field": odd[0], "do": self.do}
+                "fault", "{field} does not apply to {do}: remove it", {"field": unused[0], "do": self.do}
             )
-        if missing := sorted(_MUST_SAY.get(self.do, set()) - given):
-            raise PydanticCustomError("fault", "{do} needs {field}", {"field": missing[0], "do": self.do})
+        if missing := sorted(_REQUIRED_FIELDS.get(self.do, set()) - given):
+            raise PydanticCustomError("fault", "{do} needs {field}: set it", {"field": missing[0], "do": self.do})
         return self

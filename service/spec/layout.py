@@ -1,4 +1,4 @@
-"""The part of a spec that says how a job is spread over ranks."""
+"""Layout section of a job spec: the parallel degrees and how they may change."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -8,120 +8,125 @@ from pydantic_core import PydanticCustomError
 from regroup.service.domain.layout import Layout
 from regroup.service.spec.types import Positive, SpecModel, parse_off
 
-_ONE_STAGE = ("gpipe", "1f1b")
+_ONE_STAGE_SCHEDULES = ("gpipe", "1f1b")
 
 
 class DataParallel(SpecModel):
-    """Smallest, wanted and largest data-parallel degree."""
+    """Smallest, target and largest data-parallel degree."""
 
     min: Positive
-    """Smallest degree the job may run at."""
+    """Smallest degree at which the job may run."""
     target: Positive
-    """Degree it asks for."""
+    """Requested degree."""
     max: Positive
-    """Largest degree it may grow to."""
+    """Largest degree to which the job may grow."""
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        _refuse_unordered("dp", self.min, self.target, self.max)
+    def _check_order(self) -> Self:
+        _check_ordered("dp", self.min, self.target, self.max)
         return self
 
 
-def _refuse_unordered(kind: Literal["dp", "ranks"], least: int, target: int, most: int) -> None:
-    if not least <= target <= most:
-        values = {"min": least, "target": target, "max": most}
-        raise PydanticCustomError(kind, "needs min <= target <= max: min={min}, target={target}, max={max}", values)
+def _check_ordered(kind: Literal["dp", "ranks"], minimum: int, target: int, maximum: int) -> None:
+    if not minimum <= target <= maximum:
+        values = {"min": minimum, "target": target, "max": maximum}
+        raise PydanticCustomError(
+            kind, "must satisfy min <= target <= max: min={min}, target={target}, max={max}", values
+        )
 
 
-def _data_parallel(value: object) -> object:
+def _expand_range(value: object) -> object:
     return {"min": value, "target": value, "max": value} if isinstance(value, int) else value
 
 
 class Ranks(SpecModel):
-    """Smallest, wanted and largest number of ranks."""
+    """Smallest, target and largest number of ranks."""
 
     min: Positive
-    """Fewest ranks the job may run with."""
+    """Smallest number of ranks with which the job may run."""
     target: Positive
-    """Ranks it asks for."""
+    """Requested number of ranks."""
     max: Positive
-    """Most it may grow to."""
+    """Largest number of ranks to which the job may grow."""
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        _refuse_unordered("ranks", self.min, self.target, self.max)
+    def _check_order(self) -> Self:
+        _check_ordered("ranks", self.min, self.target, self.max)
         return self
 
 
 class AutoLayout(SpecModel):
-    """The planner chooses, when the job is submitted, whatever of `layout` the spec leaves open, and of `training`
-    `micro_batch` and `activation_checkpointing`. Of the built-in transformer."""
+    """Automatic layout, for the built-in transformer. When the job is submitted, the planner chooses the fields of
+    `layout` that the spec does not set, and `training.micro_batch` and `training.activation_checkpointing`."""
 
-    ranks: Annotated[Ranks, BeforeValidator(_data_parallel)] | Literal["all"] = "all"
-    """A number, {min, target, max}, or `all`: as many as the cluster's nodes hold, and fewer where they are needed
-    elsewhere."""
+    ranks: Annotated[Ranks, BeforeValidator(_expand_range)] | Literal["all"] = "all"
+    """Number of ranks: an integer, {min, target, max}, or `all`: as many as the cluster can hold, and fewer while other
+    jobs need the devices."""
     refine: Annotated[Literal["off", "measure"], BeforeValidator(parse_off)] = "off"
-    """`measure`: when it runs, the ways to split its ranks that are predicted to be fastest are tried for a few steps
-    each, and the fastest is kept. No step is lost or done twice by that."""
+    """`measure`: while the job runs, try the layouts with the fastest predictions for a few steps each, and keep the
+    fastest. No step is lost or repeated. `off`: keep the predicted layout."""
 
 
-_MAY_BE_GIVEN = frozenset(
+_ALLOWED_WITH_AUTO = frozenset(
     {"auto", "data_parallel", "tp", "sequence_parallel", "pp", "schedule", "prefetch", "bucket_mib"}
 )
-"""Of a layout that is chosen: what a plan can keep to, or is none of its matter."""
+"""Layout fields that can be set together with `auto`: the planner honours them or does not depend on them."""
 
 
 def expand_auto(value: object) -> object:
-    """`layout: auto` is short for `layout: {auto: {}}`."""
+    """Expand `layout: auto` to `layout: {auto: {}}`."""
     return {"auto": {}} if value == "auto" else value
 
 
 class LayoutSpec(SpecModel):
-    """The parallel layout and the range in which it may move; or `auto`."""
+    """The parallel layout and its allowed range, or `auto`."""
 
     auto: AutoLayout | None = None
-    """Present: the planner chooses. What else is given here stays as given."""
-    dp: Annotated[DataParallel, BeforeValidator(_data_parallel)] = DataParallel(min=1, target=1, max=1)
-    """A number, or {min, target, max}."""
+    """If present, the planner chooses the layout. Other layout fields keep the values set here."""
+    dp: Annotated[DataParallel, BeforeValidator(_expand_range)] = DataParallel(min=1, target=1, max=1)
+    """Data-parallel degree: an integer or {min, target, max}."""
     data_parallel: Literal["fsdp", "zero2", "zero1", "ddp"] = "fsdp"
-    """`ddp` replicates all; `zero1` shards the optimizer, `zero2` gradients too, `fsdp` parameters too."""
+    """Kind of data parallelism. `ddp` replicates everything. `zero1` shards the optimizer state, `zero2` also the
+    gradients, `fsdp` also the parameters."""
     dp_shard: Positive | None = None
-    """One copy of the parameters on so many data ranks, replicated between groups of them (HSDP); all if absent."""
+    """Number of data ranks over which one copy of the parameters is sharded; the groups replicate it (HSDP). Default:
+    all data ranks."""
     reshard_after_forward: bool | Annotated[int, Field(gt=1)] = True
-    """Of fsdp: gather again in backward; false holds what was gathered, a number spreads it over so many ranks."""
+    """For fsdp: true gathers the parameters again in backward, false keeps them gathered, an integer reshards them over
+    that many ranks."""
     prefetch: Annotated[int, Field(ge=1, le=8)] = 1
-    """Of fsdp and zero2: parameters of so many blocks are gathered ahead of the one that computes."""
+    """For fsdp and zero2: number of blocks whose parameters are gathered ahead of the computing block."""
     offload: bool = False
-    """Of fsdp and zero2: shards, their gradients and the optimizer live in host memory."""
+    """For fsdp and zero2: keep shards, gradients and optimizer state in host memory."""
     bucket_mib: Positive = 25
-    """Of ddp and zero1: gradients are summed in buckets of this size, while the backward goes on."""
+    """For ddp and zero1: size in MiB of the gradient buckets that are reduced during backward."""
     find_unused_parameters: bool = False
-    """Of ddp and zero1: find in each forward what of the model it does not use; a model that leaves a part out at times
-    needs it, and every step pays for it."""
+    """For ddp and zero1: search each forward for parameters that it does not use. Needed by models that skip a part in
+    some steps. Adds a cost to every step."""
     tp: Positive = 1
     """Tensor-parallel degree."""
     sequence_parallel: bool = True
-    """With tp: between split layers each rank holds a part of the sequence."""
+    """With tp: each rank holds a part of the sequence between tensor-parallel layers."""
     async_tp: bool = False
-    """With tp: hide its communication behind products. Refused until it is proven on a GPU."""
+    """With tp: overlap communication with matrix multiplications. Rejected until it is verified on a GPU."""
     cp: Positive = 1
     """Context-parallel degree."""
     pp: Positive = 1
     """Pipeline-parallel degree."""
     schedule: Literal["gpipe", "1f1b", "interleaved_1f1b", "interleaved_zero_bubble", "zbv"] = "1f1b"
-    """Of a pipeline: order of forwards and backwards, and stages on a rank."""
+    """Pipeline schedule: the order of forwards and backwards, and the number of stages per rank."""
 
     @model_validator(mode="after")
-    def _leaves_open(self) -> Self:
-        if self.auto is not None and (odd := sorted(self.model_fields_set - _MAY_BE_GIVEN)):
-            instead = "layout.auto.ranks says how many" if odd[0] == "dp" else "the planner does not weigh it"
+    def _check_auto(self) -> Self:
+        if self.auto is not None and (unused := sorted(self.model_fields_set - _ALLOWED_WITH_AUTO)):
+            reason = "set layout.auto.ranks instead" if unused[0] == "dp" else "the planner does not consider it"
             raise PydanticCustomError(
-                "auto", "leave {field} out where the layout is chosen: {instead}", {"field": odd[0], "instead": instead}
+                "auto", "remove {field}, or do not use layout auto: {reason}", {"field": unused[0], "reason": reason}
             )
         return self
 
     def layout_at(self, dp: int) -> Layout:
-        """The layout at data-parallel degree `dp`."""
+        """Return the layout at data-parallel degree `dp`."""
         split = {"cp": self.cp, "tp": self.tp, "pp": self.pp}
         if self.data_parallel in ("ddp", "zero1"):
             return Layout(dp_replicate=dp, **split)
@@ -130,17 +135,17 @@ class LayoutSpec(SpecModel):
 
     @property
     def stages(self) -> int:
-        """Of the whole pipeline."""
-        return self.pp if self.pp == 1 or self.schedule in _ONE_STAGE else 2 * self.pp
+        """Number of stages of the whole pipeline."""
+        return self.pp if self.pp == 1 or self.schedule in _ONE_STAGE_SCHEDULES else 2 * self.pp
 
     @property
     def legal_dp_degrees(self) -> tuple[int, ...]:
-        """Data-parallel degrees from the smallest to the largest whose ranks share copies evenly."""
+        """Data-parallel degrees in ascending order whose ranks form whole copies of the parameters."""
         every = self.dp_shard or 1
         return tuple(dp for dp in range(self.dp.min, self.dp.max + 1) if dp % every == 0)
 
     def strategy(self) -> dict[str, Any]:
-        """What ranks need to know beside the degrees."""
+        """Return the settings that ranks need in addition to the degrees."""
         fields = {
             "reshard_after_forward", "prefetch", "offload", "bucket_mib", "find_unused_parameters", "sequence_parallel",
             "schedule",

@@ -1,4 +1,4 @@
-"""The built-in model families as a spec writes them."""
+"""Built-in model families of a job spec."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, cast
@@ -16,26 +16,30 @@ class TransformerModel(SpecModel):
     family: Literal["transformer"] = "transformer"
     """Model family."""
     dim: Positive = 128
-    """Width of the residual stream; divides by `heads` into an even head size."""
+    """Width of the residual stream. Must be divisible by `heads`, and the head size must be even."""
     layers: Positive = 4
-    """Transformer blocks."""
+    """Number of transformer blocks."""
     heads: Positive = 4
-    """Attention heads."""
+    """Number of attention heads."""
     kv_heads: Positive | None = None
-    """Key and value heads; as many as `heads` if absent."""
+    """Number of key and value heads. Default: `heads`."""
     ffn_dim: Positive | None = None
-    """Hidden width of SwiGLU; 8/3 of dim rounded up to a multiple of 32 if absent."""
+    """Hidden width of SwiGLU. Default: 8/3 of `dim`, rounded up to a multiple of 32."""
     vocab_size: Positive | None = None
-    """The tokenizer's if absent."""
+    """Vocabulary size. Default: that of the tokenizer."""
     rope_theta: float = Field(default=10_000.0, gt=0)
     """Base of the rotary position frequencies."""
     norm_eps: float = Field(default=1e-5, gt=0)
-    """Added under the root of RMSNorm."""
+    """Epsilon of RMSNorm."""
     tie_embeddings: bool = False
-    """The output head shares the embedding's weights."""
+    """Share the weights of the output head and the embedding."""
 
     def sizes(self, vocab_size: int | None) -> ModelSizes:
-        """What a layout must divide. `vocab_size` is the tokenizer's, None where only the nodes can see it."""
+        """Return the sizes that a layout must divide.
+
+        Args:
+            vocab_size: that of the tokenizer; None if only the nodes can read it.
+        """
         return ModelSizes(
             heads=self.heads,
             kv_heads=self.kv_heads or self.heads,
@@ -46,46 +50,46 @@ class TransformerModel(SpecModel):
         )
 
     @model_validator(mode="after")
-    def _divides(self) -> Self:
+    def _check_head_sizes(self) -> Self:
         if self.dim % self.heads or (self.dim // self.heads) % 2:
             raise PydanticCustomError(
                 "heads",
-                "dim must divide by heads into an even head size: dim={dim}, heads={heads}",
+                "dim must be divisible by heads, with an even head size: dim={dim}, heads={heads}",
                 {"dim": self.dim, "heads": self.heads},
             )
         if self.heads % (self.kv_heads or self.heads):
             raise PydanticCustomError(
                 "kv_heads",
-                "heads must divide by kv_heads: heads={heads}, kv_heads={kv_heads}",
+                "heads must be divisible by kv_heads: heads={heads}, kv_heads={kv_heads}",
                 {"heads": self.heads, "kv_heads": self.kv_heads},
             )
         return self
 
 
 class ConvnetModel(SpecModel):
-    """Classifier of images: depthwise convolutions and inverted bottlenecks with batch normalisation."""
+    """Image classifier: depthwise convolutions and inverted bottlenecks with batch normalization."""
 
     family: Literal["convnet"]
     """Model family."""
     channels: Positive = 3
-    """Of an image."""
+    """Number of input channels of an image."""
     classes: Positive
-    """How many there are; labels are below this."""
+    """Number of classes. Labels are below this number."""
     dim: Positive = 32
-    """Channels of the residual stream."""
+    """Number of channels of the residual stream."""
     layers: Positive = 4
-    """Blocks."""
+    """Number of blocks."""
     ffn_dim: Positive | None = None
-    """Channels inside of a block; four times `dim` if absent."""
+    """Number of channels inside a block. Default: four times `dim`."""
     norm_over: Literal["micro_batch", "global_batch"] = "micro_batch"
-    """What batch normalisation takes for a batch. Over the global batch it is synchronised between ranks."""
+    """Batch over which batch normalization computes its statistics. `global_batch` synchronizes them between ranks."""
     norm_eps: float = Field(default=1e-5, gt=0)
-    """Added to the variance."""
+    """Epsilon added to the variance."""
     norm_momentum: float = Field(default=0.1, gt=0, le=1)
-    """How far running statistics move to those of a step."""
+    """Weight of a step's statistics in the running statistics."""
 
     def sizes(self) -> ModelSizes:
-        """What a layout must divide."""
+        """Return the sizes that a layout must divide."""
         return ModelSizes(
             layers=self.layers,
             ffn_dim=self.ffn_dim or 4 * self.dim,
@@ -106,4 +110,4 @@ BuiltinModel = Annotated[
     Annotated[TransformerModel, Tag("transformer")] | Annotated[ConvnetModel, Tag("convnet")],
     Discriminator(_family),
 ]
-"""By `family`; a transformer if it is absent."""
+"""A model family, selected by `family`. Default: transformer."""

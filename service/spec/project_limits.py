@@ -1,4 +1,4 @@
-"""What a project lets its jobs ask for."""
+"""Limits on the jobs of a project."""
 
 from typing import Literal
 
@@ -6,17 +6,17 @@ from regroup.service.spec.types import Positive, SpecModel
 
 
 class ProjectLimits(SpecModel):
-    """What jobs of a project may ask for; a field that is absent bounds nothing."""
+    """Limits on the specs of a project's jobs. An absent field sets no limit."""
 
     devices: list[Literal["cpu", "cuda"]] | None = None
-    """Kinds of devices."""
+    """Allowed device types."""
     max_ranks: Positive | None = None
-    """Ranks of one job."""
+    """Maximum number of ranks of one job."""
     max_priority: Literal["low", "normal", "high", "critical"] | None = None
-    """Class of the most urgent ones."""
+    """Highest allowed priority class."""
     accelerators: list[str] | None = None
-    """GPUs that `resources.accelerator` may name; each of its CUDA jobs then has to name one."""
+    """Allowed values of `resources.accelerator`. If set, each CUDA job must set that field."""
     images: list[str] | None = None
-    """Container images that `environment.image` may name; each of its jobs then has to name one."""
+    """Allowed values of `environment.image`. If set, each job must set that field."""
     interpreters: list[str] | None = None
-    """Pythons that `environment.interpreter` may name; `requirements` are installed by those that name none."""
+    """Allowed values of `environment.interpreter`. A job without an interpreter can still list `requirements`."""

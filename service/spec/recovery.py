@@ -1,4 +1,4 @@
-"""How a job meets failures: how many it takes, and when ranks that stand still have failed."""
+"""Recovery section of a job spec: failure budgets, hang limits, spares and numeric checks."""
 
 from typing import Annotated, Literal
 
@@ -8,64 +8,64 @@ from regroup.service.spec.types import AutoDuration, AutoOrOffDuration, Duration
 
 
 class Budgets(SpecModel):
-    """Failures of one cause allowed inside the window before the job is FAILED."""
+    """Number of failures per cause that a job survives within the window. One more ends the job as FAILED."""
 
     rank_exit: int = Field(default=10, ge=0)
-    """Ranks, store or zygote that ended by a signal or without a word."""
+    """Ranks, stores or zygotes that ended by a signal or without an error message."""
     node_loss: int = Field(default=5, ge=0)
-    """Nodes or agents that fell silent."""
+    """Nodes or agents that stopped responding."""
     hang: int = Field(default=5, ge=0)
-    """Generations in which no rank moved on."""
+    """Generations in which no rank made progress."""
     io_error: int = Field(default=5, ge=0)
     """Connection, timeout and storage errors in training code."""
     device_error: int = Field(default=3, ge=0)
-    """A GPU out of memory, or a context that an error spoiled: new processes try once more. Twice at one step is no
-    accident, and ends the job."""
+    """GPU out-of-memory errors and CUDA errors. New processes retry once; the same error at the same step ends the
+    job."""
     non_finite: int = Field(default=3, ge=0)
-    """Steps without finite numbers that are done again, or skipped (`recovery.non_finite`)."""
+    """Steps with a non-finite loss or gradient norm that are repeated or skipped (`recovery.non_finite`)."""
     loss_spike: int = Field(default=3, ge=0)
-    """Steps that are done again because their loss or gradient norm stands out; further ones are told, and trained
-    on."""
+    """Steps that are repeated because their loss or gradient norm spikes. Further spikes are only reported."""
     silent_corruption: int = Field(default=3, ge=0)
-    """Ranks found to differ in what they should hold alike."""
+    """Ranks whose replicated state differs from that of the other ranks."""
     user_error: int = Field(default=0, ge=0)
-    """Every other error of the training code: torchrun's --max-restarts. With 0 the first one ends the job."""
+    """All other errors of the training code, as torchrun's --max-restarts. With 0 the first error ends the job."""
 
 
 class Hang(SpecModel):
-    """When ranks that do not move on are ended and started anew, after their stacks were taken."""
+    """Time limits after which ranks without progress are stopped and restarted. Their stacks are recorded first."""
 
     after: AutoOrOffDuration = "auto"
-    """Time in which no rank moves on. `auto` learns it from the job's own steps: three of them, at least 8 s; for a
-    script ten, at least five minutes, in which it neither computes nor prints. `off`: never."""
+    """Time without progress of any rank. `auto` learns the limit from the job's own steps: three step times, at least 8
+    s. For a script, `auto` means ten step times and at least five minutes, without CPU use and output. `off` disables
+    the check."""
     first_step: AutoDuration = "auto"
-    """The same where nothing is learned yet: joining, restoring, the first steps, checkpoints, and whatever a script
-    does before its first step. `auto`: 30 minutes; a script may compute or print for longer."""
+    """The same limit while no step time is known: during join, restore, first steps and checkpoints, and before the
+    first step of a script. `auto`: 30 minutes; a script that computes or prints may take longer."""
 
 
 class Recovery(SpecModel):
-    """When to stop retrying, and when to begin."""
+    """Recovery settings: budgets, spares and checks."""
 
     budgets: Budgets = Budgets()
     """Allowed failures per cause."""
     window: Duration = 3600.0
-    """Failures older than this are forgiven."""
+    """Age at which a failure no longer counts against its budget."""
     refill_steps: Positive = 100
-    """So many committed steps forgive one failure of each cause."""
+    """Number of committed steps that restores one failure to each budget."""
     spares: int = Field(default=0, ge=0, le=16)
-    """Nodes that are held ready to take the place of one that is lost or leaves: each has room for the ranks of the
-    job's largest node, its agent, Python and data. They are taken once the job trains and nobody waits for the room,
-    and count in all that the project holds."""
+    """Number of spare nodes for this job. A spare has capacity for the ranks of the job's largest node and has the
+    agent, Python and data prepared. It replaces a node that is lost or drained. Spares are reserved once the job trains
+    and no other job waits for the capacity. They count against the project's limit."""
     hang: Hang = Hang()
-    """Ranks that stand still."""
+    """Time limits of the hang detector."""
     non_finite: Literal["rollback", "skip", "fail"] = "rollback"
-    """When a step's loss or gradient norm is no number: `rollback` does it again, from the newest state before it, and
-    ends the job if it comes out so again; `skip` goes on without that update; `fail` ends the job. An overflow that a
-    float16 loss scale answers is none of this."""
+    """Action if the loss or the gradient norm of a step is non-finite. `rollback`: repeat the step from the newest
+    state before it; end the job if the result is non-finite again. `skip`: continue without that update. `fail`: end
+    the job. An overflow that a float16 loss scale handles does not count."""
     loss_spike: Annotated[Literal["off", "warn", "rollback"], BeforeValidator(parse_off)] = "warn"
-    """When a step's loss or gradient norm stands out from those of the 64 steps before it: `warn` says so (event
-    `loss_spike`); `rollback` does the step once more, from the newest state before it, as often as its budget allows,
-    and goes on with what that comes to."""
+    """Action if the loss or the gradient norm of a step spikes compared with the 64 steps before it. `warn`: emit the
+    event `loss_spike`. `rollback`: repeat the step from the newest state before it, within the budget, and accept the
+    second result."""
     verify_replicas: bool | Literal["auto"] = "auto"
-    """Whether ranks compare, at each snapshot, what several of them hold alike; where they differ, the job goes back to
-    the newest state in which they did not. `auto`: not in functions, whose ranks may differ on purpose."""
+    """Compare replicated state between ranks at each snapshot. If it differs, the job returns to the newest state in
+    which it was equal. `auto`: on, except for functions, whose ranks may differ on purpose."""

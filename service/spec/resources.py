@@ -1,4 +1,4 @@
-"""What one rank of a job holds."""
+"""Resources section of a job spec: devices, cores and memory per rank."""
 
 from typing import Literal, Self
 
@@ -9,24 +9,24 @@ from regroup.service.spec.types import Bytes, LabelValue, Positive, SpecModel
 
 
 class Resources(SpecModel):
-    """What one rank holds."""
+    """Resources of one rank."""
 
     device: Literal["cpu", "cuda"] = "cpu"
-    """`cpu` trains over gloo, `cuda` over NCCL."""
+    """Device type. `cpu` trains over gloo, `cuda` over NCCL."""
     cpus: Positive = 1
-    """CPU cores, also the number of threads of a rank."""
+    """Number of CPU cores, and of threads, per rank."""
     memory: Bytes | None = None
-    """Host memory to reserve; not reserved if absent."""
+    """Host memory to reserve per rank. Default: no reservation."""
     accelerator: LabelValue | None = None
-    """GPUs that its nodes must have, as their label `ray.io/accelerator-type` names them, e.g. `H100`; any if
-    absent."""
+    """GPU type that the nodes must have, as named by the node label `ray.io/accelerator-type`, for example `H100`.
+    Default: any."""
 
     @model_validator(mode="after")
-    def _accelerators_are_gpus(self) -> Self:
+    def _check_accelerator(self) -> Self:
         if self.accelerator is not None and self.device != "cuda":
             raise PydanticCustomError(
                 "accelerator",
-                "accelerator names GPUs, and device is {device}: say device: cuda, or leave accelerator out",
+                "accelerator needs device: cuda, but device is {device}: set device: cuda, or remove accelerator",
                 {"device": self.device},
             )
         return self

@@ -1,4 +1,4 @@
-"""How a spec names a secret: by where a node finds its value."""
+"""Secrets section of a job spec: references to values that only the node reads."""
 
 from typing import Self
 
@@ -9,16 +9,16 @@ from regroup.service.spec.types import SpecModel
 
 
 class KubernetesSecret(SpecModel):
-    """A key of a Kubernetes Secret that is mounted on the nodes; see docs/guides/secrets.md."""
+    """A key of a Kubernetes Secret that is mounted on the nodes. See docs/guides/secrets.md."""
 
     name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")
-    """Of the Secret."""
+    """Name of the Secret."""
     key: str = Field(pattern=r"^\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]{0,251}$")
-    """Of the value in it."""
+    """Key of the value in the Secret."""
 
 
 class SecretRef(SpecModel):
-    """Where the node finds a secret's value. The value itself is never in a spec, log or event."""
+    """Source of a secret's value. The value itself is never in a spec, log or event."""
 
     from_env: str | None = None
     """Name of an environment variable on the node."""
@@ -28,7 +28,7 @@ class SecretRef(SpecModel):
     """Key of a Secret that is mounted on the node."""
 
     @model_validator(mode="after")
-    def _one_source(self) -> Self:
+    def _check_one_source(self) -> Self:
         if [self.from_env, self.from_file, self.from_kubernetes].count(None) != 2:
-            raise PydanticCustomError("secret", "give exactly one of from_env, from_file and from_kubernetes")
+            raise PydanticCustomError("secret", "set exactly one of from_env, from_file and from_kubernetes")
         return self

@@ -1,4 +1,4 @@
-"""Where a job keeps its state, and how often: in memory, and in durable storage."""
+"""State sections of a job spec: snapshots in memory and checkpoints in durable storage."""
 
 from typing import Annotated, Literal
 
@@ -8,28 +8,28 @@ from regroup.service.spec.types import Bytes, Duration, Positive, SpecModel, par
 
 
 class SnapshotSpec(SpecModel):
-    """Training state in host memory."""
+    """Snapshots: training state in host memory."""
 
     every_steps: Positive | Literal["auto"] = "auto"
-    """Steps between snapshots: the most that a rank's death can cost. `auto`: every step if snapshots take no more than
-    two hundredths of the time then, otherwise as few steps apart as they take no more."""
+    """Number of steps between snapshots, which is the most that a failed rank can cost. `auto`: every step if snapshots
+    take at most 2 % of the time, otherwise the smallest interval for which they do."""
     mirror: Annotated[Literal["auto", "off"], BeforeValidator(parse_off)] = "auto"
-    """`auto`: where a job has several nodes, each holds a copy of another's snapshots, and a lost agent costs no more
-    than the steps since the last copy."""
+    """`auto`: each node of a job with several nodes holds a copy of another node's snapshots, so that a lost agent
+    costs only the steps since the last copy. `off`: no copies."""
     mirror_share: float = Field(default=0.02, gt=0, le=1)
-    """Part of the time that may go into sending those copies; the smaller, the older they are."""
+    """Fraction of the time that a node may spend sending mirrors. With a smaller fraction, mirrors are older."""
     mirror_bandwidth: Bytes | None = None
-    """Bytes a second that a node sends at most; not bounded if absent."""
+    """Maximum bandwidth for mirrors, in bytes per second and node. Default: no limit."""
 
 
 class CheckpointSpec(SpecModel):
-    """Training state in durable storage. The last step is always saved."""
+    """Checkpoints: training state in durable storage. The last step is always saved."""
 
     every_steps: Positive | None = None
-    """Steps between checkpoints."""
+    """Number of steps between checkpoints."""
     every: Duration | None = None
-    """Time between checkpoints; with `every_steps`, whichever comes first."""
+    """Time between checkpoints. With `every_steps`, the earlier of the two applies."""
     keep_last: Positive = 3
-    """So many of the newest are kept."""
+    """Number of newest checkpoints to retain."""
     keep_best: int = Field(default=0, ge=0)
-    """Also keep this many with the lowest validation loss."""
+    """Number of checkpoints with the lowest validation loss to retain as well."""

@@ -1,4 +1,4 @@
-"""The part of a spec that says where in the cluster a job may be."""
+"""Topology section of a job spec: constraints on the place of a job in the cluster."""
 
 from typing import Literal, Self, TypedDict
 
@@ -12,31 +12,32 @@ _Domain = Literal["zone", "block", "rack", "gpu_domain", "node"]
 
 
 class TopologySpec(SpecModel):
-    """Domains of the cluster that the job keeps to; by itself it is placed where its ranks talk least."""
+    """Topology constraints. Without constraints, a job is placed where its predicted communication takes the least
+    time."""
 
     required: _Domain | None = None
-    """All ranks in one domain of this level, or the job waits."""
+    """Level of one domain that must contain all ranks. The job waits until such a domain has capacity."""
     preferred: _Domain | None = None
-    """As few domains of this level as can be, even if ranks would talk less elsewhere."""
+    """Level of which the job should use as few domains as possible, even if communication is slower."""
     tp_within: Literal["node", "gpu_domain"] = "node"
-    """What a tensor-parallel group never leaves."""
+    """Domain that a tensor-parallel group never leaves."""
     spread: _Domain | None = None
-    """At most half of the job's nodes in one domain of this level: then each node's mirror is in another one."""
+    """Level at which at most half of the job's nodes may share one domain. Each node's mirror is then in another
+    domain."""
 
     @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def _check_levels(self) -> Self:
         levels = list(Level)
         if self.required and self.spread and levels.index(Level(self.spread)) <= levels.index(Level(self.required)):
             raise PydanticCustomError(
                 "topology",
-                "topology.spread must be a smaller level than topology.required, else both cannot hold: "
-                "required={required}, spread={spread}",
+                "topology.spread must be a lower level than topology.required: required={required}, spread={spread}",
                 {"required": self.required, "spread": self.spread},
             )
         return self
 
-    def within(self) -> "Within":
-        """As a demand has it."""
+    def demand_fields(self) -> "DemandFields":
+        """Return the constraints as fields of a placement demand."""
         return {
             "segment_within": Level(self.tp_within),
             "required": Level(self.required) if self.required else None,
@@ -45,8 +46,8 @@ class TopologySpec(SpecModel):
         }
 
 
-class Within(TypedDict):
-    """Fields of a demand."""
+class DemandFields(TypedDict):
+    """Fields of a placement demand."""
 
     segment_within: Level
     required: Level | None

@@ -1,4 +1,4 @@
-"""The scalar types of a spec, and the base of its parts: what a person may write for a time, a size, a name."""
+"""Scalar types of a job spec (durations, sizes, names) and the base class of its sections."""
 
 import re
 from collections.abc import Callable
@@ -29,13 +29,17 @@ def _seconds(value: object) -> object:
     if match:
         return float(match[1]) * _DURATION_UNITS_S[match[2]]
     if isinstance(value, str):
-        raise PydanticCustomError("duration", "a duration is a number of seconds or like '90s', '15m', '2h', '3d'")
+        raise PydanticCustomError(
+            "duration", "must be a number of seconds or a duration such as '90s', '15m', '2h' or '3d'"
+        )
     return value
 
 
 def _absolute(path: str) -> str:
     if not PurePosixPath(path).is_absolute():
-        raise PydanticCustomError("absolute", "needs an absolute path: a relative one means another on every node")
+        raise PydanticCustomError(
+            "absolute", "must be an absolute path (a relative path resolves differently on every node)"
+        )
     return path
 
 
@@ -44,7 +48,7 @@ def _bytes(value: object) -> object:
     if match:
         return int(float(match[1]) * _BYTE_UNITS[match[2]])
     if isinstance(value, str):
-        raise PydanticCustomError("bytes", "a size is a number of bytes or like '512MiB', '2GiB'")
+        raise PydanticCustomError("bytes", "must be a number of bytes or a size such as '512MiB' or '2GiB'")
     return value
 
 
@@ -53,7 +57,7 @@ Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
 
 
 def parse_off(value: object) -> object:
-    """YAML reads a bare `off` as false."""
+    """Return `off` for the false that YAML makes of a bare `off`."""
     return "off" if value is False else value
 
 
@@ -65,7 +69,7 @@ def _seconds_or(*words: str) -> Callable[[object], object]:
             return seconds
         raise PydanticCustomError(
             "duration",
-            "needs {words}, or a number of seconds > 0 or a duration like '90s'",
+            "must be {words}, a number of seconds > 0 or a duration such as '90s'",
             {"words": " or ".join(words)},
         )
 
@@ -75,17 +79,17 @@ def _seconds_or(*words: str) -> Callable[[object], object]:
 AutoDuration = Annotated[float | Literal["auto"], BeforeValidator(_seconds_or("auto"))]
 """Seconds, a string such as `15m`, or `auto`."""
 AutoOrOffDuration = Annotated[float | Literal["auto", "off"], BeforeValidator(_seconds_or("auto", "off"))]
-"""The same, or `off`."""
+"""Seconds, a string such as `15m`, `auto` or `off`."""
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
 """Bytes, or a string such as `2GiB`."""
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
 """A path that is the same on every node."""
 Positive = Annotated[int, Field(ge=1)]
 LabelValue = Annotated[str, Field(pattern=_LABEL_VALUE, description="value of a node's label, at most 63 characters")]
-Name = Annotated[str, Field(pattern=_NAME, description="lower-case letters, digits and '-', at most 63")]
+Name = Annotated[str, Field(pattern=_NAME, description="lower-case letters, digits and '-', at most 63 characters")]
 
 
 class SpecModel(BaseModel):
-    """Frozen; refuses fields it does not know."""
+    """Base class: frozen, rejects unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)

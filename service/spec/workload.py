@@ -1,4 +1,4 @@
-"""What a job runs: the tagged union of workloads, and what each is made of."""
+"""Workload section of a job spec: a tagged union by `kind`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, cast
@@ -6,52 +6,52 @@ from typing import Annotated, Any, Literal, Self, cast
 from pydantic import BeforeValidator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from regroup.service.spec.data_preparation import WHICH_DATA, AsPrepared, PreparedData
+from regroup.service.spec.data_preparation import DATA_KIND, PreparedData, TaggedPreparedData
 from regroup.service.spec.layout_rules import ModelSizes
 from regroup.service.spec.models import FAMILIES, BuiltinModel, ConvnetModel, TransformerModel
 from regroup.service.spec.types import AbsolutePath, Positive, SpecModel
 
 _BYTE_VOCABULARY = 257
-"""Tokens of the `byte` tokenizer: bytes, and the end of a document."""
+"""Vocabulary of the `byte` tokenizer: 256 bytes and the end of a document."""
 
 
 class TextData(SpecModel):
-    """Text that is turned once, by content hash, into a token file under `storage_uri`."""
+    """Text that is tokenized once, by content hash, into a token file under `storage_uri`."""
 
     train: Annotated[list[str], Field(min_length=1)]
-    """Files, folders, globs or fsspec URIs."""
+    """Files, folders, globs or fsspec URIs of the training data."""
     validation: list[str] = []
-    """Held-out files; what matches here is left out of `train`."""
+    """Held-out files. A file that matches here is excluded from `train`."""
     tokenizer: str = "byte"
-    """`byte`, or path or URI of a `tokenizers` JSON file."""
+    """`byte`, or the path or URI of a `tokenizers` JSON file."""
 
 
 class BuiltinWorkload(SpecModel):
     """The built-in trainer on the built-in model families."""
 
     kind: Literal["builtin"]
-    """Which workload this is."""
+    """Workload type."""
     model: BuiltinModel = TransformerModel()
-    data: Annotated[Annotated[TextData, Tag("text")] | AsPrepared, WHICH_DATA]
+    data: Annotated[Annotated[TextData, Tag("text")] | TaggedPreparedData, DATA_KIND]
 
     @model_validator(mode="after")
-    def _reads_what_it_trains_on(self) -> Self:
-        makes = isinstance(self.data, PreparedData) and self.data.prepare.function is not None
-        if isinstance(self.model, ConvnetModel) and not makes:
+    def _check_data(self) -> Self:
+        has_function = isinstance(self.data, PreparedData) and self.data.prepare.function is not None
+        if isinstance(self.model, ConvnetModel) and not has_function:
             raise PydanticCustomError(
                 "data",
-                "a convnet reads records of image and label: give data.prepare with a function that makes them",
+                "a convnet needs records of images and labels: set data.prepare with a function that creates them",
             )
         return self
 
     @property
     def sample_kind(self) -> str:
-        """What its samples are."""
+        """Kind of the samples: `images` or `tokens`."""
         return "images" if isinstance(self.model, ConvnetModel) else "tokens"
 
     @property
     def model_sizes(self) -> ModelSizes:
-        """What a layout must divide."""
+        """Model sizes that a layout must divide."""
         if isinstance(self.model, ConvnetModel):
             return self.model.sizes()
         tokenizer = self.data.prepare.tokenizer if isinstance(self.data, PreparedData) else self.data.tokenizer
@@ -59,64 +59,68 @@ class BuiltinWorkload(SpecModel):
 
 
 class ProgramWorkload(SpecModel):
-    """A program, unmodified, that decides for itself what it computes and keeps."""
+    """An unmodified program that controls its own training and state."""
 
     entrypoint: str | None = Field(default=None, min_length=1)
-    """Path of a Python file that every node sees; a relative one is below `cwd`. Or give `module`."""
+    """Path of a Python file that every node can read. A relative path is relative to `cwd`. Mutually exclusive with
+    `module`."""
     module: str | None = Field(default=None, pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*$")
-    """A module to run like `python -m`, found in `cwd` or on the nodes' path. Or give `entrypoint`."""
+    """Module to run as with `python -m`, found in `cwd` or on the nodes' path. Mutually exclusive with `entrypoint`."""
     args: list[str] = []
-    """What follows in `sys.argv`."""
+    """Command-line arguments of the program."""
     cwd: AbsolutePath | None = None
-    """Folder it runs in, the same on every node; that of `entrypoint` if absent."""
+    """Working directory on every node. Default: the folder of `entrypoint`."""
     steps: Positive | None = None
-    """Optimizer steps it will take, if known: for progress and the time that is left."""
+    """Expected number of optimizer steps, for the progress and the remaining time. Optional."""
 
     @model_validator(mode="after")
-    def _one_program(self) -> Self:
+    def _check_one_program(self) -> Self:
         if (self.entrypoint is None) == (self.module is None):
-            raise PydanticCustomError("script", "give exactly one of entrypoint and module")
+            raise PydanticCustomError("script", "set exactly one of entrypoint and module")
         return self
 
 
 class ScriptWorkload(ProgramWorkload):
-    """A program as torchrun runs it, unmodified: one process a rank, told its place by environment variables."""
+    """An unmodified torchrun program. Each rank is one process with the environment variables that torchrun sets."""
 
     kind: Literal["script"]
-    """Which workload this is."""
+    """Workload type."""
 
 
 class RayTrainWorkload(ProgramWorkload):
-    """A program that calls Ray Train, unmodified: `.fit()` trains on the job's ranks, without a Ray cluster."""
+    """An unmodified Ray Train program. `.fit()` trains on the job's ranks without a Ray cluster."""
 
     kind: Literal["ray_train"]
-    """Which workload this is."""
+    """Workload type."""
 
 
 class FunctionWorkload(SpecModel):
-    """A training function of one's own, handed a `regroup.Context`: its state survives, on any layout."""
+    """A user's training function with a `regroup.Context` argument. Its state survives failures and works with any
+    layout."""
 
     kind: Literal["function"]
-    """Which workload this is."""
+    """Workload type."""
     function: str = Field(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$")
-    """`module:function`, found in the job's `code` or on the nodes' path."""
+    """Function `module:function`, found in the job's `code` or on the nodes' path."""
     data: PreparedData | None = None
-    """What is prepared for it, for `run.records`; a function may as well read its own."""
+    """Records to prepare for the function (`run.records`). Optional: a function can read its own data."""
 
     @model_validator(mode="after")
-    def _knows_its_records(self) -> Self:
+    def _check_record_length(self) -> Self:
         if self.data is not None and self.data.prepare.function is None and self.data.prepare.sequence is None:
-            raise PydanticCustomError("sequence", "data.prepare.sequence is needed: how many tokens is a record?")
+            raise PydanticCustomError(
+                "sequence", "data.prepare.sequence is required: set the number of tokens per record"
+            )
         return self
 
 
 _KINDS = ("builtin", "script", "ray_train", "function")
 
 
-def _known_kind(value: object) -> object:
+def _check_kind(value: object) -> object:
     if isinstance(value, dict) and (kind := cast(dict[str, object], value).get("kind")) not in _KINDS:
         raise PydanticCustomError(
-            "kind", "kind must be one of {known}: {kind}", {"known": ", ".join(_KINDS), "kind": kind}
+            "kind", "kind must be one of {kinds}; got {kind}", {"kinds": ", ".join(_KINDS), "kind": kind}
         )
     return value
 
@@ -124,52 +128,54 @@ def _known_kind(value: object) -> object:
 Workload = Annotated[
     BuiltinWorkload | ScriptWorkload | RayTrainWorkload | FunctionWorkload,
     Field(discriminator="kind"),
-    BeforeValidator(_known_kind),
+    BeforeValidator(_check_kind),
 ]
 """A tagged union by `kind`."""
 
-LEFT_TO_A_SCRIPT: Mapping[str, str] = {
-    "args": "its command line is workload.args",
-    "layout": "leave out all but layout.dp, its number of ranks",
-    "determinism": "it decides that itself",
-    "snapshot": "its state is its own",
-    "checkpoint": "it saves its own",
-    "resume_from": "it loads its own",
-    "seed": "it seeds itself",
+NOT_FOR_SCRIPTS: Mapping[str, str] = {
+    "args": "set the command line in workload.args",
+    "layout": "set only layout.dp, the number of ranks",
+    "determinism": "the script controls its own determinism",
+    "snapshot": "the script manages its own state",
+    "checkpoint": "the script saves its own checkpoints",
+    "resume_from": "the script loads its own checkpoints",
+    "seed": "the script sets its own seeds",
 }
-"""Fields of a spec that a script decides itself, and what to say of it."""
+"""Spec fields that a script controls itself, with the explanation for the error message."""
 _SCRIPT_PHASES = ("forward", "optimizer")
-_NOT_OF_A_SCRIPT = frozenset(
+_NOT_SCRIPT_FAULTS = frozenset(
     {"kill_saver", "fill_disk", "break_disk", "nan_loss", "spike_loss", "spike_gradient", "flip_bit", "flip_snapshot"}
 )
-_STEPS_OF_A_FUNCTION = frozenset({"steps", "global_batch", "micro_batch"})
+_FUNCTION_TRAINING_FIELDS = frozenset({"steps", "global_batch", "micro_batch"})
 
 
 def check_fits(
     workload: BuiltinWorkload | ProgramWorkload | FunctionWorkload, name: str, value: Any, default: Any
 ) -> None:
-    """Refuse a field's value that the workload needs otherwise, or that means nothing to it.
+    """Check that a field's value applies to the workload.
 
     Raises:
-        PydanticCustomError: saying what to do instead.
+        PydanticCustomError: the value does not apply; the message names the remedy.
     """
     if isinstance(workload, BuiltinWorkload):
         if name == "training":
             _check_fits_builtin(workload, value)
     elif isinstance(workload, FunctionWorkload):
         _check_fits_function(name, value)
-    elif instead := _instead(name, value, default):
-        raise PydanticCustomError("not_of_a_script", "does not apply to a script: {instead}", {"instead": instead})
+    elif reason := _script_objection(name, value, default):
+        raise PydanticCustomError("not_for_script", "does not apply to a script: {reason}", {"reason": reason})
 
 
 def _check_fits_builtin(workload: BuiltinWorkload, training: Any) -> None:
     if isinstance(workload.model, ConvnetModel):
         if training is None:
-            raise PydanticCustomError("missing", "the built-in trainer needs it")
+            raise PydanticCustomError("missing", "required by the built-in trainer")
         if training.sequence is not None:
-            raise PydanticCustomError("sequence", "a convnet's samples are images: leave sequence out")
+            raise PydanticCustomError(
+                "sequence", "sequence does not apply to a convnet, whose samples are images: remove it"
+            )
     elif training is None or training.sequence is None:
-        raise PydanticCustomError("missing", "the built-in trainer needs it, with its sequence")
+        raise PydanticCustomError("missing", "required by the built-in trainer, with training.sequence")
     elif isinstance(workload.data, PreparedData):
         _check_sequence(workload.data, training.sequence)
 
@@ -178,60 +184,67 @@ def _check_sequence(data: PreparedData, sequence: int) -> None:
     if data.prepare.sequence not in (None, sequence):
         raise PydanticCustomError(
             "sequence",
-            "sequence {sequence} is not that of workload.data.prepare, {prepared}: leave the latter out",
+            "sequence {sequence} differs from workload.data.prepare.sequence {prepared}: remove the latter",
             {"sequence": sequence, "prepared": data.prepare.sequence},
         )
 
 
 def _check_fits_function(name: str, value: Any) -> None:
     if name == "training" and value is None:
-        raise PydanticCustomError("missing", "a function needs its steps, global_batch and micro_batch")
-    if name == "training" and (odd := sorted(value.model_fields_set - _STEPS_OF_A_FUNCTION)):
-        for field in odd:
+        raise PydanticCustomError("missing", "required by a function: set steps, global_batch and micro_batch")
+    if name == "training" and (unused := sorted(value.model_fields_set - _FUNCTION_TRAINING_FIELDS)):
+        for field in unused:
             if getattr(value, field) != type(value).model_fields[field].default:
                 raise PydanticCustomError(
-                    "not_of_a_function",
-                    "{field} does not apply to a function, which decides that itself; pass it in args",
+                    "not_for_function",
+                    "{field} does not apply to a function, which controls it: pass the value in args",
                     {"field": field},
                 )
     if name == "recovery" and value.non_finite == "skip":
         raise PydanticCustomError(
-            "not_of_a_function", "non_finite skip does not apply to a function, which has done its update by then"
+            "not_for_function",
+            "non_finite: skip does not apply to a function: its update is complete when the check runs",
         )
     if name == "faults" and any(fault.at.phase == "backward" for fault in value):
         raise PydanticCustomError(
-            "not_of_a_function", "faults of a function strike in forward, optimizer, snapshot or checkpoint"
+            "not_for_function", "faults of a function need the phase forward, optimizer, snapshot or checkpoint"
         )
 
 
-def _instead(name: str, value: Any, default: Any) -> str:
+def _script_objection(name: str, value: Any, default: Any) -> str:
     match name:
         case "training":
-            return "" if value is None else "it decides that itself; workload.steps says how many, if known"
+            return "" if value is None else "the script controls its training; set workload.steps to show progress"
         case "faults":
-            odd = [fault for fault in value if fault.at.phase not in _SCRIPT_PHASES or fault.do in _NOT_OF_A_SCRIPT]
-            where = " or ".join(_SCRIPT_PHASES)
-            return f"its faults strike in {where}, and not its numbers, saver or snapshots" if odd else ""
+            unsupported = [
+                fault for fault in value if fault.at.phase not in _SCRIPT_PHASES or fault.do in _NOT_SCRIPT_FAULTS
+            ]
+            phases = " or ".join(_SCRIPT_PHASES)
+            return (
+                f"its faults need the phase {phases} and cannot change losses, parameters, snapshots or checkpoints"
+                if unsupported
+                else ""
+            )
         case "recovery":
             fields = ("non_finite", "loss_spike")
-            is_asked = value.verify_replicas is True or any(getattr(value, f) != getattr(default, f) for f in fields)
-            return "its numbers are its own: leave non_finite, loss_spike and verify_replicas out" if is_asked else ""
+            is_set = value.verify_replicas is True or any(getattr(value, f) != getattr(default, f) for f in fields)
+            return "remove non_finite, loss_spike and verify_replicas" if is_set else ""
         case "layout":
             return (
-                LEFT_TO_A_SCRIPT[name] if value.model_dump(exclude={"dp"}) != default.model_dump(exclude={"dp"}) else ""
+                NOT_FOR_SCRIPTS[name] if value.model_dump(exclude={"dp"}) != default.model_dump(exclude={"dp"}) else ""
             )
         case _:
-            return LEFT_TO_A_SCRIPT[name] if value != default else ""
+            return NOT_FOR_SCRIPTS[name] if value != default else ""
 
 
 def requested_steps(spec: Mapping[str, Any]) -> int | None:
-    """Optimizer updates that a spec, as plain data, asks for; None if nobody knows."""
+    """Return the number of optimizer updates that a spec (plain data) requests; None if it requests none."""
     steps = (spec.get("training") or spec["workload"]).get("steps")
     return None if steps is None else int(steps)
 
 
-def without_tag(location: Sequence[str | int]) -> list[str]:
-    """Where in a spec an error lies, as the person wrote it: without the tag that chose the workload's model."""
+def strip_union_tags(location: Sequence[str | int]) -> list[str]:
+    """Return the location of an error as the user wrote it, without the tags that select union members."""
     parts = [str(part) for part in location]
     if parts[:1] == ["workload"] and parts[1:2] and parts[1] in _KINDS:
         del parts[1]

@@ -66,7 +66,7 @@ class HangDetector:
         odd = find_outlier_ranks(dwells, stacks, watch.done, awaited.ranks if awaited else ())
         summary = describe_hang(hang, dwells, odd, stacks)
         if desync is not None:
-            odd, summary = desync.outliers, f"{desync.summary}; no rank moved on for {hang.quiet_s:.0f} s"
+            odd, summary = desync.outliers, f"{desync.summary}; no rank made progress for {hang.quiet_s:.0f} s"
         elif awaited is not None:
             summary = f"{summary}; {awaited.summary}"
         rank = odd[0] if len(odd) == 1 else None

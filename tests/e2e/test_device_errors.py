@@ -61,7 +61,7 @@ def test_twice_at_a_step_ends_the_job_with_advice(served: Served, spec: Spec, tm
     job = served.client.submit(spec("spoiled", **spoiling(tmp_path, OUT_OF_MEMORY, 9)))
     with judged(served, job, TWICE):
         done = served.client.wait(job.id, timeout_s=120)
-    assert "OutOfMemoryError: CUDA out of memory" in done.message and "It was so before" in done.message
+    assert "OutOfMemoryError: CUDA out of memory" in done.message and "The same failure occurred before" in done.message
     assert done.error is not None and done.error["rank"] == 1
     assert "micro_batch" in " ".join(served.client.why(job.id).advice)
 

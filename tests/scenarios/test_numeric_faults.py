@@ -65,7 +65,7 @@ async def test_one_that_comes_out_so_again_ends_the_job_with_its_own_reason() ->
     assert (first["recovery_action"], second["recovery_action"]) == ("respawn", "fail")
     end = [event.data for event in await journal.since("", 0, 0) if event.type == "state"][-1]
     assert (end["state"], end["reason"]) == ("FAILED", "non_finite")
-    assert "It was so before" in end["message"]
+    assert "The same failure occurred before" in end["message"]
     assert end["error"]["message"] == "step 4: loss nan"
 
 

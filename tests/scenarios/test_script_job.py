@@ -219,8 +219,8 @@ async def test_ranks_in_different_collectives_are_an_error_of_the_script_and_not
     incident = [event.data for event in events if event.type == "incident"][-1]
     assert (incident["reason"], incident["recovery_action"]) == ("desync", "fail")
     theirs = "rank 0 into all_reduce of 8 Float, rank 1 into all_reduce of 9 Float"
-    where = "collective 7 of group default_pg; no rank moved on for 30 s"
-    assert incident["cause"] == f"ranks went into different collectives: {theirs}, as {where}"
+    where = "collective 7 of group default_pg; no rank made progress for 30 s"
+    assert incident["cause"] == f"ranks entered different collectives: {theirs}, as {where}"
     assert incident["evidence"]["ranks"]["1"]["collective"].startswith("all_reduce of 9 Float, number 7 of")
     assert is_restorable(incident)
 

@@ -24,7 +24,7 @@ def read_spec(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     except OSError as error:
         raise SpecError([FieldIssue("", f"cannot read the spec: {error.strerror}", str(path))]) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SpecError([FieldIssue("", f"not readable as YAML or JSON: {error}", str(path))]) from error
+        raise SpecError([FieldIssue("", f"cannot parse as YAML or JSON: {error}", str(path))]) from error
     if not isinstance(data, dict):
         raise SpecError([FieldIssue("", "a spec file holds a mapping of fields", str(path))])
     spec = cast(dict[str, Any], data)

@@ -1,7 +1,7 @@
-"""Whether ranks went into different collectives, and who waits for whom there. Pure.
+"""Detect ranks that entered different collectives, and ranks that others wait for. Pure.
 
-Ranks of a group must enter the same collectives in the same order. Where one does not, the rest waits for ever, or gets
-what was meant for another: an error of the training code, which comes back however often it is tried.
+All ranks of a group must enter the same collectives in the same order. If one rank does not, the others hang or get
+data of another collective. This is an error of the training code and repeats on every attempt.
 """
 
 import math
@@ -14,10 +14,11 @@ from regroup.service.domain.states import Reason
 from regroup.service.policy.recovery.classify import Cause
 
 _ALIKE = frozenset({"all_reduce", "broadcast", "reduce", "_allgather_base", "_reduce_scatter_base"})
-"""Collectives to which every rank of a group brings as many elements of one type."""
+"""Collectives in which every rank of a group passes the same number of elements of the same type."""
 
 EnteredCollectives = Mapping[int, Sequence[Mapping[str, Any]] | None]
-"""Rank → the collectives that it entered last, oldest first (`workers/rank/flight_recorder.py`); None: no answer."""
+"""Rank → its last collectives, the oldest first (`workers/rank/flight_recorder.py`); None if the rank did not
+answer."""
 _Group = tuple[str, int]
 _Call = tuple[str, tuple[int, ...], tuple[str, ...]]
 
@@ -28,11 +29,11 @@ class Desync:
 
     group: str
     sequence: int
-    """Number of the collective within the group: the first that was not the same one for all."""
+    """Number of the collective within the group: the first that differs between ranks."""
     calls: Mapping[int, str]
-    """Rank → what it entered there."""
+    """Rank → collective that it entered there."""
     outliers: tuple[int, ...]
-    """The few who entered something else than most; nobody where there are no most."""
+    """Ranks in another collective than the majority; empty without a majority."""
 
     @property
     def summary(self) -> str:
@@ -44,12 +45,12 @@ class Desync:
             each = f"{_ranks(self.outliers)} into {theirs}, the others into {most}"
         else:
             each = ", ".join(f"rank {rank} into {call}" for rank, call in self.calls.items())
-        return f"ranks went into different collectives: {each}, as {where}"
+        return f"ranks entered different collectives: {each}, as {where}"
 
 
 @dataclass(frozen=True)
 class MissingRanks:
-    """Ranks that have not entered a collective in which others of their group wait."""
+    """Ranks that have not entered a collective in which other ranks of their group wait."""
 
     group: str
     sequence: int
@@ -59,16 +60,16 @@ class MissingRanks:
     @property
     def summary(self) -> str:
         """One phrase for people."""
-        return f"{_ranks(self.ranks)} did not come to {self.call}, collective {self.sequence} of group {self.group}"
+        return f"{_ranks(self.ranks)} did not enter {self.call}, collective {self.sequence} of group {self.group}"
 
 
 def entered_collectives(places: Mapping[int, Mapping[str, Any]]) -> EnteredCollectives:
-    """What ranks said of their collectives when they were asked where they are."""
+    """Return the collectives from the ranks' reports of their position."""
     return {rank: place.get("collectives") for rank, place in places.items()}
 
 
 def find_desync(entered: EnteredCollectives) -> Desync | None:
-    """The first place where ranks of a group entered different collectives; None if all that is known agrees."""
+    """Return the first point at which ranks of a group entered different collectives; None if all reports agree."""
     for group, by_rank in sorted(_groups(entered).items()):
         calls: dict[int, dict[int, _Call]] = {}
         for rank, known in by_rank.items():
@@ -81,7 +82,7 @@ def find_desync(entered: EnteredCollectives) -> Desync | None:
 
 
 def find_missing_ranks(entered: EnteredCollectives) -> MissingRanks | None:
-    """Who has not come to a collective that others of the group are in; None if nobody is known to wait so."""
+    """Return the ranks that have not entered a collective in which others wait; None if no rank is known to wait."""
     for (name, _), by_rank in sorted(_groups(entered).items()):
         newest = {rank: known[-1] for rank, known in by_rank.items()}
         waiting = [each for each in newest.values() if not each["is_over"]]
@@ -95,26 +96,26 @@ def find_missing_ranks(entered: EnteredCollectives) -> MissingRanks | None:
 
 
 def add_desync_evidence(cause: Cause, entered: EnteredCollectives) -> Cause:
-    """A cause that a library told, by aborting, with what is known of the ranks' collectives; any other as it is."""
+    """Add the ranks' collectives to a cause that a library reported by aborting; return other causes unchanged."""
     if cause.reason is not Reason.DESYNC or cause.evidence is not None:
         return cause
     found = find_desync(entered)
     evidence = {"kind": "desync", "collectives": {str(rank): describe_newest(known) for rank, known in entered.items()}}
     if found is None:
-        summary = f"{cause.summary}: it was sent what belongs to another collective than it was in"
+        summary = f"{cause.summary}: a rank got data of another collective"
         return replace(cause, summary=summary, evidence=evidence)
     rank = found.outliers[0] if len(found.outliers) == 1 else cause.rank
     return replace(cause, summary=f"{found.summary} ({cause.summary})", rank=rank, evidence=evidence)
 
 
 def describe_newest(known: Sequence[Mapping[str, Any]] | None) -> str:
-    """What a rank entered last, for people."""
+    """Return the newest collective of a rank, for people."""
     if known is None:
         return "no answer"
     if not known:
         return "none"
     last = known[-1]
-    state = "over" if last["is_over"] else "in it"
+    state = "finished" if last["is_over"] else "waiting"
     return f"{_told(_call(last))}, number {last['sequence']} of group {last['title'] or last['group']} ({state})"
 
 
@@ -136,7 +137,7 @@ def _desync(
 
 
 def _call(each: Mapping[str, Any]) -> _Call:
-    """What must be the same for all ranks of a group."""
+    """Return the part of a call that must be equal for all ranks of a group."""
     if each["name"] not in _ALIKE:
         return each["name"], (), ()
     return each["name"], tuple(math.prod(shape) for shape in each["shapes"]), tuple(each["types"])

@@ -1,5 +1,5 @@
-"""Whether ranks may still go back when a loss or gradient norm stands out. Pure. What stands out they find themselves,
-all alike, before anything of the step is kept (workers/rank/loss_spikes.py)."""
+"""Configure the ranks' reaction to loss spikes. Pure. All ranks detect a spike themselves, before any state of the step
+is stored (workers/rank/loss_spikes.py)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,14 +20,17 @@ def loss_spike_config(
     now_s: float,
     step: int,
 ) -> LossSpikeConfig:
-    """What the ranks of the next generation are told, as plain data: `do`, and as `known` the steps that are done again
-    because of a spike, each with what stood out and its largest value that does not.
+    """Return the loss spike configuration of the next generation's ranks.
+
+    `known` lists the steps that are repeated because of a spike, each with the value that spiked and its largest normal
+    value.
 
     Args:
-        action: the spec's `recovery.loss_spike`. A `rollback` that the budget does not allow any more is a `warn`: a
-            job does not end for its loss.
-        charges: earlier failures of all causes, oldest first; `most`: of them that the budget allows.
-        step: that the next generation starts from.
+        action: the spec's `recovery.loss_spike`. Without remaining budget, `rollback` becomes `warn`: a spike never
+            ends a job.
+        charges: earlier failures of all causes, the oldest first.
+        most: number of spikes that the budget allows.
+        step: start step of the next generation.
     """
     mine = [charge for charge in charges if charge.budget == BUDGET and now_s - charge.time_s <= window_s]
     is_used_up = budget_level([*mine, Charge(BUDGET, now_s, step)], refill_steps) > most

@@ -1,13 +1,13 @@
-"""Which nodes are trusted with ranks, from what has happened on them: a score that decays, and a quarantine. Pure.
+"""Decide which nodes are trusted with ranks, from their fault history: a decaying score and a quarantine. Pure.
 
-Each fault adds its weight to the score of its node, which halves with every half-life in which the node is used. A
-fault that takes the score to `QUARANTINE_AT` puts the node into quarantine: nothing new is placed there until a
-back-off has passed, which doubles with each recent quarantine. Ranks that run there run on. An admin may cordon a node
-for as long as he likes, and uncordon it, which forgives it all that happened before.
+Each fault adds its weight to the score of its node. The score halves with each half-life in which the node is used. A
+fault that raises the score to `QUARANTINE_AT` quarantines the node: it takes no new ranks until a back-off has passed,
+which doubles with each recent quarantine. Running ranks continue. An admin can cordon a node, and uncordon it, which
+clears its history.
 
-A node that fell silent and was given up without proof that its ranks are dead is closed until somebody there says that
-nothing of the job is left, and for `FENCE_S` at most: by then what ran there has ended itself, or the cluster has lost
-the node.
+A node can stop responding and be released without proof that its ranks are dead. Such a node is closed for at most
+`FENCE_S`, until an agent there confirms that no process of the job is left. After that time its processes have ended
+themselves, or the cluster has lost the node.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,42 +20,43 @@ from regroup.service.domain.states import Reason
 
 QUARANTINE_AT = 2.5
 _ONCE_S = 30.0
-"""What follows a fault within this time is taken for its consequence: a node that hosts four jobs fails once."""
+"""Time after a fault within which further faults count as its consequences: a node with four jobs fails once."""
 MEMORY_S = 7 * 24 * 3600.0
-"""Faults and quarantines that are older count for nothing, and need not be kept."""
+"""Age at which faults and quarantines no longer count and can be deleted."""
 FENCE_S = 60.0
 _LONGEST_S = 24 * 3600.0
 _SHOWN = 200
-"""Characters of a fault's message in an explanation."""
+"""Maximum number of characters of a fault's message in an explanation."""
 
 
 class NodeEventKind(StrEnum):
-    """What can happen to a node, as far as its health goes."""
+    """Events that determine the health of a node."""
 
     NODE_LOST = "node_lost"
-    """The cluster lost it while a job had ranks there."""
+    """The cluster lost the node while a job had ranks there."""
     AGENT_LOST = "agent_lost"
-    """A job's agent there died or fell silent."""
+    """A job's agent there died or stopped responding."""
     SILENT = "silent"
-    """It was given up though the cluster has it: ranks may run there. That an agent was lost is told beside it."""
+    """The node was released although it is still in the cluster: ranks may run there. The loss of the agent is a
+    separate event."""
     UNKILLABLE = "unkillable"
-    """A process there outlived SIGKILL."""
+    """A process there survived SIGKILL."""
     DEVICE = "device"
-    """A GPU there is lost, or its memory broken, by its driver's word."""
+    """The driver reports a lost GPU or defective GPU memory."""
     PREFLIGHT = "preflight"
-    """It failed the check before ranks start."""
+    """The node failed the check before ranks start."""
     LINK = "link"
-    """Another node could not reach it, or it not the other: whose fault that is nobody can tell from one time."""
+    """The connection to another node failed. One failure does not show which node is at fault."""
     OUT_OF_MEMORY = "out_of_memory"
-    """The kernel killed a rank there for want of memory."""
+    """The kernel killed a rank there because of a memory shortage."""
     BLAMED = "blamed"
-    """Evidence of an incident names a rank there."""
+    """The evidence of an incident names a rank there."""
     CLEARED = "cleared"
-    """Nothing is left there of the job that it was silent to."""
+    """No process is left there of the job for which the node was silent."""
     CORDONED = "cordoned"
-    """An admin wants nothing new there."""
+    """An admin cordoned the node."""
     UNCORDONED = "uncordoned"
-    """An admin trusts it again."""
+    """An admin uncordoned the node."""
 
 
 WEIGHTS: Mapping[NodeEventKind, float] = {
@@ -69,71 +70,71 @@ WEIGHTS: Mapping[NodeEventKind, float] = {
     NodeEventKind.OUT_OF_MEMORY: 0.5,
     NodeEventKind.BLAMED: 0.5,
 }
-"""What is a fault, and how much each counts: what proves that the node is at fault is enough by itself."""
+"""Weight of each kind of fault. A kind that proves the node's fault is enough for a quarantine."""
 
 _ORDERS = frozenset({NodeEventKind.CORDONED, NodeEventKind.UNCORDONED})
 _ONCE_A_JOB = frozenset({NodeEventKind.OUT_OF_MEMORY, NodeEventKind.BLAMED})
-"""May be the job's own doing: each job is heard once, so that no job can have a node quarantined by itself."""
+"""Faults that the job itself may cause: each job counts once, so that one job alone cannot quarantine a node."""
 
 
 @dataclass(frozen=True)
 class NodeEvent:
-    """One thing that happened to a node."""
+    """One event of a node."""
 
     node: str
-    """What the node is called for good (`topology.Node.machine`)."""
+    """Permanent name of the node (`topology.Node.machine`)."""
     kind: NodeEventKind
     time_s: float
-    """Unix seconds."""
+    """Time in Unix seconds."""
     key: str
-    """Unique: the same thing told twice happened once."""
+    """Unique key: a repeated report of an event counts once."""
     job_id: str = ""
     actor: str = ""
-    """Who cordoned it, or trusts it again."""
+    """User that cordoned or uncordoned the node."""
     message: str = ""
 
 
 @dataclass(frozen=True)
 class QuarantinePolicy:
-    """How soon faults are forgotten."""
+    """Parameters of scoring and quarantine."""
 
     half_life_s: float
     quarantine_s: float
-    """The first quarantine; 0: nodes are only scored."""
+    """Duration of the first quarantine; 0 disables quarantine."""
 
 
 @dataclass(frozen=True)
 class NodeHealth:
-    """A node as its history shows it at one moment."""
+    """Health of a node at one moment, from its history."""
 
     score: float = 0.0
     quarantined_until_s: float | None = None
-    """None if it is not."""
+    """End of the quarantine; None if the node is not quarantined."""
     quarantines: int = 0
-    """How many there were of late, this one included."""
+    """Number of recent quarantines, including the current one."""
     faults: tuple[NodeEvent, ...] = ()
-    """Those that count, oldest first."""
+    """Faults that count, the oldest first."""
     cordon: NodeEvent | None = None
-    """An admin's."""
+    """The cordon event of an admin, if the node is cordoned."""
     fenced_until_s: float | None = None
-    """What it ran when it fell silent may live until then; None if that is over."""
+    """Time until which processes from before the node's silence may still run; None if there are none."""
 
     @property
     def closed_reason(self) -> str:
-        """Why nothing new is placed there, and until when; empty if it may be."""
+        """Reason why the node takes no new ranks, and until when; empty if it takes them."""
         if self.cordon is not None:
             why = f": {self.cordon.message}" if self.cordon.message else ""
             return f"cordoned by {self.cordon.actor}{why}"
         if self.quarantined_until_s is None:
             fence_s = self.fenced_until_s
-            return "" if fence_s is None else f"silent: ranks may run there until {_clock(fence_s)}"
+            return "" if fence_s is None else f"unresponsive: ranks may run there until {_clock(fence_s)}"
         last = self.faults[-1]
         told = f", the last at {_clock(last.time_s)}: {last.message[:_SHOWN]}" if last.message else ""
         return f"quarantined until {_clock(self.quarantined_until_s)} ({_counted(self.faults)}{told})"
 
 
 def assess_node(events: Iterable[NodeEvent], now_s: float, rule: QuarantinePolicy) -> NodeHealth:
-    """The health of the one node that all `events` are of, from first to last."""
+    """Return the health of the one node that all `events` belong to."""
     happened = sorted((event for event in events if event.time_s <= now_s), key=lambda event: event.time_s)
     orders = [event for event in happened if event.kind in _ORDERS]
     trusted_s = max((event.time_s for event in orders if event.kind is NodeEventKind.UNCORDONED), default=-float("inf"))
@@ -160,7 +161,7 @@ def assess_node(events: Iterable[NodeEvent], now_s: float, rule: QuarantinePolic
 
 
 def assess_nodes(events: Iterable[NodeEvent], now_s: float, rule: QuarantinePolicy) -> dict[str, NodeHealth]:
-    """The health of every node that anything has happened to."""
+    """Return the health of every node with events."""
     by_node: dict[str, list[NodeEvent]] = {}
     for event in events:
         by_node.setdefault(event.node, []).append(event)
@@ -170,7 +171,7 @@ def assess_nodes(events: Iterable[NodeEvent], now_s: float, rule: QuarantinePoli
 def find_unproven_silences(
     events: Iterable[NodeEvent], now_s: float, since_s: float = -float("inf")
 ) -> list[NodeEvent]:
-    """When nodes fell silent to jobs that may still have ranks there."""
+    """Return the events of silent nodes on which ranks of a job may still run."""
     found = list(events)
     cleared = {event.key for event in found if event.kind is NodeEventKind.CLEARED}
     silent = [event for event in found if event.kind is NodeEventKind.SILENT and event.time_s > since_s]
@@ -178,23 +179,23 @@ def find_unproven_silences(
 
 
 def silence_key(node_id: str, reservation: str) -> str:
-    """Of the event that a node of the cluster fell silent to a job, with what the job held there."""
+    """Return the key of the event that a node stopped responding to a job, with the job's reservation there."""
     return f"silent:{node_id}:{reservation}"
 
 
 def is_silence_of(silent: NodeEvent, node_id: str) -> bool:
-    """Whether it was this node of the cluster: a machine that comes back has another id, and nobody there can tell
-    what the old one left running."""
+    """Return True if the event belongs to this node of the cluster. A machine that returns has another id, and no agent
+    there knows the old processes."""
     return silent.key.startswith(silence_key(node_id, ""))
 
 
 def proof_key(silent: NodeEvent) -> str:
-    """Of the event that a node is clear of the job that it was silent to."""
+    """Return the key of the event that proves that the node is clear of the job."""
     return f"cleared:{silent.key}"
 
 
 def node_event_kind_of(reason: str, evidence: Any) -> NodeEventKind | None:
-    """What an incident that names a node says of it. Errors and exits of training code say nothing."""
+    """Return the node event of an incident's reason and evidence. Errors and exits of training code have none."""
     if reason == Reason.RANK_EXIT and isinstance(evidence, Mapping):
         told = (NodeEventKind.DEVICE, "device"), (NodeEventKind.OUT_OF_MEMORY, "out_of_memory")
         return next((kind for kind, name in told if name in evidence), None)
@@ -214,7 +215,7 @@ def _counting(faults: Sequence[NodeEvent]) -> list[NodeEvent]:
 
 
 def _episodes(faults: Iterable[NodeEvent]) -> list[tuple[float, float]]:
-    """Time and weight of each fault, its consequences put to it."""
+    """Return time and weight of each fault, with its consequences merged."""
     found: list[tuple[float, float]] = []
     for fault in faults:
         weight = WEIGHTS[fault.kind]
@@ -226,7 +227,7 @@ def _episodes(faults: Iterable[NodeEvent]) -> list[tuple[float, float]]:
 
 
 def _decayed(score: float, seconds: float, rule: QuarantinePolicy) -> float:
-    """After so many seconds of use: that nothing happens to a node that is not used does not speak for it."""
+    """Return the score after `seconds` of use. Time without use does not count in a node's favour."""
     return score * 0.5 ** (max(0.0, seconds) / rule.half_life_s)
 
 

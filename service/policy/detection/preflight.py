@@ -1,4 +1,4 @@
-"""Which nodes of a job are not to be used, from what each of them found before ranks start. Pure."""
+"""Decide which nodes of a job are unfit, from the checks before ranks start. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,44 +9,44 @@ from regroup.service.policy.detection.node_quarantine import NodeEventKind
 from regroup.service.policy.recovery.classify import Cause
 
 LINK = "link"
-"""A finding about another node as well: who of the two is at fault is to be judged."""
+"""Finding that involves another node: the fault of one of the two must be determined."""
 MAX_PEERS = 32
-"""That one node is to reach where links are doubted: of a larger job not every pair is tried."""
+"""Maximum number of peers that a node checks if links are suspected: a larger job does not test every pair."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a node found wrong, with itself or on the way to a peer."""
+    """One problem that a node found, with itself or with the connection to a peer."""
 
     node_id: str
     what: str
     """`device`, `memory`, `scratch` or `link`."""
     message: str
     peer: str = ""
-    """Of a link: whom it does not reach."""
+    """For a link: the peer that cannot be reached."""
 
 
 @dataclass(frozen=True)
 class UnfitNode:
-    """A node that something speaks against."""
+    """A node with a problem."""
 
     node_id: str
     fault: NodeEventKind
     message: str
     is_excluded: bool
-    """The job goes on without it; else another node is given up, and this one is only remembered."""
+    """True if the job continues without the node; otherwise another node is excluded and this one is only recorded."""
 
 
 def may_be_link_failure(cause: Cause) -> bool:
-    """Whether two nodes that no longer reach each other would look like this: ranks wait for each other, or have lost
-    a connection and nobody died."""
+    """Return True if the cause can be a failed link between two nodes: ranks wait for each other, or lost a connection
+    without a process death."""
     return cause.reason is Reason.HANG or (
         cause.failure is not None and cause.failure.error_class in ("collateral", "io")
     )
 
 
 def assign_probe_peers(node_ids: Sequence[str], most: int = 1) -> Mapping[str, tuple[str, ...]]:
-    """Node → whom it is to reach: the next `most` ones in a ring, so that each is reached by as many."""
+    """Return node → peers that it must reach: the next `most` nodes in a ring."""
     count = min(most, len(node_ids) - 1)
     if count < 1:
         return {}
@@ -55,10 +55,13 @@ def assign_probe_peers(node_ids: Sequence[str], most: int = 1) -> Mapping[str, t
 
 
 def find_unfit_nodes(findings: Sequence[Finding], peers: Mapping[str, Sequence[str]]) -> tuple[UnfitNode, ...]:
-    """Who is unfit, in the order of the findings. `peers`: whom each node was to reach.
+    """Return the unfit nodes in the order of the findings.
 
-    A broken link speaks against both its ends, and the one that has more of them is given up, else the far one; unless
-    one of them is unfit anyway, or has no link left while the other has: then that one is at fault.
+    A broken link counts against both its ends. The node with more broken links is excluded, else the far end. If one
+    end is unfit anyway, or has no working link while the other has, that end is at fault.
+
+    Args:
+        peers: node → peers that it had to reach.
     """
     own: dict[str, list[str]] = {}
     for finding in findings:
@@ -89,6 +92,6 @@ def find_unfit_nodes(findings: Sequence[Finding], peers: Mapping[str, Sequence[s
 
 
 def _is_cut_off(node: str, broken: Mapping[tuple[str, str], str], peers: Mapping[str, Sequence[str]]) -> bool:
-    """It was to reach others or be reached by them, and nothing of that works."""
+    """Return True if no link to or from the node works."""
     tried = [(one, other) for one, others in peers.items() for other in others if node in (one, other)]
     return len({end for ends in tried for end in ends}) > 2 and all(ends in broken for ends in tried)

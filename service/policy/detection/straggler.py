@@ -1,5 +1,4 @@
-"""Which rank keeps the others waiting: one that works longer for a step than they do, or that has to wait for a
-processor. Pure."""
+"""Detect ranks that delay the others: ranks that work longer per step, or that wait for a processor. Pure."""
 
 import math
 import statistics
@@ -9,46 +8,47 @@ from dataclasses import dataclass
 from regroup.workers.contract.messages import RankActivity
 
 _MEASURED = 10
-"""Steps that every rank has to have behind it in this generation: the first ones compile and connect."""
+"""Number of steps that every rank must have completed in this generation: the first ones compile and connect."""
 _FACTOR, _STILL = 1.5, 1.25
-"""So many times the others' work makes a straggler, and so many keep one that was named: no to and fro."""
+"""Factor above the others' work at which a rank becomes a straggler, and at which it remains one. The difference avoids
+oscillation."""
 _FLOOR_S = 0.02
-"""Less than this much longer a step is not worth a word."""
+"""Smallest difference per step that is reported."""
 _CROWDED_S = 30.0
-"""A crowded node is worth a word if it stays so: whatever is started there crowds it for a while."""
+"""Time for which a node must be crowded before it is reported: starting processes crowd a node for a while."""
 
 
 @dataclass(frozen=True)
 class Straggler:
-    """One rank and what sets it apart."""
+    """One straggling rank."""
 
     rank: int
     work_s: float
-    """What it works for a step; on a crowded node with what it waits for a processor."""
+    """CPU time per step; on a crowded node including the time waiting for a processor."""
     usual_s: float
-    """What the others do: their median."""
+    """Median of the other ranks."""
     is_crowded: bool = False
-    """It works no longer than the others, and waits for a processor that something else on its node has."""
+    """True if the rank works no longer than the others but waits for a processor that another process uses."""
 
 
 def find_stragglers(
-    dwells: Mapping[int, RankActivity], ranks: Collection[int], named: Collection[int], stages: int = 1
+    activities: Mapping[int, RankActivity], ranks: Collection[int], named: Collection[int], stages: int = 1
 ) -> tuple[Straggler, ...] | None:
-    """The ranks that straggle now; None while it is too early to say.
+    """Return the current stragglers; None while too few steps were measured.
 
-    In a synchronous step all ranks take the same time by the clock. Without their waiting for each other it shows who
-    the others wait for.
+    In a synchronous step all ranks take the same wall-clock time. Their time without waiting shows which rank the
+    others wait for.
 
     Args:
-        ranks: all of the generation.
-        named: those that were found before.
-        stages: of the pipeline, each as many consecutive ranks; only ranks of one stage have the same work to do.
+        ranks: all ranks of the generation.
+        named: ranks that were stragglers before.
+        stages: number of pipeline stages. Only ranks of one stage have the same work.
     """
     peers = {rank: _peers(rank, sorted(ranks), stages) for rank in ranks}
-    if not all(peers.values()) or any(rank not in dwells or dwells[rank].paced < _MEASURED for rank in ranks):
+    if not all(peers.values()) or any(rank not in activities or activities[rank].paced < _MEASURED for rank in ranks):
         return None
-    works = {rank: dwells[rank].work_s for rank in ranks}
-    takes = {rank: dwells[rank].work_s + dwells[rank].ready_s for rank in ranks}
+    works = {rank: activities[rank].work_s for rank in ranks}
+    takes = {rank: activities[rank].work_s + activities[rank].ready_s for rank in ranks}
     found: list[Straggler] = []
     for rank in sorted(ranks):
         factor = _STILL if rank in named else _FACTOR
@@ -62,12 +62,12 @@ def find_stragglers(
 def filter_lasting(
     found: Sequence[Straggler], named: Collection[int], crowded_s: Mapping[int, float], now_s: float
 ) -> tuple[tuple[Straggler, ...], dict[int, float]]:
-    """Those of `found` that are worth a word, and since when each that is crowded is.
+    """Return the stragglers to report, and the time since which each crowded one is crowded.
 
     Args:
-        named: those that were found before.
-        crowded_s: as returned before, of the same generation.
-        now_s: on the same clock.
+        named: ranks that were stragglers before.
+        crowded_s: last result of this function in the same generation.
+        now_s: time on the same clock.
     """
     since_s = {each.rank: crowded_s.get(each.rank, now_s) for each in found if each.is_crowded}
     told = [each for each in found if each.rank in named or now_s - since_s.get(each.rank, -math.inf) >= _CROWDED_S]
@@ -75,7 +75,7 @@ def filter_lasting(
 
 
 def _usual_s(seconds: Mapping[int, float], rank: int, peers: Collection[int], factor: float) -> float | None:
-    """What the others take, if a rank takes so many times that."""
+    """Return the median of the others if a rank exceeds it by the factor, or None."""
     usual_s = statistics.median(seconds[other] for other in peers)
     return usual_s if seconds[rank] > usual_s * factor and seconds[rank] - usual_s > _FLOOR_S else None
 

@@ -1,4 +1,4 @@
-"""Charge an incident to a budget and decide whether the job goes on. Pure."""
+"""Charge a failure to a budget and decide whether the job continues. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,27 +12,31 @@ _BUDGET_OF_THE_CODE = {
     Reason.NON_FINITE: "non_finite",
     Reason.DEVICE_ERROR: "device_error",
 }
-"""Ends the job unless its spec allows more tries."""
+"""Reasons that end the job unless its spec allows more attempts."""
 _NO_ACCIDENT_TWICE = frozenset({Reason.NON_FINITE, Reason.DEVICE_ERROR})
-"""At the same step, from the same state."""
+"""Reasons that end the job if they repeat at the same step, from the same state."""
 _BACKOFF_CAP_S = 30.0
 _BACKOFF_FROM = {Reason.IO_ERROR: 1}
-"""Storage and connections come back later than processes do: it waits after the first such failure, else the third."""
+"""Number of failures in a row before the first back-off; 3 by default. Storage and connections recover more slowly than
+processes."""
 
 
 @dataclass(frozen=True)
 class Charge:
-    """One failure on a budget's account."""
+    """One failure that was charged to a budget."""
 
     budget: str
     time_s: float
     step: int
-    """Committed steps of the job when it happened."""
+    """Number of committed steps of the job at that time."""
 
 
 def budget_of(reason: Reason, budgets: Mapping[str, int]) -> str | None:
-    """The budget that a reason is charged to; None if it is charged to none: it ends the job, as an error of the code,
-    a step that has no finite numbers or a device, does unless allowed, or it was planned."""
+    """Return the budget that a reason is charged to, or None.
+
+    None means that the reason ends the job (errors of the code, non-finite steps and device errors, unless the spec
+    allows more attempts) or that the end was planned.
+    """
     if (budget := _BUDGET_OF_THE_CODE.get(reason)) is not None:
         return budget if budgets.get(budget) else None
     return BUDGET_BY_REASON.get(reason)
@@ -40,11 +44,11 @@ def budget_of(reason: Reason, budgets: Mapping[str, int]) -> str | None:
 
 @dataclass(frozen=True)
 class RecoveryDecision:
-    """Whether the job goes on, and how long it waits before."""
+    """Decision whether the job continues, and after which pause."""
 
     is_recovery: bool
     reason: Reason
-    """Why the job ends, if it does."""
+    """Reason of the end of the job if it does not continue."""
     message: str
     backoff_s: float = 0.0
 
@@ -59,10 +63,13 @@ def decide_recovery(
     now_s: float,
     step: int,
 ) -> RecoveryDecision:
-    """Whether the budgets allow one more recovery. `charges` holds earlier failures, oldest first.
+    """Decide whether the budgets allow one more recovery.
 
-    A budget is a leaky bucket: each failure adds one, each `refill_steps` committed steps take one away, and failures
-    older than the window are forgotten. Failures in a row without progress wait longer and longer.
+    A budget is a leaky bucket. Each failure adds one, each `refill_steps` committed steps remove one, and failures
+    older than the window do not count. Repeated failures without progress increase the back-off.
+
+    Args:
+        charges: earlier failures, the oldest first.
     """
     if cause.reason in PROGRESS_REASONS:
         return RecoveryDecision(True, cause.reason, cause.summary)
@@ -72,7 +79,9 @@ def decide_recovery(
     mine = [charge for charge in charges if charge.budget == budget and now_s - charge.time_s <= window_s]
     if cause.reason in _NO_ACCIDENT_TWICE and any(charge.step == step for charge in mine):
         return RecoveryDecision(
-            False, cause.reason, f"{cause.summary}. It was so before, from the same state: no accident"
+            False,
+            cause.reason,
+            f"{cause.summary}. The same failure occurred before at this step, from the same state: not retried",
         )
     mine.append(Charge(budget, now_s, step))
     if budget_level(mine, refill_steps) > budgets[budget]:
@@ -88,10 +97,10 @@ def decide_recovery(
 
 
 def budget_level(charges: Sequence[Charge], refill_steps: int) -> float:
-    """How full the bucket is right after the last of these charges of one budget, oldest first."""
+    """Return the level of the bucket after the last of these charges of one budget, the oldest first."""
     level, last_step = 0.0, 0
     for charge in charges:
-        gained = max(0, charge.step - last_step)  # what was restored may be older than what failed before
+        gained = max(0, charge.step - last_step)  # the restored step may be below that of the last failure
         level = max(0.0, level - gained / refill_steps) + 1
         last_step = charge.step
     return level

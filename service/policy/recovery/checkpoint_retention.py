@@ -1,4 +1,4 @@
-"""Which checkpoints to give up. Pure."""
+"""Choose the checkpoints to delete. Pure."""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -9,7 +9,7 @@ _FOLDER = re.compile(r"step-(\d+)\.gen-(\d+)")
 
 @dataclass(frozen=True)
 class FinishedCheckpoint:
-    """A finished, trusted checkpoint."""
+    """A complete, verified checkpoint."""
 
     uri: str
     generation: int
@@ -20,7 +20,7 @@ class FinishedCheckpoint:
 
 @dataclass(frozen=True)
 class UnfinishedCheckpoint:
-    """A checkpoint's folder without a manifest."""
+    """A checkpoint folder without a manifest."""
 
     uri: str
     generation: int
@@ -28,7 +28,7 @@ class UnfinishedCheckpoint:
 
     @classmethod
     def from_uri(cls, uri: str) -> "UnfinishedCheckpoint | None":
-        """From its URI; None for a folder that no save of ours has made."""
+        """Parse a checkpoint URI; None if the folder was not created by a checkpoint save."""
         match = _FOLDER.fullmatch(uri.rstrip("/").rpartition("/")[2])
         return cls(uri, int(match[2]), int(match[1])) if match else None
 
@@ -36,9 +36,9 @@ class UnfinishedCheckpoint:
 def find_surplus(
     checkpoints: Sequence[FinishedCheckpoint], *, keep_last: int, keep_best: int
 ) -> list[FinishedCheckpoint]:
-    """The checkpoints that neither are among the newest, nor the best, nor pinned; oldest first.
+    """Return the checkpoints that are neither among the newest, nor the best, nor pinned, the oldest first.
 
-    The newest is always kept, so the last good one is never removed.
+    The newest checkpoint is always retained.
     """
     newest_first = sorted(checkpoints, key=lambda item: (item.step, item.generation), reverse=True)
     keep = set(newest_first[: max(1, keep_last)])
@@ -48,13 +48,12 @@ def find_surplus(
 
 
 def find_abandoned(uris: Iterable[str], failed: Collection[str], generation: int) -> list[UnfinishedCheckpoint]:
-    """Of unfinished checkpoints those that nobody will finish: their save is known to have failed, or their generation
-    is over.
+    """Return the unfinished checkpoints that no process will finish: their save failed, or their generation has ended.
 
     Args:
         uris: folders without a manifest.
-        failed: those whose save has failed.
-        generation: the newest one.
+        failed: URIs whose save failed.
+        generation: the newest generation.
     """
     found = [item for uri in uris if (item := UnfinishedCheckpoint.from_uri(uri)) is not None]
     return [item for item in found if item.uri in failed or item.generation < generation]

@@ -1,4 +1,4 @@
-"""What to do when a generation ends: classify → charge a budget → choose a rung and a source of state. Pure."""
+"""Classify the cause of the end of a generation. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ _REASON_BY_ERROR_CLASS = {
 _RAISED_BY_ALL = frozenset({Reason.NON_FINITE, Reason.LOSS_SPIKE, Reason.SILENT_CORRUPTION})
 _OUT_OF_MEMORY = ": its node was out of memory; take smaller batches, fewer loader workers, or more resources.memory"
 _MISMATCH = ("a distributed collective mismatch", "mismatch between collectives")
-"""What gloo says when a rank is sent what belongs to another collective, and torch where it is told to compare."""
+"""Error texts of gloo and torch for a rank that got a message of another collective."""
 
 
 @dataclass(frozen=True)
@@ -37,26 +37,27 @@ class RankFailure:
     phase: str
     time_s: float
     details: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Of corruption: who differs in what; of a loss spike: the loss, and what was to be expected."""
+    """For silent corruption: the ranks that differ and the tensors. For a loss spike: the loss and its expected
+    value."""
 
 
 @dataclass(frozen=True)
 class ProcessExit:
-    """A process that ended by itself, before it was told to. `rank` -1 is the store, -2 a zygote."""
+    """A process that ended without a request to stop. `rank` -1 is the store, -2 a zygote."""
 
     rank: int
     code: int
     time_s: float
     node_id: str
     out_of_memory: bool = False
-    """Its node was out of memory then."""
+    """True if its node was out of memory at that time."""
     stderr_tail: str = ""
-    """Of one that aborted: the end of its standard error."""
+    """End of its standard error if it aborted."""
 
 
 @dataclass(frozen=True)
 class AgentLoss:
-    """An agent that fell silent or whose actor died."""
+    """An agent that stopped responding or whose actor died."""
 
     node_id: str
     time_s: float
@@ -64,7 +65,7 @@ class AgentLoss:
 
 @dataclass(frozen=True)
 class Cause:
-    """The first thing that was not a consequence of something else."""
+    """The first failure that is not a consequence of another one."""
 
     reason: Reason
     summary: str
@@ -73,7 +74,7 @@ class Cause:
     node_id: str | None = None
     failure: RankFailure | None = None
     evidence: Mapping[str, Any] | None = None
-    """What else is known of it, as plain data: of a hang, where every rank was."""
+    """Further evidence as plain data; for a hang, the position of every rank."""
 
 
 def classify_failure(
@@ -82,14 +83,16 @@ def classify_failure(
     losses: Sequence[AgentLoss],
     found: Cause | None = None,
 ) -> Cause:
-    """The earliest cause that is not of a collateral class.
+    """Return the earliest cause that is not collateral.
 
-    `found`: a hang, or a planned end; it is only looked for as long as nothing else has happened. A lost agent explains
-    the exits on its node; a zygote's death explains its ranks'; an exit whose rank had reported an exception is that
-    exception. If all there is is collateral, the first of it stands in.
+    A lost agent explains the exits on its node. A zygote's death explains those of its ranks. An exit of a rank that
+    reported an exception is that exception. If all failures are collateral, the first one is returned.
+
+    Args:
+        found: a hang or a planned end; detected only while nothing else has failed, so it is the cause.
     """
     if found is not None:
-        return found  # the rest came of ending it
+        return found  # all other failures are consequences of ending the generation
     reported = {failure.rank for failure in failures}
     zygotes = {exit.node_id: exit for exit in exits if exit.rank == ZYGOTE_RANK}
     candidates: list[Cause] = [
@@ -130,7 +133,11 @@ def classify_failure(
 
 
 def blame_device(cause: Cause, broken: Mapping[str, str], node_of_rank: Mapping[int, str]) -> Cause:
-    """A rank that died on a node whose driver has given a device up (`broken`: node → what it says) died of that."""
+    """Attribute a rank's death to its device if the node's driver reported a failed device.
+
+    Args:
+        broken: node id → message of the driver.
+    """
     node = cause.node_id or node_of_rank.get(-1 if cause.rank is None else cause.rank, "")
     if cause.reason is not Reason.RANK_EXIT or node not in broken:
         return cause
@@ -143,7 +150,7 @@ def _is_mismatch(said: str) -> bool:
 
 
 def _cause(reason: Reason, failure: RankFailure) -> Cause:
-    if reason in _RAISED_BY_ALL:  # whoever said it first is no more to blame than the others
+    if reason in _RAISED_BY_ALL:  # all ranks raise this error: the first report is not the cause
         odd = failure.details.get("odd_ranks", ())
         is_named = len(odd) == 1 and failure.details.get("is_certain")
         return Cause(reason, failure.message, failure.time_s, odd[0] if is_named else None, None, failure)

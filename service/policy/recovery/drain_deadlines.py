@@ -1,4 +1,4 @@
-"""Nodes that are about to leave: which notices make one change, and how long a job may take its time. Pure."""
+"""Group drain notices into one change of a job, and schedule it before the deadline. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,30 +7,30 @@ from regroup.service.domain.states import Reason
 from regroup.service.policy.recovery.classify import Cause
 
 WINDOW_S = 2.0
-"""Notices that come within so long of the first are answered by one change of the job."""
+"""Time after the first notice within which further notices join the same change of the job."""
 _HASTE_S = 10.0
-"""Where less than this is left, nobody waits for further notices."""
+"""Remaining time below which the change does not wait for further notices."""
 _LEAST_RESERVE_S = 5.0
 _MOST_RESERVE_S = 60.0
 
 
 @dataclass(frozen=True)
 class DrainNotice:
-    """One node is about to leave."""
+    """Notice that one node is going away."""
 
     node_id: str
     node_name: str
-    """What people call it."""
+    """Display name of the node."""
     noticed_s: float
-    """Unix seconds."""
+    """Time of the notice in Unix seconds."""
     deadline_s: float | None
-    """Unix seconds; after that it may be gone. None: nobody said when."""
+    """Time in Unix seconds after which the node may be gone; None if unknown."""
     why: str
-    """For people."""
+    """Reason, for people."""
 
 
 def merge_notices(notices: Iterable[DrainNotice]) -> dict[str, DrainNotice]:
-    """Node id → what is known of its leaving: of two notices the first, with the earlier deadline."""
+    """Return node id → its merged notice: the first one, with the earliest deadline."""
     found: dict[str, DrainNotice] = {}
     for notice in sorted(notices, key=lambda notice: notice.noticed_s):
         first = found.setdefault(notice.node_id, notice)
@@ -39,12 +39,12 @@ def merge_notices(notices: Iterable[DrainNotice]) -> dict[str, DrainNotice]:
 
 
 def earliest_deadline_s(notices: Sequence[DrainNotice]) -> float | None:
-    """When the first of these nodes may be gone."""
+    """Return the earliest deadline of these notices; None if no notice has one."""
     return min((notice.deadline_s for notice in notices if notice.deadline_s is not None), default=None)
 
 
 def change_due_s(notices: Sequence[DrainNotice]) -> float:
-    """When the job is changed for all of these nodes at once: notices of one maintenance come one after the other."""
+    """Return the time at which the job changes for all of these nodes at once."""
     first_s, deadline_s = min(notice.noticed_s for notice in notices), earliest_deadline_s(notices)
     if deadline_s is None:
         return first_s + WINDOW_S
@@ -53,16 +53,16 @@ def change_due_s(notices: Sequence[DrainNotice]) -> float:
 
 @dataclass(frozen=True)
 class DrainSchedule:
-    """Until when what is done; Unix seconds."""
+    """Deadlines of a planned end, in Unix seconds."""
 
     stop_s: float
-    """Ranks are asked to end at the next step, even if the nodes that take over are not ready."""
+    """Ranks stop at the next step, even if the replacement nodes are not ready."""
     kill_s: float
-    """Ranks that have not ended are ended where they are: the rest of the time is for handing over their snapshots."""
+    """Ranks that have not stopped are killed. The remaining time is for transferring their snapshots."""
 
 
 def schedule_drain(noticed_s: float, deadline_s: float | None) -> DrainSchedule:
-    """How a planned end is paced: the last fifth of the time is for handing over, the fifth before it for the step."""
+    """Schedule a planned end: the last fifth of the time is for the transfer, the fifth before it for the last step."""
     if deadline_s is None:
         return DrainSchedule(float("inf"), float("inf"))
     left_s = max(0.0, deadline_s - noticed_s)
@@ -71,17 +71,22 @@ def schedule_drain(noticed_s: float, deadline_s: float | None) -> DrainSchedule:
 
 
 def release_by_s(noticed_s: float, deadline_s: float | None, *, step_s: float, checkpoint_s: float) -> float:
-    """When a job for which there is no other node gives its nodes up: late, but not too late to save its last step."""
+    """Return the time at which a job without replacement nodes releases its nodes, early enough to save its last
+    step."""
     needed_s = 2 * (step_s + checkpoint_s)
     return max(noticed_s, schedule_drain(noticed_s, deadline_s).stop_s - needed_s)
 
 
 def excuse_announced_loss(cause: Cause, announced: Mapping[str, str]) -> Cause:
-    """A node that was said to leave and did is nobody's failure. `announced`: node id → what was said."""
-    said = announced.get(cause.node_id or "")
-    if said is None or cause.reason is not Reason.AGENT_LOST:
+    """Return the cause as `drained` if the lost node had announced its removal; otherwise unchanged.
+
+    Args:
+        announced: node id → text of its notice.
+    """
+    notice = announced.get(cause.node_id or "")
+    if notice is None or cause.reason is not Reason.AGENT_LOST:
         return cause
-    return replace(cause, reason=Reason.DRAINED, summary=f"{said}; it left before the job did")
+    return replace(cause, reason=Reason.DRAINED, summary=f"{notice}; the node was removed before the job left it")
 
 
 def _earlier(one: float | None, other: float | None) -> float | None:

@@ -1,56 +1,63 @@
-"""How much memory mirrors may take while nodes are short of it: less first, then none, and more again later. Pure."""
+"""Reduce the memory of mirrors while nodes are short of memory, and restore it later. Pure."""
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
 _PAUSE_S, _LONGEST_PAUSE_S = 60.0, 1800.0
 STILL_SHORT_S = 15.0
-"""After so long at one level memory that is still short takes the next one down."""
+"""Time at one level after which a continuing shortage lowers the level again."""
 
 
 class MirrorLevel(IntEnum):
-    """Sets that a node may hold for another while one is sent."""
+    """Number of mirror sets that a node may hold for another node during a transfer."""
 
     NONE = 0
-    """There are no mirrors; what was held is given back."""
+    """No mirrors. Existing sets are released."""
     ONE = 1
-    """The set that is held is given up before the next one is sent: meanwhile no mirror is whole."""
+    """The old set is released before the next one is sent. During the transfer there is no complete mirror."""
     TWO = 2
-    """It is kept until the next one is whole."""
+    """The old set is retained until the next one is complete."""
 
 
 @dataclass(frozen=True)
 class MirrorAllowance:
-    """What mirrors may take now."""
+    """Current memory allowance for mirrors."""
 
     level: MirrorLevel = MirrorLevel.TWO
     why: str = ""
-    """That it is not more; for people."""
+    """Reason of the reduction, for people."""
     since_s: float = 0.0
-    """When it was lowered last."""
+    """Time of the last reduction."""
     pause_s: float = _PAUSE_S
-    """So long after that more is tried."""
+    """Time after the reduction at which the next level is tried again."""
 
     @property
     def is_reduced(self) -> bool:
-        """It is not what a job has with room enough."""
+        """True if the allowance is below the maximum."""
         return self.level is not MirrorLevel.TWO
 
 
 def lower_allowance(allowed: MirrorAllowance, why: str, now_s: float) -> MirrorAllowance:
-    """After a node had no room for a set, or said that its memory is short. The pause before more is tried doubles each
-    time it is lowered again, to half an hour: a node at its limit is not pushed over it every minute."""
+    """Lower the allowance after a node could not hold a set or reported a memory shortage.
+
+    The pause before the next increase doubles with each reduction, up to half an hour, so that a node at its limit is
+    not overloaded every minute.
+    """
     is_again = allowed.since_s > 0
     pause_s = min(_LONGEST_PAUSE_S, 2 * allowed.pause_s) if is_again else allowed.pause_s
     return MirrorAllowance(MirrorLevel(max(MirrorLevel.NONE, allowed.level - 1)), why, now_s, pause_s)
 
 
 def update_allowance(allowed: MirrorAllowance, short: str, now_s: float) -> MirrorAllowance:
-    """As time passes. `short`: what nodes say of their memory now; empty if it is not short."""
+    """Update the allowance as time passes.
+
+    Args:
+        short: current memory shortage as reported by nodes; empty if there is none.
+    """
     if short:
         is_due = not allowed.is_reduced or now_s - allowed.since_s >= STILL_SHORT_S
         if allowed.level is MirrorLevel.NONE:
-            return replace(allowed, why=short, since_s=now_s)  # its pause begins when memory is there again
+            return replace(allowed, why=short, since_s=now_s)  # the pause starts when the shortage has ended
         return lower_allowance(allowed, short, now_s) if is_due else allowed
     if allowed.is_reduced and now_s - allowed.since_s >= allowed.pause_s:
         level = MirrorLevel(allowed.level + 1)

@@ -1,4 +1,4 @@
-"""Which node holds whose snapshots, and how often a set is sent there. Pure."""
+"""Pair nodes that hold each other's snapshots, and limit the transfer rate. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PairingNode:
-    """A node of a job, and where it stands."""
+    """A node of a job, with its place in the topology."""
 
     node_id: str
     domain: tuple[str, ...] = ()
-    """Names of the failure domains it is in, the largest first: what one of them takes down goes together."""
+    """Names of its failure domains, the largest first."""
 
 
 def pair_nodes(members: Sequence[PairingNode]) -> Mapping[str, str]:
-    """Node → the node that holds its mirror; empty for a single node.
+    """Return node → node that holds its mirror; empty for a single node.
 
-    Nodes hold each other's in pairs, three of an odd number in a ring: of all ways this leaves the fewest two nodes
-    whose loss at once takes a mirror along. Sorted by domain and folded in the middle, no pair shares a domain as long
-    as none has more than half of the nodes.
+    Nodes hold each other's snapshots in pairs; with an odd number, three nodes form a ring. Among all pairings, this
+    one loses a mirror with the fewest pairs of simultaneous node losses. Sorted by domain and folded in the middle, no
+    pair shares a domain while no domain has more than half of the nodes.
     """
     nodes = [member.node_id for member in sorted(members, key=lambda member: (member.domain, member.node_id))]
     half = len(nodes) // 2
@@ -32,5 +32,5 @@ def pair_nodes(members: Sequence[PairingNode]) -> Mapping[str, str]:
 
 
 def pause_s(took_s: float, share: float) -> float:
-    """Pause after a set took so long to send, so that sending takes no more than `share` of the time."""
+    """Return the pause after a transfer, so that transfers take at most `share` of the time."""
     return took_s * (1 - share) / share

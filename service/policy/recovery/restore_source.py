@@ -1,4 +1,4 @@
-"""Choose the state that a new generation starts from, and the recovery action that follows. Pure."""
+"""Choose the state from which a new generation starts, and the recovery action. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from regroup.service.domain.job_events import RecoveryAction
 from regroup.service.domain.states import Reason
 
 MAX_SHARDS = 240
-"""A set of more ranks is not restored onto others from memory: each of them is handed all of it at once."""
+"""Largest set that is restored onto other ranks from memory: each rank reads the whole set at once."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A verified shard in some node's memory."""
+    """A verified shard in a node's memory."""
 
     rank: int
     world_size: int
@@ -22,12 +22,12 @@ class Shard:
     layout_hash: str
     node_id: str
     shared_checksums: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Checksum of each part that other ranks hold too, by its name."""
+    """Name of each replicated part → its checksum."""
 
 
 @dataclass(frozen=True)
 class SavedCheckpoint:
-    """A finished checkpoint in durable storage."""
+    """A complete checkpoint in durable storage."""
 
     uri: str
     generation: int
@@ -45,17 +45,18 @@ class RestoreKind(StrEnum):
 
 @dataclass(frozen=True)
 class RestoreSource:
-    """Where the next generation's state comes from."""
+    """Source of the next generation's state."""
 
     kind: RestoreKind
     step: int = 0
     generation: int = 0
     uri: str = ""
     fetch: tuple[tuple[int, str], ...] = ()
-    """Of `memory`: ranks whose shard lies on another node than they will run on, and which. With a `world_size`: all
-    ranks that wrote it, each with the nodes that hold its shard."""
+    """For `memory`: ranks whose shard is on another node than the rank, with that node. With a `world_size`: all ranks
+    that wrote the set, each with the nodes that hold its shard."""
     world_size: int = 0
-    """Of `memory`: ranks that wrote it, where those to come are others or split otherwise; else 0."""
+    """For `memory`: number of ranks that wrote the set if the new ranks are different or split differently; otherwise
+    0."""
 
     @property
     def recovery_action(self) -> RecoveryAction:
@@ -63,7 +64,11 @@ class RestoreSource:
         return RecoveryAction.RESPAWN if self.kind is RestoreKind.MEMORY else RecoveryAction.DISK
 
     def shards_to_fetch(self, node_id: str, ranks: Sequence[int] | None = None) -> dict[int, str]:
-        """Rank → node from which its shard has to be brought to `node_id`, where `ranks` (all, if None) will run."""
+        """Return rank → node from which its shard must be copied to `node_id`.
+
+        Args:
+            ranks: ranks that will run there; all if None.
+        """
         if not self.world_size:
             return {rank: node for rank, node in self.fetch if ranks is None or rank in ranks}
         here = {rank for rank, node in self.fetch if node == node_id}
@@ -89,13 +94,17 @@ def choose_restore_source(
     node_of_rank: Mapping[int, str],
     others: Collection[int] = (),
 ) -> RestoreSource:
-    """The newest usable state: memory before disk at the same step, nothing if there is none.
+    """Return the newest usable state: memory before disk at the same step, `none` if there is no state.
 
-    A set in memory is usable if the shard of every rank of one (generation, step, layout) lies on some node. Where the
-    ranks to come are as many and split alike (not so in the generations `others`), each needs its own shard, where it
-    will run or from where it lies; otherwise all of them go to every node. An artefact of generation g at step s counts
-    only if every later generation started at ≥ s (`starts`: generation → start step): otherwise a later one has
-    overtaken it. Where ranks differ in what they should hold alike, one of them is wrong: such a set does not count.
+    A set in memory is usable if the shard of every rank of one (generation, step, layout) is on some node. If the new
+    ranks have the same number and split, each needs only its own shard; otherwise every node needs all shards. State of
+    generation g at step s counts only if every later generation started at step s or later; otherwise a later
+    generation has replaced it. A set with different values of replicated state does not count.
+
+    Args:
+        starts: generation → start step.
+        node_of_rank: rank of the new generation → its node.
+        others: generations with another number or split of ranks.
     """
     wrong = set(find_diverged_sets(shards))
 
@@ -129,7 +138,7 @@ def choose_restore_source(
 
 
 def find_diverged_sets(shards: Sequence[Shard]) -> list[tuple[int, int]]:
-    """Generation and step of sets in which ranks hold different values of what they should hold alike."""
+    """Return generation and step of the sets with different values of replicated state."""
     sets: dict[tuple[int, int], list[Mapping[str, int]]] = {}
     for shard in shards:
         sets.setdefault((shard.generation, shard.step), []).append(shard.shared_checksums)
@@ -137,6 +146,6 @@ def find_diverged_sets(shards: Sequence[Shard]) -> list[tuple[int, int]]:
 
 
 def replicas_agree(held: Sequence[Mapping[str, int]]) -> bool:
-    """Whether ranks hold the same of all that they should hold alike, by the checksums of each."""
+    """Return True if all ranks have the same checksums of replicated state."""
     known: dict[str, int] = {}
     return all(known.setdefault(name, digest) == digest for each in held for name, digest in each.items())

@@ -1,7 +1,8 @@
-"""Which nodes an autoscaler is asked for while jobs wait. Pure.
+"""Compute the nodes to request from an autoscaler while jobs wait. Pure.
 
-A request says what the whole cluster has to hold, so what runs is part of it. It is made of bundles, each of which has
-to fit on one node; where in the cluster they are is left to the autoscaler, and placement judges what comes.
+A request describes the capacity of the whole cluster, so it includes the running jobs. It consists of bundles, each of
+which must fit on one node. The autoscaler chooses their place in the cluster; placement decides about the nodes that
+join.
 """
 
 from collections.abc import Sequence, Set
@@ -10,19 +11,19 @@ from dataclasses import dataclass
 from regroup.service.domain.topology import ACCELERATOR_LABEL, ANY_KIND, IMAGE_LABEL, Level, NodeKind
 from regroup.service.policy.placement.demand import Demand, Shortage
 from regroup.service.policy.scheduling.entries import RunningJob, WaitingJob
-from regroup.service.policy.scheduling.quota import HoldReason
+from regroup.service.policy.scheduling.quota import WaitCause
 
 MAX_BUNDLES = 2_000
-"""A request is written whole each time; jobs that would make it longer wait for the next one."""
-SOLVED_BY_NODES: Set[Shortage | HoldReason] = frozenset(
+"""Maximum size of a request, which is written as a whole each time. Jobs that would exceed it wait for the next one."""
+SOLVED_BY_NODES: Set[Shortage | WaitCause] = frozenset(
     {Shortage.NO_NODES, Shortage.TOO_LARGE, Shortage.RESOURCES, Shortage.PRIORITY}
 )
-"""Why jobs wait that more nodes would let start: not quotas, other jobs, or nodes that are only closed."""
+"""Reasons of waiting that more nodes would resolve: not quotas, dependencies or closed nodes."""
 
 
 @dataclass(frozen=True, order=True)
 class Bundle:
-    """What is held together on one node."""
+    """Resources that must be on one node."""
 
     cpus: int
     gpus: int = 0
@@ -30,38 +31,39 @@ class Bundle:
     kind: NodeKind = ANY_KIND
 
     def to_ray(self) -> dict[str, float]:
-        """In Ray's names."""
+        """Return the resources under Ray's names."""
         named = {"CPU": self.cpus, "GPU": self.gpus, "memory": self.memory_bytes}
         return {name: float(amount) for name, amount in named.items() if amount}
 
     def labels(self) -> dict[str, str]:
-        """That its node must have."""
+        """Return the labels that the node must have."""
         named = {ACCELERATOR_LABEL: self.kind.accelerator, IMAGE_LABEL: self.kind.image}
         return {label: value for label, value in named.items() if value}
 
 
 @dataclass(frozen=True)
 class NodeRequest:
-    """What the cluster is to hold; nothing: no node is wanted that is not used."""
+    """Capacity requested for the whole cluster. An empty request needs no node that is not in use."""
 
     bundles: tuple[Bundle, ...] = ()
     jobs: frozenset[str] = frozenset()
-    """Ids of those that wait for it."""
+    """Ids of the jobs that wait for this capacity."""
 
 
 def build_node_request(
-    waits: Sequence[tuple[WaitingJob, Shortage | HoldReason]],
+    waits: Sequence[tuple[WaitingJob, Shortage | WaitCause]],
     running: Sequence[RunningJob],
     *,
     now_s: float,
     after_s: float,
 ) -> NodeRequest:
-    """What to ask for.
+    """Return the capacity to request.
 
     Args:
-        waits: who waits and why, in the order of turns.
-        running: who holds devices.
-        after_s: a job that waits for less may yet find room by itself.
+        waits: waiting jobs with their reasons, in admission order.
+        running: jobs that hold devices.
+        now_s: current time in Unix seconds.
+        after_s: minimum waiting time of a job that is included.
     """
     held = [_bundle(job.demand, ranks) for job in running if not job.is_releasing for _, ranks in job.node_ranks]
     found, jobs = list(held), set[str]()
@@ -76,7 +78,7 @@ def build_node_request(
 
 
 def bundles_of(demand: Demand) -> list[Bundle]:
-    """A job's ranks, in pieces that must not be split: its tensor-parallel groups, or all of it."""
+    """Return the ranks of a demand as bundles that must not be split: its tensor-parallel groups, or all of it."""
     if demand.required is Level.NODE:
         return [_bundle(demand, demand.ranks)]
     piece = demand.segment if demand.segment_within is Level.NODE else 1

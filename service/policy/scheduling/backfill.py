@@ -1,45 +1,49 @@
-"""When and where the job whose turn it is can start, and what others may use until then without making it later.
+"""Reserve a start for a waiting job, and backfill other jobs without delaying that start.
 
-Its start is promised from when running jobs are expected to end. A job that came later may go before it if it surely
-ends before that start, or takes what is left beside it then. So nobody who goes first makes the start later than
-promised; if running jobs end later than expected, that alone does. Where the start cannot be told, nobody goes first.
+The promised start follows from the expected end of running jobs. A later job may start earlier if it ends before the
+promised start or uses resources that remain free after it. Backfilling never delays a promised start; only running jobs
+that end later than expected do. If the start cannot be predicted, no job is backfilled on those nodes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from regroup.service.policy.placement.place import Demand, Placement, place
-from regroup.service.policy.scheduling.capacity import Capacity, Freed, ResourceAmounts, resources_of, subtract
+from regroup.service.policy.scheduling.capacity import Capacity, FutureCapacity, ResourceAmounts, resources_of, subtract
 from regroup.service.policy.scheduling.entries import RunningJob
 
 
 @dataclass(frozen=True)
 class BackfillReservation:
-    """The start that a job is promised."""
+    """The promised start of a waiting job."""
 
     job_id: str
     name: str
     start_s: float | None
-    """Unix seconds; None if it cannot be told."""
+    """Start in Unix seconds; None if it cannot be predicted."""
     demand: Demand
     node_ranks: tuple[tuple[str, int], ...] = ()
-    left: tuple[tuple[str, ResourceAmounts], ...] = ()
-    """What its nodes have free beside it from then on."""
+    remaining: tuple[tuple[str, ResourceAmounts], ...] = ()
+    """Resources that remain free on its nodes from then on."""
 
 
-def reserve(
+def reserve_start(
     job_id: str,
     name: str,
     demand: Demand,
-    rooms: Capacity,
+    capacity: Capacity,
     running: Iterable[RunningJob],
     before: Sequence[BackfillReservation],
 ) -> BackfillReservation:
-    """The earliest start of a job that does not fit now; `before` are promises that it must not break."""
+    """Return the earliest start of a job that does not fit now.
+
+    Args:
+        before: earlier reservations, which this one must respect.
+    """
     ends = _by_end(running)
 
-    def freed_by(count: int) -> Freed:
-        freed = Freed(rooms, demand)
+    def freed_by(count: int) -> FutureCapacity:
+        freed = FutureCapacity(capacity, demand)
         for promise in before:
             freed.reserve(promise.demand, promise.node_ranks)
         for _, jobs in ends[:count]:
@@ -47,18 +51,18 @@ def reserve(
                 freed.release(job.demand, job.node_ranks)
         return freed
 
-    first = _first_enough(freed_by(0), ends)
+    first = _count_until_enough(freed_by(0), ends)
     if first is None:
         return BackfillReservation(job_id, name, None, demand)
     tries: dict[int, Placement | None] = {}
 
     def fits(count: int) -> bool:
         if count not in tries:
-            outcome = place(demand, freed_by(count).with_room())
+            outcome = place(demand, freed_by(count).open_nodes())
             tries[count] = outcome if isinstance(outcome, Placement) else None
         return tries[count] is not None
 
-    count = _least(first, len(ends), fits)
+    count = _bisect_first(first, len(ends), fits)
     placement = tries[count] if count is not None else None
     if count is None or placement is None:
         return BackfillReservation(job_id, name, None, demand)
@@ -66,48 +70,48 @@ def reserve(
 
 
 class BackfillCapacity:
-    """What may be taken now by jobs that came later than those with a promise."""
+    """Capacity for jobs that come after jobs with a reservation."""
 
     def __init__(self, rooms: Capacity) -> None:
-        self.now = rooms
-        """For jobs that surely end before the first promised start."""
-        self.beside = rooms
-        """For all others; the same as long as nobody was promised anything."""
-        self.promises: list[BackfillReservation] = []
+        self.before_reservations = rooms
+        """Capacity for jobs that end before the first promised start."""
+        self.beside_reservations = rooms
+        """Capacity for all other jobs; the same object while there is no reservation."""
+        self.reservations: list[BackfillReservation] = []
 
-    def promise(self, reservation: BackfillReservation) -> None:
-        """Nobody takes from now on what the promise needs."""
-        if self.beside is self.now:
-            self.beside = self.now.copy()
+    def add_reservation(self, reservation: BackfillReservation) -> None:
+        """Withhold the resources of a reservation from later jobs."""
+        if self.beside_reservations is self.before_reservations:
+            self.beside_reservations = self.before_reservations.copy()
         if reservation.start_s is None:
-            self.beside = self.beside.without(reservation.demand)
-        for node_id, left in reservation.left:
-            if node_id in self.beside:
-                self.beside.lower(node_id, left)
-        self.promises.append(reservation)
+            self.beside_reservations = self.beside_reservations.excluding(reservation.demand)
+        for node_id, left in reservation.remaining:
+            if node_id in self.beside_reservations:
+                self.beside_reservations.lower_free(node_id, left)
+        self.reservations.append(reservation)
 
-    def rooms_for(self, ends_s: float | None) -> Capacity:
-        """Where a job may go that surely ends at `ends_s`, if it goes now."""
-        starts = [promise.start_s for promise in self.promises]
+    def capacity_for(self, ends_s: float | None) -> Capacity:
+        """Return the capacity for a job that ends at `ends_s` if it starts now."""
+        starts = [promise.start_s for promise in self.reservations]
         is_in_time = ends_s is not None and all(start is not None and ends_s <= start for start in starts)
-        return self.now if is_in_time else self.beside
+        return self.before_reservations if is_in_time else self.beside_reservations
 
-    def take(self, demand: Demand, placement: Placement, rooms: Capacity) -> None:
-        """The placement, which was made in `rooms`, is taken."""
-        self.now.take(demand, placement)
-        if self.beside is self.now:
+    def allocate(self, demand: Demand, placement: Placement, rooms: Capacity) -> None:
+        """Allocate a placement that was made in `rooms`."""
+        self.before_reservations.allocate(demand, placement)
+        if self.beside_reservations is self.before_reservations:
             return
-        if rooms is self.beside:
-            self.beside.take(demand, placement)
+        if rooms is self.beside_reservations:
+            self.beside_reservations.allocate(demand, placement)
             return
         for seat in placement.slots:
-            if seat.node.id in self.beside:
-                now = self.now[seat.node.id]
-                self.beside.lower(seat.node.id, (now.free_cpus, now.free_gpus, now.free_memory_bytes))
+            if seat.node.id in self.beside_reservations:
+                now = self.before_reservations[seat.node.id]
+                self.beside_reservations.lower_free(seat.node.id, (now.free_cpus, now.free_gpus, now.free_memory_bytes))
 
 
-def _first_enough(freed: Freed, ends: Sequence[tuple[float, Sequence[RunningJob]]]) -> int | None:
-    """How many of the ends have to come, at least, for so many ranks to be free: a count need not be a placement."""
+def _count_until_enough(freed: FutureCapacity, ends: Sequence[tuple[float, Sequence[RunningJob]]]) -> int | None:
+    """Return the number of ends after which enough ranks are free. Enough ranks are not yet a placement."""
     for number, (_, jobs) in enumerate(ends):
         for job in jobs:
             freed.release(job.demand, job.node_ranks)
@@ -116,9 +120,11 @@ def _first_enough(freed: Freed, ends: Sequence[tuple[float, Sequence[RunningJob]
     return None
 
 
-def _least(low: int, high: int, holds: Callable[[int], bool]) -> int | None:
-    """The smallest number from `low` to `high` for which it holds, if it then holds for all larger ones. It is asked
-    close to `low` first."""
+def _bisect_first(low: int, high: int, holds: Callable[[int], bool]) -> int | None:
+    """Return the smallest number from `low` to `high` for which `holds` is true, if it then holds for all larger ones.
+
+    Searches close to `low` first.
+    """
     step, below = 1, low - 1
     while not holds(found := min(below + step, high)):
         if found == high:
@@ -139,7 +145,7 @@ def _by_end(running: Iterable[RunningJob]) -> list[tuple[float, list[RunningJob]
 
 
 def _reservation(
-    job_id: str, name: str, demand: Demand, start_s: float, placement: Placement, freed: Freed
+    job_id: str, name: str, demand: Demand, start_s: float, placement: Placement, freed: FutureCapacity
 ) -> BackfillReservation:
     seats = tuple((seat.node.id, seat.ranks) for seat in placement.slots)
     after = {node_id: freed.free_on(node_id) for node_id, _ in seats}

@@ -1,7 +1,8 @@
-"""What is done with the queue now: who takes which nodes, who waits and why, and who makes room.
+"""Decide about the queue: which jobs start where, which wait and why, and which are preempted.
 
-The first job in order that does not fit is promised a start; those after it may go first only where that makes it no
-later (`backfill`). Who is first, `fair_share` says; what projects may hold, `quota`; who makes room, `preemption`.
+The first job in admission order that does not fit gets a reserved start. Later jobs may start before it only if they do
+not delay it (`backfill`). `fair_share` defines the order, `quota` the limits of projects, `preemption` the jobs to
+preempt.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,39 +13,40 @@ from regroup.service.domain.topology import Node, NodeKind
 from regroup.service.policy.placement.link_speeds import Links
 from regroup.service.policy.placement.place import Demand, Placement, Shortage, Unplaceable, fits_empty_cluster, place
 from regroup.service.policy.placement.traffic import axes_of_spec
-from regroup.service.policy.scheduling.backfill import BackfillCapacity, BackfillReservation, reserve
+from regroup.service.policy.scheduling.backfill import BackfillCapacity, BackfillReservation, reserve_start
 from regroup.service.policy.scheduling.capacity import Capacity
 from regroup.service.policy.scheduling.entries import Preemptibility, RunningJob, Size, WaitingJob, split_shrinking_job
 from regroup.service.policy.scheduling.fair_share import AdmissionOrder
 from regroup.service.policy.scheduling.preemption import Shrink, Suspend, choose_preemptions, will_fit
-from regroup.service.policy.scheduling.quota import HoldReason, Quota, QuotaHold, QuotaUsage
+from regroup.service.policy.scheduling.quota import Quota, QuotaBlock, QuotaUsage, WaitCause
 from regroup.service.spec.job import JobSpec
 
 _MOST_NODES_NAMED = 256
-"""In a larger cluster a wait is not explained node by node."""
+"""In a larger cluster, messages do not list single nodes."""
 
 
 @dataclass(frozen=True)
 class SchedulingPolicy:
-    """How the queue is run."""
+    """Parameters of the scheduler."""
 
     ageing_s: float = 6 * 3600.0
-    """Who waits rises by one class of priority in each such time."""
+    """Waiting time after which a job rises by one priority class."""
     min_run_s: float = 600.0
-    """Who was given devices is not asked to make room before."""
+    """Time after its allocation during which a job is not preempted."""
     can_resize: bool = False
-    """Jobs can shrink while they run, and grow."""
+    """True if jobs can shrink and grow while they run."""
     can_start_small: bool = True
-    """If they can, one may begin smaller than it wants to be where there is no more room now."""
+    """True if a resizable job may start below its requested size when capacity is short."""
     links: Mapping[str, Links] = field(default_factory=dict[str, Links])
-    """Kind of device → how fast nodes are connected; the table's where there is none."""
+    """Device type → speed of the connections between nodes. Default: the built-in table."""
     max_nodes_weighed: int = 50_000
-    """Nodes that a look may weigh for jobs that start: when so many are, the rest is left to the next look."""
+    """Number of nodes that one pass may evaluate for jobs that start. The next pass continues with the remaining
+    jobs."""
 
 
 @dataclass(frozen=True)
 class Admission:
-    """The job takes these nodes now."""
+    """The job starts on these nodes now."""
 
     job_id: str
     layout: Layout
@@ -54,20 +56,20 @@ class Admission:
 
 @dataclass(frozen=True)
 class WaitReason:
-    """Why a job waits, for programs and people."""
+    """Reason why a job waits, for programs and people."""
 
-    reason: Shortage | HoldReason
+    reason: Shortage | WaitCause
     message: str
 
 
 @dataclass(frozen=True)
 class Wait:
-    """The job stays queued, and why."""
+    """The job stays queued."""
 
     job_id: str
     why: WaitReason
     start_s: float | None = None
-    """When it is expected to start, Unix seconds; None if that cannot be told."""
+    """Expected start in Unix seconds; None if it cannot be predicted."""
 
 
 SchedulingDecision = Admission | Wait | Shrink | Suspend
@@ -82,13 +84,16 @@ def decide(
     now_s: float = 0.0,
     rule: SchedulingPolicy = SchedulingPolicy(),
 ) -> list[SchedulingDecision]:
-    """What is done now, in the order of turns. Jobs that were not come to (`rule.most_looks`) are not in it."""
-    look = _Look(nodes, running, quotas or {}, now_s, rule)
-    for job in AdmissionOrder(queue, look.books, now_s=now_s, ageing_s=rule.ageing_s):
-        if look.weighed > rule.max_nodes_weighed:
+    """Return the decisions of one scheduling pass, in admission order.
+
+    Jobs that the pass did not reach (`rule.max_nodes_weighed`) have no decision.
+    """
+    scheduling = _SchedulingPass(nodes, running, quotas or {}, now_s, rule)
+    for job in AdmissionOrder(queue, scheduling.usage, now_s=now_s, ageing_s=rule.ageing_s):
+        if scheduling.weighed > rule.max_nodes_weighed:
             break
-        look.at(job)
-    return look.decisions
+        scheduling.decide_job(job)
+    return scheduling.decisions
 
 
 def queue_position(
@@ -100,15 +105,15 @@ def queue_position(
     now_s: float,
     rule: SchedulingPolicy,
 ) -> int | None:
-    """How many jobs are ahead of it as things stand; None if it does not queue."""
+    """Return the number of jobs ahead of a job; None if it is not queued."""
     order = AdmissionOrder(queue, quota_usage_of(running, quotas), now_s=now_s, ageing_s=rule.ageing_s)
     return next((ahead for ahead, job in enumerate(order) if job.job_id == job_id), None)
 
 
 def demand_of(spec: JobSpec, layout: Layout) -> Demand:
-    """What the job asks for at this layout."""
+    """Return the demand of a job at this layout."""
     each = spec.resources
-    talk, where = axes_of_spec(spec, layout), spec.topology.within()
+    talk, where = axes_of_spec(spec, layout), spec.topology.demand_fields()
     kind = NodeKind(each.accelerator or "", spec.environment.image or "")
     cpus, memory_bytes = each.cpus, each.memory or 0
     return Demand(
@@ -117,15 +122,15 @@ def demand_of(spec: JobSpec, layout: Layout) -> Demand:
 
 
 def sizes_of(spec: JobSpec) -> tuple[Size, ...]:
-    """Legal sizes up to the wanted one, the smallest first."""
+    """Return the legal sizes up to the requested one, the smallest first."""
     target = spec.layout.layout_at(spec.layout.dp.target)
     return tuple(
         Size(layout, demand_of(spec, layout)) for layout in spec.ladder if layout.world_size <= target.world_size
     )
 
 
-class _Look:
-    """One look at the queue. What has been decided is taken for done."""
+class _SchedulingPass:
+    """One scheduling pass. Later decisions take earlier ones as done."""
 
     def __init__(
         self,
@@ -136,34 +141,35 @@ class _Look:
         rule: SchedulingPolicy,
     ) -> None:
         self.decisions: list[SchedulingDecision] = []
-        self.books = quota_usage_of(running, quotas)
+        self.usage = quota_usage_of(running, quotas)
         self.weighed = 0
         self._nodes, self._now_s, self._rule = nodes, now_s, rule
         self._running = [replace(job, ends_s=now_s) if job.is_releasing else job for job in running]
         self._spare = BackfillCapacity(Capacity(nodes))
         self._too_many: dict[tuple[int, Demand], int] = {}
-        """Of rooms and a demand without its ranks: so many did not fit, so more will not."""
+        """Smallest number of ranks that did not fit, by capacity and demand without its ranks. More ranks do not fit
+        either."""
         self._ever: dict[Demand, bool] = {}
-        self._held_by: dict[str, str] = {}
-        """Projects whose quota is used up, and the job that waits for it."""
+        self._quota_waiters: dict[str, str] = {}
+        """Project whose quota is used up → the job that waits for it."""
 
-    def at(self, job: WaitingJob) -> None:
-        """Decide about the next one."""
+    def decide_job(self, job: WaitingJob) -> None:
+        """Decide about the next job."""
         if job.pending_dependencies:
             names = ", ".join(job.pending_dependencies)
             self._wait(
                 job,
-                HoldReason.DEPENDENCY,
-                f"comes after {names}, which {_have(job.pending_dependencies)} not succeeded yet",
+                WaitCause.DEPENDENCY,
+                f"depends on {names}, which {_have(job.pending_dependencies)} not succeeded yet",
             )
             return
-        capacity = {size.ranks: self._spare.now.all(size.demand) for size in job.sizes}
+        capacity = {size.ranks: self._spare.before_reservations.total_ranks(size.demand) for size in job.sizes}
         sizes = [size for size in job.sizes if capacity[size.ranks] >= size.ranks]
         if not sizes:
             self._wait_for_nodes(job, job.sizes[0].demand)
             return
-        if (first := self._held_by.get(job.project)) is not None:
-            self._wait(job, Shortage.PRIORITY, f"job {first!r} came earlier and waits for the quota of their project")
+        if (first := self._quota_waiters.get(job.project)) is not None:
+            self._wait(job, Shortage.PRIORITY, f"job {first!r} of the same project is ahead and waits for quota")
             return
         sizes = [size for size in sizes if not self._is_barred(job, size, capacity[size.ranks])] or sizes[:1]
         tries = sizes[::-1] if self._rule.can_resize and self._rule.can_start_small else sizes[-1:]
@@ -174,26 +180,26 @@ class _Look:
                 return
         if held is not None:
             if not held.is_permanent:
-                self._held_by[job.project] = job.name
+                self._quota_waiters[job.project] = job.name
             self._wait(job, held.reason, held.message)
             return
         if (ahead := self._ahead(tries[-1].demand)) is not None:
-            message = f"waits for its turn: job {ahead.name!r} is ahead and waits for devices"
+            message = f"job {ahead.name!r} is ahead and waits for devices"
             self._wait(job, Shortage.PRIORITY, message)
             return
         possible = [size for size in sizes if size.ranks <= tries[-1].ranks and self._fits_empty(size.demand)]
         if not possible:
             self._wait_for_nodes(job, tries[-1].demand)
         elif possible[-1] is tries[-1] or not self._starts(job, possible[-1]):
-            self._stand_in_line(job, possible[-1])
+            self._reserve_start(job, possible[-1])
 
     def _ahead(self, demand: Demand) -> BackfillReservation | None:
-        """The promise to one of its kind that came before."""
-        promises = self._spare.promises
+        """Return the earlier reservation for the same device type, if there is one."""
+        promises = self._spare.reservations
         return next((promise for promise in promises if promise.demand.device == demand.device), None)
 
     def _fits_empty(self, demand: Demand) -> bool:
-        """Whether it would fit if nothing ran: that all nodes together have the room need not mean it."""
+        """Return True if the demand fits into the empty cluster. Enough total capacity does not imply that."""
         if demand not in self._ever:
             self._ever[demand] = fits_empty_cluster(demand, self._nodes)
         return self._ever[demand]
@@ -202,20 +208,20 @@ class _Look:
         held = self._held(job, size, capacity)
         return held is not None and held.is_permanent
 
-    def _held(self, job: WaitingJob, size: Size, capacity: int) -> QuotaHold | None:
-        free = self._spare.now.free(size.demand)
-        return self.books.find_hold(
+    def _held(self, job: WaitingJob, size: Size, capacity: int) -> QuotaBlock | None:
+        free = self._spare.before_reservations.free_ranks(size.demand)
+        return self.usage.find_block(
             job.project, size.ranks, job.non_preemptible_ranks(size.ranks), free=free, capacity=capacity
         )
 
     def _starts(self, job: WaitingJob, size: Size) -> bool:
         ends_s = None if job.max_duration_s is None else self._now_s + job.max_duration_s
-        rooms = self._spare.rooms_for(ends_s)
+        rooms = self._spare.capacity_for(ends_s)
         placement = self._place(size.demand, rooms)
         if placement is None:
             return False
-        self._spare.take(size.demand, placement, rooms)
-        self.books.add(job.project, size.ranks, job.non_preemptible_ranks(size.ranks))
+        self._spare.allocate(size.demand, placement, rooms)
+        self.usage.add(job.project, size.ranks, job.non_preemptible_ranks(size.ranks))
         seats = tuple((seat.node.id, seat.ranks) for seat in placement.slots)
         self._running.append(
             RunningJob(
@@ -227,11 +233,12 @@ class _Look:
         return True
 
     def _place(self, demand: Demand, rooms: Capacity) -> Placement | None:
-        """Rooms only shrink in a look: what did not fit will not, nor will more of the same."""
+        """Place a demand. Capacity only shrinks in a pass: a demand that did not fit, and larger ones, are not tried
+        again."""
         like = (id(rooms), replace(demand, ranks=demand.segment))
-        if demand.ranks >= self._too_many.get(like, demand.ranks + 1) or rooms.free(demand) < demand.ranks:
+        if demand.ranks >= self._too_many.get(like, demand.ranks + 1) or rooms.free_ranks(demand) < demand.ranks:
             return None
-        nodes = rooms.candidates(demand)
+        nodes = rooms.candidate_nodes(demand)
         self.weighed += len(nodes)
         outcome = place(demand, nodes, self._rule.links.get(demand.device))
         if isinstance(outcome, Placement):
@@ -239,72 +246,86 @@ class _Look:
         self._too_many[like] = demand.ranks
         return None
 
-    def _stand_in_line(self, job: WaitingJob, size: Size) -> None:
-        """It does not fit now, and is the first of its kind: it is promised a start."""
+    def _reserve_start(self, job: WaitingJob, size: Size) -> None:
+        """Reserve a start for a job that does not fit now and is the first of its device type."""
         demand = size.demand
-        makers: list[Shrink | Suspend] = []
-        coming = will_fit(demand, self._spare.beside, self._running)
+        preemptions: list[Shrink | Suspend] = []
+        coming = will_fit(demand, self._spare.beside_reservations, self._running)
         if not coming:
-            makers = choose_preemptions(
-                job, size, self._spare.beside, self._running, self.books,
-                now_s=self._now_s, least_run_s=self._rule.min_run_s, can_shrink=self._rule.can_resize,
+            preemptions = choose_preemptions(
+                job, size, self._spare.beside_reservations, self._running, self.usage,
+                now_s=self._now_s, min_run_s=self._rule.min_run_s, can_shrink=self._rule.can_resize,
             )  # fmt: skip
-            self._running = _told(self._running, makers, self._now_s)
-        promise = reserve(job.job_id, job.name, demand, self._spare.now, self._running, tuple(self._spare.promises))
-        self._spare.promise(promise)
-        self.decisions += makers
-        if makers or coming:
+            self._running = _apply_preemptions(self._running, preemptions, self._now_s)
+        promise = reserve_start(
+            job.job_id,
+            job.name,
+            demand,
+            self._spare.before_reservations,
+            self._running,
+            tuple(self._spare.reservations),
+        )
+        self._spare.add_reservation(promise)
+        self.decisions += preemptions
+        if preemptions or coming:
             names = [other.name for other in self._running if other.is_releasing]
-            self._wait(job, HoldReason.PREEMPTION, f"{', '.join(names)} let go of devices for it", promise.start_s)
+            self._wait(
+                job,
+                WaitCause.PREEMPTION,
+                f"preempting {', '.join(names)} to free devices for this job",
+                promise.start_s,
+            )
         else:
             self._wait_for_nodes(job, demand, promise)
 
     def _wait_for_nodes(self, job: WaitingJob, demand: Demand, promise: BackfillReservation | None = None) -> None:
-        why = _why_not(demand, self._nodes, self._spare.now, is_possible=promise is not None)
+        why = _explain_wait(demand, self._nodes, self._spare.before_reservations, is_possible=promise is not None)
         self._wait(job, why.reason, why.message, promise.start_s if promise else None)
 
-    def _wait(self, job: WaitingJob, reason: Shortage | HoldReason, message: str, start_s: float | None = None) -> None:
+    def _wait(self, job: WaitingJob, reason: Shortage | WaitCause, message: str, start_s: float | None = None) -> None:
         self.decisions.append(Wait(job.job_id, WaitReason(reason, message), start_s))
 
 
 def quota_usage_of(running: Sequence[RunningJob], quotas: Mapping[str, Quota]) -> QuotaUsage:
-    """What projects hold with these jobs."""
-    books = QuotaUsage(quotas)
+    """Return the quota usage of projects with these running jobs."""
+    usage = QuotaUsage(quotas)
     for job in running:
-        books.add(job.project, job.demand.ranks, job.non_preemptible_ranks)
-    return books
+        usage.add(job.project, job.demand.ranks, job.non_preemptible_ranks)
+    return usage
 
 
-def _told(running: Sequence[RunningJob], makers: Sequence[Shrink | Suspend], now_s: float) -> list[RunningJob]:
-    """The jobs once they were told: what they let go of comes free."""
-    told = {maker.job_id: maker for maker in makers}
+def _apply_preemptions(
+    running: Sequence[RunningJob], preemptions: Sequence[Shrink | Suspend], now_s: float
+) -> list[RunningJob]:
+    """Return the jobs after the preemptions: the released resources are about to become free."""
+    preempted = {preemption.job_id: preemption for preemption in preemptions}
     after: list[RunningJob] = []
     for job in running:
-        match told.get(job.job_id):
+        match preempted.get(job.job_id):
             case None:
                 after.append(job)
             case Suspend():
                 after.append(replace(job, is_releasing=True, ends_s=now_s))
-            case Shrink() as maker if job.smaller_sizes:
-                after += split_shrinking_job(job, maker.releases, now_s)
+            case Shrink() as preemption if job.smaller_sizes:
+                after += split_shrinking_job(job, preemption.releases, now_s)
             case Shrink():  # another part of what the job holds: that stays, or is going already
                 after.append(job)
     return after
 
 
-def _why_not(demand: Demand, nodes: Sequence[Node], rooms: Capacity, *, is_possible: bool) -> WaitReason:
-    """What is missing for it to start now: in a small cluster node by node."""
+def _explain_wait(demand: Demand, nodes: Sequence[Node], rooms: Capacity, *, is_possible: bool) -> WaitReason:
+    """Return the reason why a demand does not fit now, node by node in a small cluster."""
     if len(nodes) <= _MOST_NODES_NAMED:
         outcome = place(demand, [rooms.get(node) for node in nodes])
         if isinstance(outcome, Unplaceable):
             return WaitReason(outcome.reason, outcome.message)
-        return WaitReason(Shortage.PRIORITY, f"needs {demand}; what is free is kept for jobs that are ahead")
-    free, everything = rooms.free(demand), rooms.all(demand)
+        return WaitReason(Shortage.PRIORITY, f"needs {demand}; the free devices are reserved for jobs that are ahead")
+    free, everything = rooms.free_ranks(demand), rooms.total_ranks(demand)
     if is_possible:
         return WaitReason(Shortage.RESOURCES, f"needs {demand}; {free} of {everything} are free now")
-    with_closed = Capacity(replace(node, closed_reason="") for node in nodes).all(demand)
+    with_closed = Capacity(replace(node, closed_reason="") for node in nodes).total_ranks(demand)
     reason = Shortage.NODES_CLOSED if with_closed >= demand.ranks else Shortage.TOO_LARGE
-    return WaitReason(reason, f"needs {demand}; the nodes that are open hold {everything} when nothing else runs")
+    return WaitReason(reason, f"needs {demand}; the open nodes hold {everything} ranks in total")
 
 
 def _have(names: Sequence[str]) -> str:

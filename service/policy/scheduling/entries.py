@@ -1,4 +1,4 @@
-"""What the queue knows of jobs, those that wait and those that hold devices. Specs and rows are read elsewhere."""
+"""Jobs as the scheduler sees them: waiting jobs and jobs that hold devices. Specs and rows are read elsewhere."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from regroup.service.policy.placement.place import Demand
 
 
 class Priority(IntEnum):
-    """Classes, the last the most urgent. A job makes room for those of a higher class."""
+    """Priority classes, the last the most urgent. A job can be preempted by jobs of a higher class."""
 
     low = 0
     normal = 1
@@ -18,14 +18,14 @@ class Priority(IntEnum):
 
 
 class Preemptibility(StrEnum):
-    """What others may take from a job that runs."""
+    """Devices that other jobs can take from a running job."""
 
     none = "none"
-    """Nothing."""
+    """No devices."""
     semi = "semi"
-    """Ranks above its smallest size."""
+    """Ranks above the smallest size."""
     full = "full"
-    """All: it is suspended with its state in durable storage, and queues again."""
+    """All devices: the job is suspended with its state in durable storage and returns to the queue."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Size:
 
     @property
     def ranks(self) -> int:
-        """Devices it holds."""
+        """Number of devices of this size."""
         return self.demand.ranks
 
 
@@ -48,24 +48,24 @@ class WaitingJob:
     job_id: str
     name: str
     sizes: tuple[Size, ...]
-    """Legal ones up to the wanted one, the smallest first."""
+    """Legal sizes up to the requested one, the smallest first."""
     project: str = "default"
     priority: Priority = Priority.normal
     preemptibility: Preemptibility = Preemptibility.full
     queued_s: float = 0.0
-    """Since when it waits; Unix seconds."""
+    """Time since which the job waits, in Unix seconds."""
     max_duration_s: float | None = None
-    """It ends within so long of its turn, whatever it does; None if nothing ends it."""
+    """Time from its admission within which the job surely ends; None if it has no limit."""
     pending_dependencies: tuple[str, ...] = ()
-    """Names of jobs that have to succeed before, and have not yet."""
+    """Names of jobs that must succeed first and have not yet."""
 
     @property
     def min_ranks(self) -> int:
-        """Devices of its smallest size."""
+        """Number of devices of the smallest size."""
         return self.sizes[0].ranks
 
     def non_preemptible_ranks(self, ranks: int) -> int:
-        """How many of so many ranks cannot be taken back once it has them."""
+        """Return the number of ranks that could not be preempted if the job had `ranks`."""
         return non_preemptible(self.preemptibility, ranks, self.min_ranks)
 
 
@@ -76,33 +76,33 @@ class RunningJob:
     job_id: str
     name: str
     demand: Demand
-    """What it holds now."""
+    """Demand of the current allocation."""
     node_ranks: tuple[tuple[str, int], ...]
-    """Node id and ranks there."""
+    """Node id and number of ranks there."""
     smaller_sizes: tuple[Size, ...] = ()
-    """Legal sizes below what it holds, the smallest first."""
+    """Legal sizes below the current one, the smallest first."""
     project: str = "default"
     priority: Priority = Priority.normal
     preemptibility: Preemptibility = Preemptibility.full
     allocated_at_s: float = 0.0
-    """When it was given these devices; Unix seconds."""
+    """Time of the allocation in Unix seconds."""
     ends_s: float | None = None
-    """When it is expected to end; None if nothing tells."""
+    """Expected end in Unix seconds; None if it cannot be predicted."""
     is_releasing: bool = False
-    """It is ending, or was told to: its devices come free by themselves."""
+    """True if the job is ending or being preempted: its devices become free without further action."""
 
     @property
     def non_preemptible_ranks(self) -> int:
-        """Ranks that cannot be taken back."""
+        """Number of ranks that cannot be preempted."""
         return non_preemptible(
             self.preemptibility, self.demand.ranks, min((size.ranks for size in self.smaller_sizes), default=None)
         )
 
 
-def split_shrinking_job(job: RunningJob, gives: Sequence[tuple[str, int]], now_s: float) -> list[RunningJob]:
-    """A job that was told to give up so much, as two: what stays, and what comes free."""
-    lost = dict(gives)
-    stay = tuple((node_id, ranks - lost.get(node_id, 0)) for node_id, ranks in job.node_ranks)
+def split_shrinking_job(job: RunningJob, releases: Sequence[tuple[str, int]], now_s: float) -> list[RunningJob]:
+    """Return a shrinking job as two: the part that stays and the part that becomes free."""
+    released = dict(releases)
+    stay = tuple((node_id, ranks - released.get(node_id, 0)) for node_id, ranks in job.node_ranks)
     count = sum(ranks for _, ranks in stay)
     stays = replace(
         job,
@@ -111,14 +111,14 @@ def split_shrinking_job(job: RunningJob, gives: Sequence[tuple[str, int]], now_s
         smaller_sizes=tuple(size for size in job.smaller_sizes if size.ranks < count),
     )
     goes = replace(
-        job, demand=replace(job.demand, ranks=sum(lost.values())), node_ranks=tuple(gives), smaller_sizes=(),
+        job, demand=replace(job.demand, ranks=sum(released.values())), node_ranks=tuple(releases), smaller_sizes=(),
         is_releasing=True, preemptibility=Preemptibility.full, ends_s=now_s,
     )  # fmt: skip
     return [stays, goes]
 
 
-def non_preemptible(preemptibility: Preemptibility, ranks: int, least: int | None) -> int:
-    """How many of so many ranks nobody else can have."""
+def non_preemptible(preemptibility: Preemptibility, ranks: int, minimum: int | None) -> int:
+    """Return the number of ranks that other jobs cannot take."""
     if preemptibility is Preemptibility.full:
         return 0
-    return ranks if preemptibility is Preemptibility.none or least is None else min(least, ranks)
+    return ranks if preemptibility is Preemptibility.none or minimum is None else min(minimum, ranks)

@@ -1,7 +1,7 @@
-"""Whose turn it is: guarantees first, then priority, then the project that holds least by its weight, then the oldest.
+"""Order the queue: guarantees first, then priority, then the project with the smallest weighted share, then age.
 
-Who waits rises by one class of priority in each `ageing_s`, without end: sooner or later everybody is ahead of all that
-come later, whatever their class and project. Ageing orders the queue; it takes nothing from jobs that run.
+A waiting job rises by one priority class in each `ageing_s`, without limit. Every job is therefore ahead of all later
+jobs at some time, whatever their class and project. Ageing only orders the queue; it preempts no running job.
 """
 
 import heapq
@@ -14,10 +14,11 @@ _Key = tuple[bool, int, float, float, str]
 
 
 class AdmissionOrder:
-    """The jobs in order. What is entered in the books meanwhile counts for those that are still to come."""
+    """Iterator over the queue in admission order. Usage that is added during the iteration counts for the jobs that
+    follow."""
 
-    def __init__(self, queue: Sequence[WaitingJob], books: QuotaUsage, *, now_s: float, ageing_s: float) -> None:
-        self._books = books
+    def __init__(self, queue: Sequence[WaitingJob], usage: QuotaUsage, *, now_s: float, ageing_s: float) -> None:
+        self._books = usage
         lines: dict[tuple[str, int], list[WaitingJob]] = {}
         for job in queue:
             lines.setdefault((job.project, aged_priority(job, now_s=now_s, ageing_s=ageing_s)), []).append(job)
@@ -31,7 +32,7 @@ class AdmissionOrder:
     def __iter__(self) -> Iterator[WaitingJob]:
         while self._heap:
             key, place = self._heap[0]
-            if (now := self._key(place)) != key:  # its project was given something since: keys only grow
+            if (now := self._key(place)) != key:  # the project's usage grew meanwhile: keys only grow
                 heapq.heapreplace(self._heap, (now, place))
                 continue
             job = self._lines[place].pop()
@@ -49,5 +50,5 @@ class AdmissionOrder:
 
 
 def aged_priority(job: WaitingJob, *, now_s: float, ageing_s: float) -> int:
-    """The class of a job, with what waiting has added."""
+    """Return the priority class of a job, including its ageing."""
     return int(job.priority) + int(max(0.0, now_s - job.queued_s) // ageing_s)

@@ -1,8 +1,8 @@
-"""Who makes room for a job: first those above their smallest size shrink, then others are suspended. Nobody is killed:
-who is suspended has its state in durable storage and queues again.
+"""Choose the jobs to preempt for a waiting job: first jobs above their smallest size shrink, then others are suspended.
 
-Room is made by jobs of a lower class, and, for a project that asks for what it is guaranteed, by jobs of whoever
-borrowed it. A project that holds no more than its guarantee gives nothing to others.
+A suspended job has its state in durable storage and returns to the queue. Jobs of a lower class are preempted, and, for
+a project that requests its guarantee, jobs of projects that borrow. A project that uses no more than its guarantee
+loses nothing to other projects.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,41 +10,43 @@ from dataclasses import dataclass, replace
 
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.placement.place import Demand, Placement, place
-from regroup.service.policy.scheduling.capacity import Capacity, Freed, NodeRanks
+from regroup.service.policy.scheduling.capacity import Capacity, FutureCapacity, NodeRanks
 from regroup.service.policy.scheduling.entries import Preemptibility, RunningJob, Size, WaitingJob
 from regroup.service.policy.scheduling.quota import QuotaUsage
 
-_MOST_SPARED = 64
-"""So many are looked at again whether they are needed after all."""
+_MAX_RECHECKED = 64
+"""Number of chosen jobs that are checked again whether they are needed."""
 
 
 @dataclass(frozen=True)
 class Shrink:
-    """The job gives up ranks and runs on at another size."""
+    """The job releases ranks and continues at a smaller size."""
 
     job_id: str
     layout: Layout
     releases: tuple[tuple[str, int], ...]
-    """Node id and ranks that are to come free there."""
+    """Node id and number of ranks to release there."""
     why: str
 
 
 @dataclass(frozen=True)
 class Suspend:
-    """The job saves its state to durable storage, gives all up, and queues again."""
+    """The job saves its state to durable storage, releases all devices and returns to the queue."""
 
     job_id: str
     why: str
 
 
 @dataclass(frozen=True)
-class _Offer:
+class _Preemption:
+    """One possible preemption."""
+
     job: RunningJob
     size: Size | None
-    """What it shrinks to; None: it is suspended."""
+    """Size to shrink to; None means suspend."""
 
     @property
-    def gives(self) -> NodeRanks:
+    def releases(self) -> NodeRanks:
         return (
             self.job.node_ranks
             if self.size is None
@@ -55,40 +57,44 @@ class _Offer:
 def choose_preemptions(
     job: WaitingJob,
     size: Size,
-    rooms: Capacity,
+    capacity: Capacity,
     running: Sequence[RunningJob],
-    books: QuotaUsage,
+    usage: QuotaUsage,
     *,
     now_s: float,
-    least_run_s: float,
+    min_run_s: float,
     can_shrink: bool,
 ) -> list[Shrink | Suspend]:
-    """Who has to give up what for the job to fit at this size; nobody if that would not be enough.
+    """Return the preemptions that let the job fit at this size; empty if no set of preemptions is enough.
 
     Args:
-        least_run_s: who was given devices later than so long ago is left alone.
-        can_shrink: jobs can give up a part of what they hold.
+        min_run_s: jobs with a more recent allocation are not preempted.
+        can_shrink: true if jobs can release a part of their devices.
     """
     fair = [
-        other for other in running if _may_ask(job, size, other, books) and now_s - other.allocated_at_s >= least_run_s
+        other
+        for other in running
+        if _can_preempt(job, size, other, usage) and now_s - other.allocated_at_s >= min_run_s
     ]
     order = sorted(fair, key=lambda other: (other.priority, -other.allocated_at_s, other.job_id))
     order = order if can_shrink else [replace(other, smaller_sizes=()) for other in order]
-    shrinking = [_Offer(other, other.smaller_sizes[0]) for other in order if other.smaller_sizes]
-    suspending = [_Offer(other, None) for other in order if other.preemptibility is Preemptibility.full]
-    chosen = _enough([*shrinking, *suspending], job, size.demand, rooms, running, books)
-    why = f"makes room for job {job.name!r} of project {job.project!r}, priority {job.priority.name}"
+    shrinking = [_Preemption(other, other.smaller_sizes[0]) for other in order if other.smaller_sizes]
+    suspending = [_Preemption(other, None) for other in order if other.preemptibility is Preemptibility.full]
+    chosen = _choose_enough([*shrinking, *suspending], job, size.demand, capacity, running, usage)
+    why = f"preempted by job {job.name!r} of project {job.project!r}, priority {job.priority.name}"
     return [
         Suspend(offer.job.job_id, why)
         if offer.size is None
-        else Shrink(offer.job.job_id, offer.size.layout, tuple(offer.gives), why)
+        else Shrink(offer.job.job_id, offer.size.layout, tuple(offer.releases), why)
         for offer in chosen
     ]
 
 
 def released_node_ranks(seats: NodeRanks, demand: Demand, size: Size) -> NodeRanks:
-    """What a job that shrinks lets go, as `reseat` does: its smallest seats first, of equals the last, so that whole
-    nodes come free."""
+    """Return the ranks that a shrinking job releases, as `resize_slots` chooses them.
+
+    The smallest node parts are released first (the last of equal ones), so that whole nodes become free.
+    """
     left, gone = demand.ranks - size.ranks, list[tuple[str, int]]()
     for _, (node_id, ranks) in sorted(enumerate(seats), key=lambda item: (item[1][1], -item[0])):
         if left <= 0:
@@ -98,74 +104,76 @@ def released_node_ranks(seats: NodeRanks, demand: Demand, size: Size) -> NodeRan
     return gone
 
 
-def _may_ask(job: WaitingJob, size: Size, other: RunningJob, books: QuotaUsage) -> bool:
-    """Whether the job may have what the other holds."""
+def _can_preempt(job: WaitingJob, size: Size, other: RunningJob, usage: QuotaUsage) -> bool:
+    """Return True if the job may preempt the other one."""
     if other.is_releasing or other.preemptibility is Preemptibility.none:
         return False
-    lends = books.borrowed(other.project) > 0
+    lends = usage.borrowed(other.project) > 0
     is_above = job.priority > other.priority and (lends or other.project == job.project)
-    asks_for_its_own = not books.would_borrow(job.project, size.ranks) and books.total_guaranteed > 0
+    asks_for_its_own = not usage.would_borrow(job.project, size.ranks) and usage.total_guaranteed > 0
     return is_above or (asks_for_its_own and lends and other.project != job.project)
 
 
-def _enough(
-    offers: Sequence[_Offer],
+def _choose_enough(
+    offers: Sequence[_Preemption],
     job: WaitingJob,
     demand: Demand,
-    rooms: Capacity,
+    capacity: Capacity,
     running: Sequence[RunningJob],
-    books: QuotaUsage,
-) -> list[_Offer]:
-    """The first offers that are enough, without those of them that turn out not to be needed."""
-    taken: dict[str, _Offer] = {}
-    freed = _leaving(rooms, demand, running)
+    usage: QuotaUsage,
+) -> list[_Preemption]:
+    """Return the first offers that are enough, without those that are not needed."""
+    taken: dict[str, _Preemption] = {}
+    freed = _after_releases(capacity, demand, running)
     given = dict[str, int]()
     for offer in offers:
         project, before = offer.job.project, taken.get(offer.job.job_id)
-        is_lent = project != job.project and books.borrowed(project) - given.get(project, 0) <= 0
+        is_lent = project != job.project and usage.borrowed(project) - given.get(project, 0) <= 0
         if is_lent:
-            continue  # the others of its project have given back all that it had beyond its guarantee
+            continue  # earlier offers have already returned everything that its project borrows
         if before is not None:
-            freed.reserve(before.job.demand, before.gives)
-        freed.release(offer.job.demand, offer.gives)
-        more = _ranks(offer.gives) - (_ranks(before.gives) if before is not None else 0)
+            freed.reserve(before.job.demand, before.releases)
+        freed.release(offer.job.demand, offer.releases)
+        more = _ranks(offer.releases) - (_ranks(before.releases) if before is not None else 0)
         given[project] = given.get(project, 0) + more
         taken[offer.job.job_id] = offer
-        if freed.ranks >= demand.ranks and _fits(demand, taken.values(), rooms, running):
-            return _spare(list(taken.values()), demand, rooms, running)
+        if freed.ranks >= demand.ranks and _fits(demand, taken.values(), capacity, running):
+            return _drop_unneeded(list(taken.values()), demand, capacity, running)
     return []
 
 
-def _spare(offers: list[_Offer], demand: Demand, rooms: Capacity, running: Sequence[RunningJob]) -> list[_Offer]:
-    """Without those that are not needed, the dearest first; each gives up no more than it must."""
-    for offer in offers[-_MOST_SPARED:][::-1]:
+def _drop_unneeded(
+    offers: list[_Preemption], demand: Demand, capacity: Capacity, running: Sequence[RunningJob]
+) -> list[_Preemption]:
+    """Return the offers without unneeded ones, the costliest checked first. Each releases no more than necessary."""
+    for offer in offers[-_MAX_RECHECKED:][::-1]:
         others = [each for each in offers if each is not offer]
         kept = 0 if offer.size is None else offer.size.ranks
-        if _fits(demand, others, rooms, running):
+        if _fits(demand, others, capacity, running):
             offers = others
             continue
         for size in reversed([size for size in offer.job.smaller_sizes if size.ranks > kept]):
-            less = [_Offer(offer.job, size) if each is offer else each for each in offers]
-            if _fits(demand, less, rooms, running):
+            less = [_Preemption(offer.job, size) if each is offer else each for each in offers]
+            if _fits(demand, less, capacity, running):
                 offers = less
                 break
     return offers
 
 
-def _fits(demand: Demand, offers: Iterable[_Offer], rooms: Capacity, running: Sequence[RunningJob]) -> bool:
-    freed = _leaving(rooms, demand, running)
+def _fits(demand: Demand, offers: Iterable[_Preemption], capacity: Capacity, running: Sequence[RunningJob]) -> bool:
+    freed = _after_releases(capacity, demand, running)
     for offer in offers:
-        freed.release(offer.job.demand, offer.gives)
-    return freed.ranks >= demand.ranks and isinstance(place(demand, freed.with_room()), Placement)
+        freed.release(offer.job.demand, offer.releases)
+    return freed.ranks >= demand.ranks and isinstance(place(demand, freed.open_nodes()), Placement)
 
 
-def will_fit(demand: Demand, rooms: Capacity, running: Sequence[RunningJob]) -> bool:
-    """Whether it fits once those have gone that were told to, or are about to end."""
-    return _fits(demand, (), rooms, running)
+def will_fit(demand: Demand, capacity: Capacity, running: Sequence[RunningJob]) -> bool:
+    """Return True if the demand fits once the jobs that are being preempted or end have released their devices."""
+    return _fits(demand, (), capacity, running)
 
 
-def _leaving(rooms: Capacity, demand: Demand, running: Sequence[RunningJob]) -> Freed:
-    freed = Freed(rooms, demand)
+def _after_releases(capacity: Capacity, demand: Demand, running: Sequence[RunningJob]) -> FutureCapacity:
+    freed = FutureCapacity(capacity, demand)
     for job in running:
         if job.is_releasing:
             freed.release(job.demand, job.node_ranks)

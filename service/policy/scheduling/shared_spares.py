@@ -1,7 +1,6 @@
-"""Which idle nodes are kept ready for the jobs of a project that lose one: spares that its jobs share. Pure.
+"""Choose the idle nodes that are spares for all jobs of a project. Pure.
 
-Nothing is remembered: an idle node has nothing on it, so one is as good as another, and the same cluster always gives
-the same answer, whoever asks.
+The choice has no state: idle nodes are interchangeable, so the same cluster always gives the same answer.
 """
 
 from collections.abc import Sequence
@@ -13,56 +12,54 @@ from regroup.service.policy.scheduling.capacity import ResourceAmounts, free_of,
 
 @dataclass(frozen=True)
 class NodeShare:
-    """What a running job has on one node."""
+    """The part of a running job on one node."""
 
     ranks: int
     resources: ResourceAmounts
     kind: NodeKind
-    """What the node has to be."""
+    """Kind that the node must have."""
 
 
 @dataclass(frozen=True)
 class SparePool:
-    """A project that has nodes kept, and the parts of its jobs that could be lost."""
+    """A project with shared spares, and the parts of its jobs that they can replace."""
 
     project: str
     requested_nodes: int
-    """How many it would have."""
+    """Number of spare nodes that the project requests."""
     shares: Sequence[NodeShare]
     max_ranks: int | None = None
-    """So many devices it may hold beyond those of its jobs; None: no limit."""
+    """Devices that the project may use beyond those of its jobs; None for no limit."""
 
 
-def assign_shared_spares(keepers: Sequence[SparePool], nodes: Sequence[Node]) -> dict[str, str]:
-    """Node id → project that it is kept for.
+def assign_shared_spares(pools: Sequence[SparePool], nodes: Sequence[Node]) -> dict[str, str]:
+    """Return node id → project whose jobs may use the node as a spare.
 
-    A node is kept if it is idle and could take the place of a part of a running job; first those that could of most.
-    As many devices count against the project's limit as its largest part has ranks.
+    A node is chosen if it is idle and could replace a part of a running job, the nodes that could replace most parts
+    first. Each node counts against the project's limit by the ranks of its largest part.
 
     Args:
-        nodes: with what is free on them beside all jobs.
+        nodes: with the resources that all jobs leave free.
     """
     idle = sorted((node for node in nodes if _is_idle(node)), key=lambda node: (node.name, node.id))
     found: dict[str, str] = {}
-    for keeper in sorted(keepers, key=lambda each: each.project):
-        each = max((part.ranks for part in keeper.shares), default=0)
+    for pool in sorted(pools, key=lambda each: each.project):
+        each = max((part.ranks for part in pool.shares), default=0)
         count = (
-            keeper.requested_nodes
-            if keeper.max_ranks is None or not each
-            else min(keeper.requested_nodes, keeper.max_ranks // each)
+            pool.requested_nodes
+            if pool.max_ranks is None or not each
+            else min(pool.requested_nodes, pool.max_ranks // each)
         )
-        able = {
-            node.id: sum(_could_take(node, part) for part in keeper.shares) for node in idle if node.id not in found
-        }
+        able = {node.id: sum(_can_replace(node, part) for part in pool.shares) for node in idle if node.id not in found}
         useful = [node for node in idle if able.get(node.id)]
         for node in sorted(useful, key=lambda node: -able[node.id])[:count]:
-            found[node.id] = keeper.project
+            found[node.id] = pool.project
     return found
 
 
 def describe_shared_spare(project: str) -> str:
-    """Of a node, for people."""
-    return f"kept ready for jobs of project {project!r} that lose a node"
+    """Return the reason why a node is reserved, for people."""
+    return f"reserved as a spare for jobs of project {project!r}"
 
 
 def _is_idle(node: Node) -> bool:
@@ -70,7 +67,7 @@ def _is_idle(node: Node) -> bool:
     return is_open and free_of(node) == total_of(node)
 
 
-def _could_take(node: Node, part: NodeShare) -> bool:
+def _can_replace(node: Node, part: NodeShare) -> bool:
     return node.kind.satisfies(part.kind) and all(
         has >= asks for has, asks in zip(total_of(node), part.resources, strict=True)
     )

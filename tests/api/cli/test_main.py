@@ -172,7 +172,7 @@ def test_one_idempotency_key_makes_one_job(cli, spec) -> None:
     ("setting", "line"),
     [
         ("training.stepz=1", "error: training.stepz: unknown field (got 1)"),
-        ("layout.dp=9", "layout.dp: at most as many as a step has micro-batches: dp=9"),
+        ("layout.dp=9", "layout.dp: must not exceed the number of micro-batches per step: dp=9"),
     ],
 )
 def test_a_refused_spec_names_field_value_and_what_is_legal(cli, spec, setting: str, line: str) -> None:

@@ -203,7 +203,7 @@ async def test_a_node_that_fell_silent_is_open_as_soon_as_nothing_of_the_job_is_
     ]
     await note(house.store, silent)
     job = await house.submit("waits")
-    assert "local-1 is silent: ranks may run there until" in await house.unmet(job, "nodes_closed")
+    assert "local-1 is unresponsive: ranks may run there until" in await house.unmet(job, "nodes_closed")
     house.cluster.clear = {(node(1).id, "j-gone"), (node(2).id, "j-gone")}
     assert (await house.started(job))[1] == ["local-1"]
     (proof,) = [event for event in await house.store.node_events() if event.kind is NodeEventKind.CLEARED]

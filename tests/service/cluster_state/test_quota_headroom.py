@@ -49,7 +49,7 @@ async def test_a_wish_beyond_it_waits_for_another_quota(job: Running) -> None:
     await job.resize(6)
     waiting = await job.house.until("j-gpt", lambda row: any(each.type == "Resized" for each in row.conditions))
     (condition,) = [each for each in waiting.conditions if each.type == "Resized"]
-    assert "holds 4 of at most 4" in condition.message
+    assert "uses 4 of at most 4" in condition.message
     assert await job.held() == {"local-1": 2, "local-2": 2}
     await store.queue.put_project(ProjectRow("default", limit=6))
     await job.told(6)

@@ -44,7 +44,7 @@ async def test_nothing_starts_there_and_whoever_waits_is_told(house: House) -> N
         await house.submit("other", dp=2)
         waits = await house.until("j-other", lambda job: bool(job.conditions))
         (placeable,) = [each for each in waits.conditions if each.type == "Placeable"]
-        assert "kept ready for jobs of project 'vision' that lose a node" in placeable.message
+        assert "reserved as a spare for jobs of project 'vision'" in placeable.message
         await house.store.queue.put_project(ProjectRow("vision"))
         await house.until_state("j-other", JobState.STARTING)
 

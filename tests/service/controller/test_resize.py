@@ -107,7 +107,7 @@ async def test_a_job_gives_up_what_it_has_above_its_least_for_one_of_a_higher_cl
     await job.house.submit("urgent", dp=2, priority="high")
     assert await job.told(2) == {"local-1": 2}
     assert await job.seen() == [(2, {"1": 2}), (2, {"2": 2})], "what stays, and what comes free"
-    assert (await job.house.store.job("j-gpt")).intents["resize"]["why"].startswith("makes room for job 'urgent'")
+    assert (await job.house.store.job("j-gpt")).intents["resize"]["why"].startswith("preempted by job 'urgent'")
     job.goes(former=("2" * 40,))
     await job.until_held(local_1=2, local_2=2)
     job.goes()

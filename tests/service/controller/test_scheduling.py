@@ -77,7 +77,7 @@ async def test_a_lower_job_is_suspended_for_a_higher_one_and_comes_back(house: H
     high = await house.submit("high", 2, priority="high")
     told = await asyncio.wait_for(supervisor.wait_for_intent("drain"), 5)
     assert told["gives_up"] and told["reason"] == "preempted" and told["leaving"] == {}
-    assert told["why"] == "makes room for job 'high' of project 'default', priority high"
+    assert told["why"] == "preempted by job 'high' of project 'default', priority high"
     waiting = await house.until(high, JobState.QUEUED, "preemption")
     assert [each.type for each in waiting.conditions] == ["Placeable", "StartEstimated"]
 
@@ -102,7 +102,7 @@ async def test_a_limit_holds_from_the_next_turn_on(house: House) -> None:
     first, second = [await house.submit(name, 2, project="small") for name in ("one", "two")]
     await house.runs(first)
     held = await house.until(second, JobState.QUEUED, "project_limit")
-    assert held.conditions[0].message == "needs 2 devices; project 'small' holds 2 of at most 2"
+    assert held.conditions[0].message == "needs 2 devices; project 'small' uses 2 of at most 2"
     text = (await Metrics(house.store, QuarantinePolicy(3600.0, 600.0)).render()).decode()
     assert 'regroup_queue_jobs{project="small",reason="project_limit"} 1.0' in text
     assert 'regroup_project_devices{project="small",what="limit"} 2.0' in text
@@ -118,7 +118,7 @@ async def test_a_job_comes_after_others_and_ends_with_one_that_fails(house: Hous
     )
     supervisor = await house.runs(first)
     waiting = await house.until(then, JobState.QUEUED, "dependency")
-    assert waiting.conditions[0].message == "comes after first, which has not succeeded yet"
+    assert waiting.conditions[0].message == "depends on first, which has not succeeded yet"
     await supervisor.state("SUCCEEDED", "completed")
     failing = await house.runs(then)
     await failing.state("FAILED", "user_error")

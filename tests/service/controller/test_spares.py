@@ -155,7 +155,7 @@ async def test_who_waits_goes_first_and_a_quota_holds(house: House) -> None:
     async with running(house):
         job = await until_said(house, "no_room")
         (said,) = [each for each in job.conditions if each.type == "SparesReady"]
-        assert "holds 4 of at most 5" in said.message
+        assert "uses 4 of at most 5" in said.message
     await house.store.queue.put_project(ProjectRow("default"))
     await house.submit("wide", dp=8)
     async with controlled(house):

@@ -60,5 +60,5 @@ def test_bandwidth_is_that_of_the_largest_group_listed_that_is_not_larger() -> N
 def test_a_precision_that_a_device_lacks_is_refused_by_name() -> None:
     device = find_device("A100")
     assert device is not None
-    with pytest.raises(KeyError, match="A100 does not compute in fp8"):
+    with pytest.raises(KeyError, match="A100 does not support fp8"):
         device.flops("fp8")

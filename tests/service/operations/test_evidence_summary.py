@@ -49,7 +49,7 @@ def test_a_hang_says_who_is_in_which_collective() -> None:
     here = [rank(was_asked=True, collectives=collective(count)) for count in (8, 8, 9)]
     nodes = [{"node": "alpha", "host": HOST, "ranks": {str(number): at for number, at in enumerate(here)}}]
     text = summary_text(1, {**INCIDENT, "reason": "hang"}, nodes, {})
-    assert "last collective: all_reduce of 9 Float, number 3 of group default_pg (in it)" in text
+    assert "last collective: all_reduce of 9 Float, number 3 of group default_pg (waiting)" in text
     assert "rank 2 into all_reduce of 9 Float, the others into all_reduce of 8 Float" in text
     assert "not asked" not in text
 

@@ -75,7 +75,7 @@ def test_sizes_are_as_good_as_a_name() -> None:
         ({"device": "abacus"}, "is not in the hardware table; known are GB300"),
         ({"gpus": 0}, "gpus: must be at least 1"),
         ({"gpus_per_node": 0}, "gpus_per_node: must be at least 1"),
-        ({"precision": "fp4"}, "A100 does not compute in fp4; it can bf16"),
+        ({"precision": "fp4"}, "A100 does not support fp4; supported: bf16"),
         ({"model": "gpt3-175b"}, "memory binds"),
     ],
 )

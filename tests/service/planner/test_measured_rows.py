@@ -32,7 +32,7 @@ def test_a_full_row_is_what_it_says() -> None:
         ({"pp": "-1"}, "must be positive"),
         ({"mbs": "1.5"}, "whole number"),
         ({"dp": "64"}, "8·1·1·64 = 512, but gpus is 256"),
-        ({"precision": "fp8"}, "A100 does not compute in fp8"),
+        ({"precision": "fp8"}, "A100 does not support fp8"),
         ({"ep": "8"}, "ep is 8"),
         ({"iter_s": "1.0"}, "above the 312 of A100"),
     ],

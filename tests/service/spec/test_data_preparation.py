@@ -63,9 +63,9 @@ def test_a_recipe_has_the_trainers_sequence_and_the_functions_code() -> None:
         ({"trian": []}, "workload.data.prepare.trian", "unknown field"),  # codespell:ignore trian
         ({"train": []}, "workload.data.prepare.train", "at least 1"),
         ({"function": "make"}, "workload.data.prepare.function", "pattern"),
-        ({"function": "a:b", "field": "body"}, "workload.data.prepare", "field is a matter of packing"),
-        ({"function": "a:b", "tokenizer": "/t.json"}, "workload.data.prepare", "tokenizer is a matter of packing"),
-        ({"batch_rows": 3}, "workload.data.prepare", "batch_rows is a matter of a function"),
+        ({"function": "a:b", "field": "body"}, "workload.data.prepare", "field is not used with function"),
+        ({"function": "a:b", "tokenizer": "/t.json"}, "workload.data.prepare", "tokenizer is not used with function"),
+        ({"batch_rows": 3}, "workload.data.prepare", "batch_rows requires function"),
     ],
 )
 def test_a_wrong_field_is_named(prepare: dict[str, Any], path: str, words: str) -> None:
@@ -82,8 +82,8 @@ def test_a_wrong_field_of_text_is_named_without_its_tag() -> None:
 
 def test_sequences_agree_or_are_given_once() -> None:
     builtin({"prepare": {**PREPARE, "sequence": 8}})
-    with pytest.raises(SpecError, match=r"sequence 8 is not that of workload\.data\.prepare, 16"):
+    with pytest.raises(SpecError, match=r"sequence 8 differs from workload\.data\.prepare.sequence 16"):
         builtin({"prepare": {**PREPARE, "sequence": 16}})
-    with pytest.raises(SpecError, match="sequence is needed"):
+    with pytest.raises(SpecError, match="sequence is required"):
         function()
     function(sequence=16)

@@ -43,12 +43,12 @@ def test_requirements_as_pip_knows_them(requirement: str) -> None:
 @pytest.mark.parametrize(
     ("requirement", "told"),
     [
-        ("./lib", "a path means another file on every node"),
-        ("/shared/lib.whl", "a path means another file on every node"),
-        ("-r other.txt", "options of pip are not taken here"),
+        ("./lib", "local paths are not allowed"),
+        ("/shared/lib.whl", "local paths are not allowed"),
+        ("-r other.txt", "pip options are not allowed"),
         ("--index-url https://host", "PIP_INDEX_URL"),
         ("lib @ file:///shared/lib.whl", "env.PIP_FIND_LINKS"),
-        ("lib @ https://robot:secret@host/lib.whl", "no place for credentials"),
+        ("lib @ https://robot:secret@host/lib.whl", "must not contain credentials"),
         ("torch=2", "not a requirement such as `torch==2.13.0`"),
     ],
 )
@@ -60,11 +60,11 @@ def test_what_cannot_work_on_a_node_is_refused_with_what_to_do(requirement: str,
 @pytest.mark.parametrize(
     ("environment", "told"),
     [
-        ({"interpreter": "bin/python"}, "needs an absolute path"),
-        ({"interpreter": "/opt/python", "requirements": ["torch"]}, "give requirements or interpreter"),
+        ({"interpreter": "bin/python"}, "must be an absolute path"),
+        ({"interpreter": "/opt/python", "requirements": ["torch"]}, "set requirements or interpreter"),
         ({"base": "none"}, "list torch"),
         ({"base": "conda"}, "'platform' or 'none'"),
-        ({"requirements_file": "requirements.txt"}, "which no server sees"),
+        ({"requirements_file": "requirements.txt"}, "that the server cannot read"),
     ],
 )
 def test_contradictions_are_refused(environment: dict[str, Any], told: str) -> None:

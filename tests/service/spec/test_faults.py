@@ -60,4 +60,4 @@ def test_a_script_has_no_snapshot_to_flip() -> None:
     }
     with pytest.raises(SpecError) as refused:
         parse_spec(script)
-    assert "not its numbers, saver or snapshots" in str(refused.value)
+    assert "cannot change losses, parameters, snapshots or checkpoints" in str(refused.value)

@@ -21,12 +21,17 @@ def parsed(workload: Any, **fields: Any) -> JobSpec:
 @pytest.mark.parametrize(
     ("workload", "fields", "path", "says"),
     [
-        (BUILTIN, {"training": STEPS}, "training", "with its sequence"),
-        (FUNCTION, {}, "training", "a function needs its steps, global_batch and micro_batch"),
+        (BUILTIN, {"training": STEPS}, "training", "with training.sequence"),
+        (FUNCTION, {}, "training", "required by a function: set steps, global_batch and micro_batch"),
         (FUNCTION, {"training": {**STEPS, "sequence": 8}}, "training", "sequence does not apply to a function"),
         (FUNCTION, {"training": {**STEPS, "optimizer": {"lr": 1}}}, "training", "optimizer does not apply"),
         (FUNCTION, {"training": STEPS, "faults": [BACKWARD]}, "faults", "forward, optimizer, snapshot or checkpoint"),
-        (FUNCTION, {"training": STEPS, "layout": {"dp": 5}}, "", "at most as many as a step has micro-batches"),
+        (
+            FUNCTION,
+            {"training": STEPS, "layout": {"dp": 5}},
+            "",
+            "must not exceed the number of micro-batches per step",
+        ),
         ({**FUNCTION, "function": "train"}, {"training": STEPS}, "workload.function", "should match pattern"),
         ({**FUNCTION, "args": []}, {"training": STEPS}, "workload.args", "unknown field"),
     ],

@@ -29,59 +29,63 @@ def parsed(layout: dict[str, Any], model: dict[str, Any] | None = None, **traini
 
 
 BROKEN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
-    "at most as many as a step has micro-batches": ({"dp": 13}, {}, {}),
-    "divides layout.dp": ({"dp": 4, "dp_shard": 3}, {}, {}),
-    "only with data_parallel fsdp or zero2": ({"dp": 4, "dp_shard": 2, "data_parallel": "ddp"}, {}, {}),
-    "zero1 only with tp 1 and pp 1": ({"dp": 2, "tp": 2, "data_parallel": "zero1"}, {}, {}),
-    "other than true only with data_parallel fsdp and pp 1": ({"pp": 2, "reshard_after_forward": False}, {}, {}),
-    "a number is a divisor of the ranks": ({"dp": 6, "reshard_after_forward": 4}, {}, {}),
-    "other than 1, and offload, only with": ({"dp": 2, "data_parallel": "ddp", "offload": True}, {}, {}),
-    "other than 25 only with": ({"dp": 2, "bucket_mib": 1}, {}, {}),
-    "true only with data_parallel ddp": ({"dp": 2, "find_unused_parameters": True}, {}, {}),
-    "divides the model's heads": ({"tp": 4}, {"heads": 6, "kv_heads": 1}, {"sequence": 16}),
-    "divides the model's kv_heads": ({"tp": 2}, {"kv_heads": 3}, {}),
-    "divides the model's ffn_dim": ({"tp": 2}, {"ffn_dim": 97}, {}),
-    "divides the model's vocab_size": ({"tp": 2}, {"vocab_size": 259}, {}),
-    "divides training.sequence": ({"tp": 2}, {}, {"sequence": 13}),
-    "is 1; context": ({"cp": 2}, {}, {}),
-    "is false; it needs symmetric memory": ({"tp": 2, "async_tp": True}, {}, {}),
-    "is not float8": ({}, {}, {"precision": "float8"}),
-    "has a block at least for each stage": ({"pp": 6}, {}, {}),
-    "is 1 with tie_embeddings": ({"pp": 2}, {"tie_embeddings": True}, {}),
-    "at least as many micro-batches as the pipeline has ranks": ({"dp": 12, "pp": 2}, {}, {}),
-    "not selective with zero-bubble": (
+    "must not exceed the number of micro-batches per step": ({"dp": 13}, {}, {}),
+    "must divide layout.dp": ({"dp": 4, "dp_shard": 3}, {}, {}),
+    "needs data_parallel fsdp or zero2": ({"dp": 4, "dp_shard": 2, "data_parallel": "ddp"}, {}, {}),
+    "zero1 needs tp 1 and pp 1": ({"dp": 2, "tp": 2, "data_parallel": "zero1"}, {}, {}),
+    "must be true, except with data_parallel fsdp": ({"pp": 2, "reshard_after_forward": False}, {}, {}),
+    "an integer must divide the number of ranks": ({"dp": 6, "reshard_after_forward": 4}, {}, {}),
+    "a value other than 1, and offload, need": ({"dp": 2, "data_parallel": "ddp", "offload": True}, {}, {}),
+    "a value other than 25 needs": ({"dp": 2, "bucket_mib": 1}, {}, {}),
+    "true needs data_parallel ddp": ({"dp": 2, "find_unused_parameters": True}, {}, {}),
+    "must divide the model's heads": ({"tp": 4}, {"heads": 6, "kv_heads": 1}, {"sequence": 16}),
+    "must divide the model's kv_heads": ({"tp": 2}, {"kv_heads": 3}, {}),
+    "must divide the model's ffn_dim": ({"tp": 2}, {"ffn_dim": 97}, {}),
+    "must divide the model's vocab_size": ({"tp": 2}, {"vocab_size": 259}, {}),
+    "must divide training.sequence": ({"tp": 2}, {}, {"sequence": 13}),
+    "must be 1; context": ({"cp": 2}, {}, {}),
+    "must be false; async_tp needs symmetric memory": ({"tp": 2, "async_tp": True}, {}, {}),
+    "must not be float8": ({}, {}, {"precision": "float8"}),
+    "needs at least one block per stage": ({"pp": 6}, {}, {}),
+    "must be 1 with tie_embeddings": ({"pp": 2}, {"tie_embeddings": True}, {}),
+    "needs at least pp micro-batches per rank": ({"dp": 12, "pp": 2}, {}, {}),
+    "must not be selective with zero-bubble": (
         {"pp": 2, "schedule": "zbv"}, {}, {"activation_checkpointing": "selective"},
     ),
-    "divides the model's classes": ({"tp": 3, "sequence_parallel": False}, CONVNET, {}),
-    "false with tp above 1 where samples": ({"tp": 2}, CONVNET, {}),
-    "where the model has batch normalisation": ({"dp": 5}, CONVNET, {}),
-    "where model.norm_over is global_batch": ({"dp": 6}, CONVNET | {"norm_over": "global_batch"}, {}),
-    "not bf16 with precision fp64": ({}, {}, {"reduce": "bf16", "precision": "fp64"}),
-    "off with tp above 1": ({"tp": 2}, {}, {"compile": "default"}),
-    "off with zero-bubble": ({"pp": 2, "schedule": "zbv"}, {}, {"compile": "default"}),
-    "a share of memory only with": ({}, {}, {"activation_checkpointing": 0.5}),
-    "in whole rounds": ({"dp": 4, "pp": 2, "schedule": "interleaved_1f1b"}, {}, {"global_batch": 40}),
+    "must divide the model's classes": ({"tp": 3, "sequence_parallel": False}, CONVNET, {}),
+    "must be false with tp above 1 if samples": ({"tp": 2}, CONVNET, {}),
+    "if the model has batch normalization": ({"dp": 5}, CONVNET, {}),
+    "if model.norm_over is global_batch": ({"dp": 6}, CONVNET | {"norm_over": "global_batch"}, {}),
+    "must not be bf16 with precision fp64": ({}, {}, {"reduce": "bf16", "precision": "fp64"}),
+    "must be off with tp above 1": ({"tp": 2}, {}, {"compile": "default"}),
+    "must be off with zero-bubble": ({"pp": 2, "schedule": "zbv"}, {}, {"compile": "default"}),
+    "a fraction needs training.compile": ({}, {}, {"activation_checkpointing": 0.5}),
+    "a whole number of rounds": ({"dp": 4, "pp": 2, "schedule": "interleaved_1f1b"}, {}, {"global_batch": 40}),
 }  # fmt: skip
-"""A part of the law → layout, model and training that break it."""
+"""Part of a requirement → layout, model and training that violate it."""
 
 
-@pytest.mark.parametrize("law", BROKEN)
-def test_what_breaks_a_rule_is_refused_with_law_values_and_reason(law: str) -> None:
-    layout, model, training = BROKEN[law]
-    wanted, _, reason = law.partition("; ")
+@pytest.mark.parametrize("requirement", BROKEN)
+def test_a_violation_is_rejected_with_requirement_values_and_reason(requirement: str) -> None:
+    layout, model, training = BROKEN[requirement]
+    text, _, reason = requirement.partition("; ")
     with pytest.raises(SpecError) as refused:
         parsed(layout, model, **training)
     (issue,) = refused.value.issues
-    broken = [rule for rule in RULES if rule.law in issue.message and wanted in rule.law and reason in rule.reason]
+    broken = [
+        rule
+        for rule in RULES
+        if rule.requirement in issue.message and text in rule.requirement and reason in rule.reason
+    ]
     assert broken and broken[0].reason in issue.message, issue.message
     assert "=" in issue.message and issue.message.startswith(("layout.", "training."))
 
 
-def test_every_rule_has_such_a_case() -> None:
+def test_every_rule_has_a_violation_case() -> None:
     for rule in RULES:
-        assert any(law.partition("; ")[0] in rule.law and law.partition("; ")[2] in rule.reason for law in BROKEN), (
-            rule.law
-        )
+        assert any(
+            key.partition("; ")[0] in rule.requirement and key.partition("; ")[2] in rule.reason for key in BROKEN
+        ), rule.requirement
 
 
 @pytest.mark.parametrize(
@@ -131,7 +135,7 @@ def test_what_depends_on_the_micro_batch_keeps_it(model: dict[str, Any], trainin
     spec = parsed({"dp": {"min": 1, "target": 4, "max": 4}}, model, micro_batch=6, **training)
     assert {layout.micro_batch for layout in spec.ladder} == {None}
     if not training:
-        with pytest.raises(SpecError, match="at most as many as a step has micro-batches"):
+        with pytest.raises(SpecError, match="must not exceed the number of micro-batches per step"):
             parsed({"dp": {"min": 1, "target": 4, "max": 8}}, model, micro_batch=6)
 
 
@@ -144,7 +148,7 @@ def test_the_byte_tokenizers_vocabulary_is_known_without_a_node() -> None:
 def test_functions_and_scripts_are_data_parallel(field: str) -> None:
     function = {"kind": "function", "function": "m:f"}
     training = {key: TRAINING[key] for key in ("global_batch", "micro_batch", "steps")}
-    with pytest.raises(SpecError, match=rf"layout\.{field}: a function is data parallel"):
+    with pytest.raises(SpecError, match=rf"layout\.{field} must be 1 for a function workload"):
         parse_spec({"name": "a", "workload": function, "layout": {field: 2}, "training": training})
     script = {"kind": "script", "entrypoint": "/train.py"}
     with pytest.raises(SpecError, match=r"leave out all but layout\.dp"):
@@ -153,7 +157,7 @@ def test_functions_and_scripts_are_data_parallel(field: str) -> None:
 
 def test_the_table_for_people_has_all_rules() -> None:
     table = render_rules()
-    assert all(rule.law in table and rule.reason in table for rule in RULES)
+    assert all(rule.requirement in table and rule.reason in table for rule in RULES)
 
 
 @pytest.mark.parametrize(
@@ -174,9 +178,9 @@ def test_a_batch_that_follows_gives_every_size_as_many_micro_batches_a_rank() ->
     assert [size.world_size for size in spec.ladder] == list(range(1, 17)), "more ranks than the target's micro-batches"
     assert [spec.samples_per_step(size) for size in spec.ladder[:4]] == [6, 12, 18, 24]
     assert parsed(layout | {"dp": 4}).samples_per_step(spec.ladder[0]) == 24
-    with pytest.raises(SpecError, match="every rank has as many micro-batches: 12 micro-batches, target 5"):
+    with pytest.raises(SpecError, match="12 micro-batches, target 5"):
         parsed({"dp": 5}, batch="follows_world")
-    with pytest.raises(SpecError, match="are of batch follows_world"):
+    with pytest.raises(SpecError, match="need batch: follows_world"):
         parsed({"dp": 4}, lr_rule="linear")
 
 

@@ -347,7 +347,7 @@ async def test_a_node_that_leaves_before_the_job_did_is_nobodys_failure(rig: Rig
     assert moved.former == {}, "it holds nothing any more"
     await rig.trains(generation=2, steps=1)
     incident = rig.events("incident")[-1]
-    assert incident["reason"] == "drained" and "it left before the job did" in incident["cause"]
+    assert incident["reason"] == "drained" and "the node was removed before the job left it" in incident["cause"]
     assert incident["steps_lost"] == incident["at_step"], "there was no mirror and no checkpoint"
 
 

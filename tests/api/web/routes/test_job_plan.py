@@ -74,7 +74,7 @@ async def test_validating_chooses_and_keeps_nothing(live: Any) -> None:
         ({**auto_json(), "workload": {"kind": "script", "entrypoint": "/x.py"}, "training": None}, "/layout",
          "does not apply to a script"),
         ({**auto_json(), "workload": {"kind": "function", "function": "m:f"},
-          "training": {"global_batch": 4, "steps": 4}}, "/", "nobody can plan it"),
+          "training": {"global_batch": 4, "steps": 4}}, "/", "the planner cannot model user code"),
         (auto_json(device="cuda"), "/layout/auto", "no node of the cluster takes a rank of 1 rank of 1 CUDA device"),
     ],
 )  # fmt: skip

@@ -34,7 +34,7 @@ def test_one_that_skipped_a_collective_is_named_with_what_it_entered_instead() -
     found = find_desync({0: gradients, 1: gradients, 2: skipped, 3: gradients})
     assert found is not None and (found.outliers, found.sequence) == ((2,), 3)
     assert found.summary == (
-        "ranks went into different collectives: rank 2 into all_reduce of 8 Double, the others into all_reduce of 1000 "
+        "ranks entered different collectives: rank 2 into all_reduce of 8 Double, the others into all_reduce of 1000 "
         "Float, as collective 3 of group default_pg"
     )
 
@@ -61,7 +61,7 @@ def test_who_has_not_come_to_a_collective_that_others_are_in_is_named() -> None:
     waiting = [*STEP, entry(3, "all_reduce", is_over=False)]
     found = find_missing_ranks({0: waiting, 1: STEP, 2: waiting, 3: None})
     assert found is not None and found.ranks == (1,)
-    assert found.summary == "rank 1 did not come to all_reduce of 8 Float, collective 3 of group default_pg"
+    assert found.summary == "rank 1 did not enter all_reduce of 8 Float, collective 3 of group default_pg"
     assert find_missing_ranks({0: waiting, 1: waiting}) is None
     assert find_missing_ranks({0: STEP, 1: STEP[:1]}) is None, "nobody waits"
 
@@ -84,11 +84,11 @@ def test_a_rank_that_gloo_aborts_over_another_collective_is_no_exit_to_be_tried_
         is Reason.RANK_EXIT
     )
     unknown = add_desync_evidence(aborted, {1: None})
-    assert unknown.summary == "rank 0 killed by signal 6: it was sent what belongs to another collective than it was in"
+    assert unknown.summary == "rank 0 killed by signal 6: a rank got data of another collective"
     skipped, others = [entry(5, "all_reduce", 1000)], [entry(5, "all_reduce", 8, "Double")]
     named = add_desync_evidence(aborted, {1: skipped, 2: others, 3: others})
     assert named.rank == 1 and named.summary.startswith(
-        "ranks went into different collectives: rank 1 into all_reduce of 1000"
+        "ranks entered different collectives: rank 1 into all_reduce of 1000"
     )
     assert named.summary.endswith("(rank 0 killed by signal 6)")
     assert named.evidence is not None and named.evidence["collectives"]["1"].startswith("all_reduce of 1000 Float")

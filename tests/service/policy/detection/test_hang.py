@@ -115,6 +115,6 @@ def test_nobody_stands_out_where_all_are_alike() -> None:
 def test_the_summary_says_how_long_where_and_who() -> None:
     hang, dwells = Hang(8.4, 8.0, "backward"), {0: dwell(9), 1: dwell(9)}
     silent = "process 5 does not answer: it is stopped by a signal"
-    assert describe_hang(hang, dwells, (), {}) == "no rank moved on for 8 s, more than the 8 s allowed in backward"
+    assert describe_hang(hang, dwells, (), {}) == "no rank made progress for 8 s, more than the 8 s allowed in backward"
     assert describe_hang(hang, dwells, (1,), {1: silent}).endswith(f"; rank 1 stands out: step 7, forward, {silent}")
     assert describe_hang(hang, dwells, (0, 1), {0: SLEEPS}).endswith("; ranks 0, 1 stand out: step 7, forward")

@@ -51,7 +51,7 @@ def test_one_loss_is_not_a_quarantine_and_three_in_a_short_time_are() -> None:
 
 def test_a_node_that_fell_silent_is_closed_while_ranks_may_run_there_and_not_longer() -> None:
     silent = [event(NodeEventKind.SILENT, 0)]
-    assert after(silent, 59).closed_reason == "silent: ranks may run there until 1970-01-12 13:47:40 UTC"
+    assert after(silent, 59).closed_reason == "unresponsive: ranks may run there until 1970-01-12 13:47:40 UTC"
     assert after(silent, 60).closed_reason == "" and after(silent, 60).score == pytest.approx(1, abs=0.02)
     assert after([*silent, event(NodeEventKind.UNCORDONED, 10, actor="ann")], 11).closed_reason == ""
 

@@ -140,7 +140,7 @@ def test_what_is_no_accident_the_second_time_at_the_same_step(reason: Reason) ->
     assert first.is_recovery and first.backoff_s == 0
     again = judged([Charge(budget, 99.0, 50)], reason=reason, budgets=budgets)
     assert (again.is_recovery, again.reason) == (False, reason)
-    assert "It was so before" in again.message
+    assert "The same failure occurred before" in again.message
     elsewhere = [Charge(budget, 99.0, step) for step in (20, 49)]
     assert judged(elsewhere, reason=reason, budgets=budgets).is_recovery
     many = [Charge(budget, 99.0, step) for step in (47, 48, 49)]

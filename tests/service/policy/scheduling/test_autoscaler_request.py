@@ -17,7 +17,7 @@ from regroup.service.policy.scheduling.autoscaler_request import (
     bundles_of,
 )
 from regroup.service.policy.scheduling.entries import RunningJob, Size, WaitingJob
-from regroup.service.policy.scheduling.quota import HoldReason
+from regroup.service.policy.scheduling.quota import WaitCause
 
 PAIRS = Demand(8, 2, "cuda", 4, 2**30)
 ONES = Demand(3, 1, "cpu", 2)
@@ -68,13 +68,13 @@ def test_a_request_has_an_end_and_jobs_are_in_it_whole() -> None:
     assert asked == NodeRequest((Bundle(2),) * 6, frozenset({"a", "c"}))
 
 
-REASONS = st.sampled_from([*Shortage, *HoldReason])
+REASONS = st.sampled_from([*Shortage, *WaitCause])
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(REASONS, st.integers(1, 9), st.floats(0, 100)), max_size=12), st.floats(0, 100))
 def test_only_who_would_start_with_more_nodes_is_asked_for(
-    jobs: list[tuple[Shortage | HoldReason, int, float]], after_s
+    jobs: list[tuple[Shortage | WaitCause, int, float]], after_s
 ):
     line = [
         (waits(f"j{number}", replace(ONES, ranks=ranks), queued_s=queued_s), reason)

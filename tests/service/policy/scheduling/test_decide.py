@@ -17,7 +17,7 @@ from regroup.service.policy.scheduling.decide import (
 from regroup.service.policy.scheduling.entries import Preemptibility, Priority, RunningJob, WaitingJob
 from regroup.service.policy.scheduling.fair_share import AdmissionOrder, aged_priority
 from regroup.service.policy.scheduling.preemption import Shrink, Suspend
-from regroup.service.policy.scheduling.quota import HoldReason, Quota, QuotaUsage
+from regroup.service.policy.scheduling.quota import Quota, QuotaUsage, WaitCause
 from tests.support.queue_inputs import demand, node, sizes
 
 AGEING_S = 3600.0
@@ -110,22 +110,22 @@ def test_cpu_jobs_do_not_wait_for_a_head_that_wants_gpus_elsewhere() -> None:
 def test_a_project_at_its_limit_waits_with_the_numbers_and_blocks_only_itself() -> None:
     queue = [waits("a1", 4, project="a"), waits("a2", 1, project="a", queued_s=1.0), waits("b", 2, project="b")]
     decisions = decide(queue, [node("n", 8)], [runs("r", 6, "x", project="a")], {"a": Quota(limit=8)})
-    assert told(decisions) == {"b": 2, "a1": HoldReason.PROJECT_LIMIT, "a2": Shortage.PRIORITY}
+    assert told(decisions) == {"b": 2, "a1": WaitCause.PROJECT_LIMIT, "a2": Shortage.PRIORITY}
     (why,) = (each.why for each in decisions if isinstance(each, Wait) and each.job_id == "a1")
-    assert why.message == "needs 4 devices; project 'a' holds 6 of at most 8"
+    assert why.message == "needs 4 devices; project 'a' uses 6 of at most 8"
     never = decide(
         [waits("huge", 9, project="a"), waits("one", 1, project="a")], [node("n", 16)], (), {"a": Quota(limit=8)}
     )
-    assert told(never) == {"huge": HoldReason.PROJECT_LIMIT, "one": 1}, "what no change of use helps blocks nobody"
+    assert told(never) == {"huge": WaitCause.PROJECT_LIMIT, "one": 1}, "what no change of use helps blocks nobody"
 
 
 def test_what_is_kept_free_is_not_lent_and_what_is_firm_does_not_borrow() -> None:
     quotas = {"a": Quota(guaranteed=6, borrowable=2)}
     queue = [waits("b", 5, project="b")]
-    assert told(decide(queue, [node("n", 8)], (), quotas)) == {"b": HoldReason.PROJECT_QUOTA}
+    assert told(decide(queue, [node("n", 8)], (), quotas)) == {"b": WaitCause.PROJECT_QUOTA}
     assert told(decide([waits("b", 4, project="b")], [node("n", 8)], (), quotas)) == {"b": 4}
     firm = waits("firm", 3, project="b", preemptibility=Preemptibility.none)
-    assert told(decide([firm], [node("n", 8)], (), {"a": Quota(guaranteed=6)})) == {"firm": HoldReason.PROJECT_QUOTA}
+    assert told(decide([firm], [node("n", 8)], (), {"a": Quota(guaranteed=6)})) == {"firm": WaitCause.PROJECT_QUOTA}
     assert told(decide([replace(firm, sizes=sizes(2))], [node("n", 8)], (), {"a": Quota(guaranteed=6)})) == {"firm": 2}
 
 
@@ -134,7 +134,7 @@ def test_quotas_below_what_is_held_take_nothing_by_themselves() -> None:
     decisions = decide(
         [waits("more", 1, project="a")], [node("n", 16, free=8)], held, {"a": Quota(guaranteed=2, limit=4)}
     )
-    assert told(decisions) == {"more": HoldReason.PROJECT_LIMIT}
+    assert told(decisions) == {"more": WaitCause.PROJECT_LIMIT}
 
 
 def test_room_is_made_by_shrinking_before_anybody_is_suspended() -> None:
@@ -144,15 +144,15 @@ def test_room_is_made_by_shrinking_before_anybody_is_suspended() -> None:
         runs("whole", 4, "n", priority=Priority.low),
     ]
     urgent = waits("urgent", 2, priority=Priority.high)
-    assert told(decide([urgent], nodes, held, rule=RULE)) == {"elastic": 2, "urgent": HoldReason.PREEMPTION}
+    assert told(decide([urgent], nodes, held, rule=RULE)) == {"elastic": 2, "urgent": WaitCause.PREEMPTION}
     larger = replace(urgent, sizes=sizes(6))
     assert told(decide([larger], nodes, held, rule=RULE)) == {
         "elastic": 2,
         "whole": "suspend",
-        "urgent": HoldReason.PREEMPTION,
+        "urgent": WaitCause.PREEMPTION,
     }
     stiff = replace(RULE, can_resize=False)
-    assert told(decide([urgent], nodes, held, rule=stiff))["urgent"] is HoldReason.PREEMPTION
+    assert told(decide([urgent], nodes, held, rule=stiff))["urgent"] is WaitCause.PREEMPTION
     assert list(told(decide([urgent], nodes, held, rule=stiff)).values()).count("suspend") == 1
 
 
@@ -178,7 +178,7 @@ def test_a_guarantee_is_taken_back_whatever_the_priority_of_who_borrowed() -> No
     held = [runs("loan", 8, "n", project="b", priority=Priority.critical)]
     asks = waits("mine", 4, project="a", priority=Priority.low)
     assert told(decide([asks], [node("n", 8, free=0)], held, quotas, rule=RULE)) == {
-        "loan": "suspend", "mine": HoldReason.PREEMPTION,
+        "loan": "suspend", "mine": WaitCause.PREEMPTION,
     }  # fmt: skip
     again = [asks, waits("loan", 8, project="b", priority=Priority.critical)]
     first = next(iter(told(decide(again, [node("n", 8)], (), quotas, rule=RULE))))
@@ -189,14 +189,14 @@ def test_who_was_told_to_go_is_waited_for_and_nobody_else_is_asked() -> None:
     held = [replace(runs("a", 4, "n"), is_releasing=True), runs("b", 4, "n")]
     urgent = waits("urgent", 4, priority=Priority.high)
     decisions = decide([urgent], [node("n", 8, free=0)], held, now_s=5.0, rule=RULE)
-    assert told(decisions) == {"urgent": HoldReason.PREEMPTION}
+    assert told(decisions) == {"urgent": WaitCause.PREEMPTION}
     assert isinstance(decisions[0], Wait) and decisions[0].start_s == 5.0
 
 
 def test_a_job_comes_after_others() -> None:
     queue = [waits("later", 1, pending_dependencies=("first",)), waits("free", 1)]
     decisions = decide(queue, [node("n")])
-    assert told(decisions) == {"free": 1, "later": HoldReason.DEPENDENCY}
+    assert told(decisions) == {"free": 1, "later": WaitCause.DEPENDENCY}
     assert any(
         isinstance(each, Wait) and "first, which has not succeeded yet" in each.why.message for each in decisions
     )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from regroup.service.domain.topology import ANY_KIND, Node, NodeKind
 from regroup.service.policy.placement.place import Demand, Placement, Shortage, place
-from regroup.service.policy.scheduling.backfill import reserve
+from regroup.service.policy.scheduling.backfill import reserve_start
 from regroup.service.policy.scheduling.capacity import Capacity, ranks_that_fit, total_of
 from regroup.service.policy.scheduling.decide import Admission, SchedulingDecision, SchedulingPolicy, Wait, decide
 from regroup.service.policy.scheduling.entries import Preemptibility, Priority, RunningJob, WaitingJob
@@ -170,7 +170,7 @@ def test_who_goes_first_makes_nobody_later(there: tuple[list[Node], list[Running
         early = _turns(decisions[:at], jobs)
         all_of_them = _turns(decisions, jobs)
         alone, with_others = (
-            reserve("h", "h", wanted, _rooms(nodes, taken), [*running, *taken], ()).start_s
+            reserve_start("h", "h", wanted, _rooms(nodes, taken), [*running, *taken], ()).start_s
             for taken in (early, all_of_them)
         )
         assert alone == promise.start_s and with_others == promise.start_s
@@ -197,7 +197,7 @@ def _rooms(nodes: Sequence[Node], taken: Sequence[RunningJob]) -> Capacity:
         for node_id, ranks in job.node_ranks:
             there = rooms[node_id]
             gpus = there.free_gpus - (ranks if job.demand.device == "cuda" else 0)
-            rooms.lower(node_id, (there.free_cpus - ranks, gpus, 0))
+            rooms.lower_free(node_id, (there.free_cpus - ranks, gpus, 0))
     return rooms
 
 

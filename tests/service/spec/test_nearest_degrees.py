@@ -4,14 +4,14 @@ from hypothesis import strategies as st
 
 from regroup.service.domain.errors import SpecError
 from regroup.service.spec.job import parse_spec
-from regroup.service.spec.nearest_sizes import nearest
+from regroup.service.spec.layout_rules import find_nearest_degrees
 
 
 @settings(deadline=None)
 @given(st.integers(1, 300), st.sets(st.integers(1, 600), max_size=12))
 def test_the_nearest_are_legal_and_nothing_legal_is_nearer(degree: int, legal: set[int]) -> None:
     legal.discard(degree)
-    found = nearest(degree, legal.__contains__)
+    found = find_nearest_degrees(degree, legal.__contains__)
     assert set(found) <= legal
     between = range(min([*found, degree]), max([*found, degree]) + 1)
     assert not (legal & set(between)) - set(found)
@@ -28,6 +28,6 @@ def refused(layout: dict[str, object]) -> str:
 
 
 def test_an_impossible_size_is_refused_with_those_next_to_it() -> None:
-    assert "legal sizes next to layout.dp=16: 12" in refused({"dp": 16})
-    assert "legal sizes next to layout.dp=5: 4 and 6" in refused({"dp": 5, "dp_shard": 2})
+    assert "nearest legal sizes to layout.dp=16: 12" in refused({"dp": 16})
+    assert "nearest legal sizes to layout.dp=5: 4 and 6" in refused({"dp": 5, "dp_shard": 2})
     assert "legal sizes" not in refused({"dp": 2, "tp": 3}), "no number of data ranks mends that"
