@@ -1,4 +1,4 @@
-"""One way to place a job, and what judges and changes of it need to know."""
+"""One candidate placement, and the interface that evaluates and changes it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from regroup.service.policy.placement.demand import Demand
 from regroup.service.policy.placement.node_index import NodeIndex
 
 CandidateSlots = tuple[tuple[int, int], ...]
-"""(Index of the node, its ranks), in the order of positions."""
+"""(Index of the node, number of its ranks), in the order of positions."""
 
 
 @dataclass(frozen=True)
@@ -18,29 +18,30 @@ class Candidate:
 
     slots: CandidateSlots
     axes: tuple[Axis, ...]
-    """In the order in which positions are numbered, the innermost first."""
+    """Axes in the order in which positions are numbered, the innermost first."""
     communication_s: float
     fragmented_devices: int
     cost: tuple[int, int, float]
-    """Domains of the preferred level; nodes beyond one that are broken up; communication with what is left over."""
+    """Number of domains of the preferred level; fragmented nodes beyond one; communication including the penalty for
+    fragments."""
 
 
 class PlacementJudge(Protocol):
-    """What a change of a way is judged by."""
+    """Evaluates changes of a candidate."""
 
     demand: Demand
     index: NodeIndex
     capacities: Sequence[int]
-    """Ranks that each node may be given."""
+    """Maximum number of ranks per node."""
 
     def evaluate(self, seats: CandidateSlots, *, every_order: bool = False) -> Candidate:
-        """What these seats come to; in the order of the layout's axes, or the least costly one."""
+        """Return the candidate of these slots, in the order of the layout's axes or in the cheapest order."""
         ...
 
     def is_spread(self, seats: CandidateSlots) -> bool:
-        """No domain has more of the nodes than mirrors can do with."""
+        """Return True if no domain has more of the nodes than mirroring allows."""
         ...
 
     def node_range(self, at: int) -> tuple[int, int]:
-        """The nodes that a job with a rank on this one may be on, as a range."""
+        """Return the range of nodes that a job with a rank on this node may use."""
         ...

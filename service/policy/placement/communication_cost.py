@@ -1,9 +1,9 @@
-"""What a step's communication costs where its ranks are: a prediction, to tell placements apart.
+"""Predict the communication time per step of a placement, to compare placements.
 
-Each axis of a layout is a set of groups whose members pass bytes to the next one, in a ring or along a chain. A hop
-between two domains loads the way out of every domain it leaves. A domain that holds k of the job's ranks gives them k
-devices' share of its way out, and the axis takes as long as its most loaded way; axes take turns. Overlap with
-computation is not modelled: it hides time of all placements alike.
+Each axis of a layout is a set of groups. The members of a group send bytes to the next member, in a ring or along a
+chain. A hop between two domains loads the uplink of every domain that it leaves. A domain with k of the job's ranks
+provides k devices' share of its uplink. An axis takes as long as its most loaded uplink; axes communicate one after the
+other. Overlap with computation is not modelled: it hides the same time in all placements.
 """
 
 from bisect import bisect_right
@@ -20,48 +20,52 @@ _UPWARD = tuple(reversed(DOMAIN_LEVELS))
 
 @dataclass(frozen=True)
 class Axis:
-    """One dimension of a layout, as its ranks talk along it."""
+    """One dimension of a layout, with its communication."""
 
     name: str
     """`tp`, `cp`, `dp_shard`, `dp_replicate` or `pp`."""
     degree: int
     wire_bytes: float
-    """That a rank sends to the next one of its group in a step."""
+    """Bytes that a rank sends to the next one of its group per step."""
     messages: float = 0.0
-    """Collectives, or transfers, that wait for each other in a step."""
+    """Number of consecutive collectives, or transfers, per step."""
     is_chain: bool = False
-    """The last does not send to the first, and all of it goes back as well: a pipeline."""
+    """True for a pipeline: the last member does not send to the first, and all bytes also return."""
 
 
 @dataclass(frozen=True)
 class AxisCost:
-    """What one axis costs at a placement."""
+    """Cost of one axis at a placement."""
 
     name: str
     degree: int
     wire_bytes: float
     leaves: Level
-    """The largest kind of domain that its groups leave; `device`: they stay on their nodes."""
+    """Largest kind of domain that its groups leave; `device` if they stay on their nodes."""
     seconds: float
 
 
 @dataclass(frozen=True)
 class RankMap:
-    """Seats of one placement in the order of their positions: what the prediction needs of them."""
+    """Slots of one placement in the order of their positions, as the prediction needs them."""
 
     counts: tuple[int, ...]
-    """Ranks of each."""
+    """Number of ranks of each slot."""
     domains: tuple[tuple[int, ...], ...]
-    """Of each: numbers of its domains, of `DOMAIN_LEVELS`."""
+    """Numbers of the slot's domains, one for each of `DOMAIN_LEVELS`."""
 
 
 def communication_seconds(axes: Sequence[Axis], ground: RankMap, links: Links) -> float:
-    """Predicted seconds of a step's communication. `axes`: the innermost first, as positions are numbered."""
+    """Return the predicted communication time per step in seconds.
+
+    Args:
+        axes: the innermost first, as positions are numbered.
+    """
     return sum(cost.seconds for cost in axis_costs(axes, ground, links))
 
 
 def axis_costs(axes: Sequence[Axis], ground: RankMap, links: Links) -> list[AxisCost]:
-    """Predicted cost of each axis with more than one rank, in their order."""
+    """Return the predicted cost of each axis with more than one rank, in order."""
     starts = [0, *accumulate(ground.counts)]
     shares = _shares(ground)
     found: list[AxisCost] = []
@@ -75,10 +79,10 @@ def axis_costs(axes: Sequence[Axis], ground: RankMap, links: Links) -> list[Axis
 
 
 def _hops(axis: Axis, stride: int, starts: Sequence[int]) -> dict[tuple[int, int], int]:
-    """(From seat, to seat) → how many ranks of the one send to ranks of the other; hops inside of a seat are left out.
+    """Return (from slot, to slot) → number of ranks that send from one to the other; hops inside a slot are omitted.
 
-    The next member of a position is `stride` further, but for the last one of its group: positions of a seat fall into
-    few runs with the same distance, and a run is dealt to seats as a whole.
+    The next member of a position is `stride` further, except for the last one of its group. The positions of a slot
+    form few runs with the same distance, and a run is distributed to slots as a whole.
     """
     block, back = stride * axis.degree, stride * (axis.degree - 1)
     hops: dict[tuple[int, int], int] = {}
@@ -112,7 +116,7 @@ def _deal(hops: dict[tuple[int, int], int], seat: int, low: int, high: int, star
 
 
 def _shares(ground: RankMap) -> list[dict[int, int]]:
-    """Of each of `_UPWARD`: domain → ranks of the job in it."""
+    """Return for each of `_UPWARD`: domain → number of the job's ranks in it."""
     shares: list[dict[int, int]] = []
     for level in range(len(DOMAIN_LEVELS) - 1, -1, -1):
         share: dict[int, int] = {}
@@ -151,7 +155,7 @@ def _cost(
 
 
 def _worst(axis: Axis, out: dict[int, int], into: dict[int, int], share: dict[int, int] | tuple[int, ...]) -> float:
-    """The largest load of a domain's way out, in rings a device."""
+    """Return the largest load of a domain's uplink, in rings per device."""
     if axis.is_chain:
         both = out.keys() | into.keys()
         return max((out.get(domain, 0) + into.get(domain, 0)) / share[domain] for domain in both)

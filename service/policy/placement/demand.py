@@ -1,4 +1,4 @@
-"""What a job asks of nodes, and the two answers: seats on nodes, or what is missing."""
+"""The demand of a job, and the two results of placement: slots on nodes, or the missing resources."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,30 +11,30 @@ from regroup.service.policy.placement.communication_cost import Axis, AxisCost
 
 @dataclass(frozen=True)
 class Demand:
-    """What a job asks for at one layout."""
+    """Resources that a job requests at one layout."""
 
     ranks: int
     segment: int
-    """Ranks of one TP group, which never leaves its domain of `segment_within`."""
+    """Number of ranks of a TP group, which never leaves its domain of `segment_within`."""
     device: str
     """`cpu` or `cuda`."""
     cpus: int
-    """Cores of each rank."""
+    """Number of cores of each rank."""
     memory_bytes: int = 0
-    """Host memory of each rank; 0 asks for none."""
+    """Host memory of each rank; 0 requests none."""
     segment_within: Level = Level.NODE
     """`node` or `gpu_domain`."""
     required: Level | None = None
-    """All ranks are in one domain of this level, or the job waits."""
+    """Level of the one domain that must contain all ranks."""
     preferred: Level | None = None
-    """As few domains of this level as can be, whatever else that costs."""
+    """Level of which as few domains as possible are used, at any other cost."""
     spread: Level | None = None
-    """No domain of this level has more than half of the nodes: mirrors are elsewhere then."""
+    """Level at which no domain has more than half of the nodes, so that mirrors are in other domains."""
     kind: NodeKind = ANY_KIND
-    """What nodes have to be."""
+    """Required kind of the nodes."""
     axes: tuple[Axis, ...] = ()
-    """How its ranks talk, the innermost first; their degrees multiply to `ranks`. None: in one ring, and segments in
-    theirs."""
+    """Communication axes, the innermost first; their degrees multiply to `ranks`. Empty: one ring of all ranks, and one
+    of each segment."""
 
     def __str__(self) -> str:
         parts = [f"{self.cpus} CPU" + ("s" if self.cpus > 1 else "")]
@@ -58,12 +58,12 @@ class RankSlot:
     node: Node
     ranks: int
     rank_numbers: tuple[int, ...] = ()
-    """Which ranks; none: those that follow the ranks of the seat before."""
+    """Ranks of this slot; empty if they follow those of the previous slot."""
 
 
 @dataclass(frozen=True)
 class RejectedPlacement:
-    """Another way to place the job, and what spoke against it."""
+    """An alternative placement, and the reason for its rejection."""
 
     what: str
     why: str
@@ -71,25 +71,25 @@ class RejectedPlacement:
 
 @dataclass(frozen=True)
 class PlacementChoice:
-    """Why these nodes."""
+    """Explanation of a placement."""
 
     inside: str
-    """The smallest domain that all ranks are in, e.g. `rack b1/r7`; `the cluster` if there is none."""
+    """Smallest domain that contains all ranks, for example `rack b1/r7`; `the cluster` if there is none."""
     communication_s: float
-    """Predicted for a step."""
+    """Predicted communication time per step."""
     axes: tuple[AxisCost, ...] = ()
-    """The innermost first, as ranks follow each other on the ground."""
+    """Cost of each axis, the innermost first."""
     broken: int = 0
-    """Devices more than before that are free on nodes which others use, too; fewer if below 0."""
+    """Increase in free devices on nodes that other jobs use too; negative for a decrease."""
     rejected: tuple[RejectedPlacement, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for the store and the wire."""
+        """Return plain data for the store and the API."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "PlacementChoice":
-        """Read back what `to_json` wrote."""
+        """Parse the result of `to_json`."""
         axes = tuple(
             AxisCost(axis["name"], axis["degree"], axis["wire_bytes"], Level(axis["leaves"]), axis["seconds"])
             for axis in data["axes"]
@@ -100,42 +100,42 @@ class PlacementChoice:
 
 @dataclass(frozen=True)
 class Placement:
-    """Every rank has a device. Ranks are numbered through the seats in order, unless seats say otherwise."""
+    """A device for every rank. Ranks are numbered through the slots in order, unless slots have rank numbers."""
 
     slots: tuple[RankSlot, ...]
     choice: PlacementChoice | None = None
-    """None where there was none: single nodes were replaced."""
+    """Explanation; None if single nodes were replaced."""
 
 
 class Shortage(StrEnum):
-    """Why a job has no nodes; reason of its condition `Placeable`."""
+    """Reason why a job has no nodes; reason of its condition `Placeable`."""
 
     NO_NODES = "no_nodes"
     """No node of the cluster takes ranks."""
     TOO_LARGE = "too_large"
-    """It would not fit even if nothing else ran. It waits for nodes to join and blocks nobody."""
+    """The job does not fit into the empty cluster. It waits for nodes to join and blocks no other job."""
     RESOURCES = "resources"
-    """It fits once others have ended."""
+    """The job fits once other jobs have ended."""
     PRIORITY = "priority"
-    """A job that came earlier has the next turn."""
+    """A job ahead in the queue has priority."""
     NODES_CLOSED = "nodes_closed"
-    """It would fit if no node were cordoned or quarantined. It waits for them to open and blocks nobody."""
+    """The job fits only on nodes that are cordoned or quarantined. It waits for them and blocks no other job."""
 
 
 @dataclass(frozen=True)
 class NodeCapacity:
-    """What one node could give: a line of the table that `why` shows."""
+    """Capacity of one node: one line of the table that `regroup why` shows."""
 
     name: str
     free_ranks: int
     total_ranks: int
     limit: str
-    """What there is too little of, e.g. `CPU: 1 of 4 free`."""
+    """The scarcest resource, for example `CPU: 1 of 4 free`."""
 
 
 @dataclass(frozen=True)
 class Unplaceable:
-    """Why not, in words, and for the first nodes one by one."""
+    """Explanation of a missing placement, with details of the first nodes."""
 
     reason: Shortage
     message: str

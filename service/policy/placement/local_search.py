@@ -1,4 +1,4 @@
-"""Small changes to a way of placing a job, as long as one makes it better."""
+"""Improve a candidate placement by small changes while a change lowers its cost."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,14 +6,18 @@ from regroup.service.domain.topology import DOMAIN_LEVELS, Level
 from regroup.service.policy.placement.candidate import Candidate, CandidateSlots, PlacementJudge
 
 _WORK = 1200
-"""Changes tried, times the seats of the job."""
+"""Number of changes to try, multiplied by the number of slots."""
 _POOL, _NEAR = 24, 10
-"""Nodes beside the job's own that are looked at, and so many of one domain."""
+"""Number of nearest nodes, in addition to the job's own, that are tried, in total and per domain."""
 _ENOUGH = 1e-6
 
 
 def improve(judge: PlacementJudge, way: Candidate, starts: int = 1) -> Candidate:
-    """The best way that changes lead to, each of them the first that costs less. `starts`: the work is shared by."""
+    """Return the best candidate that changes lead to, taking the first cheaper change each time.
+
+    Args:
+        starts: number of candidates that share the work limit.
+    """
     tries = _WORK // len(way.slots) // starts
     pool = _pool(judge, way.slots)
     while tries > 0:
@@ -33,7 +37,7 @@ def improve(judge: PlacementJudge, way: Candidate, starts: int = 1) -> Candidate
 
 
 def _pool(judge: PlacementJudge, seats: CandidateSlots) -> list[int]:
-    """The job's nodes, and those with room nearest to its first one, of the last domain the fullest."""
+    """Return the job's nodes and the nearest nodes with capacity; of the last domain the fullest."""
     site, caps = judge.index, judge.capacities
     low, high = judge.node_range(seats[0][0])
     first, own = seats[0][0], {at for at, _ in seats}
@@ -48,7 +52,7 @@ def _pool(judge: PlacementJudge, seats: CandidateSlots) -> list[int]:
         )
         near = [at for at in range(max(start, low), min(end, high)) if caps[at] and at not in own]
         own.update(near)
-        # Nodes in use that hold the smallest seat come first: to fill one up is the best that can be.
+        # Nodes in use that hold the smallest slot come first: filling one up is the best change.
         pool += sorted(near, key=lambda at: (caps[at] < least or free[at] == everything[at], free[at], at))[:_NEAR]
         if len(pool) >= most:
             break
@@ -56,11 +60,11 @@ def _pool(judge: PlacementJudge, seats: CandidateSlots) -> list[int]:
 
 
 def _changes(judge: PlacementJudge, seats: CandidateSlots, pool: list[int]) -> Iterator[CandidateSlots]:
-    """Ranks moved to another node of the job or a new one, a node for another, two seats exchanged."""
+    """Yield candidates in which ranks move to another or a new node, a node is replaced, or two slots are swapped."""
     caps, demand = judge.capacities, judge.demand
     grain = demand.segment
     if demand.segment_within is not Level.NODE and grain > 1:
-        return  # segments lie across nodes: a change would tear one
+        return  # segments span nodes: a change would split one
     own = {at for at, _ in seats}
     pool = [at for at in pool if at not in own]
     for changed in _moved(seats, caps, pool, grain):

@@ -1,6 +1,6 @@
-"""The nodes of a cluster in the order of its topology, as columns: a domain is a range of them.
+"""The nodes of a cluster in topology order, as columns. A domain is a range of them.
 
-A site is made once for a look at the queue, and asked for every job: nothing here is done per job and node but in list
+The index is created once per scheduling pass and used for every job. Work per job and node happens only in list
 comprehensions.
 """
 
@@ -12,11 +12,11 @@ from regroup.service.domain.topology import ANY_KIND, DOMAIN_LEVELS, Level, Node
 from regroup.service.policy.placement.demand import Demand, Placement
 
 _Shape = tuple[str, int, int, NodeKind]
-"""Kind of device, cores and bytes of a rank, and what its node has to be: demands of one shape see the same room."""
+"""Device type, cores and bytes of a rank, and the kind of its node. Demands of one shape see the same capacity."""
 
 
 class NodeIndex:
-    """What is free on nodes that may take ranks. It changes by `take` and `give` alone."""
+    """Free resources of nodes that can take ranks. Only `allocate` and `release` change them."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         taking = [node for node in nodes if node.alive and not node.is_control and not node.is_draining]
@@ -29,11 +29,11 @@ class NodeIndex:
         )
         self.paths: Sequence[tuple[str, ...]] = [key[0] for key in keyed]
         self.nodes: Sequence[Node] = [taking[key[3]] for key in keyed]
-        """Open nodes, those of a domain together."""
+        """Open nodes, those of a domain next to each other."""
         self.domain_numbers: Sequence[Sequence[int]]
-        """Of each of `DOMAIN_LEVELS`: node → number of its domain."""
+        """For each of `DOMAIN_LEVELS`: node → number of its domain."""
         self.domain_starts: Sequence[Sequence[int]]
-        """Of each of `DOMAIN_LEVELS`: where each domain begins, and one past the last node."""
+        """For each of `DOMAIN_LEVELS`: first node of each domain, and one past the last node."""
         self.domain_numbers, self.domain_starts = _domains(self.paths)
         paths = set(self.paths)
         self._named = [any(path[level] for path in paths) for level in range(len(DOMAIN_LEVELS))]
@@ -48,14 +48,14 @@ class NodeIndex:
         return iter(self.nodes)
 
     def free_ranks(self, demand: Demand) -> Sequence[int]:
-        """Ranks that fit on each node now, whole segments or not."""
+        """Return the number of ranks that fit on each node now, as whole segments or not."""
         shape = _shape(demand)
         if shape not in self._free:
             self._free[shape] = self._suiting(demand, _fitting(demand, self._cpus, self._gpus, self._memory))
         return self._free[shape]
 
     def total_ranks(self, demand: Demand) -> Sequence[int]:
-        """Ranks that fit on each node when nothing else runs."""
+        """Return the number of ranks that fit on each empty node."""
         shape = _shape(demand)
         if shape not in self._all:
             nodes = self.nodes
@@ -64,36 +64,37 @@ class NodeIndex:
         return self._all[shape]
 
     def domain_sums(self, demand: Demand, level: int) -> Sequence[int]:
-        """Ranks that fit in each domain of `DOMAIN_LEVELS[level]` now, in whole segments; of level -1: in all."""
+        """Return the number of ranks that fit in each domain of `DOMAIN_LEVELS[level]` now, in whole segments; for
+        level -1 in the cluster."""
         key = (_shape(demand), demand.segment, demand.segment_within, level)
         if key not in self._sums:
             self._sums[key] = totals(demand, self.free_ranks(demand), self.domain_starts, level)
         return self._sums[key]
 
     def has_level(self, level: Level | None) -> bool:
-        """Whether it can be said which nodes are of one domain of this level."""
+        """Return True if the domains of this level are known."""
         if level not in DOMAIN_LEVELS or level is Level.GPU_DOMAIN:
             return True  # a node is one
         return self._named[DOMAIN_LEVELS.index(level)]
 
     def allocate(self, demand: Demand, placement: Placement) -> None:
-        """Hold what the placement needs."""
+        """Allocate the resources of a placement."""
         self._change(demand, placement, -1)
 
     def release(self, demand: Demand, placement: Placement) -> None:
-        """Give back what was taken."""
+        """Release the resources of a placement."""
         self._change(demand, placement, 1)
 
     def first_by_name(self, most: int) -> list[int]:
-        """The first nodes by name."""
+        """Return the first nodes by name."""
         return self._by_name[:most]
 
     def free_resources(self, at: int) -> tuple[float, float, float]:
-        """Free cores, devices and bytes of a node."""
+        """Return the free cores, devices and bytes of a node."""
         return self._cpus[at], self._gpus[at], self._memory[at]
 
     def domain_name(self, level: Level, at: int) -> str:
-        """The domain of a level that a node is in, for people."""
+        """Return the name of a node's domain at a level, for people."""
         if level is Level.NODE:
             return f"node {self.nodes[at].name}"
         names = [name for name in self.paths[at][: DOMAIN_LEVELS.index(level) + 1] if name]
@@ -112,7 +113,7 @@ class NodeIndex:
         return [node.kind for node in self.nodes]
 
     def _suiting(self, demand: Demand, fitting: list[int]) -> list[int]:
-        """Nothing fits on nodes of another kind."""
+        """Set the capacity of nodes that do not satisfy the demand's kind to zero."""
         if demand.kind == ANY_KIND:
             return fitting
         return [ranks if kind.satisfies(demand.kind) else 0 for ranks, kind in zip(fitting, self._kinds, strict=True)]
@@ -120,7 +121,7 @@ class NodeIndex:
     def _change(self, demand: Demand, placement: Placement, sign: int) -> None:
         for seat in placement.slots:
             if (at := self._index.get(seat.node.id)) is None:
-                continue  # it left, or was closed
+                continue  # the node left the cluster, or was closed
             self._cpus[at] += sign * seat.ranks * demand.cpus
             self._gpus[at] += sign * seat.ranks if demand.device == "cuda" else 0
             self._memory[at] += sign * seat.ranks * demand.memory_bytes
@@ -133,7 +134,7 @@ class NodeIndex:
 
 
 def totals(demand: Demand, caps: Sequence[int], starts: Sequence[Sequence[int]], level: int) -> list[int]:
-    """As `NodeIndex.sums`, of any column."""
+    """Return the sums of any column by domain, as `NodeIndex.domain_sums`."""
     segment = demand.segment
     if segment > 1 and demand.segment_within is Level.NODE:
         caps = [cap // segment * segment for cap in caps]
@@ -168,8 +169,10 @@ def _fitting(demand: Demand, cpus: Sequence[float], gpus: Sequence[float], memor
 
 
 def _domains(paths: Sequence[tuple[str, ...]]) -> tuple[list[list[int]], list[list[int]]]:
-    """Numbers of the domains of each node, and where each begins. A level that some are said to be in and others are
-    not is one in which these stand alone: nothing is known of who is beside them."""
+    """Return the numbers of each node's domains, and the start of each domain.
+
+    If only some nodes are labelled at a level, each unlabelled node is its own domain.
+    """
     depth = len(DOMAIN_LEVELS)
     alone = [any(path[level] for path in set(paths)) for level in range(depth - 1)] + [True]
     numbers: list[list[int]] = [[] for _ in range(depth)]

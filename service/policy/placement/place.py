@@ -1,4 +1,4 @@
-"""Which nodes a job gets: all it needs or none, where its ranks talk least and the least is broken up."""
+"""Choose the nodes of a job: all or none, with the least predicted communication and little fragmentation."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -38,15 +38,15 @@ __all__ = [
 ]  # fmt: skip
 
 _TOLD = 4
-"""Ways that were rejected and are told of."""
+"""Maximum number of rejected alternatives to report."""
 
 
 def place(demand: Demand, nodes: Iterable[Node], links: Links | None = None) -> Placement | Unplaceable:
-    """Nodes for all ranks, or what is missing.
+    """Return nodes for all ranks, or the missing resources.
 
     Args:
-        nodes: a `NodeIndex` is taken as it is; whoever asks for several jobs makes one and takes from it.
-        links: how fast they are connected; as `links_for` has it if absent.
+        nodes: nodes, or a `NodeIndex` that the caller reuses for several jobs.
+        links: link speeds; those of `links_for` if None.
     """
     site = nodes if isinstance(nodes, NodeIndex) else NodeIndex(nodes)
     links = links or links_for(demand.device)
@@ -60,35 +60,37 @@ def place(demand: Demand, nodes: Iterable[Node], links: Links | None = None) -> 
 
 
 def place_replacements(
-    demand: Demand, ranks: Sequence[int], nodes: Iterable[Node], beside: Sequence[Sequence[str]] = ()
+    demand: Demand, ranks: Sequence[int], nodes: Iterable[Node], neighbours: Sequence[Sequence[str]] = ()
 ) -> Placement | Unplaceable:
-    """A node of its own for each of so many ranks, in their order: seats whose nodes were lost, and who takes them. The
-    largest has the first choice, and takes the nearest to those that stay, then the tightest fit.
+    """Return one node for each lost slot, in order.
+
+    The largest slot chooses first: the node nearest to the remaining nodes, then the tightest fit.
 
     Args:
-        beside: domains of the nodes that stay, as `domain_of` has them.
+        ranks: number of ranks of each lost slot.
+        neighbours: domains of the remaining nodes, as `domains_of` returns them.
     """
     site = NodeIndex(nodes)
     free = site.free_ranks(demand)
     grain = demand.segment if demand.segment_within is Level.NODE else 1
     left, found = set(range(len(site.nodes))), dict[int, Node]()
     for seat, wanted in sorted(enumerate(ranks), key=lambda item: -item[1]):
-        enough = [at for at in left if free[at] // grain * grain >= wanted and _may_be_at(demand, site, at, beside)]
+        enough = [at for at in left if free[at] // grain * grain >= wanted and _may_be_at(demand, site, at, neighbours)]
         if not enough:
-            inside = f" in the {demand.required} of the others" if demand.required and beside else ""
-            message = f"no other node{inside} has room for {wanted} of {demand.ranks} ranks"
+            inside = f" in the {demand.required} of the others" if demand.required and neighbours else ""
+            message = f"no other node{inside} has capacity for {wanted} of {demand.ranks} ranks"
             rooms = tuple(node_room(demand, site, at) for at in site.first_by_name(len(site.nodes)))
             return Unplaceable(
                 Shortage.RESOURCES, f"{message}{table(rooms, len(rooms))}{closed_ones(site.closed)}", rooms
             )
-        best = min(enough, key=lambda at: (_distance(site, at, beside), free[at], site.nodes[at].name, at))
+        best = min(enough, key=lambda at: (_distance(site, at, neighbours), free[at], site.nodes[at].name, at))
         found[seat] = site.nodes[best]
         left.discard(best)
     return Placement(tuple(RankSlot(found[seat], wanted) for seat, wanted in enumerate(ranks)))
 
 
 def fits_empty_cluster(demand: Demand, nodes: Iterable[Node]) -> bool:
-    """Whether it would fit if nothing else ran."""
+    """Return True if the demand fits into the empty cluster."""
     site = nodes if isinstance(nodes, NodeIndex) else NodeIndex(nodes)
     if not site.has_level(demand.required):
         return False
@@ -99,7 +101,7 @@ def fits_empty_cluster(demand: Demand, nodes: Iterable[Node]) -> bool:
 
 
 def with_placement(nodes: Sequence[Node], demand: Demand, placement: Placement) -> list[Node]:
-    """The nodes once the placement is taken."""
+    """Return the nodes after the placement is allocated."""
     taken = {seat.node.id: seat.ranks for seat in placement.slots}
     return [
         replace(
@@ -115,7 +117,7 @@ def with_placement(nodes: Sequence[Node], demand: Demand, placement: Placement) 
 
 
 def _largest(demand: Demand, site: NodeIndex) -> int:
-    """Ranks that fit where all of them may be together."""
+    """Return the largest number of ranks that fit into one allowed domain."""
     if not site.has_level(demand.required):
         return 0
     if demand.required is Level.NODE:
@@ -147,7 +149,7 @@ def _ground(search: Search, way: Candidate) -> RankMap:
 
 
 def _inside(site: NodeIndex, way: Candidate) -> str:
-    """The smallest domain that has all seats; one that nothing is known of is not told."""
+    """Return the smallest known domain that contains all slots."""
     first = way.slots[0][0]
     if len(way.slots) == 1:
         return site.domain_name(Level.NODE, first)
@@ -159,19 +161,21 @@ def _inside(site: NodeIndex, way: Candidate) -> str:
 
 
 def _rejected(search: Search, best: Candidate, others: Sequence[Candidate]) -> tuple[RejectedPlacement, ...]:
-    """Smaller domains that do not hold it, and other nodes that would."""
+    """Return the smaller domains that are too small, and alternatives on other nodes."""
     demand, site = search.demand, search.index
     told = list[RejectedPlacement]()
     if len(best.slots) > 1:
         most = max(site.free_ranks(demand))
-        told.append(RejectedPlacement("one node", f"the one with most room has {most} of {demand.ranks}"))
+        told.append(RejectedPlacement("one node", f"the largest has capacity for {most} of {demand.ranks} ranks"))
         for index in range(len(DOMAIN_LEVELS) - 1, -1, -1):
             if (
                 any(path[index] for path in site.paths)
                 and (most := max(site.domain_sums(demand, index))) < demand.ranks
             ):
                 level = DOMAIN_LEVELS[index]
-                told.append(RejectedPlacement(f"one {level}", f"the one with most room has {most} of {demand.ranks}"))
+                told.append(
+                    RejectedPlacement(f"one {level}", f"the largest has capacity for {most} of {demand.ranks} ranks")
+                )
     seen = {_inside(site, best)}
     for way in others:
         if (where := f"{len(way.slots)} nodes in {_inside(site, way)}") not in seen and len(told) < _TOLD + 2:
@@ -184,27 +188,27 @@ def _against(best: Candidate, way: Candidate) -> str:
     more = way.communication_s / best.communication_s - 1 if best.communication_s else 0.0
     reasons = [f"{more:.0%} more communication"] if more >= 0.005 else []
     if way.fragmented_devices > best.fragmented_devices:
-        reasons.append(f"{way.fragmented_devices - best.fragmented_devices} more devices left over on broken-up nodes")
+        reasons.append(f"{way.fragmented_devices - best.fragmented_devices} more free devices on fragmented nodes")
     if not reasons and way.cost[0] > best.cost[0]:
         reasons.append("more domains of the preferred level")
-    return ", ".join(reasons) or "no better"
+    return ", ".join(reasons) or "not better"
 
 
-def _may_be_at(demand: Demand, site: NodeIndex, at: int, beside: Sequence[Sequence[str]]) -> bool:
-    """Whether what the whole job requires still holds with this node. Those of which nothing is known are apart."""
+def _may_be_at(demand: Demand, site: NodeIndex, at: int, neighbours: Sequence[Sequence[str]]) -> bool:
+    """Return True if the job's required domain also contains this node. Unlabelled nodes are separate domains."""
     if demand.required not in DOMAIN_LEVELS:
         return True
     depth = DOMAIN_LEVELS.index(demand.required) + 1
-    mine, theirs = site.paths[at][:depth], [tuple(domains[:depth]) for domains in beside if len(domains) >= depth]
+    mine, theirs = site.paths[at][:depth], [tuple(domains[:depth]) for domains in neighbours if len(domains) >= depth]
     return not theirs or (mine[-1] != "" and all(each == mine for each in theirs))
 
 
-def _distance(site: NodeIndex, at: int, beside: Sequence[Sequence[str]]) -> float:
-    """Levels that a way to the others has to leave, on average."""
-    if not beside:
+def _distance(site: NodeIndex, at: int, neighbours: Sequence[Sequence[str]]) -> float:
+    """Return the average number of levels that a path to the other nodes leaves."""
+    if not neighbours:
         return 0.0
     path = site.paths[at]
-    return sum(len(path) - _shared(path, domains) for domains in beside) / len(beside)
+    return sum(len(path) - _shared(path, domains) for domains in neighbours) / len(neighbours)
 
 
 def _shared(path: Sequence[str], other: Sequence[str]) -> int:

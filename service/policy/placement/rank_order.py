@@ -1,4 +1,4 @@
-"""Which ranks sit where on nodes that are settled: as placement has it, so that they talk least. Pure."""
+"""Assign ranks to slots on given nodes with the least predicted communication. Pure."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -12,21 +12,23 @@ from regroup.service.policy.placement.node_index import NodeIndex
 from regroup.service.policy.placement.search import Search
 
 _WORK = 1200
-"""Exchanges tried, times the seats of the job."""
+"""Number of swaps to try, multiplied by the number of slots."""
 _ENOUGH = 1e-6
 
 
 def order_ranks(demand: Demand, seats: Sequence[RankSlot], links: Links | None = None) -> tuple[RankSlot, ...]:
-    """The same seats in the order of their ranks, which they name where axes are numbered otherwise than the layout has
-    it. Of orders that cost the same, the given one.
+    """Return the same slots in rank order.
+
+    Slots have rank numbers if axes are numbered in another order than in the layout. Of orders with equal cost, the
+    given one is kept.
 
     Args:
-        demand: of all ranks, with their axes.
-        links: how fast nodes are connected; as `links_for` has it if absent.
+        demand: demand of all ranks, with their axes.
+        links: link speeds; those of `links_for` if None.
     """
     if len(seats) < 2 or any(seat.ranks % demand.segment for seat in seats):
         return tuple(replace(seat, rank_numbers=()) for seat in seats)
-    # Nodes that take nothing new keep what they have, and their place among the others.
+    # Closed nodes keep their ranks and their place among the other nodes.
     site = NodeIndex(
         replace(seat.node, alive=True, is_draining=False, is_control=False, closed_reason="") for seat in seats
     )
@@ -45,7 +47,7 @@ def order_ranks(demand: Demand, seats: Sequence[RankSlot], links: Links | None =
 
 
 def numbers_of(search: Search, way: Candidate) -> list[tuple[int, ...]]:
-    """Ranks of each seat where positions are not numbered as ranks are; nothing where they are."""
+    """Return the ranks of each slot if positions are not numbered as ranks are; otherwise empty tuples."""
     if way.axes == search.axes:
         return [()] * len(way.slots)
     strides, stride = dict[str, int](), 1
@@ -77,7 +79,7 @@ def _best_of_all(search: Search, way: Candidate, given: CandidateSlots) -> Candi
 
 
 def _exchanged(search: Search, way: Candidate) -> Candidate:
-    """The best way that exchanges of two seats lead to, each of them the first that costs less."""
+    """Return the best candidate that swaps of two slots lead to, taking the first cheaper swap each time."""
     tries = _WORK // len(way.slots)
     while tries > 0:
         before = way

@@ -1,4 +1,4 @@
-"""Seats for a job that runs and is to have another number of ranks: as many as can be stay where they are. Pure."""
+"""Slots for a running job with another number of ranks: as many ranks as possible stay on their nodes. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ from regroup.service.policy.placement.place import Demand, Placement, RankSlot, 
 def resize_slots(
     demand: Demand, seats: Sequence[tuple[str, int]], nodes: Sequence[Node]
 ) -> tuple[RankSlot, ...] | Unplaceable:
-    """Seats for `demand.ranks`, in the order of the ranks.
+    """Return slots for `demand.ranks`, in rank order.
 
-    Ranks are given up where a node has fewest, so that nodes become whole again for others. More are taken first on
-    nodes that the job has, where its state is, then on as few others as `place` finds: in the domain that all of them
-    are required to be in, and spread as all of them are to be, or no worse than those it has.
+    Ranks are released where a node has the fewest, so that nodes become whole again. Additional ranks go first to the
+    job's nodes, which have its state, then to as few others as `place` finds. All of them satisfy the required domain
+    and the spread, as far as the current slots do.
 
     Args:
-        seats: node id and ranks of each seat that the job has and may keep, in their order.
-        nodes: with what is free on them beside what the job has.
+        seats: node id and ranks of each slot that the job may keep, in order.
+        nodes: nodes with the resources that are free apart from those of the job.
     """
     by_id = {node.id: node for node in nodes}
     whole = {node_id: ranks // demand.segment * demand.segment for node_id, ranks in seats if node_id in by_id}
@@ -35,18 +35,20 @@ def resize_slots(
     inside = {_domain(seat.node, demand.required) for seat in kept if demand.required}
     others = [node for node in nodes if not whole.get(node.id)]
     others = [node for node in others if not inside or inside == {_domain(node, demand.required)}]
-    # Who talks to whom is known of all ranks, and not of those that are missing.
+    # The axes describe all ranks, not the missing ones alone.
     found = _beside(kept, replace(demand, ranks=missing, axes=()), others)
     if isinstance(found, Unplaceable):
         have = sum(ranks for _, ranks in seats)
-        why = _elsewhere(demand, missing, len(inside)) if inside and not others else f"it {found.message}"
-        return replace(found, message=f"to go from {have} to {demand.ranks} ranks {why}")
+        why = _elsewhere(demand, missing, len(inside)) if inside and not others else found.message
+        return replace(found, message=f"cannot resize from {have} to {demand.ranks} ranks: {why}")
     return (*kept, *(replace(seat, rank_numbers=()) for seat in found.slots))
 
 
 def _beside(kept: Sequence[RankSlot], demand: Demand, others: Sequence[Node]) -> Placement | Unplaceable:
-    """Nodes for what is missing: whichever, else none where most of those are that stay, else such as are spread by
-    themselves; the first that leaves the whole job spread as it is to be."""
+    """Return nodes for the missing ranks that leave the whole job spread as required.
+
+    Tries any nodes first, then nodes outside the domain with most of the job, then nodes that are spread by themselves.
+    """
     level = demand.spread
     if level is None or not kept:
         return place(demand, others)
@@ -61,16 +63,18 @@ def _beside(kept: Sequence[RankSlot], demand: Demand, others: Sequence[Node]) ->
             return each
     if isinstance(found[0], Unplaceable):
         return found[0]
-    return Unplaceable(Shortage.RESOURCES, f"needs {demand}; no nodes that have room leave at most half in one {level}")
+    return Unplaceable(
+        Shortage.RESOURCES, f"needs {demand}; with the nodes that have capacity, more than half would be in one {level}"
+    )
 
 
 def _excess(level: Level, nodes: Sequence[Node]) -> int:
-    """Above 0 where one domain has more than half of the nodes."""
+    """Return a number above 0 if one domain has more than half of the nodes."""
     return 2 * max(Counter(_domain(node, level) for node in nodes).values()) - len(nodes)
 
 
 def _domain(node: Node, level: Level | None) -> tuple[str, ...]:
-    """Of this level; a node's own where nothing says which it is in."""
+    """Return the node's domain at this level; the node itself if it is unknown."""
     path = domains_of(node)[: DOMAIN_LEVELS.index(level) + 1] if level in DOMAIN_LEVELS else ("",)
     return path if path[-1] else (*path, node.id)
 
@@ -78,12 +82,12 @@ def _domain(node: Node, level: Level | None) -> tuple[str, ...]:
 def _elsewhere(demand: Demand, missing: int, domains: int) -> str:
     level = demand.required
     if domains > 1:
-        return f"it needs {missing} more in one {level} with its others, and those are in {domains} by now"
-    return f"it needs {missing} more in the {level} of its others, which has no other node"
+        return f"needs {missing} more ranks in one {level}, but its ranks are in {domains}"
+    return f"needs {missing} more ranks in its {level}, which has no other node"
 
 
 def _room(demand: Demand, node: Node) -> int:
-    """Ranks that a node could take, in whole groups."""
+    """Return the number of ranks that a node could take, in whole groups."""
     if not node.alive or node.is_draining or node.closed_reason or not node.kind.satisfies(demand.kind):
         return 0
     free = node.free_cpus / demand.cpus

@@ -1,8 +1,8 @@
-"""Which nodes, and which ranks where: least predicted communication, then as little broken up as can be.
+"""Search the nodes and the rank order with the least predicted communication and little fragmentation.
 
-Ways to fill domains are tried from the innermost that holds the job to the whole cluster. Each is filled with the
-fewest children of a domain, the largest first and the tightest for the rest, down to nodes; the least costly one is
-then improved by small changes, as far as the job's size leaves time for that.
+The search fills domains from the innermost that holds the job to the whole cluster. Each is filled with the fewest
+children, the largest first and the tightest for the rest, down to nodes. The cheapest candidate is then improved by
+small changes, within a work limit that depends on the job's size.
 """
 
 from bisect import bisect_left
@@ -17,20 +17,20 @@ from regroup.service.policy.placement.local_search import improve
 from regroup.service.policy.placement.node_index import NodeIndex, totals
 
 BROKEN_COSTS = 0.1
-"""What it counts when as many devices as the job has ranks are left over on nodes that it breaks up: so much more
-communication."""
+"""Penalty for fragments: relative increase of the communication time if as many devices as the job has ranks remain
+free on nodes that it fragments."""
 BROKEN_NODE_COSTS = 0.5
-"""And each node that nobody was on and that it breaks up: so much more again."""
+"""Additional relative penalty for each empty node that is fragmented."""
 _NODES = len(DOMAIN_LEVELS)
 _RACK, _INNER = DOMAIN_LEVELS.index(Level.RACK), DOMAIN_LEVELS.index(Level.GPU_DOMAIN)
 _STARTS = 2
-"""Ways that are improved, the least costly ones."""
+"""Number of cheapest candidates that are improved."""
 _MANY_SEATS = 64
-"""Of a job with more, fewer ways are tried and none is improved."""
+"""Number of slots above which fewer candidates are tried and none is improved."""
 
 
 class Search:
-    """All that is known while one job is placed."""
+    """State of the placement of one job."""
 
     def __init__(self, demand: Demand, index: NodeIndex, links: Links) -> None:
         self.demand, self.index, self.links = demand, index, links
@@ -48,7 +48,7 @@ class Search:
         self._orders = list(dict.fromkeys([self.axes, _by_bytes(self.axes)]))
 
     def find_best(self) -> tuple[Candidate | None, list[Candidate]]:
-        """The way to go, and those that were tried and cost more, of other nodes."""
+        """Return the best candidate, and the more expensive ones on other nodes."""
         if (single := self._single()) is not None:
             return self.evaluate(((single, self.demand.ranks),)), []
         ways: dict[CandidateSlots, Candidate] = {}
@@ -69,7 +69,7 @@ class Search:
         return best, sorted(others, key=lambda way: way.cost)
 
     def evaluate(self, seats: CandidateSlots, *, every_order: bool = False) -> Candidate:
-        """What it comes to; in the order of the layout's axes, or the least costly one."""
+        """Return the candidate of these slots, in the order of the layout's axes or in the cheapest order."""
         numbers = self.index.domain_numbers
         ground = RankMap(
             tuple([count for _, count in seats]),
@@ -85,7 +85,8 @@ class Search:
         return Candidate(seats, axes, spent_s, broken, (preferred, max(0, nodes - 1), spent_s * factor))
 
     def broken(self, seats: CandidateSlots) -> tuple[int, int]:
-        """Devices more than before that are free on nodes which others use, too; and whole nodes that are broken up."""
+        """Return the increase in free devices on nodes in use by others, and the number of empty nodes that are
+        fragmented."""
         free, everything = self.index.free_ranks(self.demand), self.index.total_ranks(self.demand)
         devices = nodes = 0
         for at, count in seats:
@@ -95,7 +96,7 @@ class Search:
         return devices, nodes
 
     def is_spread(self, seats: CandidateSlots) -> bool:
-        """No domain has more of the nodes than mirrors can do with."""
+        """Return True if no domain has more of the nodes than mirroring allows."""
         level = self.demand.spread
         if level is None:
             return True
@@ -105,7 +106,7 @@ class Search:
         return 2 * max(numbers.count(number) for number in set(numbers)) <= len(numbers)
 
     def node_range(self, at: int) -> tuple[int, int]:
-        """The nodes that a job with a rank on this one may be on, as a range."""
+        """Return the range of nodes that a job with a rank on this node may use."""
         level = self.demand.required
         if level is None or level not in DOMAIN_LEVELS:
             return 0, len(self.index.nodes)
@@ -116,7 +117,7 @@ class Search:
     # ------------------------------------------------------------ ways to fill domains
 
     def _single(self) -> int | None:
-        """The tightest node that holds all ranks, in the tightest rack."""
+        """Return the tightest node that holds all ranks, in the tightest rack."""
         ranks = self.demand.ranks
         if self.demand.spread is not None:
             return None
@@ -127,7 +128,7 @@ class Search:
         return min(enough, key=lambda at: (free[at], racks[numbers[at]], at))
 
     def _tried(self) -> Iterator[CandidateSlots]:
-        """Ways to fill the domains that hold the job, the innermost level first."""
+        """Yield ways to fill the domains that hold the job, the innermost level first."""
         demand = self.demand
         is_large = demand.ranks > 8 * _MANY_SEATS
         if demand.required is Level.NODE:
@@ -152,17 +153,18 @@ class Search:
 
     @property
     def _has_loose_segments(self) -> bool:
-        """Each is inside of a node, so that no two nodes need to be near each other for one."""
+        """True if each segment is inside a node, so that segments can be far apart."""
         return self.demand.segment == 1 or self.demand.segment_within is Level.NODE
 
     def _anywhere(self) -> CandidateSlots:
-        """The fewest nodes, the largest and then the tightest of all, wherever they are: that breaks up least."""
+        """Return the fewest nodes, the largest and then the tightest, anywhere: the least fragmentation."""
         grain = self.demand.segment
         parts = [(cap // grain * grain, -at, at + 1) for at, cap in enumerate(self.capacities) if cap >= grain]
         return tuple(sorted((start, count) for start, _, count in _picked(parts, self.demand.ranks, grain)))
 
     def _even(self, low: int, high: int) -> Iterator[CandidateSlots]:
-        """Equal shares on the fewest nodes of a range, and on one or two more: no way out is the bottleneck then."""
+        """Yield equal shares on the fewest nodes of a range, and on one or two more, which avoids a bottleneck
+        uplink."""
         grain = self.demand.segment
         segments = self.demand.ranks // grain
         room = sorted(
@@ -184,7 +186,7 @@ class Search:
                     yield tuple(sorted(seats))
 
     def _units(self) -> list[int]:
-        """Sizes of nested groups that are kept together where there is room for whole ones."""
+        """Return the sizes of nested groups that stay together if whole groups fit."""
         size, units = 1, list[int]()
         for axis in self.axes:
             size *= axis.degree
@@ -193,7 +195,7 @@ class Search:
         return [self.demand.segment, *dict.fromkeys(reversed(units))][:3]
 
     def _fill(self, level: int, low: int, high: int, ranks: int, unit: int) -> list[tuple[int, int]]:
-        """Seats for so many ranks on nodes [low, high), which are of one domain of `level`, in the order of choice."""
+        """Return slots for `ranks` on nodes [low, high) of one domain of `level`, in the order of choice."""
         inner = level + 1
         while inner < _NODES and self.index.domain_numbers[inner][low] == self.index.domain_numbers[inner][high - 1]:
             inner += 1
@@ -217,7 +219,7 @@ class Search:
         return [(start, count) for start, _, count in _picked(parts, ranks, unit)]
 
     def _totals(self, level: int) -> list[int]:
-        """Ranks that fit in each domain of a level, and no more than may be there."""
+        """Return the number of ranks that fit in each domain of a level, limited by the allowed number."""
         if level not in self._sums:
             sums = totals(self.demand, self.capacities, self.index.domain_starts, level)
             spread = self.demand.spread
@@ -237,7 +239,7 @@ class Search:
     # ------------------------------------------------------------ what a way is like
 
     def _is_perfect(self, way: Candidate) -> bool:
-        """Nothing can be better: equal shares next to each other, nothing broken up."""
+        """Return True if no candidate can be better: equal shares next to each other, no fragments."""
         site, first = self.index, way.slots[0]
         if way.fragmented_devices > 0 or any(count != first[1] for _, count in way.slots):
             return False
@@ -257,7 +259,7 @@ class Search:
 
 
 def axes_of(demand: Demand) -> tuple[Axis, ...]:
-    """Its own, or those of a job of which only the segments are known."""
+    """Return the demand's axes, or default axes if only its segments are known."""
     if demand.axes:
         return demand.axes
     groups = demand.ranks // demand.segment
@@ -265,14 +267,14 @@ def axes_of(demand: Demand) -> tuple[Axis, ...]:
 
 
 def _by_bytes(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """TP first, then those that send most."""
+    """Return the axes with TP first, then those that send most."""
     rest = [axis for axis in axes if axis.name != "tp"]
     return (*(axis for axis in axes if axis.name == "tp"), *sorted(rest, key=lambda axis: -axis.wire_bytes))
 
 
 def _picked(parts: list[tuple[int, int, int]], ranks: int, unit: int) -> list[tuple[int, int, int]]:
-    """Of (size, -start, end) the fewest that hold the ranks: the largest, then the tightest for the rest. In whole
-    units where these suffice.
+    """Return the fewest of (size, -start, end) that hold the ranks: the largest, then the tightest for the rest, in
+    whole units if these suffice.
 
     Returns:
         (Start, end, ranks) in the order of choice.

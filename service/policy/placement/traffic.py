@@ -1,8 +1,9 @@
-"""How much ranks say to each other in a step, by axis of the layout: what a placement is chosen by.
+"""Compute the bytes that ranks send per step, by axis of the layout. Placement minimizes their cost.
 
-Counted as rings, each rank's bytes to its next: an all-reduce of V bytes over d ranks is 2 V (d-1)/d, an all-gather or
-a reduce-scatter half of that (Patarasuk and Yuan 2009). Tensor parallelism: two all-reduces a layer in forward and two
-in backward (Shoeybi et al. 2019, section 3), as many bytes with sequence parallelism (Korthikanti et al. 2022).
+Counted as rings, from each rank to the next. An all-reduce of V bytes over d ranks is 2 V (d-1)/d; an all-gather or a
+reduce-scatter is half of that (Patarasuk and Yuan 2009). Tensor parallelism has two all-reduces per layer in forward
+and two in backward (Shoeybi et al. 2019, section 3), and as many bytes with sequence parallelism (Korthikanti et al.
+2022).
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from regroup.service.spec.workload import BuiltinWorkload
 
 @dataclass(frozen=True)
 class TrainingWork:
-    """What a job computes, as far as its traffic depends on it."""
+    """The parts of a job's computation that determine its communication."""
 
     parameters: float = 1e9
     layers: int = 24
@@ -25,28 +26,28 @@ class TrainingWork:
     kv_width: int = 2048
     """Width of keys, and of values."""
     tokens: float = 2048
-    """Of a micro-batch, as one data rank sees it."""
+    """Number of tokens of a micro-batch, as one data rank sees it."""
     micro_batches: float = 1
-    """That a data rank computes in a step."""
+    """Number of micro-batches per step and data rank."""
     activation_bytes: int = 2
     gradient_bytes: int = 4
     gathers: float = 2
-    """Times in a micro-batch that sharded parameters are gathered."""
+    """Number of all-gathers of sharded parameters per micro-batch."""
     recomputes: bool = False
-    """Forward happens once more in backward."""
+    """True if backward repeats the forward."""
 
 
 UNKNOWN_WORK = TrainingWork()
-"""Of programs and functions: as of a model of a billion parameters, whose data ranks all talk alike."""
+"""Assumption for programs and functions: a model of a billion parameters."""
 
 
 def axes_of_spec(spec: JobSpec, layout: Layout) -> tuple[Axis, ...]:
-    """The axes of a job at this layout, the innermost first."""
+    """Return the axes of a job at this layout, the innermost first."""
     return axes(layout, work_of(spec, layout))
 
 
 def axes(layout: Layout, work: TrainingWork) -> tuple[Axis, ...]:
-    """The axes of a layout, the innermost first, with what is sent along each in a step."""
+    """Return the axes of a layout, the innermost first, with the bytes sent along each per step."""
     tp, cp, shard, replicate, pp = layout.tp, layout.cp, layout.dp_shard, layout.dp_replicate, layout.pp
     passes = work.micro_batches * work.layers / pp
     activations = work.tokens / cp * work.hidden * work.activation_bytes
@@ -56,7 +57,7 @@ def axes(layout: Layout, work: TrainingWork) -> tuple[Axis, ...]:
     keys_and_values = 2 * work.tokens / cp * work.kv_width * work.activation_bytes / tp
     return (
         Axis("tp", tp, in_layer * passes * 2 * _part(tp) * activations, in_layer * passes),
-        # K and V go round in forward; in backward again, and their gradients with them.
+        # K and V circulate in forward, and again in backward together with their gradients.
         Axis("cp", cp, 3 * passes * (cp - 1) * keys_and_values, 3 * passes * (cp - 1)),
         Axis("dp_shard", shard, _part(shard) * held * (gathers + work.gradient_bytes), (work.gathers + 1) * passes),
         Axis("dp_replicate", replicate, 2 * _part(replicate) * held / shard * work.gradient_bytes, work.layers / pp),
@@ -65,7 +66,7 @@ def axes(layout: Layout, work: TrainingWork) -> tuple[Axis, ...]:
 
 
 def work_of(spec: JobSpec, layout: Layout) -> TrainingWork:
-    """What a step of a data rank is; `UNKNOWN_WORK` where the program decides it itself."""
+    """Return the work of a data rank per step; `UNKNOWN_WORK` if the program controls it."""
     training = spec.training
     if training is None or not isinstance(spec.workload, BuiltinWorkload):
         return UNKNOWN_WORK
@@ -99,5 +100,5 @@ def _of_model(workload: BuiltinWorkload, training: Training, work: TrainingWork)
 
 
 def _part(degree: int) -> float:
-    """Of a payload, what a ring's rank sends on in one round."""
+    """Return the fraction of a payload that a rank of a ring sends in one round."""
     return (degree - 1) / degree

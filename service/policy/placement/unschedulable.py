@@ -1,4 +1,4 @@
-"""Why a job has no nodes, in words."""
+"""Explain why a job has no nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _CLOSED = 4
 
 
 def unplaceable(demand: Demand, site: NodeIndex) -> Unplaceable:
-    """What is missing for a job that has no room now."""
+    """Return the missing resources of a demand that does not fit now."""
     count = len(site.nodes)
     if not count and not site.closed:
         return Unplaceable(Shortage.NO_NODES, f"needs {demand}; the cluster has no node that takes ranks")
@@ -35,7 +35,7 @@ def unplaceable(demand: Demand, site: NodeIndex) -> Unplaceable:
 def _not_together(
     demand: Demand, site: NodeIndex, free: int, rooms: tuple[NodeCapacity, ...], details: str
 ) -> Unplaceable:
-    """There is room for all, but not where they have to be."""
+    """Explain a demand for which enough devices are free, but not inside one allowed domain."""
     level = demand.required
     if level is None:
         message = f"needs {demand}; {free} are free, in too few domains of the level {demand.spread}"
@@ -45,7 +45,7 @@ def _not_together(
     else:
         index = DOMAIN_LEVELS.index(level)
         if not site.has_level(level):
-            message = f"needs {demand}; nothing says which {level} a node is in: see `regroup topology`"
+            message = f"needs {demand}; the nodes have no {level} label: see `regroup topology`"
             return Unplaceable(Shortage.TOO_LARGE, message, rooms)
         now = max(site.domain_sums(demand, index), default=0)
         whole = max(totals(demand, site.total_ranks(demand), site.domain_starts, index), default=0)
@@ -57,11 +57,11 @@ def _not_together(
 
 
 def node_room(demand: Demand, site: NodeIndex, at: int) -> NodeCapacity:
-    """What one node could give, in whole segments if these stay on nodes."""
+    """Return the capacity of one node, in whole segments if these stay on nodes."""
     node, (cpus, gpus, memory) = site.nodes[at], site.free_resources(at)
     if not node.kind.satisfies(demand.kind):
         return NodeCapacity(
-            node.name, 0, 0, f"has {node.kind}" if node.kind != ANY_KIND else "its labels do not say what it is"
+            node.name, 0, 0, f"has {node.kind}" if node.kind != ANY_KIND else "its labels do not name its kind"
         )
     needs = [_Need("CPU", demand.cpus, cpus, node.cpus)]
     if demand.device == "cuda":
@@ -77,13 +77,13 @@ def node_room(demand: Demand, site: NodeIndex, at: int) -> NodeCapacity:
 
 
 def table(rooms: Sequence[NodeCapacity], count: int) -> str:
-    """The first of so many nodes, one by one."""
+    """Describe the first of `count` nodes, one by one."""
     lines = [f"{room.name} holds {room.free_ranks} ({room.limit})" for room in rooms[:_ROWS]]
     return (": " if lines else "") + _listed(lines, count - _ROWS)
 
 
 def closed_ones(nodes: Sequence[Node]) -> str:
-    """Which nodes cannot be used although they are there, and why."""
+    """Describe the closed nodes and the reasons."""
     told = [f"{node.name} is {node.closed_reason}" for node in nodes]
     return ("; " if told else "") + _listed(told[:_CLOSED], len(told) - _CLOSED)
 

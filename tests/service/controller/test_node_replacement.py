@@ -153,7 +153,7 @@ async def test_where_there_is_no_room_it_says_so_and_holds_nothing_more(rig: Rig
     rig.cluster.add_node(node(3, cpus=1))
     rig.cluster.remove_node(node(1).id)
     why = await rig.replace(node(1))
-    assert why.startswith("no other node has room for 2 of 4 ranks: ") and "local-3 holds 1" in why
+    assert why.startswith("no other node has capacity for 2 of 4 ranks: ") and "local-3 holds 1" in why
     assert sorted(await rig.names()) == ["local-1", "local-2"]
 
 

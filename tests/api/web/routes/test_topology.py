@@ -51,7 +51,7 @@ async def test_why_tells_where_a_job_is_and_what_else_there_was(live: Any) -> No
     assert why.choice is not None and why.choice.inside == "rack r1"
     lines = explained(why.model_dump(mode="json"))
     assert any(line.startswith("  it is in rack r1: ") and "out of each gpu_domain" in line for line in lines)
-    assert "    not one node: the one with most room has 4 of 8" in lines
+    assert "    not one node: the largest has capacity for 4 of 8 ranks" in lines
 
 
 def test_a_file_that_breaks_later_leaves_what_was_known(tmp_path: Path) -> None:

@@ -180,7 +180,9 @@ def test_each_lost_seat_gets_a_node_of_its_own_the_largest_first() -> None:
     assert isinstance(found, Placement)
     assert [(seat.node.name, seat.ranks) for seat in found.slots] == [("b", 2), ("a", 4)], "in the order of the lost"
     refused = place_replacements(ranks(8), [4, 4], nodes)
-    assert isinstance(refused, Unplaceable) and "no other node has room for 4 of 8 ranks: a holds 4" in refused.message
+    assert (
+        isinstance(refused, Unplaceable) and "no other node has capacity for 4 of 8 ranks: a holds 4" in refused.message
+    )
 
 
 def test_a_seat_does_not_go_where_nothing_new_goes() -> None:

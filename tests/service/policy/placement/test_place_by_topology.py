@@ -176,7 +176,7 @@ def test_required_waits_and_says_what_there_is() -> None:
     assert isinstance(large, Unplaceable) and large.reason is Shortage.TOO_LARGE
     assert "the largest rack holds 16 when nothing else runs" in large.message
     unknown = place(demand(Layout(tp=4, dp_shard=2), required=Level.ZONE), rack(0, 2))
-    assert isinstance(unknown, Unplaceable) and "nothing says which zone a node is in" in unknown.message
+    assert isinstance(unknown, Unplaceable) and "the nodes have no zone label" in unknown.message
     assert isinstance(place(demand(Layout(tp=4, dp_shard=2), required=Level.GPU_DOMAIN), rack(0, 2)), Placement)
     assert fits_empty_cluster(asked, nodes) and not fits_empty_cluster(
         demand(Layout(tp=4, dp_shard=5), required=Level.RACK), nodes
@@ -228,7 +228,8 @@ def test_a_lost_seat_goes_near_to_the_others() -> None:
     asked = demand(Layout(dp_shard=4), required=Level.RACK)
     refused = place_replacements(asked, [2], nodes, [("", "b0", "r9", "")])
     assert (
-        isinstance(refused, Unplaceable) and "no other node in the rack of the others has room for 2" in refused.message
+        isinstance(refused, Unplaceable)
+        and "no other node in the rack of the others has capacity for 2" in refused.message
     )
     alone = place_replacements(
         dataclasses.replace(asked, required=Level.GPU_DOMAIN), [2], nodes, [("", "b0", "r0", "")]
@@ -243,7 +244,9 @@ def test_why_these_nodes_is_told_with_what_was_rejected() -> None:
     choice = outcome.choice
     assert choice.inside == "rack b1/r2" and choice.broken == 0
     assert [(axis.name, axis.leaves) for axis in choice.axes] == [("tp", Level.DEVICE), ("dp_shard", Level.GPU_DOMAIN)]
-    assert choice.rejected[0].what == "one node" and choice.rejected[0].why == "the one with most room has 8 of 24"
+    assert (
+        choice.rejected[0].what == "one node" and choice.rejected[0].why == "the largest has capacity for 8 of 24 ranks"
+    )
 
 
 def test_a_large_job_is_placed_soon() -> None:

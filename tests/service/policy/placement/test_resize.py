@@ -78,7 +78,7 @@ def test_groups_stay_whole() -> None:
 def test_what_there_is_no_room_for_says_so() -> None:
     found = resize_slots(demand(6), [("a", 2)], [node("a", 1), node("b", 2)])
     assert isinstance(found, Unplaceable)
-    assert "from 2 to 6 ranks it needs 3 ranks" in found.message and "2 of 4 are free" in found.message
+    assert "from 2 to 6 ranks: needs 3 ranks" in found.message and "2 of 4 are free" in found.message
 
 
 def racked(name: str, free: int, rack: str) -> Node:
@@ -93,9 +93,9 @@ def test_what_the_whole_job_requires_holds_for_what_is_added() -> None:
     assert [seat.node.id for seat in found] == ["a", "near"], "although another fits tighter"
     refused = resize_slots(inside, [("a", 2)], [racked("a", 0, "r1"), far])
     assert isinstance(refused, Unplaceable)
-    assert refused.message.endswith("it needs 2 more in the rack of its others, which has no other node")
+    assert refused.message.endswith("needs 2 more ranks in its rack, which has no other node")
     alone = resize_slots(replace(demand(4), required=Level.NODE), [("a", 2)], [racked("a", 0, "r1"), near])
-    assert isinstance(alone, Unplaceable) and "in the node of its others" in alone.message
+    assert isinstance(alone, Unplaceable) and "more ranks in its node" in alone.message
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_what_is_added_leaves_the_whole_job_spread(
     there += [racked(name, count, f"r{name[1]}") for name, count in free.items() if name != "a1"]
     found = resize_slots(apart, [("a", 2), ("b", 2)], there)
     if expected is None:
-        assert isinstance(found, Unplaceable) and "leave at most half in one rack" in found.message
+        assert isinstance(found, Unplaceable) and "more than half would be in one rack" in found.message
     else:
         assert not isinstance(found, Unplaceable)
         assert Counter(seat.node.domains[2] for seat in found) == expected
@@ -132,7 +132,7 @@ def test_nodes_whose_labels_changed_while_they_were_used() -> None:
     assert not isinstance(less, Unplaceable) and [seat.node.id for seat in less] == ["a"]
     refused = resize_slots(replace(inside, ranks=6), seats, now)
     assert isinstance(refused, Unplaceable)
-    assert "it needs 2 more in one rack with its others, and those are in 2 by now" in refused.message
+    assert "needs 2 more ranks in one rack, but its ranks are in 2" in refused.message
 
 
 @settings(max_examples=60, deadline=None)
