@@ -1,4 +1,4 @@
-"""The account of a job's time: every second has one class, and the classes sum to wall-clock."""
+"""Account for a job's time: every second has one class, and the classes sum to wall-clock time."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,26 +9,26 @@ from regroup.service.domain.states import PLANNED_REASONS, JobState, Reason
 
 
 class TimeClass(StrEnum):
-    """What a second was spent on."""
+    """Use of a second."""
 
     QUEUED = "queued"
     STARTING = "starting"
     PRODUCTIVE = "productive"
     """Steps that count."""
     RECOMPUTE = "recompute"
-    """Steps that a later generation did again."""
+    """Steps that a later generation repeated."""
     STALL = "checkpoint_stall"
     """Training waited for snapshots and checkpoints."""
     DETECTING = "detecting"
-    """From a failure until it was seen."""
+    """From a failure until its detection."""
     HANG = "hang"
-    """No rank moved on, until that was seen."""
+    """No rank made progress, until the detection."""
     RECOVERING = "recovering"
     RESIZING = "resizing"
     DRAINING = "draining"
     SUSPENDED = "suspended"
     HELD = "held"
-    """Kept after a failure, to be looked at."""
+    """Held after a failure for debugging."""
 
 
 CLASS_OF_STATE: Mapping[JobState, TimeClass] = {
@@ -41,7 +41,7 @@ CLASS_OF_STATE: Mapping[JobState, TimeClass] = {
     JobState.DRAINING: TimeClass.DRAINING,
     JobState.SUSPENDED: TimeClass.SUSPENDED,
 }
-"""Every state in which time passes for a job."""
+"""Time class of every state in which time passes for a job."""
 
 _STOOD_STILL = (Reason.HANG, Reason.DESYNC)
 _IDLE = (TimeClass.QUEUED, TimeClass.SUSPENDED)
@@ -49,12 +49,12 @@ _IDLE = (TimeClass.QUEUED, TimeClass.SUSPENDED)
 
 @dataclass(frozen=True)
 class StateMark:
-    """From `at_s` on the job is in `state`, until the next mark."""
+    """The job is in `state` from `at_s` until the next mark."""
 
     at_s: float
     state: JobState
     is_held: bool = False
-    """The job has failed, and only its end is put off."""
+    """True if the job has failed and its end is deferred."""
 
 
 _NOTHING: Mapping[TimeClass, float] = {}
@@ -63,13 +63,14 @@ _NOTHING: Mapping[TimeClass, float] = {}
 def seconds_by_class(
     timeline: Sequence[StateMark], until_s: float, within: Mapping[TimeClass, float] = _NOTHING
 ) -> dict[TimeClass, float]:
-    """Seconds of each class from the first mark to the terminal one, else to `until_s`. They sum to wall-clock.
+    """Return the seconds of each class from the first mark to the terminal one, else to `until_s`. They sum to
+    wall-clock time.
 
     Args:
-        timeline: marks in order of commit. Clocks of several machines wrote them: one that lies before its
-            predecessor counts as simultaneous, so that no second is negative or counted twice.
-        within: seconds in which the job was RUNNING but made no steps that count, and what they went into: they move
-            there from PRODUCTIVE, as far as it has any.
+        timeline: marks in order of commit. Clocks of several machines wrote them: a mark before its predecessor counts
+            as simultaneous, so that no second is negative or counted twice.
+        within: seconds of other classes while the job was RUNNING. They are subtracted from PRODUCTIVE, as far as
+            possible.
     """
     seconds = dict.fromkeys(TimeClass, 0.0)
     for start_s, end_s, mark in _spans(timeline, until_s):
@@ -82,10 +83,11 @@ def seconds_by_class(
 
 
 def incident_seconds(incidents: Iterable[Mapping[str, Any]]) -> dict[TimeClass, float]:
-    """Seconds that incidents took while their jobs were still RUNNING: until each was seen, and its ranks ended.
+    """Return the seconds that incidents took while their jobs were still RUNNING: until detection and the end of the
+    ranks.
 
     Args:
-        incidents: as told, with `reason` and `durations`.
+        incidents: incident events, with `reason` and `durations`.
     """
     classes = (TimeClass.HANG, TimeClass.DETECTING, TimeClass.RECOVERING, TimeClass.RESIZING)
     spent: dict[TimeClass, float] = dict.fromkeys(classes, 0.0)
@@ -99,7 +101,7 @@ def incident_seconds(incidents: Iterable[Mapping[str, Any]]) -> dict[TimeClass, 
 
 
 def steps_lost(incidents: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Committed steps that were done again, by the reason of the incidents that cost them; 0 of some."""
+    """Return the number of repeated committed steps by the reason of their incidents."""
     lost: dict[str, int] = {}
     for incident in incidents:
         reason = str(incident.get("reason") or "unknown")
@@ -108,32 +110,36 @@ def steps_lost(incidents: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def mean_recovery_s(incidents: Iterable[Mapping[str, Any]]) -> float | None:
-    """Mean time to recovery, from a failure to the first step after it; None before there was one. What was planned is
-    no failure."""
+    """Return the mean time from a failure to the first step after it; None before the first one. Planned changes do not
+    count."""
     failed = [each.get("durations") or {} for each in incidents if each.get("reason") not in PLANNED_REASONS]
     took = [float(durations["total"]) for durations in failed if durations.get("total") is not None]
     return sum(took) / len(took) if took else None
 
 
 def goodput(seconds: Mapping[TimeClass, float]) -> float | None:
-    """Share of the time with devices that went into steps that count; None before there was any."""
+    """Return the fraction of the time with devices that went into steps that count; None before there was any."""
     held = allocated_s(seconds)
     return seconds[TimeClass.PRODUCTIVE] / held if held > 0 else None
 
 
 def allocated_s(seconds: Mapping[TimeClass, float]) -> float:
-    """Seconds in which the job had devices."""
+    """Return the seconds in which the job had devices."""
     return sum(value for kind, value in seconds.items() if kind not in _IDLE)
 
 
 def device_seconds(seconds: Mapping[TimeClass, float], devices: int) -> dict[TimeClass, float]:
-    """Device-seconds of each class that holds devices."""
+    """Return the device-seconds of each class with devices."""
     return {kind: value * devices for kind, value in seconds.items() if kind not in _IDLE}
 
 
 def spare_device_seconds(timeline: Sequence[tuple[float, int]], until_s: float) -> float:
-    """Device-seconds of spares: (time, devices from then on) in order of commit, until `until_s`. As with
-    `seconds_by_class`, a time before its predecessor's counts as simultaneous."""
+    """Return the device-seconds of spares.
+
+    Args:
+        timeline: (time, devices from then on) in order of commit. A time before its predecessor's counts as
+            simultaneous.
+    """
     total, since_s, devices = 0.0, 0.0, 0
     for at_s, following in [*timeline, (until_s, 0)]:
         at_s = max(at_s, since_s)
@@ -143,7 +149,7 @@ def spare_device_seconds(timeline: Sequence[tuple[float, int]], until_s: float) 
 
 
 def queue_waits(timeline: Sequence[StateMark]) -> list[float]:
-    """Seconds of each finished stay in the queue."""
+    """Return the seconds of each finished wait in the queue."""
     spans = _spans(timeline, timeline[-1].at_s if timeline else 0.0)
     return [end_s - start_s for start_s, end_s, mark in spans if mark.state is JobState.QUEUED]
 

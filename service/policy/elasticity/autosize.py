@@ -1,45 +1,49 @@
-"""When a job that runs is given another size without being asked: what it would gain against what it costs. Pure."""
+"""Decide when a running job is resized automatically: the expected gain against the cost. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 MIN_RESIZE_INTERVAL_S = 60.0
-"""A size is kept for at least so long: what nodes do within a minute is answered once."""
+"""Minimum time between resizes: changes of the cluster within a minute cause one resize."""
 CAPACITY_SETTLED_S = 10.0
-"""Room counts once it has been there for so long."""
+"""Time for which capacity must have been available before it counts."""
 _WORTH = 3.0
-"""A change has to save so many times what it costs: rates are estimates."""
+"""Factor by which the saved time must exceed the cost: rates are estimates."""
 _PRICE_S = 5.0
-"""What a change costs where this job has not been through one."""
+"""Cost of a resize if the job has not been resized before."""
 _LEAST_EFFICIENCY = 0.5
-"""Of the devices that are added, by what is known or expected: below that they are better left to others."""
+"""Smallest efficiency of added devices: below it other jobs use them better."""
 _EXPECTED_EFFICIENCY = 0.8
-"""Of twice as many ranks, where one size alone has been seen."""
+"""Assumed efficiency of twice as many ranks if only one size was measured."""
 
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """A job as it trains."""
+    """A training job."""
 
     degree: int
-    """Data-parallel degree now."""
+    """Current data-parallel degree."""
     rates: Mapping[int, float]
-    """Degree → steps a second, of those that were seen; there is one for `degree`."""
+    """Degree → measured steps per second; includes `degree`."""
     steps_left: int | None
-    """None: nobody knows."""
+    """Remaining steps; None if unknown."""
     resize_costs_s: Sequence[float]
-    """Seconds that each change of this job has taken so far."""
+    """Seconds that each resize of this job has taken."""
     since_resize_s: float
-    """Since it has this size."""
+    """Time since the job has this size."""
     since_capacity_s: float
-    """Since when there has been room for a larger one."""
+    """Time since capacity for a larger size is available."""
 
 
-def choose_growth(job: TrainingProgress, ladder: Sequence[int], room: int) -> int | None:
-    """The degree to grow to, or None. `ladder`: legal degrees; `room`: the largest of them that there are nodes for.
+def choose_growth(job: TrainingProgress, ladder: Sequence[int], capacity: int) -> int | None:
+    """Return the degree to grow to, or None.
 
-    The work left takes `steps_left / rate` seconds; a change is worth it if that falls by more than `_WORTH` times its
-    price. Of the sizes that are, the one with which the job is over first; of equals the smaller.
+    The remaining work takes `steps_left / rate` seconds. A resize is worth it if it saves more than `_WORTH` times its
+    cost. Of these sizes, the one with the earliest end is returned; of equal ones the smaller.
+
+    Args:
+        ladder: legal degrees.
+        capacity: largest of them for which there are nodes.
     """
     if job.since_resize_s < MIN_RESIZE_INTERVAL_S or job.since_capacity_s < CAPACITY_SETTLED_S:
         return None
@@ -47,7 +51,7 @@ def choose_growth(job: TrainingProgress, ladder: Sequence[int], room: int) -> in
     price_s = sorted(job.resize_costs_s)[len(job.resize_costs_s) // 2] if job.resize_costs_s else _PRICE_S
     best: tuple[float, int] | None = None
     for degree in ladder:
-        if not job.degree < degree <= room:
+        if not job.degree < degree <= capacity:
             continue
         faster = expected_rate(job.rates, job.degree, degree)
         if (faster / rate - 1) / (degree / job.degree - 1) < _LEAST_EFFICIENCY:
@@ -59,8 +63,11 @@ def choose_growth(job: TrainingProgress, ladder: Sequence[int], room: int) -> in
 
 
 def expected_rate(rates: Mapping[int, float], now: int, degree: int) -> float:
-    """Steps a second at a degree: as seen, else by the line through the two nearest that were seen, of the step's time
-    over the inverse of the degree (Amdahl), else by a fixed efficiency of what is added."""
+    """Return the expected steps per second at a degree.
+
+    The measured rate if there is one. Otherwise a line through the two nearest measurements of the step time over the
+    inverse of the degree (Amdahl), or a fixed efficiency of the added ranks.
+    """
     if degree in rates:
         return rates[degree]
     others = sorted((each for each in rates if each != now), key=lambda each: abs(each - degree))
@@ -72,7 +79,6 @@ def expected_rate(rates: Mapping[int, float], now: int, degree: int) -> float:
     return rates[now] * (1 + _EXPECTED_EFFICIENCY * (degree / now - 1))
 
 
-def choose_shrink(ladder: Sequence[int], now: int, room: int) -> int | None:
-    """The degree to go on at where nodes were lost and there are no others: the largest that there is room for. None:
-    the smallest of the job does not fit either."""
-    return max((degree for degree in ladder if degree < now and degree <= room), default=None)
+def choose_shrink(ladder: Sequence[int], now: int, capacity: int) -> int | None:
+    """Return the largest degree that fits after nodes were lost; None if the smallest degree does not fit."""
+    return max((degree for degree in ladder if degree < now and degree <= capacity), default=None)

@@ -1,4 +1,4 @@
-"""Nodes and links that a probe found unlike the others."""
+"""Find nodes and links whose probe results are outliers."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -9,13 +9,13 @@ from regroup.service.policy.measurements.outliers import find_slow
 from regroup.service.policy.measurements.results import Anomaly, MeasuredNode
 
 Pairs = Sequence[tuple[int, int, float, float]]
-"""Of two nodes each, by their place in the list of nodes: bytes a second and seconds of a message between them."""
+"""For two nodes each, by their index: bandwidth in bytes per second, and latency in seconds."""
 _GIGA, _TERA = 1e9, 1e12
-_WAYS = ("bandwidth", "latency")
+_MEASURES = ("bandwidth", "latency")
 
 
 def find_wrong_nodes(found: Mapping[str, Any], nodes: Sequence[MeasuredNode]) -> list[Anomaly]:
-    """Ranks that collectives brought something else than they must."""
+    """Return the nodes with ranks that got a wrong collective result."""
     node_of = {rank: at for at, each in enumerate(found["nodes"]) for rank in each["ranks"]}
     wrong: dict[tuple[int, str], list[int]] = {}
     for name, _, _, size, _, ranks in found["collectives"]:
@@ -28,55 +28,56 @@ def find_wrong_nodes(found: Mapping[str, Any], nodes: Sequence[MeasuredNode]) ->
 
 
 def find_slow_nodes(nodes: Sequence[MeasuredNode], pairs: Pairs) -> list[Anomaly]:
-    """Whose devices compute or copy slowly, or whose best link is slow."""
-    told: list[Anomaly] = []
+    """Return the nodes with slow devices, slow memory or a slow best link."""
+    found: list[Anomaly] = []
     for dtype in sorted({dtype for node in nodes for dtype in node.flops}):
         flops = {at: node.flops[dtype] for at, node in enumerate(nodes) if dtype in node.flops}
-        told += [
-            Anomaly("node", (nodes[at].name,), dtype, f"its slowest device multiplies {dtype} at "
-                f"{flops[at] / _TERA:.3g} TFLOP/s, {share:.0%} of the usual")
+        found += [
+            Anomaly("node", (nodes[at].name,), dtype, f"its slowest device reaches {dtype} "
+                f"{flops[at] / _TERA:.3g} TFLOP/s, {share:.0%} of the median")
             for at, share in find_slow(flops).items()
         ]  # fmt: skip
     copied = {at: node.memory_bytes_s for at, node in enumerate(nodes)}
-    told += [
+    found += [
         Anomaly("node", (nodes[at].name,), "memory", f"its slowest device copies {copied[at] / _GIGA:.3g} GB/s,"
-            f" {share:.0%} of the usual")
+            f" {share:.0%} of the median")
         for at, share in find_slow(copied).items()
     ]  # fmt: skip
-    for measure in _WAYS:
-        told += [
-            Anomaly("node", (nodes[at].name,), measure, f"{measure} of its best link is {share:.0%} of the usual")
+    for measure in _MEASURES:
+        found += [
+            Anomaly("node", (nodes[at].name,), measure, f"{measure} of its best link is {share:.0%} of the median")
             for at, share in find_slow(_best(_relative(nodes, pairs, measure))).items()
         ]
-    return told
+    return found
 
 
 def find_slow_links(nodes: Sequence[MeasuredNode], pairs: Pairs) -> list[Anomaly]:
-    """Pairs that are slower than what the slower one of the two does with others."""
-    told: list[Anomaly] = []
-    for measure in _WAYS:
+    """Return the links that are slower than the links of their slower node to other nodes."""
+    found: list[Anomaly] = []
+    for measure in _MEASURES:
         relative = _relative(nodes, pairs, measure)
         best = _best(relative)
         excused = {(a, b): speed / min(best[a], best[b], 1.0) for (a, b), speed in relative.items()}
-        told += [
+        found += [
             Anomaly("link", (nodes[a].name, nodes[b].name), measure,
-                f"{measure} of this link is {share:.0%} of what its nodes have with others")
+                f"{measure} of this link is {share:.0%} of its nodes' other links")
             for (a, b), share in find_slow(excused).items()
         ]  # fmt: skip
-    return told
+    return found
 
 
 def level_crossed(one: Sequence[str], other: Sequence[str]) -> Level:
-    """The largest kind of domain that the way between two nodes leaves, from their domains."""
+    """Return the largest kind of domain that the path between two nodes leaves."""
     for level, mine, theirs in zip(DOMAIN_LEVELS, one, other, strict=True):
         if mine != theirs:
             return level
-    # A node that is not said to be in any gpu_domain is one.
+    # A node without a gpu_domain is its own.
     return Level.NODE if one[-1] else Level.GPU_DOMAIN
 
 
 def _relative(nodes: Sequence[MeasuredNode], pairs: Pairs, measure: str) -> dict[tuple[int, int], float]:
-    """Speed of each pair over the median of the pairs whose ways leave the same level. Of latency, its inverse."""
+    """Return the speed of each pair relative to the median of the pairs that cross the same level; the inverse for
+    latency."""
     speeds = {(a, b): bytes_s if measure == "bandwidth" else 1 / latency_s for a, b, bytes_s, latency_s in pairs}
     level = {(a, b): level_crossed(nodes[a].domains, nodes[b].domains) for a, b in speeds}
     usual = {
@@ -86,7 +87,7 @@ def _relative(nodes: Sequence[MeasuredNode], pairs: Pairs, measure: str) -> dict
 
 
 def _best(relative: Mapping[tuple[int, int], float]) -> dict[int, float]:
-    """Node → its best link: one bad link is not its fault, and all bad links are."""
+    """Return node → its best link: one bad link does not count against a node, all bad links do."""
     best: dict[int, float] = {}
     for pair, speed in relative.items():
         for node in pair:

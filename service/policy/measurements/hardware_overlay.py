@@ -1,4 +1,4 @@
-"""Measured values laid over the tables of hardware: the one place where both meet. What was not measured stays."""
+"""Replace table values of hardware with measured ones. Values that were not measured stay."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -11,22 +11,22 @@ from regroup.service.policy.placement.link_speeds import Links, LinkSpeed
 
 _TERA = 1e12
 _HALVES = {"all_gather": 1.0, "reduce_scatter": 1.0, "all_reduce": 2.0}
-"""Rounds of a ring that a collective takes: those by which the planner counts."""
+"""Number of ring rounds of a collective, as the planner counts them."""
 
 
 @dataclass(frozen=True)
 class MeasuredValue:
-    """One number that was measured, and what it stands in for."""
+    """One measured number, and the table value that it replaces."""
 
     name: str
-    """As the tables call it, with its unit."""
+    """Name in the tables, with its unit."""
     value: float
     table: float
-    """What would have counted."""
+    """Table value."""
     time_s: float
-    """When it was measured, Unix seconds."""
+    """Time of the measurement in Unix seconds."""
     job_id: str
-    """By which probe."""
+    """Id of the probe job."""
 
     def __str__(self) -> str:
         at = datetime.fromtimestamp(self.time_s, UTC)
@@ -37,37 +37,38 @@ class MeasuredValue:
 
 @dataclass(frozen=True)
 class Hardware:
-    """A kind of device in the cluster it is in."""
+    """A device type in its cluster."""
 
     device: Device
     link: Link
-    """Inside of a node."""
+    """Link inside a node."""
     devices_per_node: int
-    """Devices of a node."""
+    """Number of devices per node."""
     network_bytes_s: float
-    """One way out of one device's share of its node's ports."""
+    """One device's share of the network bandwidth of its node, one way."""
     measured_values: tuple[MeasuredValue, ...] = ()
-    """What of it was measured."""
+    """Values that were measured."""
     probe: ProbeResult | None = None
-    """By which probe."""
+    """The probe that measured them."""
 
 
 def measured_hardware(device: Device, probes: Iterable[ProbeResult]) -> Hardware:
-    """The device's row, with what the newest probe of such devices has measured in its place."""
+    """Return the device's row with the values of the newest probe of such devices."""
     plain = Hardware(device, LINKS[device.link], device.domain, device.network_bytes_s)
     found = next((probe for probe in probes if is_probe_of(probe, device)), None)
     return plain if found is None else _measured(plain, found)
 
 
 def is_probe_of(probe: ProbeResult, device: Device) -> bool:
-    """Whether it was such devices, and no others, that were measured."""
+    """Return True if the probe measured only devices of this type."""
     if probe.kind == "cpu":
         return device.name == "cpu"
     return all(find_device(name) is device for name in probe.device.split(", "))
 
 
 def measured_links(table: Links, probe: ProbeResult | None) -> Links:
-    """Speeds by level; of levels beyond those that were measured the table's, but none faster than what is inside."""
+    """Return link speeds by level. Levels that were not measured keep the table's speeds, but none is faster than a
+    link inside it."""
     if probe is None:
         return table
     measured = {each.level: LinkSpeed(each.bytes_s, each.latency_s) for each in probe.levels}
@@ -99,8 +100,11 @@ def _measured(plain: Hardware, probe: ProbeResult) -> Hardware:
 
 
 def _device(device: Device, probe: ProbeResult) -> Device:
-    """Its products at their best. What a GPU copies is less than its sheet says, and it is the sheet that the planner's
-    constants were fitted to: of memory only a generic row takes the measured value."""
+    """Return the device with its best measured matrix multiplications.
+
+    The measured memory bandwidth applies only to the generic CPU row: for GPUs the planner's constants were fitted to
+    datasheet values.
+    """
     best: dict[str, float] = {}
     for each in probe.matmuls:
         best[each.dtype] = max(each.flops, best.get(each.dtype, 0.0))
@@ -111,7 +115,7 @@ def _device(device: Device, probe: ProbeResult) -> Device:
 
 
 def _link(link: Link, probe: ProbeResult) -> Link:
-    """Latency and bandwidth of a ring by which the measured collectives inside of nodes take the time they took."""
+    """Return the ring latency and bandwidth that reproduce the times of the collectives measured inside nodes."""
     scope = "node" if len(probe.nodes) > 1 else "all"
     found = [each for each in probe.collectives if each.scope == scope and each.name in _HALVES]
     if not found:
@@ -121,7 +125,8 @@ def _link(link: Link, probe: ProbeResult) -> Link:
 
 
 def fit_ring(collectives: Sequence[MeasuredCollective]) -> tuple[float, float]:
-    """Seconds of a hop, and bytes a second, of the ring that fits best: least squares of relative errors."""
+    """Return the hop latency in seconds and the bandwidth in bytes per second of the best-fitting ring (least squares
+    of relative errors)."""
     rows = [
         (
             _HALVES[each.name] * (each.ranks - 1) / each.seconds,

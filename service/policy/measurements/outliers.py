@@ -1,25 +1,25 @@
-"""What is far slower than its like: a rule that one slow thing among few cannot pull towards itself."""
+"""Find values that are far slower than the others, with a rule that is robust against the outliers themselves."""
 
 from collections.abc import Mapping
 from statistics import median
 from typing import TypeVar
 
 LEAST = 3
-"""Of fewer nobody can say which is the odd one."""
+"""Smallest number of values in which an outlier can be identified."""
 SCORE = 3.5
 """Modified z-score from which a value is an outlier (Iglewicz and Hoaglin 1993)."""
 MARGIN = 0.15
-"""What is less than this share below the median is not worth a person's time, however alike the others are."""
+"""Fraction below the median that is not reported, however similar the other values are."""
 _NORMAL = 0.6745
 """Median absolute deviation of a normal distribution, in standard deviations."""
 Key = TypeVar("Key")
 
 
 def find_slow(speeds: Mapping[Key, float]) -> dict[Key, float]:
-    """Those that are outliers below, with their share of the median; the slowest first.
+    """Return the outliers below, with their fraction of the median, the slowest first.
 
-    Deviations are taken from the median, in median absolute deviations: up to half of the values may be odd without
-    moving either.
+    Deviations from the median are measured in median absolute deviations: up to half of the values can be outliers
+    without changing either.
     """
     if len(speeds) < LEAST:
         return {}

@@ -1,7 +1,7 @@
-"""A probe's result, read from the words of its ranks.
+"""Parse a probe's result, as reported by its ranks.
 
-Which levels a pair of nodes tells of, the tree of domains says: the way from one to the other leaves all domains that
-have not both.
+The tree of domains determines the level that a pair of nodes measures: the path between them leaves all domains that do
+not contain both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,13 +37,13 @@ def parse_probe_result(
     job_id: str,
     time_s: float,
 ) -> ProbeResult:
-    """The result of a probe (`workers/probe/run.py`).
+    """Parse the result of a probe (`workers/probe/run.py`).
 
     Args:
-        nodes: of each, what it is called for good and its domains, as the probe numbered them.
+        nodes: permanent name and domains of each node, as the probe numbered them.
 
     Raises:
-        KeyError, TypeError, ValueError, IndexError: it is no such result.
+        KeyError, TypeError, ValueError, IndexError: the result is malformed.
     """
     by_node = tuple(
         MeasuredNode(

@@ -1,4 +1,4 @@
-"""What a probe of the cluster has measured, by node, by level, and of software: values (see `measured_reading`)."""
+"""Results of a probe: measured values by node, by level and of software (see `parse`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,31 +9,31 @@ from regroup.service.policy.topology.device_islands import Island
 
 @dataclass(frozen=True)
 class MeasuredNode:
-    """A node by itself, all of its devices at work."""
+    """One node, with all of its devices active."""
 
     name: str
     ranks: int
     domains: tuple[str, ...]
-    """Of `DOMAIN_LEVELS`, when it was measured."""
+    """Domains at `DOMAIN_LEVELS` when it was measured."""
     flops: Mapping[str, float]
-    """Operations a second of its slowest device in large products, by dtype."""
+    """Operations per second of its slowest device in large matrix multiplications, by dtype."""
     memory_bytes_s: float
-    """Of its slowest device."""
+    """Memory bandwidth of its slowest device."""
     islands: tuple[Island, ...]
     fabric: str
-    """What NVLink joins its devices to across nodes; empty if nothing."""
+    """NVLink fabric across nodes; empty if there is none."""
 
 
 @dataclass(frozen=True)
 class MeasuredLevel:
-    """The way out of domains of a level, as their devices share it: the median of what was measured of it."""
+    """Uplink of domains of a level, as their devices share it: the median of the measurements."""
 
     level: Level
     bytes_s: float
     latency_s: float
     slowest_bytes_s: float
     pairs: int
-    """Of nodes; 0 for what is inside of nodes, which rings measure."""
+    """Number of node pairs; 0 for links inside nodes, which rings measure."""
 
 
 @dataclass(frozen=True)
@@ -42,21 +42,22 @@ class MeasuredCollective:
 
     name: str
     scope: str
-    """`all` ranks, or those of each `node` among themselves."""
+    """`all` ranks, or the ranks of each `node`."""
     ranks: int
     size_bytes: int
     seconds: float
 
     @property
     def bus_bytes_s(self) -> float:
-        """What a link carries, as nccl-tests counts it: alike for all numbers of ranks where links are the limit."""
+        """Bus bandwidth as defined by nccl-tests, which is independent of the number of ranks if links are the
+        limit."""
         share = 1.0 if self.name == "broadcast" else (self.ranks - 1) / self.ranks
         return (2 if self.name == "all_reduce" else 1) * share * self.size_bytes / self.seconds
 
 
 @dataclass(frozen=True)
 class MeasuredMatmul:
-    """Products of square matrices, by the median device."""
+    """Matrix multiplications of square matrices, by the median device."""
 
     dtype: str
     side: int
@@ -77,10 +78,10 @@ class MeasuredBlock:
 
 @dataclass(frozen=True)
 class MeasuredStep:
-    """A whole step of a tiny model, which has next to nothing to compute."""
+    """A whole step of a tiny model with almost no computation."""
 
     kind: str
-    """How it was spread: `ddp`, `fsdp`, `tp` or `pp`."""
+    """Kind of parallelism: `ddp`, `fsdp`, `tp` or `pp`."""
     layers: int
     micro_batches: int
     seconds: float
@@ -88,7 +89,7 @@ class MeasuredStep:
 
 @dataclass(frozen=True)
 class Shape:
-    """A transformer beside its depth, and what it is given: `batch` samples of a micro-batch."""
+    """Sizes of a transformer except its depth, with `batch` samples per micro-batch."""
 
     batch: int
     sequence: int
@@ -100,7 +101,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class MeasuredLoad:
-    """A whole step of a transformer that has something to compute, in 32 bits."""
+    """A whole step of a transformer with substantial computation, in 32 bits."""
 
     kind: str
     layers: int
@@ -111,7 +112,7 @@ class MeasuredLoad:
 
 @dataclass(frozen=True)
 class Anomaly:
-    """A node or a link that is not like the others."""
+    """A node or link that is an outlier."""
 
     kind: str
     """`node` or `link`."""
@@ -123,33 +124,33 @@ class Anomaly:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """One probe's result."""
+    """Result of one probe."""
 
     job_id: str
     time_s: float
-    """When it ended, Unix seconds."""
+    """End of the probe in Unix seconds."""
     kind: str
     """`cpu` or `cuda`."""
     device: str
-    """As the driver calls it."""
+    """Name that the driver reports."""
     ranks: int
     nodes: tuple[MeasuredNode, ...]
     levels: tuple[MeasuredLevel, ...]
-    """The innermost first; only those that were measured."""
+    """Measured levels, the innermost first."""
     collectives: tuple[MeasuredCollective, ...]
     matmuls: tuple[MeasuredMatmul, ...]
     anomalies: tuple[Anomaly, ...]
     blocks: tuple[MeasuredBlock, ...] = ()
-    """Of CPUs, like all that follow."""
+    """CPU only, like all following fields."""
     steps: tuple[MeasuredStep, ...] = ()
     alone_flops: float | None = None
-    """Operations a second of one rank's products while all others wait."""
+    """Operations per second of one rank's matrix multiplications while all others wait."""
     rank_bytes: float | None = None
-    """What a rank's process takes that trains next to nothing."""
+    """Memory of a rank's process with almost no training."""
     loads: tuple[MeasuredLoad, ...] = ()
-    """By how they were spread; none of earlier probes."""
+    """Steps by kind of parallelism; empty for earlier probes."""
 
 
 def fabrics_of(probes: Sequence[ProbeResult]) -> dict[str, str]:
-    """What a node is called for good → the NVLink fabric that a probe has found it in."""
+    """Return permanent name of a node → NVLink fabric that a probe found."""
     return {node.name: node.fabric for probe in probes for node in probe.nodes if node.fabric}

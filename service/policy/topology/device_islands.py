@@ -1,5 +1,4 @@
-"""What is inside of nodes, from what they read of themselves: devices that reach each other without leaving an island,
-and nodes whose devices one NVLink fabric joins."""
+"""Find the device islands inside nodes and the NVLink fabrics across nodes, from what the nodes report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,26 +11,26 @@ _FABRIC = DOMAIN_LEVELS.index(Level.GPU_DOMAIN)
 
 @dataclass(frozen=True)
 class Island:
-    """Devices of a node that reach each other best; of a node without GPUs its cores."""
+    """Devices of a node with the best connection to each other; cores for a node without GPUs."""
 
     link: Literal["nvswitch", "nvlink", "numa"]
-    """What joins them: NVLink through switches or from GPU to GPU; else the NUMA node they are at."""
+    """Connection of the island: NVLink through switches, NVLink between GPUs, or the NUMA node."""
     gpus: tuple[int, ...]
-    """As the driver numbers them."""
+    """GPU indexes as the driver numbers them."""
     numa: tuple[int, ...]
-    """NUMA nodes that they are at, where known."""
+    """NUMA nodes of the devices, if known."""
     cores: str
-    """Of these NUMA nodes, as the kernel lists them."""
+    """Cores of these NUMA nodes, in the kernel's list format."""
 
 
 def find_islands(inside: Mapping[str, Any]) -> tuple[Island, ...]:
-    """The islands of a node, by what it read of itself (`workers/os/device_topology.py`).
+    """Return the islands of a node, from its report (`workers/os/device_topology.py`).
 
-    GPUs are of one island if a chain of NVLinks leads from one to the other, all switches of a node being one; those
-    without any are of that of their NUMA node.
+    Two GPUs are in one island if a chain of NVLinks connects them; all switches of a node count as one. GPUs without
+    NVLink form the island of their NUMA node.
 
     Raises:
-        KeyError, TypeError, ValueError: it is no such reading.
+        KeyError, TypeError, ValueError: the report is malformed.
     """
     gpus: list[Mapping[str, Any]] = sorted(inside["gpus"], key=lambda gpu: int(gpu["index"]))
     cores = {int(number): str(listed) for number, listed in inside["numa"]}
@@ -42,15 +41,15 @@ def find_islands(inside: Mapping[str, Any]) -> tuple[Island, ...]:
 
 
 def fabric_name(inside: Mapping[str, Any]) -> str:
-    """What names the domain of GPUs that NVLink joins across nodes; empty if there is none."""
+    """Return the name of the NVLink fabric across nodes; empty if there is none."""
     return str(inside["fabric"])
 
 
 def with_fabrics(nodes: Sequence[Node], fabrics: Mapping[str, str]) -> list[Node]:
-    """The nodes; those of which neither label nor file names the gpu_domain are in that of their fabric.
+    """Return the nodes, with the fabric as gpu_domain if neither a label nor the topology file names one.
 
     Args:
-        fabrics: what a node is called for good → its fabric.
+        fabrics: permanent name of a node → its fabric.
     """
     return [_with_fabric(node, fabrics.get(node.machine, "")) for node in nodes]
 
@@ -63,7 +62,7 @@ def _with_fabric(node: Node, name: str) -> Node:
 
 
 def _joined(gpus: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """Groups that links, a switch, or a NUMA node make of them."""
+    """Return the groups of GPUs that links, a switch or a NUMA node connect."""
     found: list[list[Mapping[str, Any]]] = []
     for gpu in gpus:
         touching = [group for group in found if any(_touch(gpu, other) for other in group)]

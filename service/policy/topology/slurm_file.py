@@ -1,7 +1,7 @@
-"""Which nodes are behind which switch: files as Slurm has them, `topology.conf` or `topology.yaml`.
+"""Parse Slurm's topology.conf and topology.yaml into the domains of nodes.
 
-A leaf switch is a rack, the switch above it a block, the one above that a zone; one root above all of them says nothing
-and is left out. A Slurm block (`BlockName`) is a set of nodes that NVLink connects: a gpu_domain.
+A leaf switch is a rack, the switch above it a block, and the next one a zone. A single root switch above all of them
+has no information and is ignored. A Slurm block (`BlockName`) is a set of nodes that NVLink connects: a gpu_domain.
 """
 
 import re
@@ -19,17 +19,17 @@ _TIERS = (Level.RACK, Level.BLOCK, Level.ZONE)
 
 
 class TopologyError(RegroupError):
-    """A topology file that cannot be used: where, what, and what would be right."""
+    """An invalid topology file: the place, the problem and the remedy."""
 
 
 @dataclass
 class _Parts:
-    """What a file says, of either format."""
+    """Content of a file of either format."""
 
     nodes_of: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """Switch → nodes directly below."""
+    """Switch → nodes directly below it."""
     parent: dict[str, str] = field(default_factory=dict[str, str])
-    """Switch → the one above."""
+    """Switch → switch above it."""
     blocks: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     seen: set[str] = field(default_factory=set[str])
     """Switches that are described."""
@@ -40,10 +40,10 @@ NodeDomains = Mapping[str, Mapping[Level, str]]
 
 
 def parse_topology(text: str) -> NodeDomains:
-    """Read a topology file of either format.
+    """Parse a topology file of either format.
 
     Raises:
-        TopologyError: with the line, or the entry, and what is wrong there.
+        TopologyError: the file is invalid; names the line or entry and the problem.
     """
     parts = _Parts()
     is_conf = re.search(r"^\s*(switchname|blockname|blocksizes)\s*=", text, re.IGNORECASE | re.MULTILINE)
@@ -52,26 +52,26 @@ def parse_topology(text: str) -> NodeDomains:
     else:
         _read_yaml(text, parts)
     if not parts.nodes_of and not parts.blocks:
-        raise TopologyError("it names no nodes: give SwitchName=… Nodes=… lines, or a list of topologies in YAML")
+        raise TopologyError("the file names no nodes: add SwitchName=… Nodes=… lines, or a list of topologies in YAML")
     return _places(parts)
 
 
 def expand_hostlist(text: str) -> list[str]:
-    """Names of an expression such as `tux[0-3,12],login`; zeros in front are kept.
+    """Return the names of an expression such as `tux[0-3,12],login`; leading zeros are kept.
 
     Raises:
-        TopologyError: a bracket is open, or a range is not one.
+        TopologyError: a bracket is open, or a range is invalid.
     """
     names = list[str]()
     for item in _split(text):
         names += _expanded(item)
         if len(names) > _MOST_NAMES:
-            raise TopologyError(f"{text[:60]!r} stands for more than {_MOST_NAMES:,} names")
+            raise TopologyError(f"{text[:60]!r} expands to more than {_MOST_NAMES:,} names")
     return names
 
 
 def _split(text: str) -> Iterator[str]:
-    """At the commas outside of brackets."""
+    """Split at the commas outside of brackets."""
     depth, start = 0, 0
     for at, letter in enumerate(text):
         depth += {"[": 1, "]": -1}.get(letter, 0)
@@ -96,7 +96,7 @@ def _expanded(item: str) -> list[str]:
     for part in inner.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
         if match is None or int(match[2] or match[1]) - int(match[1]) not in range(_MOST_NAMES):
-            raise TopologyError(f"{item[:60]!r}: {part!r} is not a number or a range of them, like 0-15")
+            raise TopologyError(f"{item[:60]!r}: {part!r} must be an integer or a range such as 0-15")
         first, last, width = int(match[1]), int(match[2] or match[1]), len(match[1])
         found += [f"{before}{number:0{width}}{tail}" for number in range(first, last + 1) for tail in tails]
     return found
@@ -113,7 +113,7 @@ def _read_conf(text: str, parts: _Parts) -> None:
         try:
             pairs = [word.split("=", 1) for word in words]
             if any(len(pair) != 2 for pair in pairs):
-                raise TopologyError(f"{' '.join(words)[:60]!r} is not made of KEY=VALUE")
+                raise TopologyError(f"{' '.join(words)[:60]!r} is not a list of KEY=VALUE")
             _conf_line({key.lower(): value for key, value in cast(list[tuple[str, str]], pairs)}, parts)
         except TopologyError as error:
             raise TopologyError(f"line {number}: {error}") from error
@@ -126,16 +126,16 @@ def _conf_line(values: dict[str, str], parts: _Parts) -> None:
     elif name := values.pop("blockname", ""):
         _add_block(name, values.pop("nodes", ""), parts)
     elif values.pop("blocksizes", None) is None:
-        raise TopologyError("a line begins with SwitchName=, BlockName= or BlockSizes=")
+        raise TopologyError("a line must begin with SwitchName=, BlockName= or BlockSizes=")
     if values:
-        raise TopologyError(f"{sorted(values)[0]!r} is not known here; known are Switches, Nodes and LinkSpeed")
+        raise TopologyError(f"{sorted(values)[0]!r} is an unknown key; expected Switches, Nodes or LinkSpeed")
 
 
 def _read_yaml(text: str, parts: _Parts) -> None:
     try:
         data: object = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise TopologyError(f"it is neither a topology.conf nor YAML: {error}") from error
+        raise TopologyError(f"the file is neither a topology.conf nor YAML: {error}") from error
     for at, topology in enumerate(_list(data, "the file")):
         where = f"topology {topology.get('topology', at + 1)!r}"
         kinds = topology.keys() & {"tree", "block", "flat"}
@@ -190,7 +190,7 @@ def _add_block(name: str, nodes: str, parts: _Parts) -> None:
     parts.blocks[name] = expand_hostlist(nodes)
 
 
-# ---------------------------------------------------------------- what they come to
+# ---------------------------------------------------------------- the domains of nodes
 
 
 def _places(parts: _Parts) -> NodeDomains:
@@ -203,7 +203,9 @@ def _places(parts: _Parts) -> NodeDomains:
         tiers = chain[:-1] if len(roots) == 1 and len(chain) == len(_TIERS) + 1 else chain
         if len(tiers) > len(_TIERS):
             names = " < ".join(chain)
-            raise TopologyError(f"{len(chain)} tiers of switches ({names}); known are rack, block, zone and one root")
+            raise TopologyError(
+                f"{len(chain)} tiers of switches ({names}); supported are rack, block, zone and one root"
+            )
         for node in parts.nodes_of[leaf]:
             if (other := found.get(node)) is not None:
                 raise TopologyError(f"node {node!r} is behind both {other[Level.RACK]!r} and {leaf!r}")
@@ -218,10 +220,10 @@ def _places(parts: _Parts) -> NodeDomains:
 
 
 def _above(leaf: str, parts: _Parts) -> list[str]:
-    """The switch and those above it."""
+    """Return the switch and those above it."""
     chain = [leaf]
     while (above := parts.parent.get(chain[-1])) is not None:
         if above in chain:
-            raise TopologyError(f"switches {' < '.join([*chain, above])} go round in a circle")
+            raise TopologyError(f"switches {' < '.join([*chain, above])} form a cycle")
         chain.append(above)
     return chain

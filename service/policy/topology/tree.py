@@ -1,4 +1,4 @@
-"""Where nodes are, from all that says so; what of it does not fit together; and the tree of it for people."""
+"""Combine the sources of node topology, report contradictions, and build the tree of domains."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from regroup.service.domain.topology import DEFAULT_LABELS, DOMAIN_LEVELS, Level
 from regroup.service.policy.topology.device_islands import Island
 from regroup.service.policy.topology.slurm_file import NodeDomains
 
-_TOLD = 3
+_MAX_LISTED = 3
 _NO_DOMAINS: NodeDomains = {}
 
 
@@ -17,7 +17,7 @@ class Domain:
 
     level: Level
     name: str
-    """Empty for nodes of which it is not known."""
+    """Name; empty for nodes whose domain is unknown."""
     nodes: int
     cpus: float
     free_cpus: float
@@ -25,14 +25,16 @@ class Domain:
     free_gpus: float
     children: tuple["Domain", ...]
     islands: tuple[Island, ...] = ()
-    """Of a node that was looked into: what is inside of it."""
+    """For a node: its device islands, if known."""
 
 
 def with_domains(
     nodes: Iterable[Node], labels: Mapping[Level, str] = DEFAULT_LABELS, places: NodeDomains = _NO_DOMAINS
 ) -> list[Node]:
-    """The nodes with their domains: what a label says, else what the file does. The file knows a node by what it is
-    called for good, its name or its address."""
+    """Return the nodes with their domains, from labels first and the topology file second.
+
+    The file can name a node by its permanent name, its display name or its address.
+    """
     found = list[Node]()
     for node in nodes:
         filed = next((places[name] for name in (node.machine, node.name, node.address) if name in places), {})
@@ -44,30 +46,30 @@ def with_domains(
 def find_topology_problems(
     nodes: Sequence[Node], labels: Mapping[Level, str] = DEFAULT_LABELS, places: NodeDomains = _NO_DOMAINS
 ) -> list[str]:
-    """What of located nodes does not fit together, and what is made of it."""
+    """Return the contradictions in the topology of nodes, and how each is resolved."""
     nodes = sorted(nodes, key=lambda node: (node.name, node.id))
-    told = [*_two_parents(nodes), *_unnamed(nodes)]
+    problems = [*_two_parents(nodes), *_unnamed(nodes)]
     for level in DOMAIN_LEVELS:
         differing = dict[tuple[str, str], list[str]]()
         for node in nodes:
-            said = node.labels.get(labels.get(level, ""), "")
+            label = node.labels.get(labels.get(level, ""), "")
             filed = next((places[name] for name in (node.machine, node.name, node.address) if name in places), {})
-            if said and level in filed and filed[level] != said:
-                differing.setdefault((said, filed[level]), []).append(node.name)
-        told += [
-            f"{_names(names)}: the label says {level} {said!r}, the file {filed!r}; the label counts"
-            for (said, filed), names in differing.items()
+            if label and level in filed and filed[level] != label:
+                differing.setdefault((label, filed[level]), []).append(node.name)
+        problems += [
+            f"{_names(names)}: the label names {level} {label!r}, the file {filed!r}; the label takes precedence"
+            for (label, filed), names in differing.items()
         ]
     if places and (missing := [node.name for node in nodes if not _is_filed(node, places)]):
-        told.append(f"{_names(missing)}: not in the topology file")
-    return told
+        problems.append(f"{_names(missing)}: not in the topology file")
+    return problems
 
 
 def build_tree(nodes: Sequence[Node], inside: Mapping[str, tuple[Island, ...]] = {}) -> tuple[Domain, ...]:
-    """Domains of located nodes by name, the largest first; levels that nobody names are left out.
+    """Return the tree of domains, the largest first and by name; levels without names are omitted.
 
     Args:
-        inside: what a node is called for good → its islands.
+        inside: permanent name of a node → its islands.
     """
     named = [index for index in range(len(DOMAIN_LEVELS)) if any(node.domains[index] for node in nodes)]
     return _below(sorted(nodes, key=lambda node: (node.domains, node.name, node.id)), named, inside)
@@ -102,8 +104,8 @@ def _domain(level: Level, name: str, nodes: Sequence[Node], children: tuple[Doma
 
 
 def _two_parents(nodes: Sequence[Node]) -> list[str]:
-    """Domains of one name in two of the level above."""
-    told = list[str]()
+    """Report domains with one name in two domains of the level above."""
+    problems = list[str]()
     for index in range(1, len(DOMAIN_LEVELS)):
         above = dict[str, dict[tuple[str, ...], str]]()
         for node in nodes:
@@ -111,19 +113,19 @@ def _two_parents(nodes: Sequence[Node]) -> list[str]:
                 above.setdefault(name, {}).setdefault(node.domains[:index], node.name)
         for name, places in above.items():
             if len(places) > 1:
-                said = " and ".join(f"{_path(path)} ({node})" for path, node in list(places.items())[:_TOLD])
-                told.append(f"{DOMAIN_LEVELS[index]} {name!r} is said to be in {said}: taken for {len(places)} of them")
-    return told
+                parents = " and ".join(f"{_path(path)} ({node})" for path, node in list(places.items())[:_MAX_LISTED])
+                problems.append(f"{DOMAIN_LEVELS[index]} {name!r} is in {parents}: treated as {len(places)} domains")
+    return problems
 
 
 def _unnamed(nodes: Sequence[Node]) -> list[str]:
-    """Nodes without a domain of a level in which others have one. A node without a gpu_domain is one by itself."""
-    told = list[str]()
+    """Report nodes without a domain at a level at which others have one. A node without a gpu_domain is its own."""
+    problems = list[str]()
     for index, level in enumerate(DOMAIN_LEVELS[:-1]):
         without = [node.name for node in nodes if not node.domains[index]]
         if without and len(without) < len(nodes):
-            told.append(f"{_names(without)}: no {level} is known; each is taken for one by itself")
-    return told
+            problems.append(f"{_names(without)}: no {level} is known; each is treated as its own {level}")
+    return problems
 
 
 def _is_filed(node: Node, places: NodeDomains) -> bool:
@@ -136,5 +138,5 @@ def _path(path: tuple[str, ...]) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
-    return ", ".join(names[:_TOLD]) + more
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(names[:_MAX_LISTED]) + more

@@ -65,7 +65,7 @@ async def test_real_labels_place_real_gangs(settings: Settings, monkeypatch: pyt
         there = await _all_of_them(cluster)
         assert there["local-2"].domains == ("", "b0", "r0", "nvl0") and there["local-1"].domains == ("",) * 4
         told = topology.state(list(there.values())).problems
-        assert any("rack 'r1' is said to be in block 'b0' (local-4) and block 'b1' (local-5)" in each for each in told)
+        assert any("rack 'r1' is in block 'b0' (local-4) and block 'b1' (local-5)" in each for each in told)
         assert any("local-1: no rack is known" in each for each in told)
         await _two_gangs_do_not_share(cluster, list(there.values()))
     finally:

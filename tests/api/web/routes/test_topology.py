@@ -32,7 +32,7 @@ async def test_the_tree_with_what_is_free_and_what_does_not_fit(live: Any) -> No
         ("rack r1", "8/8 GPUs, 16/16 CPUs free"), ("  node a", "4/4 GPUs, 8/8 CPUs free"),
         ("  node b", "4/4 GPUs, 8/8 CPUs free"),
     ]  # fmt: skip
-    assert found.problems == ["d: no rack is known; each is taken for one by itself"]
+    assert found.problems == ["d: no rack is known; each is treated as its own rack"]
     by_level = {level.level: level for level in found.levels}
     assert by_level[Level.RACK].label == "regroup.io/rack"
     assert by_level[Level.BLOCK].link.bytes_per_s < by_level[Level.NODE].link.bytes_per_s

@@ -36,10 +36,10 @@ def test_what_contradicts_itself_is_told_and_nothing_breaks() -> None:
     assert find_topology_problems(nodes[::-1], places={"a": {Level.RACK: "s7"}}) == told, (
         "in whatever order Ray names its nodes"
     )
-    assert "rack 'r1' is said to be in block 'b1' (a) and block 'b2' (b): taken for 2 of them" in told
-    assert "gpu_domain 'g' is said to be in rack 'r1' (a) and rack 'r2' (c): taken for 2 of them" in told
-    assert "d: no block is known; each is taken for one by itself" in told
-    assert "a: the label says rack 'r1', the file 's7'; the label counts" in told
+    assert "rack 'r1' is in block 'b1' (a) and block 'b2' (b): treated as 2 domains" in told
+    assert "gpu_domain 'g' is in rack 'r1' (a) and rack 'r2' (c): treated as 2 domains" in told
+    assert "d: no block is known; each is treated as its own block" in told
+    assert "a: the label names rack 'r1', the file 's7'; the label takes precedence" in told
     assert "b, c, d: not in the topology file" in told
     assert find_topology_problems(with_domains([node("a", rack="r"), node("b", rack="r")])) == []
 
