@@ -151,7 +151,7 @@ def test_functions_and_scripts_are_data_parallel(field: str) -> None:
     with pytest.raises(SpecError, match=rf"layout\.{field} must be 1 for a function workload"):
         parse_spec({"name": "a", "workload": function, "layout": {field: 2}, "training": training})
     script = {"kind": "script", "entrypoint": "/train.py"}
-    with pytest.raises(SpecError, match=r"leave out all but layout\.dp"):
+    with pytest.raises(SpecError, match=r"set only layout\.dp"):
         parse_spec({"name": "a", "workload": script, "layout": {field: 2}})
 
 

@@ -66,7 +66,7 @@ def parsed(workload: Any, **fields: Any) -> JobSpec:
             "recovery",
             "remove non_finite, loss_spike and verify_replicas",
         ),
-        (FUNCTION, {"recovery": {"non_finite": "skip"}, "training": STEPS}, "recovery", "has done its update by then"),
+        (FUNCTION, {"recovery": {"non_finite": "skip"}, "training": STEPS}, "recovery", "its update is complete"),
         (SCRIPT, {"faults": [{"at": {"rank": 9, "step": 1}}]}, "", "below the largest world size"),
     ],
 )

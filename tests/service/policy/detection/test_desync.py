@@ -68,7 +68,7 @@ def test_who_has_not_come_to_a_collective_that_others_are_in_is_named() -> None:
 
 def test_what_a_rank_said_last_in_words() -> None:
     assert describe_newest(None) == "no answer" and describe_newest([]) == "none"
-    assert describe_newest(STEP) == "all_reduce of 8 Double, number 2 of group default_pg (over)"
+    assert describe_newest(STEP) == "all_reduce of 8 Double, number 2 of group default_pg (finished)"
     assert entered_collectives({0: {"text": ""}, 1: {"collectives": STEP}}) == {0: None, 1: STEP}
 
 

@@ -75,7 +75,7 @@ def test_one_root_above_zones_says_nothing_two_are_too_many() -> None:
         ("SwitchName=a Nodes x", "is not a list of KEY=VALUE"),
         ("Switch=a\nSwitchName=b Nodes=x", "line 1: a line must begin with SwitchName="),
         ("BlockName=a Nodes=x\nBlockName=b Nodes=x", "node 'x' is in both blocks 'a' and 'b'"),
-        ("BlockSizes=4", "it names no nodes"),
+        ("BlockSizes=4", "the file names no nodes"),
         ("- topology: t\n  tree: {}", "'t' has no 'switches'|names no nodes"),
         ("- topology: t\n  tree: {switches: [{nodes: x}]}", "a switch of topology 't' has no name"),
         ("- topology: t", "must have one of tree, block and flat"),
