@@ -66,9 +66,7 @@ async def test_that_a_job_starts_is_no_news_of_one_that_runs(store: Store, lease
 async def test_an_incident_fills_in_revisions(store: Store, lease: Lease, queue, walk, life):
     job_id = await queue()
     await walk(job_id, life)
-    first = life.report(
-        "incident", "incident:i1:1", id="i1", cause="rank_exit", times={"seen_s": 1.0}
-    )
+    first = life.report("incident", "incident:i1:1", id="i1", cause="rank_exit", times={"seen_s": 1.0})
     second = life.report(
         "incident",
         "incident:i1:2",
