@@ -7,6 +7,12 @@ from regroup.workers.contract.agent_api import AgentApi
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import AgentErrorKind, AgentFailure
 
+INPUT_ERROR_KINDS = frozenset({
+    AgentErrorKind.CODE, AgentErrorKind.PRELOAD, AgentErrorKind.SECRET, AgentErrorKind.ENVIRONMENT, AgentErrorKind.DATA,
+    AgentErrorKind.FILE, AgentErrorKind.STORAGE,
+})  # fmt: skip
+"""Kinds of errors that a person has to fix: a retry does not help."""
+
 
 class AgentLostError(RegroupError):
     """An agent's actor is dead or silent."""

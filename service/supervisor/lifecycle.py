@@ -25,7 +25,7 @@ from regroup.service.domain.states import TERMINAL_BY_REASON, JobState, Reason
 from regroup.service.policy.recovery.budget import RecoveryDecision
 from regroup.service.policy.recovery.classify import ZYGOTE_RANK
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource, choose_recovery_action
-from regroup.service.ports.agents import AgentError, AgentLostError
+from regroup.service.ports.agents import INPUT_ERROR_KINDS, AgentError, AgentLostError
 from regroup.service.supervisor.adoption import found
 from regroup.service.supervisor.checkpoints import Checkpoints
 from regroup.service.supervisor.event_log import EventLog
@@ -60,11 +60,6 @@ _WITHOUT_RANKS = frozenset(
     {SupervisorPhase.RECOVERING, SupervisorPhase.HELD, SupervisorPhase.ENDED, SupervisorPhase.RELEASED}
 )
 """Phases in which the ranks of the newest generation have been ended."""
-_INPUT_KINDS = frozenset({
-    AgentErrorKind.CODE, AgentErrorKind.PRELOAD, AgentErrorKind.SECRET, AgentErrorKind.ENVIRONMENT, AgentErrorKind.DATA,
-    AgentErrorKind.FILE, AgentErrorKind.STORAGE,
-})  # fmt: skip
-"""Errors of agents that a person has to mend: retrying does not help."""
 
 
 class Lifecycle:
@@ -270,7 +265,7 @@ class Lifecycle:
                 if error.kind is AgentErrorKind.STORAGE:
                     await self._checkpoints.distrust(source.uri, generation.number, str(error))
                 watch.hear(error.node_id, unread(error, generation))
-            elif error.kind in _INPUT_KINDS:
+            elif error.kind in INPUT_ERROR_KINDS:
                 raise input_error(error) from error
             else:  # whatever else kept a node from forking is retried like its zygote's death
                 watch.hear(error.node_id, Exited(ZYGOTE_RANK, generation.number, -9, time.time()))

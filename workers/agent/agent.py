@@ -15,7 +15,7 @@ import ray
 from ray.exceptions import RayError
 
 from regroup.workers.agent import prepared_data, token_data
-from regroup.workers.agent.failures import classify_error, classify_setup_error, storage_failure
+from regroup.workers.agent.failures import classify_error, classify_setup_error, guarded, storage_failure
 from regroup.workers.agent.health import resource_pressure
 from regroup.workers.agent.health.clock_jump import WallClock
 from regroup.workers.agent.health.gpu_errors import GpuErrors
@@ -23,33 +23,9 @@ from regroup.workers.agent.health.preflight import Preflight
 from regroup.workers.agent.heartbeat_sender import HeartbeatSender
 from regroup.workers.agent.job_host import JobHost
 from regroup.workers.agent.ranks import logs
+from regroup.workers.contract import agent_records as records
 from regroup.workers.contract.agent_api import AgentApi, AgentFailedError
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.agent_records import (
-    AgentErrorKind,
-    AgentFailure,
-    AgentStatus,
-    CheckpointScan,
-    CommandExit,
-    CommandOutput,
-    CommandRequest,
-    CommandStarted,
-    Dataset,
-    DataSources,
-    DeathProof,
-    LogPiece,
-    Manifest,
-    MirrorSent,
-    NodeDescription,
-    PreflightReport,
-    PreflightRequest,
-    RankInspection,
-    RankStack,
-    SavedShards,
-    SourceListing,
-    StoreAddress,
-    TransferAddress,
-)
 from regroup.workers.contract.agent_wire import expose
 from regroup.workers.contract.codec import plain
 from regroup.workers.contract.messages import FaultDue, Holding, Join, MirrorDue, Stop, Told, from_json, to_json
@@ -95,11 +71,11 @@ class NodeAgent(AgentApi):
         """Install the packages that the job's Python needs."""
         await self._set_up(self._started().python.made())
 
-    async def start_zygote(self) -> NodeDescription:
+    async def start_zygote(self) -> records.NodeDescription:
         """Start the zygote, or wait until it is ready."""
         return await self._set_up(self._started().prepare())
 
-    async def run_preflight(self, request: PreflightRequest) -> PreflightReport:
+    async def run_preflight(self, request: records.PreflightRequest) -> records.PreflightReport:
         """Check this node before ranks start on it."""
         return await self._guarded(self._check(request))
 
@@ -108,7 +84,7 @@ class NodeAgent(AgentApi):
         uri = self._config.storage_uri
         await self._guarded(async_storage.call_within(STORAGE_S, fsspec_storage.check_writable, uri))
 
-    async def list_sources(self, sources: DataSources) -> SourceListing:
+    async def list_sources(self, sources: records.DataSources) -> records.SourceListing:
         """List the job's data as this node sees it."""
         host = self._started()
         if sources.recipe is not None:
@@ -116,7 +92,7 @@ class NodeAgent(AgentApi):
             return await self._guarded(asyncio.to_thread(prepared_data.list_sources, *call))
         return await self._guarded(token_data.list_sources(host.zygote(), sources.tokens or {}))
 
-    async def prepare_data(self, sources: DataSources) -> Dataset:
+    async def prepare_data(self, sources: records.DataSources) -> records.Dataset:
         """Make token files or records of the sources, once."""
         host = self._started()
         if sources.recipe is None:
@@ -128,10 +104,12 @@ class NodeAgent(AgentApi):
         order = {"data": sources.recipe, "datasets_uri": self._config.datasets_uri, "agent": to_json(self._config)}
         made = await self._guarded(self._pipeline.run({**order, "places": places}, host.note))
         if (error := made.get("error")) is not None:
-            self._fail(AgentFailure(AgentErrorKind(error["kind"]), error["message"], error["traceback"]))
+            self._fail(
+                records.AgentFailure(records.AgentErrorKind(error["kind"]), error["message"], error["traceback"])
+            )
         return made
 
-    async def fetch_data(self, prepared: Dataset) -> Dataset:
+    async def fetch_data(self, prepared: records.Dataset) -> records.Dataset:
         """Make prepared data readable on this node."""
         host = self._started()
         localise = prepared_data.localise if prepared.get("kind") == "records" else token_data.localise
@@ -142,12 +120,12 @@ class NodeAgent(AgentApi):
             raise
         return host.dataset
 
-    async def start_store(self, generation: int) -> StoreAddress:
+    async def start_store(self, generation: int) -> records.StoreAddress:
         """Start the generation's rendezvous store."""
-        return StoreAddress(*self._started().open_store(generation))
+        return records.StoreAddress(*self._started().open_store(generation))
 
     async def form_ranks(
-        self, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, TransferAddress]
+        self, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, records.TransferAddress]
     ) -> None:
         """Fork the generation's ranks on this node."""
         await self._guarded(self._started().form(joins, devices, holders))
@@ -156,12 +134,12 @@ class NodeAgent(AgentApi):
         """Ask the ranks to end at a step that they agree on."""
         await self._guarded(self._tell(generation, Stop(reason, save)))
 
-    async def kill_ranks(self, generation: int) -> DeathProof:
+    async def kill_ranks(self, generation: int) -> records.DeathProof:
         """Kill the ranks of every generation up to this one, with proof of death."""
         stuck: Sequence[int] = ()
         with contextlib.suppress(AgentFailedError):
             stuck = await self._guarded(self._started().end(generation))
-        return DeathProof(tuple(stuck), self._started().report())
+        return records.DeathProof(tuple(stuck), self._started().report())
 
     async def list_shards(self) -> list[Holding]:
         """List the verified shards of training state in this node's memory."""
@@ -179,7 +157,7 @@ class NodeAgent(AgentApi):
             self._started().mirroring.keep(0, 0)
         self._started().buffers.give_up_source()
 
-    async def transfer_address(self) -> TransferAddress:
+    async def transfer_address(self) -> records.TransferAddress:
         """Return where other agents of the job send and fetch shards."""
         return await self._guarded(self._started().mirroring.address())
 
@@ -188,8 +166,8 @@ class NodeAgent(AgentApi):
         await self._guarded(self._tell(generation, MirrorDue(), rank=0))
 
     async def send_mirror(
-        self, generation: int, step: int, ranks: Sequence[int], to: TransferAddress, bytes_per_s: float | None
-    ) -> MirrorSent:
+        self, generation: int, step: int, ranks: Sequence[int], to: records.TransferAddress, bytes_per_s: float | None
+    ) -> records.MirrorSent:
         """Send the shards that ranks hold pinned for mirrors to another agent."""
         return await self._guarded(self._started().mirroring.send(generation, step, ranks, to, bytes_per_s))
 
@@ -201,7 +179,7 @@ class NodeAgent(AgentApi):
         """Release every mirrored set but this one."""
         self._started().mirroring.make_room(generation, step)
 
-    async def save_checkpoint(self, generation: int, step: int, ranks: Sequence[int], uri: str) -> SavedShards:
+    async def save_checkpoint(self, generation: int, step: int, ranks: Sequence[int], uri: str) -> records.SavedShards:
         """Write pinned snapshots below `uri`; return when the supervisor has all step rows up to then."""
         try:
             saved = await self._guarded(self._started().save(generation, step, ranks, uri))
@@ -211,11 +189,13 @@ class NodeAgent(AgentApi):
         await self._told()
         return saved
 
-    async def finish_checkpoint(self, uri: str, parts: Sequence[dict[str, Any]], manifest: Manifest) -> Manifest:
+    async def finish_checkpoint(
+        self, uri: str, parts: Sequence[dict[str, Any]], manifest: records.Manifest
+    ) -> records.Manifest:
         """Write the metadata of a checkpoint and, last, its manifest."""
         return await self._guarded(self._started().finish_checkpoint(uri, parts, manifest))
 
-    async def scan_checkpoints(self) -> CheckpointScan:
+    async def scan_checkpoints(self) -> records.CheckpointScan:
         """Find the job's checkpoints in durable storage."""
         try:
             return await async_storage.call_within(STORAGE_S, self._started().saving.manifests)
@@ -229,10 +209,10 @@ class NodeAgent(AgentApi):
         except OSError as error:
             self._fail(storage_failure(error))
 
-    async def status(self) -> AgentStatus:
+    async def status(self) -> records.AgentStatus:
         """Return the state of this agent."""
         host = self._started()
-        return AgentStatus(
+        return records.AgentStatus(
             generation=host.generation,
             running=host.report().running,
             pids=host.pids(),
@@ -247,11 +227,11 @@ class NodeAgent(AgentApi):
             log_dir=str(host.log_dir),
         )
 
-    async def dump_stacks(self) -> dict[int, RankStack]:
+    async def dump_stacks(self) -> dict[int, records.RankStack]:
         """Return rank → where every thread of it is now."""
         return dict(await self._started().stacks()) if self._host is not None else {}
 
-    async def inspect_ranks(self) -> dict[int, RankInspection]:
+    async def inspect_ranks(self) -> dict[int, records.RankInspection]:
         """Return rank → where it is and which collectives it entered last."""
         return dict(await self._started().look()) if self._host is not None else {}
 
@@ -265,9 +245,9 @@ class NodeAgent(AgentApi):
         """Remove the evidence of old incidents from durable storage."""
         await self._guarded(asyncio.to_thread(self._started().evidence.remove, incidents))
 
-    async def read_log(self, generation: int, rank: int, stream: str, offset: int, limit: int) -> LogPiece:
+    async def read_log(self, generation: int, rank: int, stream: str, offset: int, limit: int) -> records.LogPiece:
         """Read bytes of a rank's `stdout` or `stderr` from `offset`."""
-        nothing = LogPiece(None, offset, 0)
+        nothing = records.LogPiece(None, offset, 0)
         if self._host is None:  # the job is over here, and its logs are archived
             return nothing
         try:
@@ -275,17 +255,17 @@ class NodeAgent(AgentApi):
         except FileNotFoundError:
             return nothing
 
-    async def start_command(self, request: CommandRequest) -> CommandStarted:
+    async def start_command(self, request: records.CommandRequest) -> records.CommandStarted:
         """Run a command beside a rank, with its variables and folder."""
         host = self._host
         if host is None:
-            self._fail(AgentFailure(AgentErrorKind.COMMAND, "the job is over on this node"))
+            self._fail(records.AgentFailure(records.AgentErrorKind.COMMAND, "the job is over on this node"))
         return await self._guarded(host.executions.start(host.zygote(), request, host.places.get(request.rank)))
 
-    async def read_command(self, key: str, limit_bytes: int, wait_s: float) -> CommandOutput:
+    async def read_command(self, key: str, limit_bytes: int, wait_s: float) -> records.CommandOutput:
         """Read what a command wrote since it was last read, and how it ended."""
         if self._host is None:
-            return CommandOutput(ended=CommandExit(-9, "ended"))
+            return records.CommandOutput(ended=records.CommandExit(-9, "ended"))
         return await self._guarded(self._host.executions.read(key, limit_bytes, wait_s))
 
     async def kill_command(self, key: str) -> None:
@@ -372,7 +352,7 @@ class NodeAgent(AgentApi):
         if len(report.messages) and host.outbox.batch():
             self._news.set()
 
-    async def _check(self, request: PreflightRequest) -> PreflightReport:
+    async def _check(self, request: records.PreflightRequest) -> records.PreflightReport:
         host = self._started()
         if host.generation:  # the memory that the job uses here is part of what was reserved for it
             request = replace(request, memory_bytes=0)
@@ -402,29 +382,15 @@ class NodeAgent(AgentApi):
         self._started().tell(generation, message, rank)
 
     async def _set_up(self, work: Awaitable[_Result]) -> _Result:
-        """Await work that gets this node ready for the job.
-
-        Raises:
-            AgentFailedError: it failed for a reason that a person can act on.
-        """
-        try:
-            return await work
-        except Exception as error:
-            self._reraise(error, classify_setup_error(error, str(self._started().log_dir)))
+        """Await work that gets this node ready for the job."""
+        log_dir = str(self._started().log_dir)
+        return await guarded(work, lambda error: classify_setup_error(error, log_dir), self._config.node_name)
 
     async def _guarded(self, work: Awaitable[_Result]) -> _Result:
-        """Await any other work, likewise."""
-        try:
-            return await work
-        except Exception as error:
-            self._reraise(error, classify_error(error))
+        """Await any other work."""
+        return await guarded(work, classify_error, self._config.node_name)
 
-    def _reraise(self, error: Exception, failure: AgentFailure | None) -> NoReturn:
-        if failure is None:
-            raise error
-        raise AgentFailedError(replace(failure, node_name=self._config.node_name)) from error
-
-    def _fail(self, failure: AgentFailure) -> NoReturn:
+    def _fail(self, failure: records.AgentFailure) -> NoReturn:
         raise AgentFailedError(replace(failure, node_name=self._config.node_name))
 
 

@@ -1,8 +1,13 @@
 """Classification of errors into failures that the caller of an agent can act on."""
 
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TypeVar
+
 from regroup.workers.agent.exec_sessions import ExecRefused
 from regroup.workers.agent.job_host import StaleGeneration
 from regroup.workers.agent.snapshots.shard_transfer import NoRoomError, TransferError
+from regroup.workers.contract.agent_api import AgentFailedError
 from regroup.workers.contract.agent_records import AgentErrorKind, AgentFailure
 from regroup.workers.contract.error_classes import DataError
 from regroup.workers.environment.code_archive import CodeError
@@ -11,6 +16,7 @@ from regroup.workers.os.node_facts import SecretMissing
 from regroup.workers.storage.fsspec_storage import StorageError, StorageUnavailable
 from regroup.workers.zygote.client import TaskFailed, ZygoteDied, ZygoteRefused
 
+_Result = TypeVar("_Result")
 _BY_TYPE: tuple[tuple[type[Exception], AgentErrorKind], ...] = (
     (DataError, AgentErrorKind.DATA),
     (StorageError, AgentErrorKind.STORAGE),
@@ -24,6 +30,22 @@ _BY_TYPE: tuple[tuple[type[Exception], AgentErrorKind], ...] = (
 """Exception type → kind; the first match counts."""
 _BY_TASK_ERROR = {cls.__name__: kind for cls, kind in _BY_TYPE}
 _OTHER = (OSError, LookupError, ZygoteDied)
+
+
+async def guarded(
+    work: Awaitable[_Result], classify: Callable[[Exception], AgentFailure | None], node_name: str
+) -> _Result:
+    """Await work of a node's agent.
+
+    Raises:
+        AgentFailedError: `classify` returned a failure for the error. Any other error is raised unchanged.
+    """
+    try:
+        return await work
+    except Exception as error:
+        if (failure := classify(error)) is None:
+            raise
+        raise AgentFailedError(replace(failure, node_name=node_name)) from error
 
 
 def classify_setup_error(error: Exception, log_dir: str) -> AgentFailure | None:

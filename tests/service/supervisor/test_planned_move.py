@@ -15,16 +15,8 @@ from regroup.service.supervisor.generations import GenerationLog
 from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.lifecycle import Lifecycle
+from regroup.workers.contract import agent_records as records
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.agent_records import (
-    AgentErrorKind,
-    AgentStatus,
-    DeathProof,
-    NodeDescription,
-    PreflightReport,
-    PreflightRequest,
-    TransferAddress,
-)
 from regroup.workers.contract.messages import Done, Exited, Holding, Join, Joined, Restored, StepRow
 from tests.support.memory_records import Records
 from tests.support.supervised_job import SPEC, FakeNodes, place
@@ -38,7 +30,7 @@ class Nodes(FakeNodes):
 
     def __init__(self) -> None:
         super().__init__({})
-        self.fetched: list[tuple[str, int, dict[int, TransferAddress]]] = []
+        self.fetched: list[tuple[str, int, dict[int, records.TransferAddress]]] = []
         self.listens = True
         """Ranks end when they are told to."""
         self.unfit = ""
@@ -66,27 +58,27 @@ class Nodes(FakeNodes):
         await super().start(config)
         self.started_at.setdefault(config.node_id, self.step)
 
-    def _run_preflight(self, node: str, request: PreflightRequest) -> PreflightReport:
-        return PreflightReport((("device", "core 3 multiplies wrongly"),) if node == self.lies else ())
+    def _run_preflight(self, node: str, request: records.PreflightRequest) -> records.PreflightReport:
+        return records.PreflightReport((("device", "core 3 multiplies wrongly"),) if node == self.lies else ())
 
-    def _start_zygote(self, node: str) -> NodeDescription:
+    def _start_zygote(self, node: str) -> records.NodeDescription:
         if node == self.unfit:
-            raise self.error(node, AgentErrorKind.ENVIRONMENT, "no such interpreter")
+            raise self.error(node, records.AgentErrorKind.ENVIRONMENT, "no such interpreter")
         return super()._start_zygote(node)
 
     def _stop_ranks(self, node: str, generation: int, reason: str, save: bool) -> None:
         if self.listens:
             self.stops.setdefault(generation, (self.step + 1, save))
 
-    def _status(self, node: str) -> AgentStatus:
+    def _status(self, node: str) -> records.AgentStatus:
         return replace(super()._status(node), unsent=self.unsent)
 
-    def _kill_ranks(self, node: str, generation: int) -> DeathProof:
+    def _kill_ranks(self, node: str, generation: int) -> records.DeathProof:
         self.ended.add(generation)
         return super()._kill_ranks(node, generation)
 
     def _form_ranks(
-        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, TransferAddress]
+        self, node: str, joins: Sequence[Join], devices: Sequence[int], holders: dict[int, records.TransferAddress]
     ) -> None:
         join = joins[0]
         self.fetched.append((node, join.generation, holders))
@@ -190,7 +182,7 @@ async def test_a_job_moves_off_a_node_without_losing_a_step(rig: Rig) -> None:
     last, save = rig.nodes.stops[1]
     assert not save and rig.nodes.started_at["node-2"] <= last, "it was made ready while the others trained"
     await rig.trains(generation=2)
-    address = TransferAddress("node-1", 1, "t")
+    address = records.TransferAddress("node-1", 1, "t")
     assert rig.nodes.fetched[2:] == [("node-0", 2, {}), ("node-2", 2, {1: address})], "from the node that leaves"
     (formed,) = [data for data in rig.events("generation") if data["number"] == 2]
     assert (formed["start_step"], formed["cause"]) == (last, "drained")
