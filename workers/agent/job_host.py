@@ -21,16 +21,9 @@ from regroup.workers.agent.ranks import logs
 from regroup.workers.agent.ranks.rank_group import RankGroup
 from regroup.workers.agent.snapshots.buffer_pool import BUFFERS_FOR_MIRRORS, BUFFERS_PER_RANK, BufferPool, Lent
 from regroup.workers.agent.snapshots.mirroring import Mirroring
+from regroup.workers.contract import agent_records as records
 from regroup.workers.contract.agent_config import AgentConfig
-from regroup.workers.contract.agent_records import (
-    AgentPids,
-    Manifest,
-    NodeDescription,
-    RankInspection,
-    RankStack,
-    SavedShards,
-    TransferAddress,
-)
+from regroup.workers.contract.agent_records import Manifest, TransferAddress
 from regroup.workers.contract.codec import build
 from regroup.workers.contract.messages import (
     AgentReport,
@@ -116,7 +109,7 @@ class JobHost:
 
     # ------------------------------------------------------------ life
 
-    async def prepare(self) -> NodeDescription:
+    async def prepare(self) -> records.NodeDescription:
         """Bring the zygote up; returns what a person wants to know of this node.
 
         Raises:
@@ -150,7 +143,7 @@ class JobHost:
         if ready["why"]:
             self.note("launcher", {"message": ready["why"], "node": self.config.node_name})
         facts = {**ready, **node_facts.host_facts()}
-        return build(NodeDescription, {**facts, "node_id": self.config.node_id, "boot_id": self.outbox.boot_id})
+        return build(records.NodeDescription, {**facts, "node_id": self.config.node_id, "boot_id": self.outbox.boot_id})
 
     def open_store(self, generation: int) -> tuple[str, int]:
         """Start the rendezvous store of a generation; returns its address. It listens when this returns."""
@@ -216,7 +209,7 @@ class JobHost:
         if self._formation is not None:
             self._formation.tell(message, rank)
 
-    async def save(self, generation: int, step: int, ranks: Sequence[int], uri: str) -> SavedShards:
+    async def save(self, generation: int, step: int, ranks: Sequence[int], uri: str) -> records.SavedShards:
         """Write these ranks' pinned snapshots of `step` below `uri`; returns files and what the metadata needs."""
         return await self.saving.save(self._zygote_up(), generation, step, ranks, uri)
 
@@ -278,21 +271,21 @@ class JobHost:
         """Tell the supervisor something a person may want to read."""
         self._tell(Note(self.generation, kind, data, time.time()))
 
-    def pids(self) -> AgentPids:
+    def pids(self) -> records.AgentPids:
         """Process ids, for people and tests."""
         zygote = self._zygote
         if zygote is None or zygote.dead:
-            return AgentPids(os.getpid())
+            return records.AgentPids(os.getpid())
         ranks = self._formation.ranks if self._formation else {}
         store = zygote.pids.get(self._store) if self._store is not None else None
         running = {rank: zygote.pids.get(local.child) for rank, local in ranks.items()}
-        return AgentPids(os.getpid(), zygote.process.pid, store, running)
+        return records.AgentPids(os.getpid(), zygote.process.pid, store, running)
 
-    async def stacks(self) -> Mapping[int, RankStack]:
+    async def stacks(self) -> Mapping[int, records.RankStack]:
         """Rank → where every thread of it is now, with step and phase."""
         return await self.evidence.places(self._formation, self.pids().ranks)
 
-    async def look(self) -> Mapping[int, RankInspection]:
+    async def look(self) -> Mapping[int, records.RankInspection]:
         """Likewise, with the collectives that each entered last; kept as evidence of how this generation ends."""
         return await self.evidence.look(self._formation, self.pids().ranks)
 
