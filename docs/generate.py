@@ -1,4 +1,4 @@
-"""Write what is generated from code, or with `--check` say what is not up to date."""
+"""Write the generated pages, or with `--check` list those that are stale."""
 
 import json
 import subprocess
@@ -24,19 +24,19 @@ Drawn from `TRANSITIONS` in [service/domain/states.py](../service/domain/states.
 """
 LAYOUTS = f"""# Legal layouts
 
-The rules that a spec's `layout` is checked by when it is submitted, written from
-[service/spec/layout_rules.py](../service/spec/layout_rules.py) by `make docs`. What each strategy does is in
-[Parallelism](guides/parallelism.md). Sizes between `layout.dp.min` and `max` that break a rule are left out of the
-job's ladder; `target` must keep all, `min` and `max` with a smaller part of the micro-batch if need be.
+The server checks a spec's `layout` by these rules at submission. `make docs` writes the page from
+[service/spec/layout_rules.py](../service/spec/layout_rules.py). [Parallelism](guides/parallelism.md) describes each
+strategy. Sizes between `layout.dp.min` and `max` that break a rule are not in the job's size ladder. `target` must keep
+all rules; `min` and `max` may use a smaller part of the micro-batch.
 
 {render_rules()}
 """
 RESULTS = ROOT / "benchmarks" / "results"
-"""Where runs of the faults benchmark are kept: `faults.md` is written from them."""
+"""Results of the faults benchmark, from which `faults.md` is written."""
 
 
 def main() -> int:
-    """Write each file, or compare it; 1 if one differs under `--check`."""
+    """Write each file, or compare it. Return 1 if one differs under `--check`."""
     dashboard = subprocess.run(
         [sys.executable, ROOT / "deploy" / "grafana" / "dashboard.py"], capture_output=True, text=True, check=True
     ).stdout
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def _result(name: str) -> dict[str, Any]:
-    """A stored result; empty where none is kept."""
+    """Return a stored result, or an empty one if none exists."""
     path = RESULTS / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else {}
 
