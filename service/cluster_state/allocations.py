@@ -1,27 +1,23 @@
-"""What of the cluster a job may own: rows that are written before anything is made, and the reservations they describe."""
+"""The allocations of jobs: rows that are written before the Ray objects, and the reservations that they describe."""
 
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
 
 from regroup.service.domain.topology import Node, domains_of
 from regroup.service.policy.placement.place import Demand, Placement, RankSlot
 from regroup.service.policy.scheduling.decide import Admission
+from regroup.service.ports.assignment import Drain, JobAssignment, NodeAssignment, Resize
 from regroup.service.ports.cluster import Cluster, Reservation, agent_name, reservation_name, supervisor_name
-from regroup.service.store.records import Allocation, JobRow
+from regroup.service.store.records import Allocation, AllocationKind, JobRow
 
 
 def allocate(job: JobRow, turn: Admission) -> tuple[Allocation, ...]:
     """Names of all that the job may own from now on, with what a successor needs to make it."""
-    choice = turn.placement.choice
-    plan = {
-        "layout": turn.layout.to_json(),
-        "attempt": job.version - 1,
-        **({"choice": choice.to_json()} if choice else {}),
-    }
-    supervisor = Allocation(job.id, "supervisor", supervisor_name(job.id), data=plan)
+    assignment = JobAssignment(turn.layout, attempt=job.version - 1, choice=turn.placement.choice)
+    supervisor = Allocation(job.id, AllocationKind.SUPERVISOR, supervisor_name(job.id), data=assignment.to_json())
     return (supervisor, *seats_of(job, turn.demand, turn.placement))
 
 
@@ -30,19 +26,21 @@ def seats_of(job: JobRow, demand: Demand, placement: Placement) -> tuple[Allocat
     rows: list[Allocation] = []
     for seat in placement.slots:
         rows += reservations_for(job, demand, seat)
-        rows.append(Allocation(job.id, "agent", agent_name(job.id, seat.node.id), seat.node.id))
+        rows.append(Allocation(job.id, AllocationKind.AGENT, agent_name(job.id, seat.node.id), seat.node.id))
     return tuple(rows)
 
 
 def spare_for(job: JobRow, demand: Demand, seat: RankSlot) -> list[Allocation]:
-    """What holds a node ready: reservations for each group of ranks, because nobody knows how many of them will be needed."""
+    """Return the rows of a spare node: one reservation per group of ranks, so that a part can be used."""
     rows = reservations_for(job, demand, seat, apart=True)
     return [replace(row, data={**row.data, "spare": True}) for row in rows]
 
 
 def reservations_for(job: JobRow, demand: Demand, seat: RankSlot, *, apart: bool = False) -> list[Allocation]:
-    """What holds a seat's devices: one reservation, but of a job that may shrink (or `apart`) one for each group of ranks,
-    because what Ray has given is given back whole."""
+    """Return the rows for the devices of a slot: one reservation.
+
+    A job that may shrink (or `apart`) gets one per group of ranks, because Ray releases only whole reservations.
+    """
     apart = apart or len(job.parsed_spec().ladder) > 1
     node, groups = seat.node, seat.ranks // demand.segment if apart else 1
     ranks = seat.ranks // groups
@@ -55,7 +53,7 @@ def reservations_for(job: JobRow, demand: Demand, seat: RankSlot, *, apart: bool
     names = [name, *(f"{name}-{number}" for number in range(2, groups + 1))]
     numbers = [list(seat.rank_numbers[at * ranks : (at + 1) * ranks]) for at in range(groups)]
     return [
-        Allocation(job.id, "reservation", each, node.id, {**holds, "numbers": which})
+        Allocation(job.id, AllocationKind.RESERVATION, each, node.id, {**holds, "numbers": which})
         for each, which in zip(names, numbers, strict=True)
     ]
 
@@ -68,8 +66,11 @@ def reservation_of(row: Allocation) -> Reservation:
     )
 
 
-async def take_all(cluster: Cluster, reservations: Sequence[Reservation]) -> Mapping[str, Sequence[int]]:
-    """Device indexes by reservation name. Lets every attempt end before it raises: what is in flight could be taken late."""
+async def create_reservations(cluster: Cluster, reservations: Sequence[Reservation]) -> Mapping[str, Sequence[int]]:
+    """Create the reservations; return name → indexes of its devices.
+
+    All attempts end before an error is raised: a request that is still in flight could succeed later.
+    """
     taken = await asyncio.gather(
         *(cluster.create_reservation(reservation) for reservation in reservations), return_exceptions=True
     )
@@ -117,6 +118,50 @@ class Member:
         return [number for row in self.reservations for number in row.data.get("numbers", ())]
 
 
+@dataclass(frozen=True)
+class JobAllocations:
+    """The live allocations of one job."""
+
+    rows: Sequence[Allocation]
+
+    @classmethod
+    def select(cls, rows: Iterable[Allocation], job_id: str) -> "JobAllocations":
+        """Return those of `rows` that belong to the job."""
+        return cls([row for row in rows if row.job_id == job_id])
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
+    @cached_property
+    def assignment(self) -> JobAssignment:
+        """What the job is assigned, from the row of its supervisor."""
+        return JobAssignment.from_json(next(row.data for row in self.rows if row.kind is AllocationKind.SUPERVISOR))
+
+    @property
+    def change(self) -> Drain | Resize | None:
+        """The change in progress; None also for a job that holds nothing."""
+        return self.assignment.change if self.rows else None
+
+    @property
+    def seats(self) -> list[Allocation]:
+        """Reservations for ranks."""
+        return [row for row in self.rows if row.is_seat]
+
+    @property
+    def spares(self) -> list[Allocation]:
+        """Reservations of spare nodes."""
+        return [row for row in self.rows if row.is_spare]
+
+    @property
+    def members(self) -> list[Member]:
+        """The desired nodes of the job in the order of its ranks. The job may hold others that it is leaving."""
+        nodes = self.assignment.nodes if self.rows else ()
+        if not nodes:
+            return members_of(self.seats)
+        by_name = {row.name: row for row in self.seats}
+        return [Member(tuple(by_name[name] for name in node.reservations), node.numbers) for node in nodes]
+
+
 def members_of(reservations: Iterable[Allocation]) -> list[Member]:
     """By node, in the order of the first reservation of each."""
     by_node: dict[str, list[Allocation]] = {}
@@ -125,19 +170,28 @@ def members_of(reservations: Iterable[Allocation]) -> list[Member]:
     return [Member(tuple(rows)) for rows in by_node.values()]
 
 
-def node_of(member: Member, devices: Mapping[str, Sequence[int]], ranks: int | None = None) -> dict[str, Any]:
-    """A node as the job's supervisor is told of it. `devices`: by reservation; `ranks`: so many of those that fit."""
+def node_assignment(member: Member, devices: Mapping[str, Sequence[int]], ranks: int | None = None) -> NodeAssignment:
+    """Return the assignment of a node.
+
+    Args:
+        devices: Reservation name → indexes of its devices.
+        ranks: Number of ranks; as many as fit unless given.
+    """
     data, count = member.reservations[0].data, member.ranks if ranks is None else ranks
-    held = [device for row in member.reservations for device in _told(row, devices)]
-    return {
-        "node_id": member.node_id, "name": data["name"], "address": data["address"], "ranks": count,
-        "reservations": {row.name: row.data["ranks"] for row in member.reservations},
-        "devices": held[:count] if len(held) >= count else [], "domain": data.get("domain", []),
-        "numbers": member.numbers[:count],
-    }  # fmt: skip
+    indexes = [device for row in member.reservations for device in devices.get(row.name, ())]
+    return NodeAssignment(
+        node_id=member.node_id,
+        name=data["name"],
+        address=data["address"],
+        ranks=count,
+        devices=tuple(indexes[:count]) if len(indexes) >= count else (),
+        reservations={row.name: row.data["ranks"] for row in member.reservations},
+        domain=tuple(member.domain),
+        numbers=tuple(member.numbers[:count]),
+    )
 
 
-def reseated(
+def assign_slots(
     job: JobRow, demand: Demand, seats: Sequence[RankSlot], mine: Sequence[Member]
 ) -> tuple[list[Allocation], list[tuple[Member, int]]]:
     """Of a job that has `mine` and is to have these seats: rows to add, and what it then has on each node with the
@@ -156,19 +210,15 @@ def reseated(
         elif missing > 0:
             more = list(seats_of(job, demand, Placement((seat,))))
         added += more
-        (member,) = members_of([*kept, *(row for row in more if row.kind == "reservation")])
+        (member,) = members_of([*kept, *(row for row in more if row.kind is AllocationKind.RESERVATION)])
         found.append((replace(member, seated=seat.rank_numbers), seat.ranks))
     return added, found
-
-
-def _told(row: Allocation, devices: Mapping[str, Sequence[int]]) -> Sequence[int]:
-    return devices.get(row.name, ())
 
 
 def without_allocated(nodes: Sequence[Node], rows: Sequence[Allocation]) -> list[Node]:
     """Nodes with what is free by the cluster and by our book: each lags behind the other at times."""
     cpus, gpus, memory = Counter[str](), Counter[str](), Counter[str]()
-    for reservation in (reservation_of(row) for row in rows if row.kind == "reservation"):
+    for reservation in (reservation_of(row) for row in rows if row.kind is AllocationKind.RESERVATION):
         cpus[reservation.node_id] += reservation.cpus
         gpus[reservation.node_id] += reservation.devices if reservation.device_kind == "cuda" else 0
         memory[reservation.node_id] += reservation.memory_bytes

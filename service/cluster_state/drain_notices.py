@@ -25,7 +25,7 @@ class DrainNotices:
         self._seen_s: dict[str, float] = {}
         """Node id → when Ray's notice was first seen; Ray does not say since when."""
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Ask cluster and database; wishes for nodes that are gone are forgotten.
 
         Raises:

@@ -21,9 +21,10 @@ from regroup.service.policy.detection.node_quarantine import (
     proof_key,
     silence_key,
 )
-from regroup.service.ports.cluster import Cluster, SupervisorEvent
+from regroup.service.ports.cluster import Cluster
+from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.settings import Settings
-from regroup.service.store.records import Allocation, JobRow, Lease
+from regroup.service.store.records import Allocation, AllocationKind, JobRow, Lease
 from regroup.service.store.store import Store
 
 _log = structlog.get_logger(__name__)
@@ -50,14 +51,14 @@ class NodeHealth:
         nodes = closed(nodes, await self._store.node_events(), now, self._rule)
         return await without_kept(self._store, nodes, losing.project if losing else None)
 
-    async def hear(self, job: JobRow, reported: Sequence[SupervisorEvent], now: float) -> None:
+    async def record_events(self, job: JobRow, reported: Sequence[SupervisorEvent], now: float) -> None:
         """Note what a supervisor's events say against nodes. What a job rehearses (`faults`) is no node's fault."""
         speaking = ("note",) if job.spec.get("faults") else ("incident", "note")
         if told := [event for event in reported if event.type in speaking]:
             rows = await self._store.live_allocations(job.id)
             await self._note(faults_in(job.id, told, _machines(rows), now), now)
 
-    async def lost(self, job: JobRow, gone: Iterable[Allocation], now: float) -> None:
+    async def record_lost(self, job: JobRow, gone: Iterable[Allocation], now: float) -> None:
         """Note that the cluster has lost nodes on which the job held these reservations."""
         message = f"the cluster lost it while job {job.name} ran there"
         await self._note(
@@ -68,7 +69,7 @@ class NodeHealth:
             now,
         )
 
-    async def silent(self, job: JobRow, given_up: Iterable[Allocation], now: float) -> None:
+    async def record_silent(self, job: JobRow, given_up: Iterable[Allocation], now: float) -> None:
         """Note that nodes which the cluster has still were given up: what the job ran there was not proven dead."""
         message = f"it fell silent while job {job.name} ran there"
         await self._note(
@@ -81,7 +82,7 @@ class NodeHealth:
             now,
         )
 
-    async def fenced(self, now: float) -> list[tuple[Node, str]]:
+    async def fenced_nodes(self, now: float) -> list[tuple[Node, str]]:
         """Nodes on which ranks of a job may run that gave them up, and the job."""
         silent = find_unproven_silences(await self._store.node_events(), now)
         nodes = await self._cluster.nodes() if silent else []
@@ -91,7 +92,7 @@ class NodeHealth:
             for job_id in sorted({each.job_id for each in silent if is_silence_of(each, node.id)})
         ]
 
-    async def proven(self, node: Node, job_id: str, now: float) -> None:
+    async def record_cleared(self, node: Node, job_id: str, now: float) -> None:
         """Note that nothing of a job is left on a node that was silent to it."""
         message = f"nothing of job {job_id} is left there"
         found = [
@@ -102,7 +103,7 @@ class NodeHealth:
         if await self._store.note_node_faults(self._lease, found, forget_before_s=now - MEMORY_S):
             _log.info("a silent node may be used again", node=node.machine, job=job_id)
 
-    async def unfit(self, found: Iterable[tuple[Node, str]], now: float) -> None:
+    async def record_unfit(self, found: Iterable[tuple[Node, str]], now: float) -> None:
         """Note what agents in waiting have found wrong with their nodes: again and again, as long as it is so."""
         await self._note(
             [
@@ -170,7 +171,7 @@ def _fault_in(note: NoteRecorded) -> NodeEventKind | None:
 
 
 def _machines(rows: Iterable[Allocation]) -> dict[str, str]:
-    reservations = [row for row in rows if row.kind == "reservation"]
+    reservations = [row for row in rows if row.kind is AllocationKind.RESERVATION]
     return {name: _machine(row) for row in reservations for name in (row.node_id, row.data["name"])}
 
 

@@ -20,7 +20,7 @@ from regroup.service.policy.scheduling.quota import Quota, WaitCause
 from regroup.service.settings import Settings
 from regroup.service.spec.job import JobSpec
 from regroup.service.store.projects import RESIZE, gives_all_up
-from regroup.service.store.records import Allocation, JobRow, ProjectRow
+from regroup.service.store.records import Allocation, AllocationKind, JobRow, ProjectRow
 from regroup.service.store.store import Store
 
 _ENDING_S = 120.0
@@ -128,7 +128,7 @@ def held(jobs: Iterable[JobRow], rows: Iterable[Allocation], specs: Specs, *, no
     """All that hold devices."""
     reservations: dict[str, list[Allocation]] = {}
     for row in rows:
-        if row.kind == "reservation":
+        if row.kind is AllocationKind.RESERVATION:
             reservations.setdefault(row.job_id, []).append(row)
     parts = list[RunningJob]()
     for job in jobs:

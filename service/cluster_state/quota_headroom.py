@@ -20,10 +20,10 @@ class QuotaHeadroom:
 
     def __init__(self, store: Store) -> None:
         self._store, self._specs = store, shown.Specs()
-        self.turn = asyncio.Lock()
+        self.lock = asyncio.Lock()
         """Whoever grows holds it from the question until rows say what was taken: two must not take the same."""
 
-    async def refuses(self, job: JobRow, layout: Layout, nodes: Sequence[Node], now: float) -> str:
+    async def refusal(self, job: JobRow, layout: Layout, nodes: Sequence[Node], now: float) -> str:
         """Why the job may not be of this size; empty if it may.
 
         Args:
@@ -32,7 +32,7 @@ class QuotaHeadroom:
         (held,) = await self._held(job, [layout], nodes, now)
         return f"to be of {layout.world_size} ranks it {held.message}" if held else ""
 
-    async def largest(
+    async def largest_degree(
         self, job: JobRow, layouts: Sequence[Layout], nodes: Sequence[Node], now: float, *, at_most: int
     ) -> int:
         """The largest data-parallel degree of these, `at_most` so much, that the job may have; 0 if none."""
@@ -40,7 +40,7 @@ class QuotaHeadroom:
         sizes = zip(fitting, await self._held(job, fitting, nodes, now), strict=True)
         return max((layout.data_degree for layout, held in sizes if held is None), default=0)
 
-    async def refuses_spare(self, job: JobRow, demand: Demand, nodes: Sequence[Node], now: float) -> str:
+    async def spare_refusal(self, job: JobRow, demand: Demand, nodes: Sequence[Node], now: float) -> str:
         """Why the job may not hold a node ready, with room for so many ranks; empty if it may."""
         books, rooms = await self._books(now), Capacity(nodes)
         if books is None:

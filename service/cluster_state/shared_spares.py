@@ -12,7 +12,7 @@ from regroup.service.policy.scheduling.shared_spares import (
     assign_shared_spares,
     describe_shared_spare,
 )
-from regroup.service.store.records import Allocation, JobRow, ProjectRow
+from regroup.service.store.records import Allocation, AllocationKind, JobRow, ProjectRow
 from regroup.service.store.store import Store
 
 
@@ -38,7 +38,7 @@ async def without_kept(store: Store, nodes: Sequence[Node], project: str | None 
 
 def _keeper(project: ProjectRow, jobs: Mapping[str, JobRow], rows: Sequence[Allocation]) -> SparePool:
     names = {job.id for job in jobs.values() if job.project == project.name}
-    mine = [row for row in rows if row.kind == "reservation" and row.job_id in names]
+    mine = [row for row in rows if row.kind is AllocationKind.RESERVATION and row.job_id in names]
     parts: dict[tuple[str, str], list[Allocation]] = {}
     for row in mine:
         if row.is_seat:

@@ -1,4 +1,4 @@
-"""What is known of a job's sizes, for growing where there is room without being asked."""
+"""The measurements by which a job grows without a request."""
 
 from collections.abc import Sequence
 
@@ -7,73 +7,87 @@ from regroup.service.policy.elasticity import autosize
 from regroup.service.policy.elasticity.autosize import TrainingProgress, choose_growth
 from regroup.service.store.records import Incident, JobRow
 
-_LOOK_S = 5.0
-_SEEN_STEPS = 20
-"""Committed steps at a size before its rate is believed: the first are slower, and the average has a memory."""
+_SEARCH_EVERY_S = 5.0
+_MEASURED_STEPS = 20
+"""Committed steps at a size before its rate counts: the first are slower, and the rate is a moving average."""
 
 
 class Autosizer:
-    """As far as this control plane has seen the job; one that comes anew sees it anew."""
+    """The rates of one job at its sizes, as this control plane measured them."""
 
     def __init__(self) -> None:
         self._rates: dict[int, float] = {}
+        """Data-parallel degree → steps per second."""
         self._generation = self._from_step = 0
-        self._size_since_s = self._looked_s = float("-inf")
-        self._room_since_s: float | None = None
+        self._size_since_s = self._searched_s = float("-inf")
+        self._capacity_since_s: float | None = None
 
     def observe(self, job: JobRow, degree: int, now: float) -> None:
-        """Take note of how fast it is."""
-        self._begin(job, now)
-        if job.step - self._from_step >= _SEEN_STEPS and job.step_duration_s:
+        """Record the job's rate at this degree."""
+        self._observe_generation(job, now)
+        if job.step - self._from_step >= _MEASURED_STEPS and job.step_duration_s:
             self._rates[degree] = 1 / job.step_duration_s
 
     def is_due(self, degree: int, now: float) -> bool:
-        """Whether it is time to look for room."""
-        if degree not in self._rates or now - self._looked_s < _LOOK_S:
-            return False
-        self._looked_s = now
-        return True
+        """Return whether to search for capacity now."""
+        return degree in self._rates and self._is_search_due(now)
 
-    def is_due_to_return(self, job: JobRow, now: float) -> bool:
-        """Whether it is time to look for room for the split of its spec."""
-        self._begin(job, now)
-        if now - self._looked_s < _LOOK_S:
-            return False
-        self._looked_s = now
-        return True
+    def is_return_due(self, job: JobRow, now: float) -> bool:
+        """Return whether to search now for capacity for the split of the spec."""
+        self._observe_generation(job, now)
+        return self._is_search_due(now)
 
-    def may_return(self, *, is_room: bool, now: float) -> bool:
-        """Whether there has been room for it for long enough. What it gains nobody has measured, but whoever wrote the
-        spec wants it."""
-        if not is_room:
-            self._room_since_s = None
+    def may_return(self, *, has_capacity: bool, now: float) -> bool:
+        """Return whether capacity for the split of the spec has been there for long enough.
+
+        The gain is not measured: the author of the spec chose that split.
+        """
+        if not has_capacity:
+            self._capacity_since_s = None
             return False
-        if self._room_since_s is None:
-            self._room_since_s = now
+        if self._capacity_since_s is None:
+            self._capacity_since_s = now
         return (
             now - self._size_since_s >= autosize.MIN_RESIZE_INTERVAL_S
-            and now - self._room_since_s >= autosize.CAPACITY_SETTLED_S
+            and now - self._capacity_since_s >= autosize.CAPACITY_SETTLED_S
         )
 
-    def _begin(self, job: JobRow, now: float) -> None:
+    def choose_degree(
+        self,
+        job: JobRow,
+        current: int,
+        ladder: Sequence[int],
+        largest: int,
+        incidents: Sequence[Incident],
+        now: float,
+    ) -> int | None:
+        """Return the degree to grow to; None: keep the current one.
+
+        Args:
+            largest: Largest degree that there is capacity for.
+        """
+        if largest <= current:
+            self._capacity_since_s = None
+            return None
+        if self._capacity_since_s is None:
+            self._capacity_since_s = now
+        resize_costs_s = [
+            total
+            for each in incidents
+            if each.data["reason"] == Reason.RESIZED and (total := each.data["durations"].get("total")) is not None
+        ]
+        steps_left = None if job.steps is None else job.steps - job.step
+        since_s, capacity_s = now - self._size_since_s, now - self._capacity_since_s
+        return choose_growth(
+            TrainingProgress(current, self._rates, steps_left, resize_costs_s, since_s, capacity_s), ladder, largest
+        )
+
+    def _is_search_due(self, now: float) -> bool:
+        if now - self._searched_s < _SEARCH_EVERY_S:
+            return False
+        self._searched_s = now
+        return True
+
+    def _observe_generation(self, job: JobRow, now: float) -> None:
         if job.generation != self._generation:
             self._generation, self._from_step, self._size_since_s = job.generation, job.step, now
-
-    def degree(
-        self, job: JobRow, now_degree: int, ladder: Sequence[int], room: int, incidents: Sequence[Incident], now: float
-    ) -> int | None:
-        """The degree to grow to, now that there is room for `room`; None: it stays as it is."""
-        if room <= now_degree:
-            self._room_since_s = None
-            return None
-        if self._room_since_s is None:
-            self._room_since_s = now
-        prices = [
-            total for each in incidents if each.data["reason"] == Reason.RESIZED
-            if (total := each.data["durations"].get("total")) is not None
-        ]  # fmt: skip
-        left = None if job.steps is None else job.steps - job.step
-        running = TrainingProgress(
-            now_degree, self._rates, left, prices, now - self._size_since_s, now - self._room_since_s
-        )
-        return choose_growth(running, ladder, room)

@@ -1,151 +1,157 @@
-"""Nodes of a live job that are about to leave: others are taken in their place, the supervisor moves there, and only
-then what was left is given back. Where there are no others, the job gives its nodes up in time."""
+"""The drain of nodes of a live job: other nodes are allocated, the supervisor moves there, and then the old ones are
+released. If there are no others, the job shrinks or requeues in time."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import structlog
 
-from regroup.service.cluster_state.drain_notices import DrainNotices
-from regroup.service.cluster_state.node_health import NodeHealth
-from regroup.service.controller.substitution import give_back, members, plan_of, take_heirs
+from regroup.service.cluster_state.allocations import JobAllocations
+from regroup.service.cluster_state.job_account import JobAccount
+from regroup.service.controller.leader_context import LeaderContext
+from regroup.service.controller.reconciler import Reconciler
+from regroup.service.controller.substitution import release_rows, substitute_nodes
 from regroup.service.domain.states import JobState
 from regroup.service.policy.recovery.drain_deadlines import DrainNotice, change_due_s, earliest_deadline_s, release_by_s
-from regroup.service.ports.cluster import Cluster
-from regroup.service.store.records import Allocation, JobRow, Lease
-from regroup.service.store.store import Store
+from regroup.service.ports.assignment import Drain, JobAssignment, NodeAssignment, PlannedChange, Resize
+from regroup.service.ports.sync import Intents, SupervisorStatus
+from regroup.service.store.records import AllocationKind, JobRow
 
-_MOVES_IN = frozenset({JobState.STARTING, JobState.RUNNING, JobState.RECOVERING, JobState.RESIZING})
+_MOVABLE_STATES = frozenset({JobState.STARTING, JobState.RUNNING, JobState.RECOVERING, JobState.RESIZING})
 _log = structlog.get_logger(__name__)
 
+Shrink = Callable[[JobRow, str, float], Awaitable[bool]]
+"""Continues a job without the nodes that leave, given why there are no others; returns whether that is possible."""
 
-class DrainReconciler:
-    """What is done between two words with a supervisor about nodes of its job that are about to leave."""
 
-    def __init__(
-        self,
-        lease: Lease,
-        store: Store,
-        cluster: Cluster,
-        health: NodeHealth,
-        notices: DrainNotices,
-        shrink: Callable[[JobRow, str, float], Awaitable[bool]] | None = None,
-    ) -> None:
-        """`shrink`: has a job go on without the nodes that leave and without others, for a reason; whether it can."""
-        self._shrink = shrink
-        self._lease, self._store, self._cluster, self._notices = lease, store, cluster, notices
-        self._health = health
+class DrainReconciler(Reconciler):
+    """Moves a job off nodes that are about to leave."""
+
+    def __init__(self, leader: LeaderContext, account: JobAccount | None = None, shrink: Shrink | None = None) -> None:
+        self._leader, self._account, self._shrink = leader, account, shrink
+        self._notices = leader.drain_notices
         self._unfit: set[str] = set()
-        """Nodes that could not be made ready for the job."""
-        self._gives_up: Mapping[str, Any] | None = None
+        """Nodes that could not be prepared for the job."""
+        self._requeue: PlannedChange | None = None
 
-    def concerns(self, rows: Sequence[Allocation]) -> bool:
-        """Whether a job that owns these has a node that is about to leave."""
-        return any(row.kind == "reservation" and row.node_id in self._notices.by_node for row in rows)
+    def concerns(self, job: JobRow, allocations: JobAllocations) -> bool:
+        """Return whether a drain is in progress, or a node of the job is about to leave."""
+        if isinstance(allocations.change, Drain):
+            return True
+        reserved = (row for row in allocations.rows if row.kind is AllocationKind.RESERVATION)
+        return any(row.node_id in self._notices.by_node for row in reserved)
 
-    def intents(self, rows: Sequence[Allocation], job_id: str) -> dict[str, Any]:
-        """What the supervisor is told of it."""
-        under_way = plan_of(rows, job_id).get("drain")
-        if under_way is None or not self._notices.alive.intersection(under_way["leaving"]):
-            return {"drain": self._gives_up} if self._gives_up else {}
-        told = {key: under_way[key] for key in ("leaving", "why", "noticed_s", "deadline_s", "gives_up")}
-        if noticed := self._of(under_way["leaving"]):
-            told["deadline_s"] = earliest_deadline_s(noticed)  # it may be another by now
-        return {"drain": told}
+    def intents(self, job: JobRow, allocations: JobAllocations) -> Intents:
+        """Return the move that is in progress, or the request to requeue."""
+        match allocations.change:
+            case Resize():
+                return Intents()  # one change at a time
+            case Drain(planned) if self._notices.alive.intersection(planned.leaving):
+                if notices := self._notices_of(planned.leaving):
+                    planned = replace(planned, deadline_s=earliest_deadline_s(notices))  # it may have changed
+                return Intents(change=planned)
+            case _:
+                return Intents(change=self._requeue)
 
-    async def look(self, job: JobRow, status: Mapping[str, Any], checkpoint_s: float, now: float) -> None:
-        """Bring it on. `checkpoint_s`: what saving the job takes.
-
-        Raises:
-            UnavailableError: cluster or database does not answer.
-        """
-        rows = await self._store.live_allocations(job.id)
-        if job.state not in _MOVES_IN or not rows or "resize" in plan_of(rows, job.id):
+    async def reconcile(self, job: JobRow, status: SupervisorStatus, now: float) -> None:
+        """Begin, continue or end the move."""
+        allocations = JobAllocations(await self._leader.store.live_allocations(job.id))
+        if job.state not in _MOVABLE_STATES or not allocations or isinstance(allocations.change, Resize):
             return  # one change at a time
-        if under_way := plan_of(rows, job.id).get("drain"):
-            await self._bring_on(job, rows, under_way, status, now)
+        if isinstance(allocations.change, Drain):
+            await self._continue(job, allocations, allocations.change, status, now)
             return
-        nodes = [member.node_id for member in members(rows, job.id)]
-        if not (noticed := self._of(nodes)):
-            self._gives_up = None
-        elif self._gives_up is None and not status.get("lost") and now >= change_due_s(noticed):
-            await self._notices.look()  # a wish may have been taken back, and the job placed here for that
-            if not (noticed := self._of(nodes)) or now < change_due_s(noticed):
+        nodes = [member.node_id for member in allocations.members]
+        if not (notices := self._notices_of(nodes)):
+            self._requeue = None
+        elif self._requeue is None and not status.lost and now >= change_due_s(notices):
+            # A drain may have been cancelled, and the job placed on the node for that reason.
+            await self._notices.refresh()
+            if not (notices := self._notices_of(nodes)) or now < change_due_s(notices):
                 return
-            why = await self._move(job, rows, noticed, now)
-            first_s, step_s = min(notice.noticed_s for notice in noticed), job.step_duration_s or 0.0
-            until_s = release_by_s(first_s, earliest_deadline_s(noticed), step_s=step_s, checkpoint_s=checkpoint_s)
-            if why and now >= until_s and not (self._shrink and await self._shrink(job, why, now)):
-                self._gives_up = _said(noticed, f", and nothing can take its place: {why}", gives_up=True)
+            why = await self._begin(job, allocations, notices, now)
+            if why and now >= self._leave_by_s(job, notices) and not await self._shrinks(job, why, now):
+                self._requeue = _planned(notices, f", and no node can replace it: {why}", is_requeue=True)
 
-    def _of(self, nodes: Iterable[str]) -> list[DrainNotice]:
-        """What is known of the leaving of these."""
+    def _notices_of(self, nodes: Iterable[str]) -> list[DrainNotice]:
         return [found for node in nodes if (found := self._notices.by_node.get(node))]
 
-    async def _move(self, job: JobRow, rows: Sequence[Allocation], noticed: Sequence[DrainNotice], now: float) -> str:
-        """Take other nodes; returns why there are none."""
-        by_id = {notice.node_id: notice for notice in noticed}
-        leaving = [member for member in members(rows, job.id) if member.node_id in by_id]
-        nodes = [node for node in await self._health.nodes(now, losing=job) if node.id not in self._unfit]
-        found = await take_heirs(self._lease, self._store, self._cluster, job, leaving, nodes, now)
+    def _leave_by_s(self, job: JobRow, notices: Sequence[DrainNotice]) -> float:
+        saves = self._account.checkpoint_seconds if self._account else ()
+        first_s, step_s = min(notice.noticed_s for notice in notices), job.step_duration_s or 0.0
+        return release_by_s(
+            first_s, earliest_deadline_s(notices), step_s=step_s, checkpoint_s=saves[-1] if saves else 0.0
+        )
+
+    async def _shrinks(self, job: JobRow, why: str, now: float) -> bool:
+        return self._shrink is not None and await self._shrink(job, why, now)
+
+    async def _begin(self, job: JobRow, allocations: JobAllocations, notices: Sequence[DrainNotice], now: float) -> str:
+        """Allocate other nodes; return why there are none."""
+        by_id = {notice.node_id: notice for notice in notices}
+        leaving = [member for member in allocations.members if member.node_id in by_id]
+        nodes = [node for node in await self._leader.health.nodes(now, losing=job) if node.id not in self._unfit]
+        found = await substitute_nodes(self._leader, job, leaving, nodes, now)
         if isinstance(found, str):
             return found
-        plan = plan_of(rows, job.id)
-        come = {row.node_id: row.data["name"] for row in found.taken if row.kind == "reservation"}
-        drain = {**_said(noticed, "", gives_up=False), "come": come, "before": plan.get("nodes")}
-        plan = {**plan, "nodes": list(found.nodes), "drain": drain}
-        await self._store.reallocate(self._lease, job.id, plan=plan, now=now)
-        _log.info("a job moves off nodes that are about to leave", job=job.id, **drain)
+        before = allocations.assignment
+        drain = Drain(_planned(notices, ""), found.added_nodes, before.nodes)
+        assignment = replace(before, nodes=found.nodes, change=drain)
+        await self._leader.store.reallocate(self._leader.lease, job.id, assignment=assignment.to_json(), now=now)
+        names = {"leaving": _names(drain.planned.leaving), "added": _names(drain.added)}
+        _log.info("moving a job off nodes that leave", job=job.id, why=drain.planned.why, **names)
         return ""
 
-    async def _bring_on(
-        self, job: JobRow, rows: Sequence[Allocation], drain: Mapping[str, Any], status: Mapping[str, Any], now: float
+    async def _continue(
+        self, job: JobRow, allocations: JobAllocations, drain: Drain, status: SupervisorStatus, now: float
     ) -> None:
-        plan = plan_of(rows, job.id)
-        target = {str(node["node_id"]) for node in plan["nodes"]}
-        is_there = set(status.get("nodes") or ()) == target
-        if is_there and not status.get("former"):
-            history = {"drained": _names(drain["leaving"]), "taken": _names(drain["come"]), "why": drain["why"]}
-            await self._end(job, rows, drain["leaving"], plan.get("nodes"), history, now)
-        elif not is_there and (why := self._unready(drain["come"], target, status)):
-            self._unfit |= drain["come"].keys()
-            history = {"refused": _names(drain["come"]), "why": why}
-            await self._end(job, rows, drain["come"], drain["before"], history, now)
+        assignment, leaving = allocations.assignment, drain.planned.leaving
+        target = {node.node_id for node in assignment.nodes}
+        has_moved = set(status.nodes) == target
+        if has_moved and not status.former:
+            history = {"drained": _names(leaving), "taken": _names(drain.added), "why": drain.planned.why}
+            await self._end(job, allocations, leaving, assignment.nodes, history, now)
+        elif not has_moved and (why := self._why_unready(drain.added, target, status)):
+            self._unfit |= drain.added.keys()
+            history = {"refused": _names(drain.added), "why": why}
+            await self._end(job, allocations, drain.added, drain.nodes_before, history, now)
 
     async def _end(
         self,
         job: JobRow,
-        rows: Sequence[Allocation],
-        out: Mapping[str, str],
-        nodes: Sequence[Mapping[str, Any]] | None,
+        allocations: JobAllocations,
+        released: Mapping[str, str],
+        nodes: tuple[NodeAssignment, ...],
         history: Mapping[str, Any],
         now: float,
     ) -> None:
-        """Give back what the job has on the nodes `out`; it has `nodes` from now on, those of its beginning if None."""
-        plan = {key: value for key, value in plan_of(rows, job.id).items() if key not in ("drain", "nodes")}
-        plan = plan if nodes is None else {**plan, "nodes": nodes}
-        left = [row for row in rows if row.kind != "supervisor" and row.node_id in out]
-        await give_back(self._lease, self._store, self._cluster, job, left, now, plan=plan, history=history)
-        _log.info("a job has given nodes back", job=job.id, **history)
+        """Release what the job holds on the nodes `released`; its nodes are `nodes` from now on."""
+        assignment: JobAssignment = replace(allocations.assignment, nodes=nodes, change=None)
+        rows = [
+            row for row in allocations.rows if row.kind is not AllocationKind.SUPERVISOR and row.node_id in released
+        ]
+        await release_rows(self._leader, job, rows, now, assignment=assignment.to_json(), history=history)
+        _log.info("released nodes of a job", job=job.id, **history)
 
-    def _unready(self, come: Mapping[str, str], target: set[str], status: Mapping[str, Any]) -> str:
-        """Why the nodes that came cannot take over; empty as long as they may."""
-        for node, name in come.items():
+    def _why_unready(self, added: Mapping[str, str], target: set[str], status: SupervisorStatus) -> str:
+        """Return why the added nodes cannot be used; empty as long as they may."""
+        for node, name in added.items():
             if node in self._notices.by_node or node not in self._notices.alive:
-                return f"node {name} is about to leave, or gone, itself"
-        unready = status.get("unready") or {}
-        return str(unready["why"]) if unready.get("nodes") == sorted(target) else ""
+                return f"node {name} is about to leave or has left"
+        unready = status.unready
+        return unready.why if unready and unready.nodes == tuple(sorted(target)) else ""
 
 
-def _said(noticed: Sequence[DrainNotice], more: str, *, gives_up: bool) -> dict[str, Any]:
-    """What a supervisor is told of these."""
-    return {
-        "leaving": {notice.node_id: notice.node_name for notice in noticed},
-        "why": "; ".join(notice.why for notice in noticed) + more,
-        "noticed_s": min(notice.noticed_s for notice in noticed),
-        "deadline_s": earliest_deadline_s(noticed),
-        "gives_up": gives_up,
-    }
+def _planned(notices: Sequence[DrainNotice], suffix: str, *, is_requeue: bool = False) -> PlannedChange:
+    """Return the change as the supervisor gets it."""
+    return PlannedChange(
+        leaving={notice.node_id: notice.node_name for notice in notices},
+        why="; ".join(notice.why for notice in notices) + suffix,
+        noticed_s=min(notice.noticed_s for notice in notices),
+        deadline_s=earliest_deadline_s(notices),
+        is_requeue=is_requeue,
+    )
 
 
 def _names(nodes: Mapping[str, str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Nodes that were given up without proof that their ranks are dead are opened again as soon as there is one."""
+"""Fences of silent nodes: a node is reused after proof that its ranks are dead, or when its fence expires."""
 
 import asyncio
 
@@ -13,23 +13,26 @@ from regroup.service.settings import Settings
 _log = structlog.get_logger(__name__)
 
 
-async def lift(health: NodeHealth, cluster: Cluster, settings: Settings, now: float) -> None:
-    """Ask an agent in waiting on each fenced node whether anything of the job lives there that the node was taken
-    from. A node that still does not answer stays as it is, and so does every one without agents in waiting.
+async def remove_fences(health: NodeHealth, cluster: Cluster, settings: Settings, now: float) -> None:
+    """Ask a standby agent on each fenced node whether processes of the lost job still run there.
+
+    A node that does not answer stays fenced, and so does every node without standby agents.
 
     Raises:
-        UnavailableError: the database does not answer, or the cluster does not say which nodes it has.
+        UnavailableError: The database does not answer, or the cluster does not list its nodes.
     """
-    if settings.standby and (fenced := await health.fenced(now)):
-        await asyncio.gather(*(_look(health, cluster, settings, node, job_id, now) for node, job_id in fenced))
+    if settings.standby and (fenced := await health.fenced_nodes(now)):
+        await asyncio.gather(*(_remove_fence(health, cluster, settings, node, job_id, now) for node, job_id in fenced))
 
 
-async def _look(health: NodeHealth, cluster: Cluster, settings: Settings, node: Node, job_id: str, now: float) -> None:
+async def _remove_fence(
+    health: NodeHealth, cluster: Cluster, settings: Settings, node: Node, job_id: str, now: float
+) -> None:
     try:
         await cluster.stand_by(node, settings.ifname or "", preflight=settings.preflight)
         is_clear = await cluster.is_clear(node, job_id)
     except UnavailableError as error:
-        _log.info("a silent node does not answer yet", node=node.name, error=str(error))
+        _log.info("a silent node still does not answer", node=node.name, error=str(error))
         return
     if is_clear:
-        await health.proven(node, job_id, now)
+        await health.record_cleared(node, job_id, now)

@@ -1,198 +1,175 @@
-"""One live job as the leader tends it: take its gang, follow its supervisor, clean up after it."""
+"""One live job, as the leading controller reconciles it: form its gang, follow its supervisor, release what it held."""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import structlog
 
-from regroup.service.cluster_state.allocations import members_of, node_of, reservation_of, take_all
-from regroup.service.cluster_state.drain_notices import DrainNotices
+from regroup.service.cluster_state.allocations import (
+    JobAllocations,
+    create_reservations,
+    members_of,
+    node_assignment,
+    reservation_of,
+)
 from regroup.service.cluster_state.job_account import JobAccount
-from regroup.service.cluster_state.node_health import NodeHealth, rule_of
-from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
 from regroup.service.controller.drain import DrainReconciler
+from regroup.service.controller.job_requests import JobRequestReconciler
 from regroup.service.controller.layout_trials import LayoutTrialReconciler
-from regroup.service.controller.low_utilization import LowUtilizationReconciler, low_use_rule
+from regroup.service.controller.leader_context import LeaderContext
+from regroup.service.controller.low_utilization import LowUtilizationReconciler
 from regroup.service.controller.node_replacement import ReplacementReconciler
 from regroup.service.controller.predictions import PredictionReconciler
-from regroup.service.controller.preemption import room_intent
+from regroup.service.controller.reconciler import Reconciler
 from regroup.service.controller.resize import ResizeReconciler
 from regroup.service.controller.spares import SpareReconciler
-from regroup.service.controller.substitution import plan_of
 from regroup.service.domain.errors import IllegalTransitionError, NotFoundError, UnavailableError
-from regroup.service.domain.states import JobState, Reason, check_transition
+from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.accounting import goodput
+from regroup.service.ports.assignment import Drain, NodeAssignment, Resize
 from regroup.service.ports.cluster import (
-    Cluster,
     ClusterUnavailableError,
     ReservationRefusedError,
     SupervisorGoneError,
-    SyncReply,
-    SyncRequest,
     job_of,
     supervisor_name,
 )
+from regroup.service.ports.sync import Intents, SyncReply, SyncRequest
 from regroup.service.settings import Settings
 from regroup.service.store.job_writer import SUSPEND
-from regroup.service.store.projects import RESIZE
-from regroup.service.store.records import Allocation, Condition, JobRow, Lease
-from regroup.service.store.store import Store
+from regroup.service.store.records import Allocation, AllocationKind, Condition, JobRow
 
 _RETRY_S = 0.5
-_GATHER_S = 0.1
-"""Between two words with a supervisor: what happens meanwhile is heard at once, for a tenth of the statements."""
-_LOST_WAIT_S = 0.5
-"""Between looks whether the cluster has lost a node, too, that a supervisor does not hear of."""
-_UNWELL = frozenset({"SupervisorResponsive", "LookedAfter"})
-"""Conditions that hold until a job's supervisor is heard again."""
-_TOLD_BY = ("state", "incident", "checkpoint")  # events after which a job's goodput is worth writing down again
+_SYNC_PAUSE_S = 0.1
+"""Pause between two syncs. Events of this time arrive together, which takes fewer statements."""
+_CHANGE_SYNC_S = 0.5
+"""Longest sync during a change: the supervisor does not hear of every node that the cluster loses."""
+_SUPERVISOR_CONDITIONS = frozenset({"SupervisorResponsive", "LookedAfter"})
+"""Conditions that end with the next sync of the job's supervisor."""
+_ACCOUNTED_EVENTS = ("state", "incident", "checkpoint")
+"""Events after which the job's goodput is recorded."""
 _ACCOUNT_EVERY_S = 30.0
-"""A run in which nothing happens but steps is accounted for too."""
+"""Goodput is recorded at least so often."""
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class Leading:
-    """What a leader acts with."""
-
-    lease: Lease
-    store: Store
-    cluster: Cluster
-    settings: Settings
-    clock: Callable[[], float]
-    """Unix seconds, for what is stored."""
-    notices: DrainNotices
-    """Which nodes are about to leave."""
-    allowance: QuotaHeadroom
-    """How much more jobs may hold."""
-
-    @property
-    def health(self) -> NodeHealth:
-        """Which nodes may be used, and what befalls them."""
-        return NodeHealth(self.lease, self.store, self.cluster, rule_of(self.settings))
-
-    async def move(self, job: JobRow, target: JobState, reason: Reason, message: str = "", **options: Any) -> JobRow:
-        """Write a state change, if the job still is where it was seen."""
-        transition = check_transition(job.id, job.state, target, reason, message)
-        return await self.store.apply(self.lease, transition, now=self.clock(), **options)
-
-
-async def tend(leading: Leading, job_id: str) -> None:
-    """Carry a job on from wherever it stands until it holds nothing.
+async def reconcile_job(leader: LeaderContext, job_id: str) -> None:
+    """Reconcile a job from its present state until it holds nothing.
 
     Raises:
-        PreconditionError: another leads now.
+        PreconditionError: Another controller leads.
     """
-    if (await leading.store.job(job_id)).state is JobState.PLACING:
-        await _form_gang(leading, job_id)
-    await _follow(leading, job_id)
-    await clean(leading, job_id)
+    if (await leader.store.job(job_id)).state is JobState.PLACING:
+        await _form_gang(leader, job_id)
+    await _follow(leader, job_id)
+    await release_job(leader, job_id)
 
 
-async def clean(leading: Leading, job_id: str) -> None:
-    """End and give back whatever of the job is left in the cluster. Waits for a cluster that does not answer."""
-    cluster = leading.cluster
+async def release_job(leader: LeaderContext, job_id: str) -> None:
+    """End and release all that the job has in the cluster. Waits for a cluster that does not answer."""
+    cluster = leader.cluster
     while True:
         try:
             await cluster.stop_supervisor(supervisor_name(job_id))
             for name in await cluster.actors():
                 if job_of(name) == job_id:
                     await cluster.kill_actor(name)
-            if (await leading.store.job(job_id)).state.is_terminal:
+            if (await leader.store.job(job_id)).state.is_terminal:
                 await cluster.forget_job(job_id)
-            # Last, so that whoever finds reservations of a dead job knows that this was not finished.
+            # Reservations go last: if a dead job has some, its release was not finished.
             for name in await cluster.reservations():
                 if job_of(name) == job_id:
                     await cluster.release_reservation(name)
             return
         except UnavailableError as error:
-            _log.warning("cleaning up is delayed", job=job_id, error=str(error))
+            _log.warning("retrying to release a job", job=job_id, error=str(error))
             await asyncio.sleep(_RETRY_S)
 
 
 # ---------------------------------------------------------------- the gang
 
 
-async def _form_gang(leading: Leading, job_id: str) -> None:
-    """All reservations, then the supervisor; or nothing, and back into the queue."""
-    rows = await leading.store.live_allocations(job_id)
+async def _form_gang(leader: LeaderContext, job_id: str) -> None:
+    """Create all reservations, then the supervisor; if one fails, release all and requeue the job."""
+    rows = await leader.store.live_allocations(job_id)
     try:
-        async with asyncio.timeout(leading.settings.gang_timeout_s):
-            job = await leading.store.job(job_id)
-            # Agents hold no devices: they come up while reservations are taken, and go with them if one is refused.
+        async with asyncio.timeout(leader.settings.gang_timeout_s):
+            job = await leader.store.job(job_id)
+            reservations = [reservation_of(row) for row in rows if row.kind is AllocationKind.RESERVATION]
+            # Agents hold no devices: they start beside the reservations, and end with them if one is refused.
             _, devices = await asyncio.gather(
-                leading.cluster.start_agents(_payload(leading.settings, job, rows, {})),
-                take_all(leading.cluster, [reservation_of(row) for row in rows if row.kind == "reservation"]),
+                leader.cluster.start_agents(_start_config(leader.settings, job, rows, {})),
+                create_reservations(leader.cluster, reservations),
             )
-            job = await leading.store.job(job_id)
+            job = await leader.store.job(job_id)
             if job.intents.get("cancel"):
-                await clean(leading, job_id)
-                await leading.move(job, JobState.CANCELLED, Reason.CANCELLED_BY_USER, "cancelled before it started")
+                await release_job(leader, job_id)
+                await leader.move(job, JobState.CANCELLED, Reason.CANCELLED_BY_USER, "cancelled before it started")
                 return
             if SUSPEND in job.intents:
-                await clean(leading, job_id)
-                await leading.move(job, JobState.QUEUED, Reason.REQUEUED, "suspended before it started")
+                await release_job(leader, job_id)
+                await leader.move(job, JobState.QUEUED, Reason.REQUEUED, "suspended before it started")
                 return
-            await _start_supervisor(leading, job, rows, devices)
+            await _start_supervisor(leader, job, rows, devices)
     except (ReservationRefusedError, ClusterUnavailableError, TimeoutError) as error:
-        why = str(error) or f"not all devices were there within {leading.settings.gang_timeout_s:.0f} s"
-        await clean(leading, job_id)
-        await leading.move(await leading.store.job(job_id), JobState.QUEUED, Reason.REQUEUED, why)
+        why = str(error) or f"the devices were not reserved within {leader.settings.gang_timeout_s:.0f} s"
+        await release_job(leader, job_id)
+        await leader.move(await leader.store.job(job_id), JobState.QUEUED, Reason.REQUEUED, why)
         return
-    await leading.move(await leading.store.job(job_id), JobState.STARTING, Reason.RESERVED)
+    await leader.move(await leader.store.job(job_id), JobState.STARTING, Reason.RESERVED)
 
 
 async def _start_supervisor(
-    leading: Leading, job: JobRow, rows: Sequence[Allocation], devices: Mapping[str, Sequence[int]]
+    leader: LeaderContext, job: JobRow, rows: Sequence[Allocation], devices: Mapping[str, Sequence[int]]
 ) -> None:
-    """With what the database knows of the job's generations: a cluster that was started anew knows none."""
-    known = [(generation.number, generation.start_step) for generation in await leading.store.generations(job.id)]
-    payload = {**_payload(leading.settings, job, rows, devices), "generations": known}
-    await leading.cluster.start_supervisor(supervisor_name(job.id), payload)
+    """Start the supervisor with the generations of the database: a restarted cluster has no records of them."""
+    generations = [(generation.number, generation.start_step) for generation in await leader.store.generations(job.id)]
+    config = {**_start_config(leader.settings, job, rows, devices), "generations": generations}
+    await leader.cluster.start_supervisor(supervisor_name(job.id), config)
 
 
-def _payload(
+def _start_config(
     settings: Settings, job: JobRow, rows: Iterable[Allocation], devices: Mapping[str, Sequence[int]]
 ) -> dict[str, Any]:
-    """What the supervisor is born with."""
-    rows = list(rows)
-    plan = next(row.data for row in rows if row.kind == "supervisor")
+    """Return the start config of the supervisor."""
+    allocations = JobAllocations(list(rows))
+    assignment = allocations.assignment
+    change = assignment.change
+    layout = change.layout_before if isinstance(change, Resize) else assignment.layout
     first, _, last = (settings.port_range or "").partition("-")
     return {
         "job_id": job.id,
         "spec": job.spec,
         "storage_uri": job.storage_uri,
         "datasets_uri": job.storage_uri.removesuffix(f"/jobs/{job.id}") + "/datasets",
-        "nodes": _nodes_at_birth(plan, rows, devices),
+        "nodes": [node.to_json() for node in _start_nodes(allocations, devices)],
         "blob_uri": settings.blob_uri,
-        "layout": (plan.get("resize") or {}).get("layout_before") or plan["layout"],
-        "attempt": plan["attempt"],
+        "layout": layout.to_json(),
+        "attempt": assignment.attempt,
         "allow_faults": settings.allow_faults,
-        "resume": {"uri": job.resume_uri, "step": _step_in(job.resume_uri)} if job.resume_uri else None,
+        "resume": {"uri": job.resume_uri, "step": _step_of(job.resume_uri)} if job.resume_uri else None,
         "ifname": settings.ifname,
         "preflight": settings.preflight,
         "port_range": [int(first), int(last)] if first else None,
     }  # fmt: skip
 
 
-def _nodes_at_birth(
-    plan: Mapping[str, Any], rows: Sequence[Allocation], devices: Mapping[str, Sequence[int]]
-) -> Sequence[Mapping[str, Any]]:
-    """Where a job's ranks are: nodes that it moves to are told to the supervisor when it lives."""
-    moving: Mapping[str, Any] = plan.get("resize") or plan.get("drain") or {}
-    if nodes := moving["before"] if moving else plan.get("nodes"):
+def _start_nodes(allocations: JobAllocations, devices: Mapping[str, Sequence[int]]) -> Sequence[NodeAssignment]:
+    """Return the nodes of the job's ranks. Nodes that it moves to are sent to the supervisor with the next sync."""
+    assignment = allocations.assignment
+    change = assignment.change
+    if nodes := assignment.nodes if change is None else change.nodes_before:
         return nodes
-    come = moving.get("come", ())
-    members = members_of(row for row in rows if row.is_seat and row.node_id not in come)
-    return [node_of(member, devices) for member in members]
+    added = change.added if isinstance(change, Drain) else ()
+    members = members_of(row for row in allocations.seats if row.node_id not in added)
+    return [node_assignment(member, devices) for member in members]
 
 
-def _step_in(checkpoint_uri: str) -> int:
-    """Committed steps in a checkpoint, from its directory `step-S.gen-G`."""
+def _step_of(checkpoint_uri: str) -> int:
+    """Return the committed steps of a checkpoint, from its directory `step-S.gen-G`."""
     folder = checkpoint_uri.rstrip("/").rpartition("/")[2]
     return int(folder.removeprefix("step-").partition(".")[0])
 
@@ -200,86 +177,79 @@ def _step_in(checkpoint_uri: str) -> int:
 # ---------------------------------------------------------------- the supervisor
 
 
-async def _follow(leading: Leading, job_id: str) -> None:
-    """Long-poll the supervisor and store what it says, until the job holds nothing."""
-    heard_s = accounted_s = time.monotonic()
-    parts = (leading.lease, leading.store, leading.cluster, leading.health)
-    replacing = ReplacementReconciler(*parts, leading.settings.replacement_wait_s)
-    resizing = ResizeReconciler(*parts, leading.notices, leading.allowance)
-    draining = DrainReconciler(*parts, leading.notices, resizing.shrink_off)
-    sparing = SpareReconciler(*parts, leading.notices, leading.allowance)
-    low_use = LowUtilizationReconciler(leading.lease, leading.store, low_use_rule(leading.settings))
-    account = JobAccount(await leading.store.job(job_id))
-    predicting = PredictionReconciler(leading.lease, leading.store, leading.cluster)
-    refining = LayoutTrialReconciler(leading.lease, leading.store)
-    while (job := await leading.store.job(job_id)).state.holds_devices:
+def _reconcilers(leader: LeaderContext, account: JobAccount) -> Sequence[Reconciler]:
+    """Return the reconcilers of a job, in the order in which they run.
+
+    The order matters in two ways. In a sync, the intent of a later one overrides that of an earlier one: a request to
+    requeue overrides a resize, and a drain overrides both. When they reconcile, a change by one keeps the later ones
+    from beginning another: lost nodes first, then requests, then drains, and spares only while nothing else changes.
+    """
+    resize = ResizeReconciler(leader)
+    return [
+        PredictionReconciler(leader),  # before the first steps of a generation are recorded
+        ReplacementReconciler(leader, resize.shrink),
+        LowUtilizationReconciler(leader),
+        LayoutTrialReconciler(leader),  # requests a resize, which the next one begins
+        resize,
+        JobRequestReconciler(leader),
+        DrainReconciler(leader, account, resize.shrink_for_drain),
+        SpareReconciler(leader),
+    ]
+
+
+async def _follow(leader: LeaderContext, job_id: str) -> None:
+    """Sync with the supervisor, store its events and reconcile the job, until it holds nothing."""
+    synced_s = accounted_s = time.monotonic()
+    account = JobAccount(await leader.store.job(job_id))
+    reconcilers = _reconcilers(leader, account)
+    while (job := await leader.store.job(job_id)).state.holds_devices:
         try:
-            reply = await _exchange(leading, job, replacing, draining, resizing, sparing)
-            await leading.health.hear(job, reply.events, leading.clock())  # first: what is ingested is not sent again
-            job = await leading.store.ingest(leading.lease, job_id, reply.boot_id, reply.events, {})
-            await predicting.look(job)
-            told = any(event.type in _TOLD_BY for event in reply.events)
-            if told or time.monotonic() - accounted_s > _ACCOUNT_EVERY_S:
+            reply = await _sync(leader, job, reconcilers)
+            # Faults of nodes first: the supervisor does not repeat events that were ingested.
+            await leader.health.record_events(job, reply.events, leader.clock())
+            job = await leader.store.ingest(leader.lease, job_id, reply.boot_id, reply.events, {})
+            is_due = any(event.type in _ACCOUNTED_EVENTS for event in reply.events)
+            if is_due or time.monotonic() - accounted_s > _ACCOUNT_EVERY_S:
                 accounted_s = time.monotonic()
-                await account.catch_up(leading.store, job)
-                status = {"goodput": goodput(account.seconds(leading.clock()))}
-                await leading.store.ingest(leading.lease, job_id, reply.boot_id, (), status)
-            is_announced = (reply.status.get("incident") or {}).get("reason") == Reason.DRAINED
-            lost = reply.status.get("lost") or ()
-            await replacing.look(job, lost, leading.clock(), is_announced=is_announced)
-            if replacing.no_heir:
-                await resizing.shrink(job, lost, replacing.no_heir, leading.clock())
-            await low_use.look(job, leading.clock())
-            save_s = account.checkpoint_seconds[-1] if account.checkpoint_seconds else 0.0
-            await refining.look(job, leading.clock())
-            await resizing.look(job, reply.status, leading.clock())
-            await draining.look(job, reply.status, save_s, leading.clock())
-            await sparing.look(job, reply.status, leading.clock())
-            heard_s = time.monotonic()
-            await _say_well(leading, job)
-            if job.state.holds_devices:  # else they are to be given back at once
-                await asyncio.sleep(_GATHER_S)
+                await account.catch_up(leader.store, job)
+                status = {"goodput": goodput(account.seconds(leader.clock()))}
+                await leader.store.ingest(leader.lease, job_id, reply.boot_id, (), status)
+            for reconciler in reconcilers:
+                await reconciler.reconcile(job, reply.status, leader.clock())
+            synced_s = time.monotonic()
+            await _clear_problem(leader, job)
+            if job.state.holds_devices:  # else its nodes are released at once
+                await asyncio.sleep(_SYNC_PAUSE_S)
         except SupervisorGoneError:
-            await _revive(leading, job)
+            await _restart_supervisor(leader, job)
             await asyncio.sleep(_RETRY_S)
-        except UnavailableError as error:  # the cluster's or the database's
-            silent_s = time.monotonic() - heard_s
-            if silent_s > leading.settings.supervisor_silence_s:
-                problem = f"silent for {silent_s:.0f} s ({error}); training may go on"
-                await say_unwell(leading, job_id, Condition("SupervisorResponsive", False, "silent", problem))
+        except UnavailableError as error:  # of the cluster or the database
+            silent_s = time.monotonic() - synced_s
+            if silent_s > leader.settings.supervisor_silence_s:
+                problem = f"no answer for {silent_s:.0f} s ({error}); training may continue"
+                await report_problem(leader, job_id, Condition("SupervisorResponsive", False, "silent", problem))
             await asyncio.sleep(_RETRY_S)
 
 
-async def _exchange(
-    leading: Leading,
-    job: JobRow,
-    replacing: ReplacementReconciler,
-    draining: DrainReconciler,
-    resizing: ResizeReconciler,
-    sparing: SpareReconciler,
-) -> SyncReply:
-    """One long poll. An intent that comes meanwhile is sent beside it, which makes the supervisor speak."""
-    rows = await leading.store.live_allocations(job.id)
-    plan = plan_of(rows, job.id)
-    more = {"nodes": plan["nodes"], "layout": plan["layout"]} if "nodes" in plan else dict[str, Any]()
-    more |= resizing.intents(rows, job.id) or draining.intents(rows, job.id)
-    more |= sparing.intents(rows)
-    if replacing.no_spare:
-        more["no_spare"] = replacing.no_spare
-    is_changing = replacing.is_waiting or draining.concerns(rows) or resizing.concerns(job, rows) or "drain" in plan
-    wait_s = min(leading.settings.sync_wait_s, _LOST_WAIT_S) if is_changing else leading.settings.sync_wait_s
-    request = SyncRequest({**_intents(job, leading.clock()), **more}, job.acked_seq, job.supervisor_boot, wait_s)
-    polling = asyncio.ensure_future(leading.cluster.sync(job.id, request))
+async def _sync(leader: LeaderContext, job: JobRow, reconcilers: Sequence[Reconciler]) -> SyncReply:
+    """Poll the supervisor. Intents that change meanwhile are sent at once, which also ends the poll."""
+    allocations = JobAllocations(await leader.store.live_allocations(job.id))
+    is_changing = any(each.concerns(job, allocations) for each in reconcilers)
+    wait_s = min(leader.settings.sync_wait_s, _CHANGE_SYNC_S) if is_changing else leader.settings.sync_wait_s
+    intents = _merge_intents(reconcilers, job, allocations)
+    polling = asyncio.ensure_future(
+        leader.cluster.sync(job.id, SyncRequest(intents, job.acked_seq, job.supervisor_boot, wait_s))
+    )
     try:
         while not polling.done():
-            mark = leading.store.changes.mark()
-            news = await leading.store.job(job.id)
-            intents = {**_intents(news, leading.clock()), **more}
-            is_news = draining.concerns(rows) or resizing.concerns(news, rows)
-            if intents != request.intents or (is_news and not is_changing):
-                request = SyncRequest(intents, job.acked_seq, job.supervisor_boot, 0.0)
-                return await leading.cluster.sync(job.id, request)
-            changed = asyncio.ensure_future(leading.store.changes.wait(job.id, mark, 1.0))
+            mark = leader.store.changes.mark()
+            latest = await leader.store.job(job.id)
+            now_intended = _merge_intents(reconcilers, latest, allocations)
+            has_begun = not is_changing and any(each.concerns(latest, allocations) for each in reconcilers)
+            if now_intended != intents or has_begun:
+                request = SyncRequest(now_intended, job.acked_seq, job.supervisor_boot, 0.0)
+                return await leader.cluster.sync(job.id, request)
+            changed = asyncio.ensure_future(leader.store.changes.wait(job.id, mark, 1.0))
             await asyncio.wait({polling, changed}, return_when=asyncio.FIRST_COMPLETED)
             changed.cancel()
         return polling.result()
@@ -287,53 +257,57 @@ async def _exchange(
         polling.cancel()
 
 
-def _intents(job: JobRow, now: float) -> dict[str, Any]:
-    intents = {**{name: wanted for name, wanted in job.intents.items() if name != RESIZE}, **room_intent(job)}
-    limit_s = job.spec.get("max_duration")
-    if limit_s is not None and job.started_at is not None and now - job.started_at > limit_s:
-        message = f"it ran for {limit_s:.0f} s, which is its max_duration"
-        intents["end"] = {"reason": Reason.MAX_DURATION.value, "message": message}
-    return intents
+def _merge_intents(reconcilers: Sequence[Reconciler], job: JobRow, allocations: JobAllocations) -> Intents:
+    """Return the assigned nodes and the intents of all reconcilers; later ones override earlier ones."""
+    assignment = allocations.assignment if allocations else None
+    nodes = assignment.nodes if assignment else ()
+    merged = Intents(nodes=nodes, layout=assignment.layout if assignment and nodes else None)
+    for reconciler in reconcilers:
+        merged = merged.merge(reconciler.intents(job, allocations))
+    return merged
 
 
-async def _revive(leading: Leading, job: JobRow) -> None:
-    """The supervisor's actor is gone although it restarts for ever: someone killed it, or Ray was started anew."""
-    rows = await leading.store.live_allocations(job.id)
+async def _restart_supervisor(leader: LeaderContext, job: JobRow) -> None:
+    """Start a supervisor in place of one that was killed, or requeue the job if its reservations are gone, too.
+
+    Ray restarts the actor after every failure, so it is gone only if somebody killed it, or Ray itself was restarted.
+    """
+    rows = await leader.store.live_allocations(job.id)
     reservations = [reservation_of(row) for row in rows if row.is_seat]
-    if {reservation.name for reservation in reservations} <= await leading.cluster.reservations():
-        devices = await take_all(leading.cluster, reservations)
-        await _start_supervisor(leading, job, rows, devices)
+    if {reservation.name for reservation in reservations} <= await leader.cluster.reservations():
+        devices = await create_reservations(leader.cluster, reservations)
+        await _start_supervisor(leader, job, rows, devices)
         return
-    await clean(leading, job.id)
-    job = await leading.store.job(job.id)
-    message = "its supervisor and devices are gone from the cluster"
+    await release_job(leader, job.id)
+    job = await leader.store.job(job.id)
+    message = "the cluster has lost the job's supervisor and devices"
     try:
         if job.state is JobState.DRAINING and job.intents.get("cancel"):
-            await leading.move(job, JobState.CANCELLED, Reason.CANCELLED_BY_USER, message)
+            await leader.move(job, JobState.CANCELLED, Reason.CANCELLED_BY_USER, message)
         elif job.is_held:
-            await leading.move(job, JobState.FAILED, Reason(job.reason), job.message)
+            await leader.move(job, JobState.FAILED, Reason(job.reason), job.message)
         elif job.state is JobState.DRAINING:
-            await leading.move(job, JobState.FAILED, Reason.PLATFORM_ERROR, message)
+            await leader.move(job, JobState.FAILED, Reason.PLATFORM_ERROR, message)
         else:
-            await leading.move(job, JobState.QUEUED, Reason.REQUEUED, message)
+            await leader.move(job, JobState.QUEUED, Reason.REQUEUED, message)
     except IllegalTransitionError:
-        _log.info("the job moved on meanwhile", job=job.id)
+        _log.info("the job changed its state meanwhile", job=job.id)
 
 
-async def say_unwell(leading: Leading, job_id: str, condition: Condition) -> None:
-    """Show what keeps a live job from being looked after, until the next word from its supervisor is stored."""
+async def report_problem(leader: LeaderContext, job_id: str, condition: Condition) -> None:
+    """Say in a condition why a job is not reconciled. The next sync with its supervisor removes it."""
     with contextlib.suppress(NotFoundError):
-        await _put_conditions(leading, await leading.store.job(job_id), (condition,))
+        await _set_problem(leader, await leader.store.job(job_id), (condition,))
 
 
-async def _say_well(leading: Leading, job: JobRow) -> None:
-    if any(condition.type in _UNWELL for condition in job.conditions):
-        await _put_conditions(leading, job, ())
+async def _clear_problem(leader: LeaderContext, job: JobRow) -> None:
+    if any(condition.type in _SUPERVISOR_CONDITIONS for condition in job.conditions):
+        await _set_problem(leader, job, ())
 
 
-async def _put_conditions(leading: Leading, job: JobRow, told: Sequence[Condition]) -> None:
-    kept = [condition for condition in job.conditions if condition.type not in _UNWELL]
+async def _set_problem(leader: LeaderContext, job: JobRow, problem: Sequence[Condition]) -> None:
+    others = [condition for condition in job.conditions if condition.type not in _SUPERVISOR_CONDITIONS]
     try:
-        await leading.store.set_conditions(leading.lease, job.id, (*kept, *told), now=leading.clock())
+        await leader.store.set_conditions(leader.lease, job.id, (*others, *problem), now=leader.clock())
     except UnavailableError as error:
-        _log.warning("a condition could not be stored", job=job.id, error=str(error))
+        _log.warning("could not store a condition", job=job.id, error=str(error))

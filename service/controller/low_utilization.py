@@ -1,10 +1,12 @@
-"""Says of a job that it makes little use of its devices, and has it suspended where the operator wants that."""
+"""Jobs that make little use of their devices: a condition reports them, and the operator may have them suspended."""
 
 import contextlib
 from collections.abc import Mapping
 
 import structlog
 
+from regroup.service.controller.leader_context import LeaderContext
+from regroup.service.controller.reconciler import Reconciler
 from regroup.service.domain.errors import ConflictError
 from regroup.service.domain.states import JobState
 from regroup.service.policy.detection.low_utilization import (
@@ -14,79 +16,75 @@ from regroup.service.policy.detection.low_utilization import (
     assess_utilization,
     recent_samples,
 )
+from regroup.service.ports.sync import SupervisorStatus
 from regroup.service.settings import Settings
 from regroup.service.store.projects import gives_all_up
-from regroup.service.store.records import WELL_USED, Condition, JobRow, Lease
-from regroup.service.store.store import Store
+from regroup.service.store.records import WELL_USED, Condition, JobRow
 
-_LOOKS = 30
-"""In the time over which it is measured."""
+_SAMPLES = 30
+"""Samples in the time over which the use is measured."""
 _log = structlog.get_logger(__name__)
 
 
 def low_use_rule(settings: Settings) -> LowUtilizationPolicy:
-    """How this control plane judges it."""
+    """Return the rule of this control plane."""
     return LowUtilizationPolicy(
         settings.low_utilization_threshold, settings.low_utilization_window_s, settings.low_utilization_suspend_s
     )
 
 
-class LowUtilizationReconciler:
-    """What was seen of one job since it has its size. A control plane that comes anew sees it anew; what was said of
-    the job stands on its row."""
+class LowUtilizationReconciler(Reconciler):
+    """Measures the use of one job since it has its size. Another control plane starts to measure again."""
 
-    def __init__(self, lease: Lease, store: Store, rule: LowUtilizationPolicy) -> None:
-        self._lease, self._store, self._rule = lease, store, rule
-        self._looks: tuple[UtilizationSample, ...] = ()
+    def __init__(self, leader: LeaderContext) -> None:
+        self._leader, self._rule = leader, low_use_rule(leader.settings)
+        self._samples: tuple[UtilizationSample, ...] = ()
         self._usual_s: float | None = None
+        """The shortest step at this size."""
         self._generation = 0
         self._layout: Mapping[str, int] | None = None
 
-    async def look(self, job: JobRow, now: float) -> None:
-        """Look at the job, if that is due.
-
-        Raises:
-            UnavailableError: the database does not answer.
-        """
+    async def reconcile(self, job: JobRow, status: SupervisorStatus, now: float) -> None:
+        """Take a sample, if one is due, and act on the use since."""
         if job.state is not JobState.RUNNING or gives_all_up(job):
-            self._looks = ()
+            self._samples = ()
             return
         self._observe(job)
-        if self._looks and now - self._looks[-1].at_s < self._rule.after_s / _LOOKS:
+        if self._samples and now - self._samples[-1].at_s < self._rule.after_s / _SAMPLES:
             return
-        self._looks = recent_samples(
-            (*self._looks, UtilizationSample(now, job.step, job.step_duration_s, job.mfu)), self._rule
+        self._samples = recent_samples(
+            (*self._samples, UtilizationSample(now, job.step, job.step_duration_s, job.mfu)), self._rule
         )
-        said = next((condition for condition in job.conditions if condition.type == WELL_USED), None)
-        use = assess_utilization(self._looks, self._rule, said.last_transition_time if said else None, self._usual_s)
+        condition = next((each for each in job.conditions if each.type == WELL_USED), None)
+        use = assess_utilization(
+            self._samples, self._rule, condition.last_transition_time if condition else None, self._usual_s
+        )
         if use is None:
             return
-        what = f"{use.share:.1%} of what its devices could do, over {self._rule.after_s / 60:.0f} min"
-        if (use.low_since_s is not None) != (said is not None):
-            await self._say(job, use, f"it makes use of {what}", now)
+        share = f"{use.share:.1%} of the capacity of its devices, over {self._rule.after_s / 60:.0f} min"
+        if (use.low_since_s is not None) != (condition is not None):
+            await self._report(job, use, f"the job uses {share}", now)
         if use.suspend and job.parsed_spec().effective_preemptibility == "full":
-            await self._suspend(job, f"it made use of {what}, and that for long", now)
+            await self._suspend(job, f"the job used {share}, for too long", now)
 
     def _observe(self, job: JobRow) -> None:
-        """Another generation is another measurement; a step's least time is that of a size."""
+        """Begin to measure again with a new generation; forget the shortest step with a new layout."""
         if job.generation != self._generation:
-            self._generation, self._looks = job.generation, ()
+            self._generation, self._samples = job.generation, ()
         if job.layout != self._layout:
             self._layout, self._usual_s = job.layout, None
         if job.step_duration_s:
             self._usual_s = min(job.step_duration_s, self._usual_s or job.step_duration_s)
 
-    async def _say(self, job: JobRow, use: Utilization, message: str, now: float) -> None:
+    async def _report(self, job: JobRow, use: Utilization, message: str, now: float) -> None:
         is_low = use.low_since_s is not None
-        job = await self._store.job(job.id)  # others have said something since it was read
-        others = tuple(condition for condition in job.conditions if condition.type != WELL_USED)
-        told = (Condition(WELL_USED, False, "low_use", message),) if is_low else ()
-        await self._store.set_conditions(self._lease, job.id, (*others, *told), now=now)
+        condition = Condition(WELL_USED, False, "low_use", message) if is_low else None
+        await self._leader.set_condition(job.id, WELL_USED, condition, now)
         data = {"low": is_low, "share": use.share, "below": self._rule.below, "after_s": self._rule.after_s}
-        await self._store.note(job.id, "low_use", data, now=now, actor="controller")
-        _log.info("what a job makes of its devices", job=job.id, **data)
+        await self._leader.store.note(job.id, "low_use", data, now=now, actor="controller")
+        _log.info("device utilization of a job changed", job=job.id, **data)
 
     async def _suspend(self, job: JobRow, why: str, now: float) -> None:
-        with contextlib.suppress(ConflictError):  # it has come to its end meanwhile
-            await self._store.queue.suspend(job.id, why, now=now, actor="controller", lease=self._lease)
-            _log.info("a job that makes little use of its devices is suspended", job=job.id, why=why)
+        with contextlib.suppress(ConflictError):  # the job has ended
+            await self._leader.store.queue.suspend(job.id, why, now=now, actor="controller", lease=self._leader.lease)
+            _log.info("suspended a job with low device utilization", job=job.id, why=why)

@@ -1,57 +1,64 @@
-"""Other nodes for a live job, where the cluster has lost some of its own: the ranks on the others go on from memory."""
+"""The replacement of nodes that a live job has lost. The ranks on the other nodes continue from memory."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 import structlog
 
-from regroup.service.cluster_state.node_health import NodeHealth
-from regroup.service.controller.substitution import members, plan_of, take_heirs
-from regroup.service.ports.cluster import Cluster
-from regroup.service.store.records import JobRow, Lease
-from regroup.service.store.store import Store
+from regroup.service.cluster_state.allocations import JobAllocations
+from regroup.service.controller.leader_context import LeaderContext
+from regroup.service.controller.reconciler import Reconciler
+from regroup.service.controller.substitution import substitute_nodes
+from regroup.service.domain.states import Reason
+from regroup.service.ports.sync import Intents, SupervisorStatus
+from regroup.service.store.records import JobRow
 
-_RETURNS_S = 1.0
-"""An agent that died alone is up again on its node after so long; what takes longer is taken for the node's end."""
+_AGENT_RESTART_S = 1.0
+"""An agent that died alone is up again after this time. If it is not, its node counts as lost."""
 _log = structlog.get_logger(__name__)
 
+Shrink = Callable[[JobRow, Sequence[str], str, float], Awaitable[bool]]
+"""Continues a job without the lost nodes, given why there are no others; returns whether that is possible."""
 
-class ReplacementReconciler:
-    """What is done between two words with a supervisor about the nodes that it waits for."""
 
-    def __init__(self, lease: Lease, store: Store, cluster: Cluster, health: NodeHealth, wait_s: float) -> None:
-        self.no_spare = ""
-        """Why nothing can take a lost node's place, once that has been so for long enough."""
-        self.no_heir = ""
-        """The same, as soon as it was found so."""
-        self._parts, self._wait_s = (lease, store, cluster, health), wait_s
-        self._since_s: float | None = None
+class ReplacementReconciler(Reconciler):
+    """Replaces the nodes that a job's supervisor waits for, or shrinks the job."""
 
-    @property
-    def is_waiting(self) -> bool:
-        """Nodes are missing."""
-        return self._since_s is not None
+    def __init__(self, leader: LeaderContext, shrink: Shrink) -> None:
+        self._leader, self._shrink = leader, shrink
+        self._no_spare = ""
+        """Why no node can replace a lost one, once `replacement_wait_s` has passed."""
+        self._lost_since_s: float | None = None
+        """Monotonic seconds; None: no node is lost."""
 
-    async def look(self, job: JobRow, lost: Sequence[str], now: float, *, is_announced: bool = False) -> None:
-        """Replace what can be. `is_announced`: it was said before that they leave, which is no fault of theirs."""
-        if not lost:
-            self._since_s, self.no_spare, self.no_heir = None, "", ""
+    def concerns(self, job: JobRow, allocations: JobAllocations) -> bool:
+        """Return whether nodes are lost."""
+        return self._lost_since_s is not None
+
+    def intents(self, job: JobRow, allocations: JobAllocations) -> Intents:
+        """Return why there is no node, so that the supervisor stops waiting for one."""
+        return Intents(no_spare=self._no_spare)
+
+    async def reconcile(self, job: JobRow, status: SupervisorStatus, now: float) -> None:
+        """Replace the lost nodes; shrink the job if there are no others."""
+        if not status.lost:
+            self._lost_since_s, self._no_spare = None, ""
             return
-        if self._since_s is None:
-            self._since_s = time.monotonic()
-        waited_s = time.monotonic() - self._since_s
-        is_overdue = waited_s > _RETURNS_S
-        self.no_heir = why = await replace_lost(
-            *self._parts, job, lost, now, is_overdue=is_overdue, is_announced=is_announced
+        if self._lost_since_s is None:
+            self._lost_since_s = time.monotonic()
+        waited_s = time.monotonic() - self._lost_since_s
+        is_drained = status.incident is not None and status.incident["reason"] == Reason.DRAINED
+        why = await replace_lost_nodes(
+            self._leader, job, status.lost, now, is_overdue=waited_s > _AGENT_RESTART_S, is_announced=is_drained
         )
-        self.no_spare = why if waited_s > self._wait_s else ""
+        self._no_spare = why if waited_s > self._leader.settings.replacement_wait_s else ""
+        if why:
+            await self._shrink(job, status.lost, why, now)
 
 
-async def replace_lost(
-    lease: Lease,
-    store: Store,
-    cluster: Cluster,
-    health: NodeHealth,
+async def replace_lost_nodes(
+    leader: LeaderContext,
     job: JobRow,
     lost: Sequence[str],
     now: float,
@@ -59,35 +66,47 @@ async def replace_lost(
     is_overdue: bool = False,
     is_announced: bool = False,
 ) -> str:
-    """Give the job another node for each of `lost` that is gone from the cluster; the agent of one that it still
-    believes in may come back by itself, until it `is_overdue`. The supervisor hears with its next sync.
+    """Replace each of the nodes `lost` that the cluster has lost, too. The supervisor gets them with its next sync.
 
-    A silent node may still run ranks. They can commit no step without the others, and whoever is given its devices has
-    to reach it first, as does the order to end what the job had there.
+    A silent node may still run ranks. They cannot commit a step without the others. Another job that gets the node's
+    devices must reach the node first, and so does the request to end the ranks there.
+
+    Args:
+        is_overdue: Replace also nodes that the cluster still lists, because their agents did not restart.
+        is_announced: The nodes were drained, so their loss is no fault of theirs.
 
     Returns:
-        Why it cannot be, for people; empty if there is nothing to do or it was done.
+        Why there is no replacement, for people; empty if there is nothing to do or it was done.
 
     Raises:
-        UnavailableError: the cluster or the database does not answer.
+        UnavailableError: The cluster or the database does not answer.
     """
-    nodes = await health.nodes(now, losing=job)
+    nodes = await leader.health.nodes(now, losing=job)
     alive = {node.id for node in nodes if node.alive}
-    rows = await store.live_allocations(job.id)
-    mine = members(rows, job.id)
-    gone = [member for member in mine if member.node_id in lost and (is_overdue or member.node_id not in alive)]
+    allocations = JobAllocations(await leader.store.live_allocations(job.id))
+    gone = [
+        member
+        for member in allocations.members
+        if member.node_id in lost and (is_overdue or member.node_id not in alive)
+    ]
     if not gone:
         return ""
     if not is_announced:
-        await health.lost(job, [member.reservations[0] for member in gone if member.node_id not in alive], now)
-    await health.silent(job, [member.reservations[0] for member in gone if member.node_id in alive], now)
-    found = await take_heirs(lease, store, cluster, job, gone, nodes, now)
+        absent = [member.reservations[0] for member in gone if member.node_id not in alive]
+        await leader.health.record_lost(job, absent, now)
+    silent = [member.reservations[0] for member in gone if member.node_id in alive]
+    await leader.health.record_silent(job, silent, now)
+    found = await substitute_nodes(leader, job, gone, nodes, now)
     if isinstance(found, str):
         return found
     left = {member.node_id for member in gone}
-    names = [row.name for row in rows if row.node_id in left]
-    history = {"lost": [member.name for member in gone], "taken": found.names}
-    plan = {**plan_of(rows, job.id), "nodes": list(found.nodes)}
-    await store.reallocate(lease, job.id, release=names, plan=plan, history=history, now=now)
-    _log.info("nodes of a job were replaced", job=job.id, **history)
+    await leader.store.reallocate(
+        leader.lease,
+        job.id,
+        release=[row.name for row in allocations.rows if row.node_id in left],
+        assignment=replace(allocations.assignment, nodes=found.nodes).to_json(),
+        history=(history := {"lost": [member.name for member in gone], "taken": list(found.added_nodes.values())}),
+        now=now,
+    )
+    _log.info("replaced lost nodes of a job", job=job.id, **history)
     return ""

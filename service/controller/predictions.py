@@ -1,4 +1,4 @@
-"""What is predicted of each generation of a live job, written down as soon as it is heard of: before its steps say."""
+"""The predictions for each generation of a live job, recorded before its first steps."""
 
 import contextlib
 from collections import Counter
@@ -9,6 +9,8 @@ from typing import Any
 import structlog
 
 from regroup.service.cluster_state.probe_results import ProbeResults
+from regroup.service.controller.leader_context import LeaderContext
+from regroup.service.controller.reconciler import Reconciler
 from regroup.service.domain.errors import SpecError, UnavailableError
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import Node
@@ -17,31 +19,26 @@ from regroup.service.planner.from_spec import work_of
 from regroup.service.planner.predictions import predicted
 from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.policy.scheduling.decide import demand_of
-from regroup.service.ports.cluster import Cluster
+from regroup.service.ports.sync import SupervisorStatus
 from regroup.service.spec.job import JobSpec
-from regroup.service.store.records import Generation, JobRow, Lease
-from regroup.service.store.store import Store
+from regroup.service.store.records import Generation, JobRow
 
 _log = structlog.get_logger(__name__)
 
 
-class PredictionReconciler:
-    """Of one job, between two words with its supervisor."""
+class PredictionReconciler(Reconciler):
+    """Records the predictions of one job."""
 
-    def __init__(self, lease: Lease, store: Store, cluster: Cluster) -> None:
-        self._lease, self._store, self._cluster = lease, store, cluster
-        self._seen = 0
-        """Newest generation that was looked at."""
+    def __init__(self, leader: LeaderContext) -> None:
+        self._leader = leader
+        self._generation = 0
+        """The newest generation that was handled."""
         self._spec: JobSpec | None = None
         self._probes = ProbeResults()
 
-    async def look(self, job: JobRow) -> None:
-        """Predict those that have come. Whatever keeps it from that keeps nobody from training.
-
-        Raises:
-            PreconditionError: another leads.
-        """
-        if job.generation == self._seen:
+    async def reconcile(self, job: JobRow, status: SupervisorStatus, now: float) -> None:
+        """Predict the new generations. A prediction that fails does not affect training."""
+        if job.generation == self._generation:
             return
         if self._spec is None:
             self._spec = job.parsed_spec()
@@ -49,31 +46,32 @@ class PredictionReconciler:
             work_of(self._spec)
             with contextlib.suppress(UnavailableError):
                 await self._predict(job.id, self._spec)
-                self._seen = job.generation
+                self._generation = job.generation
             return
-        self._seen = job.generation  # nobody can say anything of this job
+        self._generation = job.generation  # the planner cannot predict this job
 
     async def _predict(self, job_id: str, spec: JobSpec) -> None:
-        known, nodes = await self._store.predictions.of_job(job_id), await self._cluster.nodes()
-        probes = await self._probes.newest(self._store)
-        for generation in await self._store.generations(job_id):
-            if generation.number not in known:
-                found = _prediction(spec, generation, nodes, probes)
-                await self._store.predictions.put(self._lease, job_id, generation.number, found)
+        store = self._leader.store
+        recorded, nodes = await store.predictions.of_job(job_id), await self._leader.cluster.nodes()
+        probes = await self._probes.newest(store)
+        for generation in await store.generations(job_id):
+            if generation.number not in recorded:
+                prediction = _prediction(spec, generation, nodes, probes)
+                await store.predictions.put(self._leader.lease, job_id, generation.number, prediction)
 
 
 def _prediction(
     spec: JobSpec, generation: Generation, nodes: Sequence[Node], probes: Sequence[ProbeResult]
 ) -> dict[str, Any]:
-    """Plain data: `device`, `ranks`, and the three figures; without these where its nodes are gone already."""
+    """Return `device`, `ranks` and the predicted metrics as plain data, or `why_not` if the nodes are gone."""
     layout = Layout(**generation.layout)
     places = Counter(str(rank.get("node_id")) for rank in generation.ranks)
     try:
-        room = room_taken(demand_of(spec, layout), nodes, places, probes)
-        figures = asdict(predicted(spec, layout, room.cluster(layout.world_size), room.constants))
+        capacity = room_taken(demand_of(spec, layout), nodes, places, probes)
+        metrics = asdict(predicted(spec, layout, capacity.cluster(layout.world_size), capacity.constants))
     except SpecError as error:
         return {"why_not": error.issues[0].message}
-    except Exception as error:  # of ours: it must not keep the job from being looked after
-        _log.exception("a generation could not be predicted", generation=generation.number)
+    except Exception as error:  # a fault of the planner must not stop the controller from reconciling the job
+        _log.exception("could not predict a generation", generation=generation.number)
         return {"why_not": f"{type(error).__name__}: {error}; please report this"}
-    return {"device": room.device.name, "ranks": layout.world_size, **figures}
+    return {"device": capacity.device.name, "ranks": layout.world_size, **metrics}

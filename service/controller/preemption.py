@@ -1,34 +1,32 @@
-"""Jobs that are to give up what they hold: for another, or because they are to be suspended. Told so, once each."""
-
-from typing import Any
+"""Jobs that must release nodes, for another job or because they are suspended."""
 
 from regroup.service.domain.states import Reason
 from regroup.service.policy.scheduling.preemption import Shrink, Suspend
+from regroup.service.ports.assignment import PlannedChange
 from regroup.service.store.job_writer import SUSPEND
 from regroup.service.store.projects import MAKE_ROOM, RESIZE
 from regroup.service.store.records import JobRow, Lease
 from regroup.service.store.store import Store
 
 _REASONS = {SUSPEND: Reason.SUSPENDED, MAKE_ROOM: Reason.PREEMPTED}
-"""Of intents by which a job gives all up, the first that it has."""
+"""Intents that make a job release all nodes, in the order of precedence."""
 
 
-async def make_room(store: Store, lease: Lease, decision: Shrink | Suspend, *, now: float) -> None:
-    """Tell the job. What it gives up is free when it has let go of it."""
-    told = {"why": decision.why, "asked_s": now}
+async def request_capacity(store: Store, lease: Lease, decision: Shrink | Suspend, *, now: float) -> None:
+    """Request that a job shrinks or requeues. Its nodes are free once it has released them."""
+    request = {"why": decision.why, "asked_s": now}
     match decision:
         case Shrink():
-            # Nobody wants it to be small: it may grow again where there is room.
-            intent = {RESIZE: {**told, "layout": decision.layout.to_json(), "is_asked": False}}
+            # No person chose this size: the job may grow again where there is capacity.
+            intent = {RESIZE: {**request, "layout": decision.layout.to_json(), "is_asked": False}}
         case Suspend():
-            intent = {MAKE_ROOM: told}
+            intent = {MAKE_ROOM: request}
     await store.queue.make_room(lease, decision.job_id, intent, now=now)
 
 
-def room_intent(job: JobRow) -> dict[str, Any]:
-    """What a supervisor is told of that: to end at the next step, save it, and give all nodes up."""
+def requeue_change(job: JobRow) -> PlannedChange | None:
+    """Return the change by which a job saves its state and releases all nodes, if that is requested."""
     for name, reason in _REASONS.items():
-        if (asked := job.intents.get(name)) is not None:
-            told = {"leaving": {}, "why": asked["why"], "noticed_s": asked["asked_s"], "deadline_s": None}
-            return {"drain": {**told, "gives_up": True, "reason": reason.value}}
-    return {}
+        if (request := job.intents.get(name)) is not None:
+            return PlannedChange({}, request["why"], request["asked_s"], None, is_requeue=True, reason=reason)
+    return None

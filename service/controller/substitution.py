@@ -1,113 +1,125 @@
-"""Other nodes in the place of some that a live job has: rows first, then reservations; nothing is held if it cannot be."""
+"""The replacement of some nodes of a live job: rows first, then reservations, and nothing is held if it fails."""
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from regroup.service.cluster_state.allocations import (
+    JobAllocations,
     Member,
+    create_reservations,
     members_of,
-    node_of,
+    node_assignment,
     reservation_of,
     seats_of,
-    take_all,
     without_allocated,
 )
-from regroup.service.controller.spare_promotion import enlist
+from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.domain.errors import UnavailableError
-from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import Node
 from regroup.service.policy.placement.place import Placement, Unplaceable, place_replacements
 from regroup.service.policy.scheduling.decide import demand_of
-from regroup.service.ports.cluster import Cluster, ReservationRefusedError
-from regroup.service.store.records import Allocation, JobRow, Lease
-from regroup.service.store.store import Store
+from regroup.service.ports.assignment import NodeAssignment
+from regroup.service.ports.cluster import ReservationRefusedError
+from regroup.service.store.records import Allocation, AllocationKind, JobRow
 
 
 @dataclass(frozen=True)
-class Substitutes:
-    """What was taken, and who the job consists of with it."""
+class Substitution:
+    """The nodes of a job after some were replaced."""
 
-    nodes: Sequence[Mapping[str, Any]]
-    """All nodes that the job is to have, in the order of its ranks, as its supervisor is told of them."""
-    taken: Sequence[Allocation]
+    nodes: tuple[NodeAssignment, ...]
+    """All nodes of the job, in the order of its ranks."""
+    added: Sequence[Allocation]
     """Rows that were added."""
 
     @property
-    def names(self) -> list[str]:
-        """Of the nodes that came."""
-        return [member.name for member in members_of(row for row in self.taken if row.kind == "reservation")]
+    def added_nodes(self) -> dict[str, str]:
+        """Node id → name, of the nodes that were added."""
+        rows = (row for row in self.added if row.kind is AllocationKind.RESERVATION)
+        return {member.node_id: member.name for member in members_of(rows)}
 
 
-def plan_of(rows: Sequence[Allocation], job_id: str) -> dict[str, Any]:
-    """What a job's supervisor is to know, from the row of that; empty if the job holds nothing."""
-    return next((row.data for row in rows if row.job_id == job_id and row.kind == "supervisor"), {})
+@dataclass(frozen=True)
+class PromotedSpares:
+    """Spare nodes that replace nodes of their job."""
+
+    substitutes: dict[str, Member] = field(default_factory=dict[str, Member])
+    """Id of a node that leaves → the spare that replaces it."""
+    promoted: list[Allocation] = field(default_factory=list[Allocation])
+    """Rows of the spares, as reservations for ranks."""
+    released: set[str] = field(default_factory=set[str])
+    """Names of the rows before: those of `promoted`, and surplus reservations of their nodes."""
 
 
-def members(rows: Sequence[Allocation], job_id: str) -> list[Member]:
-    """What a job is to have, in the order of its ranks. It may hold more that it leaves."""
-    reservations = {row.name: row for row in rows if row.job_id == job_id and row.is_seat}
-    nodes = plan_of(rows, job_id).get("nodes")
-    if nodes is None:
-        return members_of(reservations.values())
-    return [
-        Member(
-            tuple(reservations[name] for name in node.get("reservations") or (node["reservation"],)),
-            tuple(node.get("numbers") or ()),
-        )
-        for node in nodes
-    ]
+async def substitute_nodes(
+    leader: LeaderContext, job: JobRow, leaving: Sequence[Member], nodes: Sequence[Node], now: float
+) -> Substitution | str:
+    """Allocate a node of `nodes` for each of `leaving`, the job's spares first.
 
-
-async def take_heirs(
-    lease: Lease,
-    store: Store,
-    cluster: Cluster,
-    job: JobRow,
-    leaving: Sequence[Member],
-    nodes: Sequence[Node],
-    now: float,
-) -> Substitutes | str:
-    """Take a node for each of `leaving`, which are the job's, out of `nodes`; or say why it cannot be.
+    Returns:
+        The new nodes of the job, or why there are none.
 
     Raises:
-        UnavailableError: the database does not answer.
+        UnavailableError: The database does not answer.
     """
-    rows = await store.live_allocations()
-    demand = demand_of(job.parsed_spec(), Layout(**plan_of(rows, job.id)["layout"]))
-    held = {row.node_id for row in rows if row.job_id == job.id and row.kind == "reservation"}
-    free = [node for node in without_allocated(nodes, rows) if node.id not in held]
-    gone = {member.node_id for member in leaving}
-    ready = enlist([row for row in rows if row.job_id == job.id and row.is_spare], leaving, nodes)
-    others = [member for member in leaving if member.node_id not in ready.heirs]
-    stay = [member.domain for member in members(rows, job.id) if member.node_id not in gone and member.domain]
-    found = place_replacements(demand, [member.ranks for member in others], free, stay) if others else Placement(())
+    rows = await leader.store.live_allocations()
+    own = JobAllocations.select(rows, job.id)
+    demand = demand_of(job.parsed_spec(), own.assignment.layout)
+    reserved = {row.node_id for row in own.rows if row.kind is AllocationKind.RESERVATION}
+    free = [node for node in without_allocated(nodes, rows) if node.id not in reserved]
+    left = {member.node_id for member in leaving}
+    spares = promote_spares(own.spares, leaving, nodes)
+    others = [member for member in leaving if member.node_id not in spares.substitutes]
+    staying = [member.domain for member in own.members if member.node_id not in left and member.domain]
+    found = place_replacements(demand, [member.ranks for member in others], free, staying) if others else Placement(())
     if isinstance(found, Unplaceable):
         return found.message
     numbers = [tuple(member.numbers) for member in others]
     chosen = [replace(seat, rank_numbers=which) for seat, which in zip(found.slots, numbers, strict=True)]
     fresh = seats_of(job, demand, Placement(tuple(chosen)))
-    come = members_of(row for row in fresh if row.kind == "reservation")
-    heirs = {**ready.heirs, **dict(zip((member.node_id for member in others), come, strict=True))}
-    seats = [heirs.get(member.node_id, member) for member in members(rows, job.id)]
-    taken, reservations = [*ready.turned, *fresh], [row for member in seats for row in member.reservations]
-    devices = await take(lease, store, cluster, job, taken, reservations, now, release=ready.released)
+    placed = members_of(row for row in fresh if row.kind is AllocationKind.RESERVATION)
+    placed_for = dict(zip((member.node_id for member in others), placed, strict=True))
+    substitutes = {**spares.substitutes, **placed_for}
+    members = [substitutes.get(member.node_id, member) for member in own.members]
+    added, reservations = [*spares.promoted, *fresh], [row for member in members for row in member.reservations]
+    devices = await allocate_rows(leader, job, added, reservations, now, release=spares.released)
     if isinstance(devices, str):
-        gone = {row.node_id for row in ready.turned}
-        agents = [row for row in rows if row.job_id == job.id and row.kind == "agent" and row.node_id in gone]
-        await give_back(lease, store, cluster, job, agents, now)
+        given_up = {row.node_id for row in spares.promoted}
+        agents = [row for row in own.rows if row.kind is AllocationKind.AGENT and row.node_id in given_up]
+        await release_rows(leader, job, agents, now)
         return devices
-    for name in ready.released - {row.name for row in ready.turned}:
-        with contextlib.suppress(UnavailableError):  # what no row names is reaped
-            await cluster.release_reservation(name)
-    return Substitutes([node_of(member, devices) for member in seats], taken)
+    for name in spares.released - {row.name for row in spares.promoted}:
+        with contextlib.suppress(UnavailableError):  # reservations without a row are reaped
+            await leader.cluster.release_reservation(name)
+    return Substitution(tuple(node_assignment(member, devices) for member in members), added)
 
 
-async def take(
-    lease: Lease,
-    store: Store,
-    cluster: Cluster,
+def promote_spares(spares: Sequence[Allocation], leaving: Sequence[Member], nodes: Sequence[Node]) -> PromotedSpares:
+    """Choose a usable spare for each of `leaving`, the largest first, as long as there are spares."""
+    usable = {node.id for node in nodes if node.alive and not node.is_draining and not node.closed_reason}
+    free = {spare.node_id: spare for spare in members_of(spares) if spare.node_id in usable}
+    found = PromotedSpares()
+    for member in sorted(leaving, key=lambda member: -member.ranks):
+        enough = [spare for spare in free.values() if spare.ranks >= member.ranks]
+        if not enough:
+            continue
+        spare = min(enough, key=lambda spare: spare.ranks)
+        seats, missing = list[Allocation](), member.ranks
+        for row in free.pop(spare.node_id).reservations:
+            if missing > 0:
+                data = {name: value for name, value in row.data.items() if name != "spare"}
+                seats.append(replace(row, data=data))
+                missing -= row.data["ranks"]
+        found.substitutes[member.node_id] = Member(tuple(seats), tuple(member.numbers))
+        found.promoted.extend(seats)
+        found.released.update(row.name for row in spare.reservations)
+    return found
+
+
+async def allocate_rows(
+    leader: LeaderContext,
     job: JobRow,
     added: Sequence[Allocation],
     reservations: Sequence[Allocation],
@@ -115,25 +127,36 @@ async def take(
     *,
     release: Collection[str] = (),
 ) -> Mapping[str, Sequence[int]] | str:
-    """Name what is `added`, then take it; returns the devices of all `reservations`, those that are held told again, or why
-    it cannot be: then nothing was added. `release`: names of rows that are given up, whatever comes of it.
+    """Write the rows `added`, then create the reservations.
+
+    Args:
+        reservations: All reservations of the job. Those that exist already only return their devices.
+        release: Names of rows to release, whether or not the reservations are created.
+
+    Returns:
+        Reservation name → indexes of its devices; or why it failed, and then nothing was added.
 
     Raises:
-        UnavailableError: the database does not answer.
+        UnavailableError: The database does not answer.
     """
-    await store.reallocate(lease, job.id, allocate=added, release=list(release), now=now)
+    await leader.store.reallocate(leader.lease, job.id, allocate=added, release=list(release), now=now)
     try:
-        return await take_all(cluster, [reservation_of(row) for row in reservations])
+        return await create_reservations(leader.cluster, [reservation_of(row) for row in reservations])
     except (ReservationRefusedError, UnavailableError) as error:
-        await give_back(lease, store, cluster, job, added, now)
+        await release_rows(leader, job, added, now)
         return str(error)
 
 
-async def give_back(
-    lease: Lease, store: Store, cluster: Cluster, job: JobRow, rows: Sequence[Allocation], now: float, **change: Any
+async def release_rows(
+    leader: LeaderContext, job: JobRow, rows: Sequence[Allocation], now: float, **change: Any
 ) -> None:
-    """Hold these rows' reservations no longer, and end their agents; `change`: what `Store.reallocate` writes beside that."""
-    await store.reallocate(lease, job.id, release=[row.name for row in rows], now=now, **change)
+    """Release the reservations of these rows and kill their agents.
+
+    Args:
+        change: Further arguments of `Store.reallocate`.
+    """
+    await leader.store.reallocate(leader.lease, job.id, release=[row.name for row in rows], now=now, **change)
     for row in rows:
-        with contextlib.suppress(UnavailableError):  # what no row names is reaped
-            await (cluster.release_reservation if row.kind == "reservation" else cluster.kill_actor)(row.name)
+        is_reservation = row.kind is AllocationKind.RESERVATION
+        with contextlib.suppress(UnavailableError):  # what has no row is reaped
+            await (leader.cluster.release_reservation if is_reservation else leader.cluster.kill_actor)(row.name)

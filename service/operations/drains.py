@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.topology import Node
 from regroup.service.ports.cluster import Cluster
-from regroup.service.store.records import DrainRow
+from regroup.service.store.records import AllocationKind, DrainRow
 from regroup.service.store.store import Store
 
 
@@ -87,7 +87,9 @@ async def _row(store: Store, node: Node) -> DrainRow | None:
 
 async def _shown(store: Store, node: Node, row: DrainRow | None) -> Drained:
     held = await store.live_allocations()
-    jobs = tuple(sorted({each.job_id for each in held if each.kind == "reservation" and each.node_id == node.id}))
+    jobs = tuple(
+        sorted({each.job_id for each in held if each.kind is AllocationKind.RESERVATION and each.node_id == node.id})
+    )
     if row is None:
         return Drained(node.id, node.name, "ray", "", None, node.drain_deadline_s, jobs)
     return Drained(node.id, node.name, "request", row.reason, row.requested_at, row.deadline_at, jobs)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from regroup.service.blobs.store import BlobStore
+from regroup.service.cluster_state.allocations import JobAllocations
 from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.cluster_state.queue import jobs_ahead
 from regroup.service.domain.errors import ConflictError, FieldIssue, ForbiddenError, NotFoundError, SpecError
@@ -246,8 +247,7 @@ class Jobs:
     async def _choice(self, job: JobRow) -> PlacementChoice | None:
         """Why the job's nodes are these, from what it was allocated with."""
         rows = await self._store.live_allocations(job.id)
-        chosen = next((row.data.get("choice") for row in rows if row.kind == "supervisor"), None)
-        return PlacementChoice.from_json(chosen) if chosen else None
+        return JobAllocations(rows).assignment.choice if rows else None
 
     async def _answered(self, scope: str, key: str, body_hash: str) -> Submitted | None:
         kept = await self._store.remembered(scope, key, now=self._clock())

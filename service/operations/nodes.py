@@ -18,7 +18,7 @@ from regroup.service.policy.detection.node_quarantine import (
     assess_nodes,
 )
 from regroup.service.ports.cluster import Cluster
-from regroup.service.store.records import Allocation
+from regroup.service.store.records import Allocation, AllocationKind
 from regroup.service.store.store import Store
 
 _log = structlog.get_logger(__name__)
@@ -131,7 +131,7 @@ class Nodes:
         names = {job.id: job.name for job in await self._store.live_jobs()}
         found: dict[str, dict[str, int]] = {}
         for row in rows:
-            if row.kind == "reservation":
+            if row.kind is AllocationKind.RESERVATION:
                 here = found.setdefault(row.node_id, {})
                 here[row.job_id] = here.get(row.job_id, 0) + row.data["ranks"]
         return {

@@ -11,7 +11,7 @@ from regroup.service.domain.layout import Layout
 from regroup.service.policy.scheduling.entries import Priority
 from regroup.service.spec.job import JobSpec, parse_spec
 from regroup.service.spec.project_limits import ProjectLimits
-from regroup.service.store.records import ProjectRow
+from regroup.service.store.records import AllocationKind, ProjectRow
 from regroup.service.store.store import Store
 
 _ITS_OWN = ("name", "project", "version")
@@ -52,7 +52,7 @@ class Projects:
         for job in await self._store.queued_jobs():
             use.setdefault(job.project, _Use()).queued += 1
         for row in await self._store.live_allocations():
-            if row.kind == "reservation" and row.job_id in live:
+            if row.kind is AllocationKind.RESERVATION and row.job_id in live:
                 mine = use.setdefault(live[row.job_id], _Use())
                 mine.held += int(row.data["ranks"])
                 mine.running.add(row.job_id)

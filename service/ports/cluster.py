@@ -5,12 +5,13 @@ Every call is bounded in time and raises `ClusterUnavailableError` when the clus
 
 import codecs
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from regroup.service.domain.errors import RegroupError, UnavailableError
 from regroup.service.domain.topology import Node
 from regroup.service.policy.scheduling.autoscaler_request import Bundle
+from regroup.service.ports.sync import SyncReply, SyncRequest
 
 __all__ = [
     "NAMESPACE",
@@ -20,18 +21,13 @@ __all__ = [
     "Node",
     "Reservation",
     "ReservationRefusedError",
-    "SupervisorEvent",
     "SupervisorGoneError",
-    "SyncReply",
-    "SyncRequest",
     "agent_name",
     "job_of",
     "reservation_name",
     "supervisor_name",
 ]  # fmt: skip
 
-READY = "ready"
-"""State of a spare node that can take ranks at once."""
 NAMESPACE = "regroup"
 """Ray namespace of every actor, and of the generation records."""
 
@@ -83,64 +79,6 @@ class Reservation:
     """Cores of all its ranks together."""
     memory_bytes: int = 0
     """Host memory of all its ranks together; 0 reserves none."""
-
-
-@dataclass(frozen=True)
-class SyncRequest:
-    """What the controller tells a supervisor, and where it stands."""
-
-    intents: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """E.g. `{"cancel": True}`; repeated until carried out."""
-    acked_seq: int = 0
-    """Events up to this one are in the database."""
-    boot_id: str = ""
-    """The supervisor life that `acked_seq` counts in; of another life it counts as 0."""
-    wait_s: float = 0.0
-    """How long the supervisor may hold the reply when it has no news."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for the wire."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "SyncRequest":
-        """Read back what `to_json` wrote."""
-        return cls(dict(data["intents"]), int(data["acked_seq"]), str(data["boot_id"]), float(data["wait_s"]))
-
-
-@dataclass(frozen=True)
-class SupervisorEvent:
-    """One thing a supervisor reports. `key` is unique in the job's life, so a repeat changes nothing."""
-
-    seq: int
-    """From 1, per life of the supervisor."""
-    key: str
-    type: str
-    generation: int
-    time_s: float
-    """Unix seconds."""
-    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-
-@dataclass(frozen=True)
-class SyncReply:
-    """Events beyond the acknowledged one, oldest first."""
-
-    boot_id: str
-    events: Sequence[SupervisorEvent] = ()
-    status: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The supervisor's present view, not kept: phase, step, ranks alive."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for the wire."""
-        events = [asdict(event) for event in self.events]
-        return {"boot_id": self.boot_id, "events": events, "status": dict(self.status)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "SyncReply":
-        """Read back what `to_json` wrote."""
-        events = tuple(SupervisorEvent(**event) for event in data["events"])
-        return cls(str(data["boot_id"]), events, dict(data["status"]))
 
 
 @dataclass(frozen=True)

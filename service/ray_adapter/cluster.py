@@ -35,12 +35,11 @@ from regroup.service.ports.cluster import (
     Reservation,
     ReservationRefusedError,
     SupervisorGoneError,
-    SyncReply,
-    SyncRequest,
     agent_name,
     job_of,
     supervisor_name,
 )
+from regroup.service.ports.sync import SyncReply, SyncRequest
 from regroup.service.ray_adapter import standby
 from regroup.service.ray_adapter.agents import hasten
 from regroup.service.ray_adapter.autoscaler import request_nodes

@@ -11,7 +11,7 @@ from ray.util.metrics import Counter, Gauge, Histogram
 from regroup.service.domain.job_events import GenerationStarted, IncidentRevised, decode
 from regroup.service.observability import metric_names as names
 from regroup.service.observability.metric_names import Metric
-from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.supervisor.job_config import JobConfig
 from regroup.workers.contract.messages import StepRow
 

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError, PreconditionError
 from regroup.service.domain.states import JobState, Reason, Transition, check_transition
 from regroup.service.store.json_values import plain
-from regroup.service.store.records import NODE_WELL, Allocation, Condition, JobRow
+from regroup.service.store.records import NODE_WELL, Allocation, AllocationKind, Condition, JobRow
 from regroup.service.store.tables import allocations, events, jobs
 
 
@@ -150,7 +150,7 @@ class JobWriter:
         self,
         allocate: tuple[Allocation, ...],
         release: Sequence[str],
-        plan: Mapping[str, Any] | None,
+        assignment: Mapping[str, Any] | None,
         history: Mapping[str, Any] | None,
         now: float,
     ) -> None:
@@ -160,9 +160,9 @@ class JobWriter:
             named = sa.and_(live, allocations.c.name.in_(release))
             await self.connection.execute(allocations.update().where(named).values(released_at=now))
         await self._allocate(allocate, now)
-        if plan is not None:
-            supervisor = sa.and_(live, allocations.c.kind == "supervisor")
-            await self.connection.execute(allocations.update().where(supervisor).values(data=plain(plan)))
+        if assignment is not None:
+            supervisor = sa.and_(live, allocations.c.kind == AllocationKind.SUPERVISOR)
+            await self.connection.execute(allocations.update().where(supervisor).values(data=plain(assignment)))
         if history is not None:
             lost = tuple(f"node {name}: " for name in history.get("lost", ()))
             kept = [each for each in self.job.conditions if each.type != NODE_WELL or not each.message.startswith(lost)]

@@ -13,7 +13,7 @@ from regroup.service.store.change_notifier import Changes
 from regroup.service.store.database import Database
 from regroup.service.store.job_writer import SUSPEND, JobWriter, job_row
 from regroup.service.store.json_values import plain
-from regroup.service.store.records import Allocation, JobRow, Lease, ProjectRow
+from regroup.service.store.records import Allocation, AllocationKind, JobRow, Lease, ProjectRow
 from regroup.service.store.tables import allocations, jobs, projects
 
 RESIZE = "resize"
@@ -80,11 +80,11 @@ class QueueStore:
         """What a job has held of nodes, the oldest first, whether it holds it still or not."""
         names = [field.name for field in dataclasses.fields(Allocation)]
         query = sa.select(*(allocations.c[name] for name in names)).where(
-            allocations.c.job_id == job_id, allocations.c.kind == "reservation"
+            allocations.c.job_id == job_id, allocations.c.kind == AllocationKind.RESERVATION
         )
         async with self._database.read() as connection:
             rows = (await connection.execute(query.order_by(allocations.c.id))).mappings()
-            return [Allocation(**row) for row in rows]
+            return [Allocation.from_row(row) for row in rows]
 
     async def make_room(self, lease: Lease, job_id: str, intent: Mapping[str, Any], *, now: float) -> None:
         """Write an intent, by its name, by which a job makes room for another: `MAKE_ROOM` or `RESIZE` with `why`.

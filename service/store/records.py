@@ -1,8 +1,9 @@
 """What the store hands out: one frozen record per table. Times are Unix seconds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Protocol
 
 from regroup.service.domain.states import JobState
 from regroup.service.spec.job import JobSpec
@@ -212,12 +213,20 @@ class Checkpoint:
     pinned: bool
 
 
+class AllocationKind(StrEnum):
+    """Kinds of Ray objects that a job may own."""
+
+    SUPERVISOR = "supervisor"
+    AGENT = "agent"
+    RESERVATION = "reservation"
+
+
 @dataclass(frozen=True)
 class Allocation:
     """A named Ray object that a job may own. Written before the object is made."""
 
     job_id: str
-    kind: Literal["supervisor", "agent", "reservation"]
+    kind: AllocationKind
     name: str
     node_id: str = ""
     data: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -225,15 +234,20 @@ class Allocation:
     created_at: float = field(default=0.0, compare=False)
     """When it was allocated; the store fills it."""
 
+    @classmethod
+    def from_row(cls, row: Mapping[Any, Any]) -> "Allocation":
+        """Build an allocation from a row of the database."""
+        return replace(cls(**row), kind=AllocationKind(row["kind"]))
+
     @property
     def is_seat(self) -> bool:
         """A reservation that ranks sit in, or may."""
-        return self.kind == "reservation" and not self.is_spare
+        return self.kind is AllocationKind.RESERVATION and not self.is_spare
 
     @property
     def is_spare(self) -> bool:
         """A reservation that is only held ready for ranks of a node that is lost or leaves."""
-        return self.kind == "reservation" and bool(self.data.get("spare"))
+        return self.kind is AllocationKind.RESERVATION and bool(self.data.get("spare"))
 
 
 @dataclass(frozen=True)

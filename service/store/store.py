@@ -121,7 +121,7 @@ class Store:
         *,
         allocate: Sequence[Allocation] = (),
         release: Sequence[str] = (),
-        plan: Mapping[str, Any] | None = None,
+        assignment: Mapping[str, Any] | None = None,
         history: Mapping[str, Any] | None = None,
         now: float,
     ) -> None:
@@ -129,7 +129,7 @@ class Store:
 
         Args:
             release: names.
-            plan: what the supervisor's own row says from now on.
+            assignment: what the supervisor's own row says from now on.
             history: written as an event `nodes`.
 
         Raises:
@@ -139,7 +139,7 @@ class Store:
         async with self._job(job_id, lease) as writer:
             if not writer.job.state.holds_devices:
                 raise IllegalTransitionError(f"job {job_id} is {writer.job.state}: it holds nothing to be changed")
-            await writer.reallocate(tuple(allocate), release, plan, history, now)
+            await writer.reallocate(tuple(allocate), release, assignment, history, now)
 
     async def ingest(
         self, lease: Lease, job_id: str, boot_id: str, reported: Sequence[Reported], status: Mapping[str, Any]
@@ -331,7 +331,7 @@ class Store:
             query = query.where(allocations.c.job_id == job_id)
         async with self._database.read() as connection:
             rows = (await connection.execute(query.order_by(allocations.c.id))).mappings()
-            return [Allocation(**row) for row in rows]
+            return [Allocation.from_row(row) for row in rows]
 
     async def node_events(self) -> list[NodeEvent]:
         """What happened to nodes, as far as it is kept."""

@@ -19,7 +19,7 @@ from regroup.service.domain.job_events import (
 )
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.policy.recovery.restore_source import RestoreSource
-from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.incidents import Incident
@@ -173,8 +173,8 @@ class EventLog:
         if moved.is_known:
             return
         event = JobMoved(
-            nodes=tuple(dict(node) for node in moved.nodes),
-            layout=dict(moved.layout),
+            nodes=tuple(node.to_json() for node in moved.nodes),
+            layout=moved.layout.to_json(),
             former=dict(moved.former),
             attempt=self._attempt,
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from regroup.service.domain.job_events import IncidentRevised, decoded
 from regroup.service.ports.agents import AgentError, AgentLostError
-from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.supervisor.event_log import EventLog
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.incidents import Incident

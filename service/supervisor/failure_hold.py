@@ -13,7 +13,7 @@ from typing import Any
 
 from regroup.service.domain.job_events import JobHeld, decoded
 from regroup.service.domain.states import TERMINAL_BY_REASON, JobState, Reason
-from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.recovery import Finished

@@ -2,40 +2,19 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from typing import Any
 
+from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import Reason
 from regroup.service.ports.agents import AgentLostError
+from regroup.service.ports.assignment import NodeAssignment, PlannedChange
+from regroup.service.ports.sync import Intents
 from regroup.service.supervisor.outcomes import Relocated, Shape, shape_of
 from regroup.service.supervisor.recovery import Finished
 
 
-@dataclass(frozen=True)
-class Change:
-    """Nodes of the job are about to leave, or it is to be of another size: there is time to do it well."""
-
-    leaving: Mapping[str, str]
-    """Node id → name, of nodes that may be gone after the deadline."""
-    why: str
-    noticed_s: float
-    deadline_s: float | None
-    gives_up: bool
-    """There are no others for them."""
-    reason: Reason = Reason.DRAINED
-    """`preempted`: it is not that they leave, another job needs them."""
-    sizes: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Of a resize: the layouts `before` and `after`."""
-
-    @property
-    def evidence(self) -> Mapping[str, Any]:
-        """As an incident shows it."""
-        nodes = sorted(self.leaving.values())
-        return {"nodes": nodes, "noticed_s": self.noticed_s, "deadline_s": self.deadline_s, **self.sizes}
-
-
-class Intents:
+class IntentTracker:
     """Taken at any time; acted upon where the job's life looks or waits."""
 
     def __init__(self, names: Mapping[str, str], shape: Shape) -> None:
@@ -44,34 +23,29 @@ class Intents:
         """Nodes that are waited for: their agents come up again, or others take their place."""
         self.ends = False
         """The job is to end, whatever its nodes are."""
-        self.change: Change | None = None
+        self.change: PlannedChange | None = None
         self.announced: dict[str, str] = {}
         """Node id → what was said of its leaving, in this life."""
         self._names, self._shape = names, shape
         self._end: Finished | None = None
-        self._moved: Sequence[Mapping[str, Any]] | None = None
-        self._layout: Mapping[str, int] = dict(shape[1])
+        self._moved: tuple[NodeAssignment, ...] | None = None
+        self._layout: Layout = shape[1]
         self._no_spare = ""
         self._changed = asyncio.Event()
 
-    def take(self, intents: Mapping[str, Any]) -> bool:
-        """Take `cancel`, `end: {reason, message}`, `nodes` (all that the job is to have) and its `layout` on them,
-        `drain` (which of its own are about to leave) or `resize` (why it is to be of another size), and `no_spare` (why
-        none can take a lost one's place); returns whether anything is to be done.
-        """
-        if self._end is None and intents.get("cancel"):
+    def update(self, intents: Intents) -> bool:
+        """Record what the controller wants now; return whether the job has to act on it."""
+        if self._end is None and intents.cancel:
             self._end = Finished(Reason.CANCELLED_BY_USER, "cancelled on request")
-        elif self._end is None and (end := intents.get("end")):
-            self._end = Finished(Reason(end["reason"]), end.get("message", ""))
+        elif self._end is None and (end := intents.end):
+            self._end = Finished(end.reason, end.message)
         self.ends = self._end is not None
-        nodes = intents.get("nodes") or ()
-        self._layout = intents.get("layout") or dict(self._shape[1])
+        nodes, self._layout = intents.nodes, intents.layout or self._shape[1]
         self._moved = nodes if nodes and shape_of(nodes, self._layout) != self._shape else None
-        drain, resize = intents.get("drain"), intents.get("resize")
-        self.change = _drained(drain) if drain else Change(**resize, reason=Reason.RESIZED) if resize else None
+        self.change = intents.change
         if self.change is not None:
             self.announced |= dict.fromkeys(self.change.leaving, self.change.why)
-        self._no_spare = intents.get("no_spare", "") if self.lost else ""
+        self._no_spare = intents.no_spare if self.lost else ""
         if self.stop() is not None:
             self._changed.set()
         return self.stop() is not None or self.change is not None
@@ -117,10 +91,6 @@ class Intents:
         leaving = self.change.leaving if self.change is not None else {}
         if self.change is not None and self.change.reason is Reason.RESIZED:
             leaving = self._names  # whatever it has no seat on any more still holds its state
-        left = self._names.keys() - {str(node["node_id"]) for node in self._moved}
+        left = self._names.keys() - {node.node_id for node in self._moved}
         stay = {node: name for node, name in leaving.items() if node in left and node not in self.lost}
         return Relocated(self._moved, self._layout, stay)
-
-
-def _drained(told: Mapping[str, Any]) -> Change:
-    return replace(Change(**told), reason=Reason(told.get("reason", Reason.DRAINED)))

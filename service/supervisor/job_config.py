@@ -1,6 +1,6 @@
 """What a supervisor is born with: the job, its nodes, its places in storage. Plain data from the controller."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,12 +10,13 @@ from regroup.service.domain.layout import Layout
 from regroup.service.policy.detection.hang import HangPolicy, hang_policy_for
 from regroup.service.policy.recovery.mirror_pairs import PairingNode, pair_nodes
 from regroup.service.policy.recovery.restore_source import SavedCheckpoint
+from regroup.service.ports.assignment import NodeAssignment
 from regroup.service.ports.cluster import Node, supervisor_name
 from regroup.service.spec.data_preparation import PreparedData
 from regroup.service.spec.job import JobSpec
 from regroup.service.spec.models import TransformerModel
 from regroup.service.spec.workload import BuiltinWorkload, FunctionWorkload, ProgramWorkload, RayTrainWorkload
-from regroup.service.supervisor.outcomes import Shape
+from regroup.service.supervisor.outcomes import Shape, shape_of
 from regroup.service.supervisor.rank_config import rank_config
 from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import DataSources
@@ -55,23 +56,6 @@ def standby_config(node: Node, ifname: str, *, preflight: bool) -> AgentConfig:
 
 
 @dataclass(frozen=True)
-class NodeAssignment:
-    """One node of the job."""
-
-    node_id: str
-    name: str
-    address: str
-    ranks: int
-    devices: tuple[int, ...]
-    reservations: Mapping[str, int]
-    """Name of each reservation that holds them → ranks that fit in it."""
-    domain: tuple[str, ...] = ()
-    """The failure domains it is in, the largest first."""
-    numbers: tuple[int, ...] = ()
-    """Its ranks, where they do not just follow those of the node before."""
-
-
-@dataclass(frozen=True)
 class JobConfig:
     """A job as its supervisor knows it."""
 
@@ -102,7 +86,7 @@ class JobConfig:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "JobConfig":
         """Read what the controller sent."""
-        nodes = _allocated(data["nodes"])
+        nodes = _with_devices(NodeAssignment.from_json(node) for node in data["nodes"])
         ports = data.get("port_range") or (0, 0)
         resume = data.get("resume")
         return cls(
@@ -123,16 +107,16 @@ class JobConfig:
             {int(number): int(start) for number, start in data.get("generations") or ()},
         )
 
-    def on(self, nodes: Sequence[Mapping[str, Any]], layout: Mapping[str, int]) -> "JobConfig":
-        """The same job on other nodes, or of another size."""
-        return replace(self, nodes=_allocated(nodes), layout=Layout(**layout))
+    def on(self, nodes: Iterable[NodeAssignment], layout: Layout) -> "JobConfig":
+        """Return the config of the same job on other nodes, or with another layout."""
+        return replace(self, nodes=_with_devices(nodes), layout=layout)
 
-    def beside(self, node: Mapping[str, Any]) -> "JobConfig":
-        """The same job with one node more, for what every node of it needs."""
-        return replace(self, nodes=(*self.nodes, *_allocated([node])))
+    def beside(self, node: NodeAssignment) -> "JobConfig":
+        """Return the config of the same job with one more node."""
+        return replace(self, nodes=(*self.nodes, *_with_devices([node])))
 
     @property
-    def seats(self) -> Mapping[str, int]:
+    def seats(self) -> dict[str, int]:
         """Node id → number of ranks."""
         return {node.node_id: node.ranks for node in self.nodes}
 
@@ -143,7 +127,7 @@ class JobConfig:
     @property
     def shape(self) -> Shape:
         """What makes its life another one."""
-        return frozenset(self.seats.items()), tuple(sorted(self.layout.to_json().items()))
+        return shape_of(self.nodes, self.layout)
 
     def is_as(self, other: "JobConfig") -> bool:
         """Each rank of both is in the same place: the same nodes in another order are not."""
@@ -320,17 +304,6 @@ class JobConfig:
         return {"target": "regroup.workers.train.warmup:rehearse", "args": plain(warmup)}
 
 
-def _allocated(nodes: Sequence[Mapping[str, Any]]) -> tuple[NodeAssignment, ...]:
-    return tuple(
-        NodeAssignment(
-            node["node_id"],
-            node["name"],
-            node["address"],
-            node["ranks"],
-            tuple(node.get("devices") or range(node["ranks"])),
-            node.get("reservations") or {node.get("reservation", ""): node["ranks"]},
-            tuple(node.get("domain") or ()),
-            tuple(node.get("numbers") or ()),
-        )
-        for node in nodes
-    )
+def _with_devices(nodes: Iterable[NodeAssignment]) -> tuple[NodeAssignment, ...]:
+    """Return the nodes with a device index for each rank."""
+    return tuple(node if node.devices else replace(node, devices=tuple(range(node.ranks))) for node in nodes)

@@ -9,8 +9,7 @@ import asyncio
 import contextlib
 import time
 import traceback
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 from regroup.service.domain.detectors import Detector
 from regroup.service.domain.job_events import (
@@ -26,6 +25,7 @@ from regroup.service.policy.recovery.budget import RecoveryDecision
 from regroup.service.policy.recovery.classify import ZYGOTE_RANK
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource, choose_recovery_action
 from regroup.service.ports.agents import INPUT_ERROR_KINDS, AgentError, AgentLostError
+from regroup.service.ports.sync import Intents, SupervisorStatus
 from regroup.service.supervisor.adoption import found
 from regroup.service.supervisor.checkpoints import Checkpoints
 from regroup.service.supervisor.event_log import EventLog
@@ -35,7 +35,7 @@ from regroup.service.supervisor.generation_monitor import GenerationMonitor
 from regroup.service.supervisor.generations import Generation, GenerationLog, SupersededError
 from regroup.service.supervisor.hang_detector import HangDetector
 from regroup.service.supervisor.incidents import Incident
-from regroup.service.supervisor.intents import Intents
+from regroup.service.supervisor.intents import IntentTracker
 from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.liveness import Liveness
@@ -71,7 +71,7 @@ class Lifecycle:
         """Rank → (step, phase), as the agents last saw it."""
         self._generations = generations
         self._watch: GenerationMonitor | None = None
-        self._intended = Intents({node.node_id: node.name for node in payload.nodes}, payload.shape)
+        self._intended = IntentTracker({node.node_id: node.name for node in payload.nodes}, payload.shape)
         self._bringing_up_s: float | None = None
         self._telling = EventLog(journal, payload.attempt, keeps_state=payload.script is not None)
         self.pulse = Liveness(is_deaf=Detector.HEARTBEAT in payload.spec.disable_detectors)
@@ -89,12 +89,12 @@ class Lifecycle:
 
     # ------------------------------------------------------------ what comes in
 
-    def intend(self, intents: Mapping[str, Any]) -> None:
-        """Take the controller's intents: `pins: [{step, …}]`, `release`, and those of `Intents`."""
-        self._checkpoints.pinned = frozenset((pin["step"], pin["generation"]) for pin in intents.get("pins", ()))
-        if intents.get("cancel") or intents.get("release"):
+    def intend(self, intents: Intents) -> None:
+        """Act on the controller's intents, at once or where the job waits."""
+        self._checkpoints.pinned = frozenset((pin.step, pin.generation) for pin in intents.pins)
+        if intents.cancel or intents.release:
             self.holding.let_go()
-        if self._intended.take(intents) and self._watch is not None:
+        if self._intended.update(intents) and self._watch is not None:
             self._watch.changed.set()
 
     def see(self, report: AgentReport) -> None:
@@ -125,23 +125,23 @@ class Lifecycle:
         newest = self._watch.generation.number if self._watch else 0
         return generation < newest or self._telling.phase in _WITHOUT_RANKS
 
-    def status(self) -> dict[str, Any]:
-        """The present view, for the controller."""
+    def status(self) -> SupervisorStatus:
+        """Return the present state, for the controller."""
         watch = self._watch
-        return {
-            "state": self._telling.state.value,
-            "phase": self._telling.phase,
-            "step": watch.step if watch else 0,
-            "generation": watch.generation.number if watch else 0,
-            "ranks": self.phases,
-            "lost": sorted(self._lost()),
-            "nodes": sorted(self.gang.configs),
-            "seats": self.payload.seats,
-            "layout": self.payload.layout.to_json(),
-            "former": sorted(self.gang.former),
-            "unready": self._leaving.unready,
-            "incident": encode(self._telling.incident.to_event()) if self._telling.incident else None,
-        }
+        return SupervisorStatus(
+            state=self._telling.state.value,
+            phase=self._telling.phase,
+            step=watch.step if watch else 0,
+            generation=watch.generation.number if watch else 0,
+            ranks=self.phases,
+            lost=tuple(sorted(self._lost())),
+            nodes=tuple(sorted(self.gang.configs)),
+            seats=self.payload.seats,
+            layout=self.payload.layout,
+            former=tuple(sorted(self.gang.former)),
+            unready=self._leaving.unready,
+            incident=encode(self._telling.incident.to_event()) if self._telling.incident else None,
+        )
 
     # ------------------------------------------------------------ the path
 
@@ -178,7 +178,7 @@ class Lifecycle:
             return  # it ended; the controller has yet to hear so
         self._telling.recall(past)
         begun = self._recovering.recall(past)
-        moved = Relocated.recall(past, self.payload.attempt, self.payload.layout.to_json())
+        moved = Relocated.recall(past, self.payload.attempt, self.payload.layout)
         if moved is not None and not self.payload.is_as(self.payload.on(moved.nodes, moved.layout)):
             raise moved  # this supervisor was born with the nodes of the beginning
         if (end := self.holding.recall(past) or begun) is not None:

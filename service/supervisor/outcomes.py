@@ -1,20 +1,20 @@
 """How a life ends that is not the end of its job: on other nodes or of another size, or in the queue."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from regroup.service.domain.job_events import JobMoved, decoded
+from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import Reason
-from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.ports.assignment import NodeAssignment
+from regroup.service.ports.sync import SupervisorEvent
 
-Shape = tuple[frozenset[tuple[str, int]], tuple[tuple[str, int], ...]]
-"""Nodes of a job with the number of their ranks, and the degrees of its layout."""
+Shape = tuple[frozenset[tuple[str, int]], Layout]
+"""Nodes of a job with the number of their ranks, and its layout."""
 
 
-def shape_of(nodes: Iterable[Mapping[str, Any]], layout: Mapping[str, int]) -> Shape:
-    """What makes a life another one."""
-    seats = frozenset((str(node["node_id"]), int(node["ranks"])) for node in nodes)
-    return seats, tuple(sorted(layout.items()))
+def shape_of(nodes: Iterable[NodeAssignment], layout: Layout) -> Shape:
+    """Return the shape of a job that has these nodes and this layout."""
+    return frozenset((node.node_id, node.ranks) for node in nodes), layout
 
 
 class Relocated(Exception):
@@ -22,8 +22,8 @@ class Relocated(Exception):
 
     def __init__(
         self,
-        nodes: Sequence[Mapping[str, Any]],
-        layout: Mapping[str, int],
+        nodes: tuple[NodeAssignment, ...],
+        layout: Layout,
         former: Mapping[str, str],
         *,
         is_known: bool = False,
@@ -33,14 +33,15 @@ class Relocated(Exception):
         self.nodes, self.layout, self.former, self.is_known = nodes, layout, former, is_known
 
     @classmethod
-    def recall(cls, past: Sequence[SupervisorEvent], attempt: int, layout: Mapping[str, int]) -> "Relocated | None":
+    def recall(cls, past: Sequence[SupervisorEvent], attempt: int, layout: Layout) -> "Relocated | None":
         """The last that is on record since the job was placed; None if there is none. `layout`: that of the job, for a
         record of a supervisor that knew no other."""
         moves = [event for event in decoded(past, JobMoved) if event.attempt == attempt]
         if not moves:
             return None
         last = moves[-1]
-        return cls(last.nodes, last.layout or layout, last.former, is_known=True)
+        nodes = tuple(NodeAssignment.from_json(node) for node in last.nodes)
+        return cls(nodes, Layout(**last.layout) if last.layout else layout, last.former, is_known=True)
 
     @property
     def shape(self) -> Shape:
@@ -50,7 +51,7 @@ class Relocated(Exception):
     @property
     def ids(self) -> frozenset[str]:
         """Of its nodes."""
-        return frozenset(str(node["node_id"]) for node in self.nodes)
+        return frozenset(node.node_id for node in self.nodes)
 
 
 class Requeued(Exception):

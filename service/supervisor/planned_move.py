@@ -10,10 +10,12 @@ from regroup.service.policy.recovery.classify import Cause
 from regroup.service.policy.recovery.drain_deadlines import DrainSchedule, schedule_drain
 from regroup.service.policy.recovery.restore_source import RestoreKind
 from regroup.service.ports.agents import AgentError, AgentLostError
+from regroup.service.ports.assignment import PlannedChange
+from regroup.service.ports.sync import UnreadyNodes
 from regroup.service.supervisor.event_log import EventLog
 from regroup.service.supervisor.gang import CALL_TIMEOUT_S, Gang
 from regroup.service.supervisor.generation_monitor import GenerationMonitor
-from regroup.service.supervisor.intents import Change, Intents
+from regroup.service.supervisor.intents import IntentTracker
 from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.node_setup import make_ready
 from regroup.service.supervisor.outcomes import Relocated, Requeued, Shape
@@ -27,9 +29,9 @@ _LET_GO = "let go"
 class PlannedMove:
     """What is under way of a planned change. A life that follows another begins anew, and finds the agents there."""
 
-    def __init__(self, payload: JobConfig, gang: Gang, intended: Intents, telling: EventLog) -> None:
-        self.unready: dict[str, Any] = {}
-        """`nodes` that are to be the job's, and `why` those of them that are new cannot, for others to be found."""
+    def __init__(self, payload: JobConfig, gang: Gang, intended: IntentTracker, telling: EventLog) -> None:
+        self.unready: UnreadyNodes | None = None
+        """Nodes that the job was to move to and cannot use, so that the controller finds others."""
         self._payload, self._gang, self._intended, self._telling = payload, gang, intended, telling
         self._work: dict[str, asyncio.Task[None]] = {}
         """By what it is for, so that each is begun once."""
@@ -46,17 +48,17 @@ class PlannedMove:
                 f"source of {watch.generation.number}", self._gang.give_up_source(mirrors=bool(self._payload.pairs))
             )
         change, moved = self._intended.change, self._intended.planned
-        if change is None or (moved is None and not change.gives_up):
+        if change is None or (moved is None and not change.is_requeue):
             self._forget()
             self._is_ended = watch.stopped
             return Cause(Reason.DRAINED, "nothing has to leave after all", time.time()) if watch.stopped else None
         now_s, times = time.time(), schedule_drain(change.noticed_s, change.deadline_s)
         if moved is not None:
             self._once(f"ready {moved.shape}", self._make_ready(moved))
-        if (self._is_ready or change.gives_up or now_s > times.stop_s) and self._may_stop(
+        if (self._is_ready or change.is_requeue or now_s > times.stop_s) and self._may_stop(
             watch, now_s, times, is_saving
         ):
-            asked = f"stop {watch.generation.number} {change.gives_up}"
+            asked = f"stop {watch.generation.number} {change.is_requeue}"
             self._once(asked, self._stop(watch, change))
         self._is_ended = self._has_ended(watch, now_s, times, is_saving)
         return Cause(change.reason, change.why, now_s, evidence=change.evidence) if self._is_ended else None
@@ -64,7 +66,7 @@ class PlannedMove:
     def way_on(self) -> Exception | None:
         """How the job goes on after a generation that has ended, by plan or not; None: where it is."""
         change = self._intended.change
-        if self._is_ended and change is not None and change.gives_up:
+        if self._is_ended and change is not None and change.is_requeue:
             return Requeued(change.why, change.reason)
         return self._intended.planned if self._is_ended or self._is_ready else None
 
@@ -95,9 +97,11 @@ class PlannedMove:
         change = self._intended.change
         assert change is not None, "it is asked only where there is one"
         if self._payload.script is not None:  # its steps and its state are its own: it has none to agree on
-            return self._is_ready or change.gives_up or now_s > times.stop_s
+            return self._is_ready or change.is_requeue or now_s > times.stop_s
         if watch.stopped:
-            return not (change.gives_up and is_saving) or (change.deadline_s is not None and now_s > change.deadline_s)
+            return not (change.is_requeue and is_saving) or (
+                change.deadline_s is not None and now_s > change.deadline_s
+            )
         return now_s > times.kill_s
 
     def _once(self, name: str, work: Any) -> None:
@@ -109,11 +113,11 @@ class PlannedMove:
     def _forget(self) -> None:
         for name in [name for name in self._work if name.startswith(("ready", "stop"))]:
             self._work.pop(name).cancel()
-        self._ready, self.unready = None, {}
+        self._ready, self.unready = None, None
 
     async def _make_ready(self, moved: Relocated) -> None:
         """Agents, zygotes and data on the nodes that come, and nothing that speaks against their use."""
-        self._ready, self.unready = None, {}
+        self._ready, self.unready = None, None
         payload = self._payload.on(moved.nodes, moved.layout)
         configs = {node: config for node, config in payload.agent_configs().items() if node not in self._gang.configs}
         try:
@@ -125,7 +129,7 @@ class PlannedMove:
             self._cannot(moved, f"{type(error).__name__}: {error}; please report this")
 
     def _cannot(self, moved: Relocated, why: str) -> None:
-        self.unready = {"nodes": sorted(str(node["node_id"]) for node in moved.nodes), "why": why}
+        self.unready = UnreadyNodes(tuple(sorted(moved.ids)), why)
 
     async def _let_go(self) -> None:
         """End the agents of the nodes that the job has left, once the database has all that they had to tell."""
@@ -144,7 +148,7 @@ class PlannedMove:
         finally:
             self._gang.former = {}
 
-    async def _stop(self, watch: GenerationMonitor, change: Change) -> None:
+    async def _stop(self, watch: GenerationMonitor, change: PlannedChange) -> None:
         with contextlib.suppress(AgentError, AgentLostError):  # its end is noticed elsewhere
-            await self._gang.stop(watch.generation, change.why, save=change.gives_up)
+            await self._gang.stop(watch.generation, change.why, save=change.is_requeue)
             self._telling.leaves(watch.generation.number, f"ranks are told to end at their next step: {change.why}")

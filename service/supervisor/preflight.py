@@ -27,7 +27,7 @@ from regroup.service.ports.agents import AgentError, AgentLostError
 from regroup.service.supervisor.event_log import EventLog
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.incidents import Incident
-from regroup.service.supervisor.intents import Intents
+from regroup.service.supervisor.intents import IntentTracker
 from regroup.service.supervisor.job_config import JobConfig
 from regroup.workers.contract.agent_records import PreflightPeer, PreflightReport, PreflightRequest, TransferAddress
 from regroup.workers.contract.messages import Note
@@ -41,7 +41,7 @@ _REPLACE_S = 120.0
 class Preflight:
     """Of one life of the job."""
 
-    def __init__(self, payload: JobConfig, gang: Gang, telling: EventLog, intended: Intents) -> None:
+    def __init__(self, payload: JobConfig, gang: Gang, telling: EventLog, intended: IntentTracker) -> None:
         self._payload, self._gang, self._telling, self._intended = payload, gang, telling, intended
         self._doubts_links = False
 
@@ -61,7 +61,7 @@ class Preflight:
         """What `work` returns, once all nodes have passed as well.
 
         Raises:
-            Moved: the job was given another node for one that is unfit; whatever ends `Intents.unless`.
+            Moved: the job was given another node for one that is unfit; whatever ends `IntentTracker.unless`.
             AgentLostError: a node is unfit, and nothing was done about it.
         """
         working = asyncio.ensure_future(work)

@@ -22,7 +22,7 @@ from regroup.service.policy.recovery.restore_source import (
     find_diverged_sets,
 )
 from regroup.service.ports.agents import AgentError
-from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.supervisor.checkpoints import Checkpoints
 from regroup.service.supervisor.event_log import EventLog
 from regroup.service.supervisor.evidence import Evidence

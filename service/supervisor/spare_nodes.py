@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from regroup.service.ports.agents import AgentError, AgentLostError
-from regroup.service.ports.cluster import READY
+from regroup.service.ports.assignment import NodeAssignment
+from regroup.service.ports.sync import READY
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.job_config import JobConfig
 from regroup.service.supervisor.node_setup import make_ready
@@ -26,10 +26,10 @@ class SpareNodes:
         """Node id → `ready`, empty while it is made so, or why it cannot be."""
         self._work: dict[str, asyncio.Task[None]] = {}
 
-    def want(self, nodes: Sequence[Mapping[str, Any]], payload: JobConfig, gang: Gang) -> None:
+    def want(self, nodes: Sequence[NodeAssignment], payload: JobConfig, gang: Gang) -> None:
         """These nodes are to be ready, and no others. One that takes ranks over is left as it is, and one that is given
         back is the controller's to end."""
-        wanted = {str(node["node_id"]): node for node in nodes}
+        wanted = {node.node_id: node for node in nodes}
         for node_id in self.state.keys() - wanted.keys():
             self._work.pop(node_id).cancel()
             del self.state[node_id]

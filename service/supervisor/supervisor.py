@@ -9,11 +9,12 @@ re-adopts what runs.
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from regroup.service.ports.agents import AgentLostError, Agents
-from regroup.service.ports.cluster import LogChunk, SupervisorEvent, SyncReply, SyncRequest
+from regroup.service.ports.cluster import LogChunk
+from regroup.service.ports.sync import SupervisorEvent, SyncReply, SyncRequest
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.generations import GenerationLog, Records
 from regroup.service.supervisor.heartbeat_listener import HeartbeatListener
@@ -58,10 +59,10 @@ class Supervisor:
         self._wake()
         asked = SyncRequest.from_json(request)
         self._life.intend(asked.intents)
-        self._spares.want(asked.intents.get("spares") or (), self._payload, self._gang)
+        self._spares.want(asked.intents.spares, self._payload, self._gang)
         events = await self._journal.since(asked.boot_id, asked.acked_seq, asked.wait_s)
-        status = {**self._life.status(), "spares": self._spares.state}
-        return SyncReply(self._journal.boot_id, events, status).to_json()
+        status = replace(self._life.status(), spares=self._spares.state)
+        return SyncReply(self._journal.boot_id, tuple(events), status).to_json()
 
     async def report(self, report: dict[str, Any]) -> dict[str, Any]:
         """Take an agent's news; returns what was received and what the database has."""
@@ -108,7 +109,7 @@ class Supervisor:
     async def stacks(self) -> dict[str, Any]:
         """Rank → where every thread of it is now; the ranks of a lost node are left out."""
         self._wake()
-        if self._life.status()["phase"] == "held":
+        if self._life.status().phase == "held":
             return self._life.holding.stacks  # where they were before they were ended
         return {str(rank): place for rank, place in (await dump_stacks(self._gang)).items()}
 
@@ -138,7 +139,7 @@ class Supervisor:
         """One life after the other: a new one begins as a restarted supervisor would, whenever the nodes are others."""
         await self._heartbeats.listen(self._adapters.address(), self._payload.ports)
         while (moved := await self._life.run()) is not None:
-            left = self._gang.configs.keys() - {str(node["node_id"]) for node in moved.nodes} - moved.former.keys()
+            left = self._gang.configs.keys() - moved.ids - moved.former.keys()
             await self._gang.kill(left)
             self._payload = self._payload.on(moved.nodes, moved.layout)
             journal = self._journal

@@ -17,7 +17,7 @@ from regroup.api.app import create_app
 from regroup.api.client.client import Client
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.operations.services import Services
-from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.settings import Settings
 from regroup.service.store.records import Lease
 from regroup.service.store.store import Store

@@ -11,6 +11,7 @@ from regroup.service.settings import Settings
 from regroup.service.store.store import Store
 from tests.service.controller.test_controller import House, controlled, eventually
 from tests.support.fake_cluster import FakeCluster, FakeSupervisor
+from tests.support.sync_records import status
 
 SPLITTABLE = {"kind": "builtin", "model": {"vocab_size": 264}, "data": {"train": ["/data/*.txt"]}}
 
@@ -36,7 +37,7 @@ async def trains(house: House, **layout: object) -> FakeSupervisor:
 
 async def loses(house: House, supervisor: FakeSupervisor, lost: Node) -> None:
     house.cluster.remove_node(lost.id)
-    supervisor.status = {"nodes": [lost.id], "former": [], "unready": {}, "lost": [lost.id]}
+    supervisor.status = status(nodes=[lost.id], former=[], lost=[lost.id])
     await supervisor.state("RECOVERING", "agent_lost")
 
 
@@ -58,20 +59,18 @@ async def test_a_model_whose_parts_no_node_holds_together_is_split_otherwise_and
 ) -> None:
     monkeypatch.setattr("regroup.service.policy.elasticity.autosize.MIN_RESIZE_INTERVAL_S", 0.0)
     monkeypatch.setattr("regroup.service.policy.elasticity.autosize.CAPACITY_SETTLED_S", 0.0)
-    monkeypatch.setattr("regroup.service.controller.autosize._LOOK_S", 0.0)
+    monkeypatch.setattr("regroup.service.controller.autosize._SEARCH_EVERY_S", 0.0)
     async with controlled(house):
         supervisor = await trains(house, tp=2)
         await loses(house, supervisor, node(1, 2))
         await eventually(lambda: seats(supervisor) == {"local-2": 1, "local-3": 1})
         after = supervisor.intents["layout"]
-        assert after["tp"] == 1 and "nodes were lost" in supervisor.intents["resize"]["why"]
-        supervisor.status = {
-            "nodes": [node(2, 1).id, node(3, 1).id], "former": [], "unready": {}, "layout": dict(after),
-            "seats": {node(2, 1).id: 1, node(3, 1).id: 1},
-        }  # fmt: skip
+        assert after["tp"] == 1 and "nodes were lost" in supervisor.intents["change"]["why"]
+        two = [node(2, 1).id, node(3, 1).id]
+        supervisor.status = status(nodes=two, layout=after, seats=dict.fromkeys(two, 1))
         await supervisor.state("RUNNING", "first_step")
         await house.until("j-gpt", lambda job: job.state is JobState.RUNNING)
         house.cluster.add_node(node(4, 2))
         await eventually(lambda: seats(supervisor) == {"local-4": 2})
         assert supervisor.intents["layout"]["tp"] == 2
-        assert "as it was submitted again" in supervisor.intents["resize"]["why"]
+        assert "again for the layout of the spec" in supervisor.intents["change"]["why"]

@@ -12,6 +12,7 @@ from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.agent_records import TransferAddress
 from regroup.workers.contract.messages import Exited, Holding, Join
 from tests.support.supervised_job import STEPS, FakeNodes, Rig, place
+from tests.support.sync_records import assigned, intents
 
 
 class Nodes(FakeNodes):
@@ -49,9 +50,9 @@ async def moved(rig: Rig) -> None:
     """The job has lost a node, and goes on with another."""
     await rig.until_lost("node-1")
     nodes = [place("node-0"), place("node-2")]
-    rig.life.intend({"nodes": nodes})
-    assert (await rig.end()).nodes == nodes
-    rig.payload = rig.payload.on(nodes, rig.payload.layout.to_json())
+    rig.life.intend(intents(nodes=nodes))
+    assert (await rig.end()).nodes == assigned(nodes)
+    rig.payload = rig.payload.on(assigned(nodes), rig.payload.layout)
     rig.begin()
 
 
@@ -77,9 +78,9 @@ async def test_a_supervisor_that_restarts_meanwhile_asks_again_and_moves(rig: Ri
     await asyncio.sleep(0.05)
     assert not rig.running.done()
     nodes = [place("node-0"), place("node-2")]
-    rig.life.intend({"nodes": nodes})
-    assert (await rig.end()).nodes == nodes
-    rig.payload = rig.payload.on(nodes, rig.payload.layout.to_json())
+    rig.life.intend(intents(nodes=nodes))
+    assert (await rig.end()).nodes == assigned(nodes)
+    rig.payload = rig.payload.on(assigned(nodes), rig.payload.layout)
     rig.begin()
     assert await rig.end() is None
     assert ((await rig.told("incident"))[-1])["recovery_action"] == "spare"
@@ -93,8 +94,8 @@ async def test_a_supervisor_that_restarts_where_nodes_have_changed_places_leaves
     moved = JobMoved(tuple(placed), former={}, attempt=0, layout=layout)
     await Journal(rig.records, "j").record("moved:0:1", moved, 0)
     rig.begin()
-    assert list((await rig.end()).nodes) == placed
-    rig.payload = rig.payload.on(placed, rig.payload.layout.to_json())
+    assert (await rig.end()).nodes == assigned(placed)
+    rig.payload = rig.payload.on(assigned(placed), rig.payload.layout)
     rig.begin()
     assert await rig.end() is None
     formed = await rig.told("generation")
@@ -103,7 +104,7 @@ async def test_a_supervisor_that_restarts_where_nodes_have_changed_places_leaves
 
 async def test_a_node_that_nobody_replaces_ends_in_the_queue(rig: Rig) -> None:
     await rig.until_lost("node-1")
-    rig.life.intend({"no_spare": "no other node has room for 1 of 2 ranks"})
+    rig.life.intend(intents(no_spare="no other node has room for 1 of 2 ranks"))
     assert await rig.end() is None
     state = (await rig.told("state"))[-1]
     assert (state["state"], state["reason"]) == ("QUEUED", "requeued") and "no other node has room" in state["message"]
@@ -111,7 +112,7 @@ async def test_a_node_that_nobody_replaces_ends_in_the_queue(rig: Rig) -> None:
 
 async def test_a_job_that_waits_for_a_node_can_be_cancelled(rig: Rig) -> None:
     await rig.until_lost("node-1")
-    rig.life.intend({"cancel": True})
+    rig.life.intend(intents(cancel=True))
     await rig.end()
     assert ((await rig.told("state"))[-1])["state"] == "CANCELLED"
 
@@ -122,7 +123,7 @@ async def test_agents_that_do_not_come_up_are_told_while_a_job_starts(monkeypatc
     nodes.generation["node-1"] = 1  # it never comes up
     rig = Rig(nodes)
     await asyncio.sleep(0)
-    assert rig.life.status()["lost"] == []
+    assert rig.life.status().lost == ()
     await rig.until_lost("node-1")
-    rig.life.intend({"cancel": True})
+    rig.life.intend(intents(cancel=True))
     await rig.end()

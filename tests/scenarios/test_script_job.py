@@ -10,7 +10,7 @@ import pytest
 
 from regroup.service.domain.job_events import IncidentRevised, decode
 from regroup.service.ports.agents import AgentLostError
-from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.spec.job import parse_spec
 from regroup.service.supervisor import lifecycle as lives
 from regroup.service.supervisor.gang import Gang
@@ -176,7 +176,7 @@ async def test_ranks_that_stand_still_are_looked_at_and_then_started_anew() -> N
     text = "Thread 0\n" * 999 + "File x in sleep\n"
     nodes.stacks = {"node-1": {1: RankInspection("n1", 7, (2, "forward"), text)}}
     running = asyncio.create_task(run(nodes, recovery={"hang": {"after": "5s"}}))
-    while nodes.life is None or nodes.life.status()["step"] != 1:  # noqa: ASYNC110
+    while nodes.life is None or nodes.life.status().step != 1:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     moving, stuck = RankActivity(2, "forward", 4.0, 4.0, 1, 0.0), RankActivity(1, "optimizer", 30.0, 30.0, 1, 0.0)
     nodes.life.see(stands("node-0", 1, r0=moving))
@@ -209,7 +209,7 @@ async def test_ranks_in_different_collectives_are_an_error_of_the_script_and_not
         entered = [in_all_reduce(8 + rank)]
         nodes.stacks[f"node-{rank}"] = {rank: RankInspection(f"n{rank}", 7, (2, "forward"), "in all_reduce\n", entered)}
     running = asyncio.create_task(run(nodes, recovery={"hang": {"after": "5s"}}))
-    while nodes.life is None or nodes.life.status()["step"] != 1:  # noqa: ASYNC110
+    while nodes.life is None or nodes.life.status().step != 1:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     stuck = RankActivity(2, "forward", 30.0, 30.0, 1, 0.0)
     nodes.life.see(stands("node-0", 1, r0=stuck))
@@ -227,7 +227,7 @@ async def test_ranks_in_different_collectives_are_an_error_of_the_script_and_not
 
 async def lose(nodes: Nodes, node: str) -> None:
     """As its pulse would, once a step was heard of."""
-    while nodes.life is None or nodes.life.status()["step"] != 1:  # noqa: ASYNC110
+    while nodes.life is None or nodes.life.status().step != 1:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     watch = nodes.life._watch
     assert watch is not None

@@ -11,6 +11,7 @@ from regroup.workers.contract.agent_records import TransferAddress
 from regroup.workers.contract.messages import Done, Exited, Holding, Join, Joined, Restore, Restored, StepRow
 from tests.service.supervisor.test_planned_move import Nodes, Rig
 from tests.support.supervised_job import SPEC
+from tests.support.sync_records import intents
 
 _STEP_S = 0.005
 ELASTIC = {**SPEC, "layout": {"dp": {"min": 1, "target": 2, "max": 4}}}
@@ -81,9 +82,9 @@ class Resized(Rig):
 
     def resize(self, nodes: list[dict[str, Any]], *, leaving: Mapping[str, str] | None = None, **layout: int) -> None:
         resize = {"leaving": leaving or {}, "why": "resized on request", "noticed_s": time.time(), "deadline_s": None,
-                  "gives_up": False, "sizes": {"before": {"dp_shard": 2}, "after": layout}}  # fmt: skip
+                  "reason": "resized", "sizes": {"before": {"dp_shard": 2}, "after": layout}}  # fmt: skip
         split = {"dp_replicate": 1, "dp_shard": 1, "cp": 1, "tp": 1, "pp": 1, **layout}
-        self.life.intend({"nodes": nodes, "layout": split, "resize": resize})
+        self.life.intend(intents(nodes=nodes, layout=split, change=resize))
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ async def test_a_job_goes_on_at_another_size_without_losing_a_step(
     rig.resize(nodes, dp_shard=dp)
     moved = await rig.goes()
     gone = {"node-1"} - {node["node_id"] for node in nodes}
-    assert moved.former == dict.fromkeys(gone, "node-1") and moved.layout["dp_shard"] == dp
+    assert moved.former == dict.fromkeys(gone, "node-1") and moved.layout.dp_shard == dp
     last, save = rig.nodes.stops[1]
     assert not save
     await rig.trains(generation=2)
@@ -181,7 +182,7 @@ async def test_a_failure_while_a_size_is_prepared_goes_on_at_that_size(rig: Resi
     await rig.until(lambda: any(method == "stop_ranks" for _, method in rig.nodes.calls))
     rig.nodes._say("node-1", Exited(1, 1, -9, time.time()))
     moved = await rig.goes()
-    assert moved.layout["dp_shard"] == 4
+    assert moved.layout.dp_shard == 4
     await rig.trains(generation=2)
     incident = rig.events("incident")[-1]
     assert (incident["reason"], incident["recovery_action"]) == ("rank_exit", "resize")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from regroup.service.domain.states import TRANSITIONS, JobState
-from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.ports.sync import SupervisorEvent
 from regroup.workers.contract.messages import Exited, Failed, Message
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from tests.support.memory_records import Records

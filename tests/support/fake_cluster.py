@@ -15,13 +15,12 @@ from regroup.service.ports.cluster import (
     Node,
     Reservation,
     ReservationRefusedError,
-    SupervisorEvent,
     SupervisorGoneError,
-    SyncReply,
-    SyncRequest,
     job_of,
     supervisor_name,
 )
+from regroup.service.ports.sync import SupervisorEvent, SupervisorStatus, SyncReply, SyncRequest
+from regroup.workers.contract.codec import plain
 from tests.support.job_events import event_data
 
 
@@ -31,7 +30,8 @@ class FakeSupervisor:
     def __init__(self, payload: Mapping[str, Any]) -> None:
         self.payload = payload
         self.intents: dict[str, Any] = {}
-        self.status: dict[str, Any] = {}
+        """Intents that were set so far, as plain data."""
+        self.status = SupervisorStatus()
         """What it says of itself."""
         self.boot_id = uuid4().hex
         self._events: list[SupervisorEvent] = []
@@ -70,7 +70,7 @@ class FakeSupervisor:
     async def sync(self, request: SyncRequest) -> SyncReply:
         """The supervisor's side of the long poll."""
         async with self._news:
-            self.intents.update(request.intents)
+            self.intents.update(plain(request.intents.set_fields()))
             self._news.notify_all()
             if request.boot_id == self.boot_id:
                 self._events = [event for event in self._events if event.seq > request.acked_seq]
@@ -79,7 +79,7 @@ class FakeSupervisor:
                     await self._news.wait_for(lambda: bool(self._events))
             except TimeoutError:
                 pass
-            return SyncReply(self.boot_id, tuple(self._events), dict(self.status))
+            return SyncReply(self.boot_id, tuple(self._events), self.status)
 
 
 class FakeCluster:

@@ -5,8 +5,8 @@ from itertools import combinations
 from typing import Any
 
 from regroup.service.domain.states import JobState, Reason, check_transition
-from regroup.service.ports.cluster import SupervisorEvent
-from regroup.service.store.records import Allocation, Lease
+from regroup.service.ports.sync import SupervisorEvent
+from regroup.service.store.records import Allocation, AllocationKind, Lease
 from regroup.service.store.store import Store
 from tests.support.job_events import event_data
 
@@ -62,7 +62,7 @@ async def end(store: Store, lease: Lease, job_id: str, result: dict[str, Any], n
     seats = [(f"{name}-id", name, each["ranks"]) for name, each in zip(nodes, result["nodes"], strict=True)]
     reservations = [
         Allocation(
-            job_id, "reservation", f"regroup-reservation:{job_id}:{name}", node_id,
+            job_id, AllocationKind.RESERVATION, f"regroup-reservation:{job_id}:{name}", node_id,
             {
                 "ranks": len(ranks), "device_kind": "cpu", "cpus": len(ranks), "memory_bytes": 0, "name": name,
                 "domain": ["", "", f"rack-{name[-1]}", ""],

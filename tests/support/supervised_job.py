@@ -204,7 +204,7 @@ class Rig:
     async def until_lost(self, *nodes: str) -> None:
         """Wait until it says that these are lost."""
         async with asyncio.timeout(10):
-            while self.life.status()["lost"] != sorted(nodes):  # noqa: ASYNC110
+            while self.life.status().lost != tuple(sorted(nodes)):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     async def end(self) -> Any:

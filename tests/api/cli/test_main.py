@@ -19,7 +19,8 @@ from regroup.api.app import create_app
 from regroup.api.cli.main import main
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.operations.services import Services
-from regroup.service.ports.cluster import Node, SupervisorEvent
+from regroup.service.ports.cluster import Node
+from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.settings import Settings
 from regroup.service.store.records import Condition, Lease
 from regroup.service.store.store import Store

@@ -16,7 +16,8 @@ from regroup.service.controller.controller import Controller
 from regroup.service.domain.states import JobState
 from regroup.service.domain.topology import MACHINE_LABEL
 from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEventKind, QuarantinePolicy, silence_key
-from regroup.service.ports.cluster import Node, SupervisorEvent, supervisor_name
+from regroup.service.ports.cluster import Node, supervisor_name
+from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import JobRow, NewJob

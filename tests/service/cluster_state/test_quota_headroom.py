@@ -21,7 +21,7 @@ async def allowed(job: Running, at_most: int = 8) -> int:
     nodes = without_allocated([node(1), node(2), node(3, cpus=4)], await store.live_allocations())
     row = await store.job("j-gpt")
     ladder = row.parsed_spec().ladder
-    return await QuotaHeadroom(store).largest(row, ladder, nodes, time.time(), at_most=at_most)
+    return await QuotaHeadroom(store).largest_degree(row, ladder, nodes, time.time(), at_most=at_most)
 
 
 async def test_it_may_be_as_large_as_its_project_may_hold(job: Running) -> None:

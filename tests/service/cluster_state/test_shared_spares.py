@@ -16,6 +16,7 @@ from regroup.service.store.records import ProjectRow
 from regroup.service.store.store import Store
 from tests.service.controller.test_controller import House, controlled, eventually
 from tests.support.fake_cluster import FakeCluster, FakeSupervisor
+from tests.support.sync_records import status
 
 
 def node(number: int) -> Node:
@@ -59,7 +60,7 @@ async def test_a_job_that_loses_its_node_goes_there_and_one_of_another_project_d
         assert any(each.closed_reason for each in await without_kept(house.store, nodes, "speech"))
         (lost,) = [each["node_id"] for each in supervisor.payload["nodes"]]
         house.cluster.remove_node(lost)
-        supervisor.status = {"nodes": [lost], "former": [], "unready": {}, "lost": [lost]}
+        supervisor.status = status(nodes=[lost], former=[], lost=[lost])
         await supervisor.state("RECOVERING", "agent_lost")
         await eventually(lambda: [each["node_id"] for each in supervisor.intents.get("nodes", ())] == [kept])
         assert await kept_nodes(house.store, await house.cluster.nodes()) == {}, "it is in use"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from regroup.service.controller.autoscaler import AutoscalerRequests
+from regroup.service.controller.scheduling import AutoscalerRequests
 from regroup.service.domain.states import JobState
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
@@ -23,21 +23,21 @@ ASKED = NodeRequest((Bundle(1), Bundle(1)), frozenset({"j"}))
 async def test_it_is_said_again_while_it_holds_and_taken_back_once() -> None:
     cluster, clock = FakeCluster(), Clock()
     asking = AutoscalerRequests(cluster, clock)
-    await asking.ask(NodeRequest())
+    await asking.submit(NodeRequest())
     assert cluster.requested == [()], "what a control plane before may have asked for is wanted no longer"
     for now_s in (1.0, 2.0, 14.0, 17.0):
         clock.now_s = now_s
-        await asking.ask(ASKED)
+        await asking.submit(ASKED)
     assert cluster.requested[1:] == [ASKED.bundles] * 2
     for now_s in (18.0, 60.0):
         clock.now_s = now_s
-        await asking.ask(NodeRequest())
+        await asking.submit(NodeRequest())
     assert cluster.requested[3:] == [()], "whoever else asks is not talked over"
     cluster.reachable = False
     with pytest.raises(ClusterUnavailableError):
-        await asking.ask(ASKED)
+        await asking.submit(ASKED)
     cluster.reachable = True
-    await asking.ask(ASKED)
+    await asking.submit(ASKED)
     assert cluster.requested[-1] == ASKED.bundles, "it was not heard before"
 
 

@@ -17,7 +17,8 @@ from regroup.service.controller.controller import Controller
 from regroup.service.domain.errors import UnavailableError
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.observability.prometheus import Metrics
-from regroup.service.ports.cluster import Node, Reservation, SyncReply, SyncRequest, job_of, supervisor_name
+from regroup.service.ports.cluster import Node, Reservation, job_of, supervisor_name
+from regroup.service.ports.sync import SyncReply, SyncRequest
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import JobRow, NewJob

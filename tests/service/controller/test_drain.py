@@ -1,24 +1,27 @@
-"""Nodes of live jobs that are about to leave, from the notice to the reservation given back, as the controller does it."""
+"""The drain of nodes of live jobs, from the notice to the released reservation."""
 
 import asyncio
 import time
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from regroup.service.cluster_state.allocations import JobAllocations
 from regroup.service.cluster_state.drain_notices import DrainNotices
-from regroup.service.cluster_state.node_health import NodeHealth
 from regroup.service.controller.drain import DrainReconciler
 from regroup.service.domain.states import JobState
-from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
 from regroup.service.ports.cluster import Node
+from regroup.service.ports.sync import UnreadyNodes
 from regroup.service.settings import Settings
 from regroup.service.store.records import DrainRow, Lease
 from regroup.service.store.store import Store
 from tests.service.controller.test_controller import TWO_NODES, House, controlled, eventually
 from tests.support.fake_cluster import FakeCluster, FakeSupervisor
+from tests.support.leader_context import leader_context
+from tests.support.sync_records import status
 
 
 def node(number: int) -> Node:
@@ -59,13 +62,13 @@ async def runs(house: House) -> FakeSupervisor:
     supervisor = await house.supervisor(await house.submit())
     await supervisor.state("RUNNING", "first_step")
     await house.until_state("j-gpt", JobState.RUNNING)
-    supervisor.status = {"nodes": [node(1).id, node(2).id], "former": [], "unready": {}}
+    supervisor.status = status(nodes=[node(1).id, node(2).id], former=[])
     return supervisor
 
 
 def goes(supervisor: FakeSupervisor, *numbers: int, former: tuple[int, ...] = ()) -> None:
     nodes, left = [node(number).id for number in numbers], [node(number).id for number in former]
-    supervisor.status = {"nodes": nodes, "former": left, "unready": {}}
+    supervisor.status = status(nodes=nodes, former=left)
 
 
 async def test_what_is_left_is_given_back_when_the_job_is_elsewhere_and_not_before(
@@ -74,8 +77,8 @@ async def test_what_is_left_is_given_back_when_the_job_is_elsewhere_and_not_befo
     house, supervisor = running
     house.cluster.add_node(node(3))
     await drain(house, 1)
-    told = await asyncio.wait_for(supervisor.wait_for_intent("drain"), 10)
-    assert told["leaving"] == {node(1).id: "local-1"} and not told["gives_up"] and "disks" in told["why"]
+    told = await asyncio.wait_for(supervisor.wait_for_intent("change"), 10)
+    assert told["leaving"] == {node(1).id: "local-1"} and not told["is_requeue"] and "disks" in told["why"]
     nodes = await supervisor.wait_for_intent("nodes")
     assert [each["name"] for each in nodes] == ["local-3", "local-2"], "the heir has the ranks of the one that leaves"
     assert await names(house, "j-gpt") == ["local-1", "local-2", "local-3"]
@@ -91,7 +94,7 @@ async def test_what_is_left_is_given_back_when_the_job_is_elsewhere_and_not_befo
     (found,) = await history(house, "j-gpt")
     assert (found["drained"], found["taken"]) == (["local-1"], ["local-3"]) and "disks" in found["why"]
     plan = next(row.data for row in await house.store.live_allocations("j-gpt") if row.kind == "supervisor")
-    assert "drain" not in plan and [each["name"] for each in plan["nodes"]] == ["local-3", "local-2"]
+    assert plan["change"] is None and [each["name"] for each in plan["nodes"]] == ["local-3", "local-2"]
 
 
 class ByHand:
@@ -100,19 +103,20 @@ class ByHand:
 
     def __init__(self, house: House, lease: Lease) -> None:
         self.notices = DrainNotices(house.store, house.cluster)
-        health = NodeHealth(lease, house.store, house.cluster, QuarantinePolicy(3600.0, 600.0))
-        self._draining = DrainReconciler(lease, house.store, house.cluster, health, self.notices)
+        leader = replace(leader_context(house.store, lease, house.cluster), drain_notices=self.notices)
+        self._draining = DrainReconciler(leader)
         self._store = house.store
 
     async def wish(self, number: int, requested_s: float, deadline_s: float) -> None:
         row = DrainRow(node(number).id, f"local-{number}", f"disks {number}", "test", requested_s, deadline_s)
         await self._store.drain(row)
-        await self.notices.look()
+        await self.notices.refresh()
 
     async def told(self, now: float) -> Any:
         """What the supervisor is told after a look."""
-        await self._draining.look(await self._store.job("j-gpt"), {}, 0.0, now)
-        return self._draining.intents(await self._store.live_allocations("j-gpt"), "j-gpt").get("drain")
+        job = await self._store.job("j-gpt")
+        await self._draining.reconcile(job, status(), now)
+        return self._draining.intents(job, JobAllocations(await self._store.live_allocations("j-gpt"))).change
 
 
 @pytest.fixture
@@ -133,8 +137,8 @@ async def test_notices_that_come_together_are_one_change(house: House, by_hand: 
     await by_hand.wish(2, 102.0, 900.0)
     assert await by_hand.told(102.9) is None
     found = await by_hand.told(103.1)
-    assert sorted(found["leaving"].values()) == ["local-1", "local-2"]
-    assert found["why"] == "node local-1 is drained: disks 1; node local-2 is drained: disks 2"
+    assert sorted(found.leaving.values()) == ["local-1", "local-2"]
+    assert found.why == "node local-1 is drained: disks 1; node local-2 is drained: disks 2"
     plan = next(row.data for row in await house.store.live_allocations("j-gpt") if row.kind == "supervisor")
     assert [each["name"] for each in plan["nodes"]] == ["local-3", "local-4"]
 
@@ -152,14 +156,14 @@ async def test_a_wish_that_came_anew_since_the_last_look_has_its_own_time(house:
     await house.store.undrain([node(1).id])
     await house.store.drain(DrainRow(node(1).id, "local-1", "disks", "test", 199.0, 900.0))
     assert await by_hand.told(200.0) is None
-    assert (await by_hand.told(201.1))["noticed_s"] == 199.0
+    assert (await by_hand.told(201.1)).noticed_s == 199.0
 
 
 async def test_a_nearer_deadline_holds_for_a_change_that_is_under_way(by_hand: ByHand) -> None:
     await by_hand.wish(1, 101.0, 900.0)
-    assert (await by_hand.told(103.1))["deadline_s"] == 900.0
+    assert (await by_hand.told(103.1)).deadline_s == 900.0
     await by_hand.wish(1, 110.0, 500.0)
-    assert (await by_hand.told(110.1))["deadline_s"] == 500.0
+    assert (await by_hand.told(110.1)).deadline_s == 500.0
 
 
 async def test_nothing_new_is_placed_on_a_node_that_leaves(house: House) -> None:
@@ -180,10 +184,10 @@ async def test_a_node_that_cannot_take_over_is_given_back_and_another_found(
     house, supervisor = running
     house.cluster.add_node(node(3))
     await drain(house, 1)
-    await asyncio.wait_for(supervisor.wait_for_intent("drain"), 10)
+    await asyncio.wait_for(supervisor.wait_for_intent("change"), 10)
     house.cluster.add_node(node(4))
     target = sorted([node(2).id, node(3).id])
-    supervisor.status = {**supervisor.status, "unready": {"nodes": target, "why": "no such interpreter"}}
+    supervisor.status = replace(supervisor.status, unready=UnreadyNodes(tuple(target), "no such interpreter"))
 
     async def is_other() -> bool:
         return await names(house, "j-gpt") == ["local-1", "local-2", "local-4"]
@@ -196,8 +200,8 @@ async def test_a_node_that_cannot_take_over_is_given_back_and_another_found(
 async def test_a_job_for_which_there_is_nothing_gives_up_in_time(running: tuple[House, FakeSupervisor]) -> None:
     house, supervisor = running
     await drain(house, 1, within_s=6.0)  # of which the first second is left to look for another node
-    told = await asyncio.wait_for(supervisor.wait_for_intent("drain"), 10)
-    assert told["gives_up"] and "nothing can take its place" in told["why"] and "no other node has room" in told["why"]
+    told = await asyncio.wait_for(supervisor.wait_for_intent("change"), 10)
+    assert told["is_requeue"] and "no node can replace it" in told["why"] and "no other node has capacity" in told["why"]
     assert time.time() < told["deadline_s"]
     await supervisor.state("QUEUED", "drained", told["why"])
     job = await house.until_state("j-gpt", JobState.QUEUED)
@@ -214,7 +218,7 @@ async def test_a_supervisor_that_was_killed_meanwhile_is_born_where_the_ranks_ar
     house, supervisor = running
     house.cluster.add_node(node(3))
     await drain(house, 1)
-    await asyncio.wait_for(supervisor.wait_for_intent("drain"), 10)
+    await asyncio.wait_for(supervisor.wait_for_intent("change"), 10)
     name = next(iter(house.cluster.supervisors))
     del house.cluster.supervisors[name]
     await eventually(lambda: name in house.cluster.supervisors)

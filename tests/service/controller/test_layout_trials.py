@@ -12,13 +12,15 @@ from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.operations.job_plan import plan_of
 from regroup.service.policy.elasticity.layout_trials import TRIAL_STEPS, TRIAL_TIMEOUT_S
-from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.projects import RESIZE
 from regroup.service.store.records import Lease, NewJob
 from regroup.service.store.store import Store
 from tests.support.auto_layout_specs import auto_json
 from tests.support.job_events import event_data
+from tests.support.leader_context import leader_context
+from tests.support.sync_records import status
 
 A, B, C = Layout(dp_shard=4), Layout(dp_shard=2, tp=2), Layout(pp=4)
 ENOUGH = TRIAL_STEPS + 2
@@ -58,7 +60,7 @@ class Trained:
 
     async def look(self, now: float = 100.0) -> dict[str, Any] | None:
         """What is wanted of its size after a look."""
-        await self.refining.look(await self.store.job("job_1"), now)
+        await self.refining.reconcile(await self.store.job("job_1"), status(), now)
         return (await self.store.job("job_1")).intents.get(RESIZE)
 
     async def journal(self) -> list[dict[str, Any]]:
@@ -83,7 +85,7 @@ async def trained(tmp_path: Path) -> AsyncGenerator[Any]:
             (JobState.STARTING, JobState.RUNNING, Reason.FIRST_STEP),
         ):
             await store.apply(lease, check_transition("job_1", source, target, reason), now=2.0)
-        return Trained(store, lease, LayoutTrialReconciler(lease, store))
+        return Trained(store, lease, LayoutTrialReconciler(leader_context(store, lease)))
 
     yield make
     for store in opened:
@@ -109,7 +111,7 @@ async def test_each_is_run_for_a_few_steps_and_the_fastest_is_kept(trained: Any)
     assert [(each["number"], each["measured_s"], each["generation"]) for each in found[:-1]] == [
         (1, 0.5, 1), (2, 0.2, 2), (3, 0.4, 3),
     ]  # fmt: skip
-    assert found[-1] == {"kept": B.to_json(), "why": "its steps took least"}
+    assert found[-1] == {"kept": B.to_json(), "why": "its steps were the fastest"}
     plan = await plan_of(job.store, await job.store.job("job_1"))
     assert [str(trial.layout) for trial in plan.trials] == [str(A), str(B), str(C)] and plan.kept == B
 
@@ -122,7 +124,7 @@ async def test_where_the_first_is_the_fastest_it_comes_back_to_it(trained: Any) 
     await job.forms(B)
     await job.trains(ENOUGH, 0.2)
     wanted = await job.look()
-    assert wanted is not None and (wanted["layout"], wanted["why"]) == (A.to_json(), "its steps took least")
+    assert wanted is not None and (wanted["layout"], wanted["why"]) == (A.to_json(), "its steps were the fastest")
 
 
 async def test_a_failure_in_between_costs_steps_and_no_trial(trained: Any) -> None:
@@ -141,7 +143,7 @@ async def test_another_leader_goes_on_with_it(trained: Any) -> None:
     await job.forms(A)
     await job.trains(ENOUGH, 0.5)
     await job.look()
-    job.refining = LayoutTrialReconciler(job.lease, job.store)
+    job.refining = LayoutTrialReconciler(leader_context(job.store, job.lease))
     wanted = await job.look()
     assert wanted is not None and wanted["layout"] == B.to_json()
     assert len(await job.journal()) == 1
@@ -154,7 +156,7 @@ async def test_a_person_wants_another_size_and_it_is_given_up(trained: Any) -> N
     wish = {"layout": Layout(dp_shard=2).to_json(), "why": "asked", "asked_s": 1.0}
     await job.store.intend("job_1", lambda _: {RESIZE: wish}, now=1.0, actor="somebody")
     assert await job.look() == wish
-    assert await job.journal() == [{"kept": None, "why": "the job is to be of another size"}]
+    assert await job.journal() == [{"kept": None, "why": "another size was requested"}]
 
 
 async def test_what_does_not_come_about_is_passed_over(trained: Any) -> None:
@@ -194,7 +196,7 @@ async def test_one_that_queued_since_goes_to_what_was_found(trained: Any) -> Non
         (JobState.STARTING, JobState.RUNNING, Reason.FIRST_STEP),
     ):
         await job.store.apply(job.lease, check_transition("job_1", source, target, reason), now=200.0)
-    job.refining = LayoutTrialReconciler(job.lease, job.store)
+    job.refining = LayoutTrialReconciler(leader_context(job.store, job.lease))
     await job.forms(A)
     await job.trains(1, 0.5)
     wanted = await job.look(now=201.0)
@@ -207,4 +209,4 @@ async def test_one_candidate_is_kept_and_people_learn_why(trained: Any) -> None:
     await job.trains(ENOUGH, 0.5)
     assert await job.look() is None
     _, kept = await job.journal()
-    assert kept["kept"] == A.to_json() and kept["why"] == "its ranks can be split in no other legal way"
+    assert kept["kept"] == A.to_json() and kept["why"] == "there is no other legal layout"

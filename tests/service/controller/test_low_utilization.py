@@ -11,15 +11,14 @@ import pytest
 from regroup.service.controller.low_utilization import LowUtilizationReconciler
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.observability.prometheus import Metrics
-from regroup.service.policy.detection.low_utilization import LowUtilizationPolicy
 from regroup.service.policy.detection.node_quarantine import QuarantinePolicy as HealthRule
-from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import WELL_USED, JobRow, Lease, NewJob
 from regroup.service.store.store import Store
 from tests.support.job_events import event_data
-
-RULE = LowUtilizationPolicy(below=0.05, after_s=300.0, suspend_after_s=600.0)
+from tests.support.leader_context import leader_context
+from tests.support.sync_records import status
 
 
 @dataclass
@@ -44,7 +43,7 @@ class Job:
             self.now, self.step = self.now + 10, self.step + 10
             row = {"tokens": 64, "samples": 4, "samples_hash": 1, "stall_s": 0.0, "duration_s": 1.0, "loss": 2.0}
             job = await self.emit("step", step=self.step, **row, extra={"mfu": mfu})
-            await low_use.look(job, self.now)
+            await low_use.reconcile(job, status(), self.now)
         return await self.store.job("j-gpt")
 
 
@@ -71,17 +70,28 @@ async def running(store: Store, **fields: Any) -> Job:
     return job
 
 
+def reconciler(job: Job, suspend_after_s: float | None = 600.0) -> LowUtilizationReconciler:
+    leader = leader_context(
+        job.store,
+        job.lease,
+        low_utilization_threshold=0.05,
+        low_utilization_window_s=300.0,
+        low_utilization_suspend_s=suspend_after_s,
+    )
+    return LowUtilizationReconciler(leader)
+
+
 async def told(store: Store) -> list[bool]:
     return [event.data["low"] for event in await store.events("j-gpt") if event.type == "low_use"]
 
 
 async def test_it_is_said_taken_back_and_said_again(store: Store) -> None:
     job = await running(store)
-    low_use = LowUtilizationReconciler(job.lease, store, LowUtilizationPolicy(0.05, 300.0))
+    low_use = reconciler(job, suspend_after_s=None)
     assert not (await job.passes(290, low_use, 0.01)).conditions, "not measured for long enough"
     found = await job.passes(100, low_use, 0.01)
     assert [(each.type, each.status, each.reason) for each in found.conditions] == [(WELL_USED, False, "low_use")]
-    assert found.conditions[0].message == "it makes use of 1.0% of what its devices could do, over 5 min"
+    assert found.conditions[0].message == "the job uses 1.0% of the capacity of its devices, over 5 min"
     text = (await Metrics(store, HealthRule(3600.0, 600.0)).render()).decode()
     assert 'regroup_job_low_use{job="gpt",job_id="j-gpt",project="default"} 1.0' in text
     assert not (await job.passes(600, low_use, 0.3)).conditions
@@ -91,11 +101,11 @@ async def test_it_is_said_taken_back_and_said_again(store: Store) -> None:
 
 async def test_it_is_suspended_in_the_end_also_by_a_control_plane_that_came_meanwhile(store: Store) -> None:
     job = await running(store)
-    found = await job.passes(400, LowUtilizationReconciler(job.lease, store, RULE), 0.01)
+    found = await job.passes(400, reconciler(job), 0.01)
     (said,) = found.conditions
-    found = await job.passes(800, LowUtilizationReconciler(job.lease, store, RULE), 0.01)
+    found = await job.passes(800, reconciler(job), 0.01)
     wish = found.intents["suspend"]
-    assert "1.0% of what its devices could do" in wish["why"]
+    assert "1.0% of the capacity of its devices" in wish["why"]
     assert 600 <= wish["asked_s"] - said.last_transition_time <= 640
     (event,) = [each for each in await store.events("j-gpt") if each.type == "intent"]
     assert event.actor == "controller"
@@ -103,5 +113,5 @@ async def test_it_is_suspended_in_the_end_also_by_a_control_plane_that_came_mean
 
 async def test_who_keeps_what_it_has_is_only_told_of(store: Store) -> None:
     job = await running(store, preemptibility="semi")
-    found = await job.passes(2000, LowUtilizationReconciler(job.lease, store, RULE), 0.01)
+    found = await job.passes(2000, reconciler(job), 0.01)
     assert found.intents == {} and [each.type for each in found.conditions] == [WELL_USED]

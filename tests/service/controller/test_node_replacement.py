@@ -1,25 +1,27 @@
-"""Lost nodes of a live job and who takes their place: rows first, reservations then, and nothing held when it cannot be."""
+"""The replacement of lost nodes of a live job: rows first, then reservations, and nothing is held if it fails."""
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from regroup.service.cluster_state.allocations import allocate, reservation_of, take_all
-from regroup.service.cluster_state.node_health import NodeHealth
-from regroup.service.controller.node_replacement import ReplacementReconciler, replace_lost
+from regroup.service.cluster_state.allocations import JobAllocations, allocate, create_reservations, reservation_of
+from regroup.service.controller.leader_context import LeaderContext
+from regroup.service.controller.node_replacement import ReplacementReconciler, replace_lost_nodes
 from regroup.service.domain.states import JobState, Reason, check_transition
-from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEventKind, QuarantinePolicy
+from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEventKind
 from regroup.service.policy.scheduling.decide import Admission, decide, sizes_of
 from regroup.service.policy.scheduling.entries import WaitingJob
 from regroup.service.ports.cluster import Node
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
-from regroup.service.store.records import Lease, NewJob
+from regroup.service.store.records import JobRow, Lease, NewJob
 from regroup.service.store.store import Store
 from tests.support.fake_cluster import FakeCluster
+from tests.support.leader_context import leader_context
+from tests.support.sync_records import status
 
 JOB = "j-gpt"
 
@@ -49,19 +51,32 @@ class Rig:
         placed = check_transition(JOB, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
         job = await self.store.job(JOB)
         await self.store.apply(self.lease, placed, now=2.0, allocate=allocate(job, turn))
-        await take_all(self.cluster, [reservation_of(row) for row in await self.rows("reservation")])
+        await create_reservations(self.cluster, [reservation_of(row) for row in await self.rows("reservation")])
 
     async def rows(self, kind: str) -> list:
         return [row for row in await self.store.live_allocations(JOB) if row.kind == kind]
 
     async def replace(self, *lost: Node) -> str:
         job = await self.store.job(JOB)
-        return await replace_lost(*self.parts, job, [one.id for one in lost], time.time())
+        return await replace_lost_nodes(self.leader, job, [one.id for one in lost], time.time())
 
     @property
-    def parts(self) -> tuple[Lease, Store, FakeCluster, NodeHealth]:
-        health = NodeHealth(self.lease, self.store, self.cluster, QuarantinePolicy(3600.0, 600.0))
-        return self.lease, self.store, self.cluster, health
+    def leader(self) -> LeaderContext:
+        return leader_context(self.store, self.lease, self.cluster)
+
+    def reconciler(self, wait_s: float = 30.0) -> ReplacementReconciler:
+        async def shrink(job: JobRow, lost: Sequence[str], why: str, now: float) -> bool:
+            return False
+
+        leader = leader_context(self.store, self.lease, self.cluster, replacement_wait_s=wait_s)
+        return ReplacementReconciler(leader, shrink)
+
+    async def reconcile(self, replacing: ReplacementReconciler, lost: Sequence[Node], now: float) -> tuple[bool, str]:
+        """Return whether nodes are waited for, and why there are none."""
+        job = await self.store.job(JOB)
+        await replacing.reconcile(job, status(lost=[each.id for each in lost]), now)
+        allocations = JobAllocations(await self.store.live_allocations(JOB))
+        return replacing.concerns(job, allocations), replacing.intents(job, allocations).no_spare
 
     async def names(self) -> list[str]:
         return [row.data["name"] for row in await self.rows("reservation")]
@@ -129,23 +144,23 @@ async def test_a_node_that_is_there_may_come_back_by_itself(rig: Rig) -> None:
 async def test_a_node_that_is_there_but_brings_no_agent_up_is_replaced_too(rig: Rig) -> None:
     await rig.run()
     rig.cluster.add_node(node(3))
-    replacing = ReplacementReconciler(*rig.parts, 30.0)
-    await replacing.look(await rig.store.job(JOB), [node(1).id], 3.0)
-    assert replacing.is_waiting and sorted(await rig.names()) == ["local-1", "local-2"]
-    replacing._since_s = time.monotonic() - 2.0  # pyright: ignore[reportPrivateUsage]
-    await replacing.look(await rig.store.job(JOB), [node(1).id], 4.0)
+    replacing = rig.reconciler()
+    assert await rig.reconcile(replacing, [node(1)], 3.0) == (True, "") and sorted(await rig.names()) == [
+        "local-1",
+        "local-2",
+    ]
+    replacing._lost_since_s = time.monotonic() - 2.0  # pyright: ignore[reportPrivateUsage]
+    await rig.reconcile(replacing, [node(1)], 4.0)
     assert sorted(await rig.names()) == ["local-2", "local-3"]
-    await replacing.look(await rig.store.job(JOB), [], 5.0)
-    assert not replacing.is_waiting
+    assert await rig.reconcile(replacing, [], 5.0) == (False, "")
 
 
 async def test_that_there_is_none_is_said_after_a_while(rig: Rig) -> None:
     await rig.run()
     rig.cluster.remove_node(node(1).id)
-    patient, impatient = (ReplacementReconciler(*rig.parts, wait_s) for wait_s in (30.0, -1.0))
-    for replacing, said in ((patient, False), (impatient, True)):
-        await replacing.look(await rig.store.job(JOB), [node(1).id], 3.0)
-        assert bool(replacing.no_spare) is said
+    for wait_s, is_reported in ((30.0, False), (1e-9, True)):
+        _, why = await rig.reconcile(rig.reconciler(wait_s), [node(1)], 3.0)
+        assert bool(why) is is_reported
 
 
 async def test_where_there_is_no_room_it_says_so_and_holds_nothing_more(rig: Rig) -> None:
@@ -182,14 +197,14 @@ async def test_room_that_another_job_was_given_is_not_free(rig: Rig) -> None:
     placed = check_transition("j-other", JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     await rig.store.apply(rig.lease, placed, now=2.0, allocate=allocate(await rig.store.job("j-other"), turn))
     rig.cluster.remove_node(node(1).id)
-    assert "no other node has room" in await rig.replace(node(1))
+    assert "no other node has capacity" in await rig.replace(node(1))
 
 
 async def test_a_node_that_the_cluster_has_lost_is_noted_once_and_one_that_is_closed_is_no_spare(rig: Rig) -> None:
     await rig.run()
     rig.cluster.remove_node(node(1).id)
-    assert "no other node has room" in await rig.replace(node(1))
-    assert "no other node has room" in await rig.replace(node(1)), "asked again and again until there is one"
+    assert "no other node has capacity" in await rig.replace(node(1))
+    assert "no other node has capacity" in await rig.replace(node(1)), "asked again and again until there is one"
     (lost,) = await rig.store.node_events()
     assert (lost.node, lost.kind, lost.job_id) == ("local-1", NodeEventKind.NODE_LOST, JOB)
     rig.cluster.add_node(node(3))
@@ -204,7 +219,7 @@ async def test_a_node_that_said_that_it_leaves_is_not_blamed_for_it(rig: Rig) ->
     rig.cluster.add_node(node(3))
     rig.cluster.remove_node(node(1).id)
     job = await rig.store.job(JOB)
-    assert await replace_lost(*rig.parts, job, [node(1).id], time.time(), is_announced=True) == ""
+    assert await replace_lost_nodes(rig.leader, job, [node(1).id], time.time(), is_announced=True) == ""
     assert await rig.store.node_events() == []
 
 
@@ -212,8 +227,8 @@ async def test_a_node_that_was_given_up_while_the_cluster_has_it_is_fenced(rig: 
     await rig.run()
     rig.cluster.add_node(node(3))
     job = await rig.store.job(JOB)
-    assert await replace_lost(*rig.parts, job, [node(1).id], time.time(), is_overdue=True) == ""
+    assert await replace_lost_nodes(rig.leader, job, [node(1).id], time.time(), is_overdue=True) == ""
     (fault,) = await rig.store.node_events()
     assert (fault.node, fault.kind, fault.job_id) == ("local-1", NodeEventKind.SILENT, JOB)
-    (fenced,) = [each for each in await rig.parts[3].nodes(time.time()) if each.closed_reason]
+    (fenced,) = [each for each in await rig.leader.health.nodes(time.time()) if each.closed_reason]
     assert fenced.id == node(1).id and "ranks may run there" in fenced.closed_reason

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from regroup.service.controller.predictions import PredictionReconciler
-from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.spec.job import parse_spec
 from regroup.service.store.records import Lease, NewJob
 from regroup.service.store.store import Store
 from tests.support.auto_layout_specs import auto_json, cpu_nodes
 from tests.support.fake_cluster import FakeCluster
 from tests.support.job_events import event_data
+from tests.support.leader_context import leader_context
+from tests.support.sync_records import status
 
 
 @dataclass
@@ -41,7 +43,7 @@ class Stage:
         await self.store.ingest(self.lease, "job_1", "boot", [event], {})
 
     async def look(self) -> dict[int, dict[str, Any]]:
-        await self.predicting.look(await self.store.job("job_1"))
+        await self.predicting.reconcile(await self.store.job("job_1"), status(), 0.0)
         return await self.store.predictions.of_job("job_1")
 
 
@@ -51,7 +53,7 @@ async def stage(tmp_path: Path) -> AsyncGenerator[Stage]:
     lease = await store.acquire_lease("test", 60.0)
     assert lease is not None
     cluster = FakeCluster(cpu_nodes(4, 4))
-    yield Stage(store, cluster, lease, PredictionReconciler(lease, store, cluster))
+    yield Stage(store, cluster, lease, PredictionReconciler(leader_context(store, lease, cluster)))
     await store.close()
 
 

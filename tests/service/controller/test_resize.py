@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from regroup.service.cluster_state.allocations import JobAllocations
 from regroup.service.cluster_state.queue import Specs, running
-from regroup.service.controller.substitution import members
 from regroup.service.domain.states import JobState
 from regroup.service.operations.resize import Size, layout_for, resize
 from regroup.service.ports.cluster import Node
@@ -18,6 +18,7 @@ from regroup.service.store.records import DrainRow, JobRow
 from regroup.service.store.store import Store
 from tests.service.controller.test_controller import House, controlled, eventually
 from tests.support.fake_cluster import FakeCluster, FakeSupervisor
+from tests.support.sync_records import status
 
 ELASTIC = {"min": 1, "target": 4, "max": 8}
 TRAINING = {"global_batch": 8, "micro_batch": 1, "sequence": 16, "steps": 1000}
@@ -45,16 +46,17 @@ class Running:
             return (self.supervisor.intents.get("layout") or {}).get("dp_shard") == dp
 
         await eventually(is_told)
-        assert self.supervisor.intents["resize"]["sizes"]["after"]["dp_shard"] == dp
+        assert self.supervisor.intents["change"]["sizes"]["after"]["dp_shard"] == dp
         return {each["name"]: each["ranks"] for each in self.supervisor.intents["nodes"]}
 
     def goes(self, *, former: tuple[str, ...] = ()) -> None:
         nodes = self.supervisor.intents["nodes"]
-        self.supervisor.status = {
-            "nodes": sorted(each["node_id"] for each in nodes), "former": list(former), "unready": {},
-            "seats": {each["node_id"]: each["ranks"] for each in nodes},
-            "layout": dict(self.supervisor.intents["layout"]),
-        }  # fmt: skip
+        self.supervisor.status = status(
+            nodes=sorted(each["node_id"] for each in nodes),
+            former=former,
+            seats={each["node_id"]: each["ranks"] for each in nodes},
+            layout=self.supervisor.intents["layout"],
+        )
 
     async def held(self) -> dict[str, int]:
         """Ranks that fit in what the job holds, by node; empty while the cluster has given more or less."""
@@ -142,7 +144,7 @@ async def test_ranks_are_in_the_order_of_the_topology_again(job: Running) -> Non
     assert [each["numbers"] for each in job.supervisor.intents["nodes"]] == [[]] * 4
     # Whoever takes a node's place later takes the ranks that it has now.
     rows = await job.house.store.live_allocations("j-gpt")
-    assert [each.name for each in members(rows, "j-gpt")] == names
+    assert [each.name for each in JobAllocations(rows).members] == names
 
 
 async def test_ranks_that_are_split_otherwise_are_not_where_they_were_before(house: House) -> None:
@@ -206,7 +208,7 @@ async def test_a_node_that_cannot_be_made_ready_is_given_back(job: Running) -> N
     job.house.cluster.add_node(node(3))
     await job.resize(6)
     await job.told(6)
-    job.supervisor.status = {"unready": {"nodes": [node(n).id for n in (1, 2, 3)], "why": "no such interpreter"}}
+    job.supervisor.status = status(unready={"nodes": [node(n).id for n in (1, 2, 3)], "why": "no such interpreter"})
     await job.until_held(local_1=2, local_2=2)
     assert (await job.history())[0]["refused"]["after"]["dp_shard"] == 6
 
@@ -219,7 +221,7 @@ async def test_one_change_for_a_resize_and_a_node_that_is_drained(job: Running) 
     await job.resize(5)
     assert await job.told(5) == {"local-1": 2, "local-3": 3}
     assert "drain" not in job.supervisor.intents
-    assert job.supervisor.intents["resize"]["leaving"] == {node(2).id: "local-2"}
+    assert job.supervisor.intents["change"]["leaving"] == {node(2).id: "local-2"}
     job.goes()
     await job.until_held(local_1=2, local_3=3)
 
@@ -250,10 +252,10 @@ async def test_a_control_plane_that_comes_anew_goes_on_with_it(house: House) -> 
 
 async def test_a_lost_node_that_nothing_replaces_makes_the_job_smaller(job: Running) -> None:
     job.house.cluster.remove_node(node(2).id)
-    job.supervisor.status = {"nodes": [node(1).id, node(2).id], "former": [], "unready": {}, "lost": [node(2).id]}
+    job.supervisor.status = status(nodes=[node(1).id, node(2).id], former=[], lost=[node(2).id])
     await job.supervisor.state("RECOVERING", "agent_lost")
     assert await job.told(2) == {"local-1": 2}
-    assert "nodes were lost" in job.supervisor.intents["resize"]["why"]
+    assert "nodes were lost" in job.supervisor.intents["change"]["why"]
     job.goes()
     await job.until_held(local_1=2)
 
@@ -262,7 +264,7 @@ async def test_a_lost_node_that_nothing_replaces_makes_the_job_smaller(job: Runn
 async def test_it_grows_into_room_that_nobody_waits_for(job: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regroup.service.policy.elasticity.autosize.MIN_RESIZE_INTERVAL_S", 0.0)
     monkeypatch.setattr("regroup.service.policy.elasticity.autosize.CAPACITY_SETTLED_S", 0.0)
-    monkeypatch.setattr("regroup.service.controller.autosize._LOOK_S", 0.0)
+    monkeypatch.setattr("regroup.service.controller.autosize._SEARCH_EVERY_S", 0.0)
     job.house.cluster.add_node(node(3))
     split = {"dp_replicate": 1, "dp_shard": 4, "cp": 1, "tp": 1, "pp": 1}
     place = {"layout": split, "world_size": 4, "ranks": [], "restore": {"source": "none"}, "cause": "start"}
@@ -273,7 +275,7 @@ async def test_it_grows_into_room_that_nobody_waits_for(job: Running, monkeypatc
             await job.supervisor.emit("step", step=step, **row)
         await job.house.until("j-gpt", lambda row, last=steps[-1]: row.step >= last)
     assert await job.told(6) == {"local-1": 2, "local-2": 2, "local-3": 2}
-    assert "room for 6 ranks" in job.supervisor.intents["resize"]["why"]
+    assert "capacity for 6 ranks" in job.supervisor.intents["change"]["why"]
 
 
 @pytest.mark.slow
@@ -281,7 +283,7 @@ async def test_a_drained_node_for_which_there_is_no_other_makes_the_job_smaller(
     now = time.time()
     await job.house.store.drain(DrainRow(node(2).id, "local-2", "disks", "test", now, now + 6))
     assert await job.told(2) == {"local-1": 2}
-    told = job.supervisor.intents["resize"]
+    told = job.supervisor.intents["change"]
     assert told["leaving"] == {node(2).id: "local-2"} and told["deadline_s"] is not None
     assert "nodes leave" in told["why"] and "drain" not in job.supervisor.intents
     job.goes()

@@ -75,8 +75,8 @@ async def test_a_lower_job_is_suspended_for_a_higher_one_and_comes_back(house: H
     low = await house.submit("low", 4, priority="low")
     supervisor = await house.runs(low)
     high = await house.submit("high", 2, priority="high")
-    told = await asyncio.wait_for(supervisor.wait_for_intent("drain"), 5)
-    assert told["gives_up"] and told["reason"] == "preempted" and told["leaving"] == {}
+    told = await asyncio.wait_for(supervisor.wait_for_intent("change"), 5)
+    assert told["is_requeue"] and told["reason"] == "preempted" and told["leaving"] == {}
     assert told["why"] == "preempted by job 'high' of project 'default', priority high"
     waiting = await house.until(high, JobState.QUEUED, "preemption")
     assert [each.type for each in waiting.conditions] == ["Placeable", "StartEstimated"]

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regroup.service.cluster_state.allocations import Member
-from regroup.service.controller.spare_promotion import enlist
-from regroup.service.controller.substitution import members, take_heirs
+from regroup.service.cluster_state.allocations import JobAllocations, Member
+from regroup.service.controller.substitution import promote_spares, substitute_nodes
 from regroup.service.domain.states import JobState
 from regroup.service.observability.prometheus import Metrics
 from regroup.service.operations.projects import Projects
@@ -20,7 +19,7 @@ from regroup.service.policy.accounting import spare_device_seconds
 from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
 from regroup.service.settings import Settings
 from regroup.service.spec.job import parse_spec
-from regroup.service.store.records import Allocation, DrainRow, JobRow, ProjectRow
+from regroup.service.store.records import Allocation, AllocationKind, DrainRow, JobRow, ProjectRow
 from regroup.service.store.store import Store
 from regroup.service.supervisor.gang import Gang
 from regroup.service.supervisor.job_config import JobConfig
@@ -28,7 +27,9 @@ from regroup.service.supervisor.spare_nodes import SpareNodes
 from tests.service.controller.test_controller import House, controlled, eventually
 from tests.service.controller.test_resize import node
 from tests.support.fake_cluster import FakeCluster, FakeSupervisor
+from tests.support.leader_context import leader_context
 from tests.support.supervised_job import SPEC, FakeNodes, place
+from tests.support.sync_records import assigned, status
 
 JOB = "j-gpt"
 
@@ -78,20 +79,20 @@ async def test_one_is_held_counted_made_ready_and_takes_over(house: House) -> No
         await until_said(house, "preparing")
         (project,) = await Projects(house.store).all()
         assert (project.held, project.running) == (6, 1)
-        supervisor.status = {"spares": {node(3).id: "ready"}}
+        supervisor.status = status(spares={node(3).id: "ready"})
         job = await until_said(house, "ready")
-        assert "ready to take over: local-3" in [each.message for each in job.conditions]
+        assert "ready: local-3" in [each.message for each in job.conditions]
         text = (await Metrics(house.store, QuarantinePolicy(3600.0, 600.0)).render()).decode()
         assert 'regroup_device_seconds_total{class="spare",device="cpu"}' in text
 
         house.cluster.calls.clear()
         house.cluster.remove_node(node(2).id)
-        supervisor.status = {"lost": [node(2).id], "spares": {node(3).id: "ready"}}
+        supervisor.status = status(lost=[node(2).id], spares={node(3).id: "ready"})
         await supervisor.state("RECOVERING", "agent_lost")
         await supervisor.wait_for_intent("nodes")
         assert {each["name"]: each["ranks"] for each in supervisor.intents["nodes"]} == {"local-1": 2, "local-3": 2}
         assert [row.data["name"] for row in await rows(house) if row.is_seat] == ["local-1", "local-3", "local-3"]
-        supervisor.status = {}
+        supervisor.status = status()
         await until_spares(house)
         done = [call for call in house.cluster.calls if "33333333" in call]
         assert done == [], "what it held ready it keeps, and its agent lives on"
@@ -101,7 +102,7 @@ async def test_one_is_held_counted_made_ready_and_takes_over(house: House) -> No
 
 
 async def test_one_that_leaves_or_is_unfit_is_given_back(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regroup.service.controller.spares._EVERY_S", 0.0)
+    monkeypatch.setattr("regroup.service.controller.spares._SEARCH_EVERY_S", 0.0)
     async with running(house) as supervisor:
         await until_spares(house, "local-3")
         now = time.time()
@@ -110,7 +111,7 @@ async def test_one_that_leaves_or_is_unfit_is_given_back(house: House, monkeypat
         await eventually(lambda: any("release" in call and "33333333" in call for call in house.cluster.calls))
         await house.store.undrain([node(3).id])
         await until_spares(house, "local-3")
-        supervisor.status = {"spares": {node(3).id: "no such interpreter"}}
+        supervisor.status = status(spares={node(3).id: "no such interpreter"})
         await until_spares(house)
         assert "no room" not in (await until_said(house, "no_room")).message
 
@@ -120,10 +121,10 @@ async def test_it_takes_over_from_a_node_that_is_drained(house: House) -> None:
         await until_spares(house, "local-3")
         now = time.time()
         await house.store.drain(DrainRow(node(2).id, "local-2", "disks", "test", now, now + 60))
-        await supervisor.wait_for_intent("drain")
+        await supervisor.wait_for_intent("change")
         nodes = supervisor.intents["nodes"]
         assert {each["name"]: each["ranks"] for each in nodes} == {"local-1": 2, "local-3": 2}
-        supervisor.status = {"nodes": [each["node_id"] for each in nodes], "former": [], "unready": {}}
+        supervisor.status = status(nodes=[each["node_id"] for each in nodes], former=[])
 
         async def has_left() -> bool:
             return {row.data["name"] for row in await rows(house)} == {"local-1", "local-3"}
@@ -140,10 +141,12 @@ async def test_a_spare_whose_turn_fails_is_given_back_with_its_agent(house: Hous
         assert lease is not None
         house.cluster.refuse.add(node(3).id)
         house.cluster.held = {name: held for name, held in house.cluster.held.items() if held.node_id != node(3).id}
-        leaving = [each for each in members(await house.store.live_allocations(JOB), JOB) if each.name == "local-2"]
+        leaving = [
+            each for each in JobAllocations(await house.store.live_allocations(JOB)).members if each.name == "local-2"
+        ]
         job = await house.store.job(JOB)
-        found = await take_heirs(
-            lease, house.store, house.cluster, job, leaving, await house.cluster.nodes(), time.time()
+        found = await substitute_nodes(
+            leader_context(house.store, lease, house.cluster), job, leaving, await house.cluster.nodes(), time.time()
         )
         assert isinstance(found, str) and "does not hold" in found
         left = [(row.kind, row.node_id[:1]) for row in await house.store.live_allocations(JOB)]
@@ -165,21 +168,21 @@ async def test_who_waits_goes_first_and_a_quota_holds(house: House) -> None:
 
 def reservation(name: str, ranks: int, where: str, *, spare: bool = False) -> Allocation:
     data = {"ranks": ranks, "name": where, "numbers": [], **({"spare": True} if spare else {})}
-    return Allocation(JOB, "reservation", name, where, data)
+    return Allocation(JOB, AllocationKind.RESERVATION, name, where, data)
 
 
 def test_a_spare_gives_as_much_as_is_missing() -> None:
     spares = [reservation(f"{where}{number}", 1, where, spare=True) for where in ("c", "d") for number in (1, 2, 3)]
     leaving = [Member((reservation("a", 1, "a"),), (5,)), Member((reservation("b", 3, "b"),))]
     nodes = [node(1), *(type(node(1))(id=name, name=name, address="x") for name in "cd")]
-    found = enlist(spares, leaving, nodes)
-    assert {left: [row.name for row in heir.reservations] for left, heir in found.heirs.items()} == {
+    found = promote_spares(spares, leaving, nodes)
+    assert {left: [row.name for row in heir.reservations] for left, heir in found.substitutes.items()} == {
         "b": ["c1", "c2", "c3"], "a": ["d1"],
     }  # fmt: skip
-    assert found.heirs["a"].numbers == [5] and all(row.is_seat for row in found.turned)
-    assert found.released - {row.name for row in found.turned} == {"d2", "d3"}
-    assert enlist(spares, leaving, [node(1)]).heirs == {}, "their nodes are gone"
-    assert enlist(spares, [Member((reservation("b", 4, "b"),))], nodes).heirs == {}, "none has the room"
+    assert found.substitutes["a"].numbers == [5] and all(row.is_seat for row in found.promoted)
+    assert found.released - {row.name for row in found.promoted} == {"d2", "d3"}
+    assert promote_spares(spares, leaving, [node(1)]).substitutes == {}, "their nodes are gone"
+    assert promote_spares(spares, [Member((reservation("b", 4, "b"),))], nodes).substitutes == {}, "none has the room"
 
 
 @settings(max_examples=50, deadline=None)
@@ -205,13 +208,13 @@ def payload_of_two() -> JobConfig:
 async def test_the_supervisor_makes_agent_and_data_ready_and_says_what_it_cannot() -> None:
     nodes, payload = FakeNodes({}), payload_of_two()
     spares, gang = SpareNodes(lambda *_: None), Gang(nodes, payload.agent_configs())
-    spares.want([place("node-2")], payload, gang)
+    spares.want(assigned([place("node-2")]), payload, gang)
     await eventually(lambda: spares.state == {"node-2": "ready"})
     done = [method for where, method in nodes.calls if where == "node-2"]
     assert done[0] == "start" and {"start_zygote", "check_storage", "fetch_data", "run_preflight"} <= set(done)
     assert all(where == "node-2" for where, _ in nodes.calls)
     before = list(nodes.calls)
-    spares.want([place("node-2")], payload, gang)
+    spares.want(assigned([place("node-2")]), payload, gang)
     await asyncio.sleep(0)
     assert nodes.calls == before, "once is enough"
     spares.want([], payload, gang)
@@ -224,7 +227,7 @@ async def test_one_that_dies_before_it_is_needed_is_found_by_looking(monkeypatch
     monkeypatch.setattr("regroup.service.supervisor.spare_nodes._LOOK_EVERY_S", 0.01)
     nodes, payload = FakeNodes({}), payload_of_two()
     spares, gang = SpareNodes(lambda *_: None), Gang(nodes, payload.agent_configs())
-    spares.want([place("node-2")], payload, gang)
+    spares.want(assigned([place("node-2")]), payload, gang)
     await eventually(lambda: spares.state == {"node-2": "ready"})
     await eventually(lambda: ("node-2", "status") in nodes.calls)
     assert spares.state == {"node-2": "ready"}

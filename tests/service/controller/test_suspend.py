@@ -10,6 +10,7 @@ from tests.service.controller.test_controller import House, controlled, eventual
 from tests.service.controller.test_controller import house as house
 from tests.service.supervisor.test_planned_move import Rig
 from tests.service.supervisor.test_planned_move import rig as rig
+from tests.support.sync_records import intents
 
 
 async def suspend(house: House, job_id: str) -> None:
@@ -23,8 +24,8 @@ async def test_it_gives_all_up_and_goes_on_when_it_is_resumed(house: House) -> N
         await supervisor.state("RUNNING", "first_step")
         await house.until_state(job_id, JobState.RUNNING)
         await suspend(house, job_id)
-        told = await supervisor.wait_for_intent("drain")
-        assert told["gives_up"] and (told["reason"], told["why"]) == ("suspended", "for the night")
+        told = await supervisor.wait_for_intent("change")
+        assert told["is_requeue"] and (told["reason"], told["why"]) == ("suspended", "for the night")
         await supervisor.state("QUEUED", "suspended")
         await house.until_state(job_id, JobState.SUSPENDED)
         await eventually(lambda: house.cluster.held == {} and house.cluster.supervisors == {})
@@ -53,13 +54,13 @@ async def test_one_that_is_being_placed_does_not_start(house: House) -> None:
 
 
 def told() -> dict[str, object]:
-    return {"leaving": {}, "why": "for the night", "noticed_s": time.time(), "deadline_s": None, "gives_up": True,
+    return {"leaving": {}, "why": "for the night", "noticed_s": time.time(), "deadline_s": None, "is_requeue": True,
             "reason": "suspended"}  # fmt: skip
 
 
 async def test_the_supervisor_saves_the_last_step_and_lets_go(rig: Rig) -> None:
     await rig.trains()
-    rig.life.intend({"drain": told()})
+    rig.life.intend(intents(change=told()))
     assert await asyncio.wait_for(rig.running, 20) is None
     last, save = rig.nodes.stops[1]
     incident = rig.events("incident")[-1]
@@ -70,8 +71,8 @@ async def test_the_supervisor_saves_the_last_step_and_lets_go(rig: Rig) -> None:
 async def test_a_wish_taken_back_before_the_ranks_have_ended_costs_no_step(rig: Rig) -> None:
     rig.nodes.listens = False
     await rig.trains()
-    rig.life.intend({"drain": told()})
+    rig.life.intend(intents(change=told()))
     await rig.trains()
-    rig.life.intend({})
+    rig.life.intend(intents())
     await rig.trains()
     assert rig.states()[-1][0] == "RUNNING" and rig.events("incident") == []

@@ -4,7 +4,7 @@ import asyncio
 import os
 from typing import Any
 
-from regroup.service.ports.cluster import SupervisorEvent, SyncReply, SyncRequest
+from regroup.service.ports.sync import Intents, SupervisorEvent, SyncReply, SyncRequest
 
 
 class EchoSupervisor:
@@ -12,16 +12,16 @@ class EchoSupervisor:
 
     def __init__(self, payload: dict[str, Any]) -> None:
         self._payload = payload
-        self._intents: dict[str, Any] = {}
+        self._intents = Intents()
 
     async def sync(self, request: dict[str, Any]) -> dict[str, Any]:
         asked = SyncRequest.from_json(request)
-        self._intents.update(asked.intents)
+        self._intents = self._intents.merge(asked.intents)
         if asked.acked_seq:
             await asyncio.sleep(asked.wait_s)
             return SyncReply(str(os.getpid())).to_json()
-        event = SupervisorEvent(1, "hello", "note", 0, 0.0, {"payload": self._payload})
-        return SyncReply(str(os.getpid()), (event,), {"intents": self._intents}).to_json()
+        event = SupervisorEvent(1, "hello", "note", 0, 0.0, {"payload": self._payload, "cancel": self._intents.cancel})
+        return SyncReply(str(os.getpid()), (event,)).to_json()
 
     async def read_log(self, generation: int, rank: int, stream: str, offset: int, limit: int) -> dict[str, Any]:
         data = f"{generation}/{rank}/{stream}"[offset : offset + limit]

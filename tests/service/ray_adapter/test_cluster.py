@@ -23,14 +23,8 @@ from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 from regroup.service.domain.errors import NotFoundError
 from regroup.service.local import processes, ray_cluster
 from regroup.service.policy.scheduling.autoscaler_request import Bundle
-from regroup.service.ports.cluster import (
-    Node,
-    Reservation,
-    ReservationRefusedError,
-    SupervisorGoneError,
-    SyncRequest,
-    agent_name,
-)
+from regroup.service.ports.cluster import Node, Reservation, ReservationRefusedError, SupervisorGoneError, agent_name
+from regroup.service.ports.sync import Intents, SyncRequest
 from regroup.service.ray_adapter import standby as standby_agents
 from regroup.service.ray_adapter.agents import RayAgents
 from regroup.service.ray_adapter.cluster import RayCluster
@@ -141,9 +135,9 @@ async def test_a_supervisor_lives_until_it_is_stopped(cluster: RayCluster, setti
     await cluster.start_supervisor(name, {"job_id": "j1"})
     await cluster.start_supervisor(name, {"job_id": "another, ignored"})
     assert await cluster.actors() == {name}
-    reply = await cluster.sync("j1", SyncRequest({"cancel": True}))
+    reply = await cluster.sync("j1", SyncRequest(Intents(cancel=True)))
     assert reply.events[0].data["payload"] == {"job_id": "j1"}
-    assert reply.status["intents"] == {"cancel": True}
+    assert reply.events[0].data["cancel"] is True
     assert (await cluster.read_log("j1", 1, 0, "stdout", 2, 100)).data == "0/stdout"
 
     os.kill(int(reply.boot_id), signal.SIGKILL)

@@ -3,7 +3,7 @@
 import math
 
 from regroup.service.domain.states import JobState, Reason, check_transition
-from regroup.service.store.records import Allocation, Lease
+from regroup.service.store.records import Allocation, AllocationKind, Lease
 from regroup.service.store.store import Store
 
 
@@ -180,7 +180,10 @@ async def test_phases_are_progress_of_starting(store: Store, lease: Lease, queue
 async def test_a_gang_that_was_released_queues_again_and_holds_nothing(store: Store, lease: Lease, queue, life):
     job_id = await queue()
     placed = check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
-    allocate = [Allocation(job_id, "supervisor", "s"), Allocation(job_id, "reservation", "g", "n0", {"cpus": 1})]
+    allocate = [
+        Allocation(job_id, AllocationKind.SUPERVISOR, "s"),
+        Allocation(job_id, AllocationKind.RESERVATION, "g", "n0", {"cpus": 1}),
+    ]
     await store.apply(lease, placed, now=1.0, allocate=allocate)
     assert await store.live_allocations() == allocate
     job = await store.ingest(lease, job_id, life.boot_id, [life.state(JobState.QUEUED, Reason.REQUEUED)], {})

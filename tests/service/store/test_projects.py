@@ -6,7 +6,7 @@ from regroup.service.domain.errors import ConflictError, NotFoundError
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.store.job_writer import SUSPEND
 from regroup.service.store.projects import MAKE_ROOM
-from regroup.service.store.records import Allocation, Lease, ProjectRow
+from regroup.service.store.records import Allocation, AllocationKind, Lease, ProjectRow
 from regroup.service.store.store import Store
 
 
@@ -29,7 +29,7 @@ async def test_a_job_is_asked_once_to_make_room_and_is_not_when_it_queues_again(
     job_id = await queue()
     await store.queue.make_room(lease, job_id, {MAKE_ROOM: {"why": "for another", "asked_s": 1.0}}, now=1.0)
     assert (await store.job(job_id)).intents == {}, "it holds nothing"
-    allocate = [Allocation(job_id, "reservation", "g", "n0", {"ranks": 1})]
+    allocate = [Allocation(job_id, AllocationKind.RESERVATION, "g", "n0", {"ranks": 1})]
     placed = check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
     await store.apply(lease, placed, now=2.0, allocate=allocate)
     for now in (3.0, 4.0):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from regroup.service.domain.errors import ConflictError, IllegalTransitionError, NotFoundError, PreconditionError
 from regroup.service.domain.states import TERMINAL_BY_REASON, TRANSITIONS, JobState, Reason, check_transition
-from regroup.service.store.records import Allocation, Condition, JobFilter, Lease, NewJob
+from regroup.service.store.records import Allocation, AllocationKind, Condition, JobFilter, Lease, NewJob
 from regroup.service.store.store import Store
 
 
@@ -85,7 +85,7 @@ async def test_a_live_name_in_the_cluster_belongs_to_one_job(store: Store, lease
     first, second = await queue("a"), await queue("b")
     for job_id, refused in ((first, False), (second, True)):
         placed = check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
-        allocate = [Allocation(job_id, "reservation", "reservation-1", "n0")]
+        allocate = [Allocation(job_id, AllocationKind.RESERVATION, "reservation-1", "n0")]
         if refused:
             with pytest.raises(ConflictError, match="reservation-1"):
                 await store.apply(lease, placed, now=1.0, allocate=allocate)
@@ -162,7 +162,9 @@ async def test_any_walk_leaves_gapless_events_and_no_allocation_behind(
             break
         target = chooser.choice(sorted(TRANSITIONS[job.state]))
         reason = _REASON_BY_TERMINAL.get(target, Reason.PLACED)
-        taken = [Allocation(job_id, "reservation", f"{job_id}:{step}", "n0")] if target.holds_devices else []
+        taken = (
+            [Allocation(job_id, AllocationKind.RESERVATION, f"{job_id}:{step}", "n0")] if target.holds_devices else []
+        )
         await store.apply(lease, check_transition(job_id, job.state, target, reason), now=float(step), allocate=taken)
         assert target.holds_devices or await store.live_allocations(job_id) == []
         illegal = sorted(set(JobState) - TRANSITIONS[target])[0]

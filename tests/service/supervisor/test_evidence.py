@@ -9,7 +9,7 @@ from regroup.service.domain.states import Reason
 from regroup.service.policy.recovery.classify import Cause
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
 from regroup.service.ports.agents import AgentError, AgentLostError
-from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.supervisor.event_log import EventLog
 from regroup.service.supervisor.evidence import KEPT, Evidence
 from regroup.service.supervisor.gang import Gang

@@ -16,6 +16,7 @@ from regroup.workers.contract.messages import Exited, Failed, Join, Joined, Mess
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from tests.support.fake_agents import FakeAgents
 from tests.support.memory_records import Records
+from tests.support.sync_records import intents
 
 BAD = Failed(1, 1, RankError(ErrorClass.USER, "ValueError", "bad", "Traceback …", 3, "forward", 5.0))
 
@@ -71,7 +72,7 @@ async def held(made: Lifecycle) -> "asyncio.Task[None]":
     """Run until the job is held."""
     running = asyncio.ensure_future(made.run())
     async with asyncio.timeout(10):
-        while made.status()["phase"] != "held":  # noqa: ASYNC110
+        while made.status().phase != "held":  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return running
 
@@ -87,10 +88,10 @@ async def test_a_failure_is_held_with_its_evidence_until_somebody_lets_go() -> N
     assert data["stacks"]["0"]["text"] == "in the loop"
     states = [state["state"] for state in await told(journal)]
     assert states[-1] == "DRAINING" and "; its nodes are kept until 20" in (await told(journal))[-1]["message"]
-    made.intend({"end": {"reason": "max_duration", "message": "too long"}})
+    made.intend(intents(end={"reason": "max_duration", "message": "too long"}))
     await asyncio.sleep(0)
     assert not running.done(), "max_duration does not end it"
-    made.intend({"release": True})
+    made.intend(intents(release=True))
     await asyncio.wait_for(running, 5)
     last = (await told(journal))[-1]
     assert (last["state"], last["reason"], last["error"]["message"]) == ("FAILED", "user_error", "bad")
@@ -101,15 +102,15 @@ async def test_what_ranks_wrote_is_complete_once_they_are_ended_and_not_before()
     made, _ = life(Nodes(Joined(1, 1, 1.0)), Records())
     running = asyncio.ensure_future(made.run())
     async with asyncio.timeout(10):
-        while made.status()["phase"] != "forming":  # noqa: ASYNC110
+        while made.status().phase != "forming":  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert not made.has_ended(1) and not made.has_ended(2)
     made.hear("node-1", BAD)
     async with asyncio.timeout(10):
-        while made.status()["phase"] != "held":  # noqa: ASYNC110
+        while made.status().phase != "held":  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert made.has_ended(1)
-    made.intend({"release": True})
+    made.intend(intents(release=True))
     await asyncio.wait_for(running, 5)
 
 
@@ -125,7 +126,7 @@ async def test_a_supervisor_that_restarts_goes_on_with_the_hold_and_no_longer() 
     assert "start_zygote" not in nodes.calls and made.holding.stacks["0"]["text"] == "in the loop"
     (data,) = await told(journal, "held")
     assert made.holding._until_s == data["until_s"]
-    made.intend({"cancel": True})
+    made.intend(intents(cancel=True))
     await asyncio.wait_for(running, 5)
     assert [(state["state"], state["reason"]) for state in await told(journal)][-1] == ("FAILED", "user_error")
 
@@ -138,14 +139,14 @@ async def test_it_ends_by_itself_and_a_budget_that_is_spent_is_held_as_well() ->
 
 
 async def test_nothing_is_held_that_was_not_to_be() -> None:
-    for hold, intents in (
-        (None, {}),
-        ("10m", {"cancel": True}),
-        ("10m", {"end": {"reason": "max_duration", "message": ""}}),
+    for hold, request in (
+        (None, intents()),
+        ("10m", intents(cancel=True)),
+        ("10m", intents(end={"reason": "max_duration"})),
     ):
         nodes = Nodes(BAD)
         made, journal = life(nodes, Records(), hold)
-        made.intend(intents)
+        made.intend(request)
         await asyncio.wait_for(made.run(), 10)
         assert not await told(journal, "held")
         assert hold is None or "inspect_ranks" not in nodes.calls

@@ -5,21 +5,24 @@ from typing import Any
 
 import pytest
 
+from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import Reason
 from regroup.service.ports.agents import AgentLostError
-from regroup.service.supervisor.intents import Intents
+from regroup.service.ports.assignment import NodeAssignment
+from regroup.service.ports.sync import EndRequest, Intents
+from regroup.service.supervisor.intents import IntentTracker
 from regroup.service.supervisor.outcomes import Relocated, shape_of
 from regroup.service.supervisor.recovery import Finished
 
-LAYOUT = {"dp_shard": 2}
-OWN, OTHERS = ([{"node_id": node, "ranks": 1} for node in names] for names in ("ab", "ac"))
+LAYOUT = Layout(dp_shard=2)
+OWN, OTHERS = (tuple(NodeAssignment(node, node, "h", 1) for node in names) for names in ("ab", "ac"))
 
 
-def intended() -> Intents:
-    return Intents({"a": "a", "b": "b"}, shape_of(OWN, LAYOUT))
+def intended() -> IntentTracker:
+    return IntentTracker({"a": "a", "b": "b"}, shape_of(OWN, LAYOUT))
 
 
-async def waits(wanted: Intents, **options: bool) -> tuple["asyncio.Task[Any]", asyncio.Event]:
+async def waits(wanted: IntentTracker, **options: bool) -> tuple["asyncio.Task[Any]", asyncio.Event]:
     """A task that waits for work that does not end by itself, and what tells that the work was given up."""
     given_up = asyncio.Event()
 
@@ -36,7 +39,7 @@ async def waits(wanted: Intents, **options: bool) -> tuple["asyncio.Task[Any]", 
 
 async def test_work_that_ends_is_waited_for() -> None:
     wanted = intended()
-    assert not wanted.take({"pins": []})
+    assert not wanted.update(Intents())
     assert await wanted.unless(asyncio.sleep(0.01, "done")) == "done"
     with pytest.raises(ZeroDivisionError):
         await wanted.unless(fails())
@@ -48,12 +51,15 @@ async def fails() -> None:
 
 @pytest.mark.parametrize(
     ("intents", "reason"),
-    [({"cancel": True}, Reason.CANCELLED_BY_USER), ({"end": {"reason": "max_duration"}}, Reason.MAX_DURATION)],
+    [
+        (Intents(cancel=True), Reason.CANCELLED_BY_USER),
+        (Intents(end=EndRequest(Reason.MAX_DURATION)), Reason.MAX_DURATION),
+    ],
 )
-async def test_a_job_that_is_to_end_waits_for_nothing(intents: dict[str, Any], reason: Reason) -> None:
+async def test_a_job_that_is_to_end_waits_for_nothing(intents: Intents, reason: Reason) -> None:
     wanted = intended()
     waiting, given_up = await waits(wanted)
-    assert wanted.take(intents)
+    assert wanted.update(intents)
     with pytest.raises(Finished) as ended:
         await waiting
     assert ended.value.reason is reason and given_up.is_set()
@@ -61,16 +67,16 @@ async def test_a_job_that_is_to_end_waits_for_nothing(intents: dict[str, Any], r
 
 async def test_other_nodes_end_a_wait_unless_it_is_needed_before_one_goes_there() -> None:
     wanted = intended()
-    assert not wanted.take({"nodes": OWN[::-1]}), "they are the same"
+    assert not wanted.update(Intents(nodes=OWN[::-1])), "they are the same"
     free, _ = await waits(wanted)
     needed, given_up = await waits(wanted, moved=False)
-    assert wanted.take({"nodes": OTHERS})
+    assert wanted.update(Intents(nodes=OTHERS))
     with pytest.raises(Relocated) as moved:
         await free
     assert moved.value.nodes == OTHERS
     await asyncio.sleep(0.01)
     assert not needed.done()
-    wanted.take({"nodes": OTHERS, "cancel": True})
+    wanted.update(Intents(nodes=OTHERS, cancel=True))
     with pytest.raises(Finished):
         await needed
     assert given_up.is_set()
@@ -78,12 +84,12 @@ async def test_other_nodes_end_a_wait_unless_it_is_needed_before_one_goes_there(
 
 async def test_that_there_is_no_spare_matters_only_while_a_node_is_lost() -> None:
     wanted = intended()
-    assert not wanted.take({"no_spare": "all are busy"})
+    assert not wanted.update(Intents(no_spare="all are busy"))
     wanted.lost = ("b",)
     waiting, _ = await waits(wanted)
-    wanted.take({"no_spare": "all are busy"})
+    wanted.update(Intents(no_spare="all are busy"))
     with pytest.raises(AgentLostError, match="all are busy") as lost:
         await waiting
     assert lost.value.node_id == "b"
-    wanted.take({"no_spare": "all are busy", "nodes": OTHERS})
+    wanted.update(Intents(no_spare="all are busy", nodes=OTHERS))
     assert isinstance(wanted.stop(), Relocated), "a node has come after all"

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from regroup.service.domain.detectors import Detector
+from regroup.service.domain.layout import Layout
 from regroup.service.supervisor.job_config import JobConfig
+from tests.support.sync_records import assigned
 
 BUILTIN = {"workload": {"kind": "builtin", "data": {"train": ["/data"]}},
            "training": {"global_batch": 2, "micro_batch": 1, "sequence": 8, "steps": 2}}  # fmt: skip
@@ -65,7 +67,7 @@ def places(*numbers: list[int]) -> list[tuple[int, str, int]]:
         {"node_id": f"n{at}", "name": f"n{at}", "address": "", "ranks": 2, "numbers": which}
         for at, which in enumerate(numbers)
     ]
-    job = payload(BUILTIN).on(nodes, {"dp_replicate": 4})
+    job = payload(BUILTIN).on(assigned(nodes), Layout(dp_replicate=4))
     return [(place.rank, place.node_id, place.local_rank) for place in job.places()]
 
 

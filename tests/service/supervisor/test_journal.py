@@ -2,7 +2,7 @@
 
 from regroup.service.domain.job_events import IncidentRevised
 from regroup.service.domain.states import Reason
-from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.supervisor.journal import Journal
 from regroup.workers.contract.messages import StepRow
 from tests.support.memory_records import Records

@@ -15,6 +15,7 @@ from regroup.workers.contract.messages import Exited, Failed, StepRow, to_json
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from tests.support.memory_records import Records
 from tests.support.supervised_job import FakeNodes, life, run, told
+from tests.support.sync_records import intents
 
 
 async def test_an_undisturbed_job() -> None:
@@ -192,7 +193,7 @@ async def test_a_second_supervisor_that_finds_the_number_taken_says_nothing_more
 async def test_cancel_while_agents_come_up() -> None:
     nodes = FakeNodes({})
     made, journal = life(nodes, Records())
-    made.intend({"cancel": True})
+    made.intend(intents(cancel=True))
     await asyncio.wait_for(made.run(), 20)
     assert [name for _, name in await told(journal)] == ["STARTING", "DRAINING", "CANCELLED"]
 
@@ -201,7 +202,7 @@ async def test_a_restart_adopts_a_whole_generation() -> None:
     records, nodes = Records(), FakeNodes({})
     made, _ = life(nodes, records)
     running = asyncio.create_task(made.run())
-    while not made.status()["step"]:  # noqa: ASYNC110  (a step is no event)
+    while not made.status().step:  # noqa: ASYNC110  (a step is no event)
         await asyncio.sleep(0)
     running.cancel()
     again, journal = life(nodes, records)

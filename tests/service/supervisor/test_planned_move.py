@@ -20,6 +20,7 @@ from regroup.workers.contract.agent_config import AgentConfig
 from regroup.workers.contract.messages import Done, Exited, Holding, Join, Joined, Restored, StepRow
 from tests.support.memory_records import Records
 from tests.support.supervised_job import SPEC, FakeNodes, place
+from tests.support.sync_records import assigned, intents
 
 OLD, NEW = [place("node-0"), place("node-1")], [place("node-0"), place("node-2")]
 _STEP_S = 0.005
@@ -140,8 +141,8 @@ class Rig:
         now_s = time.time() if noticed_s is None else noticed_s
         deadline_s = None if within_s is None else now_s + within_s
         drain = {"leaving": {"node-1": "n1"}, "why": "node n1 is drained: disks", "noticed_s": now_s,
-                 "deadline_s": deadline_s, "gives_up": gives_up}  # fmt: skip
-        self.life.intend({"drain": drain, **({} if gives_up else {"nodes": NEW})})
+                 "deadline_s": deadline_s, "is_requeue": gives_up}  # fmt: skip
+        self.life.intend(intents(change=drain, nodes=[] if gives_up else NEW))
 
     async def goes(self) -> Any:
         """The next life begins where the last one goes."""
@@ -178,7 +179,7 @@ async def test_a_job_moves_off_a_node_without_losing_a_step(rig: Rig) -> None:
     await rig.trains()
     rig.drain()
     moved = await rig.goes()
-    assert list(moved.nodes) == NEW and moved.former == {"node-1": "n1"}
+    assert moved.nodes == assigned(NEW) and moved.former == {"node-1": "n1"}
     last, save = rig.nodes.stops[1]
     assert not save and rig.nodes.started_at["node-2"] <= last, "it was made ready while the others trained"
     await rig.trains(generation=2)
@@ -200,9 +201,9 @@ async def test_what_was_left_is_let_go_after_the_first_step_and_not_before(rig: 
     rig.nodes.unsent = 3
     await rig.goes()
     await rig.trains(generation=2, steps=50)
-    assert rig.life.status()["former"] == ["node-1"], "it has things to tell that the database does not have"
+    assert rig.life.status().former == ("node-1",), "it has things to tell that the database does not have"
     rig.nodes.unsent = 0
-    await rig.until(lambda: not rig.life.status()["former"])
+    await rig.until(lambda: not rig.life.status().former)
     shut = rig.nodes.calls.index(("node-1", "shutdown"))
     assert rig.nodes.calls.index(("node-2", "form_ranks")) < shut < rig.nodes.calls.index(("node-1", "kill"))
     await rig.trains(generation=2, steps=10)
@@ -216,7 +217,7 @@ async def test_a_script_is_ended_once_the_other_node_is_ready(rig: Rig) -> None:
     rig.drain()
     await rig.goes()
     assert rig.nodes.stops == {} and 1 in rig.nodes.ended and ("node-2", "start_zygote") in rig.nodes.calls
-    await rig.until(lambda: not rig.life.status()["former"])
+    await rig.until(lambda: not rig.life.status().former)
     await rig.trains(generation=2)
     assert [holders for _, generation, holders in rig.nodes.fetched if generation == 2] == [{}, {}]
     assert rig.events("incident")[-1]["reason"] == "drained"
@@ -231,7 +232,7 @@ async def test_the_job_ends_when_all_that_was_done_on_the_old_node_is_told(rig: 
     await rig.trains(generation=2)
     rig.nodes.finishes = True
     await rig.until(lambda: rig.life._watch and rig.life._watch.complete)  # pyright: ignore[reportPrivateUsage]
-    assert rig.life.status()["former"] and rig.states()[-1] == ("RUNNING", "first_step")
+    assert rig.life.status().former and rig.states()[-1] == ("RUNNING", "first_step")
     rig.nodes.unsent = 0
     assert await asyncio.wait_for(rig.running, 20) is None
     assert rig.states()[-1] == ("SUCCEEDED", "completed")
@@ -242,8 +243,8 @@ async def test_it_is_charged_to_no_budget(rig: Rig) -> None:
     for nodes, generation in ((NEW, 2), (OLD, 3), (NEW, 4), (OLD, 5)):
         await rig.trains(generation - 1)
         leaving = {"node-1": "n1"} if nodes is NEW else {"node-2": "n2"}
-        drain = {"leaving": leaving, "why": "w", "noticed_s": time.time(), "deadline_s": None, "gives_up": False}
-        rig.life.intend({"drain": drain, "nodes": nodes})
+        drain = {"leaving": leaving, "why": "w", "noticed_s": time.time(), "deadline_s": None, "is_requeue": False}
+        rig.life.intend(intents(change=drain, nodes=nodes))
         await rig.goes()
     await rig.trains(generation=5)
     newest = {data["id"]: data["recovery_action"] for data in rig.events("incident") if "first_step_s" in data["times"]}
@@ -254,12 +255,12 @@ async def test_a_node_that_cannot_take_over_stops_nothing(rig: Rig) -> None:
     rig.nodes.unfit = "node-2"
     await rig.trains()
     rig.drain()
-    unready = await rig.until(lambda: rig.life.status()["unready"])
-    assert unready["nodes"] == ["node-0", "node-2"] and "no such interpreter" in unready["why"]
+    unready = await rig.until(lambda: rig.life.status().unready)
+    assert unready.nodes == ("node-0", "node-2") and "no such interpreter" in unready.why
     await rig.trains(steps=10)
     assert rig.nodes.stops == {}
-    rig.life.intend({})
-    await rig.until(lambda: not rig.life.status()["unready"])
+    rig.life.intend(intents())
+    await rig.until(lambda: not rig.life.status().unready)
     await rig.trains()
 
 
@@ -267,8 +268,8 @@ async def test_a_node_that_computes_wrongly_is_found_out_before_the_job_comes_th
     rig.nodes.lies = "node-2"
     await rig.trains()
     rig.drain()
-    unready = await rig.until(lambda: rig.life.status()["unready"])
-    assert unready["nodes"] == ["node-0", "node-2"] and "core 3 multiplies wrongly" in unready["why"]
+    unready = await rig.until(lambda: rig.life.status().unready)
+    assert unready.nodes == ("node-0", "node-2") and "core 3 multiplies wrongly" in unready.why
     told = [event.data for event in await rig.journal.since("", 0, 0) if event.type == "note"]
     (fault,) = [data for data in told if "fault" in data]
     assert (fault["kind"], fault["node"], fault["fault"]) == ("preflight", "node-2", "preflight")
@@ -329,7 +330,7 @@ async def test_a_node_that_leaves_before_the_job_did_is_nobodys_failure(rig: Rig
     rig.nodes.unfit = "node-2"
     await rig.trains()
     rig.drain()
-    await rig.until(lambda: rig.life.status()["unready"])
+    await rig.until(lambda: rig.life.status().unready)
     rig.nodes.unfit = ""
     rig.nodes.dead.add("node-1")
     rig.nodes.held.pop("node-1")
@@ -362,7 +363,7 @@ async def test_a_supervisor_that_restarts_goes_where_the_job_went(rig: Rig) -> N
     calls = len(rig.nodes.calls)
     rig.begin()
     moved = await rig.goes()
-    assert moved.is_known and list(moved.nodes) == NEW and moved.former == {"node-1": "n1"}
+    assert moved.is_known and moved.nodes == assigned(NEW) and moved.former == {"node-1": "n1"}
     assert rig.nodes.calls[calls:] == []
     await rig.trains(generation=2)
     assert rig.events("incident")[-1]["steps_lost"] == 0
@@ -376,7 +377,7 @@ async def test_a_change_that_is_taken_back_after_the_stop_goes_on_where_it_is(ri
         within_s=60.0, noticed_s=time.time() - 42.0
     )  # late: ranks are told to stop, whether others are ready or not
     await rig.until(lambda: rig.nodes.stops)
-    rig.life.intend({})
+    rig.life.intend(intents())
     await rig.trains(generation=2)
     assert rig.events("incident")[-1]["steps_lost"] == 0
     assert [node for node, generation, _ in rig.nodes.fetched if generation == 2] == ["node-0", "node-1"]
@@ -389,7 +390,7 @@ async def test_a_failure_meanwhile_is_recovered_from_on_the_new_nodes_if_they_ar
     await rig.until(lambda: ("node-0", "stop_ranks") in rig.nodes.calls)
     rig.life.hear("node-0", Exited(0, 1, -9, time.time()))
     moved = await rig.goes()
-    assert moved.nodes == NEW
+    assert moved.nodes == assigned(NEW)
     await rig.trains(generation=2)
     incident = rig.events("incident")[-1]
     assert (incident["reason"], incident["recovery_action"]) == ("rank_exit", "spare")

@@ -17,6 +17,7 @@ from regroup.workers.contract.agent_records import (
 from regroup.workers.contract.messages import Exited, Failed, Message
 from regroup.workers.contract.rank_error import ErrorClass, RankError
 from tests.support.supervised_job import SPEC, FakeNodes, Rig
+from tests.support.sync_records import assigned, intents
 
 LOST_PEER = Failed(0, 1, RankError(ErrorClass.COLLATERAL, "RuntimeError", "reset by peer", "", 3, "backward", 3.0))
 LIES = ("device", "core 3 multiplies wrongly")
@@ -95,9 +96,9 @@ async def test_an_unfit_node_is_told_of_and_another_takes_its_place() -> None:
     assert (fault.node, fault.kind, fault.message) == ("machine-1", NodeEventKind.PREFLIGHT, LIES[1])
     assert note["message"] == LIES[1] and await rig.told("generation") == [], "no rank was started there"
     nodes = [place("node-0"), place("node-2")]
-    rig.life.intend({"nodes": nodes})
-    assert (await rig.end()).nodes == nodes
-    rig.payload = rig.payload.on(nodes, rig.payload.layout.to_json())
+    rig.life.intend(intents(nodes=nodes))
+    assert (await rig.end()).nodes == assigned(nodes)
+    rig.payload = rig.payload.on(assigned(nodes), rig.payload.layout)
     rig.begin()
     assert await rig.end() is None
     assert (await rig.told("state"))[-1]["state"] == "SUCCEEDED"
@@ -107,7 +108,7 @@ async def test_an_unfit_node_is_told_of_and_another_takes_its_place() -> None:
 async def test_without_another_node_the_job_gives_its_nodes_back_and_says_why() -> None:
     rig = CheckedRig({"node-1": LIES})
     await rig.until_lost("node-1")
-    rig.life.intend({"no_spare": "no other node has room; n-node-1 is quarantined"})
+    rig.life.intend(intents(no_spare="no other node has room; n-node-1 is quarantined"))
     await rig.end()
     last = (await rig.told("state"))[-1]
     assert last["state"] == "QUEUED" and "n-node-1 is quarantined" in last["message"]
@@ -118,7 +119,7 @@ async def test_of_a_broken_link_both_ends_are_told_of_and_one_is_given_up() -> N
     rig.nodes.cut = {("node-0", "node-1")}
     await rig.until_lost("node-1")
     assert [(note["node"], note["fault"]) for note in await rig.notes()] == [("n-node-1", "link"), ("n-node-0", "link")]
-    rig.life.intend({"cancel": True})
+    rig.life.intend(intents(cancel=True))
     await rig.end()
     assert (await rig.told("state"))[-1]["state"] == "CANCELLED"
 
@@ -141,9 +142,9 @@ async def test_nodes_that_no_longer_reach_each_other_are_found_when_ranks_lose_t
     assert [(note["node"], note["fault"]) for note in await rig.notes()] == [("n-node-1", "link"), ("n-node-0", "link")]
     assert len(await rig.told("generation")) == 1, "none was started over a link that is broken"
     nodes = [place("node-0"), place("node-2")]
-    rig.life.intend({"nodes": nodes})
+    rig.life.intend(intents(nodes=nodes))
     rig.nodes.cut.clear()
-    assert (await rig.end()).nodes == nodes
+    assert (await rig.end()).nodes == assigned(nodes)
 
 
 async def test_all_pairs_are_tried_once_after_connections_were_lost_and_devices_are_not() -> None:

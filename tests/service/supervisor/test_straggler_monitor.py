@@ -3,7 +3,7 @@
 from regroup.service.domain.job_events import RankPlace
 from regroup.service.domain.layout import Layout
 from regroup.service.policy.recovery.restore_source import RestoreKind, RestoreSource
-from regroup.service.ports.cluster import SupervisorEvent
+from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.supervisor.generations import Generation
 from regroup.service.supervisor.journal import Journal
 from regroup.service.supervisor.straggler_monitor import StragglerMonitor

@@ -7,7 +7,7 @@ from typing import Any
 from regroup.api.cli.main import main
 from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.domain.topology import Node
-from regroup.service.store.records import Allocation
+from regroup.service.store.records import Allocation, AllocationKind
 
 NODE = Node(id="a1" * 20, name="local-1", address="h", cpus=2, free_cpus=2)
 
@@ -16,7 +16,7 @@ async def held(live: Any, job_id: str) -> None:
     """A job that holds a part of the node."""
     name = f"regroup-reservation:{job_id}:x:1"
     placed = check_transition(job_id, JobState.QUEUED, JobState.PLACING, Reason.PLACED)
-    allocate = (Allocation(job_id, "reservation", name, NODE.id, {"ranks": 1}),)
+    allocate = (Allocation(job_id, AllocationKind.RESERVATION, name, NODE.id, {"ranks": 1}),)
     await live.services.store.apply(live.lease, placed, now=5.0, allocate=allocate)
 
 

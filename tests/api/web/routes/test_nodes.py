@@ -10,7 +10,7 @@ from regroup.service.domain.states import JobState, Reason, check_transition
 from regroup.service.domain.topology import MACHINE_LABEL
 from regroup.service.policy.detection.node_quarantine import NodeEvent, NodeEventKind
 from regroup.service.ports.cluster import Node
-from regroup.service.store.records import Allocation
+from regroup.service.store.records import Allocation, AllocationKind
 
 
 def node(number: int, **fields: Any) -> Node:
@@ -28,7 +28,9 @@ async def test_nodes_with_what_is_free_and_who_is_there(live: Any) -> None:
     job = await live.submit()
     holds = {"ranks": 3, "device_kind": "cpu", "cpus": 3, "memory_bytes": 0, "name": "local-1"}
     placed = check_transition(job["id"], JobState.QUEUED, JobState.PLACING, Reason.PLACED)
-    reservation = Allocation(job["id"], "reservation", f"regroup-reservation:{job['id']}:1", "1" * 40, holds)
+    reservation = Allocation(
+        job["id"], AllocationKind.RESERVATION, f"regroup-reservation:{job['id']}:1", "1" * 40, holds
+    )
     await live.store.apply(live.lease, placed, now=1.0, allocate=[reservation])
     first, second = (await named(live)).values()
     assert (first.name, first.cpus, first.free_cpus, first.free_gpus) == ("local-1", 4, 1, 2)

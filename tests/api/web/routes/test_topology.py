@@ -14,7 +14,7 @@ from regroup.service.policy.placement.place import Demand, Placement, place
 from regroup.service.policy.topology.slurm_file import TopologyError
 from regroup.service.ports.cluster import Node
 from regroup.service.settings import Settings
-from regroup.service.store.records import Allocation
+from regroup.service.store.records import Allocation, AllocationKind
 
 
 def node(name: str, rack: str = "", gpus: float = 4) -> Node:
@@ -45,7 +45,7 @@ async def test_why_tells_where_a_job_is_and_what_else_there_was(live: Any) -> No
     job = await live.submit()
     plan = {"layout": {}, "attempt": 0, "choice": placed.choice.to_json()}
     moved = check_transition(job["id"], JobState.QUEUED, JobState.PLACING, Reason.PLACED)
-    row = Allocation(job["id"], "supervisor", "regroup-supervisor:x", data=plan)
+    row = Allocation(job["id"], AllocationKind.SUPERVISOR, "regroup-supervisor:x", data=plan)
     await live.store.apply(live.lease, moved, now=1.0, allocate=[row])
     why = await live.client(lambda client: client.why(job["id"]))
     assert why.choice is not None and why.choice.inside == "rack r1"

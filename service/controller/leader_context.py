@@ -1,0 +1,55 @@
+"""The connections and caches that a leading controller shares with its reconcilers."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from regroup.service.cluster_state.drain_notices import DrainNotices
+from regroup.service.cluster_state.node_health import NodeHealth, rule_of
+from regroup.service.cluster_state.quota_headroom import QuotaHeadroom
+from regroup.service.domain.states import JobState, Reason, check_transition
+from regroup.service.ports.cluster import Cluster
+from regroup.service.settings import Settings
+from regroup.service.store.records import Condition, JobRow, Lease
+from regroup.service.store.store import Store
+
+
+@dataclass(frozen=True)
+class LeaderContext:
+    """Valid while the controller holds its lease."""
+
+    lease: Lease
+    store: Store
+    cluster: Cluster
+    settings: Settings
+    clock: Callable[[], float]
+    """Unix seconds, for what is stored."""
+    drain_notices: DrainNotices
+    """Nodes that are about to leave."""
+    quota_headroom: QuotaHeadroom
+    """How much more running jobs may hold."""
+
+    @property
+    def health(self) -> NodeHealth:
+        """Nodes that may be used, and their faults."""
+        return NodeHealth(self.lease, self.store, self.cluster, rule_of(self.settings))
+
+    async def move(self, job: JobRow, target: JobState, reason: Reason, message: str = "", **options: Any) -> JobRow:
+        """Write a state change, if the job still is in the state of `job`."""
+        transition = check_transition(job.id, job.state, target, reason, message)
+        return await self.store.apply(self.lease, transition, now=self.clock(), **options)
+
+    async def set_condition(self, job_id: str, condition_type: str, condition: Condition | None, now: float) -> None:
+        """Replace the job's condition of this type, or remove it."""
+        job = await self.store.job(job_id)  # others may have written conditions since the caller read the row
+        desired = [] if condition is None else [condition]
+        before = [each for each in job.conditions if each.type == condition_type]
+        if [replace(each, last_transition_time=0.0) for each in before] != desired:
+            others = [each for each in job.conditions if each.type != condition_type]
+            await self.store.set_conditions(self.lease, job_id, (*others, *desired), now=now)
+
+    async def set_conditions(self, job: JobRow, conditions: Sequence[Condition]) -> None:
+        """Replace all conditions of the job, if they differ."""
+        before = [replace(each, last_transition_time=0.0) for each in job.conditions]
+        if before != [replace(each, last_transition_time=0.0) for each in conditions]:
+            await self.store.set_conditions(self.lease, job.id, conditions, now=self.clock())

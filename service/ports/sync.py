@@ -1,0 +1,150 @@
+"""The records that the controller and a supervisor exchange in `sync`, a long poll."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from regroup.service.domain.layout import Layout
+from regroup.service.domain.states import Reason
+from regroup.service.ports.assignment import NodeAssignment, PlannedChange
+from regroup.workers.contract.codec import build, plain
+
+READY = "ready"
+"""State of a spare node that can take ranks at once."""
+
+
+@dataclass(frozen=True)
+class EndRequest:
+    """The job is to end."""
+
+    reason: Reason
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class PinnedCheckpoint:
+    """A checkpoint that must not be removed."""
+
+    step: int
+    generation: int
+
+
+@dataclass(frozen=True)
+class Intents:
+    """What the controller wants of a live job. Repeated with every sync until it is done."""
+
+    cancel: bool = False
+    end: EndRequest | None = None
+    release: bool = False
+    """Release a job that is held after a failure."""
+    pins: tuple[PinnedCheckpoint, ...] = ()
+    nodes: tuple[NodeAssignment, ...] = ()
+    """All nodes of the job. Empty: those on which it was placed."""
+    layout: Layout | None = None
+    """The layout on `nodes`. None: that of the supervisor."""
+    change: PlannedChange | None = None
+    """Why nodes or layout change, if there is time to prepare the change."""
+    spares: tuple[NodeAssignment, ...] = ()
+    """Nodes that are to be ready for ranks."""
+    no_spare: str = ""
+    """Why no node can replace a lost one."""
+
+    def merge(self, other: "Intents") -> "Intents":
+        """Return these intents with those that `other` sets; `other` wins."""
+        return replace(self, **other.set_fields())
+
+    def set_fields(self) -> dict[str, Any]:
+        """Return the intents that are set, by name."""
+        default = Intents()
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in values.items() if value != getattr(default, name)}
+
+
+@dataclass(frozen=True)
+class SyncRequest:
+    """The controller's side of a sync."""
+
+    intents: Intents = field(default_factory=Intents)
+    acked_seq: int = 0
+    """Events up to this one are in the database."""
+    boot_id: str = ""
+    """The supervisor incarnation in which `acked_seq` counts; for another one it counts as 0."""
+    wait_s: float = 0.0
+    """How long the supervisor may delay the reply while it has no events."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return plain(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "SyncRequest":
+        """Parse the output of `to_json`."""
+        return build(cls, data)
+
+
+@dataclass(frozen=True)
+class SupervisorEvent:
+    """One event of a supervisor. Its key is unique in the job's life, so a repetition changes nothing."""
+
+    seq: int
+    """From 1, per incarnation of the supervisor."""
+    key: str
+    type: str
+    generation: int
+    time_s: float
+    """Unix seconds."""
+    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class UnreadyNodes:
+    """Nodes that the job was to move to and cannot use."""
+
+    nodes: tuple[str, ...]
+    """Ids of all nodes that the job was to have, sorted."""
+    why: str
+
+
+@dataclass(frozen=True)
+class SupervisorStatus:
+    """The present state of a supervisor. It is not stored."""
+
+    state: str = ""
+    phase: str = ""
+    step: int = 0
+    generation: int = 0
+    ranks: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])
+    """Rank → step and phase, as the agents last saw it."""
+    lost: tuple[str, ...] = ()
+    """Ids of the nodes that it waits for."""
+    nodes: tuple[str, ...] = ()
+    """Ids of the job's nodes, sorted."""
+    seats: dict[str, int] = field(default_factory=dict[str, int])
+    """Node id → number of ranks."""
+    layout: Layout | None = None
+    former: tuple[str, ...] = ()
+    """Ids of nodes that the job has left and that still hold its state."""
+    unready: UnreadyNodes | None = None
+    incident: dict[str, Any] | None = None
+    """The open incident, as the API shows it."""
+    spares: dict[str, str] = field(default_factory=dict[str, str])
+    """Node id → `ready`, empty while the node is prepared, or why it cannot be used."""
+
+
+@dataclass(frozen=True)
+class SyncReply:
+    """The supervisor's side of a sync."""
+
+    boot_id: str
+    events: tuple[SupervisorEvent, ...] = ()
+    """Events after the acknowledged one, oldest first."""
+    status: SupervisorStatus = field(default_factory=SupervisorStatus)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return plain(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "SyncReply":
+        """Parse the output of `to_json`."""
+        return build(cls, data)

@@ -1,0 +1,76 @@
+"""The records of a sync survive the way through JSON, and intents of several sources merge."""
+
+import json
+
+import pytest
+
+from regroup.service.domain.layout import Layout
+from regroup.service.domain.states import Reason
+from regroup.service.ports.assignment import NodeAssignment, PlannedChange
+from regroup.service.ports.sync import (
+    READY,
+    EndRequest,
+    Intents,
+    PinnedCheckpoint,
+    SupervisorEvent,
+    SupervisorStatus,
+    SyncReply,
+    SyncRequest,
+    UnreadyNodes,
+)
+
+NODE = NodeAssignment("n1", "local-1", "10.0.0.1", 2)
+CHANGE = PlannedChange({}, "suspended", 5.0, None, is_requeue=True, reason=Reason.SUSPENDED)
+FULL = Intents(
+    cancel=True,
+    end=EndRequest(Reason.MAX_DURATION, "too long"),
+    release=True,
+    pins=(PinnedCheckpoint(4, 1),),
+    nodes=(NODE,),
+    layout=Layout(dp_shard=2),
+    change=CHANGE,
+    spares=(NODE,),
+    no_spare="all nodes are busy",
+)
+
+
+@pytest.mark.parametrize("intents", [Intents(), FULL])
+def test_a_request_survives_json(intents: Intents) -> None:
+    request = SyncRequest(intents, 7, "boot", 2.5)
+    assert SyncRequest.from_json(json.loads(json.dumps(request.to_json()))) == request
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        SupervisorStatus(),
+        SupervisorStatus(
+            state="RUNNING",
+            phase="training",
+            step=3,
+            generation=1,
+            ranks={"0": (3, "forward")},
+            lost=("n1",),
+            nodes=("n1", "n2"),
+            seats={"n1": 2},
+            layout=Layout(tp=2),
+            former=("n3",),
+            unready=UnreadyNodes(("n1", "n4"), "no such interpreter"),
+            incident={"reason": "drained"},
+            spares={"n5": READY},
+        ),
+    ],
+)
+def test_a_reply_survives_json(status: SupervisorStatus) -> None:
+    reply = SyncReply("boot", (SupervisorEvent(1, "state:1", "state", 1, 5.0, {"state": "RUNNING"}),), status)
+    assert SyncReply.from_json(json.loads(json.dumps(reply.to_json()))) == reply
+
+
+def test_every_intent_is_covered_by_these_tests() -> None:
+    assert set(FULL.set_fields()) == set(vars(FULL))
+
+
+def test_a_later_intent_overrides_and_an_unset_one_does_not() -> None:
+    drained = PlannedChange({"n1": "local-1"}, "disks", 1.0, 2.0)
+    merged = Intents(change=CHANGE, nodes=(NODE,)).merge(Intents(change=drained)).merge(Intents(no_spare="none"))
+    assert merged == Intents(change=drained, nodes=(NODE,), no_spare="none")
