@@ -104,10 +104,10 @@ async def test_a_supervisor_that_restarts_where_nodes_have_changed_places_leaves
 
 async def test_a_node_that_nobody_replaces_ends_in_the_queue(rig: Rig) -> None:
     await rig.until_lost("node-1")
-    rig.life.intend(intents(no_spare="no other node has room for 1 of 2 ranks"))
+    rig.life.intend(intents(no_spare="no other node has capacity for 1 of 2 ranks"))
     assert await rig.end() is None
     state = (await rig.told("state"))[-1]
-    assert (state["state"], state["reason"]) == ("QUEUED", "requeued") and "no other node has room" in state["message"]
+    assert (state["state"], state["reason"]) == ("QUEUED", "requeued") and "no other node has capacity" in state["message"]
 
 
 async def test_a_job_that_waits_for_a_node_can_be_cancelled(rig: Rig) -> None:

@@ -108,7 +108,7 @@ async def test_an_unfit_node_is_told_of_and_another_takes_its_place() -> None:
 async def test_without_another_node_the_job_gives_its_nodes_back_and_says_why() -> None:
     rig = CheckedRig({"node-1": LIES})
     await rig.until_lost("node-1")
-    rig.life.intend(intents(no_spare="no other node has room; n-node-1 is quarantined"))
+    rig.life.intend(intents(no_spare="no other node has capacity; n-node-1 is quarantined"))
     await rig.end()
     last = (await rig.told("state"))[-1]
     assert last["state"] == "QUEUED" and "n-node-1 is quarantined" in last["message"]
