@@ -144,7 +144,7 @@ def _step_s(row: Row, constants: Constants) -> float:
 
 
 def _memory_gb(row: Row, constants: Constants) -> float:
-    return peak_bytes(row.work, row.plan, constants, row.kept) / 1e9
+    return peak_bytes(row.work, row.plan, constants, row.states) / 1e9
 
 
 def _measured_s(row: Row) -> float:

@@ -21,7 +21,7 @@ from regroup.service.domain.hardware import find_device
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import DOMAIN_LEVELS
 from regroup.service.planner.constants import FITTED
-from regroup.service.planner.cpu_calibration import constants_of, costs_of
+from regroup.service.planner.cpu_calibration import calibrate_constants, measured_costs
 from regroup.service.planner.formulas import TORCH_ADAM
 from regroup.service.planner.memory_model import peak_bytes
 from regroup.service.planner.model_shape import Model
@@ -83,8 +83,9 @@ def predicted(probe: ProbeResult, plan: Plan) -> tuple[float, float]:
     assert device is not None
     there = measured_hardware(device, [probe])
     ranks = plan.layout.world_size
-    cluster = Cluster(there.device, ranks, there.devices_per_node, there.network_bytes_s, there.link, costs_of(probe))
-    work, constants = Work(_MODEL, 16, 128, "fp32"), constants_of(probe, FITTED).on(there.device)
+    costs = measured_costs(probe)
+    cluster = Cluster(there.device, ranks, there.devices_per_node, there.network_bytes_s, there.link, costs)
+    work, constants = Work(_MODEL, 16, 128, "fp32"), calibrate_constants(probe, FITTED).on(there.device)
     return step_time(work, cluster, plan, constants).step_s, peak_bytes(work, plan, constants, TORCH_ADAM)
 
 

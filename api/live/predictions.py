@@ -21,7 +21,7 @@ def beside(prediction: Mapping[str, Any]) -> list[str]:
 
 
 def _cell(prediction: Mapping[str, Any], name: str) -> str:
-    foretold, found, off = (prediction[part].get(name) for part in ("predicted", "measured", "off"))
+    foretold, found, off = (prediction[part].get(name) for part in ("predicted", "measured", "relative_error"))
     if foretold is None:
         return "-" if found is None else _text(name, found)
     if found is None:

@@ -12,7 +12,7 @@ class _Wire(BaseModel):
     model_config = ConfigDict(from_attributes=True, frozen=True)
 
 
-class Figures(_Wire):
+class StepMetrics(_Wire):
     """What a step takes; null where it is not known."""
 
     step_s: float | None
@@ -29,11 +29,11 @@ class Prediction(_Wire):
     ranks: int
     device: str
     """What it was predicted for, in the hardware table's words."""
-    predicted: Figures
+    predicted: StepMetrics
     """Written down when the generation formed."""
-    measured: Figures
+    measured: StepMetrics
     """Medians of its newest steps, of memory the most; null while there are none."""
-    off: Figures
+    relative_error: StepMetrics
     """Predicted over measured, less one: above 0, too much was predicted."""
 
 
@@ -53,7 +53,7 @@ class Trial(_Wire):
 class JobPlan(_Wire):
     """What was planned of a job, and what came of it."""
 
-    asked: dict[str, Any] | None
+    requested: dict[str, Any] | None
     """`layout.auto` of the spec that was submitted; null where it said the layout itself, and there is no report."""
     given: list[str]
     """Fields that it had fixed; all else was chosen."""

@@ -73,7 +73,7 @@ class LostPlan(_Wire):
     why: str
 
 
-class Rung(_Wire):
+class LadderSize(_Wire):
     """The best plan at another number of devices."""
 
     gpus: int
@@ -83,7 +83,7 @@ class Rung(_Wire):
     tokens_s: float
 
 
-class MeasuredFigure(_Wire):
+class MeasuredValue(_Wire):
     """A number of the hardware that was measured, and what it stands in for."""
 
     name: str
@@ -103,8 +103,8 @@ class PlanReport(_Wire):
     parameters: int
     plans: list[Plan]
     lost: list[LostPlan]
-    ladder: list[Rung]
-    figures: list[MeasuredFigure]
+    ladder: list[LadderSize]
+    measured_values: list[MeasuredValue]
     """What of the hardware was measured by a probe; all else is the table's."""
     markdown: str
     """The same for people, as a page."""

@@ -32,7 +32,7 @@ def whole(detail: JobDetail) -> Job:
             "intents": job.intents,
             "rank_phases": job.rank_phases,
             "incidents": incidents(detail.incidents),
-            "prediction": detail.compared,
+            "prediction": detail.comparison,
             "placement": detail.generation.ranks if detail.generation else [],
             "storage_uri": job.storage_uri,
             "resume_uri": job.resume_uri,

@@ -8,7 +8,7 @@ from regroup.service.controller.leader_context import LeaderContext
 from regroup.service.controller.reconciler import Reconciler
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState
-from regroup.service.planner.predictions import SHOWN_STEPS, WARM_UP, measured
+from regroup.service.planner.predictions import SHOWN_STEPS, WARM_UP, measure_steps
 from regroup.service.policy.elasticity.layout_trials import (
     TRIAL_STEPS,
     TRIAL_TIMEOUT_S,
@@ -65,7 +65,7 @@ class LayoutTrialReconciler(Reconciler):
             count = sum(row.step > generation.start_step + WARM_UP for row in rows)
             if count < TRIAL_STEPS:
                 return
-            step_s = measured(rows, generation.start_step).step_s
+            step_s = measure_steps(rows, generation.start_step).step_s
             await self._record(job, trials, current, {"measured_s": step_s, "steps": count}, now)
             results[current] = step_s
         order = list(self._candidates)

@@ -14,9 +14,9 @@ from regroup.service.controller.reconciler import Reconciler
 from regroup.service.domain.errors import SpecError, UnavailableError
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import Node
-from regroup.service.planner.capacity import room_taken
+from regroup.service.planner.capacity import generation_capacity
 from regroup.service.planner.from_spec import work_of
-from regroup.service.planner.predictions import predicted
+from regroup.service.planner.predictions import predict_step
 from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.ports.sync import SupervisorStatus
@@ -67,8 +67,8 @@ def _prediction(
     layout = Layout(**generation.layout)
     places = Counter(str(rank.get("node_id")) for rank in generation.ranks)
     try:
-        capacity = room_taken(demand_of(spec, layout), nodes, places, probes)
-        metrics = asdict(predicted(spec, layout, capacity.cluster(layout.world_size), capacity.constants))
+        capacity = generation_capacity(demand_of(spec, layout), nodes, places, probes)
+        metrics = asdict(predict_step(spec, layout, capacity.cluster(layout.world_size), capacity.constants))
     except SpecError as error:
         return {"why_not": error.issues[0].message}
     except Exception as error:  # a fault of the planner must not stop the controller from reconciling the job

@@ -27,7 +27,7 @@ from regroup.service.controller.substitution import allocate_rows, release_rows
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState, Reason
 from regroup.service.domain.topology import Node
-from regroup.service.planner.fallback_layout import resplit
+from regroup.service.planner.fallback_layout import choose_fallback_layout
 from regroup.service.policy.elasticity.autosize import choose_shrink
 from regroup.service.policy.placement.place import Unplaceable
 from regroup.service.policy.placement.rank_order import order_ranks
@@ -126,7 +126,7 @@ class ResizeReconciler(Reconciler):
             return ladder[degree]
         seats, nodes = await self._remaining(job, allocations, lost, now)
         probes = await self._probes.newest(self._leader.store)
-        return await asyncio.to_thread(resplit, spec, layout.world_size, seats, nodes, probes)
+        return await asyncio.to_thread(choose_fallback_layout, spec, layout.world_size, seats, nodes, probes)
 
     async def _grow(self, job: JobRow, allocations: JobAllocations, now: float) -> None:
         """Grow into capacity that no other job waits for, if it pays. A size that a person chose is kept."""

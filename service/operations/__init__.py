@@ -1,1 +1,1 @@
-"""Use cases of the control plane, called by routes."""
+"""Use cases of the control plane. The routes of the API call them."""

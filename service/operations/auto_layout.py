@@ -1,4 +1,4 @@
-"""Jobs that leave their layout to the planner: it is chosen when they are submitted, for the nodes there are then."""
+"""Automatic layouts: the planner chooses a job's layout at submit time, for the nodes of the cluster at that time."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,9 +10,9 @@ from regroup.service.cluster_state.node_health import closed
 from regroup.service.cluster_state.probe_results import ProbeResults
 from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.domain.layout import Layout
-from regroup.service.planner.alternatives import splits
-from regroup.service.planner.auto_layout import Chosen, choose
-from regroup.service.planner.capacity import Room, room_of
+from regroup.service.planner.alternatives import list_layouts
+from regroup.service.planner.auto_layout import LayoutChoice, choose_layout
+from regroup.service.planner.capacity import JobCapacity, find_capacity
 from regroup.service.policy.detection.node_quarantine import QuarantinePolicy
 from regroup.service.policy.scheduling.decide import demand_of
 from regroup.service.ports.cluster import Cluster
@@ -21,63 +21,68 @@ from regroup.service.store.store import Store
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A spec with a layout, and what is to be remembered of how it came to it."""
+class PlannedSpec:
+    """A spec with a layout, and the record of the choice."""
 
     spec: JobSpec
     record: dict[str, Any] | None = None
-    """None where there was nothing to choose."""
+    """Record for the database; None if the spec sets the layout itself."""
 
 
-class Planning:
-    """Asks the cluster for its nodes, and the planner for a layout on them."""
+class LayoutPlanner:
+    """Reads the nodes of the cluster, and lets the planner choose a layout on them."""
 
     def __init__(self, store: Store, cluster: Cluster, rule: QuarantinePolicy, clock: Callable[[], float]) -> None:
         self._store, self._cluster, self._rule, self._clock = store, cluster, rule, clock
         self._probes = ProbeResults()
 
-    async def plan(self, spec: JobSpec, most: int | None = None) -> Planned:
-        """The layout of a spec with `layout.auto`.
+    async def plan(self, spec: JobSpec, max_ranks: int | None = None) -> PlannedSpec:
+        """Choose the layout of a spec with `layout.auto`.
 
         Args:
-            most: ranks that the job may have at most; None: no such limit.
+            max_ranks: maximum number of ranks of the job; None for no limit.
 
         Raises:
-            SpecError: the planner cannot describe the job, or nothing fits; the issue names what binds.
-            UnavailableError: cluster or database does not answer.
+            SpecError: the planner cannot model the job, or no layout fits. The issue names the limit.
+            UnavailableError: the cluster or the database does not answer.
         """
-        # In a thread: for thousands of ranks it takes seconds.
-        chosen = await asyncio.to_thread(choose, spec, await self._room(spec), most)
-        return Planned(chosen.spec, _record(spec, chosen, self._clock()))
+        # In a thread: the search takes seconds for thousands of ranks.
+        chosen = await asyncio.to_thread(choose_layout, spec, await self._capacity(spec), max_ranks)
+        return PlannedSpec(chosen.spec, _to_record(spec, chosen, self._clock()))
 
     async def split(self, spec: JobSpec, ranks: int) -> Layout:
-        """The fastest way to split so many ranks of a job that has a layout, all else of its spec kept.
+        """Return the fastest layout of `ranks` ranks for a job. All other fields of its spec stay the same.
 
         Raises:
-            SpecError: the planner cannot describe the job, or there is none; the issue says why.
-            UnavailableError: cluster or database does not answer.
+            SpecError: the planner cannot model the job, or no layout is legal and fits.
+            UnavailableError: the cluster or the database does not answer.
         """
         dp, each = spec.layout.dp, spec.layout.tp * spec.layout.pp
         if not dp.min * each <= ranks <= dp.max * each:
-            say = f"not a size of this job, which has {dp.min * each} to {dp.max * each} ranks"
-            raise SpecError([FieldIssue("ranks", say, ranks)])
-        found = await asyncio.to_thread(splits, spec, ranks, await self._room(spec))
+            message = f"out of range: this job can have {dp.min * each} to {dp.max * each} ranks"
+            raise SpecError([FieldIssue("ranks", message, ranks)])
+        found = await asyncio.to_thread(list_layouts, spec, ranks, await self._capacity(spec))
         if not found:
-            raise SpecError([FieldIssue("ranks", "no split of so many is legal and fits", ranks)])
+            raise SpecError(
+                [FieldIssue("ranks", "no layout with this number of ranks is legal and fits in memory", ranks)]
+            )
         return found[0][0]
 
-    async def _room(self, spec: JobSpec) -> Room:
+    async def _capacity(self, spec: JobSpec) -> JobCapacity:
         nodes = await nodes_to_use(self._store, self._cluster)
         nodes = closed(nodes, await self._store.node_events(), self._clock(), self._rule)
-        return room_of(demand_of(spec, Layout()), nodes, await self._probes.newest(self._store))
+        return find_capacity(demand_of(spec, Layout()), nodes, await self._probes.newest(self._store))
 
 
-def _record(spec: JobSpec, chosen: Chosen, now: float) -> dict[str, Any]:
-    """Plain data: `asked`, `given` (fields the spec had fixed), `planned_s` (Unix seconds), `candidates` that are to be
-    tried, and the `report`."""
-    assert spec.layout.auto is not None, "there was something to choose"
+def _to_record(spec: JobSpec, chosen: LayoutChoice, now: float) -> dict[str, Any]:
+    """Return the choice as JSON.
+
+    `requested` is `layout.auto` of the spec, `given` the fields that the spec sets, `planned_s` the time in Unix
+    seconds, `candidates` the layouts to try, and `report` the planner's report.
+    """
+    assert spec.layout.auto is not None, "the spec requests an automatic layout"
     return {
-        "asked": spec.layout.auto.model_dump(mode="json"),
+        "requested": spec.layout.auto.model_dump(mode="json"),
         "given": list(chosen.given),
         "planned_s": now,
         "candidates": [{"layout": layout.to_json(), "step_s": step_s} for layout, step_s in chosen.candidates],

@@ -1,4 +1,4 @@
-"""Nodes that people want empty: what is asked for, and whether it has come about."""
+"""Drains of nodes: requests, and their progress."""
 
 from dataclasses import dataclass
 
@@ -10,86 +10,88 @@ from regroup.service.store.store import Store
 
 
 @dataclass(frozen=True)
-class Drained:
-    """A node that is about to leave, and who is still there."""
+class NodeDrain:
+    """A drain of a node, and the jobs that still use the node."""
 
     node_id: str
     node: str
     by: str
-    """`request`, or `ray`: the cluster itself has said so."""
+    """`request` for a request of a user, `ray` for a drain by the Ray cluster itself."""
     reason: str
     requested_at: float | None
     deadline_at: float | None
-    """Unix seconds; it may be gone from then on."""
+    """Unix seconds after which the node may disappear."""
     jobs: tuple[str, ...]
-    """Ids of jobs that still hold a part of it."""
+    """Ids of the jobs that still have devices of the node."""
 
 
-async def drain(
+async def drain_node(
     store: Store, cluster: Cluster, reference: str, *, deadline_s: float, reason: str, now: float, actor: str
-) -> Drained:
-    """Have a node empty within `deadline_s`. Asked again, the deadline and the reason are the new ones.
+) -> NodeDrain:
+    """Drain a node within `deadline_s` seconds. A repeated request replaces the deadline and the reason.
 
     Raises:
         NotFoundError: the cluster has no such node.
-        ConflictError: several are called so, or it takes no ranks at all.
-        UnavailableError: cluster or database does not answer.
+        ConflictError: the name is ambiguous, or the node is a control node.
+        UnavailableError: the cluster or the database does not answer.
     """
-    node = await _find(cluster, reference)
+    node = await _find_node(cluster, reference)
     if node.is_control:
-        raise ConflictError(f"node {node.name} is a control node: it holds no ranks that could leave")
+        raise ConflictError(f"cannot drain node {node.name}: it is a control node and runs no ranks")
     row = DrainRow(node.id, node.name, reason, actor, now, now + deadline_s)
-    return await _shown(store, node, await store.drain(row))
+    return await _to_drain(store, node, await store.drain(row))
 
 
-async def look(store: Store, cluster: Cluster, reference: str) -> Drained:
-    """How far a drain is.
+async def get_drain(store: Store, cluster: Cluster, reference: str) -> NodeDrain:
+    """Return the progress of a drain.
 
     Raises:
-        NotFoundError: the cluster has no such node, or it is not drained.
+        NotFoundError: the cluster has no such node, or the node is not drained.
     """
-    node = await _find(cluster, reference)
-    row = await _row(store, node)
+    node = await _find_node(cluster, reference)
+    row = await _find_row(store, node)
     if row is None and not node.is_draining:
-        raise NotFoundError(f"node {node.name} is not drained")
-    return await _shown(store, node, row)
+        raise NotFoundError(f"node {node.name} is not being drained")
+    return await _to_drain(store, node, row)
 
 
-async def undrain(store: Store, cluster: Cluster, reference: str) -> None:
-    """Let a node be used again; what has left it does not come back for that.
+async def undrain_node(store: Store, cluster: Cluster, reference: str) -> None:
+    """Make a node available again. Ranks that left the node do not move back.
 
     Raises:
-        NotFoundError: the cluster has no such node, or nobody has drained it.
-        ConflictError: Ray itself drains it, too.
+        NotFoundError: the cluster has no such node, or the node is not drained.
+        ConflictError: Ray itself drains the node.
     """
-    node = await _find(cluster, reference)
+    node = await _find_node(cluster, reference)
     if not await store.undrain([node.id]) and not node.is_draining:
-        raise NotFoundError(f"node {node.name} is not drained")
+        raise NotFoundError(f"node {node.name} is not being drained")
     if node.is_draining:
-        raise ConflictError(f"Ray itself drains node {node.name}, and does not take that back: the node will end")
+        raise ConflictError(f"cannot undrain node {node.name}: Ray itself drains it, and the node will terminate")
 
 
-async def _find(cluster: Cluster, reference: str) -> Node:
+async def _find_node(cluster: Cluster, reference: str) -> Node:
     nodes = await cluster.nodes()
     found = [node for node in nodes if node.id == reference] or [node for node in nodes if node.name == reference]
     if not found:
         names = ", ".join(sorted(node.name for node in nodes if not node.is_control)) or "none"
-        raise NotFoundError(f"the cluster has no node {reference!r}; nodes that take ranks: {names}")
+        raise NotFoundError(f"no node {reference!r} in the cluster; training nodes: {names}")
     if len(found) > 1:
         ids = ", ".join(sorted(node.id for node in found))
-        raise ConflictError(f"{len(found)} nodes are called {reference!r}; name one by its id: {ids}")
+        raise ConflictError(f"{len(found)} nodes have the name {reference!r}; use an id instead: {ids}")
     return found[0]
 
 
-async def _row(store: Store, node: Node) -> DrainRow | None:
+async def _find_row(store: Store, node: Node) -> DrainRow | None:
     return next((row for row in await store.drains() if row.node_id == node.id), None)
 
 
-async def _shown(store: Store, node: Node, row: DrainRow | None) -> Drained:
-    held = await store.live_allocations()
+async def _to_drain(store: Store, node: Node, row: DrainRow | None) -> NodeDrain:
+    allocations = await store.live_allocations()
     jobs = tuple(
-        sorted({each.job_id for each in held if each.kind is AllocationKind.RESERVATION and each.node_id == node.id})
+        sorted(
+            {each.job_id for each in allocations if each.kind is AllocationKind.RESERVATION and each.node_id == node.id}
+        )
     )
     if row is None:
-        return Drained(node.id, node.name, "ray", "", None, node.drain_deadline_s, jobs)
-    return Drained(node.id, node.name, "request", row.reason, row.requested_at, row.deadline_at, jobs)
+        return NodeDrain(node.id, node.name, "ray", "", None, node.drain_deadline_s, jobs)
+    return NodeDrain(node.id, node.name, "request", row.reason, row.requested_at, row.deadline_at, jobs)

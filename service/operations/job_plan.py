@@ -1,4 +1,4 @@
-"""What was predicted of a job's generations beside what their steps took; and what was planned of it."""
+"""The plan of a job: the planner's choice, its trials, and predicted against measured step metrics."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -7,101 +7,106 @@ from typing import Any
 from regroup.service.domain.errors import SpecError
 from regroup.service.domain.layout import Layout
 from regroup.service.planner.from_spec import work_of
-from regroup.service.planner.predictions import SHOWN_STEPS, Figures, measured, off
+from regroup.service.planner.predictions import SHOWN_STEPS, StepMetrics, measure_steps, relative_error
 from regroup.service.store.records import Generation, JobRow
 from regroup.service.store.store import Store
 
-_FIGURES = tuple(each.name for each in fields(Figures))
+_METRICS = tuple(each.name for each in fields(StepMetrics))
 
 
 @dataclass(frozen=True)
-class Compared:
-    """One generation."""
+class PredictionComparison:
+    """Predicted and measured step metrics of one generation."""
 
     generation: int
     ranks: int
     device: str
-    """What it was predicted for."""
-    predicted: Figures
-    measured: Figures
-    off: Figures
-    """Predicted over measured, less one."""
+    """Device type of the prediction."""
+    predicted: StepMetrics
+    measured: StepMetrics
+    relative_error: StepMetrics
+    """Predicted / measured - 1."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate that was run for a few steps."""
+    """A candidate layout that ran for a few steps."""
 
     layout: Layout
     predicted_s: float
-    """Of a step."""
+    """Predicted seconds per step."""
     measured_s: float | None
-    """Median of its steps; None: it could not be tried."""
+    """Median seconds per step; None if the layout could not be tried."""
     generation: int
     why: str
-    """Why it could not."""
+    """Reason why the layout could not be tried."""
 
 
 @dataclass(frozen=True)
 class JobPlan:
-    """What the planner has to say of a job."""
+    """The planner's choice for a job, and its result."""
 
-    asked: Mapping[str, Any] | None
-    """`layout.auto` of the spec that was submitted; None where it said the layout itself, and there is no report."""
+    requested: Mapping[str, Any] | None
+    """`layout.auto` of the submitted spec; None if the spec sets the layout itself. There is no report then."""
     given: tuple[str, ...]
-    """Fields that it had fixed."""
+    """Fields that the spec sets."""
     planned_s: float | None
-    """Unix seconds."""
+    """Time of the choice in Unix seconds."""
     report: Mapping[str, Any] | None
-    """The planner's answer: see `planner.explain.Report`."""
+    """The planner's report: see `planner.explain.Report`."""
     trials: tuple[Trial, ...]
-    """The journal of `refine: measure`, in the order in which they were run."""
+    """Trials of `refine: measure` in the order in which they ran."""
     kept: Layout | None
-    """What they came to; None as long as they go on, or where they were given up."""
+    """Layout that the trials selected; None while they run, or if they were stopped."""
     kept_why: str
-    generations: tuple[Compared, ...]
-    """Those of which something was predicted, oldest first."""
+    """Reason of that selection."""
+    generations: tuple[PredictionComparison, ...]
+    """Generations with a prediction, oldest first."""
     why_not: str
-    """Why nothing is predicted of its newest generation; empty if something is, or that has yet to come."""
+    """Reason why the newest generation has no prediction; empty if it has one or will get one."""
 
 
-async def compared(store: Store, job_id: str, generations: Sequence[Generation]) -> list[Compared]:
-    """Those of these generations of which something was predicted."""
-    known = await store.predictions.of_job(job_id)
+async def compare_generations(
+    store: Store, job_id: str, generations: Sequence[Generation]
+) -> list[PredictionComparison]:
+    """Compare predicted and measured metrics of these generations. Skip generations without a prediction."""
+    predictions = await store.predictions.of_job(job_id)
     return [
-        await _compared(store, job_id, generation, known[generation.number])
+        await _compare(store, job_id, generation, predictions[generation.number])
         for generation in generations
-        if "step_s" in known.get(generation.number, {})
+        if "step_s" in predictions.get(generation.number, {})
     ]
 
 
-async def plan_of(store: Store, job: JobRow) -> JobPlan:
-    """What was planned of a job, and what came of it."""
+async def get_job_plan(store: Store, job: JobRow) -> JobPlan:
+    """Return the plan of a job, and its result."""
     plan, generations = await store.predictions.plan(job.id) or {}, await store.generations(job.id)
-    found = await compared(store, job.id, generations)
-    known = await store.predictions.of_job(job.id)
-    told = [each.data for each in await store.predictions.trials(job.id)]
-    end = next((each for each in told if "kept" in each), None)
-    why_not = known.get(job.generation, {}).get("why_not") or _why_not(job)
+    comparisons = await compare_generations(store, job.id, generations)
+    predictions = await store.predictions.of_job(job.id)
+    trials = [each.data for each in await store.predictions.trials(job.id)]
+    end = next((each for each in trials if "kept" in each), None)
+    why_not = predictions.get(job.generation, {}).get("why_not") or _why_not(job)
     return JobPlan(
-        asked=plan.get("asked"),
+        requested=plan.get("requested"),
         given=tuple(plan.get("given", ())),
         planned_s=plan.get("planned_s"),
         report=plan.get("report"),
-        trials=tuple(_trial(each) for each in told if "layout" in each),
+        trials=tuple(_trial(each) for each in trials if "layout" in each),
         kept=Layout(**end["kept"]) if end and end["kept"] else None,
         kept_why=end["why"] if end else "",
-        generations=tuple(found),
+        generations=tuple(comparisons),
         why_not=why_not,
     )
 
 
-async def _compared(store: Store, job_id: str, generation: Generation, data: Mapping[str, Any]) -> Compared:
+async def _compare(store: Store, job_id: str, generation: Generation, data: Mapping[str, Any]) -> PredictionComparison:
     rows = await store.predictions.steps(job_id, generation.number, SHOWN_STEPS)
-    foretold = Figures(**{name: data[name] for name in _FIGURES})
-    found = measured(rows, generation.start_step)
-    error = Figures(**{name: off(getattr(foretold, name), getattr(found, name)) for name in _FIGURES})
-    return Compared(generation.number, data["ranks"], data["device"], foretold, found, error)
+    predicted = StepMetrics(**{name: data[name] for name in _METRICS})
+    measured = measure_steps(rows, generation.start_step)
+    error = StepMetrics(
+        **{name: relative_error(getattr(predicted, name), getattr(measured, name)) for name in _METRICS}
+    )
+    return PredictionComparison(generation.number, data["ranks"], data["device"], predicted, measured, error)
 
 
 def _trial(data: Mapping[str, Any]) -> Trial:

@@ -1,13 +1,14 @@
-"""What can be asked of jobs. Knows no HTTP: the edge parses and prints, this decides and remembers.
+"""Use cases of jobs. This module knows no HTTP: routes parse requests and format answers.
 
-A job is named by its id or by its name: the live job of that name in the project, else the latest one.
+A reference to a job is its id or its name. A name means the live job of that name in the project, else the newest one.
 """
 
 import hashlib
 import json
 import secrets
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from regroup.service.blobs.store import BlobStore
@@ -16,9 +17,9 @@ from regroup.service.cluster_state.job_account import JobAccount
 from regroup.service.cluster_state.queue import jobs_ahead
 from regroup.service.domain.errors import ConflictError, FieldIssue, ForbiddenError, NotFoundError, SpecError
 from regroup.service.domain.states import JobState
-from regroup.service.operations.auto_layout import Planned, Planning
-from regroup.service.operations.job_plan import Compared, JobPlan, compared, plan_of
-from regroup.service.operations.projects import admitted, most_ranks
+from regroup.service.operations.auto_layout import LayoutPlanner, PlannedSpec
+from regroup.service.operations.job_plan import JobPlan, PredictionComparison, compare_generations, get_job_plan
+from regroup.service.operations.projects import apply_project, max_ranks
 from regroup.service.operations.why import Why, explain
 from regroup.service.policy.placement.demand import PlacementChoice
 from regroup.service.spec.job import JobSpec
@@ -38,45 +39,46 @@ from regroup.service.store.records import (
 from regroup.service.store.store import Store
 
 _ID_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
-_FOLLOW_POLL_S = 1.0  # writes of this process wake followers at once; this finds those of other replicas
+_FOLLOW_POLL_S = 1.0  # writes of this process wake followers at once; polling finds the writes of other replicas
 _RECENT_STEPS = 100
+RowT = TypeVar("RowT", Event, Step)
 
 
 class KeyReusedError(SpecError):
-    """An idempotency key came back with another body."""
+    """A client used an idempotency key again with another body."""
 
 
 @dataclass(frozen=True)
-class Submitted:
-    """The answer to a submit."""
+class Submission:
+    """Result of a submit."""
 
     job: JobRow
     replayed: bool
-    """The same request was answered before; no job was made now."""
+    """True if the same request was answered before, so no job was created."""
 
 
 @dataclass(frozen=True)
 class JobDetail:
-    """A job with what stands beside its row."""
+    """A job with the records that belong to it."""
 
     job: JobRow
     incidents: list[Incident]
     generation: Generation | None
-    """The newest."""
-    compared: Compared | None = None
-    """What was predicted of it, and what its steps took; None where nothing was predicted."""
+    """The newest generation."""
+    comparison: PredictionComparison | None = None
+    """Predicted and measured metrics of that generation; None without a prediction."""
 
 
 class Jobs:
-    """Asks of people and programs, answered from the store.
+    """Use cases of jobs.
 
     Args:
         clock: Unix seconds.
-        blobs: where the code of jobs is.
-        planning: chooses layouts.
-        storage_uri: where jobs without one of their own keep theirs.
+        blobs: store of the jobs' code.
+        planner: chooses layouts.
+        storage_uri: durable storage of jobs whose spec has no `storage_uri`.
         allow_faults: accept specs with `faults`.
-        ageing_s: how long a job waits until it rises by a class of priority.
+        ageing_s: waiting time after which a queued job rises by one priority class.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class Jobs:
         store: Store,
         clock: Callable[[], float],
         blobs: BlobStore,
-        planning: Planning,
+        planner: LayoutPlanner,
         *,
         storage_uri: str,
         allow_faults: bool,
@@ -93,150 +95,149 @@ class Jobs:
         self._store = store
         self._clock = clock
         self._blobs = blobs
-        self._planning = planning
+        self._planner = planner
         self._storage_uri = storage_uri
         self._allow_faults = allow_faults
         self._ageing_s = ageing_s
 
-    async def submit(self, spec: JobSpec, *, actor: str, key: str | None = None) -> Submitted:
+    async def submit(self, spec: JobSpec, *, actor: str, key: str | None = None) -> Submission:
         """Queue a job.
 
         Args:
-            key: idempotency key: the same key and spec within 24 hours name the same job, whatever failed between.
+            key: idempotency key. The same key and spec within 24 hours return the same job.
 
         Raises:
-            SpecError: a field cannot be honoured.
-            KeyReusedError: the key came with another spec before.
-            ForbiddenError: the spec has faults or blinds detectors, and this server does not allow them, or asks for
-                what its project does not admit.
-            ConflictError: a live job of the project has the name.
+            SpecError: a field is invalid on this server.
+            KeyReusedError: the key was used before with another spec.
+            ForbiddenError: the spec has faults or disables detectors, and this server does not allow that; or the
+                project does not allow the resources.
+            ConflictError: a live job of the project has the same name.
         """
-        body = _storable(spec)
+        body = _canonical_json(spec)
         if (spec.faults or spec.disable_detectors) and not self._allow_faults:
-            asked = "faults" if spec.faults else "disable_detectors"
-            raise ForbiddenError(f"this server honours no `{asked}`; start it with --allow-faults to rehearse failures")
+            field = "faults" if spec.faults else "disable_detectors"
+            raise ForbiddenError(
+                f"this server does not accept `{field}`; start it with --allow-faults to test recovery"
+            )
         scope, body_hash = f"{actor}:submit", hashlib.sha256(body.encode()).hexdigest()
-        if key is not None and (answered := await self._answered(scope, key, body_hash)):
-            return answered
-        planned = await self.planned(spec)
-        spec = await self._named_after(planned.spec)
-        await self._find_code(spec)
+        if key is not None and (answer := await self._find_answer(scope, key, body_hash)):
+            return answer
+        planned = await self.resolve_layout(spec)
+        spec = await self._resolve_dependencies(planned.spec)
+        await self._check_code(spec)
         job_id = new_job_id(self._clock())
         new = NewJob(job_id, spec, self._storage_of(spec, job_id), await self._resume_uri(spec), planned.record)
-        kept = None if key is None else (scope, key, body_hash)
+        idempotency = None if key is None else (scope, key, body_hash)
         try:
-            job = await self._store.submit(new, now=self._clock(), actor=actor, idempotency=kept)
+            job = await self._store.submit(new, now=self._clock(), actor=actor, idempotency=idempotency)
         except ConflictError:
-            # The same request may have been answered between our look and our write.
-            if key is not None and (answered := await self._answered(scope, key, body_hash)):
-                return answered
+            # Another server may have answered the same request between the read and the write.
+            if key is not None and (answer := await self._find_answer(scope, key, body_hash)):
+                return answer
             raise
-        return Submitted(job, replayed=False)
+        return Submission(job, replayed=False)
 
-    async def planned(self, spec: JobSpec) -> Planned:
-        """The spec as its project admits it, with a layout; what was planned is empty where the spec says the layout.
+    async def resolve_layout(self, spec: JobSpec) -> PlannedSpec:
+        """Return the spec with the project's defaults and with a layout.
+
+        The record is None if the spec sets the layout itself.
 
         Raises:
             SpecError, ForbiddenError: as `submit`.
-            UnavailableError: there is a layout to choose, and the cluster does not say what nodes it has.
+            UnavailableError: the spec needs a layout, and the cluster does not answer.
         """
         project = await self._store.queue.project(spec.project)
-        spec = admitted(spec, project)
+        spec = apply_project(spec, project)
         if spec.layout.auto is None:
-            return Planned(spec)
-        planned = await self._planning.plan(spec, most_ranks(project))
-        return replace(planned, spec=admitted(planned.spec, project))
+            return PlannedSpec(spec)
+        planned = await self._planner.plan(spec, max_ranks(project))
+        return replace(planned, spec=apply_project(planned.spec, project))
 
     async def get(self, reference: str, project: str) -> JobRow:
-        """The job of this id or name; raises NotFoundError."""
+        """Return the job with this id or name; raises NotFoundError."""
         return await self._store.find_job(reference, project)
 
     async def detail(self, job: JobRow) -> JobDetail:
-        """The job with its incidents and its newest generation."""
+        """Return the job with its incidents and its newest generation."""
         newest = (await self._store.generations(job.id))[-1:]
-        beside = await compared(self._store, job.id, newest)
+        comparisons = await compare_generations(self._store, job.id, newest)
         incidents = await self._store.incidents(job.id)
-        return JobDetail(job, incidents, newest[0] if newest else None, beside[0] if beside else None)
+        return JobDetail(job, incidents, newest[0] if newest else None, comparisons[0] if comparisons else None)
 
     async def plan(self, job: JobRow) -> JobPlan:
-        """What was planned of a job, and what its generations came to."""
-        return await plan_of(self._store, job)
+        """Return the plan of a job, and its result."""
+        return await get_job_plan(self._store, job)
 
-    async def page(self, wanted: JobFilter, after: str | None, limit: int) -> Page:
-        """Jobs, newest first."""
-        return await self._store.page(wanted, after, limit)
+    async def page(self, selection: JobFilter, after: str | None, limit: int) -> Page:
+        """Return a page of jobs, newest first."""
+        return await self._store.page(selection, after, limit)
 
     async def cancel(self, job: JobRow, *, actor: str, version: int | None = None) -> JobRow:
-        """End a queued job at once, tell any other to stop. See `Store.cancel` for what it raises."""
+        """End a queued job at once, or request that any other job stops. Raises the errors of `Store.cancel`."""
         return await self._store.cancel(job.id, now=self._clock(), actor=actor, version=version)
 
     async def release(self, job: JobRow, *, actor: str) -> JobRow:
-        """Hold a failed job no longer. See `Store.release` for what it raises."""
+        """Release the nodes of a failed job that is held. Raises the errors of `Store.release`."""
         return await self._store.release(job.id, now=self._clock(), actor=actor)
 
     async def events(self, job: JobRow, after: int, limit: int) -> list[Event]:
-        """Events numbered above `after`."""
+        """Return the events with numbers above `after`."""
         return await self._store.events(job.id, after, limit)
 
-    async def follow_events(self, job: JobRow, after: int) -> AsyncGenerator[Event | None]:
-        """Events as they come, until the job is over and all are told; None while nothing happens."""
-        while True:
-            mark = self._store.changes.mark()
-            over = (await self._store.job(job.id)).state.is_terminal
-            found = await self._store.events(job.id, after)
-            for event in found:
-                after = event.number
-                yield event
-            if found:
-                continue
-            if over:
-                return
-            yield None
-            await self._store.changes.wait(job.id, mark, _FOLLOW_POLL_S)
+    def follow_events(self, job: JobRow, after: int) -> AsyncGenerator[Event | None]:
+        """Yield events with numbers above `after` until the job has ended; None while there is no new event."""
+        return self._follow(job, after, self._store.events)
 
     async def steps(self, job: JobRow, after: int, limit: int) -> list[Step]:
-        """Committed steps above step `after`; what a later generation did again is left out."""
+        """Return the committed steps above step `after`, without those that a later generation repeated."""
         return await self._store.committed_steps(job.id, after, limit)
 
-    async def follow_steps(self, job: JobRow, after: int) -> AsyncGenerator[Step | None]:
-        """Step rows numbered above `after` as they come, to the end; a row replaces those of its step and later ones
-        in older generations. None while nothing happens."""
+    def follow_steps(self, job: JobRow, after: int) -> AsyncGenerator[Step | None]:
+        """Yield step rows with numbers above `after` until the job has ended; None while there is no new row.
+
+        A row replaces the rows of its step and of later steps in older generations.
+        """
+        return self._follow(job, after, self._store.step_rows)
+
+    async def _follow(
+        self, job: JobRow, after: int, read: Callable[[str, int], Awaitable[Sequence[RowT]]]
+    ) -> AsyncGenerator[RowT | None]:
         while True:
             mark = self._store.changes.mark()
-            over = (await self._store.job(job.id)).state.is_terminal
-            found = await self._store.step_rows(job.id, after)
-            for row in found:
+            has_ended = (await self._store.job(job.id)).state.is_terminal  # read first: then all its rows are there
+            rows = await read(job.id, after)
+            for row in rows:
                 after = row.number
                 yield row
-            if found:
+            if rows:
                 continue
-            if over:
+            if has_ended:
                 return
             yield None
             await self._store.changes.wait(job.id, mark, _FOLLOW_POLL_S)
 
     async def incidents(self, job: JobRow) -> list[Incident]:
-        """Oldest first."""
+        """Return the incidents, oldest first."""
         return await self._store.incidents(job.id)
 
     async def generations(self, job: JobRow) -> list[Generation]:
-        """Oldest first."""
+        """Return the generations, oldest first."""
         return await self._store.generations(job.id)
 
     async def checkpoints(self, job: JobRow, removed: bool) -> list[Checkpoint]:
-        """By step; those no longer in storage only if `removed`."""
+        """Return the checkpoints by step. `removed` includes those that are no longer in storage."""
         return await self._store.checkpoints(job.id, removed)
 
     async def pin(self, job: JobRow, step: int, pinned: bool, *, actor: str) -> Checkpoint:
-        """Keep a checkpoint from retention, or no longer; raises NotFoundError."""
+        """Exclude a checkpoint from retention, or include it again; raises NotFoundError."""
         return await self._store.pin(job.id, step, pinned, now=self._clock(), actor=actor)
 
     async def ledger(self, job: JobRow) -> Ledger:
-        """Whether every committed step saw exactly its samples, once."""
+        """Return the ledger: the proof that every committed step saw each of its samples exactly once."""
         return await self._store.ledger(job.id)
 
     async def why(self, job: JobRow) -> Why:
-        """Why the job waits, failed or is slow, and what to do."""
+        """Explain why the job waits, failed or is slow, with advice."""
         recent = await self._store.committed_steps(job.id, max(0, job.step - _RECENT_STEPS))
         account, now = JobAccount(job), self._clock()
         ahead = await jobs_ahead(self._store, job, now=now, ageing_s=self._ageing_s)
@@ -245,81 +246,85 @@ class Jobs:
         return explain(job, incidents, recent, ahead, account.seconds(now), now, choice)
 
     async def _choice(self, job: JobRow) -> PlacementChoice | None:
-        """Why the job's nodes are these, from what it was allocated with."""
+        """Return the placement decision of the job's current nodes; None if it has no nodes."""
         rows = await self._store.live_allocations(job.id)
         return JobAllocations(rows).assignment.choice if rows else None
 
-    async def _answered(self, scope: str, key: str, body_hash: str) -> Submitted | None:
-        kept = await self._store.remembered(scope, key, now=self._clock())
-        if kept is None:
+    async def _find_answer(self, scope: str, key: str, body_hash: str) -> Submission | None:
+        answer = await self._store.remembered(scope, key, now=self._clock())
+        if answer is None:
             return None
-        if kept[0] != body_hash:
-            issue = FieldIssue("Idempotency-Key", "came with another spec before; a new request needs a new key", key)
+        if answer[0] != body_hash:
+            issue = FieldIssue("Idempotency-Key", "was used before with another spec; use a new key", key)
             raise KeyReusedError([issue])
-        return Submitted(await self._store.job(kept[1]["job_id"]), replayed=True)
+        return Submission(await self._store.job(answer[1]["job_id"]), replayed=True)
 
-    async def _named_after(self, spec: JobSpec) -> JobSpec:
-        """The spec with `depends_on` by id: what comes to have the name later is another job. So no circle can be closed."""
+    async def _resolve_dependencies(self, spec: JobSpec) -> JobSpec:
+        """Replace the names in `depends_on` by ids. A later job with the same name is then no dependency, so the
+        dependencies never form a cycle."""
         found: list[str] = []
         for reference in spec.depends_on:
             try:
                 other = await self._store.find_job(reference, spec.project)
             except NotFoundError as error:
-                say = "a job cannot come after itself" if reference == spec.name else str(error)
-                raise SpecError([FieldIssue("depends_on", say, reference)]) from error
+                message = "a job cannot depend on itself" if reference == spec.name else str(error)
+                raise SpecError([FieldIssue("depends_on", message, reference)]) from error
             if other.state.is_terminal and other.state is not JobState.SUCCEEDED:
-                say = f"job {other.name!r} ({other.id}) ended {other.state} ({other.reason}): nothing can come after it"
-                raise SpecError([FieldIssue("depends_on", say, reference)])
+                ended = f"job {other.name!r} ({other.id}) ended {other.state} ({other.reason})"
+                message = f"{ended}: this dependency can never succeed"
+                raise SpecError([FieldIssue("depends_on", message, reference)])
             found.append(other.id)
         return spec.model_copy(update={"depends_on": found}) if found else spec
 
-    async def _find_code(self, spec: JobSpec) -> None:
+    async def _check_code(self, spec: JobSpec) -> None:
         if spec.code is not None and not await self._blobs.touch(spec.code.archive):
-            say = (
-                "this server has no such archive (it may have been removed after long disuse): upload the code again "
+            message = (
+                "archive not found on this server (unused archives are removed after some time); upload the code again "
                 "with `regroup submit SPEC --working-dir DIR` or Client.upload_working_dir"
             )
-            raise SpecError([FieldIssue("code.archive", say, spec.code.archive)])
+            raise SpecError([FieldIssue("code.archive", message, spec.code.archive)])
 
     def _storage_of(self, spec: JobSpec, job_id: str) -> str:
         base = spec.storage_uri or self._storage_uri
         if not urlsplit(base).scheme and not base.startswith("/"):
-            say = "a relative path means another folder on every node; give an absolute path or a URI such as s3://bucket/x"
-            raise SpecError([FieldIssue("storage_uri", say, base)])
+            message = (
+                "relative paths resolve differently on every node; use an absolute path or a URI such as s3://bucket/x"
+            )
+            raise SpecError([FieldIssue("storage_uri", message, base)])
         return f"{base.rstrip('/')}/jobs/{job_id}"
 
     async def _resume_uri(self, spec: JobSpec) -> str | None:
         if spec.resume_from is None:
             return None
-        reference, _, wanted = spec.resume_from.partition("@")
+        reference, _, requested = spec.resume_from.partition("@")
         try:
             source = await self._store.find_job(reference, spec.project)
         except NotFoundError as error:
             raise SpecError([FieldIssue("resume_from", str(error), spec.resume_from)]) from error
         stored = usable(await self._store.checkpoints(source.id), await self._store.generations(source.id))
-        fitting = [item for item in stored if wanted == "latest" or item.step == int(wanted)]
-        if not fitting:
-            there = ", ".join(str(item.step) for item in stored) or "none"
-            say = f"job {source.id} has no such checkpoint; steps in storage: {there}"
-            raise SpecError([FieldIssue("resume_from", say, spec.resume_from)])
-        return fitting[-1].uri
+        matches = [item for item in stored if requested == "latest" or item.step == int(requested)]
+        if not matches:
+            steps = ", ".join(str(item.step) for item in stored) or "none"
+            message = f"job {source.id} has no such checkpoint; steps in storage: {steps}"
+            raise SpecError([FieldIssue("resume_from", message, spec.resume_from)])
+        return matches[-1].uri
 
 
 def new_job_id(now: float) -> str:
-    """`job_` and 18 digits that grow with time. With its underscore it can never be a job's name."""
+    """Return `job_` and 18 characters that grow with time. A job's name has no underscore, so it is never an id."""
     value = (int(now * 1000) << 40) | secrets.randbits(40)
     digits = [_ID_DIGITS[(value >> shift) & 31] for shift in range(85, -1, -5)]
     return "job_" + "".join(digits)
 
 
-def _storable(spec: JobSpec) -> str:
-    """Canonical JSON of the spec; refuses what JSON or a database cannot hold."""
+def _canonical_json(spec: JobSpec) -> str:
+    """Return the canonical JSON of the spec; raises SpecError if JSON or the database cannot represent a value."""
     try:
         text = json.dumps(spec.model_dump(mode="json"), sort_keys=True, allow_nan=False, ensure_ascii=False)
         text.encode()
     except ValueError as error:
-        say = f"only finite numbers and whole Unicode text can be kept: {error}"
-        raise SpecError([FieldIssue("", say)]) from error
+        message = f"numbers must be finite and texts must be valid Unicode: {error}"
+        raise SpecError([FieldIssue("", message)]) from error
     if "\\u0000" in text:
         raise SpecError([FieldIssue("", "text must not contain the NUL character")])
     return text

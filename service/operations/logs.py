@@ -1,4 +1,4 @@
-"""A rank's output from one generation to the next, as one stream."""
+"""Output of a rank over all generations, as one stream."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from regroup.service.store.records import JobRow
 from regroup.service.store.store import Store
 
 _CHUNK_BYTES = 64 * 1024
-_POLL_S = 0.5  # rank output is no event in the store
+_POLL_S = 0.5  # the store emits no event for rank output
 
 
 @dataclass(frozen=True)
-class Place:
+class LogPosition:
     """A position in a rank's output."""
 
     generation: int
@@ -24,73 +24,82 @@ class Place:
 
 @dataclass(frozen=True)
 class LogPiece:
-    """Some output and the place after it."""
+    """Output and its position."""
 
     text: str
-    place: Place
-    """Where it begins."""
-    next: Place
+    position: LogPosition
+    """Position of the first byte."""
+    next: LogPosition
 
 
-async def read_piece(cluster: Cluster, job: JobRow, place: Place, rank: int, stream: str, limit: int) -> LogChunk:
-    """Output from `place` on, at most `limit` bytes: from the node that has it, else from durable storage.
+async def read_chunk(
+    cluster: Cluster, job: JobRow, position: LogPosition, rank: int, stream: str, limit: int
+) -> LogChunk:
+    """Read output from `position`, at most `limit` bytes: from the rank's node, else from durable storage.
 
     Args:
-        job: as it is now. Storage is asked only about what agents may have left there: they did for a job that holds
-            no devices, and for generations before its newest.
+        job: current row. Durable storage has only the output of generations that have ended: those before the newest,
+            and all generations of a job without devices.
 
     Raises:
-        NotFoundError: neither has it.
-        UnavailableError: one that may have it does not answer.
+        NotFoundError: neither the node nor the storage has the output.
+        UnavailableError: the node or the storage does not answer.
     """
     try:
-        return await cluster.read_log(job.id, place.generation, rank, stream, place.offset, limit)
+        return await cluster.read_log(job.id, position.generation, rank, stream, position.offset, limit)
     except (NotFoundError, UnavailableError) as error:
-        ended = place.generation < job.generation or (job.generation and not job.state.holds_devices)
-        if not ended:
+        has_ended = position.generation < job.generation or (job.generation and not job.state.holds_devices)
+        if not has_ended:
             raise
         try:
-            return await read_archived(job.storage_uri, place.generation, rank, stream, place.offset, limit)
+            return await read_archived(job.storage_uri, position.generation, rank, stream, position.offset, limit)
         except NotFoundError:
             if isinstance(error, UnavailableError):
                 raise error from None
             raise
 
 
-async def read_log(
-    store: Store, cluster: Cluster, job: JobRow, rank: int, stream: str, place: Place, *, only: bool, follow: bool
+async def stream_log(
+    store: Store,
+    cluster: Cluster,
+    job: JobRow,
+    rank: int,
+    stream: str,
+    position: LogPosition,
+    *,
+    only: bool,
+    follow: bool,
 ) -> AsyncGenerator[LogPiece | None]:
-    """Output from `place` on; None while nothing comes.
+    """Yield output from `position`; None while there is no new output.
 
     Args:
-        only: stop at the end of that generation instead of going on into the next.
-        follow: wait for more until the job is over.
+        only: stop at the end of that generation; otherwise continue with the next generations.
+        follow: wait for new output until the job ends.
     """
     while True:
         job = await store.job(job.id)
-        over = job.state.is_terminal
-        newest = max((formed.number for formed in await store.generations(job.id)), default=0)
-        ended, found = False, False
+        newest = max((generation.number for generation in await store.generations(job.id)), default=0)
+        has_ended, has_output = False, False
         try:
-            chunk = await read_piece(cluster, job, place, rank, stream, _CHUNK_BYTES)
+            chunk = await read_chunk(cluster, job, position, rank, stream, _CHUNK_BYTES)
         except NotFoundError:
-            # Not started yet, or in a generation that had no such rank, or gone with its node.
-            ended = place.generation < newest
+            # The rank has not started, or the generation had no such rank, or the node is lost.
+            has_ended = position.generation < newest
         except UnavailableError:
             if not follow:
                 raise
         else:
-            following = Place(place.generation, chunk.next_offset)
-            if found := chunk.next_offset > place.offset:
-                yield LogPiece(chunk.data, place, following)
-                place = following
-            ended = chunk.complete
-        if found and not ended:
+            after = LogPosition(position.generation, chunk.next_offset)
+            if has_output := chunk.next_offset > position.offset:
+                yield LogPiece(chunk.data, position, after)
+                position = after
+            has_ended = chunk.complete
+        if has_output and not has_ended:
             continue
-        if ended and place.generation < newest and not only:
-            place = Place(place.generation + 1, 0)
+        if has_ended and position.generation < newest and not only:
+            position = LogPosition(position.generation + 1, 0)
             continue
-        if over or not follow or (ended and only):
+        if job.state.is_terminal or not follow or (has_ended and only):
             return
         yield None
         await store.changes.wait(job.id, store.changes.mark(), _POLL_S)

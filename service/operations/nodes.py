@@ -1,4 +1,4 @@
-"""What can be asked of nodes: which there are, what runs there, whether they are trusted; and to close or open one."""
+"""Use cases of nodes: list them with their jobs and their health, cordon and uncordon them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -25,8 +25,8 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class JobHere:
-    """A job that holds devices of a node."""
+class NodeJob:
+    """A job that has devices of a node."""
 
     id: str
     name: str
@@ -35,20 +35,20 @@ class JobHere:
 
 @dataclass(frozen=True)
 class NodeState:
-    """One node: of the cluster, or one of which only the history is left."""
+    """A node of the cluster, or a former node with a history."""
 
     name: str
-    """What the node is called for good."""
+    """Permanent name of the machine."""
     node: Node | None
-    """As the cluster has it, with what is free; None while it has not."""
-    jobs: tuple[JobHere, ...]
+    """Node of the cluster with its free resources; None while the cluster does not have the node."""
+    jobs: tuple[NodeJob, ...]
     health: NodeHealth
     kept_for: str = ""
-    """Project whose jobs it is kept ready for."""
+    """Project for whose jobs the node is a spare."""
 
     @property
     def status(self) -> Literal["open", "cordoned", "quarantined", "fenced"]:
-        """Whether new ranks may be placed there, as far as its health goes."""
+        """Scheduling status by the node's health: new ranks are placed only on open nodes."""
         if self.health.cordon is not None:
             return "cordoned"
         if self.health.quarantined_until_s is not None:
@@ -57,13 +57,13 @@ class NodeState:
 
 
 class Nodes:
-    """Asks of people and programs about nodes, answered from the cluster and the store."""
+    """Use cases of nodes."""
 
     def __init__(self, store: Store, cluster: Cluster, rule: QuarantinePolicy, clock: Callable[[], float]) -> None:
         self._store, self._cluster, self._rule, self._clock = store, cluster, rule, clock
 
-    async def all(self) -> list[NodeState]:
-        """Every node that takes ranks, or of which something is remembered, by name.
+    async def list_nodes(self) -> list[NodeState]:
+        """Return every training node, and every former node with a history, by name.
 
         Raises:
             UnavailableError: the cluster or the database does not answer.
@@ -84,30 +84,30 @@ class Nodes:
             for node in present
             if not node.is_control
         ]  # fmt: skip
-        known = {state.name for state in found}
-        gone = [NodeState(name, None, (), health) for name, health in healths.items() if name not in known]
+        names = {state.name for state in found}
+        former = [NodeState(name, None, (), health) for name, health in healths.items() if name not in names]
         return sorted(
-            [*found, *(state for state in gone if state.health != NodeHealth())], key=lambda state: state.name
+            [*found, *(state for state in former if state.health != NodeHealth())], key=lambda state: state.name
         )
 
     async def cordon(self, name: str, why: str, *, actor: str) -> NodeState:
-        """Close a node: nothing new is placed there, what runs there runs on. Said again, it changes the reason.
+        """Cordon a node: no new ranks are placed there, and running ranks continue. A repeat replaces the reason.
 
         Raises:
-            NotFoundError: there is no such node, and never was as far as is remembered.
+            NotFoundError: the cluster has no such node, and no history has it.
         """
-        return await self._order(name, NodeEventKind.CORDONED, why, actor)
+        return await self._record_order(name, NodeEventKind.CORDONED, why, actor)
 
     async def uncordon(self, name: str, why: str, *, actor: str) -> NodeState:
-        """Open a node, be it cordoned or quarantined, and forgive it what happened before.
+        """Open a cordoned or quarantined node. Its earlier failures no longer count.
 
         Raises:
             NotFoundError: as `cordon`.
         """
-        return await self._order(name, NodeEventKind.UNCORDONED, why, actor)
+        return await self._record_order(name, NodeEventKind.UNCORDONED, why, actor)
 
-    async def _order(self, name: str, kind: NodeEventKind, why: str, actor: str) -> NodeState:
-        before = await self._named(name)
+    async def _record_order(self, name: str, kind: NodeEventKind, why: str, actor: str) -> NodeState:
+        before = await self._find(name)
         now = self._clock()
         key = f"{kind}:{before.name}:{now}"
         await self._store.note_node_order(NodeEvent(before.name, kind, now, key, "", actor, why))
@@ -115,19 +115,19 @@ class Nodes:
         health = assess_nodes(await self._store.node_events(), now, self._rule)[before.name]
         return replace(before, health=health)
 
-    async def _named(self, name: str) -> NodeState:
-        """By what it is called for good, else by its name or id of now."""
-        states = await self.all()
+    async def _find(self, name: str) -> NodeState:
+        """Return the node with this permanent name, else the node with this current name or id."""
+        states = await self.list_nodes()
         for state in states:
             if name == state.name:
                 return state
         for state in states:
             if state.node is not None and name in (state.node.name, state.node.id):
                 return state
-        there = ", ".join(state.name for state in states) or "none"
-        raise NotFoundError(f"no node {name!r}; there are: {there}")
+        names = ", ".join(state.name for state in states) or "none"
+        raise NotFoundError(f"no node {name!r}; nodes: {names}")
 
-    async def _jobs(self, rows: Sequence[Allocation]) -> dict[str, list[JobHere]]:
+    async def _jobs(self, rows: Sequence[Allocation]) -> dict[str, list[NodeJob]]:
         names = {job.id: job.name for job in await self._store.live_jobs()}
         found: dict[str, dict[str, int]] = {}
         for row in rows:
@@ -135,6 +135,6 @@ class Nodes:
                 here = found.setdefault(row.node_id, {})
                 here[row.job_id] = here.get(row.job_id, 0) + row.data["ranks"]
         return {
-            node: [JobHere(job, names.get(job, job), ranks) for job, ranks in here.items()]
+            node: [NodeJob(job, names.get(job, job), ranks) for job, ranks in here.items()]
             for node, here in found.items()
         }

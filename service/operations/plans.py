@@ -1,4 +1,4 @@
-"""Questions to the planner as people ask them, and their answers."""
+"""Plan requests of users, and the planner's reports."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +9,7 @@ from pydantic import Field
 from regroup.service.domain.errors import FieldIssue, SpecError
 from regroup.service.domain.hardware import DEVICES, find_device
 from regroup.service.planner.constants import FITTED
-from regroup.service.planner.cpu_calibration import constants_of, costs_of, figures_of
+from regroup.service.planner.cpu_calibration import calibrate_constants, calibrated_values, measured_costs
 from regroup.service.planner.explain import DEVICE_MTTF_S, RECOVERY_S, Prices, Report, explain
 from regroup.service.planner.formulas import MEGATRON_ADAM, MIXED_ADAM, TORCH_ADAM
 from regroup.service.planner.model_shape import PRESETS, Model
@@ -20,7 +20,7 @@ from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.spec.types import SpecModel
 
 Count = Annotated[int, Field(le=1_000_000)]
-"""Larger ones are typing errors; smaller ones than 1 the planner refuses itself, with the others."""
+"""A count with an upper bound against typing errors. The planner itself refuses values below 1."""
 Positive = Annotated[float, Field(gt=0, lt=1e18)]
 
 
@@ -28,114 +28,117 @@ _STATES = {"torch": TORCH_ADAM, "mixed": MIXED_ADAM, "megatron": MEGATRON_ADAM}
 
 
 class ModelSizes(SpecModel):
-    """A decoder-only transformer by its sizes."""
+    """Sizes of a decoder-only transformer."""
 
     layers: Annotated[int, Field(le=2_000)]
-    """Blocks."""
+    """Number of transformer blocks."""
     hidden: Count
-    """Width."""
+    """Width of the model."""
     heads: Annotated[int, Field(le=1_024)]
-    """Attention heads."""
+    """Number of attention heads."""
     vocabulary: Count
-    """Rows of the embedding."""
+    """Vocabulary size: rows of the embedding."""
     ffn: Count = 0
-    """Width of the feed-forward; 0 for four times `hidden`."""
+    """Width of the feed-forward layers; 0 for four times `hidden`."""
     kv_heads: Annotated[int, Field(le=1_024)] = 0
-    """Heads of keys and values; 0 for as many as `heads`."""
+    """Number of key/value heads; 0 for the number of `heads`."""
     gated: bool = False
-    """The feed-forward has three matrices, as SwiGLU has."""
+    """The feed-forward layers have three matrices (SwiGLU)."""
     tied: bool = False
-    """Embedding and output share their rows."""
+    """The embedding and the output layer share their weights."""
     experts: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Feed-forwards of a layer."""
+    """Number of experts per layer."""
     active_experts: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Of which a token passes so many."""
+    """Number of experts that process each token."""
 
 
 class PlanRequest(SpecModel):
-    """A model, a cluster and a step: which layout is fastest?"""
+    """Model, cluster and batch for which the planner finds the fastest layouts."""
 
     model: str | ModelSizes
-    """A published model's name, or sizes."""
+    """Name of a published model, or the sizes of a model."""
     device: str = Field(max_length=100)
-    """As the driver, or a person, calls it: `A100`, `NVIDIA H100 80GB HBM3`, `cpu`."""
+    """Device type, for example `A100`, `NVIDIA H100 80GB HBM3` or `cpu`."""
     gpus: Count
-    """Devices, all of which are used."""
+    """Number of devices. A plan uses all of them."""
     global_batch: Count
-    """Samples of a step."""
+    """Samples per step."""
     sequence: Count
-    """Tokens of a sample."""
+    """Tokens per sample."""
     precision: Literal["fp32", "bf16", "fp16", "fp8", "fp4"] = "bf16"
-    """Of matrix products."""
+    """Precision of matrix multiplications."""
     gpus_per_node: Annotated[int, Field(le=1_024)] | None = None
-    """Devices that NVLink, or what there is, joins; as usual for the device if absent."""
+    """Devices per node, or per fast-interconnect domain. Default: usual for the device."""
     network_gb_s: Positive | None = None
-    """One way out of a node, in GB/s; as usual for the device if absent."""
+    """Bandwidth of a node to other nodes, one way, in GB/s. Default: usual for the device."""
     memory_gb: Positive | None = None
-    """Of a device; the hardware table's if absent."""
+    """Memory of a device. Default: the value of the hardware table."""
     flash: bool = True
-    """Attention keeps no scores."""
+    """Use flash attention, which stores no attention scores."""
     states: Literal["torch", "mixed", "megatron"] = "torch"
-    """What is kept of a parameter, its gradient and Adam's state: `torch`, as the built-in trainer, 32-bit parameters
-    and gradients, 4 + 4 + 8 bytes; `mixed` 2 + 2 + 12; `megatron` 2 + 4 + 12."""
+    """Bytes per parameter, gradient and Adam state: `torch`, as in the built-in trainer, 4 + 4 + 8; `mixed` 2 + 2 + 12;
+    `megatron` 2 + 4 + 12."""
     max_tp: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """Largest tensor-parallel degree; `gpus_per_node` if absent."""
+    """Maximum tensor-parallel degree. Default: `gpus_per_node`."""
     max_pp: Annotated[int, Field(ge=1, le=2_000)] | None = None
-    """Largest pipeline-parallel degree; the layers if absent."""
+    """Maximum pipeline-parallel degree. Default: the number of layers."""
     max_cp: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Largest context-parallel degree. Above 1 plans are shown that jobs cannot run yet."""
+    """Maximum context-parallel degree. Above 1 the report has plans that jobs cannot run yet."""
     price_per_gpu_hour: Positive | None = None
-    """In any currency; cost is left out if absent."""
+    """Price per device-hour in any currency. Without a price the report has no cost."""
     device_mttf_hours: Positive = DEVICE_MTTF_S / 3600
-    """Between failures of one device that stop a job."""
+    """Mean time between failures of one device that stop a job."""
     recovery_s: Positive = RECOVERY_S
-    """From a failure to the next step."""
-    keep: Annotated[int, Field(ge=1, le=50)] = 5
-    """How many of the best plans are shown."""
+    """Time from a failure to the next step."""
+    top: Annotated[int, Field(ge=1, le=50)] = 5
+    """Number of plans in the report, fastest first."""
 
 
 def plan(request: PlanRequest, probes: Sequence[ProbeResult] = ()) -> Report:
-    """The fastest plans, taken apart; seconds of computing at the most.
+    """Return the fastest plans with their details. Computes for seconds at most.
 
     Args:
-        probes: what was measured of the cluster; what the request itself says of it counts more.
+        probes: measurements of the cluster. Values of the request take precedence.
 
     Raises:
-        SpecError: the question makes no sense, or nothing fits; the issue names what binds.
+        SpecError: the request is invalid, or no plan fits; the issue names the limit.
     """
     device = find_device(request.device)
     issues: list[FieldIssue] = []
     if device is None:
-        known = ", ".join(each.name for each in DEVICES)
-        issues.append(FieldIssue("device", f"is not in the hardware table; known are {known}", request.device))
+        names = ", ".join(each.name for each in DEVICES)
+        issues.append(FieldIssue("device", f"not in the hardware table; expected one of {names}", request.device))
     model = _model(request.model)
     if model is None:
-        known = ", ".join(PRESETS)
-        issues.append(FieldIssue("model", f"is no published model; give its sizes, or one of {known}", request.model))
+        names = ", ".join(PRESETS)
+        issues.append(
+            FieldIssue("model", f"unknown published model; give the model's sizes, or one of {names}", request.model)
+        )
     if device is None or model is None:
         raise SpecError(issues)
-    there = measured_hardware(device, probes)
-    device = there.device
+    hardware = measured_hardware(device, probes)
+    device = hardware.device
     if request.memory_gb:
         device = replace(device, memory_bytes=request.memory_gb * 1e9)
-    domain = there.devices_per_node if request.gpus_per_node is None else request.gpus_per_node
-    share = there.network_bytes_s
+    domain = hardware.devices_per_node if request.gpus_per_node is None else request.gpus_per_node
+    share = hardware.network_bytes_s
     if request.network_gb_s and domain > 0:
         share = request.network_gb_s * 1e9 / domain
-    cluster = Cluster(device, request.gpus, domain, share, there.link, costs_of(there.probe))
-    constants, figures = constants_of(there.probe, FITTED), (*there.measured_values, *figures_of(there.probe, FITTED))
+    cluster = Cluster(device, request.gpus, domain, share, hardware.link, measured_costs(hardware.probe))
+    constants = calibrate_constants(hardware.probe, FITTED)
+    values = (*hardware.measured_values, *calibrated_values(hardware.probe, FITTED))
     work = Work(model, request.global_batch, request.sequence, request.precision, request.flash)
     limits = Limits(
-        most_tp=request.max_tp or 0,
-        most_pp=request.max_pp or 0,
-        most_cp=request.max_cp,
-        keep=request.keep,
-        kept=_STATES[request.states],
+        max_tp=request.max_tp or 0,
+        max_pp=request.max_pp or 0,
+        max_cp=request.max_cp,
+        top=request.top,
+        states=_STATES[request.states],
     )
     found = search(work, cluster, constants, limits)
     prices = Prices(request.price_per_gpu_hour, request.device_mttf_hours * 3600, request.recovery_s)
-    return replace(explain(work, cluster, found, constants, limits, prices), figures=figures)
+    return replace(explain(work, cluster, found, constants, limits, prices), measured_values=values)
 
 
-def _model(asked: str | ModelSizes) -> Model | None:
-    return PRESETS.get(asked) if isinstance(asked, str) else Model(**asked.model_dump())
+def _model(requested: str | ModelSizes) -> Model | None:
+    return PRESETS.get(requested) if isinstance(requested, str) else Model(**requested.model_dump())

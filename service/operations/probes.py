@@ -1,10 +1,10 @@
-"""The probe of a cluster: a job like any other that measures the nodes it gets, and what came of the newest ones."""
+"""Probes of the cluster: jobs that measure the nodes they get, and their newest results."""
 
 from typing import Literal
 
 from regroup.service.cluster_state.probe_results import FUNCTION, LABEL, ProbeResults
 from regroup.service.domain.errors import FieldIssue, SpecError
-from regroup.service.operations.jobs import Jobs, Submitted
+from regroup.service.operations.jobs import Jobs, Submission
 from regroup.service.operations.nodes import Nodes, NodeState
 from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.spec.job import JobSpec
@@ -19,53 +19,56 @@ from regroup.service.store.store import Store
 
 _MODULE = FUNCTION.partition(":")[0]
 _STAGES = 8
-"""Steps of the probe: what `stages` in `workers/probe/run.py` has."""
+"""Number of stages in `workers/probe/run.py`. Each stage is a step of the job."""
 _HANG_S = 600.0
-"""Stages differ in length by much: what one took says nothing of the next."""
+"""Timeout of the hang detector. It is fixed because the durations of the stages differ by much."""
 
 
 class ProbeRequest(SpecModel):
-    """What is to be measured."""
+    """Measurement to run."""
 
     device: Literal["cpu", "cuda"] | None = None
-    """GPUs where there are any, if absent."""
+    """Kind of device. Default: GPUs if the cluster has any, else CPUs."""
     ranks: Positive | None = None
-    """All that fit on the nodes that are open now, if absent: as many on each as jobs would have."""
+    """Number of ranks. Default: all that fit on the nodes that are open now."""
     cpus: Positive = 1
-    """Cores of each rank, as `resources.cpus` of the jobs it is to tell of."""
+    """CPU cores per rank. Use the `resources.cpus` of the jobs to predict."""
     project: Name = "default"
-    """Whose devices it takes."""
+    """Project that is charged for the devices."""
 
 
 class Probes:
-    """Asks of people about measured values, answered from the store."""
+    """Use cases of probes."""
 
     def __init__(self, store: Store, jobs: Jobs, nodes: Nodes) -> None:
         self._store, self._jobs, self._nodes = store, jobs, nodes
 
-    async def submit(self, request: ProbeRequest, *, actor: str, key: str | None = None) -> Submitted:
+    async def submit(self, request: ProbeRequest, *, actor: str, key: str | None = None) -> Submission:
         """Queue a probe.
 
         Raises:
-            SpecError: no node that is open has such a device.
-            ConflictError: one of this kind of device is on its way in this project.
+            SpecError: no open node has such a device.
+            ConflictError: the project has a live probe of this kind of device.
             UnavailableError: the cluster or the database does not answer.
         """
-        states = [state for state in await self._nodes.all() if state.status == "open"]
+        states = [state for state in await self._nodes.list_nodes() if state.status == "open"]
         device = request.device or ("cuda" if any(state.node and state.node.gpus for state in states) else "cpu")
         ranks = request.ranks or sum(_slots(state, device, request.cpus) for state in states)
         if not ranks:
-            say = f"no open node has room for a rank of device {device} with {request.cpus} cores; see `regroup nodes`"
-            raise SpecError([FieldIssue("device", say, device)])
+            message = (
+                f"no open node has capacity for a rank with device {device} and {request.cpus} cores; "
+                "see `regroup nodes`"
+            )
+            raise SpecError([FieldIssue("device", message, device)])
         return await self._jobs.submit(_spec(request, device, ranks), actor=actor, key=key)
 
     async def newest(self) -> list[ProbeResult]:
-        """The newest result of each kind of device; none where nothing was measured."""
+        """Return the newest result of each kind of device; empty without probes."""
         return await ProbeResults().newest(self._store)
 
 
 def _slots(state: NodeState, device: str, cpus: int) -> int:
-    """Ranks that the node takes when nothing else runs there."""
+    """Return the number of ranks that fit on the node while it is idle."""
     node = state.node
     if node is None or not node.alive or node.is_draining:
         return 0
@@ -84,6 +87,6 @@ def _spec(request: ProbeRequest, device: Literal["cpu", "cuda"], ranks: int) -> 
         layout=LayoutSpec(dp=DataParallel(min=ranks, target=ranks, max=ranks), data_parallel="ddp"),
         training=Training(global_batch=ranks, micro_batch=1, steps=_STAGES),
         snapshot=SnapshotSpec(mirror="off"),
-        # Of a node that is lost on the way half of the values would be of another one.
+        # No recovery from a lost node: half of the values would come from another node.
         recovery=Recovery(budgets=Budgets(node_loss=0), hang=Hang(after=_HANG_S)),
     )

@@ -1,4 +1,4 @@
-"""Another size for a job, while it runs: which are legal, and the wish for one."""
+"""Resize of a job: the legal sizes, and the request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from regroup.service.store.projects import RESIZE
 from regroup.service.store.records import JobRow
 from regroup.service.store.store import Store
 
-_NOT_IN = frozenset({JobState.SUSPENDED, JobState.DRAINING})
+_NOT_RESIZABLE = frozenset({JobState.SUSPENDED, JobState.DRAINING})
 
 
 @dataclass(frozen=True)
 class Size:
-    """What is asked for; a degree that is None stays as the spec has it."""
+    """Requested parallel degrees; None means the degree of the spec."""
 
     dp: int
     tp: int | None = None
@@ -27,47 +27,52 @@ class Size:
 
 
 async def resize(store: Store, job: JobRow, target: Layout, *, why: str, now: float, actor: str) -> JobRow:
-    """Want a job to go on at this layout, which is legal; the same wish again changes nothing, another one takes its
-    place.
+    """Request that a job continues with this layout. A new request replaces the last one.
+
+    Args:
+        target: a legal layout of the job.
 
     Raises:
-        SpecError: the project does not let a job be so large.
-        ConflictError: the job is over or on its way there, or suspended.
+        SpecError: the size exceeds the project's limit.
+        ConflictError: the job has ended, is ending, or is suspended.
     """
     check_resize(target, await store.queue.project(job.project))
     layout = target.to_json()
 
-    def wanted(row: JobRow) -> Mapping[str, Any]:
-        if row.state.is_terminal or row.state in _NOT_IN:
-            raise ConflictError(f"job {row.id} is {row.state}: only a job that waits or runs can be of another size")
+    def intent(row: JobRow) -> Mapping[str, Any]:
+        if row.state.is_terminal or row.state in _NOT_RESIZABLE:
+            raise ConflictError(
+                f"cannot resize job {row.id}: it is {row.state} (only queued or running jobs can be resized)"
+            )
         before = row.intents.get(RESIZE)
         if (before["layout"] if before else row.layout) == layout:
             return {}
         return {RESIZE: {"layout": layout, "why": why, "asked_s": now}}
 
-    return await store.intend(job.id, wanted, now=now, actor=actor)
+    return await store.intend(job.id, intent, now=now, actor=actor)
 
 
 def layout_for(spec: JobSpec, size: Size) -> Layout:
-    """The layout of a size.
+    """Return the layout of a size.
 
     Raises:
-        SpecError: it is not legal for this job.
+        SpecError: the size is not legal for this job.
     """
     tp, pp = size.tp or spec.layout.tp, size.pp or spec.layout.pp
     is_other_split = (tp, pp) != (spec.layout.tp, spec.layout.pp)
     if is_other_split and not isinstance(spec.workload, BuiltinWorkload):
-        raise SpecError([FieldIssue("tp", "only the built-in trainer can be split otherwise while it runs", tp)])
+        raise SpecError(
+            [FieldIssue("tp", "only the built-in trainer can change tp and pp in a running job; omit them", tp)]
+        )
     ladder = spec.with_model_parallel(tp, pp).ladder
     split = f" with tp={tp}, pp={pp}" if is_other_split else ""
     if not ladder:
-        raise SpecError([FieldIssue("tp" if tp > 1 else "pp", f"no size of this job is legal{split}")])
+        raise SpecError([FieldIssue("tp" if tp > 1 else "pp", f"this job has no legal size{split}")])
     for layout in ladder:
         if layout.data_degree == size.dp:
             return layout
     near = sorted(ladder, key=lambda layout: (abs(layout.data_degree - size.dp), layout.data_degree))[:2]
     nearest = " and ".join(str(layout.data_degree) for layout in sorted(near, key=lambda layout: layout.data_degree))
     dp = spec.layout.dp
-    which = "is" if len(near) == 1 else "are"
-    say = f"not a size of this job, whose dp goes from {dp.min} to {dp.max}{split}; nearest {which} {nearest}"
-    raise SpecError([FieldIssue("dp", say, size.dp)])
+    message = f"not a legal size of this job (dp from {dp.min} to {dp.max}{split}); nearest legal: {nearest}"
+    raise SpecError([FieldIssue("dp", message, size.dp)])

@@ -1,4 +1,4 @@
-"""What the edge is given: everything it may use, made by whoever starts the server."""
+"""Services that the routes of the API use. The process that starts the server creates them."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from regroup.service.blobs.store import BlobStore
 from regroup.service.cluster_state.node_health import rule_of
 from regroup.service.cluster_state.topology import Topology, TopologyState
-from regroup.service.operations.auto_layout import Planning
+from regroup.service.operations.auto_layout import LayoutPlanner
 from regroup.service.operations.jobs import Jobs
 from regroup.service.operations.nodes import Nodes
 from regroup.service.operations.probes import Probes
@@ -17,17 +17,17 @@ from regroup.service.settings import Settings
 from regroup.service.store.store import Store
 
 Check = Callable[[], Awaitable[str]]
-"""Says what is well; raises UnavailableError with what is not."""
+"""Readiness check: returns a description of the healthy part, or raises UnavailableError with the problem."""
 
 
 async def no_metrics() -> bytes:
-    """An empty exposition."""
+    """Return an empty Prometheus exposition."""
     return b""
 
 
 @dataclass(frozen=True)
 class Services:
-    """A control plane, ready to be asked."""
+    """Services of one control plane."""
 
     store: Store
     cluster: Cluster
@@ -37,39 +37,39 @@ class Services:
     render_metrics: Callable[[], Awaitable[bytes]] = no_metrics
     """Prometheus text for `/metrics`."""
     checks: Mapping[str, Check] = field(default_factory=dict[str, Check])
-    """Beside the database and the cluster, what `/readyz` asks, e.g. the controller's lease."""
+    """Checks of `/readyz` in addition to the database and the cluster, for example the controller's lease."""
 
     @property
     def jobs(self) -> Jobs:
-        """What can be asked of jobs."""
+        """Use cases of jobs."""
         settings = self.settings
         return Jobs(
             self.store,
             self.clock,
             self.blobs,
-            self.planning,
+            self.planner,
             storage_uri=settings.storage_uri,
             allow_faults=settings.allow_faults,
             ageing_s=settings.ageing_s,
         )
 
     @property
-    def planning(self) -> Planning:
-        """Chooses layouts."""
-        return Planning(self.store, self.cluster, rule_of(self.settings), self.clock)
+    def planner(self) -> LayoutPlanner:
+        """Planner of layouts."""
+        return LayoutPlanner(self.store, self.cluster, rule_of(self.settings), self.clock)
 
     @property
     def nodes(self) -> Nodes:
-        """What can be asked of nodes."""
+        """Use cases of nodes."""
         return Nodes(self.store, self.cluster, rule_of(self.settings), self.clock)
 
     @property
     def probes(self) -> Probes:
-        """What can be asked of measured values."""
+        """Use cases of probes."""
         return Probes(self.store, self.jobs, self.nodes)
 
     async def topology(self) -> TopologyState:
-        """Where the cluster's nodes are, as placement sees it.
+        """Return the topology of the cluster's nodes that placement uses.
 
         Raises:
             UnavailableError: the cluster or the database does not answer.
@@ -78,12 +78,12 @@ class Services:
 
     @property
     def projects(self) -> Projects:
-        """What can be asked of projects."""
+        """Use cases of projects."""
         return Projects(self.store)
 
     @property
     def blobs(self) -> BlobStore:
-        """Where archives of code are kept."""
+        """Store of code archives."""
         settings = self.settings
         return BlobStore(
             settings.blob_uri,

@@ -1,4 +1,4 @@
-"""Explains a job on one screen: what holds it, what happened to it, what to do. Pure."""
+"""Explanation of a job on one screen: why it waits, its incidents, and advice. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,61 +10,66 @@ from regroup.service.policy.scheduling.quota import WaitCause
 from regroup.service.store.records import START_ESTIMATED, Condition, Incident, JobRow, Step
 
 _GOODPUT_AFTER_S = 60.0
-"""A live job that holds devices for less has mostly started: a share of that time would say nothing of its health."""
-_HIGH_LOSS = 0.1  # of the time with devices
-_GONE = (TimeClass.RECOVERING, TimeClass.RECOMPUTE, TimeClass.DETECTING, TimeClass.HANG)
+"""Time with devices before a live job has a goodput. Before that, start-up dominates the ratio."""
+_HIGH_LOSS = 0.1  # share of the time with devices
+_LOST_CLASSES = (TimeClass.RECOVERING, TimeClass.RECOMPUTE, TimeClass.DETECTING, TimeClass.HANG)
 _HIGH_STALL = 0.02  # the budget of snapshots and checkpoints together
 _SLOW = 1.5
 
 _ADVICE_BY_REASON = {
-    Reason.USER_ERROR: "The training code raised; the traceback is in `error`. Correct it and submit again.",
-    Reason.DESYNC: "Ranks of one group called different collectives: look for a branch that not all ranks take, around "
-    "the calls that the message names; the stacks in the incident's evidence show where each rank was.",
-    Reason.NON_FINITE: "The loss or the gradient is no number, and was so again where that was tried; lower the "
-    "learning rate, lengthen the warmup, or look at the data of that step. `recovery.non_finite: skip` leaves it out.",
-    Reason.DEVICE_ERROR: "The device failed again at the same step. Out of memory: take a smaller `micro_batch` "
-    "(gradients accumulate, the batch stays), checkpoint activations, or split the model over more ranks; `regroup "
-    "plan` says what fits. A device-side assert is mostly an index out of range: CUDA_LAUNCH_BLOCKING=1 in `env` names "
-    "the line.",
-    Reason.INVALID_INPUT: "What the spec names is not so; correct the field that the message names and submit again.",
-    Reason.BUDGET_EXHAUSTED: "The same cause came back too often; see the incidents' evidence and that rank's logs. "
-    "`recovery.budgets` allows more.",
-    Reason.MAX_DURATION: "It ran for `max_duration`; submit with `resume_from` to go on from its last checkpoint.",
-    Reason.MAX_QUEUE_TIME: "It waited for `max_queue_time`; ask for less, free nodes, or wait longer.",
-    Reason.DEPENDENCY_FAILED: "A job named in `depends_on` ended otherwise than SUCCEEDED; see why, then submit both again.",
-    Reason.PLATFORM_ERROR: "This is our fault; please report it with the error below.",
-    Reason.CANCELLED_BY_USER: "It was cancelled; submit with `resume_from` to go on from its last checkpoint.",
+    Reason.USER_ERROR: "The training code raised an exception; the traceback is in `error`. Fix the code and resubmit.",
+    Reason.DESYNC: "Ranks of one group called different collectives. Find a branch near the calls in the message that "
+    "not all ranks execute. The stacks in the incident's evidence show the position of each rank.",
+    Reason.NON_FINITE: "The loss or a gradient is not finite, also after a retry. Lower the learning rate, lengthen "
+    "the warm-up, or inspect the data of that step. With `recovery.non_finite: skip` the job skips such steps.",
+    Reason.DEVICE_ERROR: "The device failed again at the same step. If it ran out of memory, use a smaller "
+    "`micro_batch` (the global batch stays the same), activation checkpointing, or more ranks; `regroup plan` shows "
+    "what fits. A device-side assert is usually an index out of range; set CUDA_LAUNCH_BLOCKING=1 in `env` to find the "
+    "line.",
+    Reason.INVALID_INPUT: "An input in the spec is missing or invalid. Fix the field named in the message and "
+    "resubmit.",
+    Reason.BUDGET_EXHAUSTED: "The same cause occurred too often. See the incidents' evidence and the logs of that "
+    "rank. `recovery.budgets` sets the number of retries.",
+    Reason.MAX_DURATION: "The job reached `max_duration`. Resubmit with `resume_from` to continue from its last "
+    "checkpoint.",
+    Reason.MAX_QUEUE_TIME: "The job waited in the queue for `max_queue_time`. Request fewer resources, free nodes, or "
+    "raise the limit.",
+    Reason.DEPENDENCY_FAILED: "A job named in `depends_on` did not succeed. `regroup why` on that job shows the "
+    "reason; then resubmit both jobs.",
+    Reason.PLATFORM_ERROR: "This is a bug in regroup. Report it with the error below.",
+    Reason.CANCELLED_BY_USER: "A user cancelled the job. Resubmit with `resume_from` to continue from its last "
+    "checkpoint.",
 }
 
 
 @dataclass(frozen=True)
 class Why:
-    """The explanation."""
+    """Explanation of a job's state."""
 
     summary: str
     """One sentence."""
     advice: tuple[str, ...]
-    """What to do, the most useful first."""
+    """Actions, the most useful first."""
     conditions: tuple[Condition, ...]
     incidents: tuple[Incident, ...]
     queue_position: int | None
-    """Jobs ahead of it; None if it does not queue."""
+    """Number of jobs ahead in the queue; None if the job is not queued."""
     estimated_start: str | None
-    """When it is expected to start, in ISO 8601; None if it does not queue or that cannot be told."""
+    """Estimated start in ISO 8601; None if the job is not queued or there is no estimate."""
     recovery_s: float
-    """Seconds lost to incidents, fault to first step."""
+    """Seconds lost to incidents, from the fault to the first step."""
     mean_recovery_s: float | None
-    """Mean of those of its failures (MTTR); None before one was mended."""
+    """Mean recovery time of its failures (MTTR); None before the first recovery."""
     steps_lost: Mapping[str, int]
-    """Steps done again, by the reason of the incidents that cost them."""
+    """Number of repeated steps, by the reason of the incident."""
     stall_ratio: float | None
     """Share of recent step time in which training waited for snapshots and checkpoints."""
     seconds: Mapping[TimeClass, float]
-    """Where its time went; they sum to its age."""
+    """Seconds by time class. The sum is the job's age."""
     goodput: float | None
-    """Share of its time with devices that went into steps that count; None as long as it is too early to say."""
+    """Share of the time with devices that went into committed steps; None in the first minute."""
     choice: PlacementChoice | None = None
-    """Why its nodes are these; None while it has none."""
+    """Placement decision of its nodes; None while it has none."""
 
 
 def explain(
@@ -79,11 +84,11 @@ def explain(
     """Explain a job.
 
     Args:
-        recent: its newest committed steps.
-        queue_position: jobs ahead of it in the queue.
-        seconds: where its time went.
+        recent: newest committed steps.
+        queue_position: number of jobs ahead in the queue.
+        seconds: seconds by time class.
         now: Unix seconds.
-        choice: why its nodes are these.
+        choice: placement decision of the job's nodes.
     """
     durations = [(row.duration_s, row.stall_s or 0.0) for row in recent if row.duration_s]
     busy = sum(duration for duration, _ in durations)
@@ -107,31 +112,31 @@ def explain(
 
 
 def _lost_s(incident: Incident) -> float:
-    """From the fault to the first step; of a suspension nothing, for it lasts as long as people want."""
+    """Return the seconds from the fault to the first step; 0 for a suspension, which users request."""
     if incident.data.get("reason") == Reason.SUSPENDED:
         return 0.0
     return float(incident.data.get("durations", {}).get("total") or 0.0)
 
 
 def _summary(job: JobRow, queue_position: int | None, now: float) -> str:
-    told = f": {job.message}" if job.message else ""
+    message = f": {job.message}" if job.message else ""
     if job.state is JobState.QUEUED:
         unmet = next((condition for condition in job.conditions if not condition.status), None)
-        because = f": {unmet.message}" if unmet else f", {queue_position or 0} jobs ahead"
+        cause = f": {unmet.message}" if unmet else f", {queue_position or 0} jobs ahead"
         start = next((each.message for each in job.conditions if each.type == START_ESTIMATED), None)
-        expected = f"; it is expected to start about {start}" if start else ""
-        return f"It has waited {now - job.queued_at:.0f} s{because}{expected}"
+        estimate = f"; estimated start about {start}" if start else ""
+        return f"Queued for {now - job.queued_at:.0f} s{cause}{estimate}"
     if job.state in (JobState.PLACING, JobState.STARTING) and job.phase:
-        return f"It is starting: {job.phase.get('phase')} {job.phase.get('message') or ''}".rstrip()
+        return f"Starting: {job.phase.get('phase')} {job.phase.get('message') or ''}".rstrip()
     if job.state.is_terminal:
-        return f"It ended {job.state} at {_step(job)} ({job.reason}){told}"
+        return f"Ended {job.state} at {_step(job)} ({job.reason}){message}"
     if job.is_held:
-        return f"It failed at {_step(job)} ({job.reason}){told}"
+        return f"Failed at {_step(job)} ({job.reason}), nodes held{message}"
     if job.state is JobState.SUSPENDED:
-        return f"It is suspended at {_step(job)}, and holds nothing{told}"
+        return f"Suspended at {_step(job)}, without devices{message}"
     if job.intents.get("cancel"):
-        return f"It was told to stop and is {job.state}{told}"
-    return f"It is {job.state} at {_step(job)}, generation {job.generation} ({job.reason}){told}"
+        return f"Cancellation requested; {job.state}{message}"
+    return f"{job.state} at {_step(job)}, generation {job.generation} ({job.reason}){message}"
 
 
 def _step(job: JobRow) -> str:
@@ -147,37 +152,37 @@ def _advice(
 ) -> list[str]:
     advice = [f"{condition.type}: {condition.message}" for condition in job.conditions if not condition.status]
     if any(condition.reason in (WaitCause.PROJECT_LIMIT, WaitCause.PROJECT_QUOTA) for condition in job.conditions):
-        advice.append(f"`regroup projects get {job.project}` shows what its project may hold, and holds.")
+        advice.append(f"`regroup projects get {job.project}` shows the limits of the project and its use.")
     if any(condition.reason == Shortage.NODES_CLOSED for condition in job.conditions):
-        advice.append("`regroup nodes` shows what happened to its nodes; `regroup uncordon NODE` trusts one again.")
+        advice.append("`regroup nodes` shows why its nodes are closed; `regroup uncordon NODE` opens a node again.")
     if job.state is JobState.SUSPENDED:
-        return [*advice, f"`regroup resume {job.id}` has it queue again, and go on from its newest checkpoint."]
+        return [*advice, f"`regroup resume {job.id}` queues it again; it continues from its newest checkpoint."]
     if job.is_held:
         advice += [
-            f"`regroup exec {job.id} --rank N -- CMD` runs a command where the rank ran; `regroup stacks {job.id}` "
-            "shows where the ranks were.",
-            f"`regroup release {job.id}` lets its nodes go.",
+            f"`regroup exec {job.id} --rank N -- CMD` runs a command on the rank's node; `regroup stacks {job.id}` "
+            "shows the stacks of the ranks.",
+            f"`regroup release {job.id}` releases its nodes.",
         ]
     if job.state.is_terminal or job.is_held:
         return advice + [text for reason, text in _ADVICE_BY_REASON.items() if job.reason == reason]
-    gone_s = sum(seconds[kind] for kind in _GONE)
-    if incidents and gone_s > _HIGH_LOSS * allocated_s(seconds):
+    lost_s = sum(seconds[kind] for kind in _LOST_CLASSES)
+    if incidents and lost_s > _HIGH_LOSS * allocated_s(seconds):
         causes = ", ".join(sorted({item.cause for item in incidents}))
         advice.append(
-            f"{len(incidents)} incident{'' if len(incidents) == 1 else 's'} took {gone_s / allocated_s(seconds):.0%} "
+            f"{len(incidents)} incident{'' if len(incidents) == 1 else 's'} took {lost_s / allocated_s(seconds):.0%} "
             f"of its time with devices: {causes}."
         )
     if stall_ratio is not None and stall_ratio > _HIGH_STALL:
         advice.append(
-            f"Training waits {stall_ratio:.0%} of the time for snapshots: raise `snapshot.every_steps`, or "
-            "make it `auto`."
+            f"Training waits for snapshots {stall_ratio:.0%} of the time. Raise `snapshot.every_steps`, or set it to "
+            "`auto`."
         )
     if len(durations) >= 10:
         ordered = sorted(durations)
         newest = sorted(durations[-5:])[2]
         if newest > _SLOW * ordered[len(ordered) // 2]:
             advice.append(
-                f"The newest steps take {newest:.2f} s against {ordered[len(ordered) // 2]:.2f} s before; "
-                "look for another load on its nodes."
+                f"The newest steps take {newest:.2f} s, earlier steps took {ordered[len(ordered) // 2]:.2f} s. Check "
+                "its nodes for other load."
             )
     return advice

@@ -1,7 +1,7 @@
-"""Predicted beside measured, row by row: `python -m regroup.service.planner.evaluate FILE.csv --json PATH [--constants
+"""Compare predictions with measured rows: `python -m regroup.service.planner.evaluate FILE.csv --json PATH [--constants
 C]`.
 
-The constants are those given, or the shipped ones; they never depend on the file that is evaluated. Errors are
+The constants come from the option, or are the default ones. They never depend on the evaluated file. Errors are
 fractions.
 """
 
@@ -20,32 +20,32 @@ from regroup.service.planner.time_model import step_time
 
 
 def evaluate(table: Iterable[Mapping[str, str]], constants: Constants = FITTED) -> dict[str, Any]:
-    """All rows with what was predicted and measured, those refused with the reason, and the mean errors."""
-    judged: list[dict[str, Any]] = []
+    """Return all rows with predicted and measured values, the refused rows with reasons, and the mean errors."""
+    evaluated: list[dict[str, Any]] = []
     refused: list[dict[str, Any]] = []
     for number, columns in enumerate(table, start=1):
         try:
-            judged.append({"row": number, **_judge(read_row(columns), constants)})
+            evaluated.append({"row": number, **_evaluate_row(read_row(columns), constants)})
         except RowError as error:
             refused.append({"row": number, "source": columns.get("source"), "reason": str(error)})
-    sources = sorted({row["source"] for row in judged})
+    sources = sorted({row["source"] for row in evaluated})
     return {
-        "rows": judged,
+        "rows": evaluated,
         "refused": refused,
         "mape": {
-            "all": _mean(judged, "error"),
-            "memory": _mean(judged, "memory_error"),
+            "all": _mean(evaluated, "error"),
+            "memory": _mean(evaluated, "memory_error"),
             "by_source": {
-                source: _mean([row for row in judged if row["source"] == source], "error") for source in sources
+                source: _mean([row for row in evaluated if row["source"] == source], "error") for source in sources
             },
         },
         "constants": vars(constants),
     }
 
 
-def _judge(row: Row, constants: Constants) -> dict[str, Any]:
+def _evaluate_row(row: Row, constants: Constants) -> dict[str, Any]:
     step_s = step_time(row.work, row.cluster, row.plan, constants).step_s
-    need = peak_bytes(row.work, row.plan, constants, row.kept)
+    need = peak_bytes(row.work, row.plan, constants, row.states)
     return {
         "source": row.source,
         "model": row.name,
@@ -80,19 +80,21 @@ def _mean(rows: Iterable[Mapping[str, Any]], name: str) -> float | None:
 
 
 def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="Predicted step time and memory beside measured ones.")
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description="Compare predicted step time and memory with measured rows.")
     parser.add_argument("file", type=Path, metavar="FILE.csv")
-    parser.add_argument("--json", type=Path, required=True, metavar="PATH", help="where the result goes")
-    parser.add_argument("--constants", type=Path, metavar="C", help="of `fit --out C`; the shipped ones if absent")
-    asked = parser.parse_args()
-    constants = from_json(asked.constants.read_text()) if asked.constants else FITTED
-    with asked.file.open(newline="") as lines:
+    parser.add_argument("--json", type=Path, required=True, metavar="PATH", help="output file")
+    parser.add_argument("--constants", type=Path, metavar="C", help="output of `fit --out C`; default: built-in")
+    arguments = parser.parse_args()
+    constants = from_json(arguments.constants.read_text()) if arguments.constants else FITTED
+    with arguments.file.open(newline="") as lines:
         document = evaluate(csv.DictReader(lines), constants)
-    asked.json.write_text(json.dumps(document, indent=1) + "\n")
+    arguments.json.write_text(json.dumps(document, indent=1) + "\n")
     mape = document["mape"]
-    print(f"{len(document['rows'])} rows judged, {len(document['refused'])} refused; step time off by", end=" ")
-    print("nothing measured" if mape["all"] is None else f"{100 * mape['all']:.1f} % in the mean")
+    error = "not measured" if mape["all"] is None else f"{100 * mape['all']:.1f} %"
+    print(
+        f"{len(document['rows'])} rows evaluated, {len(document['refused'])} refused; mean error of step time: {error}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a search came to, for people and programs: the best plans taken apart, and why the others lost."""
+"""Report of a search: the best plans with their details, and the reasons against the others."""
 
 import json
 from collections.abc import Mapping
@@ -9,23 +9,23 @@ from regroup.service.domain.layout import Layout
 from regroup.service.planner.constants import Constants
 from regroup.service.planner.formulas import bubble_share, failures_goodput
 from regroup.service.planner.memory_model import host_bytes, peak_bytes, stage_memory
-from regroup.service.planner.search import Choice, Found, Limits, kind
+from regroup.service.planner.search import EvaluatedPlan, Limits, SearchResult, layout_kind
 from regroup.service.planner.time_model import StepTime, step_time
-from regroup.service.planner.to_spec import as_spec, obstacles
+from regroup.service.planner.to_spec import find_obstacles, to_spec_fields
 from regroup.service.planner.types import Cluster, Plan, Work
-from regroup.service.planner.validation import said_of
+from regroup.service.planner.validation import describe_savings
 from regroup.service.policy.measurements.hardware_overlay import MeasuredValue
 
 DEVICE_MTTF_S = 50_000 * 3600.0
-"""One device's share of the failures that stop a job: 419 in 54 days on 16,384 H100 (Llama 3 herd, section 3.3.4)."""
+"""Mean time between failures of one device that stop a job: 419 in 54 days on 16,384 H100 (Llama 3, section 3.3.4)."""
 RECOVERY_S = 60.0
-"""From a failure to the next step on GPUs, a step lost apart; design value."""
+"""Time from a failure to the next step on GPUs, without the lost step; a design value."""
 _COPY_BYTES_S = 25e9
-"""A device's state to host memory while its neighbours do the same."""
+"""Bandwidth of the copy from a device to host memory while all devices of the node copy."""
 _STATE_BYTES = 12.0
-_MOST_RUNGS = 12
+_MAX_LADDER_SIZES = 12
 _PARTS: Mapping[str, str] = {
-    "matmul_s": "matrix products",
+    "matmul_s": "matrix multiplications",
     "attention_s": "attention",
     "memory_s": "norms and activations",
     "launch_s": "kernel launches",
@@ -41,24 +41,24 @@ _PARTS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Prices:
-    """What a plan is weighed by beside its speed."""
+    """Inputs of cost and goodput."""
 
     gpu_hour: float | None = None
-    """In any currency; None leaves cost out."""
+    """Price of a device-hour in any currency; None for a report without cost."""
     device_mttf_s: float = DEVICE_MTTF_S
     recovery_s: float = RECOVERY_S
 
 
 @dataclass(frozen=True)
-class Explained:
-    """One plan, taken apart. Seconds, bytes, fractions."""
+class PlanDetails:
+    """Details of a plan. Units are seconds, bytes and fractions."""
 
     layout: Layout
     kind: str
     sharding: str
     micro_batch: int
     micro_batches: int
-    """Of a step on each data rank."""
+    """Micro-batches per step of each data rank."""
     checkpointing: str
     schedule: str
     stages_per_rank: int
@@ -69,27 +69,27 @@ class Explained:
     bubble: float
     """Idle share of the pipeline."""
     goodput: float
-    """Share of time in committed steps, with the failures that so many devices have."""
+    """Share of time in committed steps, with the expected failures of this number of devices."""
     snapshot_stall_s: float
     cost_per_billion_tokens: float | None
     time: Mapping[str, float]
-    """Seconds of a step by what they go to."""
+    """Seconds per step by activity."""
     memory: tuple[Mapping[str, float], ...]
-    """Bytes on a device of each stage by what they hold, and `total`."""
+    """Bytes on a device of each stage by content, and `total`."""
     peak_bytes: float
     capacity_bytes: float
     host_bytes: float
-    """Of a node, for snapshots and mirrors."""
+    """Host memory of a node for snapshots and mirrors."""
     why: str
     spec: Mapping[str, Any]
-    """The parts of a job spec that say this plan."""
+    """Fields of a job spec for this plan."""
     obstacles: tuple[str, ...]
-    """What keeps the built-in trainer from running it; empty if it can."""
+    """Reasons why the built-in trainer cannot run the plan; empty if it can."""
 
 
 @dataclass(frozen=True)
-class Lost:
-    """A kind of layout that is not among the best."""
+class RejectedPlan:
+    """The best plan of a kind of layout that is not among the best plans."""
 
     kind: str
     layout: Layout
@@ -101,8 +101,8 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Rung:
-    """The best plan at another number of devices."""
+class LadderSize:
+    """The best plan with another number of devices."""
 
     gpus: int
     layout: Layout
@@ -113,36 +113,48 @@ class Rung:
 
 @dataclass(frozen=True)
 class Report:
-    """The answer."""
+    """Report of a search."""
 
     question: str
     parameters: int
-    plans: tuple[Explained, ...]
-    lost: tuple[Lost, ...]
-    ladder: tuple[Rung, ...]
-    figures: tuple[MeasuredValue, ...] = ()
-    """What of the hardware was measured, and when; all else is the table's."""
+    plans: tuple[PlanDetails, ...]
+    lost: tuple[RejectedPlan, ...]
+    ladder: tuple[LadderSize, ...]
+    measured_values: tuple[MeasuredValue, ...] = ()
+    """Measured values of the hardware. All others are from the hardware table."""
 
     @property
     def markdown(self) -> str:
-        """The report as a page."""
+        """Markdown page with the report."""
         return _markdown(self)
 
 
 def explain(
-    work: Work, cluster: Cluster, found: Found, constants: Constants, limits: Limits, prices: Prices | None = None
+    work: Work,
+    cluster: Cluster,
+    found: SearchResult,
+    constants: Constants,
+    limits: Limits,
+    prices: Prices | None = None,
 ) -> Report:
-    """The best plans of `found` taken apart, why others lost, and the sizes the best can move between."""
+    """Report the best plans of `found`, the reasons against the others, and the size ladder of the best plan."""
     constants = constants.on(cluster.device)
     best = found.best[0]
-    plans = tuple(_explained(work, cluster, each, best, constants, limits, prices or Prices()) for each in found.best)
+    plans = tuple(_details(work, cluster, each, best, constants, limits, prices or Prices()) for each in found.best)
     slower = tuple(
-        Lost(kind(each.plan), each.plan.layout, True, each.time.step_s, each.peak_bytes, _slower(each.time, best.time))
+        RejectedPlan(
+            layout_kind(each.plan),
+            each.plan.layout,
+            True,
+            each.time.step_s,
+            each.peak_bytes,
+            _slower(each.time, best.time),
+        )
         for each in found.notable
     )
     too_large = tuple(
-        Lost(
-            kind=kind(each.plan),
+        RejectedPlan(
+            kind=layout_kind(each.plan),
             layout=each.plan.layout,
             fits=False,
             step_s=None,
@@ -153,20 +165,24 @@ def explain(
     )
     return Report(
         question=(
-            f"{work.model.parameters / 1e9:.3g}B parameters, {work.global_batch} samples of {work.sequence} tokens a"
-            f" step in {work.precision}, on {cluster.gpus} × {cluster.device.name}, {cluster.domain} to a domain"
+            f"{work.model.parameters / 1e9:.3g}B parameters, {work.global_batch} samples of {work.sequence} tokens per"
+            f" step in {work.precision}, on {cluster.gpus} × {cluster.device.name}, {cluster.domain} per domain"
         ),
         parameters=work.model.parameters,
         plans=plans,
         lost=slower + too_large,
-        ladder=ladder(work, cluster, best.plan, constants, limits),
+        ladder=size_ladder(work, cluster, best.plan, constants, limits),
     )
 
 
-def ladder(work: Work, cluster: Cluster, plan: Plan, constants: Constants, limits: Limits) -> tuple[Rung, ...]:
-    """Data-parallel degrees up to the plan's that split its shards and the batch evenly, the smallest that fits
-    first."""
-    layout, rungs = plan.layout, list[Rung]()
+def size_ladder(
+    work: Work, cluster: Cluster, plan: Plan, constants: Constants, limits: Limits
+) -> tuple[LadderSize, ...]:
+    """Return the sizes that fit up to the plan's, smallest first.
+
+    Each data-parallel degree divides the plan's shards and the batch evenly.
+    """
+    layout, sizes = plan.layout, list[LadderSize]()
     model_parallel = layout.tp * layout.pp * layout.cp
     slots = work.global_batch // plan.micro_batch
     for data in range(1, layout.data_degree + 1):
@@ -175,19 +191,19 @@ def ladder(work: Work, cluster: Cluster, plan: Plan, constants: Constants, limit
         micro_batches = -(-slots // data)
         if plan.schedule.startswith("interleaved") and layout.pp > 1 and micro_batches % layout.pp:
             continue
-        at = _at(layout, data)
-        if at is None:
+        resized_layout = _resized(layout, data)
+        if resized_layout is None:
             continue
         gpus = data * model_parallel
-        moved, there = replace(plan, layout=at), replace(cluster, gpus=gpus)
-        step_s = step_time(work, there, moved, constants).step_s
-        fits = peak_bytes(work, moved, constants, limits.kept) <= cluster.device.memory_bytes
-        rungs.append(Rung(gpus, at, fits, step_s, work.global_batch * work.sequence / step_s))
-    fitting = [rung for rung in rungs if rung.fits]
-    return tuple(fitting[-_MOST_RUNGS:])
+        resized = replace(plan, layout=resized_layout)
+        step_s = step_time(work, replace(cluster, gpus=gpus), resized, constants).step_s
+        fits = peak_bytes(work, resized, constants, limits.states) <= cluster.device.memory_bytes
+        sizes.append(LadderSize(gpus, resized_layout, fits, step_s, work.global_batch * work.sequence / step_s))
+    fitting = [size for size in sizes if size.fits]
+    return tuple(fitting[-_MAX_LADDER_SIZES:])
 
 
-def _at(layout: Layout, data: int) -> Layout | None:
+def _resized(layout: Layout, data: int) -> Layout | None:
     if layout.dp_shard == 1:
         return replace(layout, dp_replicate=data)
     if layout.dp_replicate == 1:
@@ -197,9 +213,15 @@ def _at(layout: Layout, data: int) -> Layout | None:
     return replace(layout, dp_replicate=data // layout.dp_shard)
 
 
-def _explained(
-    work: Work, cluster: Cluster, choice: Choice, best: Choice, constants: Constants, limits: Limits, prices: Prices
-) -> Explained:
+def _details(
+    work: Work,
+    cluster: Cluster,
+    choice: EvaluatedPlan,
+    best: EvaluatedPlan,
+    constants: Constants,
+    limits: Limits,
+    prices: Prices,
+) -> PlanDetails:
     plan, time = choice.plan, choice.time
     layout = plan.layout
     tokens = work.global_batch * work.sequence
@@ -209,9 +231,9 @@ def _explained(
     lost_s = prices.recovery_s + time.step_s
     goodput = failures_goodput(time.step_s, prices.device_mttf_s, cluster.gpus, lost_s, stall_s)
     hours = cluster.gpus * time.step_s / 3600
-    return Explained(
+    return PlanDetails(
         layout=layout,
-        kind=kind(plan),
+        kind=layout_kind(plan),
         sharding=plan.sharding,
         micro_batch=plan.micro_batch,
         micro_batches=plan.micro_batches(work),
@@ -228,43 +250,43 @@ def _explained(
         cost_per_billion_tokens=None if prices.gpu_hour is None else prices.gpu_hour * hours / goodput / tokens * 1e9,
         time=dict(vars(time)),
         memory=tuple(
-            {**vars(stage), "total": stage.total} for stage in stage_memory(work, plan, constants, limits.kept)
+            {**vars(stage), "total": stage.total} for stage in stage_memory(work, plan, constants, limits.states)
         ),
         peak_bytes=choice.peak_bytes,
         capacity_bytes=cluster.device.memory_bytes,
         host_bytes=host_bytes(work, plan, cluster.domain, mirror=cluster.gpus > cluster.domain),
-        why=_first(choice, cluster) if choice is best else _slower(time, best.time),
-        spec=as_spec(work, plan),
-        obstacles=tuple(obstacles(work, plan)),
+        why=_fastest(choice, cluster) if choice is best else _slower(time, best.time),
+        spec=to_spec_fields(work, plan),
+        obstacles=tuple(find_obstacles(work, plan)),
     )
 
 
-def _first(choice: Choice, cluster: Cluster) -> str:
+def _fastest(choice: EvaluatedPlan, cluster: Cluster) -> str:
     time = choice.time
     costs = sorted(_PARTS, key=lambda name: -getattr(time, name))
     shares = [f"{_PARTS[name]} {100 * getattr(time, name) / time.step_s:.0f} %" for name in costs[:4]]
-    room = f"{choice.peak_bytes / 1e9:.0f} of {cluster.device.memory_bytes / 1e9:.0f} GB"
-    return f"fastest that fits ({room}): {', '.join(shares)}"
+    memory = f"{choice.peak_bytes / 1e9:.0f} of {cluster.device.memory_bytes / 1e9:.0f} GB"
+    return f"fastest that fits ({memory}): {', '.join(shares)}"
 
 
 def _slower(time: StepTime, best: StepTime) -> str:
-    """By how much, and what of it most."""
+    """Describe the relative time of a plan, and the activity with the largest difference."""
     more = {name: getattr(time, name) - getattr(best, name) for name in _PARTS}
     worst = max(more, key=lambda name: more[name])
     share = 100 * (time.step_s / best.step_s - 1)
     if more[worst] <= 0:
-        return "as fast"
+        return "equally fast"
     return f"{share:.1f} % slower: {more[worst]:.3g} s more for {_PARTS[worst]}"
 
 
-def _too_large(work: Work, choice: Choice, room_bytes: float, constants: Constants, limits: Limits) -> str:
-    stages = stage_memory(work, choice.plan, constants, limits.kept)
+def _too_large(work: Work, choice: EvaluatedPlan, capacity_bytes: float, constants: Constants, limits: Limits) -> str:
+    stages = stage_memory(work, choice.plan, constants, limits.states)
     fullest = max(stages, key=lambda stage: stage.total)
     parts = sorted(vars(fullest).items(), key=lambda part: -part[1])[:3]
-    most = ", ".join(f"{name} {size / 1e9:.0f} GB" for name, size in parts)
+    largest = ", ".join(f"{name} {size / 1e9:.0f} GB" for name, size in parts)
     return (
-        f"does not fit: at least {choice.peak_bytes / 1e9:.0f} GB of {room_bytes / 1e9:.0f}, even with"
-        f" {said_of(choice.plan)} ({most})"
+        f"does not fit: at least {choice.peak_bytes / 1e9:.0f} GB of {capacity_bytes / 1e9:.0f}, even with"
+        f" {describe_savings(choice.plan)} ({largest})"
     )
 
 
@@ -275,7 +297,7 @@ def _markdown(report: Report) -> str:
         "",
         f"**{best.layout}**, {best.sharding}, micro-batch {best.micro_batch}, checkpointing {best.checkpointing}"
         + (f", {best.schedule}" if best.layout.pp > 1 else "")
-        + f": {best.step_s:.3g} s a step, {best.tokens_s_gpu:,.0f} tokens/s a device, MFU {100 * best.mfu:.1f} %,"
+        + f": {best.step_s:.3g} s per step, {best.tokens_s_gpu:,.0f} tokens/s per device, MFU {100 * best.mfu:.1f} %,"
         f" goodput {100 * best.goodput:.2f} %.",
         "",
         "| layout | sharding | micro-batch | checkpointing | schedule | step s | MFU % | memory GB | why |",
@@ -297,8 +319,10 @@ def _markdown(report: Report) -> str:
         for name, seconds in best.time.items()
         if seconds > 0
     ]
-    lines += ["", "## Why not", "", "| kind | layout | why |", "|---|---|---|"]
+    lines += ["", "## Other kinds of layouts", "", "| kind | layout | why |", "|---|---|---|"]
     lines += [f"| {each.kind} | {each.layout} | {each.why} |" for each in report.lost]
-    lines += ["", "## Ladder", "", "| devices | layout | step s | tokens/s |", "|---:|---|---:|---:|"]
+    lines += ["", "## Size ladder", "", "| devices | layout | step s | tokens/s |", "|---:|---|---:|---:|"]
     lines += [f"| {each.gpus} | {each.layout} | {each.step_s:.3g} | {each.tokens_s:,.0f} |" for each in report.ladder]
-    return "\n".join([*lines, *(["", "## Measured", "", *map(str, report.figures)] if report.figures else [])]) + "\n"
+    if report.measured_values:
+        lines += ["", "## Measured", "", *map(str, report.measured_values)]
+    return "\n".join(lines) + "\n"

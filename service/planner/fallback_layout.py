@@ -1,12 +1,12 @@
-"""How to split the ranks of a job where nodes were lost, and the split it had is nowhere possible any more. Pure."""
+"""Fallback layout of a job that lost nodes, for which no size of its current layout fits any more. Pure."""
 
 from collections.abc import Sequence
 
 from regroup.service.domain.errors import SpecError
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.topology import Node
-from regroup.service.planner.alternatives import splits
-from regroup.service.planner.capacity import room_of
+from regroup.service.planner.alternatives import list_layouts
+from regroup.service.planner.capacity import find_capacity
 from regroup.service.policy.measurements.results import ProbeResult
 from regroup.service.policy.placement.place import Unplaceable
 from regroup.service.policy.placement.resize import resize_slots
@@ -15,39 +15,42 @@ from regroup.service.spec.job import JobSpec
 from regroup.service.spec.workload import BuiltinWorkload
 
 
-def resplit(
+def choose_fallback_layout(
     spec: JobSpec,
-    most: int,
-    seats: Sequence[tuple[str, int]],
+    max_ranks: int,
+    slots: Sequence[tuple[str, int]],
     nodes: Sequence[Node],
     probes: Sequence[ProbeResult] = (),
 ) -> Layout | None:
-    """As many ranks as there are nodes for, at most `most` and no fewer than the spec's fewest, in the fastest legal
-    split that fits their memory; None: there is none, or nobody can tell.
+    """Choose the fastest legal layout that fits, with as many ranks as the nodes fit.
 
     Args:
-        seats: node id and ranks that the job has and may keep.
-        nodes: with what is free on them beside what the job has.
-        probes: what was measured of the devices.
+        max_ranks: maximum number of ranks; the minimum is that of the spec.
+        slots: node id and number of ranks that the job has and may keep.
+        nodes: nodes with their free capacity, without the capacity of `slots`.
+        probes: measurements of the devices.
+
+    Returns:
+        None if no layout fits, or the planner cannot model the job.
     """
     if not isinstance(spec.workload, BuiltinWorkload):
-        return None  # who has a loop of his own has split the model himself
+        return None  # the user's code splits the model itself
     try:
-        room = room_of(demand_of(spec, Layout()), nodes, probes)
-        for ranks in range(most, _fewest(spec) - 1, -1):
-            if not _is_room(spec, Layout(dp_shard=ranks), seats, nodes):
-                continue  # not even where each rank may be anywhere
-            fastest = (layout for layout, _ in splits(spec, ranks, room))
-            if found := next((layout for layout in fastest if _is_room(spec, layout, seats, nodes)), None):
+        capacity = find_capacity(demand_of(spec, Layout()), nodes, probes)
+        for ranks in range(max_ranks, _min_ranks(spec) - 1, -1):
+            if not _fits(spec, Layout(dp_shard=ranks), slots, nodes):
+                continue  # no layout of this size fits, as even the one without groups does not
+            fastest = (layout for layout, _ in list_layouts(spec, ranks, capacity))
+            if found := next((layout for layout in fastest if _fits(spec, layout, slots, nodes)), None):
                 return found
     except SpecError:
         return None
     return None
 
 
-def _fewest(spec: JobSpec) -> int:
+def _min_ranks(spec: JobSpec) -> int:
     return spec.layout.dp.min * spec.layout.tp * spec.layout.pp
 
 
-def _is_room(spec: JobSpec, layout: Layout, seats: Sequence[tuple[str, int]], nodes: Sequence[Node]) -> bool:
-    return not isinstance(resize_slots(demand_of(spec, layout), seats, nodes), Unplaceable)
+def _fits(spec: JobSpec, layout: Layout, slots: Sequence[tuple[str, int]], nodes: Sequence[Node]) -> bool:
+    return not isinstance(resize_slots(demand_of(spec, layout), slots, nodes), Unplaceable)

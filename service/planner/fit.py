@@ -1,7 +1,7 @@
 """Fit the constants to measured rows: `python -m regroup.service.planner.fit TRAIN.csv --out C`.
 
-Levenberg-Marquardt on the logarithms of predicted over measured (Marquardt 1963), robust to odd rows (Huber 1964), and
-held to what is physical by a prior: a row says something about a constant only as far as it must.
+The fit is Levenberg-Marquardt on the logarithms of predicted over measured (Marquardt 1963). A Huber loss (Huber 1964)
+limits the influence of outliers. A prior keeps the constants in their physical range.
 """
 
 import argparse
@@ -18,25 +18,29 @@ from regroup.service.planner.measured_rows import Row, RowError, read_row
 from regroup.service.planner.memory_model import peak_bytes
 from regroup.service.planner.time_model import step_time
 
-_TIMES = tuple(name for name, each in RANGES.items() if not each.of_memory)
-_MEMORY = tuple(name for name, each in RANGES.items() if each.of_memory)
+_TIMES = tuple(name for name, each in RANGES.items() if not each.is_memory)
+_MEMORY = tuple(name for name, each in RANGES.items() if each.is_memory)
 _HUBER = 0.1
-"""Deviations beyond this count by their size, no longer by its square."""
-_NUDGE = 1e-4
+"""Deviation beyond which the loss is linear instead of quadratic."""
+_DIFFERENCE = 1e-4
 _NOISE = 0.1
-"""Spread of one row that the prior is weighed against."""
-_MOST_ROUNDS = 25
-_MOST_DAMPING = 1e6
-_ENOUGH = 1e-5
+"""Standard deviation of one row, relative to which the prior is weighted."""
+_MAX_ROUNDS = 25
+_MAX_DAMPING = 1e6
+_TOLERANCE = 1e-5
 
 
 def fit(rows: Sequence[Row], start: Constants | None = None) -> Constants:
-    """Constants that fit `rows` best; those rows say nothing about stay near `start`, the defaults if absent."""
+    """Return the constants that fit `rows` best.
+
+    Args:
+        start: prior; the default constants if absent. Constants that no row depends on stay near it.
+    """
     start = start or Constants()
     timed = [row for row in rows if row.step_s is not None]
-    weighed = [row for row in rows if row.memory_gb is not None]
+    with_memory = [row for row in rows if row.memory_gb is not None]
     found = _descend(timed, start, _TIMES, _step_error) if timed else start
-    return _descend(weighed, found, _MEMORY, _memory_error) if weighed else found
+    return _descend(with_memory, found, _MEMORY, _memory_error) if with_memory else found
 
 
 def _step_error(row: Row, constants: Constants) -> float:
@@ -46,7 +50,7 @@ def _step_error(row: Row, constants: Constants) -> float:
 
 def _memory_error(row: Row, constants: Constants) -> float:
     assert row.memory_gb is not None
-    return math.log(peak_bytes(row.work, row.plan, constants, row.kept) / (row.memory_gb * 1e9))
+    return math.log(peak_bytes(row.work, row.plan, constants, row.states) / (row.memory_gb * 1e9))
 
 
 _Error = Callable[[Row, Constants], float]
@@ -54,7 +58,7 @@ _Error = Callable[[Row, Constants], float]
 
 @dataclass(frozen=True)
 class _Problem:
-    """Rows, what they weigh, and which constants they may move."""
+    """Rows with weights, and the names of the constants to fit."""
 
     rows: Sequence[Row]
     weights: Sequence[float]
@@ -63,16 +67,16 @@ class _Problem:
     error: _Error
 
     def origin(self) -> list[float]:
-        """Logarithms of what the constants start from."""
+        """Return the logarithms of the starting values."""
         return [math.log(getattr(self.start, name)) for name in self.names]
 
     def errors(self, point: Sequence[float]) -> list[float]:
-        """Of each row, with constants of these logarithms."""
-        there = _at(self.start, self.names, point)
-        return [self.error(row, there) for row in self.rows]
+        """Return the error of each row, for constants with these logarithms."""
+        constants = _at(self.start, self.names, point)
+        return [self.error(row, constants) for row in self.rows]
 
     def cost(self, errors: Sequence[float], point: Sequence[float]) -> float:
-        """Huber's loss of the rows, and what leaving the start costs."""
+        """Return the Huber loss of the rows plus the cost of the prior."""
         total = 0.0
         for error, weight in zip(errors, self.weights, strict=True):
             size = abs(error)
@@ -82,14 +86,14 @@ class _Problem:
         return total
 
     def slope(self, point: Sequence[float], here: Sequence[float]) -> tuple[list[list[float]], list[float]]:
-        """Gauss-Newton's matrix and the way downhill."""
+        """Return the Gauss-Newton matrix and the negative gradient."""
         columns: list[list[float]] = []
         for index in range(len(self.names)):
-            nudged = [value + (_NUDGE if index == place else 0.0) for place, value in enumerate(point)]
-            columns.append([(there - now) / _NUDGE for there, now in zip(self.errors(nudged), here, strict=True)])
-        worth = [w * min(1.0, _HUBER / max(abs(e), 1e-12)) for w, e in zip(self.weights, here, strict=True)]
-        matrix = [[math.fsum(map(_product, worth, one, two)) for two in columns] for one in columns]
-        downhill = [-math.fsum(map(_product, worth, column, here)) for column in columns]
+            shifted = [value + (_DIFFERENCE if index == place else 0.0) for place, value in enumerate(point)]
+            columns.append([(there - now) / _DIFFERENCE for there, now in zip(self.errors(shifted), here, strict=True)])
+        weights = [w * min(1.0, _HUBER / max(abs(e), 1e-12)) for w, e in zip(self.weights, here, strict=True)]
+        matrix = [[math.fsum(map(_product, weights, one, two)) for two in columns] for one in columns]
+        downhill = [-math.fsum(map(_product, weights, column, here)) for column in columns]
         for index, (name, first) in enumerate(zip(self.names, self.origin(), strict=True)):
             pull = (_NOISE / RANGES[name].spread) ** 2
             matrix[index][index] += pull
@@ -107,12 +111,12 @@ def _descend(rows: Sequence[Row], start: Constants, names: Sequence[str], error:
     here = problem.errors(point)
     cost = problem.cost(here, point)
     damping = 1e-2
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         matrix, downhill = problem.slope(point, here)
         gained = 0.0
-        while damping < _MOST_DAMPING and not gained:
-            lifted = [[v * (1 + damping) if i == j else v for j, v in enumerate(line)] for i, line in enumerate(matrix)]
-            steps = _solve(lifted, downhill)
+        while damping < _MAX_DAMPING and not gained:
+            damped = [[v * (1 + damping) if i == j else v for j, v in enumerate(line)] for i, line in enumerate(matrix)]
+            steps = _solve(damped, downhill)
             trial = [_within(name, p + d) for name, p, d in zip(names, point, steps, strict=True)]
             there = problem.errors(trial)
             lower = problem.cost(there, trial)
@@ -121,13 +125,13 @@ def _descend(rows: Sequence[Row], start: Constants, names: Sequence[str], error:
                 point, here, cost, damping = trial, there, lower, damping / 5
             else:
                 damping *= 4
-        if gained <= _ENOUGH * cost:
+        if gained <= _TOLERANCE * cost:
             break
     return _at(start, names, point)
 
 
 def _weights(rows: Sequence[Row]) -> list[float]:
-    """A stack of four times as many rows counts twice as much in all: many rows of one stack repeat themselves."""
+    """Weight each row by the inverse square root of its stack's number of rows, because rows of one stack correlate."""
     counts = Counter(row.stack for row in rows)
     weights = [counts[row.stack] ** -0.5 for row in rows]
     return [weight * len(rows) / sum(weights) for weight in weights]
@@ -142,7 +146,7 @@ def _within(name: str, value: float) -> float:
 
 
 def _solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
-    """Gauss with partial pivoting."""
+    """Solve a linear system by Gaussian elimination with partial pivoting."""
     rows = [[*line, value] for line, value in zip(matrix, right, strict=True)]
     size = len(rows)
     for column in range(size):
@@ -159,21 +163,21 @@ def _solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[fl
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Fit the planner's constants to measured rows.")
     parser.add_argument("train", type=Path, metavar="TRAIN.csv")
-    parser.add_argument("--out", type=Path, required=True, metavar="C", help="where the constants go, JSON")
-    asked = parser.parse_args()
+    parser.add_argument("--out", type=Path, required=True, metavar="C", help="output file (JSON)")
+    arguments = parser.parse_args()
     rows: list[Row] = []
-    with asked.train.open(newline="") as lines:
+    with arguments.train.open(newline="") as lines:
         for number, columns in enumerate(csv.DictReader(lines), start=1):
             try:
                 rows.append(read_row(columns))
             except RowError as error:
-                print(f"row {number} is left out: {error}", file=sys.stderr)
+                print(f"row {number} is skipped: {error}", file=sys.stderr)
     full = [row for row in rows if row.full]
-    asked.out.write_text(fit(full).to_json())
-    print(f"fitted to {len(full)} rows; {len(rows) - len(full)} more state too little of what was run")
+    arguments.out.write_text(fit(full).to_json())
+    print(f"fitted to {len(full)} rows; skipped {len(rows) - len(full)} rows without complete information")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A job spec as the planner sees it: what a step computes, and the plan that a layout of it is."""
+"""Conversion of a job spec to the planner's inputs: the work of a step, and the plan of a layout."""
 
 import math
 
@@ -14,73 +14,80 @@ from regroup.service.spec.training import Training
 from regroup.service.spec.workload import BuiltinWorkload
 
 _TORCH_SGD = StateBytes(4, 4, 4)
-"""32-bit parameters, gradients and momentum."""
-_WIDE = 2.0
-"""Everything is twice as wide in fp64."""
+"""SGD with 32-bit parameters, gradients and momentum."""
+_FP64_FACTOR = 2.0
+"""Bytes in fp64 relative to fp32."""
 
 
 def work_of(spec: JobSpec) -> Work:
-    """What a step of the job computes at the size it asks for.
+    """Return the work of one step of the job at its target size.
 
     Raises:
-        SpecError: the planner cannot describe it; the issue says why.
+        SpecError: the planner cannot model the job. The issue states the reason.
     """
     workload, training = spec.workload, spec.training
     if not isinstance(workload, BuiltinWorkload) or training is None:
-        raise _unknown("workload.kind", f"what a {workload.kind} computes is its own: nobody can plan it")
+        message = (
+            f"layout: auto is not available for {workload.kind} workloads (the planner cannot model user code); "
+            "set layout explicitly"
+        )
+        raise _unsupported("workload.kind", message)
     if not isinstance(workload.model, TransformerModel):
-        raise _unknown("workload.model.family", "the planner knows transformers, and has no model of a convnet's time")
+        raise _unsupported("workload.model.family", "the planner supports transformers only; set layout explicitly")
     if isinstance(training.activation_checkpointing, float):
-        raise _unknown(
-            "training.activation_checkpointing", "what the compiler keeps within a share is not known before"
+        raise _unsupported(
+            "training.activation_checkpointing",
+            "the planner cannot predict the memory of a fraction; use none, selective or full",
         )
     if spec.layout.offload:
-        raise _unknown("layout.offload", "the planner has no model of shards in host memory")
+        raise _unsupported("layout.offload", "the planner does not support offload; set layout explicitly")
     model = _model(workload.model, workload.model_sizes)
     samples = training.samples_at(spec.layout.dp.target, spec.layout.dp.target)
     return Work(model, samples, training.sequence or 1, training.precision)
 
 
 def plan_of(spec: JobSpec, layout: Layout) -> Plan:
-    """The plan that a job of this spec runs in a generation of this layout. `work_of` says whether there is one."""
+    """Return the plan of a generation with this layout. Call it only for jobs that `work_of` supports."""
     training = spec.training
-    assert training is not None, "described jobs have one"
+    assert training is not None, "a job that the planner models has one"
     split = spec.with_model_parallel(layout.tp, layout.pp).layout
-    asked = training.activation_checkpointing
-    is_named = asked in ("none", "selective", "full")
+    mode = training.activation_checkpointing
+    is_named = mode in ("none", "selective", "full")
     return Plan(
         layout,
         layout.micro_batch or training.micro_batch,
         spec.layout.data_parallel,
-        asked if is_named else "full",  # pyright: ignore[reportArgumentType]: one of the three by then
+        mode if is_named else "full",  # pyright: ignore[reportArgumentType]: one of the three here
         spec.layout.schedule,
         split.stages // split.pp,
         sequence_parallel=spec.layout.sequence_parallel,
-        recomputed=None if is_named else _recomputed(asked, _layers(spec)),
+        recomputed=None if is_named else _recomputed(mode, _layers(spec)),
     )
 
 
-def kept_of(training: Training) -> StateBytes:
-    """Bytes that the built-in trainer keeps of a parameter, its gradient and the optimizer's state."""
-    kept = TORCH_ADAM if training.optimizer.name == "adamw" else _TORCH_SGD
+def state_bytes_of(training: Training) -> StateBytes:
+    """Return the bytes per parameter, gradient and optimizer state of the built-in trainer."""
+    states = TORCH_ADAM if training.optimizer.name == "adamw" else _TORCH_SGD
     if training.precision != "fp64":
-        return kept
-    return StateBytes(_WIDE * kept.parameter, _WIDE * kept.gradient, _WIDE * kept.optimizer)
+        return states
+    return StateBytes(_FP64_FACTOR * states.parameter, _FP64_FACTOR * states.gradient, _FP64_FACTOR * states.optimizer)
 
 
-def _model(asked: TransformerModel, sizes: Sizes) -> Model:
+def _model(transformer: TransformerModel, sizes: Sizes) -> Model:
     if sizes.vocab_size is None:
-        say = "the tokenizer says it, which only nodes can read: set model.vocab_size"
-        raise _unknown("workload.model.vocab_size", say)
+        raise _unsupported(
+            "workload.model.vocab_size",
+            "unknown at submit time: only nodes can read the tokenizer; set model.vocab_size",
+        )
     return Model(
-        asked.layers,
-        asked.dim,
-        asked.heads,
+        transformer.layers,
+        transformer.dim,
+        transformer.heads,
         sizes.vocab_size,
         sizes.ffn_dim or 0,
         sizes.kv_heads or 0,
         gated=True,
-        tied=asked.tie_embeddings,
+        tied=transformer.tie_embeddings,
     )
 
 
@@ -88,11 +95,11 @@ def _layers(spec: JobSpec) -> int:
     return spec.workload.model.layers if isinstance(spec.workload, BuiltinWorkload) else 1
 
 
-def _recomputed(asked: str | int | float, layers: int) -> float:
-    """Of `sqrt` and of a number k: all blocks but every k-th."""
-    every = round(math.sqrt(layers)) if asked == "sqrt" else int(asked)
+def _recomputed(mode: str | int | float, layers: int) -> float:
+    """Return the share of recomputed blocks for a number k or `sqrt`: all blocks except every k-th."""
+    every = round(math.sqrt(layers)) if mode == "sqrt" else int(mode)
     return 1 - 1 / max(1, every)
 
 
-def _unknown(path: str, why: str) -> SpecError:
+def _unsupported(path: str, why: str) -> SpecError:
     return SpecError([FieldIssue(path, why)])

@@ -1,5 +1,4 @@
-"""One measured configuration, out of a row of text: numbers read, gaps inferred by rule and named, or refused with a
-reason."""
+"""Parser of measured configurations: a row of text becomes a `Row`, with missing values inferred by rule."""
 
 import math
 import re
@@ -13,14 +12,14 @@ from regroup.service.planner.model_shape import PRESETS, Model
 from regroup.service.planner.types import Cluster, Plan, Work
 
 _FULL = ("layers", "hidden", "seq", "gpu", "gpus", "tp", "pp", "mbs", "gbs", "precision")
-"""Columns without which a row does not tell what was run."""
+"""Columns that a complete row has."""
 _HEAD_WIDTH = 128
 _COMMON_VOCABULARY = 50304
 _COMMON_SEQUENCE = 1024
-"""Of GPT-2's: what the first reports of tensor parallelism used."""
+"""Values of GPT-2, which the first reports of tensor parallelism used."""
 _RECOMPUTED = {"": 0.0, "none": 0.0, "full": 1.0}
 _LAYER_RECOMPUTED = 0.5
-"""Of torchtitan's selective modes: every second layer, or every second product."""
+"""Share of torchtitan's selective modes: every second layer, or every second matrix multiplication."""
 _MOMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 _SCHEDULES: Mapping[str, PipelineSchedule] = {
     "gpipe": "gpipe",
@@ -32,39 +31,40 @@ _SCHEDULES: Mapping[str, PipelineSchedule] = {
 
 
 class RowError(ValueError):
-    """A row that cannot be judged; the text says why."""
+    """A row that cannot be evaluated. The message states the reason."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A configuration that somebody ran, and what they measured."""
+    """A published configuration with its measured values."""
 
     source: str
     name: str
     work: Work
     cluster: Cluster
     plan: Plan
-    kept: StateBytes
+    states: StateBytes
     stack: str
     step_s: float | None
-    """Measured; None where the row says that it did not run or does not say."""
+    """Measured seconds per step; None if the row has no time, or did not run."""
     memory_gb: float | None
     out_of_memory: bool
     full: bool
-    """States all that tells what was run."""
+    """True if the row has every column in `_FULL`."""
     inferred: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Values of missing columns, by column."""
 
     @property
     def size(self) -> tuple[str, int, int]:
-        """What tells one size of a model from another."""
+        """Identity of the model's size."""
         return (self.name, self.work.model.layers, self.work.model.hidden)
 
 
 def read_row(columns: Mapping[str, str]) -> Row:
-    """A row of text as a configuration.
+    """Parse a row of text.
 
     Raises:
-        RowError: what is missing or contradicts itself.
+        RowError: a value is missing, or values contradict each other.
     """
     return _Reader({name: (text or "").strip() for name, text in columns.items() if name}).row()
 
@@ -93,7 +93,7 @@ class _Reader:
             work=work,
             cluster=self._cluster(device, gpus),
             plan=plan,
-            kept=self._kept(),
+            states=self._states(),
             stack=stack_of(self._text("source")),
             step_s=step_s,
             memory_gb=None if out_of_memory else self._measured("mem_gb"),
@@ -112,26 +112,26 @@ class _Reader:
         try:
             value = float(text)
         except ValueError:
-            raise RowError(f"{name} is {text!r}, not a number") from None
+            raise RowError(f"{name} must be a number, got {text!r}") from None
         if not (0 < value < math.inf):
-            raise RowError(f"{name} is {text}, and must be positive")
+            raise RowError(f"{name} must be positive, got {text}")
         return value
 
     def _whole(self, name: str) -> int | None:
         value = self._number(name)
         if value is not None and value != int(value):
-            raise RowError(f"{name} is {value}, and must be a whole number")
+            raise RowError(f"{name} must be a whole number, got {value}")
         return None if value is None else int(value)
 
     def _measured(self, name: str) -> float | None:
-        """A measured figure; text in its place says that there is none."""
+        """Return a measured value; None if the column has text instead of a number."""
         try:
             value = float(self._text(name))
         except ValueError:
             return None
         return value if 0 < value < math.inf else None
 
-    def _guess(self, name: str, value: object) -> None:
+    def _infer(self, name: str, value: object) -> None:
         self._inferred[name] = value
 
     def _device(self) -> Device:
@@ -145,20 +145,20 @@ class _Reader:
         sequence = self._whole("seq")
         if sequence is None:
             sequence = _COMMON_SEQUENCE
-            self._guess("seq", sequence)
+            self._infer("seq", sequence)
         model = self._model()
         batch = self._whole("gbs")
         tokens = _stated_tokens(self._text("note"))
         if batch is None and tokens:
             batch = max(1, round(tokens / sequence))
-            self._guess("gbs", batch)
+            self._infer("gbs", batch)
         if batch is None:
-            raise RowError("gbs is missing: the work of a step is not known")
+            raise RowError("gbs is missing: the work of a step is unknown")
         precision = _precision(self._text("precision"))
         flash = self._text("flash")
         if not flash:
             flash = "no" if precision == "fp16" else "yes"
-            self._guess("flash", flash)
+            self._infer("flash", flash)
         return Work(model, batch, sequence, precision, flash.lower() in ("yes", "true", "1"))
 
     def _model(self) -> Model:
@@ -169,20 +169,20 @@ class _Reader:
         vocabulary = self._whole("vocab") or _stated_vocabulary(self._text("note"))
         if vocabulary is None:
             vocabulary = preset.vocabulary if preset else _COMMON_VOCABULARY
-            self._guess("vocab", vocabulary)
+            self._infer("vocab", vocabulary)
         if layers is None:
             parameters = self._number("params_b")
             if parameters is None:
                 raise RowError("layers and params_b are both missing")
             layers = max(1, round((parameters * 1e9 - vocabulary * hidden) / (12 * hidden**2)))
-            self._guess("layers", layers)
+            self._infer("layers", layers)
         if heads is None:
             heads = preset.heads if preset else max(1, hidden // _HEAD_WIDTH)
-            self._guess("heads", heads)
+            self._infer("heads", heads)
         base = preset or Model(layers, hidden, heads, vocabulary, tied=True)
         given = {"ffn": self._whole("ffn"), "kv_heads": self._whole("kv_heads")}
         if preset:
-            self._guess("ffn, kv_heads", [preset.inner, preset.groups])
+            self._infer("ffn, kv_heads", [preset.inner, preset.groups])
         sizes = {name: value for name, value in given.items() if value}
         return replace(base, layers=layers, hidden=hidden, heads=heads, vocabulary=vocabulary, **sizes)
 
@@ -192,14 +192,16 @@ class _Reader:
             raise RowError("gpus is missing")
         experts = self._whole("ep") or 1
         if experts > 1:
-            raise RowError(f"ep is {experts}: layouts with expert parallelism are not judged")
+            raise RowError(f"ep is {experts}: expert parallelism is not supported")
         tp, pp, cp = (self._whole(name) or 1 for name in ("tp", "pp", "cp"))
         dp = self._whole("dp")
         if dp is None:
             dp = max(1, gpus // (tp * pp * cp))
-            self._guess("dp", dp)
+            self._infer("dp", dp)
         if tp * pp * cp * dp != gpus:
-            raise RowError(f"tp·pp·cp·dp = {tp}·{pp}·{cp}·{dp} = {tp * pp * cp * dp}, but gpus is {gpus}")
+            raise RowError(
+                f"degrees do not match gpus: tp·pp·cp·dp = {tp}·{pp}·{cp}·{dp} = {tp * pp * cp * dp}, gpus = {gpus}"
+            )
         if self._sharding() in ("fsdp", "zero2"):
             return Layout(dp_shard=dp, tp=tp, pp=pp, cp=cp), gpus
         return Layout(dp_replicate=dp, tp=tp, pp=pp, cp=cp), gpus
@@ -216,27 +218,32 @@ class _Reader:
         micro = self._whole("mbs")
         if micro is None:
             micro = 1
-            self._guess("mbs", micro)
+            self._infer("mbs", micro)
         virtual = (self._whole("vp") or 1) if layout.pp > 1 else 1
         named = self._text("schedule").lower()
         implied: PipelineSchedule = "interleaved_1f1b" if virtual > 1 else "1f1b"
-        kept = self._text("act_ckpt").lower()
+        recomputation = self._text("act_ckpt").lower()
         recent = work.precision != "fp16"
         parallel = self._text("sp").lower()
         return Plan(
             layout=layout,
             micro_batch=micro,
             sharding=self._sharding(),
-            checkpointing="full" if kept == "full" else "selective" if kept.startswith("selective") else "none",
+            checkpointing="full"
+            if recomputation == "full"
+            else "selective"
+            if recomputation.startswith("selective")
+            else "none",
             schedule=_SCHEDULES.get(named, implied),
             virtual=virtual,
             sequence_parallel=parallel in ("yes", "true", "1") if parallel else recent,
             overlap=recent,
-            recomputed=_RECOMPUTED.get(kept, _LAYER_RECOMPUTED),
+            recomputed=_RECOMPUTED.get(recomputation, _LAYER_RECOMPUTED),
         )
 
-    def _kept(self) -> StateBytes:
-        """Bytes per parameter: the moments are 32-bit unless `optimizer_dtype` says otherwise; the master always is."""
+    def _states(self) -> StateBytes:
+        """Return the bytes per parameter. The master copy is 32-bit; so are the moments, unless the row has another
+        `optimizer_dtype`."""
         moment = _MOMENT_BYTES.get(self._text("optimizer_dtype").lower(), 4)
         return replace(MIXED_ADAM, optimizer=4 + 2 * moment)
 
@@ -244,16 +251,16 @@ class _Reader:
         domain = self._whole("gpus_per_node") or device.domain
         stated = _stated_ports(f"{self._text('link')} {self._text('note')}")
         if stated is None:
-            self._guess("network_gb_s_per_gpu", device.network_bytes_s / 1e9)
+            self._infer("network_gb_s_per_gpu", device.network_bytes_s / 1e9)
         network = device.network_bytes_s if stated is None else stated / min(8, domain)
         watts = re.search(r"(\d{3,4})\s*W\b", self._text("gpu"))
         if watts and float(watts[1]) < 0.95 * 700 and device.name.startswith("H100"):
             device = replace(device, ceiling=device.ceiling * math.sqrt(float(watts[1]) / 700))
-            self._guess("ceiling", round(device.ceiling, 2))
+            self._infer("ceiling", round(device.ceiling, 2))
         return Cluster(device, gpus, domain, network)
 
     def _step_s(self, work: Work, gpus: int) -> float | None:
-        """Measured seconds: stated, or of tokens a second, or of model operations a second."""
+        """Return the measured seconds per step: as stated, or from tokens or model operations per second."""
         stated = self._measured("iter_s")
         if stated is not None:
             return stated
@@ -265,25 +272,25 @@ class _Reader:
             return None
         counts_redone = self._text("act_ckpt") == "full" and not self._text("mfu_pct")
         redone = 4 / 3 if counts_redone else 1.0
-        self._guess("tflops_gpu counts", "what is recomputed too" if counts_redone else "the model's operations")
+        self._infer("tflops_gpu counts", "recomputed operations too" if counts_redone else "the model's operations")
         return work.model.step_flops(work.global_batch, work.sequence) * redone / (tflops * 1e12 * gpus)
 
 
 def _refuse_impossible(work: Work, device: Device, gpus: int, step_s: float | None) -> None:
-    """A row whose columns cannot all be true at once is judged no better for being predicted."""
+    """Raise RowError if the measured time exceeds the device's peak, so that the columns contradict each other."""
     if step_s is None:
         return
     peak = device.flops(work.precision) / device.ceiling
     implied = work.model.step_flops(work.global_batch, work.sequence) / (step_s * gpus)
     if implied > peak:
         raise RowError(
-            f"contradicts itself: {step_s:g} s for this batch on {gpus} GPUs are {implied / 1e12:.0f} TFLOP/s each,"
-            f" above the {peak / 1e12:.0f} of {device.name}; is gbs or gpus another?"
+            f"impossible values: {step_s:g} s for this batch on {gpus} GPUs is {implied / 1e12:.0f} TFLOP/s per GPU,"
+            f" above the {peak / 1e12:.0f} TFLOP/s of {device.name}; check gbs and gpus"
         )
 
 
 def stack_of(source: str) -> str:
-    """The software that a source ran, without version and date: its name up to the first figure or bracket."""
+    """Return the software of a source without version and date: its name up to the first digit or bracket."""
     words = re.split(r"[\d(]", source, maxsplit=1)[0].replace("-", " ").split()
     return " ".join(words[:1] if words[:1] != ["NVIDIA"] else words[:3])
 
@@ -300,9 +307,9 @@ def _precision(text: str) -> str:
 def _preset(name: str, layers: int | None, hidden: int) -> Model | None:
     family = re.split(r"[^a-z]", name.lower(), maxsplit=1)[0]
     generation = re.search(r"\d", name)
-    wanted = f"{family}{generation[0] if generation else ''}"
+    prefix = f"{family}{generation[0] if generation else ''}"
     for key, model in PRESETS.items():
-        if key.startswith(wanted) and model.layers == layers and model.hidden == hidden:
+        if key.startswith(prefix) and model.layers == layers and model.hidden == hidden:
             return model
     return None
 
@@ -313,13 +320,13 @@ def _stated_vocabulary(note: str) -> int | None:
 
 
 def _stated_tokens(note: str) -> float | None:
-    """Of a step."""
+    """Return the tokens per step that a note states."""
     found = re.search(r"(\d+)M tokens per batch", note)
     return float(found[1]) * 2**20 if found else None
 
 
 def _stated_ports(text: str) -> float | None:
-    """Bytes/s out of a node that a text states, one way."""
+    """Return the one-way bandwidth out of a node that a text states, in bytes/s."""
     found = re.search(r"(\d+) Gb/s per node", text)
     if found:
         return float(found[1]) / 8 * 1e9

@@ -1,4 +1,4 @@
-"""How much memory each stage takes, of the device and of the host."""
+"""Memory model: device memory of each pipeline stage, and host memory of a node."""
 
 import math
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from regroup.service.planner.types import Plan, Work
 
 _GIGA = 1e9
 _SNAPSHOT_BYTES = 12
-"""Per parameter: 32-bit master, first and second moment."""
+"""Bytes per parameter in a snapshot: 32-bit master copy, first and second moment."""
 
 
 @dataclass(frozen=True)
 class StageMemory:
-    """Bytes on each device of one pipeline stage, at the worst moment of a step."""
+    """Peak bytes on each device of one pipeline stage."""
 
     parameters: float
     gradients: float
@@ -28,41 +28,41 @@ class StageMemory:
     activations: float
     logits: float
     buffers: float
-    """Blocks gathered or reduced at the moment."""
+    """Blocks that are being gathered or reduced."""
     slack: float
-    """Context, libraries, fragments."""
+    """Context, libraries and fragmentation."""
 
     @property
     def total(self) -> float:
-        """All of them."""
+        """Sum of all parts."""
         return sum(vars(self).values())
 
 
-def stage_memory(work: Work, plan: Plan, constants: Constants, kept: StateBytes = MIXED_ADAM) -> list[StageMemory]:
-    """What a device of each stage needs, the first stage first."""
-    return [_stage(work, plan, constants, kept, stage) for stage in range(plan.layout.pp)]
+def stage_memory(work: Work, plan: Plan, constants: Constants, states: StateBytes = MIXED_ADAM) -> list[StageMemory]:
+    """Return the memory of a device of each stage, in the order of stages."""
+    return [_stage(work, plan, constants, states, stage) for stage in range(plan.layout.pp)]
 
 
-def peak_bytes(work: Work, plan: Plan, constants: Constants, kept: StateBytes = MIXED_ADAM) -> float:
-    """What the fullest stage needs: the first or the last, since those between hold less of everything."""
+def peak_bytes(work: Work, plan: Plan, constants: Constants, states: StateBytes = MIXED_ADAM) -> float:
+    """Return the bytes of the fullest stage. It is the first or the last; the stages between have less of each part."""
     ends = {0, plan.layout.pp - 1}
-    return max(_stage(work, plan, constants, kept, stage).total for stage in ends)
+    return max(_stage(work, plan, constants, states, stage).total for stage in ends)
 
 
-def _stage(work: Work, plan: Plan, c: Constants, kept: StateBytes, stage: int) -> StageMemory:
+def _stage(work: Work, plan: Plan, c: Constants, states: StateBytes, stage: int) -> StageMemory:
     model, layout = work.model, plan.layout
     tp, pp = layout.tp, layout.pp
     first, last = stage == 0, stage == pp - 1
     layers = math.ceil(model.layers / pp)
     ends = model.embedding_parameters * (int(first) + int(last and (pp > 1 or not model.tied)))
-    held = (layers * model.layer_parameters + ends) / tp
+    parameters = (layers * model.layer_parameters + ends) / tp
     shards = plan.shards
-    # a pipeline keeps what it gathered, and the sum of its gradients whole, until the step's last micro-batch
+    # A pipeline keeps gathered parameters and the complete sum of gradients until the last micro-batch of a step.
     sharded = plan.sharding if pp == 1 else "zero1" if plan.sharding in ("fsdp", "zero2") else plan.sharding
     parameter, gradient, optimizer = (
-        held * kept.parameter / (shards if sharded == "fsdp" else 1),
-        held * kept.gradient / (shards if sharded in ("fsdp", "zero2") else 1),
-        held * kept.optimizer / (shards if plan.sharding != "ddp" else 1),
+        parameters * states.parameter / (shards if sharded == "fsdp" else 1),
+        parameters * states.gradient / (shards if sharded in ("fsdp", "zero2") else 1),
+        parameters * states.optimizer / (shards if plan.sharding != "ddp" else 1),
     )
     tokens = plan.micro_batch * work.sequence / layout.cp
     count = plan.micro_batches(work)
@@ -75,14 +75,14 @@ def _stage(work: Work, plan: Plan, c: Constants, kept: StateBytes, stage: int) -
             sequence_parallel=plan.sequence_parallel, flash=work.flash, checkpointing=checkpointing,
         )  # fmt: skip
 
-    waiting = in_flight(pp, stage, count, plan.schedule, plan.virtual)
+    stored_batches = in_flight(pp, stage, count, plan.schedule, plan.virtual)
     whole = layer_bytes("none")
     if plan.recomputed is None:
-        kept_layer = layer_bytes(plan.checkpointing)
+        stored_layer = layer_bytes(plan.checkpointing)
     else:
-        kept_layer = plan.recomputed * layer_bytes("full") + (1 - plan.recomputed) * whole
-    activations = waiting * layers * kept_layer + (whole - kept_layer)
-    sums = max(4, work.element_bytes)  # losses and gradients are summed in 32 bits at least
+        stored_layer = plan.recomputed * layer_bytes("full") + (1 - plan.recomputed) * whole
+    activations = stored_batches * layers * stored_layer + (whole - stored_layer)
+    sums = max(4, work.element_bytes)  # losses and gradients are summed in at least 32 bits
     logits = (sums + work.element_bytes) * tokens * model.vocabulary / tp if last else 0.0
     buffers = 0.0
     if plan.sharding in ("fsdp", "zero2") and plan.layout.dp_shard > 1:
@@ -100,11 +100,11 @@ def _stage(work: Work, plan: Plan, c: Constants, kept: StateBytes, stage: int) -
 
 
 def host_bytes(work: Work, plan: Plan, ranks_per_node: int, *, mirror: bool) -> float:
-    """Host memory of one node for snapshots: two sets of master parameters and moments of its ranks, and two of
-    another's.
+    """Return the bytes of host memory of one node for snapshots.
 
-    A shard that several ranks of a node hold alike is kept once. Ranks of a node are neighbours: tensor parallelism
-    innermost, then data, the pipeline outermost.
+    A node stores two sets of its ranks' master parameters and moments and, with `mirror`, two sets of another node's.
+    It stores a shard that several of its ranks share only once. Rank numbers run through tensor parallelism first, then
+    data parallelism, then the pipeline.
     """
     layout = plan.layout
     ranks = min(ranks_per_node, layout.world_size)

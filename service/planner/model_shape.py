@@ -1,5 +1,4 @@
-"""What the planner knows of a model: decoder transformers by shape, anything else by its counts; published ones by
-name."""
+"""Shapes of models: decoder transformers by their sizes, and published models by name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,101 +6,103 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Model:
-    """A decoder-only transformer: sizes as its authors publish them."""
+    """Published sizes of a decoder-only transformer."""
 
     layers: int
     hidden: int
     heads: int
     vocabulary: int
     ffn: int = 0
-    """Width between the feed-forward's products; 0 for 4·hidden."""
+    """Inner width of the feed-forward; 0 for 4·hidden."""
     kv_heads: int = 0
-    """Heads of keys and values; 0 for as many as `heads`."""
+    """Number of key/value heads; 0 for the number of `heads`."""
     gated: bool = False
-    """SwiGLU and its like: three products in the feed-forward, not two."""
+    """Three matrices in the feed-forward instead of two (SwiGLU)."""
     tied: bool = False
-    """Embedding and output share their rows."""
+    """The embedding and the output layer share their weights."""
     learned_positions: int = 0
     experts: int = 1
-    """Feed-forwards of a layer, of which each token passes `active_experts`."""
+    """Number of experts per layer. `active_experts` of them process each token."""
     active_experts: int = 1
     head_dim: int = 0
     """0 for hidden / heads."""
 
     @property
     def width(self) -> int:
-        """Of one head."""
+        """Width of one head."""
         return self.head_dim or self.hidden // self.heads
 
     @property
     def inner(self) -> int:
-        """Of the feed-forward."""
+        """Inner width of the feed-forward."""
         return self.ffn or 4 * self.hidden
 
     @property
     def groups(self) -> int:
-        """Heads of keys and values."""
+        """Number of key/value heads."""
         return self.kv_heads or self.heads
 
     @property
     def attention_parameters(self) -> int:
-        """Matrices of one layer's attention."""
+        """Parameters of one layer's attention matrices."""
         return self.hidden * self.width * (2 * self.heads + 2 * self.groups)
 
     @property
     def expert_parameters(self) -> int:
-        """Matrices of one feed-forward."""
+        """Parameters of one expert's matrices."""
         return (3 if self.gated else 2) * self.hidden * self.inner
 
     @property
     def layer_parameters(self) -> int:
-        """Of one layer, norms and a router included."""
+        """Parameters of one layer, with norms and the router."""
         router = self.hidden * self.experts if self.experts > 1 else 0
         return self.attention_parameters + self.experts * self.expert_parameters + router + 2 * self.hidden
 
     @property
     def embedding_parameters(self) -> int:
-        """Of the token embedding alone."""
+        """Parameters of the token embedding."""
         return self.vocabulary * self.hidden
 
     @property
     def parameters(self) -> int:
-        """All of them."""
+        """Parameters of the model."""
         ends = self.embedding_parameters * (1 if self.tied else 2) + self.learned_positions * self.hidden + self.hidden
         return self.layers * self.layer_parameters + ends
 
     @property
     def active_parameters(self) -> int:
-        """Those a token passes."""
+        """Parameters that process a token."""
         idle = self.layers * (self.experts - self.active_experts) * self.expert_parameters
         return self.parameters - idle
 
     def matmul_flops_per_token(self) -> float:
-        """Forward operations of one layer's weight matrices on one token: two per weight."""
+        """Return the forward operations of one layer's weight matrices per token: two per weight."""
         return 2.0 * (self.attention_parameters + self.active_experts * self.expert_parameters)
 
     def attention_flops_per_token(self, sequence: int) -> float:
-        """Forward operations of scores and values of one layer on one token, all of the sequence counted."""
+        """Return the forward operations of one layer's attention per token, without credit for the causal mask."""
         return 4.0 * sequence * self.heads * self.width
 
     def step_flops(self, samples: int, sequence: int) -> float:
-        """Model operations of a step, backward twice the forward, nothing recomputed: what MFU counts (PaLM, app.
-        B)."""
+        """Return the model operations per step as MFU counts them (PaLM, appendix B).
+
+        Backward is twice the forward, and recomputation does not count.
+        """
         layer = self.matmul_flops_per_token() + self.attention_flops_per_token(sequence)
         return 3.0 * samples * sequence * (self.layers * layer + 2.0 * self.embedding_parameters)
 
 
 def gpt(layers: int, hidden: int, heads: int, vocabulary: int = 51200) -> Model:
-    """A model of the GPT family: 4h feed-forward, tied embeddings, learned positions left out."""
+    """Return a model of the GPT family: 4h feed-forward, tied embeddings, without learned positions."""
     return Model(layers, hidden, heads, vocabulary, tied=True)
 
 
 def vit(layers: int, hidden: int, heads: int, classes: int = 1000) -> Model:
-    """An encoder of images (Dosovitskiy et al. 2020), its patches as tokens: a sequence of 197 for 224 pixels in
-    patches of 16.
+    """Return an image encoder (Dosovitskiy et al. 2020) with patches as tokens.
 
-    Classes stand for the vocabulary: patch embedding and head have about as many rows, and every token's logits are
-    counted though only one is made, a third of a percent.
+    Images of 224 pixels in patches of 16 are sequences of 197. The number of classes is the vocabulary size: the patch
+    embedding and the head have about that many rows. Logits count for every token instead of one, which adds a third
+    of a percent.
     """
     return Model(layers, hidden, heads, classes)
 
@@ -129,4 +130,4 @@ PRESETS: Mapping[str, Model] = {
     "vit-h14": vit(32, 1280, 16),
     "mixtral-8x7b": replace(_llama(32, 4096, 32, 14336, 8), experts=8, active_experts=2),
 }
-"""Published models: their papers' tables of sizes."""
+"""Published models with the sizes in their papers."""

@@ -1,4 +1,4 @@
-"""Who computes what when in a pipeline: the picture behind the bubble. Pure."""
+"""Timeline of a pipeline: start and end of each micro-batch on each stage. Pure."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -18,9 +18,9 @@ class Slot:
 def timeline(
     stages: int, micro_batches: int, schedule: Literal["gpipe", "1f1b"], forward_s: float, backward_s: float
 ) -> list[Slot]:
-    """Each stage's work in the order of its schedule, each part as soon as the stage and its neighbour are ready.
+    """Return the work of all stages. Each part starts as soon as its stage and the neighbouring stage are ready.
 
-    1F1B warms up with stages - 1 - stage forwards, then alternates (Narayanan et al. 2021); GPipe does all forwards
+    1F1B starts with stages - 1 - stage forwards, then alternates (Narayanan et al. 2021). GPipe runs all forwards
     first.
     """
     orders = [_order(stages, stage, micro_batches, schedule) for stage in range(stages)]

@@ -1,4 +1,4 @@
-"""Step time, memory and bubble of a generation: as predicted, and as its steps show them, side by side."""
+"""Step time, memory and pipeline bubble of a generation: predicted, measured, and the relative error."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,28 +8,28 @@ from typing import Any, Protocol
 from regroup.service.domain.layout import Layout
 from regroup.service.planner.constants import FITTED, Constants
 from regroup.service.planner.formulas import bubble_share
-from regroup.service.planner.from_spec import kept_of, plan_of, work_of
+from regroup.service.planner.from_spec import plan_of, state_bytes_of, work_of
 from regroup.service.planner.memory_model import stage_memory
 from regroup.service.planner.time_model import step_time
 from regroup.service.planner.types import Cluster
-from regroup.service.planner.validation import check
+from regroup.service.planner.validation import check_request
 from regroup.service.spec.job import JobSpec
 
 SHOWN_STEPS = 100
-"""Steps that measured figures are taken from: the newest of a generation."""
+"""Number of the newest steps of a generation from which metrics are measured."""
 WARM_UP = 2
-"""Steps of a generation that also build what it keeps."""
+"""Number of first steps of a generation that include one-time work."""
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What a step takes. None: not known."""
+class StepMetrics:
+    """Metrics of a step; None for an unknown value."""
 
     step_s: float | None
     peak_bytes: float | None
-    """Most memory that a rank has: on a GPU of what torch gives out, on a CPU of the process."""
+    """Peak memory of a rank: on a GPU as allocated by torch, on a CPU of the process."""
     bubble: float | None
-    """Part of forward and backward in which a rank of the pipeline computes nothing; None without a pipeline."""
+    """Idle share of forward and backward of a pipeline's rank; None without a pipeline."""
 
 
 class Row(Protocol):
@@ -45,47 +45,48 @@ class Row(Protocol):
     def extra(self) -> Mapping[str, Any]: ...
 
 
-def predicted(spec: JobSpec, layout: Layout, cluster: Cluster, constants: Constants = FITTED) -> Figures:
-    """What a step of the job takes at this layout on these devices.
+def predict_step(spec: JobSpec, layout: Layout, cluster: Cluster, constants: Constants = FITTED) -> StepMetrics:
+    """Predict the metrics of a step of the job with this layout on these devices.
 
-    The bubble is the idle share of the schedule's formula, of stages that take equally long. Of a GPU's memory what
-    `reserved_gb` and `slack` stand for is left out: the meter counts what torch gives out, and not what it is lost in.
+    The bubble is that of the schedule's formula for stages of equal duration. The memory of a GPU excludes
+    `reserved_gb` and `slack`, because the measured value counts only the memory that torch allocates.
 
     Raises:
-        SpecError: the planner cannot describe the job, or the device does not compute so.
+        SpecError: the planner cannot model the job, or the device does not support the precision.
     """
     work, plan, constants = work_of(spec), plan_of(spec, layout), constants.on(cluster.device)
-    check(work, cluster)
-    assert spec.training is not None, "described jobs have one"
-    stages = stage_memory(work, plan, constants, kept_of(spec.training))
+    check_request(work, cluster)
+    assert spec.training is not None, "a job that the planner models has one"
+    stages = stage_memory(work, plan, constants, state_bytes_of(spec.training))
     is_cpu = cluster.device.name == "cpu"
     share = bubble_share(layout.pp, plan.micro_batches(work), plan.schedule, plan.virtual)
-    return Figures(
+    return StepMetrics(
         step_time(work, cluster, plan, constants).step_s,
         max(stage.total - (0.0 if is_cpu else stage.slack) for stage in stages),
         share if layout.pp > 1 else None,
     )
 
 
-def measured(rows: Sequence[Row], start_step: int) -> Figures:
-    """What the steps of a generation took: medians, of memory the most. Its first two count only where there are no
-    others.
+def measure_steps(rows: Sequence[Row], start_step: int) -> StepMetrics:
+    """Return the metrics of a generation's steps: medians, and the maximum for memory.
+
+    The warm-up steps count only if there are no others.
 
     Args:
-        rows: of one generation.
-        start_step: committed steps that it began with.
+        rows: steps of one generation.
+        start_step: number of committed steps at the start of the generation.
     """
     warm = [row for row in rows if row.step > start_step + WARM_UP] or list(rows)
     durations = [row.duration_s for row in warm if row.duration_s]
     peaks = [float(peak) for row in warm if (peak := row.extra.get("peak_bytes"))]
     idle = [float(share) for row in warm if (share := row.extra.get("idle")) is not None]
-    return Figures(
+    return StepMetrics(
         median(durations) if durations else None,
         max(peaks, default=None),
         median(idle) if idle else None,
     )
 
 
-def off(foretold: float | None, found: float | None) -> float | None:
-    """Prediction over measurement, less one: above 0, too much was predicted."""
-    return None if foretold is None or not found else foretold / found - 1
+def relative_error(predicted: float | None, measured: float | None) -> float | None:
+    """Return predicted / measured - 1. Above 0, the prediction was too high."""
+    return None if predicted is None or not measured else predicted / measured - 1

@@ -1,8 +1,8 @@
-"""Which plans fit, and which of them is fastest: all are looked at, but those that cannot be among the best.
+"""Search for the fastest plans that fit. It evaluates all plans except those that cannot be among the best.
 
-Two cuts, both safe. A sharding whose states alone exceed the device's memory fits with no micro-batch and no
-recomputation, because what those add is never negative. A plan that without data parallelism's share is already slower
-than what it has to beat stays so, because that share is never negative. A test compares with `cut=False`.
+Two bounds cut the search; both are safe. If the states of a sharding alone exceed the device's memory, no micro-batch
+and no recomputation makes it fit, because their memory is never negative. If a plan is too slow without the time of
+data parallelism, it stays too slow, because that time is never negative. A test compares with `cut=False`.
 """
 
 import math
@@ -21,45 +21,53 @@ from regroup.service.planner.formulas import (
     state_bytes,
 )
 from regroup.service.planner.memory_model import peak_bytes
-from regroup.service.planner.time_model import StepTime, core_time, measured_as, with_data
+from regroup.service.planner.time_model import StepTime, add_data_parallelism, core_time, cost_kind
 from regroup.service.planner.types import Cluster, Plan, Work
-from regroup.service.planner.validation import check, fits_nowhere, no_layout, none_runs
+from regroup.service.planner.validation import (
+    check_request,
+    no_layout_issue,
+    no_runnable_plan_issue,
+    out_of_memory_issue,
+)
 
 _CHECKPOINTING: tuple[Checkpointing, ...] = ("none", "selective", "full")
 _SCHEDULES: tuple[tuple[PipelineSchedule, int], ...] = (
     ("1f1b", 1), ("interleaved_1f1b", 2), ("interleaved_zero_bubble", 2), ("zbv", 2),
 )  # fmt: skip
-"""GPipe takes as long as 1F1B and never less memory: it is not looked at."""
+"""Schedules to search. GPipe is left out: it has the time of 1F1B and never less memory."""
 _NO_SELECTIVE = ("interleaved_zero_bubble", "zbv")
-"""Backward is split in two there, and torch 2.13 runs what selective checkpointing keeps through it twice."""
+"""Schedules that split backward in two. There, torch 2.13 runs the operations of selective checkpointing twice."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What may be chosen from."""
+    """Limits of the search."""
 
     shardings: tuple[Sharding, ...] = ("ddp", "zero1", "zero2", "fsdp")
     schedules: tuple[tuple[PipelineSchedule, int], ...] = _SCHEDULES
     checkpointing: tuple[Checkpointing, ...] = _CHECKPOINTING
-    most_tp: int = 0
-    """0 for the devices that a link joins: beyond them tensor parallelism is not looked at."""
-    most_pp: int = 0
-    """0 for the layers."""
-    most_cp: int = 1
-    most_micro_batch: int = 64
+    max_tp: int = 0
+    """Maximum tensor-parallel degree; 0 for the devices of a fast-interconnect domain."""
+    max_pp: int = 0
+    """Maximum pipeline-parallel degree; 0 for the number of layers."""
+    max_cp: int = 1
+    max_micro_batch: int = 64
     tp: int = 0
-    """This one and no other; 0 for any. Likewise `pp` and `micro_batch`."""
+    """Fixed tensor-parallel degree; 0 for any."""
     pp: int = 0
+    """Fixed pipeline-parallel degree; 0 for any."""
     micro_batch: int = 0
+    """Fixed micro-batch; 0 for any."""
     sequence_parallel: bool = True
-    keep: int = 5
-    """How many of the best."""
-    kept: StateBytes = MIXED_ADAM
+    top: int = 5
+    """Number of best plans to return."""
+    states: StateBytes = MIXED_ADAM
+    """Bytes per parameter."""
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One plan, and what it comes to."""
+class EvaluatedPlan:
+    """A plan with its predicted time and memory."""
 
     plan: Plan
     time: StepTime
@@ -67,25 +75,25 @@ class Choice:
 
     @property
     def order(self) -> tuple[float, float, str]:
-        """Faster first, then what leaves more room, then by name: one order, whatever was looked at first."""
+        """Sort key: time, then memory, then text, so that the order does not depend on the order of the search."""
         return (self.time.step_s, self.peak_bytes, repr(self.plan))
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a search came to."""
+class SearchResult:
+    """Result of a search."""
 
-    best: tuple[Choice, ...]
-    notable: tuple[Choice, ...]
-    """The fastest that fits of each kind of layout that is not among the best."""
-    too_large: tuple[Choice, ...]
-    """Of kinds that fit nowhere, what needs least."""
+    best: tuple[EvaluatedPlan, ...]
+    notable: tuple[EvaluatedPlan, ...]
+    """The fastest plan that fits of each kind of layout without a plan in `best`."""
+    too_large: tuple[EvaluatedPlan, ...]
+    """The plan with the least memory of each kind of layout without a plan that fits."""
     timed: int
-    """Plans whose time was computed."""
+    """Number of plans whose time was computed."""
 
 
-Refuses = Callable[[Plan], Sequence[str]]
-"""Why a plan is not to be had, whatever its time and memory; nothing if it is."""
+Reject = Callable[[Plan], Sequence[str]]
+"""Function that returns the reasons why a plan is not available, independent of time and memory; empty if it is."""
 
 
 def search(
@@ -95,122 +103,124 @@ def search(
     limits: Limits | None = None,
     *,
     cut: bool = True,
-    refuses: Refuses = lambda _: (),
-) -> Found:
-    """The fastest plans of `work` on all devices of `cluster`.
+    reject: Reject = lambda _: (),
+) -> SearchResult:
+    """Find the fastest plans of `work` on all devices of `cluster`.
 
     Args:
-        refuses: asked of plans that would be among the best.
+        cut: skip plans that cannot be among the best.
+        reject: called for plans that would be among the best.
 
     Raises:
-        SpecError: the question makes no sense, no layout is legal, or no plan fits; the issue names what binds.
+        SpecError: the request is invalid, no layout is legal, or no plan fits. The issue names the limit.
     """
     limits = limits or Limits()
-    check(work, cluster)
+    check_request(work, cluster)
     constants = constants.on(cluster.device)
-    room_bytes = cluster.device.memory_bytes
-    leaders, nearest, timed = _Leaders(limits.keep), _Nearest(), 0
-    refused: tuple[float, Plan, Sequence[str]] | None = None
+    capacity_bytes = cluster.device.memory_bytes
+    leaders, smallest, timed = _Leaders(limits.top), _Smallest(), 0
+    rejected: tuple[float, Plan, Sequence[str]] | None = None
     for tp, cp, pp in degrees(work, cluster, limits):
-        spread = list(_spread(work, cluster, limits, tp, cp, pp))
-        shapes = list(_shapes(work, spread[0][0], limits)) if spread else []
+        shardings = list(_shardings(work, cluster, limits, tp, cp, pp))
+        shapes = list(_shapes(work, shardings[0][0], limits)) if shardings else []
         if not shapes:
             continue
-        for layout, sharding in spread:
-            most = "full" if "full" in limits.checkpointing else limits.checkpointing[-1]
-            least = Plan(layout, limits.micro_batch or 1, sharding, most, sequence_parallel=limits.sequence_parallel)
-            nearest.take(work, cluster, least, constants, peak_bytes(work, least, constants, limits.kept))
-        room = [each for each in spread if not cut or _least_states(work, *each, limits) <= room_bytes]
-        for shape in shapes if room else ():
+        for layout, sharding in shardings:
+            mode = "full" if "full" in limits.checkpointing else limits.checkpointing[-1]
+            least = Plan(layout, limits.micro_batch or 1, sharding, mode, sequence_parallel=limits.sequence_parallel)
+            smallest.add(work, cluster, least, constants, peak_bytes(work, least, constants, limits.states))
+        fitting = [each for each in shardings if not cut or _min_state_bytes(work, *each, limits) <= capacity_bytes]
+        for shape in shapes if fitting else ():
             cores = dict[str, StepTime]()
             timed += 1
-            for layout, sharding in room:
+            for layout, sharding in fitting:
                 plan = shape(layout, sharding)
-                measured = measured_as(cluster, plan)
+                measured = cost_kind(cluster, plan)
                 core = cores[measured] = cores.get(measured) or core_time(work, cluster, plan, constants)
-                if cut and leaders.are_ahead_of(core.step_s, kind(plan)):
+                if cut and leaders.are_ahead_of(core.step_s, layout_kind(plan)):
                     continue
-                need = peak_bytes(work, plan, constants, limits.kept)
-                if need > room_bytes:
+                need = peak_bytes(work, plan, constants, limits.states)
+                if need > capacity_bytes:
                     continue
-                choice = Choice(plan, with_data(core, work, cluster, plan, constants), need)
-                if not leaders.want(choice):
+                choice = EvaluatedPlan(plan, add_data_parallelism(core, work, cluster, plan, constants), need)
+                if not leaders.accepts(choice):
                     continue
-                if why := refuses(plan):
-                    refused = min(refused or (math.inf, plan, why), (choice.time.step_s, plan, why), key=lambda x: x[0])
+                if why := reject(plan):
+                    candidate = (choice.time.step_s, plan, why)
+                    rejected = min(rejected or (math.inf, plan, why), candidate, key=lambda each: each[0])
                 else:
-                    leaders.take(choice)
-    if not nearest.by_kind:
-        most_tp = max(tp for tp in range(1, _most_tp(cluster, limits) + 1) if _splits(work, tp))
-        raise SpecError([no_layout(work, cluster, most_tp, limits.most_pp or work.model.layers)])
-    if not leaders.best and refused:
-        raise SpecError([none_runs(cluster, refused[1], refused[2])])
+                    leaders.add(choice)
+    if not smallest.by_kind:
+        max_tp = max(tp for tp in range(1, _max_tp(cluster, limits) + 1) if _splits(work, tp))
+        raise SpecError([no_layout_issue(work, cluster, max_tp, limits.max_pp or work.model.layers)])
+    if not leaders.best and rejected:
+        raise SpecError([no_runnable_plan_issue(cluster, rejected[1], rejected[2])])
     if not leaders.best:
-        least = min(nearest.by_kind.values(), key=lambda each: each.peak_bytes)
-        raise SpecError([fits_nowhere(work, cluster, least.plan, least.peak_bytes, limits.kept)])
-    return Found(tuple(leaders.best), leaders.notable(), nearest.too_large(leaders.champions), timed)
+        least = min(smallest.by_kind.values(), key=lambda each: each.peak_bytes)
+        raise SpecError([out_of_memory_issue(work, cluster, least.plan, least.peak_bytes, limits.states)])
+    return SearchResult(tuple(leaders.best), leaders.notable(), smallest.too_large(leaders.by_kind), timed)
 
 
 @dataclass
 class _Leaders:
-    """The best so far, of all and of each kind."""
+    """The best plans so far, in all and of each kind."""
 
-    keep: int
-    best: list[Choice] = field(default_factory=list[Choice])
-    champions: dict[str, Choice] = field(default_factory=dict[str, Choice])
+    top: int
+    best: list[EvaluatedPlan] = field(default_factory=list[EvaluatedPlan])
+    by_kind: dict[str, EvaluatedPlan] = field(default_factory=dict[str, EvaluatedPlan])
 
     def are_ahead_of(self, at_least_s: float, name: str) -> bool:
-        """A plan of this kind that takes so long at least changes nothing."""
-        champion = self.champions.get(name)
-        if champion is None or len(self.best) < self.keep:
+        """Return True if a plan of this kind with at least this time cannot be among the best."""
+        fastest = self.by_kind.get(name)
+        if fastest is None or len(self.best) < self.top:
             return False
-        return at_least_s > max(champion.time.step_s, self.best[-1].time.step_s)
+        return at_least_s > max(fastest.time.step_s, self.best[-1].time.step_s)
 
-    def want(self, choice: Choice) -> bool:
-        """It would be among the best, or the best of its kind."""
+    def accepts(self, choice: EvaluatedPlan) -> bool:
+        """Return True if the plan would be among the best, or the best of its kind."""
         return self._is_best_of_kind(choice) or self._is_among_best(choice)
 
-    def take(self, choice: Choice) -> None:
-        """Look at one that fits."""
+    def add(self, choice: EvaluatedPlan) -> None:
+        """Add a plan that fits."""
         if self._is_best_of_kind(choice):
-            self.champions[kind(choice.plan)] = choice
+            self.by_kind[layout_kind(choice.plan)] = choice
         if self._is_among_best(choice):
-            self.best = sorted([*self.best, choice], key=lambda each: each.order)[: self.keep]
+            self.best = sorted([*self.best, choice], key=lambda each: each.order)[: self.top]
 
-    def notable(self) -> tuple[Choice, ...]:
-        """Champions of kinds that are not among the best."""
-        shown = {kind(each.plan) for each in self.best}
-        others = (each for name, each in self.champions.items() if name not in shown)
+    def notable(self) -> tuple[EvaluatedPlan, ...]:
+        """Return the best plans of the kinds that have no plan in `best`."""
+        shown = {layout_kind(each.plan) for each in self.best}
+        others = (each for name, each in self.by_kind.items() if name not in shown)
         return tuple(sorted(others, key=lambda each: each.order))
 
-    def _is_best_of_kind(self, choice: Choice) -> bool:
-        champion = self.champions.get(kind(choice.plan))
-        return champion is None or choice.order < champion.order
+    def _is_best_of_kind(self, choice: EvaluatedPlan) -> bool:
+        fastest = self.by_kind.get(layout_kind(choice.plan))
+        return fastest is None or choice.order < fastest.order
 
-    def _is_among_best(self, choice: Choice) -> bool:
-        return len(self.best) < self.keep or choice.order < self.best[-1].order
+    def _is_among_best(self, choice: EvaluatedPlan) -> bool:
+        return len(self.best) < self.top or choice.order < self.best[-1].order
 
 
 @dataclass
-class _Nearest:
-    """Of each kind what needs least memory."""
+class _Smallest:
+    """The plan with the least memory of each kind."""
 
-    by_kind: dict[str, Choice] = field(default_factory=dict[str, Choice])
+    by_kind: dict[str, EvaluatedPlan] = field(default_factory=dict[str, EvaluatedPlan])
 
-    def take(self, work: Work, cluster: Cluster, plan: Plan, constants: Constants, need: float) -> None:
-        """Look at one, whether it fits or not."""
-        known = self.by_kind.get(kind(plan))
-        if known is None or need < known.peak_bytes:
-            self.by_kind[kind(plan)] = Choice(plan, core_time(work, cluster, plan, constants), need)
+    def add(self, work: Work, cluster: Cluster, plan: Plan, constants: Constants, need: float) -> None:
+        """Add a plan that needs `need` bytes, even if it does not fit."""
+        smallest = self.by_kind.get(layout_kind(plan))
+        if smallest is None or need < smallest.peak_bytes:
+            self.by_kind[layout_kind(plan)] = EvaluatedPlan(plan, core_time(work, cluster, plan, constants), need)
 
-    def too_large(self, fitting: Container[str]) -> tuple[Choice, ...]:
-        """Those of kinds of which nothing fits, the smallest first."""
+    def too_large(self, fitting: Container[str]) -> tuple[EvaluatedPlan, ...]:
+        """Return the plans of the kinds that are not in `fitting`, smallest first."""
         large = (each for name, each in self.by_kind.items() if name not in fitting)
         return tuple(sorted(large, key=lambda each: each.peak_bytes))
 
 
-def kind(plan: Plan) -> str:
-    """What people call a layout: how data is spread, and which other degrees it uses."""
+def layout_kind(plan: Plan) -> str:
+    """Return the usual name of a layout's kind: the sharding and the other degrees in use, for example `fsdp+tp`."""
     layout = plan.layout
     data = "hsdp" if plan.sharding == "fsdp" and layout.dp_replicate > 1 else plan.sharding
     parts = [data] if layout.data_degree > 1 else []
@@ -219,24 +229,27 @@ def kind(plan: Plan) -> str:
 
 
 def degrees(work: Work, cluster: Cluster, limits: Limits) -> Iterator[tuple[int, int, int]]:
-    """Legal tensor, context and pipeline degrees: heads, feed-forward and vocabulary divide, a stage has a layer."""
+    """Yield the legal tensor, context and pipeline degrees.
+
+    The tensor degree divides the heads and the feed-forward width, and each pipeline stage has at least one layer.
+    """
     model = work.model
     for tp in _divisors(cluster.gpus):
-        if tp > _most_tp(cluster, limits) or not _splits(work, tp) or limits.tp not in (0, tp):
+        if tp > _max_tp(cluster, limits) or not _splits(work, tp) or limits.tp not in (0, tp):
             continue
         for cp in _divisors(cluster.gpus // tp):
-            if cp > limits.most_cp or work.sequence % cp:
+            if cp > limits.max_cp or work.sequence % cp:
                 continue
             for pp in _divisors(cluster.gpus // (tp * cp)):
                 data = cluster.gpus // (tp * cp * pp)
                 if limits.pp not in (0, pp):
                     continue
-                if pp <= (limits.most_pp or model.layers) and data <= work.global_batch:
+                if pp <= (limits.max_pp or model.layers) and data <= work.global_batch:
                     yield tp, cp, pp
 
 
-def _most_tp(cluster: Cluster, limits: Limits) -> int:
-    return limits.most_tp or min(cluster.domain, cluster.gpus)
+def _max_tp(cluster: Cluster, limits: Limits) -> int:
+    return limits.max_tp or min(cluster.domain, cluster.gpus)
 
 
 def _splits(work: Work, tp: int) -> bool:
@@ -244,7 +257,7 @@ def _splits(work: Work, tp: int) -> bool:
     return not (model.heads % tp or model.groups % tp or model.inner % tp)
 
 
-def _spread(
+def _shardings(
     work: Work, cluster: Cluster, limits: Limits, tp: int, cp: int, pp: int
 ) -> Iterator[tuple[Layout, Sharding]]:
     data = cluster.gpus // (tp * cp * pp)
@@ -262,16 +275,16 @@ def _spread(
             yield Layout(dp_replicate=data // inside, dp_shard=inside, cp=cp, tp=tp, pp=pp), sharding
 
 
-def _least_states(work: Work, layout: Layout, sharding: Sharding, limits: Limits) -> float:
-    """Bytes below which no plan of this sharding stays, on the average stage."""
-    held = work.model.layers * work.model.layer_parameters / (layout.tp * layout.pp)
+def _min_state_bytes(work: Work, layout: Layout, sharding: Sharding, limits: Limits) -> float:
+    """Return a lower bound of the memory of a plan with this sharding: the states on the average stage."""
+    parameters = work.model.layers * work.model.layer_parameters / (layout.tp * layout.pp)
     shards = layout.data_degree if sharding == "zero1" else layout.dp_shard
-    return state_bytes(held, shards * layout.cp, sharding, limits.kept)
+    return state_bytes(parameters, shards * layout.cp, sharding, limits.states)
 
 
 @dataclass(frozen=True)
 class _Shape:
-    """All of a plan but how data is spread."""
+    """A plan without its layout and sharding."""
 
     micro_batch: int
     checkpointing: Checkpointing
@@ -280,15 +293,22 @@ class _Shape:
     sequence_parallel: bool
 
     def __call__(self, layout: Layout, sharding: Sharding) -> Plan:
-        split = self.sequence_parallel
-        return Plan(layout, self.micro_batch, sharding, self.checkpointing, self.schedule, self.virtual, split)
+        return Plan(
+            layout,
+            self.micro_batch,
+            sharding,
+            self.checkpointing,
+            self.schedule,
+            self.virtual,
+            self.sequence_parallel,
+        )
 
 
 def _shapes(work: Work, layout: Layout, limits: Limits) -> Iterator[_Shape]:
-    alone: tuple[tuple[PipelineSchedule, int], ...] = (("1f1b", 1),)
-    schedules = limits.schedules if layout.pp > 1 else alone
+    no_pipeline: tuple[tuple[PipelineSchedule, int], ...] = (("1f1b", 1),)
+    schedules = limits.schedules if layout.pp > 1 else no_pipeline
     for micro in [limits.micro_batch] if limits.micro_batch else _divisors(work.global_batch):
-        if micro > max(limits.most_micro_batch, limits.micro_batch) or micro * layout.data_degree > work.global_batch:
+        if micro > max(limits.max_micro_batch, limits.micro_batch) or micro * layout.data_degree > work.global_batch:
             break
         count = -(-work.global_batch // (micro * layout.data_degree))
         for schedule, virtual in schedules:

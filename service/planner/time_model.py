@@ -1,5 +1,4 @@
-"""How long a step takes: a sum of what a rank computes, waits for and sends, each by a formula and the fitted
-constants."""
+"""Time model of a step: the sum of computation, waiting and communication, each by a formula with fitted constants."""
 
 import math
 from dataclasses import dataclass, replace
@@ -15,43 +14,43 @@ _ACCUMULATED_BYTES = 10.0
 """Memory traffic per parameter of adding a micro-batch's 16-bit gradient to the 32-bit sum."""
 _NARROW = ("fp8", "fp4")
 _NODE = 8
-"""Devices among which nobody waits for a straggler of another node."""
-_REDONE = {"none": 0.0, "selective": 0.1, "full": 1.0}
-"""Share of a forward that is done again."""
+"""Number of devices up to which a rank never waits for a straggler of another node."""
+_RECOMPUTED = {"none": 0.0, "selective": 0.1, "full": 1.0}
+"""Share of the forward that backward recomputes."""
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """Where a step's seconds go on the rank that takes longest."""
+    """Seconds per step by activity, on the slowest rank."""
 
     matmul_s: float
     attention_s: float
     memory_s: float
-    """Norms, activations, dropout: bound by memory."""
+    """Memory-bound operations: norms, activations, dropout."""
     launch_s: float
-    """What kernels wait to be launched beyond that."""
+    """Additional time for launching kernels."""
     tensor_s: float
     """Collectives of tensor parallelism."""
     context_s: float
-    """Keys and values that go round."""
+    """Exchange of keys and values in context parallelism."""
     pipeline_s: float
-    """Sent between stages."""
+    """Sends between pipeline stages."""
     bubble_s: float
     data_s: float
-    """What is seen of gathers and reductions of data parallelism."""
+    """Gathers and reductions of data parallelism that compute does not hide."""
     optimizer_s: float
     other_s: float
-    """Stragglers, and what every step costs."""
+    """Stragglers, and the fixed cost of a step."""
 
     @property
     def step_s(self) -> float:
-        """The whole step."""
+        """Seconds of the complete step."""
         return sum(vars(self).values())
 
 
 @dataclass(frozen=True)
 class _Group:
-    """How ranks of one parallel degree lie on domains."""
+    """Ranks of one parallel degree, with the speed of the links between them."""
 
     ranks: int
     bandwidth_bytes_s: float
@@ -60,20 +59,23 @@ class _Group:
     gain: float = 1.0
 
     def half_s(self, size_bytes: float) -> float:
-        """All-gather or reduce-scatter."""
+        """Return the seconds of an all-gather or reduce-scatter."""
         if self.ranks == 1:
             return 0.0
         return ring_half_s(size_bytes + self.half_bytes, self.ranks, self.bandwidth_bytes_s, self.latency_s)
 
     def reduce_s(self, size_bytes: float) -> float:
-        """All-reduce."""
+        """Return the seconds of an all-reduce."""
         return 2 * self.half_s(size_bytes) / self.gain
 
 
 def group(cluster: Cluster, ranks: int, stride: int, constants: Constants) -> _Group:
-    """Ranks `stride` apart: inside one domain over its link, else over ports that the groups of a domain share."""
+    """Return the group of `ranks` ranks with distance `stride`.
+
+    Inside one domain, the ranks use its link. Otherwise they use ports that the groups of a domain share.
+    """
     link = cluster.link
-    latency_s = 0.0 if cluster.costs else link.latency_s  # measured steps have it
+    latency_s = 0.0 if cluster.costs else link.latency_s  # measured overheads include it
     inside = max(1, min(ranks, cluster.domain // stride))
     if inside >= ranks:
         start, gain = NVLS_GAIN.get(cluster.device.link, (ranks + 1, 1.0))
@@ -84,37 +86,39 @@ def group(cluster: Cluster, ranks: int, stride: int, constants: Constants) -> _G
 
 
 def step_time(work: Work, cluster: Cluster, plan: Plan, constants: Constants) -> StepTime:
-    """Seconds of one step."""
-    return with_data(core_time(work, cluster, plan, constants), work, cluster, plan, constants)
+    """Return the seconds of one step."""
+    return add_data_parallelism(core_time(work, cluster, plan, constants), work, cluster, plan, constants)
 
 
-def with_data(core: StepTime, work: Work, cluster: Cluster, plan: Plan, constants: Constants) -> StepTime:
-    """`core` and what data parallelism and the optimizer add to it."""
-    held = _held(work, plan)
+def add_data_parallelism(core: StepTime, work: Work, cluster: Cluster, plan: Plan, constants: Constants) -> StepTime:
+    """Add the time of data parallelism and of the optimizer to `core`."""
+    parameters = _rank_parameters(work, plan)
     busy_s = (core.matmul_s + core.attention_s + core.memory_s + core.launch_s) / plan.micro_batches(work)
     spread = 1 if plan.sharding == "ddp" else plan.shards
-    stretch = _stretch(cost_of(cluster, plan))
+    stretch = _stretch(step_cost(cluster, plan))
     return replace(
         core,
-        data_s=stretch * _data_s(plan, cluster, constants, held, work, busy_s),
-        optimizer_s=core.optimizer_s + stretch * held / spread * _OPTIMIZER_BYTES / cluster.device.memory_bytes_s,
+        data_s=stretch * _data_s(plan, cluster, constants, parameters, work, busy_s),
+        optimizer_s=core.optimizer_s + stretch * parameters / spread * _OPTIMIZER_BYTES / cluster.device.memory_bytes_s,
     )
 
 
 def core_time(work: Work, cluster: Cluster, plan: Plan, constants: Constants) -> StepTime:
-    """Seconds of one step but for data parallelism and the optimizer's update: the same for all shardings whose steps
-    are `measured_as` one kind."""
+    """Return the seconds of one step without data parallelism and without the optimizer's update.
+
+    They are equal for all shardings with the same `cost_kind`.
+    """
     model, layout, c = work.model, plan.layout, constants
     count = plan.micro_batches(work)
     layers = math.ceil(model.layers / (layout.pp * plan.virtual)) * plan.virtual if layout.pp > 1 else model.layers
-    redone = _REDONE[plan.checkpointing] if plan.recomputed is None else plan.recomputed
+    recomputed = _RECOMPUTED[plan.checkpointing] if plan.recomputed is None else plan.recomputed
     tokens = plan.micro_batch * work.sequence / layout.cp
     forward = _forward(work, cluster, plan, c, tokens)
-    passes = count * layers * (3.0 + redone)
-    tensor_s = count * layers * _tensor_s(work, cluster, plan, c, tokens, redone)
-    context_s = count * layers * _context_s(work, cluster, plan, c, tokens, (3.0 + redone))
-    pipeline_s = count * _passed_s(work, cluster, plan, c, tokens)
-    cost = cost_of(cluster, plan)
+    passes = count * layers * (3.0 + recomputed)
+    tensor_s = count * layers * _tensor_s(work, cluster, plan, c, tokens, recomputed)
+    context_s = count * layers * _context_s(work, cluster, plan, c, tokens, (3.0 + recomputed))
+    pipeline_s = count * _pipeline_s(work, cluster, plan, c, tokens)
+    cost = step_cost(cluster, plan)
     stretch = _stretch(cost)
     parts = StepTime(
         matmul_s=stretch * (passes * forward.matmul_s + count * _logits_s(work, cluster, plan, c, tokens)),
@@ -131,21 +135,21 @@ def core_time(work: Work, cluster: Cluster, plan: Plan, constants: Constants) ->
     )
     work_s = parts.step_s
     if cost is not None:
-        measured = layers * min(2, layout.pp)  # pipelines are measured with two stages, by the layers of both
-        parts = replace(parts, launch_s=measured * (count * (1 + redone / 3) * cost.pass_s + cost.layer_s))
-    added = _held(work, plan) * _ACCUMULATED_BYTES / cluster.device.memory_bytes_s
+        measured = layers * min(2, layout.pp)  # the probe measures pipelines with two stages, per layer of both
+        parts = replace(parts, launch_s=measured * (count * (1 + recomputed / 3) * cost.pass_s + cost.layer_s))
+    accumulation_s = _rank_parameters(work, plan) * _ACCUMULATED_BYTES / cluster.device.memory_bytes_s
     doublings = math.log2(max(1.0, cluster.gpus / _NODE))
     return replace(
         parts,
         bubble_s=_bubble_s(work_s, bubble_overhead(layout.pp, count, plan.schedule, plan.virtual), cost),
-        optimizer_s=stretch * count * added if count > 1 else 0.0,
+        optimizer_s=stretch * count * accumulation_s if count > 1 else 0.0,
         other_s=_fixed_s(count, cost, c) + c.doubling * doublings * work_s,
     )
 
 
-def cost_of(cluster: Cluster, plan: Plan) -> StepCost | None:
-    """What was measured of steps of this kind of layout; of both tensor and pipeline parallelism, what each adds."""
-    kind, costs = measured_as(cluster, plan), cluster.costs
+def step_cost(cluster: Cluster, plan: Plan) -> StepCost | None:
+    """Return the measured overhead of this kind of layout; the sum for tensor plus pipeline parallelism."""
+    kind, costs = cost_kind(cluster, plan), cluster.costs
     if kind != "tp+pp":
         return costs[kind] if costs else None
     tensor, pipeline, sharded = (vars(costs[name]) for name in ("tp", "pp", "fsdp"))
@@ -153,8 +157,8 @@ def cost_of(cluster: Cluster, plan: Plan) -> StepCost | None:
     return StepCost(**{**added, "stretch": max(tensor["stretch"], pipeline["stretch"])})
 
 
-def measured_as(cluster: Cluster, plan: Plan) -> str:
-    """The kind of steps that a probe has measured of such plans: `ddp`, `fsdp`, `tp`, `pp`, `tp+pp`; empty if none."""
+def cost_kind(cluster: Cluster, plan: Plan) -> str:
+    """Return the kind of measured overhead of a plan: `ddp`, `fsdp`, `tp`, `pp` or `tp+pp`; empty if not measured."""
     layout, costs = plan.layout, cluster.costs
     if not costs:
         return ""
@@ -171,7 +175,7 @@ def _fixed_s(count: int, cost: StepCost | None, c: Constants) -> float:
 
 
 def _bubble_s(work_s: float, overhead: float, cost: StepCost | None) -> float:
-    """Idle time; where ranks share cores, what one leaves idle another computes with."""
+    """Return the idle time of the pipeline. Ranks that share cores use each other's idle time."""
     if cost is None:
         return work_s * overhead
     return work_s * max(0.0, (1 + overhead) / cost.crowding - 1)
@@ -203,43 +207,43 @@ def _forward(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: flo
         grain = c.misaligned if min(k, n) % 64 else 1.0
         operations += times * 2 * tokens * k * n * (grain + ratio * (1 / k + 1 / n + 1 / tokens))
     matmul_s = operations / (products * c.matmul)
-    odd = c.odd_heads if model.width % 8 else 1.0
-    scores = tokens * model.attention_flops_per_token(work.sequence) * odd / tp
+    penalty = c.misaligned_heads if model.width % 8 else 1.0
+    scores = tokens * model.attention_flops_per_token(work.sequence) * penalty / tp
     attention_s = scores / (_sixteen(work, cluster) * c.attention)
-    kept = layer_activation_bytes(
+    stored = layer_activation_bytes(
         tokens, model.hidden, model.heads, work.sequence, tp,
         sequence_parallel=plan.sequence_parallel, flash=work.flash,
     )  # fmt: skip
-    memory_s = c.passes * _width(work) * kept / device.memory_bytes_s
+    memory_s = c.passes * _width(work) * stored / device.memory_bytes_s
     busy_s = matmul_s + attention_s + memory_s
     launch_s = 0.0 if cluster.costs else (busy_s**3 + c.launch_s**3) ** (1 / 3) - busy_s
     return _Forward(matmul_s, attention_s, memory_s, launch_s)
 
 
 def _width(work: Work) -> float:
-    """Bytes of an activation, or of a parameter as it is sent, over those of 16 bits."""
+    """Return the bytes of an activation or a sent parameter relative to 16 bits."""
     return {"fp32": 2.0, "fp64": 4.0}.get(work.precision, 1.0)
 
 
 def _sixteen(work: Work, cluster: Cluster) -> float:
-    """Operations a second of what is not done in 8 or 4 bits."""
+    """Return the operations per second of computation that never uses 8 or 4 bits."""
     return cluster.device.flops("bf16" if work.precision in _NARROW else work.precision)
 
 
 def _products(work: Work, cluster: Cluster, c: Constants) -> float:
-    """Operations a second of matrix products: of what narrow ones gain on paper, a part."""
+    """Return the operations per second of matrix multiplications, with a part of the gain of 8 or 4 bits."""
     wide = _sixteen(work, cluster)
     return wide * (cluster.device.flops(work.precision) / wide) ** c.narrow if work.precision in _NARROW else wide
 
 
-def _tensor_s(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: float, redone: float) -> float:
-    """Two all-reduces of a layer's forward, two of its backward, and two more where the forward is done again."""
+def _tensor_s(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: float, recomputed: float) -> float:
+    """Return the seconds of a layer's all-reduces: two in forward, two in backward, two in recomputation."""
     ranks = group(cluster, plan.layout.tp, 1, c)
-    return (4 + 2 * redone) * ranks.reduce_s(2 * _width(work) * tokens * work.model.hidden)
+    return (4 + 2 * recomputed) * ranks.reduce_s(2 * _width(work) * tokens * work.model.hidden)
 
 
 def _context_s(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: float, passes: float) -> float:
-    """Keys and values go round the ring while attention computes."""
+    """Return the seconds of the ring exchange of keys and values that attention does not hide."""
     model, layout = work.model, plan.layout
     if layout.cp == 1:
         return 0.0
@@ -251,14 +255,14 @@ def _context_s(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: f
 
 
 def _logits_s(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: float) -> float:
-    """Forward and backward of the output's product, on the stage that has it: all wait for it."""
+    """Return the seconds of the output layer, forward and backward, for which all stages wait."""
     rows = tokens * work.model.vocabulary / plan.layout.tp
     product_s = 2 * rows * work.model.hidden / (_products(work, cluster, c) * c.matmul)
     return 3 * (product_s + c.passes * 2 * _width(work) * rows / cluster.device.memory_bytes_s)
 
 
-def _passed_s(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: float) -> float:
-    """What a stage sends on for a micro-batch, forward and back; each tensor-parallel rank sends its part."""
+def _pipeline_s(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: float) -> float:
+    """Return the seconds of a stage's sends per micro-batch, forward and backward, by all tensor-parallel ranks."""
     layout = plan.layout
     if layout.pp == 1:
         return 0.0
@@ -269,26 +273,30 @@ def _passed_s(work: Work, cluster: Cluster, plan: Plan, c: Constants, tokens: fl
     return 2 * plan.virtual * 2 * _width(work) * tokens * work.model.hidden / layout.tp / lane
 
 
-def _held(work: Work, plan: Plan) -> float:
-    """Parameters of a rank's part of the model."""
+def _rank_parameters(work: Work, plan: Plan) -> float:
+    """Return the number of parameters in a rank's part of the model."""
     model, layout = work.model, plan.layout
     return (model.layers / layout.pp * model.layer_parameters + model.embedding_parameters) / layout.tp
 
 
-def _data_s(plan: Plan, cluster: Cluster, c: Constants, held: float, work: Work, busy_s: float) -> float:
-    """What a step waits for data parallelism; `busy_s` is one micro-batch's compute, which hides a part of it."""
+def _data_s(plan: Plan, cluster: Cluster, c: Constants, parameters: float, work: Work, busy_s: float) -> float:
+    """Return the seconds per step that data parallelism adds.
+
+    Args:
+        busy_s: compute time of one micro-batch, which hides a part of the communication.
+    """
     layout = plan.layout
     stride = layout.tp
-    size = 2.0 * _width(work) * held
+    size = 2.0 * _width(work) * parameters
     if plan.sharding == "fsdp":
         layers = max(1.0, work.model.layers / layout.pp)
         shard = group(cluster, layout.dp_shard * layout.cp, stride, c)
         replicas = group(cluster, layout.dp_replicate, stride * layout.dp_shard * layout.cp, c)
-        again = layout.pp == 1  # a pipeline keeps what it gathered: it would gather again for every micro-batch
-        wait = layers * (3 if again else 2) * shard.half_s(size / layers)
-        rounds = plan.micro_batches(work) if again else 1
-        seen = rounds * (wait - c.hidden * min(wait, busy_s))
-        return seen + replicas.reduce_s(size / (layout.dp_shard * layout.cp))
+        reshards = layout.pp == 1  # a pipeline keeps gathered parameters instead of gathering for each micro-batch
+        wait = layers * (3 if reshards else 2) * shard.half_s(size / layers)
+        rounds = plan.micro_batches(work) if reshards else 1
+        exposed = rounds * (wait - c.hidden * min(wait, busy_s))
+        return exposed + replicas.reduce_s(size / (layout.dp_shard * layout.cp))
     every = group(cluster, layout.data_degree * layout.cp, stride, c)
     wait = every.reduce_s(size)
     return wait - c.hidden * min(wait, busy_s) if plan.overlap else wait

@@ -1,4 +1,4 @@
-"""A plan as the parts of a job spec that say it, and what keeps the built-in trainer from running it."""
+"""Conversion of a plan to fields of a job spec, and the rules that the plan violates."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from regroup.service.spec.layout_rules import LayoutCandidate, ModelSizes, find_
 _PRECISION = {"fp8": "float8", "fp4": "float8"}
 
 
-def as_spec(work: Work, plan: Plan) -> dict[str, Any]:
-    """The fields of `layout` and `training` that say this plan, where they are not the defaults."""
+def to_spec_fields(work: Work, plan: Plan) -> dict[str, Any]:
+    """Return the fields of `layout` and `training` of this plan that differ from the defaults."""
     layout = _layout(plan).model_dump(mode="json", exclude_defaults=True, exclude={"dp", "auto"})
     training: dict[str, Any] = {
         "global_batch": work.global_batch,
@@ -23,8 +23,8 @@ def as_spec(work: Work, plan: Plan) -> dict[str, Any]:
     return {"layout": {"dp": plan.layout.data_degree, **layout}, "training": training}
 
 
-def obstacles(work: Work, plan: Plan) -> list[str]:
-    """The rules of `service/spec/layout_rules.py` that this plan breaks; empty if a job can run it."""
+def find_obstacles(work: Work, plan: Plan) -> list[str]:
+    """Return the rules of `service/spec/layout_rules.py` that this plan violates; empty if a job can run it."""
     layout, model = _layout(plan), work.model
     if model.experts > 1:
         return ["the built-in transformer has no mixture of experts"]

@@ -1,4 +1,4 @@
-"""What is asked and what is answered: work, cluster, plan. Values only."""
+"""Inputs and outputs of the planner: work, cluster and plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,67 +11,67 @@ from regroup.service.planner.model_shape import Model
 
 @dataclass(frozen=True)
 class Work:
-    """What a step computes, whatever the layout."""
+    """Work of a step, independent of the layout."""
 
     model: Model
     global_batch: int
-    """Samples."""
+    """Samples per step."""
     sequence: int
-    """Tokens of a sample."""
+    """Tokens per sample."""
     precision: str = "bf16"
-    """Of the matrix products: `fp8` and `fp4` leave the rest at 16 bits."""
+    """Precision of matrix multiplications. With `fp8` and `fp4` all other operations use 16 bits."""
     flash: bool = True
-    """Attention keeps no scores."""
+    """Attention stores no scores."""
 
     @property
     def element_bytes(self) -> int:
-        """Of an activation, and of a parameter that is gathered to compute with."""
+        """Bytes of an element of an activation or a gathered parameter."""
         return {"fp32": 4, "fp64": 8}.get(self.precision, 2)
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """What a step costs beside what is computed and sent, where that was measured. Seconds."""
+    """Measured overhead of a step in addition to computation and communication, in seconds."""
 
     step_s: float
-    """Of every step."""
+    """Overhead per step."""
     micro_batch_s: float
-    """Of each micro-batch."""
+    """Overhead per micro-batch."""
     layer_s: float
-    """Of each layer of a rank."""
+    """Overhead per layer of a rank."""
     pass_s: float
-    """Of each layer in each micro-batch: forward, backward, and their collectives' latencies."""
+    """Overhead per layer and micro-batch: forward, backward, and the latencies of their collectives."""
     crowding: float = 1.0
-    """How much faster a rank is while all others wait: ranks that share cores fill each other's bubbles."""
+    """Relative speed of a rank while all others wait: ranks that share cores fill each other's bubbles."""
     stretch: float = 1.0
-    """How much longer it takes to compute and to send in a step than by itself: caches are cold there, and all wait
-    for the slowest."""
+    """Relative time of computation and communication in a step compared with alone, because caches are cold and all
+    ranks wait for the slowest."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Equal nodes of one device."""
+    """A cluster of equal nodes with one type of device."""
 
     device: Device
     gpus: int
     domain: int
-    """Devices that the device's link joins: a node, or a rack of them."""
+    """Devices per fast-interconnect domain: those of a node or a rack."""
     network_bytes_s: float
-    """One way out of one device's share of the ports."""
-    measured: Link | None = None
-    """What was measured of the device's link."""
+    """One-way bandwidth of one device's share of the node's ports."""
+    measured_link: Link | None = None
+    """Measured link inside a domain."""
     costs: Mapping[str, StepCost] = field(default_factory=dict[str, StepCost], hash=False)
-    """What was measured of steps, by kind of layout: `ddp`, `fsdp`, `tp`, `pp`. None: as the constants say."""
+    """Measured overheads by kind of layout: `ddp`, `fsdp`, `tp`, `pp`. Empty if the constants apply."""
 
     @property
     def link(self) -> Link:
-        """What joins the devices of a domain."""
-        return self.measured or LINKS[self.device.link]
+        """Link between the devices of a domain."""
+        return self.measured_link or LINKS[self.device.link]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A layout, and what else decides memory and time."""
+    """A layout with the other settings that determine memory and time."""
 
     layout: Layout
     micro_batch: int
@@ -79,20 +79,20 @@ class Plan:
     checkpointing: Checkpointing = "none"
     schedule: PipelineSchedule = "1f1b"
     virtual: int = 1
-    """Stages on a rank."""
+    """Pipeline stages per rank."""
     sequence_parallel: bool = True
-    """With tp: what is between the split layers is split over the sequence."""
+    """With tensor parallelism: split the activations between the split layers over the sequence."""
     overlap: bool = True
-    """Communication of data parallelism runs beside compute."""
+    """Overlap communication of data parallelism with compute."""
     recomputed: float | None = None
-    """Share of the layers' products done again in backward; None for what `checkpointing` implies."""
+    """Share of the layers' forward that backward recomputes; None for the share that `checkpointing` implies."""
 
     def micro_batches(self, work: Work) -> int:
-        """Of a step on each data rank; of slots that do not deal evenly some ranks run dummies."""
+        """Return the micro-batches per step of each data rank, with dummies if the slots do not divide evenly."""
         return -(-work.global_batch // (self.micro_batch * self.layout.data_degree))
 
     @property
     def shards(self) -> int:
-        """Ranks the parameters' states are spread over, by whatever `sharding` spreads."""
+        """Number of ranks over which `sharding` splits the states of the parameters."""
         degree = self.layout.data_degree if self.sharding == "zero1" else self.layout.dp_shard
         return degree * self.layout.cp

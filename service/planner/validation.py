@@ -1,4 +1,4 @@
-"""Questions that have no answer, and what binds them."""
+"""Validation of plan requests, and issues for requests without a plan."""
 
 import math
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from regroup.service.planner.types import Cluster, Plan, Work
 _GIGA = 1e9
 
 
-def check(work: Work, cluster: Cluster) -> None:
-    """Refuse what makes no sense.
+def check_request(work: Work, cluster: Cluster) -> None:
+    """Check the sizes of a request.
 
     Raises:
-        SpecError: one issue for each field that is wrong.
+        SpecError: it has one issue for each invalid field.
     """
     model = work.model
     sizes = {
@@ -47,40 +47,41 @@ def check(work: Work, cluster: Cluster) -> None:
         raise SpecError(issues)
 
 
-def no_layout(work: Work, cluster: Cluster, most_tp: int, most_pp: int) -> FieldIssue:
-    """No product of legal degrees is the number of devices: name the degree that is used up first."""
+def no_layout_issue(work: Work, cluster: Cluster, max_tp: int, max_pp: int) -> FieldIssue:
+    """Return the issue that no product of legal degrees is the number of devices, with the limits of each degree."""
     model = work.model
-    most = work.global_batch * most_tp * most_pp
+    total = work.global_batch * max_tp * max_pp
     return FieldIssue(
         "gpus",
-        f"no layout uses all of them: data parallelism takes at most global_batch = {work.global_batch}, tensor"
-        f" parallelism at most {most_tp} (heads {model.heads}, kv_heads {model.groups}, gpus_per_node"
-        f" {cluster.domain}), a pipeline at most {most_pp} (layers), {most} together; the degrees must multiply to the"
-        f" number of GPUs, and a pipeline needs as many micro-batches on a rank as it has stages: raise global_batch or"
-        f" use another number",
+        f"no layout uses all devices: data parallelism allows at most global_batch = {work.global_batch}, tensor"
+        f" parallelism at most {max_tp} (heads {model.heads}, kv_heads {model.groups}, gpus_per_node"
+        f" {cluster.domain}), pipeline parallelism at most {max_pp} (layers), {total} in all. The product of the"
+        f" degrees must be the number of GPUs, and a pipeline needs at least as many micro-batches per rank as stages."
+        f" Raise global_batch, or use another number of GPUs",
         cluster.gpus,
     )
 
 
-def none_runs(cluster: Cluster, fastest: Plan, why: Sequence[str]) -> FieldIssue:
-    """There are plans that fit, but none that can be run: what speaks against the fastest of them."""
-    return FieldIssue("gpus", f"no layout that fits can be run: {fastest.layout} is refused: {why[0]}", cluster.gpus)
+def no_runnable_plan_issue(cluster: Cluster, fastest: Plan, why: Sequence[str]) -> FieldIssue:
+    """Return the issue that no plan that fits is legal, with the reason against the fastest."""
+    return FieldIssue("gpus", f"no layout that fits is legal; the fastest, {fastest.layout}: {why[0]}", cluster.gpus)
 
 
-def said_of(least: Plan) -> str:
-    """`micro-batch 1 and full recomputation`: how a plan saves memory."""
+def describe_savings(least: Plan) -> str:
+    """Describe how a plan saves memory, for example `micro-batch 1 and full recomputation`."""
     return f"micro-batch {least.micro_batch} and {least.checkpointing} recomputation"
 
 
-def fits_nowhere(work: Work, cluster: Cluster, least: Plan, need: float, kept: StateBytes) -> FieldIssue:
-    """The plan that needs least does not fit: by how much, and how many devices its states alone would take."""
-    room = cluster.device.memory_bytes
-    states = kept.total * work.model.parameters
-    enough = math.ceil(states / (0.8 * room))
+def out_of_memory_issue(work: Work, cluster: Cluster, least: Plan, need: float, states: StateBytes) -> FieldIssue:
+    """Return the issue that the smallest plan does not fit, with its memory and a sufficient number of devices."""
+    memory_bytes = cluster.device.memory_bytes
+    states_bytes = states.total * work.model.parameters
+    sufficient = math.ceil(states_bytes / (0.8 * memory_bytes))
     return FieldIssue(
         "gpus",
-        f"memory binds: the layout that needs least ({least.layout}, {least.sharding}, {said_of(least)})"
-        f" needs {need / _GIGA:.1f} GB on its fullest device, {cluster.device.name} has {room / _GIGA:.0f}; parameters,"
-        f" gradients and Adam are {states / _GIGA:,.0f} GB in all, so about {enough} devices are the least",
+        f"out of memory: the smallest layout ({least.layout}, {least.sharding}, {describe_savings(least)})"
+        f" needs {need / _GIGA:.1f} GB on its fullest device, {cluster.device.name} has {memory_bytes / _GIGA:.0f} GB."
+        f" Parameters, gradients and Adam states take {states_bytes / _GIGA:,.0f} GB in all: use at least about"
+        f" {sufficient} devices",
         cluster.gpus,
     )

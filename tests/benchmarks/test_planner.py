@@ -43,7 +43,7 @@ def test_rows_that_cannot_be_judged_count_against_coverage_and_are_named() -> No
     assert document["rows"]["eligible"] == 9, "text in place of a time is no measurement"
     assert document["coverage"] == pytest.approx(8 / 9)
     assert [each["line"] for each in document["rows"]["refused"]] == [10]
-    assert "but gpus is 64" in document["rows"]["refused"][0]["reason"]
+    assert "gpus = 64" in document["rows"]["refused"][0]["reason"]
 
 
 def test_regret_is_what_the_choice_costs_over_the_best_measured_plan() -> None:

@@ -41,7 +41,7 @@ Network = Annotated[
 Price = Annotated[
     float | None, typer.Option("--price", metavar="X", help="Price per device-hour; adds the cost to the report.")
 ]
-Keep = Annotated[int, typer.Option("--keep", metavar="N", help="Number of plans to show, fastest first.")]
+Top = Annotated[int, typer.Option("--top", metavar="N", help="Number of plans to show, fastest first.")]
 Picture = Annotated[
     Path | None,
     typer.Option(
@@ -64,7 +64,7 @@ def plan(
     gpus_per_node: PerNode = None,
     network: Network = None,
     price: Price = None,
-    keep: Keep = 5,
+    top: Top = 5,
     picture: Picture = None,
     page: Page = None,
     server: Server = None,
@@ -93,7 +93,7 @@ def plan(
         "gpus_per_node": gpus_per_node,
         "network_gb_s": network,
         "price_per_gpu_hour": price,
-        "keep": keep,
+        "top": top,
     }
     report = _ask({name: value for name, value in question.items() if value is not None}, server)
     if page:

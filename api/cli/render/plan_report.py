@@ -25,18 +25,18 @@ def print_report(report: "PlanReport") -> None:
     print()
     print_table(("OTHER KINDS", "LAYOUT", "WHY NOT"), [(each.kind, str(each.layout), each.why) for each in report.lost])
     print()
-    rungs = ", ".join(f"{rung.gpus} ({number(rung.tokens_s)} tokens/s)" for rung in report.ladder)
+    sizes = ", ".join(f"{size.gpus} ({number(size.tokens_s)} tokens/s)" for size in report.ladder)
     runnable = next((each for each in report.plans if not each.obstacles), None)
     if runnable is None:
         print(f"no job can run any of these yet: {report.plans[0].obstacles[0]}")
     else:
         which = "the best" if runnable is report.plans[0] else "the best that a job can run"
         print(f"{which}, in a job spec: {json.dumps(runnable.spec)}")
-    print(f"the best runs on so many devices too: {rungs}")
-    if report.figures:
-        at = datetime.fromtimestamp(report.figures[0].time_s, UTC)
-        names = ", ".join(each.name for each in report.figures)
-        print(f"measured {at:%Y-%m-%d %H:%M} UTC by {report.figures[0].job_id}, not from the table: {names}")
+    print(f"the best runs on so many devices too: {sizes}")
+    if report.measured_values:
+        at = datetime.fromtimestamp(report.measured_values[0].time_s, UTC)
+        names = ", ".join(each.name for each in report.measured_values)
+        print(f"measured {at:%Y-%m-%d %H:%M} UTC by {report.measured_values[0].job_id}, not from the table: {names}")
     best = report.plans[0]
     if best.cost_per_billion_tokens is not None:
         print(f"cost of 10⁹ tokens: {best.cost_per_billion_tokens:,.0f}, at a goodput of {100 * best.goodput:.2f} %")
@@ -63,7 +63,7 @@ def print_job_plan(found: "JobPlan") -> None:
         print("the spec says the layout itself: nothing was chosen")
     else:
         fixed = f", with {', '.join(found.given)} as given" if found.given else ""
-        print(f"chosen when it was submitted, for {_asked(found.asked or {})}{fixed}")
+        print(f"chosen when it was submitted, for {_requested(found.requested or {})}{fixed}")
         print_report(found.report)
     print()
     _print_trials(found)
@@ -92,8 +92,8 @@ def _print_trials(plan: "JobPlan") -> None:
     print()
 
 
-def _asked(asked: Mapping[str, Any]) -> str:
-    ranks = asked.get("ranks")
+def _requested(requested: Mapping[str, Any]) -> str:
+    ranks = requested.get("ranks")
     if not isinstance(ranks, dict):
         return "all ranks that the cluster held"
     if ranks["min"] == ranks["max"]:

@@ -18,7 +18,7 @@ async def start(node: NodeReference, wanted: DrainRequest, services: TheServices
     """Have a node empty before a deadline. Nothing new is placed there; each job that is there goes on on another node
     from where it stands, and where there is none it saves its last step and queues. Nothing of it counts as a failure.
     """
-    begun = await drains.drain(
+    begun = await drains.drain_node(
         services.store,
         services.cluster,
         node,
@@ -33,10 +33,10 @@ async def start(node: NodeReference, wanted: DrainRequest, services: TheServices
 @router.get("/drain")
 async def get(node: NodeReference, services: TheServices) -> Drain:
     """How far a drain is, also one that Ray itself has begun. 404 if the node is not drained."""
-    return Drain.model_validate(await drains.look(services.store, services.cluster, node))
+    return Drain.model_validate(await drains.get_drain(services.store, services.cluster, node))
 
 
 @router.delete("/drain", status_code=204)
 async def undrain(node: NodeReference, services: TheServices) -> None:
     """Let a node be used again. What has left it stays where it is."""
-    await drains.undrain(services.store, services.cluster, node)
+    await drains.undrain_node(services.store, services.cluster, node)

@@ -7,7 +7,7 @@ from starlette.responses import StreamingResponse
 
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import NamedJob, TheServices
-from regroup.service.operations.evidence import bundle, find_incident
+from regroup.service.operations.evidence import find_incident, stream_bundle
 
 _FILE = {"schema": {"type": "string", "format": "binary"}}
 _FOUND: dict[int | str, dict[str, Any]] = {200: {"content": {"application/zip": _FILE}, "description": "A zip file"}}
@@ -23,4 +23,4 @@ async def evidence(
     known = await find_incident(services.store, job, number)
     name = f"{job.name}-incident-{number}.zip"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(bundle(known), media_type="application/zip", headers=headers)
+    return StreamingResponse(stream_bundle(known), media_type="application/zip", headers=headers)

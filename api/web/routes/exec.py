@@ -32,12 +32,12 @@ async def run(job: NamedJob, command: ExecRequest, services: TheServices) -> Str
     the request is closed, at its timeout, and with the job. Generations come and go meanwhile.
     """
     asked = exec.Command(tuple(command.command), command.rank, command.timeout, command.stdin)
-    begun = await exec.begin(services.store, services.cluster, job, asked, now=services.clock(), actor=ACTOR)
+    begun = await exec.start_command(services.store, services.cluster, job, asked, now=services.clock(), actor=ACTOR)
     return EventSourceResponse(_events(services.cluster, begun))
 
 
-async def _events(cluster: Cluster, begun: exec.Begun) -> AsyncGenerator[bytes]:
-    following = exec.follow(cluster, begun)
+async def _events(cluster: Cluster, begun: exec.RunningCommand) -> AsyncGenerator[bytes]:
+    following = exec.follow_command(cluster, begun)
     try:
         yield _event("started", ExecStarted(node=begun.node, generation=begun.generation))
         spoke = time.monotonic()
@@ -45,7 +45,7 @@ async def _events(cluster: Cluster, begun: exec.Begun) -> AsyncGenerator[bytes]:
             match item:
                 case exec.Output():
                     yield _event("output", ExecOutput.model_construct(stream=item.stream, data=item.data))
-                case exec.Ended():
+                case exec.CommandExit():
                     yield _event("exit", ExecExit(code=item.code, why=item.why))
                 case None if time.monotonic() - spoke > HEARTBEAT_S:
                     yield KEEPALIVE_COMMENT

@@ -17,7 +17,7 @@ router = APIRouter(prefix="/v1/nodes", tags=["nodes"], responses=responses())
 @router.get("")
 async def list_(services: TheServices) -> NodeList:
     """Nodes that take ranks, with what is free, the jobs there, and why nothing new is placed on one."""
-    return NodeList(nodes=[_node(state) for state in await services.nodes.all()])
+    return NodeList(nodes=[_node(state) for state in await services.nodes.list_nodes()])
 
 
 @router.post("/{name}/cordon", responses=responses("body_too_large", "malformed_json"))

@@ -16,6 +16,6 @@ router = APIRouter(prefix="/v1/plans", tags=["plans"], responses=responses("malf
 async def create(request: PlanRequest, services: TheServices) -> PlanReport:
     """The fastest layouts of a model on so many devices, with time and memory taken apart. Nothing is stored or run.
 
-    What a probe has measured of such devices counts in place of the hardware table; `figures` says what that was."""
+    What a probe has measured of such devices counts in place of the hardware table; `measured_values` lists them."""
     probes = await services.probes.newest()
     return PlanReport.model_validate(await asyncio.to_thread(plan, request, probes))

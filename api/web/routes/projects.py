@@ -19,7 +19,7 @@ router = APIRouter(prefix="/v1/projects", tags=["projects"], responses=responses
 @router.get("")
 async def list_(services: TheServices) -> ProjectList:
     """Projects that were set up, or have jobs that did not end."""
-    return ProjectList(projects=[_project(state) for state in await services.projects.all()])
+    return ProjectList(projects=[_project(state) for state in await services.projects.list_projects()])
 
 
 @router.get("/{name}")

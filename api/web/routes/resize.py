@@ -21,6 +21,6 @@ async def resize(job: NamedJob, wanted: ResizeRequest, jobs: TheJobs, services: 
     if wanted.dp is not None:
         layout = resize_operations.layout_for(spec, resize_operations.Size(wanted.dp, wanted.tp, wanted.pp))
     else:
-        layout = await services.planning.split(spec, wanted.ranks or 0)
+        layout = await services.planner.split(spec, wanted.ranks or 0)
     told = await resize_operations.resize(services.store, job, layout, why=wanted.reason, now=now, actor=ACTOR)
     return whole(await jobs.detail(told))

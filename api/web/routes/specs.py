@@ -22,5 +22,5 @@ async def schema() -> dict[str, Any]:
 async def validate(spec: JobSpec, jobs: TheJobs) -> ValidatedSpec:
     """Check a spec and fill in its defaults, and its layout if that is `auto`; nothing is submitted."""
     if spec.layout.auto is not None:
-        spec = (await jobs.planned(spec)).spec
+        spec = (await jobs.resolve_layout(spec)).spec
     return ValidatedSpec(spec=spec, ladder=list(spec.ladder))

@@ -16,7 +16,7 @@ from starlette.responses import StreamingResponse
 from regroup.api.schemas.jobs import Event, EventList, LogPiece, Step, StepList
 from regroup.api.web.problems import responses
 from regroup.api.web.routes.dependencies import After, Limit, NamedJob, TheJobs, TheServices
-from regroup.service.operations.logs import Place, read_log, read_piece
+from regroup.service.operations.logs import LogPosition, read_chunk, stream_log
 from regroup.service.store import records
 
 HEARTBEAT_S = 15.0
@@ -74,24 +74,28 @@ async def logs(
 ) -> StreamingResponse:
     """A rank's output: plain text, or followed from generation to generation."""
     newest = max(1, job.generation)
-    place = Place(generation or newest, offset)
+    place = LogPosition(generation or newest, offset)
     if follow:
         if last_event_id is not None:
             place = _log_place(last_event_id, rank)
-        pieces = read_log(
+        pieces = stream_log(
             services.store, services.cluster, job, rank, stream, place, only=generation is not None, follow=True
         )
 
         def shown(piece: Any) -> tuple[str, BaseModel]:
             at = piece.next
             wire = LogPiece(
-                generation=piece.place.generation, rank=rank, stream=stream, offset=piece.place.offset, text=piece.text
+                generation=piece.position.generation,
+                rank=rank,
+                stream=stream,
+                offset=piece.position.offset,
+                text=piece.text,
             )
             return f"{at.generation}.{rank}.{at.offset}", wire
 
         return EventSourceResponse(_stream(pieces, "log", shown))
-    await read_piece(services.cluster, job, place, rank, stream, 1)  # 404 before the first byte
-    pieces = read_log(services.store, services.cluster, job, rank, stream, place, only=True, follow=False)
+    await read_chunk(services.cluster, job, place, rank, stream, 1)  # 404 before the first byte
+    pieces = stream_log(services.store, services.cluster, job, rank, stream, place, only=True, follow=False)
 
     async def text() -> AsyncGenerator[str]:
         async for piece in pieces:
@@ -126,11 +130,11 @@ def _resumed(last_event_id: str | None, after: int) -> int:
     return int(last_event_id)
 
 
-def _log_place(last_event_id: str, rank: int) -> Place:
+def _log_place(last_event_id: str, rank: int) -> LogPosition:
     parts = last_event_id.split(".")
     if len(parts) != 3 or not all(part.isdecimal() and len(part) <= 15 for part in parts) or int(parts[1]) != rank:
         raise HTTPException(400, f"Last-Event-ID {last_event_id!r} is not GENERATION.RANK.OFFSET of rank {rank}")
-    return Place(int(parts[0]), int(parts[2]))
+    return LogPosition(int(parts[0]), int(parts[2]))
 
 
 def _event(event: records.Event) -> Event:

@@ -388,7 +388,7 @@ def test_nodes_are_listed_closed_and_opened(cli, server) -> None:
     again = "local-1 accepts ranks (it was cordoned by local: its fan)"
     assert [cli("uncordon", "local-1").out.splitlines()[-1] for _ in range(2)] == [again, "local-1 accepts ranks"]
     missing = cli("cordon", "local-7")
-    assert missing.code != 0 and "no node 'local-7'; there are: local-1" in missing.err
+    assert missing.code != 0 and "no node 'local-7'; nodes: local-1" in missing.err
 
 
 def test_projects_are_set_field_by_field(cli: Callable[..., Done]) -> None:

@@ -86,7 +86,7 @@ def rendered(view: JobView) -> str:
 def test_at_the_end_it_is_said_how_far_off_the_prediction_was(story) -> None:
     foretold = {"step_s": 0.09, "peak_bytes": 2.0**30, "bubble": None}
     found = {"step_s": 0.1, "peak_bytes": None, "bubble": None}
-    prediction = {"predicted": foretold, "measured": found, "off": {"step_s": -0.1, "peak_bytes": None}}
+    prediction = {"predicted": foretold, "measured": found, "relative_error": {"step_s": -0.1, "peak_bytes": None}}
     view = story.view([*story.until_the_kill, *story.the_return])
     there = with_job(view, {"id": "job_1", "name": "gpt", "prediction": prediction})
     assert changes(view, there) == []

@@ -10,7 +10,7 @@ import pytest
 from regroup.service.controller.layout_trials import LayoutTrialReconciler
 from regroup.service.domain.layout import Layout
 from regroup.service.domain.states import JobState, Reason, check_transition
-from regroup.service.operations.job_plan import plan_of
+from regroup.service.operations.job_plan import get_job_plan
 from regroup.service.policy.elasticity.layout_trials import TRIAL_STEPS, TRIAL_TIMEOUT_S
 from regroup.service.ports.sync import SupervisorEvent
 from regroup.service.spec.job import parse_spec
@@ -112,7 +112,7 @@ async def test_each_is_run_for_a_few_steps_and_the_fastest_is_kept(trained: Any)
         (1, 0.5, 1), (2, 0.2, 2), (3, 0.4, 3),
     ]  # fmt: skip
     assert found[-1] == {"kept": B.to_json(), "why": "its steps were the fastest"}
-    plan = await plan_of(job.store, await job.store.job("job_1"))
+    plan = await get_job_plan(job.store, await job.store.job("job_1"))
     assert [str(trial.layout) for trial in plan.trials] == [str(A), str(B), str(C)] and plan.kept == B
 
 

@@ -81,7 +81,7 @@ async def test_a_cluster_that_does_not_answer_is_asked_again(stage: Stage) -> No
 async def test_nodes_that_are_gone_leave_a_reason(stage: Stage) -> None:
     await stage.submit()
     await stage.forms(1, 2, "n1", "n9")
-    assert await stage.look() == {1: {"why_not": "some of them are gone"}}
+    assert await stage.look() == {1: {"why_not": "nodes of the generation have left the cluster"}}
 
 
 async def test_of_a_script_nothing_is_said_and_nobody_is_asked(stage: Stage) -> None:

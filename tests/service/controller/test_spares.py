@@ -77,7 +77,7 @@ async def test_one_is_held_counted_made_ready_and_takes_over(house: House) -> No
         (told,) = await supervisor.wait_for_intent("spares")
         assert (told["name"], told["ranks"]) == ("local-3", 2)
         await until_said(house, "preparing")
-        (project,) = await Projects(house.store).all()
+        (project,) = await Projects(house.store).list_projects()
         assert (project.held, project.running) == (6, 1)
         supervisor.status = status(spares={node(3).id: "ready"})
         job = await until_said(house, "ready")

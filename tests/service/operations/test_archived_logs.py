@@ -20,7 +20,7 @@ def storage(tmp_path: Path) -> str:
     return f"file://{tmp_path}"
 
 
-async def test_a_piece_is_read_from_its_offset(storage: str) -> None:
+async def test_a_chunk_is_read_from_its_offset(storage: str) -> None:
     size = len(TEXT.encode())
     assert await read_archived(storage, 2, 1, "stdout", 0, 5) == LogChunk("eins\n", 0, 5, False)
     assert await read_archived(storage, 2, 1, "stdout", 5, 100) == LogChunk("zwei €\n", 5, size, True)
@@ -34,7 +34,7 @@ async def test_a_rank_that_printed_nothing_has_an_empty_log(storage: str, tmp_pa
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 100])
-async def test_a_character_is_never_cut(storage: str, limit: int) -> None:
+async def test_a_chunk_never_splits_a_character(storage: str, limit: int) -> None:
     found, offset = "", 0
     while not (chunk := await read_archived(storage, 2, 1, "stdout", offset, max(3, limit))).complete:
         assert chunk.next_offset > offset
@@ -46,19 +46,19 @@ async def test_a_character_is_never_cut(storage: str, limit: int) -> None:
     ("generation", "rank", "stream", "name"),
     [(1, 1, "stdout", "g1-rank1.out"), (2, 0, "stdout", "g2-rank0.out"), (2, 1, "stderr", "g2-rank1.err")],
 )
-async def test_what_was_not_archived_is_not_found_and_named(
+async def test_missing_output_is_reported_with_its_file_name(
     storage: str, generation: int, rank: int, stream: str, name: str
 ) -> None:
     with pytest.raises(NotFoundError, match=name):
         await read_archived(storage, generation, rank, stream, 0, 10)
 
 
-async def test_storage_that_the_server_cannot_read_is_no_missing_log() -> None:
+async def test_unreadable_storage_is_unavailable_not_missing() -> None:
     with pytest.raises(UnavailableError, match="no-such-scheme"):
         await read_archived("no-such-scheme://bucket", 1, 0, "stdout", 0, 10)
 
 
-def test_a_chunk_holds_whole_characters_while_more_may_follow() -> None:
+def test_a_chunk_has_whole_characters_until_the_stream_ends() -> None:
     data = "a€".encode()
     assert LogChunk.of(data[:2], 0, 2, is_ended=False) == LogChunk("a", 0, 1, False)
     assert LogChunk.of(data[1:2], 1, 2, is_ended=False) == LogChunk("", 1, 1, False)

@@ -26,34 +26,34 @@ def collective(count: int) -> list[dict[str, Any]]:
     return [{**entry, "shapes": [[count]], "types": ["Float"], "is_over": False}]
 
 
-def test_an_exit_says_who_ended_how_and_that_nobody_was_asked() -> None:
+def test_a_summary_of_an_exit_lists_each_rank() -> None:
     killed = rank(exit_code=-9, collectives=None)
     reset = {"kind": "RuntimeError", "message": "Connection closed by peer\nmore"}
     left = rank(exit_code=1, error=reset, uses={"memory_bytes": 2**29, "descriptors": 40})
     nodes = [{"node": "alpha", "host": HOST, "ranks": {"1": killed, "0": left}}]
     lines = summary_text(3, INCIDENT, nodes, {"beta": "the node was lost"}).splitlines()
     assert lines[0] == "incident 3: rank 1 killed by signal 9"
-    assert lines[1] == "reason rank_exit, generation 1, after step 12, generation 2 went on (respawn)"
+    assert lines[1] == "reason rank_exit, generation 1, after step 12, continued as generation 2 (respawn)"
     assert lines[2] == "detect 0.012 s, total 0.600 s"
-    said = "RuntimeError: Connection closed by peer; 0.50 GiB, 40 descriptors"
-    assert lines[4] == f"rank 0 on alpha: backward of step 13 for 0.0 s; exited with code 1; {said}"
+    details = "RuntimeError: Connection closed by peer; 0.50 GiB, 40 descriptors"
+    assert lines[4] == f"rank 0 on alpha: backward of step 13 for 0.0 s; exited with code 1; {details}"
     assert lines[5] == "rank 1 on alpha: backward of step 13 for 0.0 s; killed by signal 9"
-    assert lines[6].startswith("ranks were not asked")
+    assert lines[6].startswith("no stacks and collectives")
     assert lines[-2:] == [
         "node alpha: load 1.5 on 2 cores, 1.0 of 8.0 GiB free",
         "missing: node beta: the node was lost",
     ]
 
 
-def test_a_hang_says_who_is_in_which_collective() -> None:
+def test_a_summary_of_a_hang_lists_the_collective_of_each_rank() -> None:
     here = [rank(was_asked=True, collectives=collective(count)) for count in (8, 8, 9)]
     nodes = [{"node": "alpha", "host": HOST, "ranks": {str(number): at for number, at in enumerate(here)}}]
     text = summary_text(1, {**INCIDENT, "reason": "hang"}, nodes, {})
     assert "last collective: all_reduce of 9 Float, number 3 of group default_pg (waiting)" in text
     assert "rank 2 into all_reduce of 9 Float, the others into all_reduce of 8 Float" in text
-    assert "not asked" not in text
+    assert "no stacks" not in text
 
 
-def test_with_nothing_left_it_still_says_what_happened() -> None:
-    text = summary_text(1, {"cause": "x", "reason": "hang"}, [], {"a": "not left yet"})
-    assert text.startswith("incident 1: x\n") and text.endswith("missing: node a: not left yet\n")
+def test_a_summary_without_evidence_states_the_cause() -> None:
+    text = summary_text(1, {"cause": "x", "reason": "hang"}, [], {"a": "not written yet"})
+    assert text.startswith("incident 1: x\n") and text.endswith("missing: node a: not written yet\n")

@@ -1,4 +1,4 @@
-"""Which sizes a job may be given, and when."""
+"""Legal sizes of a job, and the states in which it can be resized."""
 
 import time
 from collections.abc import AsyncGenerator
@@ -37,7 +37,7 @@ async def store(tmp_path: Path) -> AsyncGenerator[Store]:
 ELASTIC = {"min": 1, "target": 4, "max": 6}
 
 
-def test_a_size_is_one_of_the_ladder() -> None:
+def test_a_legal_size_has_a_layout() -> None:
     assert layout_for(spec(ELASTIC), Size(3)).to_json()["dp_shard"] == 3
     assert layout_for(spec({"min": 2, "target": 4, "max": 6}, dp_shard=2), Size(4)).dp_replicate == 2
 
@@ -45,26 +45,26 @@ def test_a_size_is_one_of_the_ladder() -> None:
 @pytest.mark.parametrize(
     ("given", "size", "message"),
     [
-        (spec(ELASTIC), Size(9), "goes from 1 to 6; nearest are 5 and 6"),
-        (spec({"min": 2, "target": 4, "max": 6}, dp_shard=2), Size(3), "nearest are 2 and 4"),
-        (spec(4), Size(2), "goes from 4 to 4; nearest is 4"),
+        (spec(ELASTIC), Size(9), "dp from 1 to 6); nearest legal: 5 and 6"),
+        (spec({"min": 2, "target": 4, "max": 6}, dp_shard=2), Size(3), "nearest legal: 2 and 4"),
+        (spec(4), Size(2), "dp from 4 to 4); nearest legal: 4"),
         (spec(ELASTIC, kind="script"), Size(2, tp=2), "only the built-in trainer"),
-        (spec(ELASTIC), Size(2, tp=3), "no size of this job is legal with tp=3"),
+        (spec(ELASTIC), Size(2, tp=3), "this job has no legal size with tp=3"),
     ],
 )
-def test_any_other_is_refused_naming_the_nearest(given: JobSpec, size: Size, message: str) -> None:
+def test_an_illegal_size_is_refused_with_the_nearest_legal_sizes(given: JobSpec, size: Size, message: str) -> None:
     with pytest.raises(SpecError) as refused:
         layout_for(given, size)
     assert message in refused.value.issues[0].message
 
 
-def test_tp_and_pp_may_be_others_where_the_model_allows_it() -> None:
+def test_tp_and_pp_can_change_if_the_model_allows_it() -> None:
     assert str(layout_for(spec(ELASTIC), Size(2, tp=2))) == "dp_shard=2×tp=2"
     assert str(layout_for(spec(ELASTIC), Size(2, pp=2))) == "dp_shard=2×pp=2"
 
 
 @pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.DRAINING])
-async def test_a_job_that_ends_cannot_be_resized(store: Store, state: JobState) -> None:
+async def test_an_ending_job_cannot_be_resized(store: Store, state: JobState) -> None:
     now, lease = time.time(), await store.acquire_lease("test", 60.0)
     assert lease is not None
     job = await store.submit(NewJob("j", spec(ELASTIC), "file:///s"), now=now, actor="test")
@@ -75,6 +75,6 @@ async def test_a_job_that_ends_cannot_be_resized(store: Store, state: JobState) 
             (JobState.QUEUED, JobState.PLACING, Reason.PLACED), (JobState.PLACING, state, Reason.CANCELLED_BY_USER),
         ):  # fmt: skip
             job = await store.apply(lease, Transition("j", source, target, reason), now=now)
-    with pytest.raises(ConflictError, match=f"is {state}: only a job that waits or runs"):
+    with pytest.raises(ConflictError, match=f"it is {state} .only queued or running jobs"):
         await resize(store, job, layout_for(job.parsed_spec(), Size(3)), why="x", now=now, actor="test")
     assert not job.intents.get("resize")

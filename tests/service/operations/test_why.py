@@ -72,20 +72,20 @@ def explain(
     return explain_whole(job, incidents, recent, position, seconds, now)
 
 
-def test_a_waiting_job_says_for_what():
-    no_room = Condition("Placeable", False, "no_room", "needs 4 CPUs, 2 are free")
-    why = explain(dataclasses.replace(JOB, conditions=(no_room,)), [], [], 3, now=70.0)
-    assert why.summary == "It has waited 60 s: needs 4 CPUs, 2 are free"
+def test_a_queued_job_shows_its_cause():
+    no_capacity = Condition("Placeable", False, "no_capacity", "needs 4 CPUs, 2 are free")
+    why = explain(dataclasses.replace(JOB, conditions=(no_capacity,)), [], [], 3, now=70.0)
+    assert why.summary == "Queued for 60 s: needs 4 CPUs, 2 are free"
     assert why.advice == ("Placeable: needs 4 CPUs, 2 are free",)
     closed = Condition("Placeable", False, "nodes_closed", "local-1 is quarantined")
     why = explain(dataclasses.replace(JOB, conditions=(closed,)), [], [], 0, now=70.0)
-    assert why.advice[1].startswith("`regroup nodes` shows what happened")
-    assert explain(JOB, [], [], 3, now=70.0).summary == "It has waited 60 s, 3 jobs ahead"
+    assert why.advice[1].startswith("`regroup nodes` shows why")
+    assert explain(JOB, [], [], 3, now=70.0).summary == "Queued for 60 s, 3 jobs ahead"
 
 
-def test_a_starting_job_says_how_far_it_is():
+def test_a_starting_job_shows_its_phase():
     starting = dataclasses.replace(JOB, state=JobState.STARTING, phase={"phase": "data", "message": "3 of 9 files"})
-    assert explain(starting, [], [], None, now=0.0).summary == "It is starting: data 3 of 9 files"
+    assert explain(starting, [], [], None, now=0.0).summary == "Starting: data 3 of 9 files"
 
 
 def test_a_job_that_lost_time_names_the_causes():
@@ -99,7 +99,7 @@ def test_a_job_that_lost_time_names_the_causes():
     assert explain(RUNNING, [incident], rows(1.0), None, 0.0, {**NO_TIME, TimeClass.STARTING: 100.0}).advice == ()
 
 
-def test_the_start_of_a_healthy_job_is_not_taken_for_bad_goodput():
+def test_the_start_of_a_healthy_job_is_not_reported_as_bad_goodput():
     timeline = [StateMark(0, JobState.QUEUED), StateMark(100, JobState.STARTING), StateMark(115, JobState.RUNNING)]
     early = explain(RUNNING, [], rows(1.0), None, 0.0, seconds_by_class(timeline, until_s=120))
     assert early.goodput is None and early.seconds[TimeClass.STARTING] == 15
@@ -110,17 +110,17 @@ def test_the_start_of_a_healthy_job_is_not_taken_for_bad_goodput():
     assert explain(ended, [], rows(1.0), None, 0.0, seconds_by_class(timeline, until_s=1e9)).goodput == 0.25
 
 
-def test_a_job_that_waits_for_snapshots_is_told_to_take_fewer():
+def test_advice_for_a_job_that_waits_for_snapshots_is_to_take_fewer():
     why = explain(RUNNING, [], rows(1.0, 1.0, stall_s=0.1), None, now=0.0)
     assert why.stall_ratio == pytest.approx(0.1)
     assert "snapshot.every_steps" in why.advice[0]
     assert explain(RUNNING, [], rows(1.0, 1.0, stall_s=0.01), None, now=0.0).advice == ()
 
 
-def test_a_job_that_became_slow_is_noticed():
+def test_a_job_that_became_slow_gets_advice():
     assert "newest steps" in explain(RUNNING, [], rows(*[1.0] * 20, *[2.0] * 5), None, now=0.0).advice[0]
     assert explain(RUNNING, [], rows(*[1.0] * 20, 2.0), None, now=0.0).advice == ()
 
 
-def test_every_end_but_success_comes_with_advice():
+def test_every_failure_reason_has_advice():
     assert set(_ADVICE_BY_REASON) == set(TERMINAL_BY_REASON) - {Reason.COMPLETED}

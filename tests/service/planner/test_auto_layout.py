@@ -1,4 +1,4 @@
-"""A layout is chosen that the job can run, that fits, and that keeps to what the spec says."""
+"""The chosen layout is legal, fits, and respects the fields that the spec sets."""
 
 from itertools import product
 from typing import Any
@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regroup.service.domain.errors import SpecError
-from regroup.service.planner.auto_layout import choose
-from regroup.service.planner.capacity import Room, room_of
+from regroup.service.planner.auto_layout import choose_layout
+from regroup.service.planner.capacity import JobCapacity, find_capacity
 from regroup.service.planner.constants import FITTED
-from regroup.service.planner.from_spec import kept_of, plan_of, work_of
+from regroup.service.planner.from_spec import plan_of, state_bytes_of, work_of
 from regroup.service.planner.memory_model import peak_bytes
 from regroup.service.planner.search import search
 from regroup.service.policy.measurements.parse import parse_probe_result
@@ -20,12 +20,12 @@ from tests.support.auto_layout_specs import LLAMA_7B, SMALL, auto, cpu_nodes, gp
 from tests.support.probe_output import said
 
 
-def room(*cores: int) -> Room:
-    return room_of(Demand(1, 1, "cpu", 1), cpu_nodes(*cores))
+def capacity(*cores: int) -> JobCapacity:
+    return find_capacity(Demand(1, 1, "cpu", 1), cpu_nodes(*cores))
 
 
-def a100s(nodes: int) -> Room:
-    return room_of(Demand(1, 1, "cuda", 1), gpu_nodes(nodes))
+def a100s(nodes: int) -> JobCapacity:
+    return find_capacity(Demand(1, 1, "cuda", 1), gpu_nodes(nodes))
 
 
 @settings(max_examples=15, deadline=None)
@@ -38,19 +38,21 @@ def a100s(nodes: int) -> Room:
                                                "sequence_parallel": st.booleans()}),
     precision=st.sampled_from(["fp32", "fp64", "bf16"]),
 )  # fmt: skip
-def test_whatever_is_chosen_is_legal_and_fits(
+def test_the_chosen_layout_is_legal_and_fits(
     cores: list[int], heads: int, layers: int, batch: int, given_: dict[str, Any], precision: str
 ) -> None:
     model = {"dim": 16 * heads, "layers": layers, "heads": heads, "vocab_size": 264}
-    spec, there = auto({"auto": {}, **given_}, model, global_batch=batch, precision=precision), room(*cores)
-    chosen = choose(spec, there).spec  # it is parsed anew: all rules of a spec hold
+    spec, there = auto({"auto": {}, **given_}, model, global_batch=batch, precision=precision), capacity(*cores)
+    chosen = choose_layout(spec, there).spec  # choose_layout parses the spec again, with all rules
     assert chosen.layout.auto is None
     assert spec.training is not None and chosen.training is not None
     largest = chosen.ladder[-1]
     assert largest.world_size <= there.total
-    assert there.holds(largest.world_size, largest.tp)
+    assert there.fits(largest.world_size, largest.tp)
     for layout in chosen.ladder:
-        need = peak_bytes(work_of(chosen), plan_of(chosen, layout), FITTED.on(there.device), kept_of(chosen.training))
+        need = peak_bytes(
+            work_of(chosen), plan_of(chosen, layout), FITTED.on(there.device), state_bytes_of(chosen.training)
+        )
         assert need <= there.device.memory_bytes
     for name, value in given_.items():
         assert getattr(chosen.layout, name) == value
@@ -60,7 +62,7 @@ def test_whatever_is_chosen_is_legal_and_fits(
     ("fsdp_s", "given_", "sharding", "count"),
     [(1.1e-3, {}, "zero2", 3), (1.1e-3, {"data_parallel": "zero1"}, "zero1", 1), (3e-3, {}, "ddp", 3)],
 )
-def test_what_is_to_be_measured_leaves_something_to_compare_if_it_costs_little(
+def test_a_plan_with_alternatives_is_chosen_for_trials_if_nearly_as_fast(
     fsdp_s: float, given_: dict[str, Any], sharding: str, count: int
 ) -> None:
     """ZeRO-1, which is predicted to be the fastest, can be split in one way only."""
@@ -69,15 +71,17 @@ def test_what_is_to_be_measured_leaves_something_to_compare_if_it_costs_little(
     probe = parse_probe_result(
         {**said(2), "steps": steps}, [("n1", ("",) * 4), ("n2", ("",) * 4)], job_id="job_1", time_s=0.0
     )
-    there = room_of(Demand(1, 1, "cpu", 1), cpu_nodes(2, 2), [probe])
-    chosen = choose(auto({"auto": {"ranks": 4, "refine": "measure"}, **given_}, global_batch=8), there)
+    there = find_capacity(Demand(1, 1, "cpu", 1), cpu_nodes(2, 2), [probe])
+    chosen = choose_layout(auto({"auto": {"ranks": 4, "refine": "measure"}, **given_}, global_batch=8), there)
     assert chosen.report.plans[0].sharding == "zero1"
     assert (chosen.spec.layout.data_parallel, len(chosen.candidates)) == (sharding, count)
     assert chosen.candidates[0][0] == chosen.spec.layout.layout_at(chosen.spec.layout.dp.target)
 
 
-def test_what_runs_is_the_first_of_the_report() -> None:
-    chosen = choose(auto(model=LLAMA_7B, device="cuda", global_batch=64, sequence=2048, precision="bf16"), a100s(1))
+def test_the_first_plan_of_the_report_is_chosen() -> None:
+    chosen = choose_layout(
+        auto(model=LLAMA_7B, device="cuda", global_batch=64, sequence=2048, precision="bf16"), a100s(1)
+    )
     best = chosen.report.plans[0]
     assert not best.obstacles
     layout = chosen.spec.layout.layout_at(chosen.spec.layout.dp.target)
@@ -89,9 +93,9 @@ def test_what_runs_is_the_first_of_the_report() -> None:
     assert {"ddp"} <= {lost.kind for lost in chosen.report.lost if not lost.fits}
 
 
-def test_what_is_given_stays() -> None:
+def test_fields_that_the_spec_sets_are_kept() -> None:
     layout = {"auto": {"ranks": 4}, "tp": 2, "pp": 2, "schedule": "gpipe"}
-    chosen = choose(auto(layout, micro_batch=2, activation_checkpointing="full"), room(4))
+    chosen = choose_layout(auto(layout, micro_batch=2, activation_checkpointing="full"), capacity(4))
     made, training = chosen.spec.layout, chosen.spec.training
     assert training is not None
     assert (made.tp, made.pp, made.schedule, made.dp.target) == (2, 2, "gpipe", 1)
@@ -102,71 +106,73 @@ def test_what_is_given_stays() -> None:
     assert all(each.layout.tp == each.layout.pp == each.micro_batch == 2 for each in chosen.report.plans)
 
 
-def test_sizes_go_from_the_smallest_that_fits_to_all_there_is() -> None:
-    layout = choose(auto(), room(2, 2)).spec.layout
+def test_sizes_range_from_the_smallest_that_fits_to_the_whole_cluster() -> None:
+    layout = choose_layout(auto(), capacity(2, 2)).spec.layout
     split = layout.tp * layout.pp
     assert (layout.dp.min * split, layout.dp.target * split, layout.dp.max * split) == (split, 4, 4)
-    ranged = choose(auto({"auto": {"ranks": {"min": 2, "target": 2, "max": 4}}, "tp": 2, "pp": 1}), room(2, 2)).spec
+    ranged = choose_layout(
+        auto({"auto": {"ranks": {"min": 2, "target": 2, "max": 4}}, "tp": 2, "pp": 1}), capacity(2, 2)
+    ).spec
     assert (ranged.layout.dp.min, ranged.layout.dp.target, ranged.layout.dp.max) == (1, 1, 2)
-    few = choose(auto({"auto": {}, "tp": 1, "pp": 1}), room(2, 2), most=2).spec
+    few = choose_layout(auto({"auto": {}, "tp": 1, "pp": 1}), capacity(2, 2), max_ranks=2).spec
     assert few.layout.dp.target == 2
-    asked = {"model": LLAMA_7B, "device": "cuda", "global_batch": 64, "sequence": 2048, "precision": "bf16"}
-    sharded = choose(auto({"auto": {}, "tp": 1, "pp": 1}, **asked), a100s(2)).spec
+    fields = {"model": LLAMA_7B, "device": "cuda", "global_batch": 64, "sequence": 2048, "precision": "bf16"}
+    sharded = choose_layout(auto({"auto": {}, "tp": 1, "pp": 1}, **fields), a100s(2)).spec
     assert 1 < sharded.layout.dp.min < sharded.layout.dp.target == 16, "a seventh of 112 GB does not fit on one"
 
 
-def test_sizes_that_no_nodes_hold_in_whole_groups_are_left_out() -> None:
-    layout = choose(auto({"auto": {}, "tp": 2, "pp": 1}), room(3, 3, 3)).spec.layout
+def test_sizes_whose_groups_fit_no_node_are_left_out() -> None:
+    layout = choose_layout(auto({"auto": {}, "tp": 2, "pp": 1}), capacity(3, 3, 3)).spec.layout
     assert (layout.tp, layout.dp.max) == (2, 3)
 
 
-def test_where_all_is_no_size_the_next_smaller_is() -> None:
-    chosen = choose(auto({"auto": {}, "tp": 2}), room(3, 2)).spec.layout
+def test_the_next_smaller_size_is_chosen_if_all_ranks_have_no_layout() -> None:
+    chosen = choose_layout(auto({"auto": {}, "tp": 2}), capacity(3, 2)).spec.layout
     assert chosen.tp * chosen.pp * chosen.dp.target == 4
 
 
 @pytest.mark.parametrize(
-    ("spec", "path", "say"),
+    ("spec", "path", "message"),
     [
-        (auto(model=LLAMA_7B), "layout.auto.ranks", "memory binds: the layout that needs least"),
-        (auto({"auto": {"ranks": 4}, "tp": 3}), "layout.auto.ranks", "no layout uses all of them.*as given: layout.tp"),
-        (auto({"auto": {"ranks": 7}, "pp": 7}), "layout.auto.ranks", "no layout uses all of them"),
-        (auto(activation_checkpointing=3), "training.activation_checkpointing", "weighs none, selective and full"),
+        (auto(model=LLAMA_7B), "layout.auto.ranks", "out of memory: the smallest layout"),
+        (auto({"auto": {"ranks": 4}, "tp": 3}), "layout.auto.ranks", "no layout uses all.* set in the spec: layout.tp"),
+        (auto({"auto": {"ranks": 7}, "pp": 7}), "layout.auto.ranks", "no layout uses all devices"),
+        (auto(activation_checkpointing=3), "training.activation_checkpointing", "supports none, selective and full"),
         (auto({"auto": {"ranks": 2}, "pp": 2}, {**SMALL, "tie_embeddings": True}), "layout.auto.ranks",
-         "no layout that fits can be run.*tie_embeddings"),
+         "no layout that fits is legal.*tie_embeddings"),
     ],
 )  # fmt: skip
-def test_what_has_no_layout_says_what_binds(spec: Any, path: str, say: str) -> None:
-    with pytest.raises(SpecError, match=say) as refused:
-        choose(spec, room(2, 2))
+def test_a_spec_without_a_layout_is_refused_with_the_limit(spec: Any, path: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message) as refused:
+        choose_layout(spec, capacity(2, 2))
     assert refused.value.issues[0].path == path
 
 
-def test_a_vocabulary_that_only_nodes_know_cannot_be_planned() -> None:
+def test_an_unknown_vocabulary_size_is_refused() -> None:
     spec = auto(model={"dim": 64, "layers": 2, "heads": 2})
-    choose(spec, room(2))  # bytes: everybody knows how many there are
+    choose_layout(spec, capacity(2))  # a byte tokenizer has a known vocabulary size
     workload = spec.workload.model_copy(
         update={"data": spec.workload.data.model_copy(update={"tokenizer": "/t.json"})}  # pyright: ignore
     )
     with pytest.raises(SpecError, match="set model"):
-        choose(spec.model_copy(update={"workload": workload}), room(2))
+        choose_layout(spec.model_copy(update={"workload": workload}), capacity(2))
 
 
 @settings(max_examples=10, deadline=None)
 @given(st.sampled_from(["tp", "pp", "dp_shard"]), st.sampled_from([8, 16]))
-def test_refusing_is_leaving_out(degree: str, gpus: int) -> None:
+def test_a_search_with_rejections_equals_a_filtered_search(degree: str, gpus: int) -> None:
     spec, there = auto(model=LLAMA_7B, device="cuda", global_batch=64, sequence=2048, precision="bf16"), a100s(2)
-    asked, cluster = work_of(spec), there.cluster(gpus)
+    request, cluster = work_of(spec), there.cluster(gpus)
 
     def refuses(plan: Any) -> list[str]:
         return [degree] if getattr(plan.layout, degree) > 1 else []
 
     try:
-        quick = search(asked, cluster, FITTED, refuses=refuses)
+        quick = search(request, cluster, FITTED, reject=refuses)
     except SpecError:
         assert degree == "dp_shard"  # nothing else fits
         return
-    slow = search(asked, cluster, FITTED, refuses=refuses, cut=False)
+    slow = search(request, cluster, FITTED, reject=refuses, cut=False)
     assert quick.best == slow.best
     assert quick.notable == slow.notable
     assert not any(refuses(each.plan) for each in (*quick.best, *quick.notable))

@@ -1,4 +1,4 @@
-"""What a probe of CPUs says of software is found again in the planner's numbers, and steps are as long as it says."""
+"""Calibration by a probe of CPUs: it recovers simulated constants, and predicts the measured steps."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,11 +8,11 @@ import pytest
 from regroup.service.domain.hardware import find_device
 from regroup.service.domain.layout import Layout
 from regroup.service.planner.constants import FITTED
-from regroup.service.planner.cpu_calibration import constants_of, costs_of, figures_of
+from regroup.service.planner.cpu_calibration import calibrate_constants, calibrated_values, measured_costs
 from regroup.service.planner.formulas import layer_activation_bytes
 from regroup.service.planner.model_shape import Model
 from regroup.service.planner.search import search
-from regroup.service.planner.time_model import cost_of, step_time
+from regroup.service.planner.time_model import step_cost, step_time
 from regroup.service.planner.types import Cluster, Plan, StepCost, Work
 from regroup.service.policy.measurements.hardware_overlay import measured_hardware
 from regroup.service.policy.measurements.parse import parse_probe_result
@@ -31,7 +31,7 @@ WORK = Work(MODEL, 16, 128, "fp32")
 
 
 def block_s(batch: int, sequence: int, dim: int, heads: int) -> float:
-    """By the planner's own formulas, which have three products of the feed-forward."""
+    """Return the seconds of a block by the planner's formulas, with three matrices in the feed-forward."""
     tokens, ffn = batch * sequence, 3 * dim
     ratio = TILE * 2 * FLOPS / MEMORY
     shapes = [(dim, 3 * dim), (dim, dim), (dim, ffn), (dim, ffn), (ffn, dim)]
@@ -72,43 +72,43 @@ def cluster(probe: ProbeResult) -> Cluster:
     cpu = find_device("cpu")
     assert cpu is not None
     there = measured_hardware(cpu, [probe])
-    return Cluster(there.device, 4, there.devices_per_node, there.network_bytes_s, there.link, costs_of(probe))
+    return Cluster(there.device, 4, there.devices_per_node, there.network_bytes_s, there.link, measured_costs(probe))
 
 
-def test_what_went_in_comes_out() -> None:
-    found = constants_of(probed(), FITTED)
+def test_calibration_recovers_the_simulated_constants() -> None:
+    found = calibrate_constants(probed(), FITTED)
     assert (found.matmul, found.hidden, found.slack) == (1.0, 0.0, FITTED.slack)
     assert found.tile == pytest.approx(TILE) and found.attention == pytest.approx(ATTENTION, rel=0.02)
     assert found.passes == pytest.approx(PASSES, rel=0.02)
-    costs = costs_of(probed())
+    costs = measured_costs(probed())
     for kind, cost in COSTS.items():
         assert vars(costs[kind]) == pytest.approx({**vars(cost), "crowding": 2.0})
 
 
-def test_what_was_replaced_is_told() -> None:
-    told = {figure.name: (figure.value, figure.table) for figure in figures_of(probed(), FITTED)}
-    assert told["attention"] == (pytest.approx(ATTENTION, rel=0.02), FITTED.attention) and "slack" not in told
-    assert told["fsdp step s"] == (pytest.approx(10e-3), FITTED.step_s)
-    assert figures_of(None, FITTED) == ()
+def test_replaced_constants_are_listed() -> None:
+    found = {figure.name: (figure.value, figure.table) for figure in calibrated_values(probed(), FITTED)}
+    assert found["attention"] == (pytest.approx(ATTENTION, rel=0.02), FITTED.attention) and "slack" not in found
+    assert found["fsdp step s"] == (pytest.approx(10e-3), FITTED.step_s)
+    assert calibrated_values(None, FITTED) == ()
 
 
-def test_without_measured_steps_the_fitted_constants_stand() -> None:
+def test_without_measured_steps_the_fitted_constants_apply() -> None:
     plain = probed(blocks=[], steps=[], alone_flops=None)
-    assert constants_of(plain, FITTED) is FITTED and constants_of(None, FITTED) is FITTED
-    assert costs_of(plain) == costs_of(None) == {}
+    assert calibrate_constants(plain, FITTED) is FITTED and calibrate_constants(None, FITTED) is FITTED
+    assert measured_costs(plain) == measured_costs(None) == {}
 
 
-def test_noise_makes_nothing_negative() -> None:
+def test_noise_never_makes_a_cost_negative() -> None:
     noisy = probed(steps=[["ddp", 2, 2, 0.02], ["ddp", 6, 2, 0.01], ["ddp", 2, 6, 0.05], ["ddp", 6, 6, 0.03]])
-    assert all(value >= 0 for value in vars(costs_of(noisy)["ddp"]).values())
+    assert all(value >= 0 for value in vars(measured_costs(noisy)["ddp"]).values())
     swift = probed(blocks=[[1, 8, 32, 2, 96, 1e-3], [16, 32, 64, 4, 192, 1.1e-3], [1, 512, 64, 4, 192, 9e-3]])
-    found = constants_of(swift, FITTED)
+    found = calibrate_constants(swift, FITTED)
     assert 0 < found.attention <= 1 and found.passes > 0
 
 
-def test_a_step_is_what_was_measured_and_what_it_computes_and_sends() -> None:
+def test_a_step_is_overhead_plus_computation_and_communication() -> None:
     probe = probed()
-    constants, there = constants_of(probe, FITTED), cluster(probe)
+    constants, there = calibrate_constants(probe, FITTED), cluster(probe)
     plan = Plan(Layout(dp_shard=4), 4, "fsdp")
     time = step_time(WORK, there, plan, constants)
     cost = COSTS["fsdp"]
@@ -119,8 +119,8 @@ def test_a_step_is_what_was_measured_and_what_it_computes_and_sends() -> None:
     assert step_time(replace(WORK, precision="bf16"), there, plan, constants).memory_s == time.memory_s / 2
 
 
-def test_a_search_takes_each_way_to_shard_for_what_it_was_measured_to_cost() -> None:
-    there, constants = cluster(probed()), constants_of(probed(), FITTED)
+def test_a_search_uses_the_measured_cost_of_each_sharding() -> None:
+    there, constants = cluster(probed()), calibrate_constants(probed(), FITTED)
     found = search(WORK, there, constants)
     kinds = {choice.plan.sharding for choice in (*found.best, *found.notable) if choice.plan.layout.pp == 1}
     assert {"ddp", "fsdp"} <= kinds
@@ -131,8 +131,8 @@ def test_a_search_takes_each_way_to_shard_for_what_it_was_measured_to_cost() -> 
 def test_ranks_that_share_cores_fill_each_others_bubbles() -> None:
     piped = Plan(Layout(dp_shard=2, pp=2), 4, "fsdp")
     shared, alone = (probed(alone_flops=times * FLOPS) for times in (2, 1))
-    assert step_time(WORK, cluster(shared), piped, constants_of(shared, FITTED)).bubble_s == 0
-    idle = step_time(WORK, cluster(alone), piped, constants_of(alone, FITTED))
+    assert step_time(WORK, cluster(shared), piped, calibrate_constants(shared, FITTED)).bubble_s == 0
+    idle = step_time(WORK, cluster(alone), piped, calibrate_constants(alone, FITTED))
     busy = idle.matmul_s + idle.attention_s + idle.memory_s + idle.pipeline_s
     assert idle.bubble_s == pytest.approx(busy / 2), "two stages, two micro-batches"
 
@@ -141,7 +141,7 @@ LOADED = (8, 64, 96, 6, 256, 384)
 
 
 @pytest.mark.parametrize("kind", COSTS)
-def test_what_a_step_takes_longer_than_its_parts_is_found_again(kind: str) -> None:
+def test_calibration_recovers_the_simulated_stretch(kind: str) -> None:
     layouts = {"ddp": {"dp_replicate": 4}, "fsdp": {"dp_shard": 4}, "tp": {"dp_shard": 2, "tp": 2}}
     plan = Plan(Layout(**layouts.get(kind, {"dp_shard": 2, "pp": 2})), 8, "ddp" if kind == "ddp" else "fsdp")
     batch, sequence, dim, heads, ffn, vocabulary = LOADED
@@ -150,22 +150,22 @@ def test_what_a_step_takes_longer_than_its_parts_is_found_again(kind: str) -> No
         Model(4, dim, heads, vocabulary, ffn=ffn, gated=True), count * batch * plan.layout.data_degree, sequence, "fp32"
     )
     plain = probed()
-    alone = step_time(work, cluster(plain), plan, constants_of(plain, FITTED))
+    alone = step_time(work, cluster(plain), plan, calibrate_constants(plain, FITTED))
     empty_s = alone.launch_s + alone.other_s
     seconds = empty_s + 1.4 * (alone.step_s - empty_s)
     probe = probed(loads=[[kind, 4, count, list(LOADED), seconds]])
-    assert costs_of(probe)[kind].stretch == pytest.approx(1.4)
-    assert all(cost.stretch == 1.0 for name, cost in costs_of(probe).items() if name != kind)
-    assert step_time(work, cluster(probe), plan, constants_of(probe, FITTED)).step_s == pytest.approx(seconds)
-    told = {figure.name: figure.value for figure in figures_of(probe, FITTED)}
-    assert told[f"{kind} stretch"] == pytest.approx(1.4)
+    assert measured_costs(probe)[kind].stretch == pytest.approx(1.4)
+    assert all(cost.stretch == 1.0 for name, cost in measured_costs(probe).items() if name != kind)
+    assert step_time(work, cluster(probe), plan, calibrate_constants(probe, FITTED)).step_s == pytest.approx(seconds)
+    found = {figure.name: figure.value for figure in calibrated_values(probe, FITTED)}
+    assert found[f"{kind} stretch"] == pytest.approx(1.4)
 
 
-def test_a_stretch_that_cannot_be_is_noise() -> None:
-    found = [costs_of(probed(loads=[["ddp", 4, 1, list(LOADED), s]]))["ddp"].stretch for s in (1e-3, 60.0)]
+def test_an_impossible_stretch_is_bounded() -> None:
+    found = [measured_costs(probed(loads=[["ddp", 4, 1, list(LOADED), s]]))["ddp"].stretch for s in (1e-3, 60.0)]
     assert found == [0.5, 4.0]
 
 
-def test_both_tensors_and_stages_cost_what_each_adds() -> None:
-    both = cost_of(cluster(probed()), Plan(Layout(tp=2, pp=2), 4, "fsdp"))
+def test_tensor_and_pipeline_overheads_add_up() -> None:
+    both = step_cost(cluster(probed()), Plan(Layout(tp=2, pp=2), 4, "fsdp"))
     assert both is not None and both.pass_s == pytest.approx((30 + 2 - 5) * 1e-3)

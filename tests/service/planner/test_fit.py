@@ -1,4 +1,4 @@
-"""The fit finds constants again, and evaluation judges by them without looking at the file's own times."""
+"""The fit recovers constants, and the evaluation does not depend on the times of the evaluated file."""
 
 import csv
 import json
@@ -20,7 +20,7 @@ LAYOUTS = [(1, 1, 64), (2, 1, 32), (4, 1, 16), (8, 1, 8), (1, 2, 32), (2, 4, 8),
 
 
 def columns(tp: int, pp: int, dp: int, mbs: int, step_s: float = 5.0) -> dict[str, str]:
-    """A row of a 3.6B model on 64 devices."""
+    """Return a row of a 3.6B model on 64 devices."""
     sizes = {
         "tp": tp,
         "pp": pp,
@@ -37,7 +37,7 @@ def columns(tp: int, pp: int, dp: int, mbs: int, step_s: float = 5.0) -> dict[st
 
 
 def made() -> list[tuple[dict[str, str], Row]]:
-    """Rows whose times are the model's own with other constants."""
+    """Return rows with times that the model predicts for other constants."""
     found: list[tuple[dict[str, str], Row]] = []
     for tp, pp, dp in LAYOUTS:
         for mbs in (1, 2, 4):
@@ -48,7 +48,7 @@ def made() -> list[tuple[dict[str, str], Row]]:
     return found
 
 
-def test_a_fit_predicts_what_it_was_not_shown() -> None:
+def test_a_fit_predicts_unseen_rows() -> None:
     rows = [row for _, row in made()]
     constants = fit(rows[::2])
     for row in rows[1::2]:
@@ -56,15 +56,15 @@ def test_a_fit_predicts_what_it_was_not_shown() -> None:
         assert step_time(row.work, row.cluster, row.plan, constants).step_s == pytest.approx(row.step_s, rel=0.04)
 
 
-def test_one_mad_row_does_not_spoil_a_fit() -> None:
+def test_one_outlier_does_not_change_a_fit() -> None:
     rows = [row for _, row in made()]
-    spoiled = [*rows[1:], replace(rows[0], step_s=100 * (rows[0].step_s or 1))]
-    constants = fit(spoiled)
+    corrupted = [*rows[1:], replace(rows[0], step_s=100 * (rows[0].step_s or 1))]
+    constants = fit(corrupted)
     step_s = step_time(rows[5].work, rows[5].cluster, rows[5].plan, constants).step_s
     assert step_s == pytest.approx(rows[5].step_s, rel=0.06)
 
 
-def test_what_rows_do_not_tell_stays_as_it_was_and_all_stays_physical() -> None:
+def test_undetermined_constants_keep_their_prior_and_stay_in_bounds() -> None:
     constants = fit([row for _, row in made()])
     assert constants.narrow == pytest.approx(Constants().narrow)
     assert constants.reserved_gb == Constants().reserved_gb
@@ -91,23 +91,27 @@ def test_the_commands_repeat_a_fold(
     document = json.loads(answer.read_text())
     assert document["mape"]["all"] < 0.04
     assert document["mape"]["by_source"].keys() == {"made"}
-    assert document["refused"] == [{"row": 13, "source": "made", "reason": "tp is 'five', not a number"}]
+    assert document["refused"] == [{"row": 13, "source": "made", "reason": "tp must be a number, got 'five'"}]
     first = document["rows"][0]
     assert first["predicted"].keys() == {"step_s", "tok_s_gpu", "tflops_gpu", "mfu_pct", "mem_gb"}
     assert first["error"] == pytest.approx(abs(first["predicted"]["step_s"] / first["measured"]["step_s"] - 1))
     assert first["fits"] is True
-    assert "12 rows judged, 1 refused" in capsys.readouterr().out
+    assert "12 rows evaluated, 1 refused" in capsys.readouterr().out
 
 
-def test_constants_do_not_depend_on_what_is_evaluated() -> None:
+def test_constants_do_not_depend_on_the_evaluated_rows() -> None:
     one = [text for text, _ in made()]
     other = [{**text, "iter_s": str(3 * float(text["iter_s"]))} for text in one]
     predicted = [[row["predicted"] for row in evaluate(table)["rows"]] for table in (one, other)]
     assert predicted[0] == predicted[1]
 
 
-def test_constants_go_through_text_and_nonsense_does_not() -> None:
+def test_constants_round_trip_and_invalid_text_is_refused() -> None:
     assert from_json(TRUTH.to_json()) == TRUTH
-    for text, reason in (("[]", "object"), ('{"magic": 1}', "'magic' is no constant"), ('{"matmul": -1}', "positive")):
+    for text, reason in (
+        ("[]", "object"),
+        ('{"magic": 1}', "unknown constant 'magic'"),
+        ('{"matmul": -1}', "positive"),
+    ):
         with pytest.raises(ValueError, match=reason):
             from_json(text)

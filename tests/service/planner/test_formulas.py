@@ -1,4 +1,4 @@
-"""The formulas give the numbers of the literature, and of the seeds where those are right; where not, it says how."""
+"""The formulas reproduce published numbers, and correct the wrong claims of the seed documents."""
 
 import pytest
 
@@ -94,7 +94,7 @@ def test_goodput_falls_with_devices() -> None:
     assert 0.98 < many < few < 1
 
 
-# What the seeds say and is not so. Each test names the claim and shows the number that holds instead.
+# Wrong claims of the seed documents. Each test names the claim and checks the correct number.
 
 
 def test_seed_claims_28_gb_of_gradients_for_7b_but_that_is_of_32_bits() -> None:

@@ -1,17 +1,17 @@
-"""A spec as the planner sees it."""
+"""Conversion of a spec to the planner's inputs."""
 
 from typing import Any
 
 import pytest
 
 from regroup.service.domain.errors import SpecError
-from regroup.service.planner.from_spec import kept_of, plan_of, work_of
+from regroup.service.planner.from_spec import plan_of, state_bytes_of, work_of
 from regroup.service.spec.job import JobSpec, parse_spec
 from tests.support.auto_layout_specs import auto_json
 
 
 def fixed(layout: dict[str, Any], model: dict[str, Any] | None = None, **training: Any) -> JobSpec:
-    """A spec that says its layout."""
+    """Return a spec with an explicit layout."""
     sizes = {"dim": 64, "layers": 8, "heads": 8, "kv_heads": 2, "vocab_size": 264, **(model or {})}
     return parse_spec(auto_json(layout, sizes, micro_batch=2, **training))
 
@@ -25,26 +25,24 @@ def test_sizes_are_those_of_the_built_in_transformer() -> None:
     assert work.model.parameters - tied.model.parameters == 264 * 64
 
 
-def test_a_layout_is_the_plan_that_runs() -> None:
+def test_a_layout_becomes_the_plan_that_runs() -> None:
     spec = fixed({"dp": 2, "pp": 2, "schedule": "zbv", "data_parallel": "zero2"})
     plan = plan_of(spec, spec.layout.layout_at(2))
     assert (plan.layout.world_size, plan.sharding, plan.schedule, plan.virtual) == (4, "zero2", "zbv", 2)
     assert plan.micro_batches(work_of(spec)) == 4
 
 
-@pytest.mark.parametrize(
-    ("asked", "share"), [("none", None), ("full", None), (4, 0.75), ("sqrt", pytest.approx(2 / 3))]
-)
-def test_recomputation(asked: str | int, share: Any) -> None:
-    spec = fixed({"dp": 1}, activation_checkpointing=asked)
+@pytest.mark.parametrize(("mode", "share"), [("none", None), ("full", None), (4, 0.75), ("sqrt", pytest.approx(2 / 3))])
+def test_recomputation(mode: str | int, share: Any) -> None:
+    spec = fixed({"dp": 1}, activation_checkpointing=mode)
     assert plan_of(spec, spec.layout.layout_at(1)).recomputed == share
 
 
-def test_state_is_what_the_trainer_keeps() -> None:
+def test_state_bytes_are_those_of_the_trainer() -> None:
     def kept(**training: Any) -> float:
         spec = fixed({"dp": 1}, **training)
         assert spec.training is not None
-        return kept_of(spec.training).total
+        return state_bytes_of(spec.training).total
 
     assert (kept(), kept(precision="fp64"), kept(optimizer={"name": "sgd"})) == (16, 32, 12)
 
@@ -58,16 +56,17 @@ IMAGES = {
 
 
 @pytest.mark.parametrize(
-    ("changed", "say"),
+    ("changed", "message"),
     [
-        ({"workload": {"kind": "script", "entrypoint": "/x.py"}, "training": None, "layout": {"dp": 2}}, "a script"),
+        ({"workload": {"kind": "script", "entrypoint": "/x.py"}, "training": None, "layout": {"dp": 2}},
+         "script workloads"),
         ({"workload": {"kind": "function", "function": "m:f"},
-          "training": {"global_batch": 4, "micro_batch": 2, "steps": 4}}, "a function"),
-        ({"layout": {"dp": 1, "offload": True}}, "host memory"),
-        (IMAGES, "convnet"),
+          "training": {"global_batch": 4, "micro_batch": 2, "steps": 4}}, "function workloads"),
+        ({"layout": {"dp": 1, "offload": True}}, "offload"),
+        (IMAGES, "transformers only"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_described_says_so(changed: dict[str, Any], say: str) -> None:
+def test_an_unsupported_spec_is_refused_with_the_reason(changed: dict[str, Any], message: str) -> None:
     whole = {**auto_json({"dp": 1}, micro_batch=2), **changed}
-    with pytest.raises(SpecError, match=say):
+    with pytest.raises(SpecError, match=message):
         work_of(parse_spec({name: value for name, value in whole.items() if value is not None}))

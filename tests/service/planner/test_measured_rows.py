@@ -11,7 +11,7 @@ ROW = {
 }  # fmt: skip
 
 
-def test_a_full_row_is_what_it_says() -> None:
+def test_a_complete_row_is_parsed() -> None:
     row = read_row({**ROW, "unheard_of": "x"})
     assert row.full
     assert row.step_s == 9.93
@@ -28,58 +28,58 @@ def test_a_full_row_is_what_it_says() -> None:
         ({"gbs": ""}, "gbs is missing"),
         ({"hidden": ""}, "hidden is missing"),
         ({"layers": "", "params_b": ""}, "layers and params_b"),
-        ({"tp": "four"}, "tp is 'four', not a number"),
+        ({"tp": "four"}, "tp must be a number, got 'four'"),
         ({"pp": "-1"}, "must be positive"),
         ({"mbs": "1.5"}, "whole number"),
-        ({"dp": "64"}, "8·1·1·64 = 512, but gpus is 256"),
+        ({"dp": "64"}, "8·1·1·64 = 512, gpus = 256"),
         ({"precision": "fp8"}, "A100 does not support fp8"),
         ({"ep": "8"}, "ep is 8"),
-        ({"iter_s": "1.0"}, "above the 312 of A100"),
+        ({"iter_s": "1.0"}, "above the 312 TFLOP/s of A100"),
     ],
 )
-def test_what_cannot_be_judged_is_refused_with_the_reason(change: dict[str, str], reason: str) -> None:
+def test_an_invalid_row_is_refused_with_the_reason(change: dict[str, str], reason: str) -> None:
     with pytest.raises(RowError, match=reason):
         read_row({**ROW, **change})
 
 
 @pytest.mark.parametrize("text", ["x", "", "nan", "OOM"])
-def test_text_in_place_of_a_time_means_that_none_was_measured(text: str) -> None:
+def test_text_instead_of_a_time_means_no_measurement(text: str) -> None:
     row = read_row({**ROW, "iter_s": text, "mem_gb": "OOM"})
     assert row.step_s is None
     assert row.out_of_memory
     assert row.memory_gb is None
 
 
-def test_gaps_are_inferred_and_named() -> None:
+def test_missing_values_are_inferred_and_listed() -> None:
     row = read_row({**ROW, "layers": "", "heads": "", "dp": "", "mbs": ""})
     assert not row.full
     assert {"layers", "heads", "dp", "mbs", "vocab"} <= row.inferred.keys()
     assert row.work.model.layers == 40
 
 
-def test_a_batch_in_tokens_is_one_in_samples() -> None:
+def test_a_batch_in_tokens_becomes_samples() -> None:
     row = read_row({**ROW, "gbs": "", "note": "2M tokens per batch; something else"})
     assert row.work.global_batch == 1024
     assert row.inferred["gbs"] == 1024
     assert not row.full
 
 
-def test_a_published_model_brings_what_the_table_leaves_out() -> None:
+def test_a_published_model_supplies_missing_sizes() -> None:
     sizes = {"model": "LLAMA3_70B", "layers": "80", "hidden": "8192", "heads": ""}
     row = read_row({**ROW, **sizes, "iter_s": "90", "precision": "bf16"})
     assert row.work.model.groups == 8
     assert row.work.model.vocabulary == 128256
 
 
-def test_optional_columns_count() -> None:
+def test_optional_columns_are_used() -> None:
     row = read_row(
         {**ROW, "gpus_per_node": "4", "vocab": "32000", "ffn": "16384", "kv_heads": "8", "flash": "yes", "pp": "2",
          "zero": "zero-3", "dp": "16", "schedule": "gpipe", "sp": "yes"}
     )  # fmt: skip
     assert (row.cluster.domain, row.work.model.inner, row.work.model.groups) == (4, 16384, 8)
     assert row.work.flash
-    assert row.kept.optimizer == 12
-    assert read_row({**ROW, "optimizer_dtype": "bf16"}).kept.optimizer == 8
+    assert row.states.optimizer == 12
+    assert read_row({**ROW, "optimizer_dtype": "bf16"}).states.optimizer == 8
     assert (row.plan.sharding, row.plan.schedule, row.plan.sequence_parallel) == ("fsdp", "gpipe", True)
 
 

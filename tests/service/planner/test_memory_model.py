@@ -40,33 +40,36 @@ def test_the_peak_is_that_of_the_fullest_stage() -> None:
 
 
 def test_sharding_more_needs_less_and_recomputing_too() -> None:
-    asked = work("llama2-7b", 64, 2048)
+    request = work("llama2-7b", 64, 2048)
     plans = [Plan(Layout(8), 1, "ddp"), Plan(Layout(8), 1, "zero1"), Plan(Layout(dp_shard=8), 1, "fsdp")]
-    needs = [peak_bytes(asked, plan, C) for plan in plans]
+    needs = [peak_bytes(request, plan, C) for plan in plans]
     assert needs == sorted(needs, reverse=True)
     full = replace(plans[-1], checkpointing="full")
-    assert peak_bytes(asked, full, C) < needs[-1]
+    assert peak_bytes(request, full, C) < needs[-1]
 
 
 def test_a_pipeline_does_not_reshard_so_its_parameters_and_gradients_are_whole() -> None:
-    asked = work("llama2-7b", 64, 2048)
+    request = work("llama2-7b", 64, 2048)
     sharded, piped = (
-        stage_memory(asked, Plan(layout, 1, "fsdp"), C)[0] for layout in (Layout(dp_shard=8), Layout(dp_shard=4, pp=2))
+        stage_memory(request, Plan(layout, 1, "fsdp"), C)[0]
+        for layout in (Layout(dp_shard=8), Layout(dp_shard=4, pp=2))
     )
     assert piped.parameters > 3 * sharded.parameters
 
 
 def test_host_memory_has_two_sets_of_the_own_states_and_two_of_a_mirror() -> None:
-    asked = work("llama2-7b", 64, 2048)
+    request = work("llama2-7b", 64, 2048)
     plan = Plan(Layout(dp_shard=8), 1, "fsdp")
-    alone = host_bytes(asked, plan, 8, mirror=False)
-    assert alone == pytest.approx(2 * 12 * asked.model.parameters, rel=0.01)
-    assert host_bytes(asked, plan, 8, mirror=True) == 2 * alone
+    alone = host_bytes(request, plan, 8, mirror=False)
+    assert alone == pytest.approx(2 * 12 * request.model.parameters, rel=0.01)
+    assert host_bytes(request, plan, 8, mirror=True) == 2 * alone
     copies = Plan(Layout(dp_replicate=8), 1, "ddp")
-    assert host_bytes(asked, copies, 8, mirror=False) == pytest.approx(alone), "what ranks hold alike is kept once"
+    assert host_bytes(request, copies, 8, mirror=False) == pytest.approx(alone), (
+        "a shard that ranks share is stored once"
+    )
 
 
-def test_what_is_computed_with_is_as_wide_as_its_precision() -> None:
+def test_memory_grows_with_the_width_of_the_precision() -> None:
     plan = Plan(Layout(dp_shard=8), 1, "fsdp")
     narrow, single, double = (
         stage_memory(work("llama2-7b", 64, 2048, precision), plan, C)[0] for precision in ("bf16", "fp32", "fp64")
@@ -74,4 +77,4 @@ def test_what_is_computed_with_is_as_wide_as_its_precision() -> None:
     assert (single.activations, double.activations) == (2 * narrow.activations, 4 * narrow.activations)
     assert narrow.logits < single.logits < double.logits
     assert narrow.buffers < single.buffers < double.buffers
-    assert narrow.optimizer == single.optimizer, "that is for whoever keeps it to say"
+    assert narrow.optimizer == single.optimizer, "the state bytes do not depend on the precision of the work"

@@ -1,4 +1,4 @@
-"""The search finds what brute force finds, uses all devices, and says why not."""
+"""The search finds the plans that brute force finds, uses all devices, and names the limit if no plan fits."""
 
 import time
 from dataclasses import replace
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regroup.service.domain.errors import SpecError
 from regroup.service.planner.constants import FITTED, Constants
-from regroup.service.planner.search import Limits, kind, search
+from regroup.service.planner.search import Limits, layout_kind, search
 from regroup.service.planner.types import Plan
 from tests.support.planner_questions import cluster, work
 
@@ -21,10 +21,10 @@ from tests.support.planner_questions import cluster, work
     st.sampled_from([48, 96, 512]),
     st.sampled_from(["A100", "A100 40GB", "H100"]),
 )
-def test_cutting_changes_nothing(model: str, gpus: int, batch: int, device: str) -> None:
-    asked, there = work(model, batch, 2048), cluster(device, gpus)
-    quick = search(asked, there, FITTED)
-    slow = search(asked, there, FITTED, cut=False)
+def test_cutting_the_search_does_not_change_its_result(model: str, gpus: int, batch: int, device: str) -> None:
+    request, there = work(model, batch, 2048), cluster(device, gpus)
+    quick = search(request, there, FITTED)
+    slow = search(request, there, FITTED, cut=False)
     assert quick.best == slow.best
     assert quick.notable == slow.notable
 
@@ -56,17 +56,17 @@ def test_the_seeds_cases_use_all_devices_and_fit(
 def test_70b_on_64_is_split_more_ways_than_one_and_replicas_do_not_fit() -> None:
     found = search(work("llama3-70b", 1024, 4096), cluster("A100", 64), FITTED)
     assert found.best[0].plan.layout.tp > 1
-    assert "ddp" in {kind(each.plan) for each in found.too_large}
+    assert "ddp" in {layout_kind(each.plan) for each in found.too_large}
     assert all(each.peak_bytes > 80e9 for each in found.too_large)
 
 
-def test_a_model_that_fits_nowhere_is_told_by_how_much() -> None:
-    with pytest.raises(SpecError, match=r"memory binds: .*needs 3\d\d.* GB .*A100 has 80; .* about 44 devices"):
+def test_a_model_that_does_not_fit_is_refused_with_the_missing_memory() -> None:
+    with pytest.raises(SpecError, match=r"out of memory: .*needs 3\d\d.* GB .*A100 has 80 GB.* about 44 devices"):
         search(work("gpt3-175b", 64, 2048), cluster("A100", 8), Constants())
 
 
-def test_a_batch_too_small_for_the_devices_is_named() -> None:
-    with pytest.raises(SpecError, match="no layout uses all of them: data parallelism takes at most global_batch = 4"):
+def test_a_batch_too_small_for_the_devices_is_refused() -> None:
+    with pytest.raises(SpecError, match="no layout uses all devices: data parallelism allows at most global_batch = 4"):
         search(work("llama3-8b", 4, 8192), cluster("H100", 64), FITTED)
 
 
@@ -85,16 +85,16 @@ def test_a_batch_too_small_for_the_devices_is_named() -> None:
         ("precision", {"precision": "fp8"}),
     ],
 )
-def test_nonsense_is_refused_by_field(field: str, change: dict[str, object]) -> None:
-    asked, there = work("llama2-7b", 64, 2048), cluster("A100", 8)
+def test_invalid_fields_are_refused_by_name(field: str, change: dict[str, object]) -> None:
+    request, there = work("llama2-7b", 64, 2048), cluster("A100", 8)
     if "gpus" in change:
         there = replace(there, **change)
     elif change.keys() & {"global_batch", "sequence", "precision"}:
-        asked = replace(asked, **change)
+        request = replace(request, **change)
     else:
-        asked = replace(asked, model=replace(asked.model, **change))
+        request = replace(request, model=replace(request.model, **change))
     with pytest.raises(SpecError) as refused:
-        search(asked, there, FITTED)
+        search(request, there, FITTED)
     assert field in [issue.path for issue in refused.value.issues]
 
 
@@ -113,8 +113,8 @@ def test_large_clusters_are_searched_in_time(model: str, gpus: int, most_s: floa
     assert isinstance(found.best[0].plan, Plan)
 
 
-def test_what_is_not_allowed_is_not_chosen() -> None:
-    limits = Limits(shardings=("ddp",), most_tp=1, most_pp=1, keep=2)
+def test_the_search_respects_its_limits() -> None:
+    limits = Limits(shardings=("ddp",), max_tp=1, max_pp=1, top=2)
     found = search(work("gpt3-1.3b", 64, 2048), cluster("A100", 8), FITTED, limits)
-    assert {kind(each.plan) for each in found.best} == {"ddp"}
+    assert {layout_kind(each.plan) for each in found.best} == {"ddp"}
     assert len(found.best) == 2

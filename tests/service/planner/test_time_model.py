@@ -1,4 +1,4 @@
-"""Times add up, fall with devices, and rise with what makes them rise."""
+"""Step times add up, fall with more devices, and rise with more work."""
 
 from dataclasses import replace
 
@@ -16,15 +16,15 @@ PLAN = Plan(Layout(dp_shard=8), micro_batch=1)
 
 
 def of(plan: Plan, gpus: int = 8, model: str = "llama2-7b", constants: Constants | None = None) -> StepTime:
-    """Of a step of 64 samples on A100s."""
+    """Return the time of a step of 64 samples on A100s."""
     return step_time(work(model, 64, 2048), cluster("A100", gpus), plan, constants or Constants())
 
 
 def test_a_step_is_the_sum_of_its_parts_and_slower_than_the_device_at_its_best() -> None:
     time = of(PLAN)
     assert time.step_s == pytest.approx(sum(vars(time).values()))
-    asked = work("llama2-7b", 64, 2048)
-    ideal_s = asked.model.step_flops(64, 2048) / (8 * 312e12)
+    request = work("llama2-7b", 64, 2048)
+    ideal_s = request.model.step_flops(64, 2048) / (8 * 312e12)
     assert ideal_s < time.step_s < 3 * ideal_s
 
 
@@ -47,28 +47,28 @@ def test_a_pipeline_waits_as_its_formula_says() -> None:
     assert woven.bubble_s == pytest.approx(plain.bubble_s / 2, rel=0.05)
 
 
-def test_uneven_stages_run_at_the_pace_of_the_longest() -> None:
+def test_the_longest_stage_sets_the_speed_of_the_pipeline() -> None:
     even, uneven = of(Plan(Layout(pp=8), 1)), of(Plan(Layout(pp=7), 1), 7)
     assert uneven.matmul_s > even.matmul_s * 8 / 7
 
 
 def test_dimensions_that_split_unevenly_are_slower() -> None:
-    asked = work("gpt3-1.3b", 8, 2048)
-    odd = replace(asked, model=replace(asked.model, hidden=2056, head_dim=128))
+    request = work("gpt3-1.3b", 8, 2048)
+    misaligned = replace(request, model=replace(request.model, hidden=2056, head_dim=128))
     sure = replace(Constants(), misaligned=2.0)
     ratio = [
         step_time(each, cluster("A100", 1), Plan(Layout(), 1), sure).matmul_s / each.model.step_flops(8, 2048)
-        for each in (asked, odd)
+        for each in (request, misaligned)
     ]
     assert ratio[1] / ratio[0] > 1.5
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(["ddp", "zero1", "zero2", "fsdp"]), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4]))
-def test_what_data_parallelism_adds_is_never_negative(sharding: str, tp: int, pp: int) -> None:
-    """The search's cut rests on it."""
+def test_the_time_of_data_parallelism_is_never_negative(sharding: str, tp: int, pp: int) -> None:
+    """Check the assumption of the search's cut."""
     data = 64 // (tp * pp)
     layout = Layout(dp_shard=data, tp=tp, pp=pp) if sharding in ("zero2", "fsdp") else Layout(data, tp=tp, pp=pp)
     plan = Plan(layout, 1, sharding)  # type: ignore[arg-type]
-    asked, there = work("llama2-7b", 256, 2048), cluster("A100", 64)
-    assert core_time(asked, there, plan, Constants()).step_s <= step_time(asked, there, plan, Constants()).step_s
+    request, there = work("llama2-7b", 256, 2048), cluster("A100", 64)
+    assert core_time(request, there, plan, Constants()).step_s <= step_time(request, there, plan, Constants()).step_s

@@ -3,7 +3,7 @@ from typing import Any
 from regroup.api.cli.render.why import explained
 
 BASE: dict[str, Any] = {
-    "id": "j1", "state": "RUNNING", "reason": "first_step", "summary": "It is RUNNING.", "advice": [], "conditions": [],
+    "id": "j1", "state": "RUNNING", "reason": "first_step", "summary": "RUNNING.", "advice": [], "conditions": [],
     "phase": None, "error": None, "incidents": [], "queue_position": None, "recovery_s": 0.0, "stall_ratio": None,
     "mean_recovery_s": None, "steps_lost": {},
     "seconds": {}, "goodput": None,
@@ -17,8 +17,8 @@ def said(**changes: Any) -> list[str]:
 def test_a_pending_job_tells_what_it_waits_for_and_what_to_do() -> None:
     condition = {"type": "Placeable", "status": False, "reason": "no_room", "message": "needs 4 ranks, 2 are free"}
     met = {"type": "Validated", "status": True, "reason": "ok", "message": ""}
-    assert said(summary="It has waited 60 s.", conditions=[condition, met], advice=["Add a node."]) == [
-        "It has waited 60 s.", "  ✖ Placeable: needs 4 ranks, 2 are free", "  ✓ Validated: ok", "→ Add a node."
+    assert said(summary="Queued for 60 s.", conditions=[condition, met], advice=["Add a node."]) == [
+        "Queued for 60 s.", "  ✖ Placeable: needs 4 ranks, 2 are free", "  ✓ Validated: ok", "→ Add a node."
     ]  # fmt: skip
 
 

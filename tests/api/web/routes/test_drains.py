@@ -45,7 +45,7 @@ async def test_what_cannot_be_drained_is_said(live: Any) -> None:
     live.cluster.add_node(Node(id="b" * 40, name="twin", address="h"))
     live.cluster.add_node(Node(id="d" * 40, name="twin", address="h"))
     for node, status, said in (
-        ("local-7", 404, "nodes that take ranks: local-1, twin, twin"),
+        ("local-7", 404, "training nodes: local-1, twin, twin"),
         ("control", 409, "control node"),
         ("twin", 409, f"name one by its id: {'b' * 40}, {'d' * 40}"),
     ):

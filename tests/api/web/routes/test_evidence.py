@@ -73,7 +73,7 @@ async def test_what_is_missing_is_said_in_the_bundle(live):
     await live.run(job["id"])
     path = f"/v1/jobs/{job['id']}/incidents/1/evidence"
     for told, missing in (
-        ({}, "missing: node a: not left yet"),
+        ({}, "missing: node a: not written yet"),
         ({"evidence_bytes": 0, "evidence_missing": {"a": "its agent died"}}, "missing: node a: its agent died"),
         ({"evidence_bytes": 9}, "n0.json does not exist"),
     ):
@@ -82,12 +82,12 @@ async def test_what_is_missing_is_said_in_the_bundle(live):
     folder = Path(urlsplit(job["storage_uri"]).path) / "evidence" / "i1"
     folder.mkdir(parents=True)
     (folder / "n0.json").write_text("{ torn")
-    assert "cannot be read from the server" in zipped((await live.http.get(path)).content)["summary.txt"]
+    assert "the server cannot read " in zipped((await live.http.get(path)).content)["summary.txt"]
 
 
 async def test_an_incident_that_never_was_is_404(live):
     job_id = (await live.submit())["id"]
     answer = await live.http.get(f"/v1/jobs/{job_id}/incidents/1/evidence")
-    assert answer.status_code == 404 and answer.json()["detail"].endswith("has no incident 1: none so far")
+    assert answer.status_code == 404 and answer.json()["detail"].endswith("has no incident 1: it has had no incidents")
     assert (await live.http.get("/v1/jobs/none/incidents/1/evidence")).status_code == 404
     assert (await live.http.get(f"/v1/jobs/{job_id}/incidents/0/evidence")).status_code == 422

@@ -207,7 +207,7 @@ async def test_a_held_job_says_so_until_it_is_let_go(live, say):
     assert condition["message"] == "it failed; its nodes are kept until 2027-01-15 08:00:00 UTC"
     assert (job["state"], job["error"]) == ("DRAINING", error)
     why = (await live.http.get(f"/v1/jobs/{job_id}/why")).json()
-    assert why["summary"] == "It failed at step 1 of 10 (user_error): bad; kept"
+    assert why["summary"] == "Failed at step 1 of 10 (user_error), nodes held: bad; kept"
     assert f"regroup release {job_id}" in why["advice"][1] and "traceback" in why["advice"][-1]
     assert why["seconds"]["held"] > 0
     for _ in range(2):

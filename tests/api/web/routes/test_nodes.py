@@ -72,7 +72,7 @@ async def test_a_node_that_is_gone_is_remembered_with_what_it_did_and_can_be_for
 
 async def test_an_unknown_node_is_named_with_those_that_are_there(live: Any) -> None:
     live.cluster.add_node(node(1))
-    with pytest.raises(ApiError, match="no node 'local-7'; there are: local-1") as refused:
+    with pytest.raises(ApiError, match="no node 'local-7'; nodes: local-1") as refused:
         await live.client(lambda client: client.cordon("local-7"))
     assert refused.value.problem.code == "not_found"
 

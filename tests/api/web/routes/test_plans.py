@@ -32,7 +32,7 @@ async def test_a_question_is_answered(live: Any) -> None:
     ("change", "pointer", "detail"),
     [
         ({"gpus": 0}, "/gpus", "must be at least 1"),
-        ({"gpus": 8}, "/gpus", "memory binds"),
+        ({"gpus": 8}, "/gpus", "out of memory"),
         ({"device": "abacus"}, "/device", "not in the hardware table"),
         ({"gpus": "many"}, "/gpus", "valid integer"),
         ({"colour": "red"}, "/colour", ""),
@@ -54,7 +54,7 @@ def test_the_command_needs_no_server(tmp_path: Path, capsys: pytest.CaptureFixtu
     shown = capsys.readouterr().out
     assert "fastest that fits" in shown
     assert "does not fit" in shown
-    assert "## Why not" in (tmp_path / "plan.md").read_text()
+    assert "## Other kinds of layouts" in (tmp_path / "plan.md").read_text()
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -44,7 +44,7 @@ async def test_a_probe_takes_what_fits_on_the_open_nodes(live: Any) -> None:
 
 
 async def test_devices_are_gpus_where_there_are_any(live: Any) -> None:
-    with pytest.raises(ApiError, match="no open node has room"):
+    with pytest.raises(ApiError, match="no open node has capacity"):
         await live.client(lambda client: client.probe())
     for each in (node("a"), node("b", gpus=3)):
         live.cluster.add_node(each)
@@ -80,9 +80,9 @@ async def test_plans_and_the_topology_go_by_what_was_measured(live: Any) -> None
     for each in (node("a"), node("b")):
         live.cluster.add_node(each)
     question = {"model": "gpt2", "device": "cpu", "gpus": 4, "global_batch": 8, "sequence": 64, "precision": "fp32"}
-    assert (await live.client(lambda client: client.plan(**question))).figures == []
+    assert (await live.client(lambda client: client.plan(**question))).measured_values == []
     job_id = await probed(live, said(2, 4, links={(0, 1): (0.7e9, 3e-4)}))
-    figures = (await live.client(lambda client: client.plan(**question))).figures
+    figures = (await live.client(lambda client: client.plan(**question))).measured_values
     network = next(each for each in figures if each.name == "network bytes/s")
     assert (network.value, network.table, network.job_id) == (0.7e9, 1.25e9, job_id)
     levels = {level.level: level for level in (await live.client(lambda client: client.topology())).levels}

@@ -6,8 +6,8 @@ from typing import Any
 
 from regroup.api.cli.main import main
 from regroup.service.domain.layout import Layout
-from regroup.service.planner.alternatives import splits
-from regroup.service.planner.capacity import room_of
+from regroup.service.planner.alternatives import list_layouts
+from regroup.service.planner.capacity import find_capacity
 from regroup.service.policy.placement.demand import Demand
 from regroup.service.spec.job import parse_spec
 from tests.support.auto_layout_specs import auto_json, cpu_nodes
@@ -47,7 +47,7 @@ async def test_a_size_is_wanted_once_and_again(live: Any) -> None:
 async def test_what_cannot_be_is_said(live: Any) -> None:
     job = await running(live)
     answer = await live.http.post(f"/v1/jobs/{job}/resize", json={"dp": 9})
-    assert answer.status_code == 422 and "nearest are 3 and 4" in answer.text
+    assert answer.status_code == 422 and "nearest legal: 3 and 4" in answer.text
     for wrong in ({}, {"dp": 0}, {"dp": "many"}, {"dp": 2, "cp": 2}, {"dp": 2, "reason": ""}):
         assert (await live.http.post(f"/v1/jobs/{job}/resize", json=wrong)).status_code == 422, wrong
     other = (await live.submit(name="other", layout=ELASTIC))["id"]
@@ -88,7 +88,7 @@ async def test_the_command(live: Any, capsys: Any) -> None:
     assert await live.client(lambda _: typed("--dp", "3")) == 0
     assert "gpt already has this size" in capsys.readouterr().out
     assert await live.client(lambda _: typed("--dp", "9")) == 3
-    assert "nearest are 3 and 4" in capsys.readouterr().err
+    assert "nearest legal: 3 and 4" in capsys.readouterr().err
 
 
 async def test_so_many_ranks_are_split_as_the_planner_says(live: Any, capsys: Any) -> None:
@@ -99,7 +99,8 @@ async def test_so_many_ranks_are_split_as_the_planner_says(live: Any, capsys: An
     )
     job = answer.json()["id"]
     await live.run(job)
-    fastest = splits(parse_spec(answer.json()["spec"]), 4, room_of(Demand(1, 1, "cpu", 1), cpu_nodes(2, 2)))[0][0]
+    capacity = find_capacity(Demand(1, 1, "cpu", 1), cpu_nodes(2, 2))
+    fastest = list_layouts(parse_spec(answer.json()["spec"]), 4, capacity)[0][0]
     assert fastest != Layout(dp_shard=2, pp=2), "then this tells nothing"
     told = await live.client(lambda client: client.resize(job, ranks=4))
     assert told.intents["resize"]["layout"] == fastest.to_json()

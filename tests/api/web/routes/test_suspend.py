@@ -25,7 +25,7 @@ async def test_a_job_that_queues_is_suspended_at_once_and_resumed(live: Any) -> 
     again = await live.http.post(f"/v1/jobs/{job}/suspend", json={"reason": "once more"})
     assert again.status_code == 202 and again.json()["version"] == told["version"]
     why = (await live.http.get(f"/v1/jobs/{job}/why")).json()
-    assert "holds nothing" in why["summary"] and f"regroup resume {job}" in why["advice"][-1]
+    assert "without devices" in why["summary"] and f"regroup resume {job}" in why["advice"][-1]
     assert await live.store.queued_jobs() == []
     back = await live.http.post(f"/v1/jobs/{job}/resume")
     assert back.status_code == 202
